@@ -60,8 +60,9 @@ func (e *EventError) Error() string {
 func (e *EventError) Unwrap() error { return e.Err }
 
 // Permanent marks err as permanent: another attempt would end the same way. The event is
-// dead at once, and kept until an operator decides. Permanent overrides [RetryAfter]. It
-// returns nil for nil. The result matches err and [ErrPermanent] with errors.Is.
+// dead at once, and kept until an operator decides. Permanent overrides [Discard], [Snooze]
+// and [RetryAfter]. It returns nil for nil. The result matches err and [ErrPermanent] with
+// errors.Is.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -70,8 +71,8 @@ func Permanent(err error) error {
 }
 
 // RetryAfter says that the next attempt should not be made before d has passed, for
-// instance because a vendor asked for that. It returns nil for a nil err; a negative d
-// counts as zero. [RetryDelay] reads d back.
+// instance because a vendor asked for that. The attempt that failed counts: see [Snooze].
+// It returns nil for a nil err; a negative d counts as zero. [RetryDelay] reads d back.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -99,6 +100,63 @@ func (e *retryError) Error() string {
 }
 
 func (e *retryError) Unwrap() error { return e.err }
+
+// SnoozeBound is for how long an event may be snoozed without an attempt that counts. From
+// then on each further [Snooze] counts as an attempt, so the event is dead at some time.
+const SnoozeBound = 24 * time.Hour
+
+// Snooze says that the event cannot be handled now, for a reason that is not the event's: a
+// vendor is out of reach, or a budget is spent. The event is due again after d, and the
+// attempt does not count. After [SnoozeBound] without any other attempt, attempts count.
+// Snooze overrides [RetryAfter]. It returns nil for a nil err; a negative d counts as zero.
+// [SnoozeDelay] reads d back.
+func Snooze(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &snoozeError{after: max(d, 0), err: err}
+}
+
+// SnoozeDelay returns the delay that err asks for through [Snooze], and whether it asks for
+// one.
+func SnoozeDelay(err error) (time.Duration, bool) {
+	s, ok := guard.As[*snoozeError](guard.Tree(err))
+	if !ok {
+		return 0, false
+	}
+	return s.after, true
+}
+
+type snoozeError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *snoozeError) Error() string {
+	return fmt.Sprintf("not now, again after %s: %v", e.after, e.err)
+}
+
+func (e *snoozeError) Unwrap() error { return e.err }
+
+// Discard says that the event need not be handled: it is out of date, or of no use. What
+// the handler wrote is rolled back. The event does not run again and is not dead: it is
+// moved to the archive, with a row of audit that has the reason, and an operator can bring
+// it back. Later events of its key do not wait for it. The reason must not contain data of
+// the event. [DiscardReason] reads it back.
+func Discard(reason string) error { return &discardError{reason: reason} }
+
+// DiscardReason returns the reason that err has from [Discard], and whether it has one.
+func DiscardReason(err error) (reason string, ok bool) {
+	d, ok := guard.As[*discardError](guard.Tree(err))
+	if !ok {
+		return "", false
+	}
+	return d.reason, true
+}
+
+type discardError struct{ reason string }
+
+func (e *discardError) Error() string { return "discard the event: " + e.reason }
 
 // Unrecoverable marks err as a fault that only a person can correct, such as a missing
 // table or a wrong setting. A Run that gets such an error returns it; any other error

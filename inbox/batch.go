@@ -177,7 +177,7 @@ func (c batches) holdFailed(ctx context.Context, tx *ledger.Tx, b *batch, fresh 
 	var events []ledger.Owed
 	for d, f := range b.failed {
 		if fresh[d.Key] {
-			events = append(events, c.owe(d, c.failed(1, c.sub.Attempts, f)))
+			events = append(events, c.owe(d, c.failed(f)))
 		}
 	}
 	return c.ledger.HoldIn(ctx, tx, events)
@@ -197,7 +197,7 @@ func (c batches) answerBatch(life delivery.Lifetime, b *batch) {
 		case known[d]:
 			continue
 		case failed:
-			c.finish(life.Work, d, delivery.AsHeld(d, c.failed(1, c.sub.Attempts, f)))
+			c.finish(life.Work, d, delivery.AsHeld(d, c.failed(f)))
 		default:
 			c.finish(life.Work, d, delivery.Result{Outcome: delivery.Done})
 		}

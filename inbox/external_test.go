@@ -156,7 +156,7 @@ func TestHowExternalHandlersFail(t *testing.T) {
 		{
 			"a handler that ignores its context", short, func(context.Context, *inbox.Attempt) error { select {} },
 			owed{State: "due", Attempts: 1, Class: "timeout"},
-			"left behind",
+			"abandoned",
 		},
 		{
 			"a handler that waits for its context", short, func(ctx context.Context, _ *inbox.Attempt) error { <-ctx.Done(); return ctx.Err() },
@@ -198,7 +198,7 @@ func TestHowExternalHandlersFail(t *testing.T) {
 		{
 			"settling takes too long", short, settle(func(context.Context, pgx.Tx) error { select {} }),
 			owed{State: "due", Attempts: 1, Class: "timeout"},
-			"left behind",
+			"abandoned",
 		},
 	}
 	for _, tt := range tests {

@@ -70,9 +70,9 @@ func (h *handler) leases() int {
 	return 0
 }
 
-// failed returns how an event is held after a failed attempt.
-func (h *handler) failed(attempts, most int, f delivery.Failure) delivery.Holding {
-	return delivery.Holding{Failure: &f, Attempts: attempts, After: f.Next(h.sub.Schedule, attempts, most)}
+// failed returns how an event is held after its first attempt failed.
+func (h *handler) failed(f delivery.Failure) delivery.Holding {
+	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0)
 }
 
 // spared is how many claims on an event may expire before the event runs alone. A process that

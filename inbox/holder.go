@@ -157,6 +157,8 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 		args = append(args, "error_class", h.Failure.Class, "error", h.Failure.Text)
 	}
 	switch {
+	case h.IsDiscarded():
+		log, say = c.log.InfoContext, "event discarded by its handler"
 	case h.After == nil:
 		log, say = c.log.ErrorContext, "event dead"
 		c.signals.Died(ctx, h.Failure.Class)
@@ -164,6 +166,9 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 		log, say = c.log.DebugContext, "event held"
 		c.inbox.runner.Wake(0)
 	default:
+		if h.Failure.Snoozed {
+			say = "event snoozed"
+		}
 		args = append(args, "retry_in", *h.After)
 		c.inbox.runner.Wake(*h.After)
 	}

@@ -83,7 +83,7 @@ var hostiles = []struct {
 	{"an Unwrap that panics", func() error { return &hostile{unwrap: func() error { panic("loud") }} }, "panic", "loud"},
 	{"an Error that ends the goroutine", func() error { return &hostile{text: func() string { runtime.Goexit(); return "" }} }, "panic", "Goexit"},
 	{"an Is that ends the goroutine", func() error { return &hostile{is: func(error) bool { runtime.Goexit(); return false }} }, "panic", "Goexit"},
-	{"an Error that never returns", func() error { return &hostile{text: func() string { select {} }} }, "timeout", "left behind"},
+	{"an Error that never returns", func() error { return &hostile{text: func() string { select {} }} }, "timeout", "abandoned"},
 	{"an error that contains itself", func() error {
 		h := &hostile{}
 		h.unwrap = func() error { return h }
@@ -103,7 +103,7 @@ var hostiles = []struct {
 	{"a panic with a typed nil", func() error { panic((*typedNil)(nil)) }, "panic", "panic: typed nil"},
 	{"a panic with a String that panics", func() error { panic(loud{func() string { panic("loud") }}) }, "panic", "own method panicked"},
 	{"a panic with a String that ends the goroutine", func() error { panic(loud{func() string { runtime.Goexit(); return "" }}) }, "panic", "Goexit"},
-	{"a panic with a String that never returns", func() error { panic(loud{func() string { select {} }}) }, "timeout", "left behind"},
+	{"a panic with a String that never returns", func() error { panic(loud{func() string { select {} }}) }, "timeout", "abandoned"},
 	{"a panic with a map that contains itself", func() error {
 		m := map[string]any{}
 		m["m"] = m

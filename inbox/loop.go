@@ -62,7 +62,7 @@ func (c *loop) open() {
 		c.reader = newReader(c)
 	}
 	c.flights, c.lanes = dispatch.NewDuplicates(), dispatch.NewLanes(queues, most)
-	c.invoker, c.acks = invoke.New(c.sub.Timeout, c.workers), make(chan *delivery.Delivery, most)
+	c.invoker, c.acks = invoke.New(c.sub.Timeout, c.workers, c.sub.Classify), make(chan *delivery.Delivery, most)
 	c.retries.open()
 }
 
@@ -198,7 +198,7 @@ func (c *loop) work(life delivery.Lifetime, lane <-chan *delivery.Delivery) {
 			case c.sub.Batch > 1:
 				batches{c}.deliver(life, dispatch.Collect(d, lane, c.sub.Batch))
 			default:
-				c.deliverRun(life, &ahead{lane: lane, d: d})
+				c.deliverRun(life, ledger.NewAhead(lane, d))
 			}
 		}
 	}
@@ -232,15 +232,15 @@ func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 // deliverRun decides the delivery ahead and those that wait behind it, until something else has
 // to come first. The commit of each begins the transaction of the next. While that is open the
 // worker must not wait for the broker, so acknowledge finishes what is committed.
-func (c *loop) deliverRun(life delivery.Lifetime, next *ahead) {
-	for d := next.pop(); d != nil; d = next.pop() {
+func (c *loop) deliverRun(life delivery.Lifetime, next *ledger.Ahead) {
+	for d := next.Pop(); d != nil; d = next.Pop() {
 		r := c.process(life, d, next)
-		if next.opened != nil && r.Outcome == delivery.Done {
+		if next.Opened != nil && r.Outcome == delivery.Done {
 			c.acks <- d // does not block: there is room for every delivery in memory
 		} else {
 			c.finish(life.Work, d, r)
 		}
-		next.drop(life.Work)
+		next.Drop(life.Work)
 	}
 }
 

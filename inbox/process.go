@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/pause"
@@ -45,7 +43,7 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 // process processes a delivery and returns the result. If ahead is not nil, it may have a
 // transaction that was begun for this delivery. process stores the next delivery and its
 // transaction there.
-func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead) delivery.Result {
+func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead) delivery.Result {
 	known := c.keys.Version(c.keyOf(d)) // read this before IsOver: see Keys.Free
 	h, aside := c.aside(d)
 	switch {
@@ -68,13 +66,13 @@ func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ahea
 
 // decide runs the handler for a delivery and returns the result. known is the version of
 // its key, read before.
-func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead, known uint64) delivery.Result {
+func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead, known uint64) delivery.Result {
 	err := c.persist(life, func() error { return c.apply(life, d, ahead) })
 	var attempt *failedError
 	switch {
 	case errors.As(err, &attempt):
 		c.report(life.Work, d.Task, attempt.err)
-		return c.holds.holdWithOthers(d, c.failed(1, c.sub.Attempts, delivery.FailureOf(attempt.err)))
+		return c.holds.holdWithOthers(d, c.failed(delivery.FailureOf(attempt.err)))
 	case err == nil:
 		c.keys.Free(c.keyOf(d), known)
 		return delivery.Result{Outcome: delivery.Done}
@@ -94,7 +92,7 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead
 		return delivery.HandedBack // not an attempt: the process stops
 	default:
 		c.report(life.Work, d.Task, err)
-		return c.holds.hold(life, d, c.failed(1, c.sub.Attempts, delivery.FailureOf(err)))
+		return c.holds.hold(life, d, c.failed(delivery.FailureOf(err)))
 	}
 }
 
@@ -154,13 +152,13 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 // apply is one transaction: it inserts the ledger row, runs the handler, and commits or
 // rolls back. In the same round trip it begins the transaction of the next delivery, if
 // there is one. A failed attempt is returned as a failedError.
-func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ahead) error {
+func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead) error {
 	if !c.inbox.alone.TryRLock() {
-		ahead.drop(life.Work) // an open transaction must not wait for an event that runs alone
+		ahead.Drop(life.Work) // an open transaction must not wait for an event that runs alone
 		c.inbox.alone.RLock()
 	}
 	defer c.inbox.alone.RUnlock()
-	tx, tag, err := ahead.take()
+	tx, tag, err := ahead.Take()
 	if tx == nil {
 		tx, tag, err = c.ledger.Decide(life.Work, c.decision(d))
 	}
@@ -194,10 +192,10 @@ func (c *loop) decision(d *delivery.Delivery) *ledger.Statement {
 
 // commit commits. If a delivery waits, it begins the transaction of that in the same
 // round trip.
-func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ahead) error {
+func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ledger.Ahead) error {
 	following, err := c.ledger.Commit(life.Work, tx, c.peek(life.Take, ahead))
 	if following != nil {
-		ahead.opened = following
+		ahead.Opened = following
 	}
 	return err
 }
@@ -213,9 +211,9 @@ func unlessEnded(began *string, err error) error {
 
 // leave rolls back a failed attempt. If a delivery waits, it begins the transaction of
 // that in the same round trip.
-func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ahead) error {
+func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ledger.Ahead) error {
 	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
-		ahead.opened = following
+		ahead.Opened = following
 	}
 	return &failedError{failed}
 }
@@ -223,57 +221,17 @@ func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead 
 // mostAhead is how many deliveries a worker decides in a row while a claim waits for a worker.
 const mostAhead = 8
 
-// ahead is the next delivery of a worker, and the transaction that was begun for it.
-type ahead struct {
-	lane   <-chan *delivery.Delivery
-	n      int                // how many deliveries in a row came before
-	d      *delivery.Delivery // nil if none waited
-	opened *ledger.Opened     // its transaction, if the end of the one before began it
-}
-
-// pop returns the next delivery, which becomes the current one, or nil.
-func (a *ahead) pop() *delivery.Delivery {
-	d := a.d
-	a.d = nil
-	a.n++
-	return d
-}
-
-// take returns the transaction that was begun for the current delivery.
-func (a *ahead) take() (*ledger.Tx, pgconn.CommandTag, error) {
-	if a == nil || a.d != nil || a.opened == nil {
-		return nil, pgconn.CommandTag{}, nil
-	}
-	o := a.opened
-	a.opened = nil
-	return o.Tx, o.Tag, o.Err
-}
-
-// drop ends the transaction that was begun for the current delivery, if that has to wait,
-// or turned out not to need it.
-func (a *ahead) drop(ctx context.Context) {
-	if tx, _, _ := a.take(); tx != nil {
-		tx.Abort(ctx)
-	}
-}
-
 // peek returns the statement that decides this worker's next delivery. It returns nil if
 // none waits, or something else has to come first.
-func (c *loop) peek(ctx context.Context, ahead *ahead) *ledger.Statement {
-	if ahead == nil || ctx.Err() != nil || c.retries.queue.Waiting() > 0 && ahead.n >= mostAhead {
+func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement {
+	if ahead == nil || ctx.Err() != nil || c.retries.queue.Waiting() > 0 && ahead.Run() >= mostAhead {
 		return nil
 	}
-	if ahead.d == nil {
-		select {
-		case ahead.d = <-ahead.lane:
-		default:
-			return nil
-		}
-	}
-	if !c.isStraight(ahead.d) || ahead.d.IsOver() || c.keys.IsHeld(c.keyOf(ahead.d)) {
+	d := ahead.Peek()
+	if d == nil || !c.isStraight(d) || d.IsOver() || c.keys.IsHeld(c.keyOf(d)) {
 		return nil
 	}
-	return c.decision(ahead.d)
+	return c.decision(d)
 }
 
 // failedError is a failed attempt that was rolled back and is not held yet.

@@ -42,8 +42,8 @@ func (c *retries) open() {
 type claim struct {
 	*claims.Claim
 
-	began string // the id of its last transaction, unless the inbox committed that
-	ahead *ahead // the delivery whose transaction the commit begins, or nil
+	began string        // the id of its last transaction, unless the inbox committed that
+	ahead *ledger.Ahead // the delivery whose transaction the commit begins, or nil
 
 	reach int             // how many more events of its key may run in its transaction
 	along []*claims.Claim // those that ran; they have no claims of their own
@@ -118,7 +118,7 @@ func (c *retries) endedBefore(ctx context.Context, cl *claim) error {
 
 // fail records a failed attempt, and when the next is due.
 func (c *retries) fail(life delivery.Lifetime, cl *claim, f delivery.Failure, attempts int) {
-	h := c.failed(attempts, cl.Attempts(), f)
+	h := f.Hold(c.sub.Schedule, attempts, cl.Attempts(), cl.Snoozed)
 	noted := false
 	err := c.persist(life, func() (err error) {
 		noted, err = c.ledger.Fail(life.Work, c.failure(cl, h))
@@ -136,10 +136,7 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, f delivery.Failure, at
 
 // noted reports a failed attempt that is recorded.
 func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
-	o := delivery.Held
-	if h.After == nil {
-		o = delivery.Dead
-	}
+	o := h.Outcome()
 	c.holds.moved(ctx, cl.Task, "claimed", o, h)
 	c.signals.Ended(ctx, o, cl.Event.LoggedAt)
 }
@@ -185,9 +182,9 @@ var errShort = errors.New("an event failed that ran along")
 // run runs a held event, and then those that waited behind it in its key. Then it processes the
 // next delivery of the worker, if the last commit began the transaction of that.
 func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *delivery.Delivery) {
-	var next *ahead
+	var next *ledger.Ahead
 	if c.external == nil && c.sub.Batch == 1 {
-		next = &ahead{lane: lane}
+		next = ledger.NewAhead(lane, nil)
 	}
 	for n := 1; due != nil; n++ {
 		cl := &claim{Claim: due, leads: n < mostRuns && !due.Solitary, ahead: next}
@@ -261,7 +258,7 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error)
 
 // failRerun rolls back a failed attempt and records it.
 func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, failed error) error {
-	h := c.failed(cl.Attempt, cl.Attempts(), delivery.FailureOf(failed))
+	h := delivery.FailureOf(failed).Hold(c.sub.Schedule, cl.Attempt, cl.Attempts(), cl.Snoozed)
 	stored, committed, encoding := c.ledger.FailIn(ctx, tx, c.failure(cl, h))
 	if encoding != nil {
 		return c.ledger.End(ctx, tx, errors.Join(failed, encoding))
@@ -380,9 +377,10 @@ func (c *retries) alone(cl *claim, err error) error {
 	return err
 }
 
-// skips reports whether the event is dead now and later events of its key do not wait for it.
+// skips reports whether the event does not run again and later events of its key do not
+// wait for it.
 func (c *retries) skips(cl *claim, h delivery.Holding) bool {
-	return cl.Blocking != "" && h.After == nil && c.sub.Order == SkipKey
+	return cl.Blocking != "" && h.After == nil && (c.sub.Order == SkipKey || h.IsDiscarded())
 }
 
 // failure returns a failed attempt for the ledger to record. If later events do not wait

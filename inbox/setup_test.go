@@ -130,7 +130,7 @@ func TestTheLogSaysWhatIsReadAndWaitedFor(t *testing.T) {
 	<-entered
 	cancel()
 	b.eventually("what is waited for", func() bool {
-		return log.has("it waits for the handlers that run") && log.has(`running="billing: 1"`) && log.has("at_most=30s")
+		return log.has("inbox stopping, waiting for running handlers") && log.has(`running="billing: 1"`) && log.has("at_most=30s")
 	})
 	if log.has("inbox stopped") {
 		t.Error("the log says that it stopped while a handler runs")

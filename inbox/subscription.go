@@ -137,6 +137,13 @@ type Subscription struct {
 	// ends within a minute.
 	Schedule postroom.Backoff
 
+	// Classify says what an error means that the handler returned: it returns it as
+	// [postroom.Permanent], [postroom.RetryAfter], [postroom.Snooze] or [postroom.Discard],
+	// or nil to leave it as it is. It is not asked about panics, and about lost connections
+	// and conflicts with other transactions, which cost no attempt. It may be called
+	// concurrently, and runs within Timeout.
+	Classify func(error) error
+
 	// VendorWindow is how long the vendors of an external handler recognise a key that they
 	// were given before. Take what their documentation says, or less if that is vague. A
 	// step whose outcome is not known is called again only within VendorWindow, less Timeout, of

@@ -171,7 +171,7 @@ func TestConsumerDriftIsReported(t *testing.T) {
 			if _, err := stream.UpdateConsumer(t.Context(), changed); err != nil {
 				t.Fatal(err)
 			}
-			b.eventually("the report", func() bool { return log.has("not as it should be") && log.has(name) })
+			b.eventually("the report", func() bool { return log.has("consumer has drifted") && log.has(name) })
 			stop()
 			b.in = inbox.New(b.pool, b.nc, b.config())
 			b.in.Handle(b.subscription("h"), effect("h"))

@@ -222,7 +222,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// A handler that ignores its context is left behind with its transaction, and
+// A handler that ignores its context is abandoned with its transaction, and
 // takes neither a worker nor a connection of the pool with it.
 func TestHandlersThatDoNotReturnAreLeftBehind(t *testing.T) {
 	t.Parallel()

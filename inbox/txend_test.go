@@ -280,7 +280,7 @@ func TestADryRunThatEndsItsTransaction(t *testing.T) {
 			if err := json.Unmarshal(told, &outcome); err != nil {
 				t.Fatal(err)
 			}
-			if outcome.Verdict != "fails" || outcome.Class != "transaction" || strings.Contains(outcome.Text, "has taken effect") != ending.committed {
+			if outcome.Verdict != "fails" || outcome.Class != "transaction" || strings.Contains(outcome.Text, "have taken effect") != ending.committed {
 				t.Errorf("the dry run says %s", told)
 			}
 			if n := len(b.effects("h")); (n == 1) != ending.committed {

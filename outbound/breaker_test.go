@@ -48,8 +48,8 @@ func TestTheBreaker(t *testing.T) {
 		if !outbound.NotApplied(err) || !errors.Is(err, outbound.ErrNotSent) {
 			t.Errorf("%v: nothing was sent", err)
 		}
-		if d, ok := postroom.RetryDelay(outbound.ForHandler(err)); !ok || d != 6*time.Second {
-			t.Errorf("asks to be left alone for %s, want 6s", d)
+		if d, ok := postroom.SnoozeDelay(outbound.ForHandler(err)); !ok || d != 6*time.Second {
+			t.Errorf("the event is snoozed for %s, want 6s", d)
 		}
 		if _, err := c.Fetch(requestTo(t.Context(), t, "GET", "https://other.example/", "")); errors.Is(err, outbound.ErrBreakerOpen) {
 			t.Error("another host's breaker is open, too")

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,9 +169,18 @@ func NotApplied(err error) bool {
 	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
 }
 
-// ForHandler converts err for a handler of events. It returns [postroom.Permanent] if
-// another attempt would end the same way, [postroom.RetryAfter] if the vendor or the open
-// breaker asks for a wait, and otherwise err unchanged.
+// SnoozeUnsent is when a handler is called again whose call was not sent, unless the open
+// breaker says when.
+const SnoozeUnsent = 15 * time.Second
+
+// ForHandler converts err for a handler of events. It returns:
+//
+//   - [postroom.Permanent] if another attempt would end the same way;
+//   - [postroom.Snooze] if nothing was sent, because the breaker was open, or there was no
+//     budget, no connection or no address: after SnoozeUnsent, or when the breaker lets the
+//     next call through;
+//   - [postroom.RetryAfter] if the vendor asks for a wait;
+//   - otherwise err unchanged.
 func ForHandler(err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -188,7 +198,10 @@ func ForHandler(err error) error {
 			return postroom.Permanent(err)
 		}
 	}
-	if e.RetryAfter > 0 {
+	switch {
+	case !e.sent:
+		return postroom.Snooze(cmp.Or(e.RetryAfter, SnoozeUnsent), err)
+	case e.RetryAfter > 0:
 		return postroom.RetryAfter(e.RetryAfter, err)
 	}
 	return err

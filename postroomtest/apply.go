@@ -39,9 +39,15 @@ const (
 	// it again later.
 	Retried Outcome = "retried"
 
+	// Snoozed: as Retried, but the attempt does not count: see [postroom.Snooze].
+	Snoozed Outcome = "snoozed"
+
 	// Dead: the handler failed, nothing of what it wrote is left, and an inbox would not
 	// call it again before an operator asks for that.
 	Dead Outcome = "dead"
+
+	// Discarded: the handler discarded the event: see [postroom.Discard].
+	Discarded Outcome = "discarded"
 )
 
 // Result is what came of a delivery.
@@ -56,7 +62,8 @@ type Result struct {
 	// the SQLSTATE of an error of the database, and others. It is empty without a failure.
 	Class string
 
-	// RetryAfter is what the handler asked for with [postroom.RetryAfter], or zero.
+	// RetryAfter is what the handler asked for with [postroom.RetryAfter] or
+	// [postroom.Snooze], or zero.
 	RetryAfter time.Duration
 
 	// Attempts is how often the handler was called.
@@ -199,8 +206,14 @@ func overlooked(tx pgx.Tx) error {
 func failed(err error, r Result) Result {
 	r.Outcome, r.Err, r.Class = Retried, err, classOf(err)
 	r.RetryAfter, _ = postroom.RetryDelay(err)
-	if r.Class == "permanent" || r.Class == "outcome_unknown" {
+	switch r.Class {
+	case "permanent", "outcome_unknown":
 		r.Outcome = Dead
+	case "discarded":
+		r.Outcome = Discarded
+	case "snoozed":
+		r.Outcome = Snoozed
+		r.RetryAfter, _ = postroom.SnoozeDelay(err)
 	}
 	return r
 }
@@ -218,8 +231,15 @@ func classOf(err error) string {
 		return "outcome_unknown"
 	case errors.Is(err, postroom.ErrPermanent):
 		return "permanent"
+	case is(postroom.DiscardReason(err)):
+		return "discarded"
+	case is(postroom.SnoozeDelay(err)):
+		return "snoozed"
 	case errors.As(err, &pg) && pg.Code != "":
 		return pg.Code
 	}
 	return "error"
 }
+
+// is returns whether there is a value.
+func is[T any](_ T, ok bool) bool { return ok }

@@ -86,11 +86,8 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 		return r, err
 	}
 	r.Attempts = attempts
-	if found != nil {
-		r.Outcome, r.Class, r.Err, r.RetryAfter = Retried, found.class, errors.New(found.text), found.next
-		if found.dead {
-			r.Outcome, r.RetryAfter = Dead, 0
-		}
+	if found != nil && (attempts > 0 || found.class != "discarded") { // otherwise it was discarded before
+		r.Outcome, r.Class, r.Err, r.RetryAfter = found.outcome(), found.class, errors.New(found.text), found.next
 		if err := last.Load(); err != nil {
 			r.Err = cmp.Or(*err, r.Err)
 		}
@@ -115,6 +112,19 @@ type heldEvent struct {
 	nextSeconds float64
 }
 
+// outcome returns what came of the last attempt.
+func (h heldEvent) outcome() Outcome {
+	switch {
+	case h.class == "discarded":
+		return Discarded
+	case h.dead:
+		return Dead
+	case h.class == "snoozed":
+		return Snoozed
+	}
+	return Retried
+}
+
 // awaitExternal waits until an event is settled, dead, or to be tried later. It returns nil
 // for one that is settled.
 func awaitExternal(ctx context.Context, pool *pgxpool.Pool, handler string, ev postroom.Event, ended chan error) (*heldEvent, error) {
@@ -128,7 +138,9 @@ func awaitExternal(ctx context.Context, pool *pgxpool.Pool, handler string, ev p
 			return nil, nil //nolint:nilnil // nothing is what is held
 		case err != nil:
 			return nil, fmt.Errorf("look for the event: %w", err)
-		case h.dead || h.later:
+		case h.dead:
+			return &h, nil
+		case h.later:
 			h.next = time.Duration(h.nextSeconds * float64(time.Second))
 			return &h, nil
 		}

@@ -21,7 +21,7 @@ WITH wanted AS (
     FROM wanted
 ), released AS (
     UPDATE postroom.held
-    SET dead_at = NULL, next_at = CASE WHEN placed.first THEN now() END, key = placed.key, epoch = epoch + 1,
+    SET dead_at = NULL, next_at = CASE WHEN placed.first THEN now() END, key = placed.key, epoch = epoch + 1, snoozed_at = NULL,
         last_attempt = attempts + $3, replays = replays + (held.handler = 'outbox')::int,
         logged_at = CASE WHEN $4 AND held.handler = 'outbox' THEN now() ELSE logged_at END
     FROM placed

@@ -103,6 +103,7 @@ CREATE TABLE postroom.held (
     fingerprint     postroom.digest,
     failures        postroom.failures,
     first_failed_at timestamptz,
+    snoozed_at      timestamptz,
 
     -- What operators did with it
     revision        int               NOT NULL DEFAULT 0,
@@ -173,6 +174,8 @@ COMMENT ON COLUMN postroom.held.failures IS
     'Its last ten failures.';
 COMMENT ON COLUMN postroom.held.first_failed_at IS
     'When its first attempt failed. NULL: none has.';
+COMMENT ON COLUMN postroom.held.snoozed_at IS
+    'Since when the event has only been snoozed by its handler, without another failure. Snoozes count as attempts 24 hours later.';
 COMMENT ON COLUMN postroom.held.revision IS
     'How often an operator edited the event. In each revision, a step of an external handler has another key at the vendor.';
 COMMENT ON COLUMN postroom.held.replays IS

@@ -72,7 +72,7 @@ CREATE TABLE postroom.archive (
     CONSTRAINT archive_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox
 );
 COMMENT ON TABLE postroom.archive IS
-    'Events that operators discarded, as they were in held.';
+    'Events that operators discarded, or their handlers, as they were in held.';
 COMMENT ON COLUMN postroom.archive.id IS
     'The id that the event had in held, and gets again if it is reopened.';
 COMMENT ON COLUMN postroom.archive.discarded_at IS

@@ -75,6 +75,7 @@ AS $$
         'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.subscription',
         'SELECT, UPDATE ON postroom.sweep, postroom.trial',
+        'INSERT ON postroom.archive, postroom.audit', -- what its handlers discard
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.enter_key'
     ], role)
 $$;

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"time"
@@ -27,6 +28,8 @@ const (
 	ClassLate        = "late"            // it came after later events of its key
 	classUnknown     = "outcome_unknown" // a call began, and must not be made again
 	classTransaction = "transaction"     // the handler ended its transaction with a statement
+	classSnoozed     = "snoozed"         // the handler said: not now
+	ClassDiscarded   = "discarded"       // the handler said that the event is of no use
 )
 
 // Failure is what went wrong with an event.
@@ -38,6 +41,7 @@ type Failure struct {
 	place string // the frame or the constraint: part of its cause besides class and text
 
 	Permanent bool          // there is no further attempt
+	Snoozed   bool          // it is no attempt, unless the event was only snoozed for too long
 	after     time.Duration // the earliest time of the next attempt
 }
 
@@ -59,6 +63,7 @@ func FailureOf(err error) Failure {
 		f.Class, f.Permanent = classUnknown, true
 	case errors.Is(err, postroom.ErrPermanent):
 		f.Class, f.Permanent = classPermanent, true
+	case f.discards(err), f.snoozes(err):
 	case errors.Is(err, ErrTimeout):
 		f.Class = ClassTimeout
 	case IsContention(err):
@@ -66,13 +71,42 @@ func FailureOf(err error) Failure {
 	case errors.As(err, &pg) && pg.Code != "":
 		f.Class, f.place = pg.Code, pg.TableName+" "+pg.ConstraintName
 	}
-	f.after, _ = postroom.RetryDelay(err)
+	if !f.Snoozed {
+		f.after, _ = postroom.RetryDelay(err)
+	}
 	return f
 }
 
-// Next returns when the next attempt is made, or nil if there is none. attempts were
-// made, and most may be made.
-func (f Failure) Next(schedule postroom.Backoff, attempts, most int) *time.Duration {
+// discards notes that the handler discarded the event, if err says so, and reports that.
+func (f *Failure) discards(err error) bool {
+	reason, ok := postroom.DiscardReason(err)
+	if ok {
+		f.Class, f.Text, f.Permanent = ClassDiscarded, cmp.Or(guard.Clean(reason, guard.MaxText), "its handler gave no reason"), true
+	}
+	return ok
+}
+
+// snoozes notes that the handler snoozed the event, if err says so, and reports that.
+func (f *Failure) snoozes(err error) bool {
+	after, ok := postroom.SnoozeDelay(err)
+	if ok {
+		f.Class, f.Snoozed, f.after = classSnoozed, true, after
+	}
+	return ok
+}
+
+// Hold returns how an event is held that failed like this. attempts were made, with this
+// one, and most may be made. snoozed is for how long the event has only been snoozed.
+func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed time.Duration) Holding {
+	if f.Snoozed && snoozed < postroom.SnoozeBound {
+		wait := max(f.after, shortestWait)
+		return Holding{Failure: &f, Attempts: max(attempts-1, 0), After: &wait}
+	}
+	return Holding{Failure: &f, Attempts: attempts, After: f.next(schedule, attempts, most)}
+}
+
+// next returns when the next attempt is made, or nil if there is none.
+func (f Failure) next(schedule postroom.Backoff, attempts, most int) *time.Duration {
 	if f.Permanent || attempts >= most {
 		return nil
 	}
@@ -83,7 +117,7 @@ func (f Failure) Next(schedule postroom.Backoff, attempts, most int) *time.Durat
 	return &wait
 }
 
-// shortestWait keeps RetryAfter(0, err) from running a handler without a pause.
+// shortestWait keeps RetryAfter(0, err) and Snooze(0, err) from running a handler without a pause.
 const shortestWait = 10 * time.Millisecond
 
 // Fingerprint is the same for all failures of a handler that have the same cause.

@@ -3,6 +3,8 @@ package delivery
 import "time"
 
 // HeldEvent is a held event that was claimed, or that runs along with a claimed one.
+//
+// Wide because it is a row of table held, as claim.sql returns it.
 type HeldEvent struct {
 	Task
 
@@ -10,7 +12,8 @@ type HeldEvent struct {
 	ID, Epoch int64
 	Solitary  bool
 	Revision  int32
-	Last      int // the attempt after which it is dead, if an operator set that
+	Last      int           // the attempt after which it is dead, if an operator set that
+	Snoozed   time.Duration // for how long it has only been snoozed
 
 	Blocking string // the key that waits for it, or ""
 	Pos      int64  // in that key

@@ -21,10 +21,27 @@ type Holding struct {
 	Decided  bool // its ledger row exists: a handler committed it
 }
 
+// IsDiscarded reports whether its handler discarded the event: it goes from held to the
+// archive at once.
+func (h Holding) IsDiscarded() bool { return h.Failure != nil && h.Failure.Class == ClassDiscarded }
+
+// Outcome returns what became of an event that is held like this.
+func (h Holding) Outcome() Outcome {
+	switch {
+	case h.IsDiscarded():
+		return Discarded
+	case h.Failure != nil && h.Failure.Class == ClassConflict:
+		return Conflict
+	case h.After == nil:
+		return Dead
+	}
+	return Held
+}
+
 // IsBesideTheOrder reports whether later events of its key do not wait for an event that
 // is held like this, because it never was in their order, or is decided.
 func (h Holding) IsBesideTheOrder() bool {
-	if h.Raw || h.Decided {
+	if h.Raw || h.Decided || h.IsDiscarded() {
 		return true
 	}
 	return h.Failure != nil && slices.Contains([]string{ClassConflict, ClassLate, ClassUndecodable}, h.Failure.Class)

@@ -10,6 +10,7 @@ const (
 	Held      Outcome = "held"      // put into held, or back into it
 	Dead      Outcome = "dead"      // in held until an operator decides
 	Conflict  Outcome = "conflict"  // dead, as another event has its identity
+	Discarded Outcome = "discarded" // in the archive: its handler discarded it
 	Skipped   Outcome = "skipped"   // no process asked for its type
 	Released  Outcome = "released"  // handed back at shutdown
 )
@@ -28,12 +29,5 @@ var HandedBack = Result{Outcome: Released}
 
 // AsHeld returns the result of a delivery that was held.
 func AsHeld(d *Delivery, h Holding) Result {
-	r := Result{Outcome: Held, Held: &h, As: d}
-	switch {
-	case h.Failure != nil && h.Failure.Class == ClassConflict:
-		r.Outcome = Conflict
-	case h.After == nil:
-		r.Outcome = Dead
-	}
-	return r
+	return Result{Outcome: h.Outcome(), Held: &h, As: d}
 }

@@ -57,6 +57,12 @@ func returned(err error) error {
 	if after, ok := postroom.RetryDelay(err); ok {
 		r.marks = append(r.marks, postroom.RetryAfter(after, errInside))
 	}
+	if after, ok := postroom.SnoozeDelay(err); ok {
+		r.marks = append(r.marks, postroom.Snooze(after, errInside))
+	}
+	if reason, ok := postroom.DiscardReason(err); ok {
+		r.marks = append(r.marks, postroom.Discard(guard.Clean(reason, guard.MaxText)))
+	}
 	return r.with(tree)
 }
 

@@ -17,11 +17,16 @@ import (
 // time limit, and catches their panics. So a function that calls runtime.Goexit does not
 // end the worker, and a function that never returns does not block it.
 type Invoker struct {
-	timeout time.Duration
-	grace   time.Duration // from the end of a handler's context until it is abandoned
-	idle    pool
-	running atomic.Int32
+	timeout  time.Duration
+	grace    time.Duration // from the end of a handler's context until it is abandoned
+	classify Classify
+	idle     pool
+	running  atomic.Int32
 }
+
+// Classify is a user's function that says what an error means. nil from it, or instead of
+// it, leaves the error as it is.
+type Classify func(error) error
 
 // Transaction is the part of a handler's transaction that this package uses.
 type Transaction interface {
@@ -33,8 +38,9 @@ type Transaction interface {
 }
 
 // New returns an invoker for a handler with this time limit and number of workers.
-func New(timeout time.Duration, workers int) *Invoker {
-	return &Invoker{timeout: timeout, grace: Grace(timeout), idle: make(pool, workers)}
+// classify may be nil.
+func New(timeout time.Duration, workers int, classify Classify) *Invoker {
+	return &Invoker{timeout: timeout, grace: Grace(timeout), classify: classify, idle: make(pool, workers)}
 }
 
 // Grace is how long the inbox waits for a handler after its context ended, given its
@@ -56,7 +62,7 @@ func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Co
 	ctx, cancel := context.WithTimeoutCause(ctx, i.timeout, delivery.ErrTimeout)
 	defer cancel()
 	hand := i.idle.get()
-	hand.calls <- func() error { return f(ctx) }
+	hand.calls <- func() error { return i.guarded(func() error { return f(ctx) }) }
 	err := i.await(ctx, tx, hand.done)
 	if delivery.IsAbandoned(err) || errors.Is(err, delivery.ErrGoexit) {
 		close(hand.calls)
@@ -146,24 +152,40 @@ func (c *caller) run() {
 	}
 }
 
-// one runs a call and describes the error that it returned. Both happen inside the guard,
-// while await waits. Its deferred function also runs if the call, or a method of its
-// error, ends the goroutine.
+// one runs a guarded call, while await waits. Its deferred function also runs if the call,
+// or a method of its error, ends the goroutine.
 func (c *caller) one(call func() error) {
 	err := delivery.ErrGoexit
 	defer func() { c.done <- err }()
-	err = guarded(call)
+	err = call()
 }
 
-// guarded calls a user's function. The error that it returns holds no value of the user's.
-func guarded(call func() error) error {
+// guarded calls a user's function, and classifies and describes the error that it returned.
+// All of it happens inside the guard. The result holds no value of the user's.
+func (i *Invoker) guarded(call func() error) error {
 	err := guard.Call(call)
 	if err == nil {
 		return nil
 	}
+	if _, panicked := err.(*guard.PanicError); panicked { //nolint:errorlint // it was not returned
+		return returned(err)
+	}
 	var described error
-	if failed := guard.Call(func() error { described = returned(err); return nil }); failed != nil {
-		return fmt.Errorf("a method of the returned error, of type %T: %w", err, failed)
+	if failed := guard.Call(func() error { described = i.described(err); return nil }); failed != nil {
+		return fmt.Errorf("a method of the returned error, of type %T, or Classify: %w", err, failed)
+	}
+	return described
+}
+
+// described describes an error that a user's function returned, or what the user's
+// Classify makes of it. Classify is not asked about what is not the event's fault.
+func (i *Invoker) described(err error) error {
+	described := returned(err)
+	if i.classify == nil || delivery.IsOutage(described) || delivery.IsContention(described) || errors.Is(described, delivery.ErrSettled) {
+		return described
+	}
+	if classified := i.classify(err); classified != nil {
+		return returned(classified)
 	}
 	return described
 }

@@ -22,14 +22,19 @@ func readHeld(rows pgx.Rows) ([]delivery.HeldEvent, error) {
 		var key, correlation, causation, parent, state, blocking *string
 		var pos *int64
 		var last *int
+		var snoozed *float64 // seconds
 		err := row.Scan(&h.Handler, &h.ID, &h.Epoch, &h.Attempt, &h.Solitary, &h.Key, (*instant)(&ev.LoggedAt), &ev.Source, &ev.ID,
-			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, (*instant)(&ev.Time), &parent, &state, &h.Headers, &ev.Data, &h.Raw, &h.Revision, &last, &blocking, &pos, &h.Followed)
+			&ev.Type, &ev.Subject, &key, &ev.ContentType, &correlation, &causation, (*instant)(&ev.Time), &parent, &state, &h.Headers, &ev.Data, &h.Raw, &h.Revision, &last, &blocking, &pos, &h.Followed, &snoozed)
 		ev.Key, ev.CorrelationID, ev.CausationID = value(key), value(correlation), value(causation)
 		ev.TraceParent, ev.TraceState = value(parent), value(state)
 		h.Blocking, h.Pos, h.Last = value(blocking), value(pos), value(last)
+		h.Snoozed = time.Duration(min(value(snoozed), maxSnoozed) * float64(time.Second))
 		return h, err
 	})
 }
+
+// maxSnoozed bounds what a column says that an operator may have written. In seconds.
+const maxSnoozed = 1e9
 
 // intoHeld returns a function that reads rows with readHeld into into.
 func intoHeld(into *[]delivery.HeldEvent) func(pgx.Rows) error {

@@ -107,8 +107,10 @@ func (a *Handler) HoldIn(ctx context.Context, tx *Tx, events []Owed) error {
 	if err := tx.asOwn(ctx); err != nil {
 		return err
 	}
-	if _, err := tx.Tx.Exec(ctx, hold.sql, hold.args...); err != nil {
-		return &delivery.LedgerError{Err: err}
+	for _, statement := range append([]Statement{*hold}, a.archiveStatements(events...)...) {
+		if _, err := tx.Tx.Exec(ctx, statement.sql, statement.args...); err != nil {
+			return &delivery.LedgerError{Err: err}
+		}
 	}
 	return nil
 }

@@ -28,6 +28,9 @@ func (db *DB) Store(ctx context.Context, events ...Owed) ([]delivery.Fate, error
 		fates, err = pgx.CollectRows(rows, pgx.RowTo[delivery.Fate])
 		return err
 	})
+	for _, archive := range db.archiveStatements(events...) {
+		batch.Queue(archive.sql, archive.args...)
+	}
 	if err := db.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("hold events: %w", err)
 	}
@@ -43,6 +46,21 @@ type Owed struct {
 	Blocking string // the key that it blocks or waits for; "" if there is none
 	D        *delivery.Delivery
 	H        delivery.Holding
+}
+
+// archiveStatements returns the statements that move events to the archive that their
+// handler discarded. They follow the one that holds the events.
+func (db *DB) archiveStatements(events ...Owed) (all []Statement) {
+	for _, o := range events {
+		if o.H.IsDiscarded() {
+			all = append(all, db.archiveStatement(o.Handler, o.D.Key, o.H.Failure.Text))
+		}
+	}
+	return all
+}
+
+func (db *DB) archiveStatement(handler, key, reason string) Statement {
+	return Statement{sql: db.sql.archive, args: []any{handler, key, reason}}
 }
 
 // columns has the parameters of hold.sql except the fourth.
@@ -70,6 +88,7 @@ type columns struct {
 	blocking                      []*string
 	behind                        []bool
 	epochs                        []int64
+	snoozed                       []bool
 }
 
 // holdStatement returns hold.sql with parameters for some events.
@@ -83,7 +102,7 @@ func (db *DB) holdStatement(decide bool, events ...Owed) (*Statement, error) {
 	return &Statement{sql: db.sql.hold, args: []any{
 		cs.handlers, cs.keys, cs.digests, decide, cs.positions, cs.after, cs.attempts, cs.solitary, cs.classes, cs.fingerprints, cs.failures,
 		cs.logged, cs.sources, cs.ids, cs.types, cs.subjects, cs.eventKeys, cs.contentTypes, cs.correlations, cs.causations,
-		cs.occurred, cs.parents, cs.states, cs.headers, cs.data, cs.raw, cs.blocking, cs.behind, cs.epochs,
+		cs.occurred, cs.parents, cs.states, cs.headers, cs.data, cs.raw, cs.blocking, cs.behind, cs.epochs, cs.snoozed,
 	}}, nil
 }
 
@@ -125,7 +144,7 @@ func (cs *columns) add(o Owed) (err error) {
 	cs.parents, cs.states = append(cs.parents, optional(ev.TraceParent)), append(cs.states, optional(ev.TraceState))
 	cs.headers, cs.data, cs.raw = append(cs.headers, optional(headers)), append(cs.data, data), append(cs.raw, raw)
 	cs.blocking, cs.behind = append(cs.blocking, optional(o.Blocking)), append(cs.behind, o.H.Behind)
-	cs.epochs = append(cs.epochs, o.D.Epoch())
+	cs.epochs, cs.snoozed = append(cs.epochs, o.D.Epoch()), append(cs.snoozed, o.H.Failure != nil && o.H.Failure.Snoozed)
 	return nil
 }
 

@@ -95,19 +95,24 @@ func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("encode failure: %w", err)
 	}
+	failure := f.Holding.Failure
 	noting := Statement{sql: a.sql.fail, args: []any{
-		f.Held.ID, f.Held.Epoch, f.Holding.After, f.Holding.Attempts, f.Holding.Failure.Class,
-		f.Holding.Failure.Fingerprint(a.name, f.Held.Event), text, f.Skipped,
+		f.Held.ID, f.Held.Epoch, f.Holding.After, f.Holding.Attempts, failure.Class,
+		failure.Fingerprint(a.name, f.Held.Event), text, f.Skipped, failure.Snoozed,
 	}}
-	if !f.Skipped {
-		return []Statement{noting}, 0, nil
+	all = []Statement{noting}
+	if f.Skipped {
+		all, fail = []Statement{
+			{sql: a.sql.plan},
+			{sql: a.sql.lockKey, args: []any{a.name, f.Held.Blocking}},
+			noting,
+			a.follow(f.Held.Blocking, f.Held.Pos, f.By),
+		}, 2
 	}
-	return []Statement{
-		{sql: a.sql.plan},
-		{sql: a.sql.lockKey, args: []any{a.name, f.Held.Blocking}},
-		noting,
-		a.follow(f.Held.Blocking, f.Held.Pos, f.By),
-	}, 2, nil
+	if f.Holding.IsDiscarded() {
+		all = append(all, a.archiveStatement(a.name, f.Held.Key, failure.Text))
+	}
+	return all, fail, nil
 }
 
 // Fail records a failed attempt, and when the next is due. It reports whether the claim

@@ -50,6 +50,8 @@ var (
 	decidedSQL string
 	//go:embed sql/hold.sql
 	holdSQL string
+	//go:embed sql/archive.sql
+	archiveSQL string
 	//go:embed sql/generic.sql
 	genericSQL string
 	//go:embed sql/plan.sql
@@ -129,7 +131,7 @@ type statements struct {
 	lockKey, follow, along, settleAlong, more string
 	lead, keep, restart                       string
 	still, committed                          string
-	generic                                   string
+	generic, archive                          string
 	plan, due, claim, claimAlone              string
 	orphans                                   string
 	limits, settle, fail, release             string
@@ -150,8 +152,8 @@ func load(name string) statements {
 		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
 		still: in(stillSQL), committed: in(committedSQL),
-		generic: in(genericSQL),
-		plan:    in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
+		generic: in(genericSQL), archive: in(archiveSQL),
+		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL),
 		limits:  in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
 		settleMany: in(settleManySQL), renew: in(renewSQL),

@@ -77,7 +77,7 @@ func (s *Signals) Of(handler, stream string) *Handler {
 		stream:  telemetry.With(system, telemetry.Operation.String("fetch"), telemetry.Destination.String(stream), group),
 		ranWell: telemetry.With(system, telemetry.Operation.String("process"), group),
 	}
-	for _, o := range []delivery.Outcome{delivery.Done, delivery.Duplicate, delivery.Held, delivery.Dead, delivery.Conflict, delivery.Skipped, delivery.Released} {
+	for _, o := range []delivery.Outcome{delivery.Done, delivery.Duplicate, delivery.Held, delivery.Dead, delivery.Conflict, delivery.Discarded, delivery.Skipped, delivery.Released} {
 		h.outcomes[o] = telemetry.With(name, telemetry.Outcome.String(string(o)))
 	}
 	h.spanName, h.spanOptions = spanOf(handler, stream)

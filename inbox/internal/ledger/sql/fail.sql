@@ -3,7 +3,8 @@
 --
 -- $3 when the next attempt is due, from now; NULL: none follows   $4 attempts made
 -- $5 class   $6 fingerprint   $7 the failure   $8 whether later events of its key go on
--- without it
+-- without it   $9 whether it was snoozed: then its failure replaces that of the snooze
+-- before, so that snoozes do not push other failures out
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).
@@ -12,8 +13,9 @@ UPDATE postroom.held
 SET next_at = now() + $3::interval,
     dead_at = CASE WHEN $3::interval IS NULL THEN now() END,
     attempts = $4, class = $5, fingerprint = $6,
-    failures = CASE WHEN jsonb_array_length(failures) >= 10 THEN failures - 0 ELSE coalesce(failures, '[]') END
+    failures = CASE WHEN $9::bool AND failures -> -1 ->> 'class' = 'snoozed' THEN failures - -1
+                    WHEN jsonb_array_length(failures) >= 10 THEN failures - 0 ELSE coalesce(failures, '[]') END
         || ($7::jsonb || jsonb_build_object('at', now())),
-    first_failed_at = coalesce(first_failed_at, now()),
+    first_failed_at = coalesce(first_failed_at, now()), snoozed_at = CASE WHEN $9::bool THEN coalesce(snoozed_at, now()) END,
     claimed_by = NULL, key = CASE WHEN $8::bool THEN NULL ELSE key END
 WHERE id = $1 AND epoch = $2;

@@ -29,6 +29,7 @@ SELECT handler, id, epoch, attempts, solitary, dedupe_key, logged_at, source, ev
        type, subject, event_key, content_type, correlation_id, causation_id,
        occurred_at, trace_parent, trace_state, headers, data, raw_headers,
        revision, last_attempt, key, pos,
-       EXISTS (SELECT FROM postroom.held h WHERE h.handler = next.handler AND h.key = next.key AND h.pos > next.pos) AS followed
+       EXISTS (SELECT FROM postroom.held h WHERE h.handler = next.handler AND h.key = next.key AND h.pos > next.pos) AS followed,
+       extract(epoch FROM now() - snoozed_at)::float8 AS snoozed
 FROM next
 WHERE take;

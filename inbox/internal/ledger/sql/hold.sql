@@ -13,7 +13,7 @@
 -- $8 solitary   $9 class, NULL where nothing failed   $10 fingerprint
 -- $11 the failure   $12 to $25 the event   $26 its headers as they came
 -- $27 the key that it blocks or waits for, NULL for none   $28 whether only to hold
--- it behind another   $29 the epoch in which it was read
+-- it behind another   $29 the epoch in which it was read   $30 whether it was snoozed
 --
 -- Locks   the keys, in their order; the new rows. Waits for a transaction that is
 --         deciding the same event.
@@ -24,11 +24,11 @@ WITH e AS (
     FROM unnest($1::text[], $2::text[], $3::bytea[], $5::bigint[], $6::interval[], $7::int[], $8::bool[], $9::text[], $10::bytea[],
                 $11::text[], $12::timestamptz[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[],
                 $19::text[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::text[], $25::bytea[], $26::bytea[],
-                $27::text[], $28::bool[], $29::bigint[])
+                $27::text[], $28::bool[], $29::bigint[], $30::bool[])
         WITH ORDINALITY
         AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, fingerprint,
               failure, logged_at, source, event_id, type, subject, event_key, content_type,
-              correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, key, behind, epoch, n)
+              correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, key, behind, epoch, snoozed, n)
 ), placed AS MATERIALIZED ( -- in an order: two that locked keys in different ones could wait for each other
     SELECT *, CASE WHEN key IS NULL THEN 'free' ELSE postroom.enter_key(handler, key, pos, epoch) END AS place
     FROM (SELECT * FROM e ORDER BY handler, key, pos) e
@@ -46,12 +46,12 @@ WITH e AS (
     WHERE NOT $4::bool OR (handler, dedupe_key) IN (SELECT handler, dedupe_key FROM decided)
 ), stored AS (
     INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, attempts, solitary, class, fingerprint, failures,
-                               first_failed_at, logged_at, source, event_id, type, subject, event_key, content_type,
+                               first_failed_at, snoozed_at, logged_at, source, event_id, type, subject, event_key, content_type,
                                correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     SELECT handler, dedupe_key, key, pos, CASE WHEN NOT waits THEN now() + after END, CASE WHEN after IS NULL THEN now() END, attempts,
            solitary, class, fingerprint,
            CASE WHEN class IS NOT NULL THEN jsonb_build_array(failure::jsonb || jsonb_build_object('at', now())) END,
-           CASE WHEN class IS NOT NULL THEN now() END,
+           CASE WHEN class IS NOT NULL THEN now() END, CASE WHEN snoozed THEN now() END,
            coalesce(logged_at, now()), source, event_id, type, subject, event_key, content_type,
            correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers::jsonb, data, raw_headers
     FROM owed

@@ -1,0 +1,28 @@
+-- Move the event with dedupe key $2 of handler $1, which its handler discarded, from held to
+-- the archive, with a row of audit that says why ($3). Its ledger row stays, as of now. It
+-- is none if another process has the event, or an operator decided it.
+--
+-- Locks   the held row and its ledger row.
+-- Index   held_owed (handler, dedupe_key), inbox's primary key.
+-- Called  by DB.Store and Handler.HoldIn, after hold.sql, and by Handler.noting, after
+--         fail.sql, in the same transaction.
+WITH gone AS (
+    DELETE FROM postroom.held
+    WHERE handler = $1 AND dedupe_key = $2 AND dead_at IS NOT NULL AND class = 'discarded'
+    RETURNING *
+), said AS (
+    INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id)
+    SELECT 'handler', 'discard', $3, 1, handler, source, event_id FROM gone
+    RETURNING id
+), noted AS (
+    UPDATE postroom.inbox SET at = now()
+    FROM gone
+    WHERE inbox.handler = gone.handler AND inbox.dedupe_key = gone.dedupe_key
+)
+INSERT INTO postroom.archive (id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
+                              first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+                              content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
+SELECT gone.id, said.id, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
+       first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+       content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
+FROM gone, said;
