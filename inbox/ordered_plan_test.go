@@ -11,10 +11,10 @@ func TestOrderedPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 	t.Parallel()
 	p := newPlans(t)
 	const holdParameters = `(text[], text[], bytea[], bool, bigint[], interval[], int[], bool[], text[], bytea[], text[], timestamptz[],
-		text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], text[], text[], bytea[], bytea[], text[], bool[], bigint[])`
+		text[], text[], text[], text[], text[], text[], text[], text[], timestamptz[], text[], text[], text[], bytea[], bytea[], text[], bool[], bigint[], bool[])`
 	hold := func(key string, pos int) string {
 		return fmt.Sprintf(`'{h}', '{new-%s-%d}', '{NULL}', true, '{%d}', '{0}', '{0}', '{f}', '{NULL}', '{NULL}', '{NULL}', '{now}',
-			'{/s}', '{e}', '{a.b}', '{a.b}', '{%s}', '{text/plain}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{""}', '{NULL}', '{%s}', '{f}', '{0}'`,
+			'{/s}', '{e}', '{a.b}', '{a.b}', '{%s}', '{text/plain}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{""}', '{NULL}', '{%s}', '{f}', '{0}', '{f}'`,
 			key, pos, pos, key, key)
 	}
 	decide := func(key string, pos int) string {
