@@ -1,9 +1,11 @@
 package postroom_test
 
 import (
+	"go/ast"
 	"iter"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -251,5 +253,42 @@ func checkWidth(t *testing.T, page, text string, p *prose) {
 		if err := os.WriteFile(page, []byte(wrap(text)), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// withRiddles are directories whose comments are not checked for riddles: programs that are
+// not used in production.
+var withRiddles = []string{"bench", "examples", "integration"}
+
+// Comments in code and SQL name who acts, too.
+func TestCommentsNameWhoActs(t *testing.T) {
+	t.Parallel()
+	comments := 0
+	check := func(path, text string) {
+		comments++
+		if m := riddles.FindString(text); m != "" {
+			t.Errorf("%s says %q: name who acts, in %s", path, m, strings.Join(strings.Fields(text), " "))
+		}
+	}
+	skipped := func(path string) bool {
+		dir, _, _ := strings.Cut(filepath.ToSlash(path), "/")
+		return slices.Contains(withRiddles, dir)
+	}
+	eachFile(t, func(_, path string, _ []byte, file *ast.File) {
+		for _, group := range file.Comments {
+			if !skipped(path) {
+				check(path, strings.ReplaceAll(group.Text(), "database/sql/driver", ""))
+			}
+		}
+	})
+	walkFiles(t, ".sql", func(path string, text []byte) {
+		for line := range strings.Lines(string(text)) {
+			if _, comment, found := strings.Cut(line, "--"); found && !skipped(path) {
+				check(path, comment)
+			}
+		}
+	})
+	if comments < 5000 {
+		t.Errorf("%d comments were found: the test looks for them in the wrong way", comments)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // SeqRange is a part of a stream.
 type SeqRange struct {
 	From  uint64    // the first sequence
-	Since time.Time // if set, the range begins with the first message stored at this time or later, whatever From is
+	Since time.Time // if set, the range begins with the first message stored at this time or later, and From is ignored
 	To    uint64    // the last sequence
 }
 

@@ -47,8 +47,8 @@ type Operation struct {
 	TxRetries int
 }
 
-// nobody is the principal of operations without a caller.
-const nobody = "(none)"
+// noCaller is the principal of operations without a caller.
+const noCaller = "(none)"
 
 const doTimeout = 5 * time.Minute
 
@@ -122,7 +122,7 @@ func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 		return nil, err
 	}
 	rules.CancelOnDisconnect = true
-	key := Key{Scope: op.Scope, Principal: cmp.Or(op.Principal, nobody), Value: op.Key}
+	key := Key{Scope: op.Scope, Principal: cmp.Or(op.Principal, noCaller), Value: op.Key}
 	key = key.stored(g.cfg.HashPrincipal)
 	if err := key.check(); err != nil {
 		return nil, err

@@ -146,7 +146,7 @@ type HeldPage struct {
 	Next string `json:"next,omitempty"`
 }
 
-// HeldEvents returns the events that are held, in whatever state. They come by handler; of
+// HeldEvents returns the events that are held, in any state. They come by handler; of
 // each first those that are due at a time, the first to be due first, then those that wait
 // behind their key, then the dead ones, the last to die first.
 func (i *Inspector) HeldEvents(ctx context.Context, f HeldFilter) (*HeldPage, error) {

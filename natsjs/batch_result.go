@@ -108,8 +108,8 @@ func (b *batchSender) lookUp(ctx context.Context, subject string) broker.Outcome
 	return streamOf(ctx, b.run.js, subject)
 }
 
-// retry handles a batch whose fence was refused. Either another term has begun, or somebody
-// removed the lease message.
+// retry handles a batch whose fence was refused. Either another term has begun, or the
+// lease message was removed.
 func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	var refused *BrokerError
 	for of.tries++; of.tries <= maxFences && errors.As(cause, &refused); of.tries++ {

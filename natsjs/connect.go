@@ -76,18 +76,16 @@ func withCause(err, cause error) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// EnsureStream makes the stream of the given configuration if it does not
-// exist, and adds the subjects that it lacks if it does. Nothing else of an
-// existing stream is changed. Whatever cfg says, a new stream refuses messages
-// rather than dropping old ones when a limit is reached, and cannot be purged or
-// deleted from. Where cfg leaves the choice, it is stored in files and keeps
-// what it is given (limits retention).
+// EnsureStream makes a stream with the given configuration. If the stream exists, it adds the
+// subjects that the stream lacks, and changes nothing else. A new stream refuses messages
+// when a limit is reached, and never drops old ones; it cannot be purged, and no message of
+// it can be deleted. This holds even if cfg says otherwise. If cfg does not say how to store
+// and keep messages, the stream is stored in files and has limits retention.
 //
-// Where cfg allows atomic batches (AllowAtomicPublish) the stream has the subject
-// that they need as well; see [LeaseSubjects]. An existing stream is changed so that
-// it allows them.
+// If cfg allows atomic batches (AllowAtomicPublish), the stream also gets the subject that
+// they need; see [LeaseSubjects]. An existing stream is changed to allow them.
 //
-// Streams belong to the operator: [Relay.Run] never creates one.
+// A relay never creates a stream, because streams belong to the operator.
 func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig) error {
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -34,8 +34,8 @@ const (
 )
 
 var (
-	// ErrStreamReplaced means that somebody deleted a stream and created it again since the
-	// term began. The term ends.
+	// ErrStreamReplaced means that a stream was deleted and created again since the term
+	// began. The term ends.
 	ErrStreamReplaced = errors.New("the stream was deleted and created again")
 
 	// ErrNotAtomic means that a stream is not set up for atomic batches. 'postroom stream

@@ -32,7 +32,7 @@ func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error
 	switch err := json.Unmarshal(data, &answer); {
 	case err == nil && answer.Error != nil:
 		return []byte(answer.Stream), 0, false, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
-	case err == nil && answer.Stream != "" && answer.Sequence > 0: // anybody could answer on the subject
+	case err == nil && answer.Stream != "" && answer.Sequence > 0: // another program could answer on the subject, too
 		return []byte(answer.Stream), answer.Sequence, answer.Duplicate, nil
 	}
 	return nil, 0, false, fmt.Errorf("%w: the answer cannot be read", broker.ErrUnacknowledged)

@@ -100,7 +100,7 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	tick := time.NewTimer(ackTimeout)
 	tick.Stop() // an idle relay does not wake up
 	defer tick.Stop()
-	denied := p.nc.LastError() // checked, too: somebody may have replaced our error handler
+	denied := p.nc.LastError() // checked, because the program may have replaced our error handler
 	for {
 		incoming := batches
 		if !p.nc.IsConnected() {

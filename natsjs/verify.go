@@ -19,8 +19,8 @@ import (
 // lookTimeout is the time limit of a request about a stream.
 const lookTimeout = 2 * ackTimeout
 
-// Compare compares a stream with a position, as [broker.Verifier] describes. If somebody
-// deleted the message at the position, that counts as a loss: a stream of [EnsureStream]
+// Compare compares a stream with a position, as [broker.Verifier] describes. If the
+// message at the position was deleted, that counts as a loss: a stream of [EnsureStream]
 // does not allow it.
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)

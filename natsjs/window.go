@@ -251,7 +251,7 @@ func (w *window) onAck(m *nats.Msg) {
 	w.resolve(p.slot)
 }
 
-// unanswered handles the answer that nobody listens on an event's subject.
+// unanswered handles the answer that no stream listens on an event's subject.
 func (w *window) unanswered(p slotRef) {
 	w.mu.Lock()
 	g := w.group(p)

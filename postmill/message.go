@@ -67,8 +67,8 @@ func setContent(ev *postroom.Event, msg *message.Message) error {
 }
 
 // toMessage returns the message that an event was. An event that was none has its id as the
-// UUID, and its headers as the metadata. The payload is a copy: who gets a message may change
-// it, and nobody may change an event.
+// UUID, and its headers as the metadata. The payload is a copy, because a
+// subscriber may change a message, but must not change an event.
 func toMessage(ev postroom.Event) *message.Message {
 	msg := message.NewMessage(ev.ID, bytes.Clone(ev.Data))
 	uuid, written := ev.Headers[uuidHeader]

@@ -183,7 +183,8 @@ func (p *Publisher) event(topic string, m *message.Message) (postroom.Event, err
 // it. It may be called more than once.
 func (p *Publisher) Close() error { return nil }
 
-// In returns a publisher that writes every message in tx, whatever its context has.
+// In returns a publisher that writes every message in tx, even if the message's context has
+// another transaction.
 func (p *Publisher) In(tx pgx.Tx) message.Publisher {
 	bound := inTx{Publisher: p}
 	if tx != nil {

@@ -19,8 +19,8 @@ import (
 // Scenario is something that is to survive the loss of its connection to the database at
 // any moment.
 type Scenario struct {
-	// Setup prepares a fresh database, and whatever else a run begins with: tables, rows, the
-	// contents of a queue. Nothing is cut in it. It may be nil.
+	// Setup prepares a fresh database, and everything else that a run needs: tables, rows,
+	// the contents of a queue. Its connection is not cut. It may be nil.
 	Setup func(ctx context.Context, pool *pgxpool.Pool) error
 
 	// Run does the work. It returns nil when the work is done. If it returns an error it is
@@ -35,8 +35,8 @@ const (
 	runPatience = time.Minute // for all of them, before their context ends
 )
 
-// Crash looks whether a scenario has the right outcome wherever it loses its connection.
-// check returns nil if the outcome is right.
+// Crash tests that a scenario has the right outcome, no matter at which statement it loses
+// its connection. check returns nil if the outcome is right.
 //
 // Crash runs the scenario once and notes its statements. Then it runs it again for each of
 // them, twice, on a fresh database: once the connection is cut before the statement reaches

@@ -23,7 +23,7 @@ type comparison struct {
 	rate    float64   // of events read in a second; 0: as fast as can be
 
 	compared int // events that the stream should have
-	unknown  int // events of which nobody knows that
+	unknown  int // events of which that is not known
 	messages int // that were read
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // ErrConsumed means that a stream keeps its messages only until they are consumed. So
-// nobody can tell whether a missing message was consumed or lost.
+// it is not known whether a missing message was consumed or lost.
 var ErrConsumed = errors.New("the stream does not keep messages that were consumed")
 
 // Config says what [Compare] is to compare. The zero value is ready to use.

@@ -86,7 +86,7 @@ func (g *gauges) observe(o metric.Observer, r *Relay) {
 	}
 	o.ObserveFloat64(g.keys, float64(b.HeldKeys), telemetry.With(telemetry.Handler.String("outbox")))
 	o.ObserveFloat64(g.overdue, b.Overdue.Seconds(), telemetry.With(telemetry.Handler.String("outbox")))
-	if b.OldestWriterAge > 0 || b.HiddenWriters == 0 { // else nobody knows
+	if b.OldestWriterAge > 0 || b.HiddenWriters == 0 { // otherwise the age is not known
 		o.ObserveFloat64(g.writer, b.OldestWriterAge.Seconds())
 	}
 	for table, bytes := range b.Bytes {

@@ -282,6 +282,6 @@ func (o healthTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	return err
 }
 
-// Lag returns how far behind the relay is, as its log says now: whoever leads. It asks the
-// database, and is safe for concurrent use; [Relay.Health] has what was measured last.
+// Lag returns how far behind the leading relay is now, even if another relay leads. It asks
+// the database, and is safe for concurrent use. [Relay.Health] has the last measurement.
 func (r *Relay) Lag(ctx context.Context) (eventlog.Lag, error) { return r.log.Lag(ctx) }

@@ -120,7 +120,7 @@ func (p *preflight) start(ctx context.Context) error {
 }
 
 // faultyCheckEvery is the longest time between two checks while there is a fault, so that
-// whoever fixes it soon sees that it is gone.
+// the person who corrects it soon sees the result.
 const faultyCheckEvery = 5 * time.Second
 
 // watch checks the streams from time to time until ctx ends.

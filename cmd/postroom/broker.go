@@ -75,8 +75,9 @@ func brokerError(origin string, err error) error {
 	return fmt.Errorf("connect to the broker (%s): %w", origin, err)
 }
 
-// note keeps what the broker does not let this user do: nobody answers such a request, and
-// what it ends with is a timeout. Answers that it may not get matter most.
+// note keeps the permission that this user lacks. The broker does not answer such a request,
+// so that it ends with a timeout. A subject for answers that the user may not read matters
+// most.
 func (b *broker) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		report(os.Stderr, "postroom: the broker reports an error: %v\n", err)

@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	}
 }
 
-// report writes to standard error, where nobody is left to be told of a fault.
+// report writes to standard error. It ignores a fault of writing, which cannot be reported.
 func report(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format, args...)
 }

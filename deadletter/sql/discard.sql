@@ -1,6 +1,6 @@
--- Move the dead events $1 to the archive, as audit row $2 says. Their ledger rows stay,
--- as of now. Returns the keys that they held up, and how many there were of each; those
--- without one have none.
+-- Move the dead events $1 to the archive, with audit row $2. Their rows of inbox stay, and
+-- count as decided now. It returns the keys that the events held up, and how many events of
+-- each there were.
 --
 -- Locks   the held rows and their ledger rows; the keys are locked before, and the
 --         relay's row.

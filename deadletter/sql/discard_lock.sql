@@ -1,4 +1,4 @@
--- Which of the events $1 are dead still. They stay so until the transaction ends.
+-- Which of the events $1 are still dead. They stay dead until the transaction ends.
 --
 -- Locks   the held rows, in their order; the keys are locked before, and the relay's
 --         row.

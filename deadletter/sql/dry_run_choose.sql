@@ -1,5 +1,5 @@
--- Up to $13 events of each cause among the $12 first dead ones that match the filter
--- $1 to $11 and have a handler, to be tried.
+-- The events to try: up to $13 of each cause, among the first $12 dead events that match the
+-- filter $1 to $11 and have a handler.
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held.

@@ -1,5 +1,5 @@
--- Ask for dry runs of the held events $2 at the handlers $1. What was asked for and is
--- old nobody waits for any more.
+-- Request dry runs of the held events $2 at the handlers $1. Remove old requests, for which no
+-- command waits any more.
 --
 -- Locks   the new rows and those that are removed.
 -- Index   none; there are as few rows as dry runs.

@@ -1,4 +1,4 @@
--- What came of the dry runs $1 so far.
+-- The results of the dry runs $1 that have ended.
 --
 -- Locks   none.
 -- Index   trial_pkey (id).

@@ -1,4 +1,5 @@
--- Dead events that match the filter $1 to $11, whole, as JSON, the first to die first.
+-- Dead events that match the filter $1 to $11, complete, as JSON. The first to die comes
+-- first.
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held.

@@ -1,5 +1,5 @@
--- Discarded events that match the filter $1 to $11, whole, as JSON, with who discarded
--- them and why; the first to be discarded first.
+-- Discarded events that match the filter $1 to $11, complete, as JSON, with who discarded
+-- them and why. The first to be discarded comes first.
 --
 -- Locks   none.
 -- Index   as list_discarded.sql of internal/held; audit_pkey (id).

@@ -1,6 +1,6 @@
--- The dead events that match the filter $1 to $11, by cause, among the $12 that come first in
--- the list; where $13, only those without a cause, which only other programs write. Events
--- that were looked at and do not match are one row without a handler.
+-- The dead events that match the filter $1 to $11, by cause, among the first $12 of the list.
+-- If $13 is set, only those without a cause; only other programs write such events. One row
+-- without a handler counts the events that were read and do not match.
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held; held_pkey (id) for the example.

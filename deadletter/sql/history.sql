@@ -1,5 +1,5 @@
--- What operators did with the event $2 of source $1 at handler $3: alone, in replays,
--- and who discarded it with others.
+-- What operators did with the event $2 of source $1 at handler $3: to this event alone, in
+-- replays, and who discarded it together with others.
 --
 -- Locks   none.
 -- Index   audit_event (event_id), job_item_event (event_id), archive_event (event_id), audit_pkey (id).

@@ -1,5 +1,5 @@
--- Keep the event with the id $1 as it is until the transaction ends, where it is dead.
--- Returns whether a step of it was begun and is not known to be done.
+-- Lock the event with id $1 until the transaction ends, if it is dead. It returns whether a
+-- step of it was begun and is not recorded as done.
 --
 -- Locks   the held row.
 -- Index   held_pkey (id), receipt's primary key.

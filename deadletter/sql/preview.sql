@@ -1,8 +1,8 @@
--- What a replay of the dead events that match the filter $1 to $11 would release, $12 of
--- them at the most, by handler and event type: how many, how many keys wait for them,
--- how many are in another replay that runs, may end a process, have steps of calls done
--- or of unknown outcome, or are outgoing and older than consumers may take; and whether
--- a process lives that has the handler.
+-- What a replay of the dead events that match the filter $1 to $11 would release, at most
+-- $12 events. For each handler and event type: how many events; how many keys wait for them;
+-- how many of them are in another running replay, may end a process, have done steps, have
+-- steps of unknown outcome, or are outgoing and too old for consumers; and whether a living
+-- process has the handler.
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held; held_key_pos (handler, key, pos), receipt's primary key.

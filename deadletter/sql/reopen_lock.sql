@@ -1,4 +1,4 @@
--- Which of the events $1 are in the archive still. They stay so until the transaction
+-- Which of the events $1 are still in the archive. They stay there until the transaction
 -- ends.
 --
 -- Locks   the archived rows, in their order; the relay's row is locked before.

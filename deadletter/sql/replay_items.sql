@@ -1,11 +1,11 @@
--- Fix the events of replay $12: those that match the filter $1 to $11 and are in no
--- other that runs, $13 at the most, the first to die first. Those of a key come
--- together, in their order. Returns how many there are, and how many of them are
--- outgoing, and older than consumers may take.
+-- Choose the events of replay $12: at most $13 of those that match the filter $1 to $11 and
+-- are in no other running replay, the first to die first. The events of a key come together,
+-- in their order. It returns how many there are, and how many of them are outgoing and too
+-- old for consumers.
 --
--- Events of an ordered handler that hold up no other, because they came late or were
--- skipped, get a key that is this replay's alone: so they run one after the other. No
--- event's own has a control character, and what an index does not take is shortened.
+-- Events of an ordered handler that hold up no other, because they came late or were skipped,
+-- get a key that only this replay uses, so that they run one after the other. It contains a
+-- control character, which no key of an event has, and is short enough for the index.
 --
 -- Locks   the held rows.
 -- Index   as list.sql of internal/held; held_pkey (id).

@@ -1,5 +1,5 @@
--- Take the turn at driving replay $1. credit is what the rate lets be released now; it is
--- NULL without a rate, which least and greatest would pass over.
+-- Lock replay $1 for one step. credit is how many events the rate allows to be released now.
+-- It is NULL if there is no rate: least and greatest ignore NULL.
 --
 -- Locks   its row, until the transaction ends.
 -- Index   job_pkey (id).

@@ -1,7 +1,8 @@
--- Note what became of the events that replay $1 released. One that is not held any more
--- is settled, unless it was discarded; one that is dead failed. Returns how many ended
--- how, how many are open, and those that failed and had a key in this replay.
--- "OFFSET 0" has the archive looked up for each: a join would read all of it.
+-- Record the outcomes of the events that replay $1 released. An event that is not held any
+-- more is settled, unless it was discarded. One that is dead failed. It returns how many
+-- events have each outcome, how many are open, and those that failed and had a key in this
+-- replay. "OFFSET 0" makes the planner look up archive for each event; a join would read all
+-- of it.
 --
 -- Locks   the items.
 -- Index   job_item_open (job, n), held_pkey (id), archive_pkey (id).

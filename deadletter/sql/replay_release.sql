@@ -1,9 +1,9 @@
--- Release the events $2 of replay $1: set them ready, the first of a key at once and the
--- others behind it, each with $3 attempts more. An outgoing one is published under an id
--- of its own, and counts as logged now where $4 says so. Whoever had claimed one before
--- it died can say nothing about it any more. Returns how many were released;
--- the others were not dead any more, or were discarded. The failures so far are kept with
--- the item: the held row goes away when the replay succeeds.
+-- Release the events $2 of replay $1, each with $3 more attempts: the first event of a key is
+-- due at once, the others wait behind it. An outgoing event gets a new message id and, if $4
+-- is set, counts as logged now. The epoch rises, so that a process that had claimed the event
+-- before it died can change nothing. It returns how many were released; the others were not
+-- dead any more, or were discarded. job_item keeps the failures so far, because the row of
+-- held is removed if the event succeeds.
 --
 -- Locks   the held rows and the items; the keys are locked before, and the relay's row.
 -- Index   held_pkey (id), held_key_pos (handler, key, pos), job_item's unique (job, held).

@@ -1,4 +1,5 @@
--- Have replay $1 judged by what ends from now on.
+-- Start the counts of replay $1 anew: only events that end from now on decide whether it
+-- stops.
 --
 -- Locks   its row.
 -- Index   job_pkey (id).

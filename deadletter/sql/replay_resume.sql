@@ -1,5 +1,5 @@
--- Take what was left out of replay $1 into it again: what is dead still, and is in no
--- other that runs. Returns how many events that are.
+-- Put the events that replay $1 left out into it again, if they are still dead and in no other
+-- running replay. It returns how many there are.
 --
 -- Locks   the held rows and the items; the replay is locked before.
 -- Index   job_item's primary key, held_pkey (id).

@@ -1,5 +1,5 @@
--- Note how far replay $1 is. $2 state   $3 phase   $4 verdict   $5 to $8 how many more were
--- released, succeeded, failed, were passed over   $9 what the rate leaves
+-- Record the progress of replay $1. $2 state   $3 phase   $4 verdict   $5 to $8 how many more
+-- events were released, succeeded, failed and were passed over   $9 the credit that is left
 --
 -- Locks   its row.
 -- Index   job_pkey (id).

@@ -1,5 +1,5 @@
--- Make replays one after the other until the transaction ends: what the next
--- statement sees to be part of one stays so.
+-- Let one transaction at a time choose events for replays, so that the next statement sees
+-- which events are in a replay, and this does not change.
 --
 -- Locks   an advisory lock.
 -- Index   none.

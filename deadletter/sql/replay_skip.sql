@@ -1,4 +1,4 @@
--- Leave out what replay $1 has not released. Returns how many events that are.
+-- Leave out the events that replay $1 has not released. It returns how many there are.
 --
 -- Locks   the items; the replay is locked before.
 -- Index   job_item_next (job, n).

@@ -1,4 +1,4 @@
--- The events that replay $1 released, and that wait behind a dead one of their key.
+-- The events that replay $1 released and that wait behind a dead event of their key.
 --
 -- Locks   none; the replay is locked before.
 -- Index   job_item_open (job, n), held_pkey (id), held_key_pos (handler, key, pos).

@@ -1,6 +1,7 @@
--- Have the events $2 of replay $1 dead again, as they were before they were released:
--- those that nobody runs, and that have not died meanwhile. Returns how many. The items are
--- as they were when the events were looked for: only who has locked the replay changes them.
+-- Make the events $2 of replay $1 dead again, as they were before it released them, if no
+-- process runs them and they have not died since. It returns how many there are. The items
+-- have not changed since they were read, because only a process that has locked the replay
+-- changes them.
 --
 -- Locks   the held rows and the items; the replay and the keys are locked before.
 -- Index   held_pkey (id), job_item's unique (job, held).

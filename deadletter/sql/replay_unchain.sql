@@ -1,5 +1,4 @@
--- Free the dead events $2 of replay $1 of the key that they had in it: they hold up no
--- other.
+-- Remove the key that the dead events $2 had in replay $1, so that they hold up no other.
 --
 -- Locks   the held rows.
 -- Index   held_pkey (id), job_item's unique (job, held).

@@ -1,6 +1,6 @@
--- The events that replay $1 released and nobody has begun. Of outgoing ones nobody
--- knows: the relay may be publishing them. replay_take_back.sql looks again at what began or
--- died since; what is left out here need not be locked.
+-- The events that replay $1 released and that no process has begun. Outgoing events are not
+-- among them, because the relay may be publishing them. replay_take_back.sql checks again
+-- whether an event began or died since, so nothing has to be locked here.
 --
 -- Locks   none; the replay is locked before.
 -- Index   job_item_open (job, n), held_pkey (id).

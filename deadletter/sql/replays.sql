@@ -1,5 +1,5 @@
--- Replays: the one with id $1, or where that is NULL the last $2, from behind the one
--- with id $3 on, or from the start where that is NULL; only those that run where $4.
+-- Replays: the one with id $1; or, if $1 is NULL, the last $2 before the one with id $3 (NULL:
+-- from the last one); if $4 is set, only running ones.
 --
 -- Locks   none.
 -- Index   job_pkey (id), job_running (id).

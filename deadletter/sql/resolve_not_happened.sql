@@ -1,5 +1,5 @@
--- Forget that step $3 of the event with dedupe key $2 at handler $1 was begun: it did
--- not happen. An operator looked at the vendor's.
+-- Remove the record that step $3 of the event with dedupe key $2 at handler $1 was begun: it
+-- did not happen, as an operator found out from the vendor.
 --
 -- Locks   the receipts.
 -- Index   receipt's primary key.

@@ -1,10 +1,10 @@
 -- What operators did, the latest first.
 --
--- $1 actor   $2 action   $3 handler; empty: any   $4 since then; NULL: ever   $5 the
--- id to begin below   $6 the most rows
+-- $1 actor   $2 action   $3 handler; empty means any   $4 the earliest time; NULL means any
+-- $5 the id to begin below   $6 the most rows
 --
--- It looks at 10,000 rows. The last of them is returned whatever it is: the next look
--- begins below it.
+-- It reads 10,000 rows. It returns the last row that it read even if that does not match,
+-- because the next page begins below it.
 --
 -- Locks   none.
 -- Index   audit_pkey (id).

@@ -1,5 +1,5 @@
--- What operators did to the event with id $1, the latest first; the other parameters
--- are as in audit.sql, and the last is its source, empty for any.
+-- What operators did to the event with id $1, the latest first. The other parameters are as
+-- in audit.sql; the last one is the event's source, empty for any.
 --
 -- Locks   none.
 -- Index   audit_event (event_id): as many entries as actions on the event, 1,000 at the most.

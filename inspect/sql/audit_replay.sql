@@ -1,4 +1,4 @@
--- What operators did about replay $1, the latest first; the other parameters are as in
+-- What operators did with replay $1, the latest first. The other parameters are as in
 -- audit.sql.
 --
 -- Locks   none.

@@ -1,7 +1,7 @@
--- Which handlers decided an event: every handler is asked for the dedupe keys $1, and
--- handlers $2 for those in $3 beside them, which they derived.
+-- Which handlers decided an event. Every handler is asked for the dedupe keys $1. The handlers
+-- $2, which derive keys of their own, are asked for the keys $3.
 --
--- "OFFSET 0" has each key looked up: a join may read all that a handler decided.
+-- "OFFSET 0" makes the planner look up each key; a join could read all rows of a handler.
 --
 -- Locks   none.
 -- Index   inbox's primary key, once for each handler, and once for each of its keys.

@@ -1,4 +1,4 @@
--- How many events are discarded, counting 100,000.
+-- How many events are discarded, up to 100,000.
 --
 -- Locks   none.
 -- Index   archive_time (discarded_at, id).

@@ -1,5 +1,5 @@
--- The requests to publish again that cover one of the events $1 (seqs), of the last 1,000
--- requests that were made. passed: the request has come past the event.
+-- The republishes that cover one of the events $1 (seqs), among the last 1,000. passed says
+-- that the republish has come past the event.
 --
 -- Locks   none.
 -- Index   rewind_pkey (id), from its end; outbox_pkey (seq).

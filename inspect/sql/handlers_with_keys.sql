@@ -1,4 +1,4 @@
--- The handlers for which keys are held.
+-- The handlers that have held events with keys.
 --
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos), once for each handler.

@@ -1,6 +1,6 @@
--- What is held, by handler and state, looking at 100,000 rows of each handler. For
--- a state: how many, for how long the oldest has been held (or dead), and for how
--- long the first has been due. And how many keys wait for an event of the handler.
+-- The held events by handler and state, from 100,000 rows of each handler: how many, for how
+-- long the oldest has been held or dead, and for how long the first has been due. Also how
+-- many keys wait for an event of the handler.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key), once for each handler and then its rows; held_outgoing (pos).

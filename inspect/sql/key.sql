@@ -1,4 +1,4 @@
--- One key of a handler that is held, as keys.sql has it.
+-- One key with held events, in the form of keys.sql.
 --
 -- $1 handler   $2 key
 --

@@ -1,14 +1,13 @@
--- The event with id $2 of source $1 in the log, or where $1 is empty of every source
--- that has one; and whether it is published, by the meaning of the row of relay:
---   held         it is, on its way out
+-- The event with id $2 of source $1 in the log; if $1 is empty, of every source that has one.
+-- With its state, as the row of relay says:
+--   held         it is held and will be published
 --   discarded    it was held, and an operator discarded it
---   pending      it was read, and is not recorded as acknowledged
+--   pending      a relay has read it, and it is not recorded as acknowledged
 --   unpublished  no relay has read it yet
 --   published    the broker has it
 --
--- "OFFSET 0" has the event looked up for each source: joined, all with the id would be
--- looked for, and for that no index is; and it keeps the planner from reading all that is
--- held to look one up in.
+-- "OFFSET 0" makes the planner look up the event for each source. A join would search all
+-- events for the id, for which there is no index, and would read all of held.
 --
 -- Locks   none.
 -- Index   outbox_event (source, event_id), twice for each source; held_outgoing (pos), archive_outgoing (pos), refused_pkey (seq).

@@ -1,5 +1,4 @@
--- The processes that run handlers, those that were not seen for a minute among them:
--- they ended without a word.
+-- The processes that run handlers, also those that were not seen for a minute: they died.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.

@@ -1,7 +1,7 @@
 -- Who leads, until when, and how far behind the relay is.
 --
--- The oldest event that is committed and not recorded as published is the first
--- above high or the first of pending. How many there are is arithmetic: gaps count.
+-- The oldest committed event that is not recorded as published is the first above high, or
+-- the first of pending. The number of such events is computed from seqs, so gaps count.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs.

@@ -1,5 +1,5 @@
--- The replays that the event with id $2 of source $1 was part of; of every source
--- where $1 is empty.
+-- The replays that the event with id $2 of source $1 was part of; if $1 is empty, of every
+-- source.
 --
 -- Locks   none.
 -- Index   job_item_event (event_id), job_pkey (id).

@@ -1,4 +1,4 @@
--- What an event with id $1 was before it was edited.
+-- The former revisions of the event with id $1.
 --
 -- Locks   none.
 -- Index   revision_event (event_id).

@@ -1,4 +1,4 @@
--- The replays that run, and for how long no process has advanced each.
+-- The running replays, and for how long no process has run each.
 --
 -- Locks   none.
 -- Index   job_running (id).

@@ -1,4 +1,4 @@
--- The rewinds that run, in the order in which the relay takes them.
+-- The running republishes, in the order in which the relay carries them out.
 --
 -- Locks   none.
 -- Index   rewind_running (id).

@@ -1,4 +1,4 @@
--- Whether this role sees the transactions of others.
+-- Whether this role may see the transactions of other roles.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,5 +1,5 @@
--- What external handlers $1 called for an event, which they know by the dedupe keys
--- beside them in $2. Results are not returned: they are a vendor's.
+-- The steps of external handlers $1 for an event, by the dedupe keys in $2 beside them. The
+-- results are not returned, because they come from a vendor.
 --
 -- Locks   none.
 -- Index   receipt's primary key.

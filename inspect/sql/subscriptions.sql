@@ -1,4 +1,4 @@
--- What each handler reads, and who reads for an ordered one.
+-- What each handler reads, and which process reads for an ordered one.
 --
 -- Locks   none.
 -- Index   subscription's primary key.

@@ -1,5 +1,5 @@
--- Where the expiry of the ledger stands: the next page, of how many, and for how
--- long that has been due.
+-- How far the removal of old rows of inbox is: the next page, the number of pages, and for how
+-- long the next step has been due.
 --
 -- Locks   none.
 -- Index   none; one row.

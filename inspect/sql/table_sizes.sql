@@ -1,5 +1,5 @@
--- Our tables: how large each is, and when it was vacuumed. Rows are the server's
--- estimate.
+-- The sizes of Postroom's tables, and when each was vacuumed. The numbers of rows are the
+-- server's estimates.
 --
 -- Locks   none.
 -- Index   those of the catalog.

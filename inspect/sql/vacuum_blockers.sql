@@ -1,6 +1,6 @@
--- What keeps vacuum from removing dead rows, in any database of the cluster: the
--- oldest transactions, prepared ones, and replication slots; the furthest behind
--- first. Without pg_monitor a role sees no transactions but its own; see sees_all_sessions.sql.
+-- What keeps vacuum from freeing dead rows, in any database of the cluster: the oldest
+-- transactions, prepared transactions, and replication slots, the oldest first. A role
+-- without pg_monitor sees only its own transactions; see sees_all_sessions.sql.
 --
 -- Locks   none.
 -- Index   none; views of the server.

@@ -1,4 +1,4 @@
-// Package cause tells whether two failures have one cause.
+// Package cause recognises failures that have the same cause.
 package cause
 
 import (
@@ -8,25 +8,26 @@ import (
 	"unicode"
 )
 
-// Fingerprint returns 16 bytes that are the same for failures of a handler with one
-// cause: class, place (a function, a constraint; or nothing) and the wording of the
-// text, of which what is known to differ from event to event is left out, and with it
-// whatever looks like a value.
+// Fingerprint returns 16 bytes that are the same for all failures of a handler with the same
+// cause. A cause is the class, the place (a function, a constraint, or nothing) and the
+// wording of the text. known are values that differ from event to event, such as its id; the
+// wording leaves them out, and all words that look like a value.
 func Fingerprint(handler, class, place, text string, known ...string) []byte {
 	sum := sha256.Sum256([]byte(handler + "\x00" + class + "\x00" + place + "\x00" + Wording(text, known...)))
 	return sum[:16]
 }
 
-// How much of a text counts, in bytes and in words, and from which length on a word is a value.
+// How much of a text counts, in bytes and in words, and the length from which a word counts
+// as a value.
 const (
 	maxText  = 512
 	maxWords = 24
 	longWord = 32
 )
 
-// Wording returns the words of a text's first line that are the same whenever the same
-// went wrong. Quoted pieces, words that are known values, that are long, or that have
-// a digit or a sign of an address or a path in them, are a '#'.
+// Wording returns the words of a text's first line that do not differ between failures with
+// the same cause. A '#' replaces quoted pieces, known values, long words, and words with a
+// digit or a character of addresses and paths.
 func Wording(text string, known ...string) string {
 	text, _, _ = strings.Cut(text[:min(len(text), maxText)], "\n")
 	known = slices.DeleteFunc(slices.Clone(known), func(value string) bool { return value == "" })
@@ -54,13 +55,13 @@ func Wording(text string, known ...string) string {
 	return strings.Join(slices.Compact(words), " ")
 }
 
-// isValue reports whether a word looks like one of many.
+// isValue reports whether a word looks like a value.
 func isValue(word string) bool {
 	return len(word) >= longWord || strings.ContainsAny(word, "0123456789@/\\{}[]")
 }
 
-// unquote puts a '#' in place of each quoted piece. An apostrophe within a word quotes
-// nothing, and neither does a quote that is never closed.
+// unquote replaces each quoted piece with a '#'. An apostrophe within a word is no quote, and
+// neither is one that is never closed.
 func unquote(s string) string {
 	var b strings.Builder
 	for s != "" {

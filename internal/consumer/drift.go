@@ -19,11 +19,10 @@ import (
 // another Postroom: its ledger knows nothing of what this one decided.
 var ErrForeign = errors.New("the durable consumer belongs to another Postroom instance")
 
-// Examine says what of a handler's durable consumer is not as it should
-// be, and would lose events or keep them back. limits are those of its stream, which
-// nobody can do about here: see ExamineLimits. subjects are those of its row of
-// subscription. It returns ErrForeign for a consumer that another Postroom
-// made, or another handler. It does no I/O.
+// Examine returns what is wrong with a handler's durable consumer: settings that lose events
+// or delay them. limits are those that its stream sets; ExamineLimits examines these.
+// subjects are those of the handler's row of subscription. Examine returns ErrForeign if the
+// consumer belongs to another Postroom or another handler. It does no I/O.
 func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits, instance, handler string, subjects []string) ([]string, error) {
 	if i, h := identity.Owner(cfg.Metadata); i != instance || h != handler {
 		return nil, ErrForeign
@@ -62,7 +61,7 @@ func Drift(have, want jetstream.ConsumerConfig) []string {
 	return faults
 }
 
-// driftOfAll is the part of Drift that is the same whatever a process is set to.
+// driftOfAll is the part of Drift that does not depend on the settings of a process.
 func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	var faults []string
 	differ := func(differs bool, format string, args ...any) {

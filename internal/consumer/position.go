@@ -43,7 +43,7 @@ func (p Position) IsIn(ctx context.Context, stream jetstream.Stream, state jetst
 	}
 	msg, err := stream.GetMsg(ctx, p.Seq)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // somebody deleted this one
+	case errors.Is(err, jetstream.ErrMsgNotFound): // it was deleted
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("look up message %d: %w", p.Seq, err)

@@ -17,7 +17,7 @@ const (
 	// containerPatience bounds a start, with the image's download.
 	containerPatience = 60 * time.Second
 
-	// dockerPatience bounds whatever else is asked of Docker.
+	// dockerPatience bounds all other commands of Docker.
 	dockerPatience = 30 * time.Second
 )
 
@@ -109,7 +109,7 @@ func (b *box) make(ctx context.Context, spec boxSpec) error {
 func (b *box) makeOnPort(ctx context.Context, spec boxSpec) error {
 	published := fmt.Sprint(b.port, ":", spec.port)
 	if net.ParseIP(b.host) != nil {
-		published = b.host + ":" + published // else everybody can reach it who reaches that machine
+		published = b.host + ":" + published // otherwise all machines that reach this one could connect
 	}
 	more, err := spec.prepare(b)
 	if err != nil {

@@ -1,18 +1,19 @@
-// Package devstack starts real PostgreSQL and NATS servers for demos,
-// benchmarks and tests, without any set-up by whoever runs them.
+// Package devstack starts real PostgreSQL and NATS servers for demos, benchmarks and tests,
+// which need no set-up by their user.
 //
-// PostgreSQL is the server named by POSTROOM_DATABASE_URL, else a throwaway
-// cluster made with the server binaries on this machine, else a container.
-// NATS is a process, or on request a container, alone or as a cluster, with
-// JetStream on a temporary directory. Its program is the one that
-// POSTROOM_TEST_BROKER names, else integration/natsd, which is built in a
-// checkout, else nats-server on the PATH, else one that is built in the user's cache. All listen on the loopback interface, save the ports of containers
-// where Docker is another machine.
+// PostgreSQL is the server that POSTROOM_DATABASE_URL names; else a throwaway cluster, made
+// with the programs on this machine; else a container.
 //
-// Servers and directories go away with the process that started them, also
+// NATS is a process or, on request, a container, alone or as a cluster, with JetStream in a
+// temporary directory. Its program is the one that POSTROOM_TEST_BROKER names; else
+// integration/natsd, built in a checkout; else nats-server on the PATH; else one that is
+// built in the user's cache.
+//
+// All servers listen on the loopback interface, except containers of a Docker on another
+// machine. Servers and directories are removed when the process that started them ends, also
 // when it panics, calls os.Exit or is killed: see watchdog.sh.
 //
-// The servers are for development: a local one trusts whoever reaches its port.
+// The servers are for development: a local one trusts every client that reaches its port.
 package devstack
 
 import (

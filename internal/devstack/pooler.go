@@ -33,9 +33,9 @@ type PoolerConfig struct {
 	// Defaults to 20.
 	Size int
 
-	// Session gives a client a connection for as long as it stays. Without it each
-	// transaction, and each statement outside of one, has whichever is free, and what
-	// belongs to a session is lost or somebody else's.
+	// Session gives each client a connection for as long as it is connected. Without it,
+	// each transaction, and each statement outside of one, gets any free connection. Then
+	// the state of a session is lost, or another client finds it.
 	Session bool
 }
 
@@ -123,8 +123,8 @@ func (p *Pooler) start(ctx context.Context) error {
 	return nil
 }
 
-// settings returns the configuration. Who connects is not asked who it is: whoever
-// reaches its port is trusted, as with the servers.
+// settings returns the configuration. The pooler trusts every client that reaches its port,
+// as the servers do.
 func (p *Pooler) settings() string {
 	mode, password := "transaction", ""
 	if p.cfg.Session {

@@ -58,7 +58,7 @@ func StartPostgres(ctx context.Context, cfg Config) (*Postgres, error) {
 	if given := os.Getenv(urlVariable); given != "" && !cfg.Local && !cfg.Container {
 		p, err := useGiven(ctx, given)
 		if err != nil {
-			// Not another server: whoever names one means that one.
+			// Do not start another server: the variable names the one to use.
 			return nil, fmt.Errorf("devstack: %s: %w", urlVariable, err)
 		}
 		return p, nil

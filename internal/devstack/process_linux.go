@@ -87,7 +87,7 @@ func childrenOf(pid int) (children []int) {
 	return children
 }
 
-// runs reports whether a process has not ended; one that nobody reaped has.
+// runs reports whether a process runs. A zombie does not.
 func runs(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, ok := strings.Cut(string(text), ") ")

@@ -20,8 +20,8 @@ var watchdogScript string
 // exceeds the time the script takes at most.
 const watchdogPatience = 30 * time.Second
 
-// guards holds every open guard: a guard that nobody refers to must not be
-// collected, because the end of its pipe stops the server.
+// guards holds every open guard. A guard without a reference would be garbage collected, and
+// the end of its pipe would stop the server.
 var guards sync.Map
 
 // A guard owns a temporary directory and the watchdog process that removes the

@@ -50,11 +50,11 @@ const (
 // startPatience bounds the start of a server, with the download of an image.
 const startPatience = 2 * time.Minute
 
-// Main runs a package's tests, stops whatever servers they used, and ends the
-// process with the tests' exit code, or 1 if a server did not stop.
+// Main runs a package's tests, stops the servers that they used, and ends the process with
+// the tests' exit code, or with 1 if a server did not stop.
 //
-// Where the tests are to run in containers, the servers are started first, so that
-// it is said what they are, and fails at once where they cannot be had.
+// If the tests have to run in containers, Main starts the servers first. So it says which
+// they are, and fails at once if they cannot be started.
 func Main(m *testing.M) {
 	code := 1
 	if err := prepare(); err != nil {

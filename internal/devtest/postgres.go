@@ -156,7 +156,7 @@ func EmptyPool(t testing.TB) *pgxpool.Pool {
 
 // DatabaseURL returns the URL of a migrated database of the test's own, for
 // tests that start processes or want connections of their own. The database is
-// dropped when the test ends, with whatever sessions are left.
+// dropped when the test ends, and sessions that are left are closed.
 func DatabaseURL(t testing.TB) string {
 	t.Helper()
 	p := Postgres(t)

@@ -1,9 +1,9 @@
-// Package guard calls what users wrote, and keeps what goes wrong there from reaching
-// the goroutines of this module: a panic, an end of the goroutine, and an error or a
-// panic value whose own methods panic, never end or return far too much.
+// Package guard calls functions of users, and protects the goroutines of this module from
+// their faults: a panic, the end of the goroutine, and an error or a panic value whose own
+// methods panic, never return, or return far too much.
 //
-// The rule is that a value of a user's is touched inside a guard only. What leaves the
-// guard is made of our own types.
+// The rule: code of this module uses a user's value only inside a guard. The results of a
+// guard have types of this module.
 package guard
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Limits of what is kept of a failure, in bytes.
+// How much of a failure is kept, in bytes.
 const (
 	MaxText  = 2048
 	MaxStack = 8192
@@ -28,8 +28,7 @@ var (
 	ErrTimeout = errors.New("it did not return in time")
 )
 
-// PanicError is a panic that was recovered. It holds texts only, never the value of the
-// panic.
+// PanicError is a recovered panic. It holds only texts, never the value of the panic.
 type PanicError struct {
 	Text  string // the value's text, at most MaxText bytes
 	Frame string // the function that panicked
@@ -38,8 +37,8 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return "panic: " + e.Text }
 
-// Call calls f. A panic of f is returned as a [*PanicError]. Where f ends the goroutine,
-// Call does not return; see [Apart].
+// Call calls f. If f panics, Call returns a [*PanicError]. If f ends the goroutine, Call does
+// not return; see [Apart].
 func Call(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -49,16 +48,15 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Apart calls f in a goroutine of its own, and waits for it for the given time, or for as
-// long as it takes where that is 0. Beside
-// what [Call] returns there is [ErrGoexit], and [ErrTimeout] for a function that is left
-// behind: whatever it does from then on counts for nothing.
+// Apart calls f in another goroutine and waits for it, for the given time; if that is 0, for
+// as long as it takes. It returns what [Call] returns, or [ErrGoexit], or [ErrTimeout] if f
+// did not return in time. After ErrTimeout the result of f is dropped.
 func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
-	done := make(chan result, 1) // has room, so that one that was left behind ends
+	done := make(chan result, 1) // has room, so that the goroutine ends also after a timeout
 	go func() {
 		r := result{err: ErrGoexit}
 		defer func() { done <- r }()
@@ -84,21 +82,21 @@ func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
 	}
 }
 
-// recovered makes a PanicError of the value of a panic, for the deferred function that
-// recovered it.
+// recovered returns the PanicError for the value of a panic. The deferred function that
+// recovered it calls it.
 func recovered(v any) *PanicError {
 	return &PanicError{Text: describe(v), Frame: frame(), Stack: Clean(string(debug.Stack()), MaxStack)}
 }
 
-// ours begins the names of the functions that a panic passes through and that do not
-// explain it.
+// ours has prefixes of the names of functions that a panic passes through and that are not
+// its cause.
 var ours = []string{
 	"runtime.", "github.com/postroom/postroom/inbox.", "github.com/postroom/postroom/idempotency.",
 	"github.com/postroom/postroom/relay.", "github.com/postroom/postroom/outbound.", "github.com/postroom/postroom/internal/guard.",
 }
 
-// frame returns the function that panicked: the first that is neither the runtime's nor
-// one of ours.
+// frame returns the function that panicked: the first that is not of the runtime or of this
+// module.
 func frame() string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Selection says which held events are meant, in whatever state: those that have every
-// property that is set. The zero value means all.
+// Selection selects held events in any state: those that have every property that is set.
+// The zero value means all.
 type Selection struct {
 	IDs     []int64
 	Handler string

@@ -1,5 +1,6 @@
-// Package jcs makes one text of all spellings of a JSON text, in the form of RFC 8785: white
-// space, the order of members, escapes and the spelling of numbers do not matter.
+// Package jcs returns the canonical form of a JSON text, as RFC 8785 defines it. Texts that
+// differ only in white space, the order of members, escapes or the spelling of numbers have
+// the same form.
 package jcs
 
 import (
@@ -9,22 +10,21 @@ import (
 	"unicode/utf8"
 )
 
-// ErrNoForm says that a text is not JSON of which there is one canonical form.
+// ErrNoForm says that a text has no canonical form.
 var ErrNoForm = errors.New("no JSON of which there is one canonical form")
 
 const (
-	maxDepth = 512 // how deep arrays and objects may be nested
+	maxDepth = 512 // of nested arrays and objects
 
-	// maxText bounds a text, so that offsets in its canonical form are int32: that form is
-	// at most six times as long, where 1e20 becomes its digits.
+	// maxText limits the length of a text, so that an int32 can hold each offset in its
+	// canonical form. That form is at most six times as long, if 1e20 becomes 21 digits.
 	maxText = 256 << 20
 )
 
-// Form returns the one form that all spellings of a JSON text share. It takes time and
-// memory in proportion to the text. There is [ErrNoForm] for what has no such form: what is
-// not JSON or not UTF-8, an object with one name twice, half of a surrogate pair, an
-// exponent of more than 18 digits, a number beyond the range of a double where numbers are
-// doubles, more than 512 levels, more than 256 MiB.
+// Form returns the canonical form of a JSON text. It takes time and memory in proportion to
+// the text. It returns [ErrNoForm] if the text is not JSON or not UTF-8, has an object with
+// a name twice, half of a surrogate pair, an exponent of more than 18 digits, more than 512
+// levels, or more than 256 MiB; or, if numbers are doubles, a number outside their range.
 func Form(in []byte, numbers Numbers) ([]byte, error) {
 	if len(in) > maxText || !utf8.Valid(in) {
 		return nil, ErrNoForm
@@ -40,20 +40,20 @@ func Form(in []byte, numbers Numbers) ([]byte, error) {
 	return c.inOrder(), nil
 }
 
-// canon reads a text and writes its canonical form. Members of objects are written in the
-// order in which they are read; where that is not the canonical order, the object is
-// noted, and inOrder puts all of them into order at the end, in one go: done at once, each
-// level of nesting would move once more whatever is in it.
+// canon reads a text and writes its canonical form. It writes the members of an object in
+// the order in which it reads them. If that is not the canonical order, it notes the object.
+// At the end inOrder sorts the members of all noted objects in one pass. If each object were
+// sorted at once, a deeply nested value would be moved once for each level.
 type canon struct {
 	in      []byte
 	at      int
 	numbers Numbers
 	out     []byte
 
-	open    []member // of the objects that are being read
-	moved   []span   // of objects whose members are out of order, in order
-	objects []object // these objects; an inner one before the one that it is in
-	texts   []byte   // what strings with escapes say
+	open    []member // the members of the objects that are being read
+	moved   []span   // the members of the noted objects, sorted
+	objects []object // the noted objects; an inner one comes before the outer one
+	texts   []byte   // the decoded strings that had escapes
 }
 
 func (c *canon) space() {
@@ -67,7 +67,7 @@ func (c *canon) space() {
 	}
 }
 
-// next passes over white space and returns the byte behind it, or 0.
+// next skips white space and returns the next byte; 0 at the end.
 func (c *canon) next() byte {
 	c.space()
 	if c.at == len(c.in) {
@@ -76,7 +76,7 @@ func (c *canon) next() byte {
 	return c.in[c.at]
 }
 
-// take passes over b where it is next.
+// take skips b if it is the next byte, and reports whether it was.
 func (c *canon) take(b byte) bool {
 	if c.next() != b {
 		return false
@@ -142,20 +142,21 @@ func (c *canon) array(depth int) error {
 	}
 }
 
-// span is a stretch of what was written, and which of the noted objects are in it.
+// span is a part of the output, from the byte from to before to. The noted objects in it
+// are those from first to before behind.
 type span struct{ from, to, first, behind int32 }
 
-// member is one of an object: its name, and where it was written.
+// member is a member of an object: its name, and its part of the output.
 type member struct {
 	name []byte
 	span
 }
 
-// object is one whose members were written out of order: where, and which they are. The
-// noted objects in it end with itself.
+// object is a noted object: its part of the output, and its members. It is the last of the
+// noted objects in its span.
 type object struct {
 	span
-	members, end int32 // of moved
+	members, end int32 // its members are moved[members:end]
 }
 
 func (c *canon) object(depth int) error {
@@ -183,7 +184,7 @@ func (c *canon) object(depth int) error {
 	return err
 }
 
-// close notes an object whose members are out of order.
+// close notes an object if its members are out of order.
 func (c *canon) close(begin int, members []member, inner int) error {
 	byName := func(a, b member) int { return compareUTF16(a.name, b.name) }
 	sorted := slices.IsSortedFunc(members, byName)
@@ -224,19 +225,18 @@ func (c *canon) member(depth int) (member, error) {
 	return m, err
 }
 
-// since is what was written, and noted, from there on.
+// since returns the span from the given places to the end.
 func (c *canon) since(begin, inner int) span {
 	return span{int32(begin), int32(len(c.out)), int32(inner), int32(len(c.objects))} //nolint:gosec // see maxText
 }
 
-// inOrder returns what was written, with the members of all noted objects in order. It
-// writes from the end to the front, as the outermost of the objects in a stretch of text
-// is the last one noted.
+// inOrder returns the output with the members of all noted objects sorted. It writes from the
+// end to the front, because the outermost object of a span was noted last.
 func (c *canon) inOrder() []byte {
 	if len(c.objects) == 0 {
 		return c.out
 	}
-	to := make([]byte, len(c.out)) // only the order is another
+	to := make([]byte, len(c.out)) // only the order changes
 	at := len(to)
 	put := func(part ...byte) { at -= copy(to[at-len(part):], part) }
 	var write func(part span)

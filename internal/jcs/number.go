@@ -7,31 +7,32 @@ import (
 	"strconv"
 )
 
-// Numbers says what the numbers of a text are.
+// Numbers says how numbers are compared.
 type Numbers int
 
 const (
-	// Exact are decimals of any length.
+	// Exact compares them as decimals of any length.
 	Exact Numbers = iota
 
-	// Doubles are what RFC 8785 makes of them.
+	// Doubles compares them as doubles, as RFC 8785 does.
 	Doubles
 
-	// RoundedBefore are those of which an earlier version made the same as Exact
-	// does; any other is ErrRounded.
+	// RoundedBefore accepts the numbers of which an earlier version made the same form as
+	// Exact does. For any other number Form returns ErrRounded.
 	RoundedBefore
 )
 
-// ErrRounded says that a row of an earlier version cannot be compared.
+// ErrRounded says that an earlier version rounded a number, so that its rows cannot be
+// compared.
 var ErrRounded = errors.New("the row is of an earlier version, which may have rounded a number of this request")
 
 const (
-	maxExponent  = 18 // digits: with the length of any text, the sum is an int64 still
-	doubleDigits = 15 // of a decimal that a double holds, as no other decimal of as few
+	maxExponent  = 18 // digits, so that the sum with the length of any text fits into an int64
+	doubleDigits = 15 // no two decimals with this many digits are the same double
 	doublePower  = 300
 )
 
-// number reads a number and writes it as ECMAScript writes numbers.
+// number reads a number and writes it in the form of ECMAScript.
 func (c *canon) number() error {
 	begin := c.at
 	if !c.numeral() {
@@ -57,7 +58,7 @@ func (c *canon) number() error {
 	return nil
 }
 
-// numeral passes over a number as JSON writes them.
+// numeral skips a JSON number, and reports whether there was one.
 func (c *canon) numeral() bool {
 	digits := func() bool {
 		begin := c.at
@@ -90,15 +91,15 @@ func (c *canon) numeral() bool {
 	return true
 }
 
-// is reports whether the next byte is one of those in set.
+// is reports whether set contains the next byte.
 func (c *canon) is(set string) bool {
 	return c.at < len(c.in) && bytes.IndexByte([]byte(set), c.in[c.at]) >= 0
 }
 
-// appendDouble writes a double as ECMAScript's Number.prototype.toString does.
+// appendDouble writes a double as Number.prototype.toString of ECMAScript does.
 func appendDouble(out []byte, f float64) []byte {
 	if f == 0 {
-		return append(out, '0') // and not -0
+		return append(out, '0') // -0 is written as 0
 	}
 	if size := math.Abs(f); size >= 1e-6 && size < 1e21 {
 		return strconv.AppendFloat(out, f, 'f', -1, 64)
@@ -110,17 +111,17 @@ func appendDouble(out []byte, f float64) []byte {
 	return out
 }
 
-// decimal is the value of a numeral: its digits, as 0.digits × 10^power. They are in two
-// parts, around the point, and have no zeros at either end; zero has none. What is equal is
-// so in each field but for where the point was.
+// decimal is the value of a JSON number: 0.digits × 10^power. The digits are in two parts,
+// before and after the point, without zeros at either end. Zero has no digits. Two equal
+// values may differ only in where the digits are divided.
 type decimal struct {
 	minus           bool
 	whole, fraction []byte
 	power           int64
 }
 
-// decimalOf returns the value of a numeral as JSON writes them. It takes no memory: an
-// exponent is never carried out. One of more than 18 digits is not taken.
+// decimalOf returns the value of a JSON number. It takes no memory, because it keeps the
+// exponent as a number. ok is false if the exponent has more than 18 digits.
 func decimalOf(numeral []byte) (d decimal, ok bool) {
 	numeral, d.minus = bytes.CutPrefix(numeral, []byte("-"))
 	var exponent []byte
@@ -140,7 +141,7 @@ func decimalOf(numeral []byte) (d decimal, ok bool) {
 		d.whole = bytes.TrimRight(d.whole, "0")
 	}
 	if d.digits() == 0 {
-		return decimal{}, true // whatever its sign and its exponent
+		return decimal{}, true // zero, with any sign and exponent
 	}
 	if len(exponent) > 0 {
 		negative := exponent[0] == '-'
@@ -162,8 +163,8 @@ func decimalOf(numeral []byte) (d decimal, ok bool) {
 
 func (d decimal) digits() int { return len(d.whole) + len(d.fraction) }
 
-// append writes a decimal as ECMAScript writes numbers: whole, with a point, or with an
-// exponent, by its size.
+// append writes a decimal in the form of ECMAScript: its size decides whether it is written
+// as an integer, with a point, or with an exponent.
 func (d decimal) append(out []byte) []byte {
 	n := d.digits()
 	if n == 0 {
@@ -208,9 +209,9 @@ func (d decimal) append(out []byte) []byte {
 	return out
 }
 
-// wasExact reports whether the form that an earlier version gave a numeral is the one of
-// today, and that of no numeral with another value: it rounded fractions to Doubles, left
-// integers beyond 2^53 as they were written, and had no form beyond the range of Doubles.
+// wasExact reports whether an earlier version wrote this number in today's form, and wrote
+// no number with another value in that form. It rounded fractions to doubles, left integers
+// beyond 2^53 as they were, and had no form for numbers outside the range of doubles.
 func (d decimal) wasExact(literal []byte) bool {
 	if !bytes.ContainsAny(literal, ".eE") {
 		return d.power <= 21

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// compareUTF16 orders names as RFC 8785 does, by their UTF-16 code units: what is beyond
-// U+FFFF comes before U+E000, and not behind everything.
+// compareUTF16 orders names as RFC 8785 does, by their UTF-16 code units: a character above
+// U+FFFF comes before U+E000, and not last.
 func compareUTF16(a, b []byte) int {
 	for len(a) > 0 && len(b) > 0 {
 		x, n := utf8.DecodeRune(a)
@@ -20,8 +20,8 @@ func compareUTF16(a, b []byte) int {
 	return len(a) - len(b)
 }
 
-// unit returns what r is ordered by: its first code unit, and r within those that share
-// one.
+// unit returns a number by which r is ordered: first by its first UTF-16 code unit, then by
+// its second.
 func unit(r rune) int {
 	if r < 0x10000 {
 		return int(r) << 10
@@ -30,11 +30,11 @@ func unit(r rune) int {
 	return int(high)<<10 | int(low-0xdc00)
 }
 
-// text reads a string and returns what it says.
+// text reads a string and returns it decoded.
 func (c *canon) text() ([]byte, error) {
 	c.at++
 	begin := c.at
-	for c.at < len(c.in) { // most have no escapes, and need no copy
+	for c.at < len(c.in) { // most strings have no escapes and need no copy
 		switch b := c.in[c.at]; {
 		case b == '"':
 			c.at++
@@ -50,7 +50,7 @@ func (c *canon) text() ([]byte, error) {
 }
 
 func (c *canon) escaped(begin int) ([]byte, error) {
-	// An append that moves texts leaves where it was what was returned before.
+	// If append moves texts, the slices that were returned before stay valid.
 	from := len(c.texts)
 	c.texts = append(c.texts, c.in[begin:c.at]...)
 	for c.at < len(c.in) {
@@ -76,7 +76,7 @@ func (c *canon) escaped(begin int) ([]byte, error) {
 
 var plainEscapes = map[byte]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// escape reads what follows a backslash.
+// escape reads an escape after its backslash.
 func (c *canon) escape() (rune, bool) {
 	if c.at == len(c.in) {
 		return 0, false

@@ -4,9 +4,6 @@
 -- $1 actor   $2 reason   $3 kind   $4 since   $5 until   $6 types   $7 keys   $8 lo
 -- $9 hi   $10 seqs   $11 events   $12 rate   $13 digest (wish)   $14 the request, as JSON
 --
--- $1 actor   $2 reason   $3 kind   $4 since   $5 until   $6 types   $7 keys   $8 lo
--- $9 hi   $10 seqs   $11 events   $12 rate   $13 wish   $14 what was asked for, as JSON
---
 -- Locks   the new rows; waits for a transaction that makes the same rewind.
 -- Index   rewind_wish (wish).
 -- Called  by Store.Start and Store.StartSeqs.

@@ -96,7 +96,7 @@ func (d *Delivery) Epoch() int64 {
 	return d.Source.Epoch()
 }
 
-// Since is when the event was logged or stored, whichever was first.
+// Since is when the event was logged or stored: the earlier of the two.
 func (d *Delivery) Since() time.Time {
 	if d.Place.Stored.Before(d.Event.LoggedAt) {
 		return d.Place.Stored

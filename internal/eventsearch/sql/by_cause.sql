@@ -1,4 +1,4 @@
--- Events of the log that events $1 caused, $2 of them at the most.
+-- At most $2 events of the log that events $1 caused.
 --
 -- Locks   none.
 -- Index   outbox_causation (causation_id), once for each cause.

@@ -1,8 +1,8 @@
--- The events with ids $2 of source $1, or where $1 is empty of every source: those of the
--- log first, then those that are held and those that were discarded.
+-- The events with ids $2 of source $1; if $1 is empty, of every source. Those of the log come
+-- first, then held ones, then discarded ones.
 --
--- "OFFSET 0" has the event looked up for each source: joined, all with the id would be
--- looked for, and for that no index is.
+-- "OFFSET 0" makes the planner look up the event for each source. A join would search all
+-- events for the ids, for which there is no index.
 --
 -- Locks   none.
 -- Index   outbox_event (source, event_id), once for each source, and for each source and id; held_event (event_id), archive_event (event_id).

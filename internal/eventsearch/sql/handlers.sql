@@ -1,9 +1,9 @@
--- What handlers have done with events, which are given by their sources $1 and ids $2: each
--- row has the number of the event, the handler, and its state. A handler that holds an event
--- has a row with state 'done' too. Handlers that decide under a key of their own are found
--- while they hold the event, and after it was discarded.
+-- What handlers have done with the events that have the sources $1 and ids $2. Each row has
+-- the number of the event, the handler and the state. A handler that holds an event also has
+-- a row with state 'done'. Handlers with dedupe keys of their own are found only while they
+-- hold the event, and after it was discarded.
 --
--- "OFFSET 0" has each key looked up: a join may read all that a handler decided.
+-- "OFFSET 0" makes the planner look up each key; a join could read all rows of a handler.
 --
 -- Locks   none.
 -- Index   held_event (event_id), archive_event (event_id); inbox's primary key, once for each handler, and once for each handler and event.

@@ -1,5 +1,5 @@
--- The first seq from which on the log was written at $1 or later, by halving: seq and
--- created_at rise together, but for clocks that were set back.
+-- The first seq whose event was written at $1 or later, by binary search: created_at rises
+-- with seq, unless the clock was set back.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice for the ends and once for each of at most 64 halvings.

@@ -1,5 +1,5 @@
--- How many of the discarded events match the filter $1 to $11, among the $12 that come first
--- in the list. Returns also how many were looked at.
+-- How many of the first $12 discarded events of the list match the filter $1 to $11, and how
+-- many were read.
 --
 -- Locks   none.
 -- Index   as list_discarded.sql; only the index is read if it has what is asked for.

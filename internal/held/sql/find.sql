@@ -1,5 +1,5 @@
--- The ids of the dead events that match the filter $1 to $11, the first to die first,
--- $12 of them at the most; NULL is all.
+-- The ids of at most $12 dead events that match the filter $1 to $11, the first to die first.
+-- If $12 is NULL, all.
 --
 -- Locks   none.
 -- Index   as list.sql.

@@ -1,5 +1,5 @@
--- The ids of the discarded events that match the filter $1 to $11, the first to be
--- discarded first, $12 of them at the most; NULL is all.
+-- The ids of at most $12 discarded events that match the filter $1 to $11, the first to be
+-- discarded first. If $12 is NULL, all.
 --
 -- Locks   none.
 -- Index   as list_discarded.sql.

@@ -1,5 +1,5 @@
--- The handlers for which events are held, from $1 on, and outbox if any is on its way to
--- the broker.
+-- The handlers that have held events, from $1 on. outbox is among them if an outgoing event is
+-- held.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key), once for each handler; held_outgoing (pos), one entry.

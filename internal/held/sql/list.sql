@@ -1,12 +1,12 @@
--- The dead events that match the filter $1 to $11, the last to die first, from behind
--- the one that died at $12 with id $13 on, or from the start where $12 is NULL. It looks
--- at $14 of them at the most, and returns $15 at the most.
+-- The dead events that match the filter $1 to $11, the last to die first. The list begins after
+-- the event that died at $12 and has id $13, or at the start if $12 is NULL. It reads at most
+-- $14 events and returns at most $15.
 --
--- wanted says that a row matches. The last row that is looked at comes too if it does
--- not: the next look begins behind it.
+-- wanted says whether a row matches. The last row that was read is returned even if it does
+-- not match, because the next page begins after it.
 --
--- Texts that no event of ours has are cut, and a time that no program reads is left out: one
--- such row must not make the list unreadable.
+-- Texts that are too long for an event are cut, and a time that no program can read is left
+-- out, so that one such row does not make the list unreadable.
 --
 -- Locks   none.
 -- Index   held_dead (dead_at, id), held_dead_handler (handler, dead_at, id), held_dead_cause (fingerprint, dead_at, id),

@@ -1,8 +1,8 @@
--- The discarded events that match the filter $1 to $11, the last to be discarded first,
--- from behind the one that was discarded at $12 with id $13 on, or from the start where
--- $12 is NULL. It looks at $14 of them at the most, and returns $15 at the most.
+-- The discarded events that match the filter $1 to $11, the last to be discarded first. The
+-- list begins after the event that was discarded at $12 and has id $13, or at the start if
+-- $12 is NULL. It reads at most $14 events and returns at most $15.
 --
--- wanted, last, and texts that are cut: as in list.sql.
+-- wanted, the last row, and texts that are cut are as in list.sql.
 --
 -- Locks   none.
 -- Index   archive_time (discarded_at, id), archive_event (event_id) or archive_pkey (id), by what is asked for.

@@ -1,7 +1,8 @@
 -- The held events with the ids $1 that match, by id.
 --
--- $2 the handler; NULL: any   $3 the states; NULL: any   $4 type   $5 the key that its
--- producer gave it   $6 class of the last failure   $7 and $8 due from then on, and before then
+-- $2 the handler; NULL means any   $3 the states; NULL means any   $4 type   $5 the key that
+-- the producer gave the event   $6 class of the last failure   $7 and $8 due at this time or
+-- later, and before this one
 --
 -- Locks   none.
 -- Index   held_pkey (id).

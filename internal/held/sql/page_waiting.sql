@@ -1,13 +1,12 @@
--- Held events of a handler that have a key and wait behind an earlier event of it, by key
--- and place.
+-- Held events of a handler that wait behind an earlier event of their key, by key and place.
 --
--- $1 the handler   $2 the states; NULL: any   $3 type   $4 the key that its producer gave it
--- $5 class of the last failure   $6 and $7 due from then on, and before then   $8 and $9
--- the time and the place of the row to begin behind; $8 is NULL for the start   $10 the
--- key to begin behind   $11 the most rows to look at   $12 the most to return
+-- $1 the handler   $2 the states; NULL means any   $3 type   $4 the key that the producer gave
+-- the event   $5 class of the last failure   $6 and $7 due at this time or later, and before
+-- this one   $8 and $9 the time and the place of the row to begin after; $8 is NULL at the
+-- start   $10 the key to begin after   $11 the most rows to read   $12 the most to return
 --
--- wanted says that a row matches. The last row that is looked at comes too if it does
--- not: the next look begins behind it.
+-- wanted says whether a row matches. The last row that was read is returned even if it does
+-- not match, because the next page begins after it.
 --
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos).

@@ -1,5 +1,5 @@
--- The event with the id $1, whole, whether it is held or was discarded.
--- A time that no program reads is left out.
+-- The event with id $1, complete, if it is held or was discarded. A time that no program can
+-- read is left out.
 --
 -- Locks   none.
 -- Index   held_pkey (id), archive_pkey (id).

@@ -1,7 +1,8 @@
--- Have the statements after it find what they look for by its index, in its order,
--- and stop at their LIMIT. From statistics of a table that was nearly empty the server
--- would read all of it; what is off counts as so dear that it would compile the plan.
--- A look that takes long is given up: it is never to be what ails the database.
+-- Make the later statements of the transaction find rows by an index, in its order, and stop
+-- at their LIMIT. With statistics from when a table was nearly empty, the server would read
+-- all of it. JIT is off because the server counts what is off as expensive, and would
+-- compile the plan. A statement that takes long is cancelled, so that it never harms the
+-- database.
 --
 -- Locks   none.
 -- Index   none.

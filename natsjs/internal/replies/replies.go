@@ -46,7 +46,7 @@ func New(prefix string) *Set {
 	return &Set{prefix: prefix, waiting: make(map[uint64]*Reply)}
 }
 
-// ErrUnanswered means that nobody listens on the subject.
+// ErrUnanswered means that no stream and no program listens on the subject.
 var ErrUnanswered = nats.ErrNoResponders
 
 // Expect adds a reply to messages that are about to be sent: those of events, or one on the

@@ -1,9 +1,10 @@
--- The events that wait in key $2 of handler $1 right behind place $3, $4 at the most,
--- up to the first that this process does not take ($5 and $6: its types and subjects,
--- as in claim.sql), that has to run for itself, or with which they would have more than
--- $7 bytes.
+-- The events that wait in key $2 of handler $1 directly after place $3, at most $4. The list
+-- ends before the first event that this process does not take ($5 and $6: its types and
+-- subjects, as in claim.sql), that has to run alone, or with which the events would have
+-- more than $7 bytes.
 --
--- Locks   none: only who has the claim on the head of a key settles what is behind it.
+-- Locks   none: only the process with the claim on the first event of a key settles the
+--         events behind it.
 -- Index   held_key_pos (handler, key, pos).
 -- Called  by Handler.BeginAlong, after plan.sql, with the BEGIN before it and in the same round trip.
 SELECT handler, id, epoch, attempts + 1, solitary, dedupe_key, logged_at, source, event_id,

@@ -1,5 +1,5 @@
--- What is held of each handler of $1, looking at 100,000 rows of each. A handler of which
--- nothing is held has one row without any values here, which is no event that waits.
+-- What is held for each handler of $1, from 100,000 rows of each. A handler without held
+-- events has one row without values.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key).

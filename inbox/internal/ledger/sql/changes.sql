@@ -1,6 +1,6 @@
--- What this transaction has changed so far: rows of tables, and events that it
--- wrote, by their type. Of tables also what earlier transactions of the connection
--- changed, until the server has told its statistics: what counts is the difference.
+-- What this transaction has changed so far: the rows of each table, and the events that it
+-- wrote, by type. The figures of tables include changes of earlier transactions of this
+-- connection that the server has not yet added to its statistics. So compare two results.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).

@@ -1,12 +1,11 @@
--- Claim events that are due, for process $1: the attempt counts from here on,
--- whatever becomes of the process. A row of the arrays is one handler.
+-- Claim events that are due, for process $1. The attempt counts from now on, even if the
+-- process ends. An element of each array is one handler.
 --
 -- $2 handler   $3 how many   $4 how long the claim lasts   $5 the types that this
--- process takes, with spaces between them (what is no event has none); NULL: all   $6 a pattern for their
--- subjects, where they came from a stream; NULL: all   $7 after how many attempts
--- one whose claim ran out has to run alone   $8 how many bytes   $9 whether this
--- process has claimed nothing of the handler: then the first is claimed, however
--- large it is
+-- process takes, with spaces between them (a message that is no event has no type); NULL:
+-- all   $6 a pattern for the subjects of events from a stream; NULL: all   $7 after how many
+-- attempts an event whose claim ran out has to run alone   $8 how many bytes   $9 whether
+-- this process has no claim of the handler: then the first event is claimed at any size
 --
 -- Locks   the claimed rows, and those that were too large to be claimed with them; skips
 --         those that another process is claiming.

@@ -1,7 +1,7 @@
--- Claim one event that has to run alone, for process $1: it is a suspect, or its
--- claim ran out, and so may have ended the process that ran it. Those of its key that
--- may have run along with it then have to run alone, too. Parameters as in claim.sql,
--- of which $3 has no meaning here.
+-- Claim one event that has to run alone, for process $1: it is a suspect, or its claim ran
+-- out, so it may have ended the process that ran it. Events of its key that may have run
+-- along with it then have to run alone, too. The parameters are those of claim.sql; $3 is
+-- not used.
 --
 -- Locks   the claimed row, skipping those that another process is claiming, and those
 --         behind it in its key.

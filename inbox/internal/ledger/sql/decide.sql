@@ -1,6 +1,7 @@
--- Decide the event with dedupe key $2 and digest $3 for handler $1, and return the id of
--- the transaction. No row inserted: it is decided already. A handler that waits for a lock, or for $4
--- milliseconds does nothing with its transaction, gives its connection back.
+-- Decide the event with dedupe key $2 and digest $3 for handler $1, and return the id of the
+-- transaction. No row means that the event is decided already. It also sets timeouts: a
+-- handler that waits five seconds for a lock gets an error, and one that leaves its
+-- transaction idle for $4 milliseconds loses its connection.
 --
 -- Locks   the new row; waits for a transaction that is deciding the same event,
 --         and then inserts where that one rolled back.

@@ -1,7 +1,6 @@
--- Decide the events with dedupe keys $2 and digests $3 for handler $1; the keys
--- are sorted, so that two batches never wait for each other in a circle. What is
--- not returned is decided already. Returns with each the id of the transaction.
--- Timeouts as in decide.sql.
+-- Decide the events with dedupe keys $2 and digests $3 for handler $1, and return each that
+-- was not decided yet, with the id of the transaction. The keys are sorted, so that two
+-- batches cannot deadlock. The timeouts are those of decide.sql.
 --
 -- Locks   the new rows; waits for transactions that are deciding the same events.
 -- Index   inbox's primary key.

@@ -1,7 +1,7 @@
--- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, of whose
--- key $5 nothing is held as far as its reader, of epoch $6, knows: what it does not
--- know of it meets as decided first. No row inserted: it is decided already, or
--- another reads now. Timeouts, and what it returns, as in decide.sql.
+-- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, if its reader of
+-- epoch $6 knows of no held event of the event's key $5. If another process held one, the
+-- reader will first find that event decided. No row means that the event is decided already,
+-- or that another process reads. Timeouts and result are as in decide.sql.
 --
 -- Locks   the key, until the transaction ends; the new row. Waits for a transaction
 --         that is deciding the same event.

@@ -1,7 +1,7 @@
--- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, where no
--- event of its key $5 is held; it stands at $6, and was read in epoch $7. No row
--- inserted: it is decided already, or has to wait, or another reads now. Timeouts, and what
--- it returns, as in decide.sql.
+-- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, if no event of
+-- its key $5 is held. Its place in the key is $6, and it was read in epoch $7. No row means
+-- that the event is decided already, has to wait, or that another process reads. Timeouts
+-- and result are as in decide.sql.
 --
 -- Locks   the key, until the transaction ends; the new row. Waits for a transaction
 --         that is deciding the same event.

@@ -1,5 +1,5 @@
--- Whether what handler $1 decided under dedupe key $2 is the event of digest $3.
--- A row without a digest was decided under a key that the handler derived then.
+-- Whether the event that handler $1 decided under dedupe key $2 has digest $3. A row without
+-- a digest was decided under a key that the handler derived.
 --
 -- Locks   none.
 -- Index   inbox's primary key.

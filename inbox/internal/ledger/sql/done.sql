@@ -1,6 +1,6 @@
--- Note that steps are done, with their results. Nothing is asked of whoever says
--- so: what happened happened. An element of the arrays is one step: $1 handler
--- $2 dedupe key   $3 step   $4 revision   $5 key for the vendor   $6 result
+-- Record that steps are done, with their results. The claim is not checked, because the call
+-- was made in any case. An element of each array is one step: $1 handler   $2 dedupe key
+-- $3 step   $4 revision   $5 key for the vendor   $6 result
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.

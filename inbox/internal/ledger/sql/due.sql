@@ -1,6 +1,6 @@
--- In how many seconds the next event of handlers $1 is due, and whether one that
--- has to run alone is due now. $2 and $3 are the types and subjects that this
--- process takes, and $4 what is spared of it, as in claim.sql.
+-- In how many seconds the next event of handlers $1 is due, and whether an event that has to
+-- run alone is due now. $2 and $3 are the types and subjects that this process takes, and $4
+-- is after how many attempts an event runs alone, as in claim.sql.
 --
 -- Locks   none.
 -- Index   held_due (handler, next_at, pos) and held_alone (handler, next_at), one entry of each for a handler.

@@ -1,6 +1,6 @@
--- Remove ledger rows older than $3 from the pages $1 to $2. What is owed keeps
--- its row, at whatever age, and so does what was discarded and can be reopened.
--- "OFFSET 0" has both looked up for each row: a join would read all of them.
+-- Remove rows that are older than $3 from pages $1 to $2 of inbox. The row of an event that
+-- is held, or was discarded and can be reopened, stays at any age. "OFFSET 0" makes the
+-- planner look up both for each row; a join would read all of held and archive.
 --
 -- Locks   the removed rows.
 -- Index   none: the pages are read; held_owed and archive_owed (handler, dedupe_key) for each old row.

@@ -1,5 +1,4 @@
--- Note that an attempt at the held event $1 failed, as whoever claimed it with
--- epoch $2.
+-- Record that an attempt at the held event $1 failed, under the claim with epoch $2.
 --
 -- $3 when the next attempt is due, from now; NULL: none follows   $4 attempts made
 -- $5 class   $6 fingerprint   $7 the failure   $8 whether later events of its key go on

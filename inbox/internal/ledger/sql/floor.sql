@@ -1,5 +1,5 @@
--- Note that handler $1 has decided everything up to sequence $3 of the stream
--- that was created at $2.
+-- Record that handler $1 has decided everything up to sequence $3 of the stream that was
+-- created at $2.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.

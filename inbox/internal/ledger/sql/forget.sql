@@ -1,6 +1,7 @@
--- Forget calls of step $3 in revision $4 of the event with dedupe key $2 at handler
--- $1: the vendor was asked and did none of them. Nothing is forgotten where another
--- was begun since the receipt was read with the start $5 and $6 of them unanswered.
+-- Remove the record of calls of step $3 in revision $4 of the event with dedupe key $2 at
+-- handler $1: the vendor said that it carried out none of them. Nothing is removed if
+-- another call was begun since the receipt was read. It was read with start $5, and with $6
+-- calls unanswered.
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.

@@ -1,5 +1,5 @@
--- Have the statement after it use the plan that is kept: the server would plan it
--- anew for each list of values, which takes longer than what it does.
+-- Make the next statement use its stored plan. The server would otherwise plan it anew for
+-- each list of values, which takes longer than to run it.
 --
 -- Locks   none.
 -- Index   none.

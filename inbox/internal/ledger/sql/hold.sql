@@ -1,14 +1,14 @@
--- Hold events that handlers do not handle now. The ledger row is the gate: who
--- inserts it holds the event. An event is one element of each array. Returns for
--- each, in the order of the arrays, what became of it:
---   held     it is held, and waits behind its key where an earlier event of it is
+-- Hold events that handlers do not handle now. Only the process that inserts the row of
+-- inbox holds the event. An event is one element of each array. It returns for each, in the
+-- order of the arrays, what became of it:
+--   held     it is held; if an earlier event of its key is held, it waits behind that
 --   decided  another process decided it
---   free     it was to wait behind its key, of which nothing is held
---   late     another event is held in its place, or only later ones of its key are
---   stale    it has a key, and was read by one that does not read any more
+--   free     it had to wait behind its key, but no event of the key is held
+--   late     another event is held in its place, or only later events of its key are held
+--   stale    it has a key, and the term in which it was read is over
 --
 -- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide them; otherwise
--- they were decided before, by whoever holds them   $5 sequence in the stream   $6 when
+-- this transaction has decided them before   $5 sequence in the stream   $6 when
 -- the next attempt is due, from now; NULL for a dead one   $7 attempts made
 -- $8 solitary   $9 class, NULL where nothing failed   $10 fingerprint
 -- $11 the failure   $12 to $25 the event   $26 its headers as they came

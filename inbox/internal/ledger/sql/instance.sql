@@ -1,4 +1,4 @@
--- Which Postroom this is.
+-- The identity of this Postroom.
 --
 -- Locks   none.
 -- Index   none, there is one row.

@@ -1,6 +1,6 @@
--- Keep the lease of epoch $2 on reading the stream of ordered handler $1 for
--- another $3, or give it up where $3 is NULL; and note that everything up to the
--- message $4, of id $5 and stored at $6, is decided. No row updated: another reads.
+-- Extend the lease of epoch $2 for reading the stream of ordered handler $1 by $3, or release
+-- it if $3 is NULL. Record that everything up to message $4, with id $5 and stored at $6, is
+-- decided. No row updated means that another process reads.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.

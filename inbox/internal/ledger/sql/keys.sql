@@ -1,4 +1,4 @@
--- The keys of which something is held for handler $1, $2 at the most.
+-- The keys that have held events of handler $1, at most $2.
 --
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos), once for each key.

@@ -1,8 +1,7 @@
--- Take the lease on reading the stream of ordered handler $1, for process $2 and
--- for $3. No row: another process reads. A reader before that ended without a word
--- is counted for as long as the floor does not move. Returns also the subjects, which
--- may have grown since this process stood by, and the last place in which an event
--- waits or blocks.
+-- Take the lease for reading the stream of ordered handler $1, for process $2 and for time
+-- $3. No row means that another process reads. It counts readers that ended without
+-- releasing their lease, until the floor moves. It also returns the subjects, which another
+-- process may have added to, and the last place in which an event waits or blocks.
 --
 -- Locks   the handler's row.
 -- Index   the primary key; held_key_pos (handler, key, pos), as much as is held of the handler.

@@ -1,4 +1,4 @@
--- Process $1 ends.
+-- Remove the row of process $1, which ends.
 --
 -- Locks   its row.
 -- Index   the primary key.

@@ -1,6 +1,5 @@
--- The processes that live and do not get on with one that keeps ledger rows for
--- $1 and trusts them for $2: one of the two would trust a row that the other has
--- removed.
+-- The living processes that do not fit a process which keeps rows of inbox for $1 and relies
+-- on them for $2: one of the two would rely on a row that the other has removed.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.

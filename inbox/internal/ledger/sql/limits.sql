@@ -1,4 +1,4 @@
--- Set the timeouts of a transaction, and return its id, as decide.sql does for others.
+-- Set the timeouts of a transaction and return its id, as decide.sql does.
 --
 -- Locks   none.
 -- Index   none.

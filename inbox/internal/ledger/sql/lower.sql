@@ -1,6 +1,6 @@
--- Note that handler $1 has to begin again behind sequence $3, or before, of the stream
--- that was created at $2. When the floor was last reached stays: what the stream got
--- before that was decided, or is above the floor.
+-- Record that handler $1 has to read again from after sequence $3, or from earlier, in the
+-- stream that was created at $2. floor_at stays: what the stream stored before that time was
+-- decided, or is above the floor.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.

@@ -1,4 +1,4 @@
--- Whether anything waits, or is dead, in key $2 of handler $1 behind place $3.
+-- Whether an event waits, or is dead, in key $2 of handler $1 after place $3.
 --
 -- Locks   none; the key is locked before.
 -- Index   held_key_pos (handler, key, pos).

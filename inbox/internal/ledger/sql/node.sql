@@ -1,7 +1,7 @@
--- Say that process $1 lives, with the name $2 and the handlers $3, which keeps
--- ledger rows for $4 and trusts them for $5. Forget processes that were not
--- seen for an hour. Returns the database's clock, who this Postroom is, and from which
--- time on the ledger has all rows (NULL: none was removed yet).
+-- Record that process $1 lives, with name $2 and handlers $3. It keeps rows of inbox for $4
+-- and relies on them for $5. Remove processes that were not seen for an hour. It returns the
+-- database's clock, the identity of this Postroom, and the time from which on inbox has all
+-- rows (NULL: none was removed yet).
 --
 -- Locks   the process's row, and the rows that are removed.
 -- Index   the primary key; otherwise none, there are as many rows as processes.

@@ -1,5 +1,5 @@
--- Give back what process $1 claimed for handlers $2 and does not know of: the
--- answer to its claim was lost. What it does know of is $3. That is no attempt.
+-- Give back the claims of process $1 for handlers $2 that it does not know of, because the
+-- answer to its claim was lost. $3 are the claims that it knows of. This counts no attempt.
 --
 -- Locks   the held rows.
 -- Index   held_alone (handler, next_at).

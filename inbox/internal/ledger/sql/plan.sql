@@ -1,8 +1,8 @@
--- Have the statements after it, and the check of a foreign key, find what is held by
--- its index, in its order. A plan that was made while little was held, or from
--- statistics that do not know of LIMIT's parameter, would read, and sort, all that is.
--- What is off counts as so dear that the server would compile the plan, each time; and
--- it would plan anew for each list of values, which takes as long as what they do.
+-- Make the later statements of the transaction, and the check of a foreign key, read held by
+-- its indexes and in their order. A plan that was made when held was small, or without the
+-- value of LIMIT, would read and sort all of it. JIT is off because the server counts what
+-- is off as expensive, and would compile each such plan. Plans are generic because planning
+-- for each list of values takes as long as the statement.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,6 +1,6 @@
--- The stream of handler $1 was deleted and made again at $2: begin behind its
--- sequence $3. What an ordered handler reads from there stands behind everything
--- that it read before, and whoever reads for it now does so no longer.
+-- Record that the stream of handler $1 was deleted and made again at $2, and begin after its
+-- sequence $3. Places in keys that an ordered handler reads from now on come after all that
+-- it read before. If a process reads for it now, its term ends.
 --
 -- Locks   the handler's row.
 -- Index   the primary key; held_key_pos (handler, key, pos).

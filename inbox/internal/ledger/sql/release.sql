@@ -1,6 +1,6 @@
--- Give the held event $1 back, as whoever claimed it with epoch $2: it was not
--- run, or what ended it was no fault of its own. That is no attempt. Once: it is sent
--- again where the answer was lost.
+-- Give back the claim on the held event $1 with epoch $2: the event was not run, or its run
+-- ended without a fault of its own. This counts no attempt. It is done once: if the answer
+-- was lost, the statement is sent again.
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).

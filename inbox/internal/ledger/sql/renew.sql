@@ -1,7 +1,7 @@
--- Renew the claims on the held events $1, each made with the epoch in $2, for
--- another $3. What is not returned another process has claimed since, or it is
--- settled. One that is locked is just being settled: the others do not wait for it,
--- and it is returned, too.
+-- Extend the claims on the held events $1, each with its epoch in $2, by $3. It returns the
+-- events that this process still has; the others were claimed by another process, or are
+-- settled. It does not wait for a locked row, which is just being settled: that one is
+-- returned, too.
 --
 -- Locks   the held rows; skips those that are locked.
 -- Index   held_pkey (id).

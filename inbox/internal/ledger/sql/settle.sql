@@ -1,5 +1,5 @@
--- Settle the held event $1, as whoever claimed it with epoch $2. No row updated:
--- another process has claimed it since, or it is settled. The ledger keeps its failures,
+-- Settle the held event $1 under the claim with epoch $2. No row updated means that another
+-- process has claimed the event, or that it is settled. Its row of inbox keeps its failures,
 -- without stacks.
 --
 -- Locks   the held row and its ledger row.

@@ -1,5 +1,5 @@
--- Settle the held events $1, which waited behind one that was settled just now, as
--- whoever claimed that one. Fewer than given: somebody else decided one of them.
+-- Settle the held events $1, which waited behind an event that was settled just now, under
+-- the claim on that event. If fewer rows are returned, another process decided one of them.
 --
 -- Locks   the held rows and their ledger rows; the key is locked before.
 -- Index   held_pkey (id), inbox's primary key.

@@ -1,6 +1,6 @@
--- Settle the held events $1, each as whoever claimed it with the epoch in $2.
--- What is not returned another process has claimed since, or it is settled. The ledger
--- keeps their failures, without stacks.
+-- Settle the held events $1, each under the claim with its epoch in $2. An event that is not
+-- returned was claimed by another process, or is settled. Their rows of inbox keep their
+-- failures, without stacks.
 --
 -- Locks   the held rows and their ledger rows.
 -- Index   held_pkey (id), inbox's primary key.

@@ -1,14 +1,14 @@
--- Note that steps begin, each for a held event that is still claimed. An element
--- of the arrays is one step: $1 handler   $2 dedupe key   $3 step   $4 revision
--- $5 key for the vendor   $6 for how long after its first start it may be called
--- again   $7 held event   $8 epoch of the claim
+-- Record that steps begin, each for a held event that is still claimed. An element of each
+-- array is one step: $1 handler   $2 dedupe key   $3 step   $4 revision   $5 key for the
+-- vendor   $6 for how long after its first start it may be called again   $7 held event
+-- $8 epoch of the claim
 --
--- Returns for each, in the order of the arrays, what to do:
---   call     it was noted
---   done     it was done before, in any revision; here is the result
---   unknown  it was begun, whether it happened is not known, and the vendor may not
---            recognise a repetition
---   again    it was begun or done just now, by another: ask again
+-- It returns for each, in the order of the arrays, what to do:
+--   call     it is recorded: make the call
+--   done     it was done before, in any revision; this is the result
+--   unknown  it was begun and its outcome is not known, and the vendor may not recognise a
+--            repeated call
+--   again    another process began it or did it just now: ask again
 --   lost     another process has the event, or it is settled
 --
 -- Locks   the receipt and, for others only against removal, the ledger row.

@@ -1,6 +1,6 @@
--- Fail with 22P02 if the transaction is not the one with id $1. A handler that ended the
--- transaction with a statement of its own, and began another, has the status of one that
--- did not. The text that is no number is what the server's log shows.
+-- Fail with 22P02 if the transaction is not the one with id $1. A handler may have ended the
+-- transaction with a statement of its own and begun another; to pgx both look the same. The
+-- server's log shows the text that is no number.
 --
 -- Locks   none.
 -- Index   none.

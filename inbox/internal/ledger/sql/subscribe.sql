@@ -1,9 +1,8 @@
--- Note that handler $1 reads stream $2, which was created at $3, the event types
--- $4 (NULL: whatever is on its subjects) and the subjects $7; a new row begins behind
--- sequence $5, and what the stream has up to sequence $6 may be of any age. Types and
--- subjects are added, never removed: a process of another version may ask for them.
--- Who reads for an ordered handler without one that is added does so no longer, and
--- the next begins where the row says.
+-- Record that handler $1 reads stream $2, which was created at $3: the event types $4 (NULL:
+-- all types on its subjects) and the subjects $7. A new row begins after sequence $5; up to
+-- sequence $6 an event may be of any age. Types and subjects are added and never removed,
+-- because a process of another version may ask for them. If a process reads for an ordered
+-- handler without an added subject, its term ends, and the next reader begins at the floor.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.

@@ -1,5 +1,6 @@
--- Take the turn at sweeping the ledger. No row: it is another process's, or
--- nothing is due. The table's pages are told so that the next step knows its end.
+-- Take the next turn of removing old rows of inbox. No row means that another process has
+-- the turn, or that none is due. It returns the number of pages of the table, so that the
+-- step knows where to end.
 --
 -- Locks   the row of sweep, until the transaction ends.
 -- Index   none; one row.

@@ -1,5 +1,5 @@
--- Note that the ledger is swept up to page $1, and that the next step is due in $2. If
--- the step removed rows ($4), note as well from which time on all rows are there: those
+-- Record that old rows were removed up to page $1 of inbox, and that the next step is due in
+-- $2. If the step removed rows ($4), also record from which time on all rows exist: those
 -- that were decided within the last $3.
 --
 -- Locks   the row of sweep.

@@ -1,7 +1,7 @@
--- Take dry runs that were asked for lately, of handlers $2, for process $1; $3 of
--- them at the most. $4 and $5 are the types and subjects that this process takes, as
--- in claim.sql: of another version's events it could say nothing. "OFFSET 0" has the
--- event looked up for each row: a join could read all that is held.
+-- Take requested dry runs of handlers $2 for process $1, at most $3. $4 and $5 are the types
+-- and subjects that this process takes, as in claim.sql: it cannot run events of another
+-- version. "OFFSET 0" makes the planner look up the event for each row; a join could read
+-- all of held.
 --
 -- Locks   their rows; skips those that another process is taking.
 -- Index   trial_open (handler, id), held_pkey (id).

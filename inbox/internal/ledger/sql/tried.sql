@@ -1,4 +1,4 @@
--- Tell what came of dry run $1. Whoever asked may have gone.
+-- Store the outcome of dry run $1. The operator's process may be gone.
 --
 -- Locks   its row.
 -- Index   trial_pkey (id).

@@ -1,4 +1,4 @@
--- The held event $1 of handler $2, as claim.sql returns it, for a dry run.
+-- The held event $1 of handler $2, for a dry run, in the form of claim.sql.
 --
 -- Locks   none.
 -- Index   held_pkey (id).

@@ -1,5 +1,5 @@
--- Note that a call that was begun did not happen: step $3 of revision $4 of the
--- event with dedupe key $2 at handler $1. Others of the step may be unanswered.
+-- Record that a call that was begun did not happen: step $3 of revision $4 of the event with
+-- dedupe key $2 at handler $1. Other calls of the step may still be unanswered.
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.

@@ -1,6 +1,5 @@
--- Handlers for which events are held or decided, and that neither this process
--- (handlers $1) nor another that lives has; with how many events are held, up to
--- 100,000.
+-- Handlers that have decided events, and that neither this process (handlers $1) nor another
+-- living one runs: for each, how many events are held, up to 100,000.
 --
 -- Locks   none.
 -- Index   inbox's primary key and held_owed, once for each handler.

@@ -1,5 +1,5 @@
--- Whether the event with dedupe key $2 and digest $3 is what handler $1 decided
--- under that key. No row: nothing is decided under it.
+-- Whether the event that handler $1 decided under dedupe key $2 has digest $3. No row means
+-- that no event was decided under that key.
 --
 -- Locks   none.
 -- Index   inbox's primary key.
