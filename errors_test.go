@@ -34,6 +34,7 @@ func TestMarkersOfNilAreNil(t *testing.T) {
 	}{
 		{"Permanent", postroom.Permanent(nil)},
 		{"RetryAfter", postroom.RetryAfter(time.Second, nil)},
+		{"Snooze", postroom.Snooze(time.Second, nil)},
 		{"Unrecoverable", postroom.Unrecoverable(nil)},
 	}
 	for _, tt := range tests {
@@ -55,6 +56,7 @@ func TestMarkers(t *testing.T) {
 	}{
 		{"Permanent", postroom.Permanent, postroom.ErrPermanent, "permanent failure: open a: file does not exist"},
 		{"RetryAfter", func(err error) error { return postroom.RetryAfter(90*time.Second, err) }, nil, "retry after 1m30s: open a: file does not exist"},
+		{"Snooze", func(err error) error { return postroom.Snooze(90*time.Second, err) }, nil, "not now, again after 1m30s: open a: file does not exist"},
 		{"Unrecoverable", postroom.Unrecoverable, postroom.ErrUnrecoverable, "open a: file does not exist"},
 	}
 	for _, tt := range tests {
@@ -122,6 +124,33 @@ func TestRetryDelay(t *testing.T) {
 				t.Errorf("RetryDelay = %s, %t, want %s, %t", got, asked, tt.want, tt.asked)
 			}
 		})
+	}
+}
+
+func TestSnoozeDelayAndDiscardReason(t *testing.T) {
+	for _, w := range wraps {
+		t.Run("are read "+w.name, func(t *testing.T) {
+			if got, asked := postroom.SnoozeDelay(w.wrap(postroom.Snooze(3*time.Second, errBoom))); got != 3*time.Second || !asked {
+				t.Errorf("SnoozeDelay = %s, %t, want 3s, true", got, asked)
+			}
+			if got, asked := postroom.DiscardReason(w.wrap(postroom.Discard("of no use"))); got != "of no use" || !asked {
+				t.Errorf("DiscardReason = %q, %t, want the reason", got, asked)
+			}
+		})
+	}
+	for _, err := range []error{nil, errBoom, postroom.Permanent(errBoom), postroom.RetryAfter(time.Second, errBoom)} {
+		if got, asked := postroom.SnoozeDelay(err); asked {
+			t.Errorf("SnoozeDelay(%v) = %s", err, got)
+		}
+		if got, asked := postroom.DiscardReason(err); asked {
+			t.Errorf("DiscardReason(%v) = %q", err, got)
+		}
+	}
+	if got, asked := postroom.SnoozeDelay(postroom.Snooze(-time.Second, errBoom)); got != 0 || !asked {
+		t.Errorf("SnoozeDelay of a negative one = %s, %t", got, asked)
+	}
+	if _, asked := postroom.RetryDelay(postroom.Snooze(time.Second, errBoom)); asked {
+		t.Error("a snooze is a RetryAfter too")
 	}
 }
 

@@ -143,19 +143,22 @@ func TestEachPartUnderItsOwnRole(t *testing.T) {
 	in := inbox.New(s.as("inbox"), nc, inbox.Config{IdlePoll: 50 * time.Millisecond, Logger: quiet})
 	in.Handle(inbox.Subscription{Name: "mail", Stream: stream, Types: []string{subject}, Order: inbox.SkipKey, Attempts: 1, Workers: 2},
 		postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-			if ev.ID == "e3" || ev.ID == "e4" {
+			switch ev.ID {
+			case "e3", "e4":
 				select {
 				case <-mended:
 				default:
 					return postroom.Permanent(errOnPurpose)
 				}
+			case "e5":
+				return postroom.Discard("on purpose")
 			}
 			_, err := tx.Exec(ctx, "INSERT INTO effect VALUES ($1)", ev.ID)
 			return err
 		}))
 	run("inbox", in.Run)
-	devtest.Eventually(t, time.Minute, "18 effects and two dead events", func() bool {
-		return s.number("SELECT count(*) FROM effect") == 18 && s.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == 2
+	devtest.Eventually(t, time.Minute, "17 effects, two dead events and a discarded one", func() bool {
+		return s.number("SELECT count(*) FROM effect") == 17 && s.number("SELECT count(*) FROM postroom.archive WHERE class = 'discarded'") == 1 && s.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL") == 2
 	})
 	close(mended)
 
@@ -173,8 +176,8 @@ func TestEachPartUnderItsOwnRole(t *testing.T) {
 	if job, err = store.RunReplay(t.Context(), job.ID, nil); err != nil || job.Succeeded != 1 {
 		t.Errorf("replayed: %+v, %v", job, err)
 	}
-	if n := s.number("SELECT count(*) FROM effect"); n != 19 {
-		t.Errorf("%d effects, want 19", n)
+	if n := s.number("SELECT count(*) FROM effect"); n != 18 {
+		t.Errorf("%d effects, want 18", n)
 	}
 }
 

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,6 +91,29 @@ func TestCheckOfOtherResponses(t *testing.T) {
 	}
 	if bad := status(400); !outbound.NotApplied(outbound.Check(bad)) {
 		t.Error("a 400 did something")
+	}
+}
+
+// A call that was not sent snoozes the event. One that was sent does not, whatever the
+// reason for which it was not tried again.
+func TestCallsThatWereNotSentForHandlers(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	for name, tt := range map[string]struct {
+		vendor  *vendor
+		cfg     outbound.Config
+		snoozed bool
+	}{
+		"no connection":          {&vendor{answer: fails(refused)}, outbound.Config{Attempts: 2, Schedule: soon}, true},
+		"no address":             {&vendor{answer: fails(&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "x", IsNotFound: true}})}, outbound.Config{Attempts: 1}, true},
+		"a connection that ends": {&vendor{answer: fails(errReset)}, outbound.Config{Attempts: 1}, false},
+		"an outage":              {always(503), outbound.Config{Attempts: 1}, false},
+		"a refusal":              {always(400), outbound.Config{}, false},
+	} {
+		_, err := client(tt.vendor, tt.cfg).Do(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
+		after, snoozed := postroom.SnoozeDelay(outbound.ForHandler(err))
+		if snoozed != tt.snoozed || snoozed && after != outbound.SnoozeUnsent || !errors.Is(outbound.ForHandler(err), err) {
+			t.Errorf("%s: snoozed %t for %s: %v", name, snoozed, after, err)
+		}
 	}
 }
 

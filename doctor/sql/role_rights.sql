@@ -6,7 +6,7 @@
 -- Called  by checkRights.
 SELECT needs.part, needs.relation, needs.privilege,
        has_schema_privilege('postroom'::regnamespace, 'USAGE') AND coalesce(CASE
-           WHEN needs.relation = 'outbox_seq_seq' THEN has_sequence_privilege('postroom.outbox_seq_seq', needs.privilege)
+           WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, needs.privilege)
            ELSE has_table_privilege(c.oid, needs.privilege) OR needs.privilege <> 'DELETE' AND has_any_column_privilege(c.oid, needs.privilege)
        END, false) AS has
 FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('relay', 'outbox', 'DELETE'),
@@ -23,7 +23,8 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('inbox', 'subscription', 'SELECT'), ('inbox', 'subscription', 'INSERT'), ('inbox', 'subscription', 'UPDATE'),
              ('inbox', 'node', 'SELECT'), ('inbox', 'node', 'INSERT'), ('inbox', 'node', 'UPDATE'), ('inbox', 'node', 'DELETE'),
              ('inbox', 'sweep', 'SELECT'), ('inbox', 'sweep', 'UPDATE'),
-             ('inbox', 'archive', 'SELECT'), ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE'),
+             ('inbox', 'archive', 'SELECT'), ('inbox', 'archive', 'INSERT'), ('inbox', 'audit', 'INSERT'), ('inbox', 'audit_id_seq', 'USAGE'),
+             ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE'),
              ('idempotency', 'migration', 'SELECT'), ('idempotency', 'idempotency', 'SELECT'), ('idempotency', 'idempotency', 'INSERT'),
              ('idempotency', 'idempotency', 'UPDATE'), ('idempotency', 'idempotency', 'DELETE'),
              ('operator', 'migration', 'SELECT'), ('operator', 'outbox', 'SELECT'), ('operator', 'subscription', 'SELECT'), ('operator', 'node', 'SELECT'),

@@ -76,6 +76,7 @@ AS $$
         'SELECT, INSERT, UPDATE ON postroom.subscription',
         'SELECT, UPDATE ON postroom.sweep, postroom.trial',
         'INSERT ON postroom.archive, postroom.audit', -- what its handlers discard
+        'USAGE ON SEQUENCE postroom.audit_id_seq',
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.enter_key'
     ], role)
 $$;

@@ -10,10 +10,12 @@ WITH gone AS (
     DELETE FROM postroom.held
     WHERE handler = $1 AND dedupe_key = $2 AND dead_at IS NOT NULL AND class = 'discarded'
     RETURNING *
+), numbered AS MATERIALIZED ( -- not RETURNING: an inbox may not read the audit
+    SELECT nextval('postroom.audit_id_seq') AS audit, * FROM gone
 ), said AS (
-    INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id)
-    SELECT 'handler', 'discard', $3, 1, handler, source, event_id FROM gone
-    RETURNING id
+    INSERT INTO postroom.audit (id, actor, action, reason, events, handler, source, event_id)
+    OVERRIDING SYSTEM VALUE
+    SELECT audit, 'handler', 'discard', $3, 1, handler, source, event_id FROM numbered
 ), noted AS (
     UPDATE postroom.inbox SET at = now()
     FROM gone
@@ -22,7 +24,7 @@ WITH gone AS (
 INSERT INTO postroom.archive (id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
                               first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
                               content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
-SELECT gone.id, said.id, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
+SELECT id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
        first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
        content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
-FROM gone, said;
+FROM numbered;
