@@ -18,18 +18,18 @@ import (
 // checkTimeout is how long a check may take, unless it has its own limit.
 const checkTimeout = 15 * time.Second
 
-// need is what a check needs.
-type need int
+// requirement is what a check needs.
+type requirement int
 
 const (
-	tables need = 1 << iota // the tables of Postroom
-	broker                  // a connection to NATS
+	tables requirement = 1 << iota // the tables of Postroom
+	broker                         // a connection to NATS
 )
 
 // check is one check.
 type check struct {
 	name  string
-	needs need
+	needs requirement
 	fine  string // the text if nothing is wrong
 	run   func(ctx context.Context, e *examination) error
 }

@@ -78,15 +78,15 @@ func (h HeldSummary) overdue() float64 {
 }
 
 func readHeld(m *view) ([]HeldSummary, error) {
-	type counted struct {
+	type row struct {
 		StateCount
 
 		handler string
 		keys    int64
 		more    bool
 	}
-	counts, err := rows(m, "what is held", m.sql.HeldCounts, func(row pgx.CollectableRow, c *counted) error {
-		return row.Scan(&c.handler, &c.State, &c.Events, &c.OldestAgeSeconds, &c.OverdueSeconds, &c.more, &c.keys)
+	counts, err := rows(m, "what is held", m.sql.HeldCounts, func(found pgx.CollectableRow, c *row) error {
+		return found.Scan(&c.handler, &c.State, &c.Events, &c.OldestAgeSeconds, &c.OverdueSeconds, &c.more, &c.keys)
 	})
 	all := []HeldSummary{} // not null
 	for _, c := range counts {

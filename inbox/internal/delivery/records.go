@@ -70,8 +70,8 @@ type Process struct {
 	DedupeWindow, MaxEventAge time.Duration
 }
 
-// Orphaned is a handler that no process runs, and how many events are held for it.
-type Orphaned struct {
+// OrphanHandler is a handler that no process runs, and how many events are held for it.
+type OrphanHandler struct {
 	Handler string
 	Held    int64
 }

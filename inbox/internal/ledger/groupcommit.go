@@ -18,12 +18,12 @@ type Group[T any] struct {
 	Write func(ctx context.Context, items []T) error
 
 	mu      sync.Mutex
-	waiting []*served[T]
+	waiting []*request[T]
 	writing bool
 }
 
-// served is an item and the channel on which its caller waits.
-type served[T any] struct {
+// request is an item and the channel on which its caller waits.
+type request[T any] struct {
 	item T
 	done chan error
 }
@@ -36,7 +36,7 @@ const most = 200
 // takes at most twice WritePatience, or four times if the statement fails because of one
 // of the items.
 func (g *Group[T]) Do(item T) error {
-	s := &served[T]{item: item, done: make(chan error, 1)}
+	s := &request[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, s)
 	begin := !g.writing
@@ -64,7 +64,7 @@ func (g *Group[T]) serve() {
 	}
 }
 
-func (g *Group[T]) serveBatch(batch []*served[T]) {
+func (g *Group[T]) serveBatch(batch []*request[T]) {
 	items := make([]T, len(batch))
 	for i, s := range batch {
 		items[i] = s.item

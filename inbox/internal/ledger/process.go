@@ -57,9 +57,9 @@ func (db Upkeep) Isolation(ctx context.Context) (level string, err error) {
 }
 
 // Unknown returns handlers that no process runs, except the given ones.
-func (db Upkeep) Unknown(ctx context.Context, handlers []string) ([]delivery.Orphaned, error) {
+func (db Upkeep) Unknown(ctx context.Context, handlers []string) ([]delivery.OrphanHandler, error) {
 	rows, _ := db.pool.Query(ctx, db.sql.unknown, handlers) // CollectRows returns its error
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Orphaned])
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.OrphanHandler])
 }
 
 // Disagrees returns a live process whose settings conflict with these about how long

@@ -31,7 +31,7 @@ type Processes interface {
 	Leave(ctx context.Context, id uuid.UUID) error
 
 	// Unknown returns handlers that no process runs, except the given ones.
-	Unknown(ctx context.Context, handlers []string) ([]delivery.Orphaned, error)
+	Unknown(ctx context.Context, handlers []string) ([]delivery.OrphanHandler, error)
 }
 
 // Node is this process among those that run handlers. It implements

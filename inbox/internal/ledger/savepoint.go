@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// nested is a savepoint that a handler began in its transaction. The inbox examines its
+// savepoint is a savepoint that a handler began in its transaction. The inbox examines its
 // statements too.
-type nested struct {
+type savepoint struct {
 	pgx.Tx
 
 	of *Tx
@@ -20,7 +20,7 @@ func (t *Tx) nest(inner pgx.Tx, err error) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &nested{inner, t}, nil
+	return &savepoint{inner, t}, nil
 }
 
 // sawBatch notes the statements of a batch that the handler sends.
@@ -30,32 +30,32 @@ func (t *Tx) sawBatch(b *pgx.Batch) {
 	}
 }
 
-func (n *nested) Begin(ctx context.Context) (pgx.Tx, error) { return n.of.nest(n.Tx.Begin(ctx)) }
+func (n *savepoint) Begin(ctx context.Context) (pgx.Tx, error) { return n.of.nest(n.Tx.Begin(ctx)) }
 
-func (n *nested) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (n *savepoint) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	n.of.loan.See(sql)
 	return n.Tx.Exec(ctx, sql, args...)
 }
 
-func (n *nested) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (n *savepoint) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	n.of.loan.See(sql)
 	return n.Tx.Query(ctx, sql, args...)
 }
 
-func (n *nested) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (n *savepoint) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	n.of.loan.See(sql)
 	return n.Tx.QueryRow(ctx, sql, args...)
 }
 
-func (n *nested) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+func (n *savepoint) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	n.of.sawBatch(b)
 	return n.Tx.SendBatch(ctx, b)
 }
 
-func (n *nested) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+func (n *savepoint) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	n.of.loan.See(sql)
 	return n.Tx.Prepare(ctx, name, sql)
 }
 
 // Conn returns the connection, as that of the handler's transaction does.
-func (n *nested) Conn() *pgx.Conn { return n.of.Conn() }
+func (n *savepoint) Conn() *pgx.Conn { return n.of.Conn() }
