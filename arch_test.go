@@ -43,6 +43,7 @@ const (
 	sqlFilePath   = module + "/internal/sqlfile"
 	textPath      = module + "/internal/text"
 	heldPath      = module + "/internal/held"
+	changePath    = module + "/internal/change"
 	snapshotPath  = module + "/internal/snapshot"
 	eventFindPath = module + "/internal/eventsearch"
 	pglogPath     = module + "/internal/pglog"
@@ -95,7 +96,8 @@ var layers = []struct {
 	{"inbox/internal/steps", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, pgxAllPath}, "it decides whether a call may be made; the ledger stores receipts; it needs pgx for the transaction that records success"},
 	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, consumerPath, wirePath, wildcardPath, identityPath, pausePath, natsPath}, "it reads streams; the ledger stores its state, so it knows no database"},
 	{"inbox/internal/upkeep", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, uuidPath}, "it decides when to renew a process's registration and when to sweep the ledger; it asks no database itself"},
-	{"deadletter", []string{rootPath, heldPath, snapshotPath, textPath, sqlFilePath, schemaPath, remedyPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
+	{"deadletter", []string{rootPath, heldPath, changePath, snapshotPath, sqlFilePath, schemaPath, remedyPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
+	{"held", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it changes held events with SQL; it runs no handler and publishes nothing"},
 	{"inspect", []string{rootPath, heldPath, snapshotPath, eventFindPath, textPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither"},
 	{"outbound", []string{rootPath, pausePath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},
 	{"idempotency", []string{rootPath, pausePath, textPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath, fieldsPath}, "it stores answers in a database; it calls no vendor and writes no event"},
@@ -111,6 +113,7 @@ var layers = []struct {
 	{"internal/text", nil, "it computes with text"},
 	{"internal/eventsearch", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "it reads events in the log, in held and in archive"},
 	{"internal/held", []string{schemaPath, sqlFilePath, textPath, pgxAllPath}, "it reads the tables held and archive"},
+	{"internal/change", []string{sqlFilePath, textPath, schemaPath, remedyPath, pgxAllPath}, "it begins the transactions of operators, locks, and writes the audit; what they change is the caller's"},
 	{"internal/snapshot", []string{pgxAllPath}, "it begins transactions that only read; it knows no table"},
 	{"internal/jcs", nil, "it turns one text into another"},
 	{"internal/session", []string{pgxAllPath}, "it resets one connection"},

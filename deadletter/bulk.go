@@ -8,14 +8,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/postroom/postroom/internal/change"
 	"github.com/postroom/postroom/internal/held"
 )
 
-// bulkSize is how many events one transaction discards or reopens. Each event may need a
-// lock of its key, and the server has room for a few thousand locks.
-const bulkSize = 1000
-
-// bulkChange changes the events that match a filter when it begins, bulkSize in a
+// bulkChange changes the events that match a filter when it begins, change.BulkSize in a
 // transaction.
 type bulkChange struct {
 	*database
@@ -26,7 +23,7 @@ type bulkChange struct {
 	progress func(n int64) // or nil
 }
 
-// run calls do with the events, bulkSize at a time, and returns how many do has changed.
+// run calls do with the events, change.BulkSize at a time, and returns how many do has changed.
 func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
 	if err := errors.Join(s.err, s.filter.validate(), s.by.validate()); err != nil {
 		return 0, err
@@ -38,7 +35,7 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 	if err != nil {
 		return 0, err
 	}
-	for some := range slices.Chunk(ids, bulkSize) {
+	for some := range slices.Chunk(ids, change.BulkSize) {
 		var n int64
 		err := s.inTx(ctx, func(tx pgx.Tx) (err error) {
 			n, err = do(ctx, tx, some)
@@ -83,7 +80,7 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]int64,
 // discard moves dead events to the archive. It skips an event that a replay has released in
 // the meantime.
 func (s bulkChange) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
-	if err := s.lockRows(ctx, tx, ids); err != nil {
+	if err := s.tables.Lock(ctx, tx, ids); err != nil {
 		return 0, err
 	}
 	ids, err := queryIDs(ctx, tx, s.sql.DiscardLock, ids)
@@ -109,16 +106,13 @@ func (s bulkChange) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64,
 	if err != nil {
 		return 0, fmt.Errorf("move to the archive: %w", err)
 	}
-	if _, err := tx.Exec(ctx, s.sql.Wake, handlers, keys); err != nil {
-		return 0, fmt.Errorf("release the next events of their keys: %w", err)
-	}
-	return all, nil
+	return all, s.tables.Wake(ctx, tx, handlers, keys)
 }
 
 // reopen moves events from the archive back to held.
 func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64, err error) {
-	if _, err := tx.Exec(ctx, s.sql.RelayLock, ids); err != nil {
-		return 0, fmt.Errorf("wait for the relay: %w", err)
+	if err := s.tables.LockRelay(ctx, tx, ids); err != nil {
+		return 0, err
 	}
 	if ids, err = queryIDs(ctx, tx, s.sql.ReopenLock, ids); err != nil || len(ids) == 0 {
 		return 0, err
@@ -134,13 +128,13 @@ func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64
 
 // auditIDs records an action on events. If there is one event, the record names it.
 func (s bulkChange) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
-	a := action{name: name, by: s.by, events: int64(len(ids)), details: map[string]any{"filter": s.filter}}
+	a := change.Action{Name: name, By: change.By(s.by), Events: int64(len(ids)), Details: map[string]any{"filter": s.filter}}
 	if len(ids) == 1 {
 		w, err := s.reader(tx).details(ctx, ids[0])
 		if err != nil {
 			return 0, err
 		}
-		a.handler, a.source, a.event = w.Handler, w.Source, w.EventID
+		a.Handler, a.Source, a.Event = w.Handler, w.Source, w.EventID
 	}
-	return s.addAudit(ctx, tx, a)
+	return s.tables.Audit(ctx, tx, a)
 }

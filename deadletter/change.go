@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/change"
 )
 
 // Discard gives up the dead events that match, the first to die first. It discards at most
@@ -75,9 +77,9 @@ func (s *Store) Edit(ctx context.Context, id int64, c Edit, audit Audit) (EditRe
 		if err != nil {
 			return err
 		}
-		auditID, err := s.addAudit(ctx, tx, action{
-			name: "edit", by: audit, events: 1, handler: e.handler, source: e.source, event: e.event,
-			details: map[string]any{"revision": e.revision + 1, "steps_done": e.done},
+		auditID, err := s.tables.Audit(ctx, tx, change.Action{
+			Name: "edit", By: change.By(audit), Events: 1, Handler: e.handler, Source: e.source, Event: e.event,
+			Details: map[string]any{"revision": e.revision + 1, "steps_done": e.done},
 		})
 		if err != nil {
 			return err
@@ -119,9 +121,9 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 			open := cmp.Or(strings.Join(e.open, ", "), "none")
 			return fmt.Errorf("step %q: %w: this step has no open call; steps with an open call: %s", step, ErrNotFound, open)
 		}
-		_, err = s.addAudit(ctx, tx, action{
-			name: "resolve", by: audit, events: 1, handler: e.handler, source: e.source, event: e.event,
-			details: map[string]any{"step": step, "happened": happened},
+		_, err = s.tables.Audit(ctx, tx, change.Action{
+			Name: "resolve", By: change.By(audit), Events: 1, Handler: e.handler, Source: e.source, Event: e.event,
+			Details: map[string]any{"step": step, "happened": happened},
 		})
 		return err
 	})
@@ -145,7 +147,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit 
 		return 0, err
 	}
 	var n int64
-	err := s.inTxOnce(ctx, func(tx pgx.Tx) error { // once: w cannot take back what it was given
+	err := s.tables.InTxOnce(ctx, func(tx pgx.Tx) error { // once: w cannot take back what it was given
 		_, ids, err := s.reader(tx).export(ctx, Filter{Discarded: true, Until: before}, w, progress)
 		if err != nil {
 			return err
@@ -163,7 +165,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit 
 		if n == 0 && old.RowsAffected() == 0 {
 			return ErrNoMatch
 		}
-		_, err = s.addAudit(ctx, tx, action{name: "purge", by: audit, events: n, details: map[string]any{"before": before, "replays": old.RowsAffected()}})
+		_, err = s.tables.Audit(ctx, tx, change.Action{Name: "purge", By: change.By(audit), Events: n, Details: map[string]any{"before": before, "replays": old.RowsAffected()}})
 		complete = err == nil
 		return err
 	})

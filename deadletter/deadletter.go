@@ -18,8 +18,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/postroom/postroom/internal/change"
 	"github.com/postroom/postroom/internal/held"
-	"github.com/postroom/postroom/internal/text"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -84,7 +84,7 @@ func New(db DB, cfg Config) *Store {
 	if err != nil {
 		return &Store{database{db: db, err: fmt.Errorf("deadletter: config: Schema: %w", err)}}
 	}
-	return &Store{database{db: db, name: name, sql: load(name), held: held.NewReader(name)}}
+	return &Store{database{db: db, name: name, sql: load(name), held: held.NewReader(name), tables: change.New(db, name)}}
 }
 
 // Audit says who changes something, and why. It is stored with the change.
@@ -94,13 +94,8 @@ type Audit struct {
 }
 
 func (audit Audit) validate() error {
-	switch {
-	case audit.Actor == "":
-		return errors.New("deadletter: Audit.Actor is empty: name who does it")
-	case len(audit.Actor) > 255 || !text.Valid(audit.Actor):
-		return errors.New("deadletter: Audit.Actor must be valid UTF-8 of at most 255 bytes")
-	case len(audit.Reason) > 4096 || !text.Valid(audit.Reason):
-		return errors.New("deadletter: Audit.Reason must be valid UTF-8 of at most 4096 bytes")
+	if err := change.By(audit).Validate(); err != nil {
+		return fmt.Errorf("deadletter: %w", err)
 	}
 	return nil
 }

@@ -170,14 +170,17 @@ func (p *plans) do(sql string, args ...any) {
 
 func (p *plans) text(file string) string {
 	p.Helper()
-	sql, err := os.ReadFile("sql/" + file + ".sql")
-	if errors.Is(err, fs.ErrNotExist) {
-		sql, err = os.ReadFile("../internal/held/sql/" + file + ".sql")
+	for _, dir := range []string{"sql/", "../internal/held/sql/", "../internal/change/sql/"} {
+		sql, err := os.ReadFile(dir + file + ".sql")
+		if err == nil {
+			return string(sql)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			p.Fatal(err)
+		}
 	}
-	if err != nil {
-		p.Fatal(err)
-	}
-	return string(sql)
+	p.Fatalf("there is no statement %s", file)
+	return ""
 }
 
 // prepare has the connection keep the plan of a statement, made while all is empty.

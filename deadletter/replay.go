@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/change"
 )
 
 // The pause of RunReplay between two steps: while events are open or a step did something,
@@ -166,7 +168,7 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay
 		if err := t.stopReleasing(ctx, ReplayCancelled); err != nil {
 			return err
 		}
-		if _, err := s.addAudit(ctx, tx, action{name: "cancel", by: audit, events: int64(t.j.added.skipped), job: id}); err != nil {
+		if _, err := s.tables.Audit(ctx, tx, change.Action{Name: "cancel", By: change.By(audit), Events: int64(t.j.added.skipped), Replay: id}); err != nil {
 			return err
 		}
 		return t.save(ctx)
@@ -210,7 +212,7 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay
 		if j.canary > 0 && j.succeeded+j.failed < j.canary {
 			j.phase = PhaseCanary
 		}
-		if _, err := s.addAudit(ctx, tx, action{name: "resume", by: audit, events: int64(again), job: id}); err != nil {
+		if _, err := s.tables.Audit(ctx, tx, change.Action{Name: "resume", By: change.By(audit), Events: int64(again), Replay: id}); err != nil {
 			return err
 		}
 		return t.save(ctx)
@@ -247,7 +249,7 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions
 	case old > 0 && !o.AsNew:
 		return 0, fmt.Errorf("%w: %d outgoing events; if their consumers have not handled them in another way, replay them as new", ErrTooOld, old)
 	}
-	_, err = s.addAudit(ctx, tx, action{name: "replay", by: audit, events: items, job: id, details: struct {
+	_, err = s.tables.Audit(ctx, tx, change.Action{Name: "replay", By: change.By(audit), Events: items, Replay: id, Details: struct {
 		Filter  Filter        `json:"filter"`
 		Options ReplayOptions `json:"options"`
 	}{f, o}})

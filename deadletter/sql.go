@@ -20,8 +20,7 @@ type statements struct {
 	ReplayLock, ReplayOutcomes, ReplayNext, ReplayRelease             string
 	ReplayStuck, ReplayUnclaimed, ReplayTakeBack, ReplayUnchain       string
 	ReplaySkip, ReplaySave, ReplayResume, ReplayRestartCounts         string
-	Plan, RelayLock, KeysLock, Audit                                  string
-	DiscardLock, Discard, Wake, ReopenLock, Reopen                    string
+	DiscardLock, Discard, ReopenLock, Reopen                          string
 	LockDead, Edit, ResolveHappened, ResolveNotHappened               string
 	Export, ExportDiscarded, Purge, PurgeReplays                      string
 	Preview, DryRunChoose, DryRunRequest, DryRunResults, DryRunDelete string

@@ -168,7 +168,7 @@ func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	if err := s.lockRows(ctx, s.tx, ids); err != nil {
+	if err := s.tables.Lock(ctx, s.tx, ids); err != nil {
 		return err
 	}
 	var n int
@@ -217,7 +217,7 @@ func (s *replayStep) release(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("select the next events: %w", err)
 	}
-	if err := s.lockRows(ctx, s.tx, ids); err != nil {
+	if err := s.tables.Lock(ctx, s.tx, ids); err != nil {
 		return err
 	}
 	var released, passed int

@@ -80,7 +80,11 @@ func (j *EventTrace) addHeld(add func(at time.Time, where, format string, args .
 		attempts = "1 attempt"
 	}
 	add(h.DeadAt, where, "dead after %s, %s", attempts, h.Class)
-	add(h.DiscardedAt, where, "discarded (audit %d)", h.AuditID)
+	given := "discarded"
+	if h.DeadAt.IsZero() {
+		given = "cancelled"
+	}
+	add(h.DiscardedAt, where, "%s (audit %d)", given, h.AuditID)
 }
 
 // addPastFailures adds failures that came before a replay or a success, and that held

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"os"
-	"os/user"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +27,7 @@ At three in the morning:
   postroom dead replay --cause CAUSE --canary 10    ten first, then the rest`
 
 func newDead(getenv func(string) string) *cobra.Command {
-	d := &dead{db: database{getenv: getenv}}
+	d := &dead{newOperator(getenv)}
 	cmd := group("dead", "Look at dead events; replay, edit, discard them",
 		newDeadGroups(d), newDeadList(d), newDeadShow(d),
 		newDeadReplay(d), newDeadReplays(d), newDeadResume(d), newDeadCancel(d),
@@ -43,11 +40,7 @@ func newDead(getenv func(string) string) *cobra.Command {
 }
 
 // dead is what the commands on dead events share.
-type dead struct {
-	db            database
-	actor, reason string
-	asJSON, yes   bool
-}
+type dead struct{ operator }
 
 // with connects and calls do with the events.
 func (d *dead) with(ctx context.Context, do func(store *deadletter.Store) error) error {
@@ -60,32 +53,7 @@ func (d *dead) with(ctx context.Context, do func(store *deadletter.Store) error)
 	})
 }
 
-// addAuditFlags adds the flags that say who does something, and why.
-func (d *dead) addAuditFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&d.actor, "actor", "", "who does it (default the user and the machine; env POSTROOM_ACTOR)")
-	cmd.Flags().StringVar(&d.reason, "reason", "", "why; it is kept with what is done")
-	noFileCompletion(cmd, "actor", "reason")
-}
-
-// addYes adds the flag that stands for a yes.
-func (d *dead) addYes(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&d.yes, "yes", "y", false, "do not ask")
-}
-
-func (d *dead) audit() deadletter.Audit {
-	actor := cmp.Or(d.actor, d.db.getenv("POSTROOM_ACTOR"))
-	if actor == "" {
-		name, host := "somebody", "unknown host"
-		if u, err := user.Current(); err == nil {
-			name = u.Username
-		}
-		if h, err := os.Hostname(); err == nil {
-			host = h
-		}
-		actor = name + "@" + host
-	}
-	return deadletter.Audit{Actor: actor, Reason: d.reason}
-}
+func (d *dead) audit() deadletter.Audit { return deadletter.Audit{Actor: d.who(), Reason: d.reason} }
 
 // deadFilter is a filter as the command line has it.
 type deadFilter struct {
@@ -169,12 +137,20 @@ func parseTime(flag, s string) (time.Time, error) {
 	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
 		return time.Now().Add(-ago), nil
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
-		if at, err := time.Parse(layout, s); err == nil {
-			return at, nil
-		}
+	if at, ok := readStamp(s); ok {
+		return at, nil
 	}
 	return time.Time{}, usagef("--%s: write a time, 2026-01-31T03:00:00Z, or how long ago it was, 90m", flag)
+}
+
+// readStamp reads a time.
+func readStamp(s string) (time.Time, bool) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.Parse(layout, s); err == nil {
+			return at, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // ids is an argument check: any number of ids.

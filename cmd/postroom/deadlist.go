@@ -1,13 +1,12 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
 	"github.com/postroom/postroom/deadletter"
 )
 
@@ -33,7 +32,7 @@ sign means that a group may have more events than were counted.`,
 				if err != nil {
 					return err
 				}
-				return printGroups(cmd.OutOrStdout(), groups, d.asJSON)
+				return deadview.Groups(cmd.OutOrStdout(), groups, d.asJSON)
 			})
 		},
 	}
@@ -41,46 +40,6 @@ sign means that a group may have more events than were counted.`,
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)
 	return cmd
-}
-
-func printGroups(out io.Writer, found deadletter.GroupList, asJSON bool) error {
-	if asJSON {
-		found.Groups = list(found.Groups)
-		return printJSON(out, found)
-	}
-	if len(found.Groups) == 0 {
-		return printLine(out, "no dead events%s", among(found.More))
-	}
-	rows := [][]string{{"EVENTS", "HANDLER", "CLASS", "LAST", "FIRST", "CAUSE", "EXAMPLE", "ERROR"}}
-	for _, g := range found.Groups {
-		events := grouped(g.Events)
-		if g.More {
-			events += "+"
-		}
-		rows = append(rows, []string{
-			events, cell(g.Handler, 40), cell(g.Class, 20), ago(g.LastDeadAt), ago(g.FirstDeadAt), g.Cause, fmt.Sprint(g.ExampleID), cell(g.Error, 80),
-		})
-	}
-	if err := printTable(out, rows); err != nil {
-		return err
-	}
-	if rest := found.All - len(found.Groups); rest > 0 {
-		if err := printLine(out, "and %s smaller groups", grouped(int64(rest))); err != nil {
-			return err
-		}
-	}
-	if found.More {
-		return printLine(out, "not all dead events were counted; select fewer, for instance with --handler or --since")
-	}
-	return nil
-}
-
-// among says, behind nothing that was found, that not all was looked at.
-func among(more bool) string {
-	if more {
-		return " among those that died last; select fewer, for instance with --handler or --since"
-	}
-	return ""
 }
 
 func newDeadList(d *dead) *cobra.Command {
@@ -118,7 +77,7 @@ stopped there, it says how to go on.`,
 				if err != nil {
 					return err
 				}
-				return printLetters(cmd.OutOrStdout(), letters, next, d.asJSON)
+				return deadview.Letters(cmd.OutOrStdout(), letters, next, d.asJSON)
 			})
 		},
 	}
@@ -151,14 +110,6 @@ func printCount(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter
 	return printLine(cmd.OutOrStdout(), "%d", n)
 }
 
-// cursorText is a place in a list, as an argument.
-func cursorText(c deadletter.Cursor) string {
-	if c == (deadletter.Cursor{}) {
-		return ""
-	}
-	return fmt.Sprintf("%s/%d", c.At.UTC().Format(time.RFC3339Nano), c.ID)
-}
-
 func parseCursor(s string) (c deadletter.Cursor, err error) {
 	if s == "" {
 		return c, nil
@@ -171,36 +122,4 @@ func parseCursor(s string) (c deadletter.Cursor, err error) {
 		return c, usagef("--after: give what a list says at its end")
 	}
 	return c, nil
-}
-
-func printLetters(out io.Writer, letters []deadletter.Letter, next deadletter.Cursor, asJSON bool) error {
-	if asJSON {
-		return printJSON(out, struct {
-			Events []deadletter.Letter `json:"events"`
-			Next   string              `json:"next,omitempty"`
-		}{list(letters), cursorText(next)})
-	}
-	switch {
-	case len(letters) == 0 && next != (deadletter.Cursor{}):
-		return printLine(out, "none of these events so far; go on with --after %s", cursorText(next))
-	case len(letters) == 0:
-		return printLine(out, "no such events")
-	}
-	rows := [][]string{{"ID", "DIED", "HANDLER", "TYPE", "KEY", "CLASS", "ATTEMPTS", "ERROR"}}
-	for _, l := range letters {
-		died := l.DeadAt
-		if l.DiscardedAt != nil {
-			died, rows[0][1] = l.DiscardedAt, "DISCARDED"
-		}
-		rows = append(rows, []string{
-			fmt.Sprint(l.ID), ago(*died), cell(l.Handler, 40), cell(l.Type, 40), cell(l.Key, 30), cell(l.Class, 20), plain(l.Attempts), cell(l.Error, 80),
-		})
-	}
-	if err := printTable(out, rows); err != nil {
-		return err
-	}
-	if next != (deadletter.Cursor{}) {
-		return printLine(out, "more: --after %s", cursorText(next))
-	}
-	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
 )
 
 // FuzzCursor holds that what a list says at its end is read as the place that it was
@@ -24,9 +26,9 @@ func FuzzCursor(f *testing.F) {
 		if year := c.At.UTC().Year(); year < 0 || year > 9999 {
 			return // nothing died then
 		}
-		again, err := parseCursor(cursorText(c))
+		again, err := parseCursor(deadview.Cursor(c))
 		if err != nil || !again.At.Equal(c.At) || again.ID != c.ID {
-			t.Errorf("%q is %+v, printed %q, which is %+v, %v", text, c, cursorText(c), again, err)
+			t.Errorf("%q is %+v, printed %q, which is %+v, %v", text, c, deadview.Cursor(c), again, err)
 		}
 	})
 }

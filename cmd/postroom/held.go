@@ -1,21 +1,27 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
 	"github.com/postroom/postroom/inspect"
 )
 
 const heldHelp = `Look at events that are not through: scheduled, waiting to be tried again, waiting
 behind their key, running, or dead. Events on their way to the broker have the handler
-'outbox'.`
+'outbox'.
+
+'retry', 'reschedule' and 'cancel' act on those that are not dead ('postroom dead' is for
+these). They choose the events first, ask, and then act on these and no others. An event
+that runs, or that is being published, stays as it is, and the command says so. Each
+action is noted with who did it and why: 'postroom audit' lists it.`
 
 func newHeld(getenv func(string) string) *cobra.Command {
-	cmd := group("held", "Look at events that are not through, and act on them", newHeldList(getenv))
+	cmd := group("held", "Look at events that are not through, and act on them",
+		newHeldList(getenv), newHeldRetry(getenv), newHeldReschedule(getenv), newHeldCancel(getenv))
 	cmd.Long = heldHelp
 	return cmd
 }
@@ -30,17 +36,18 @@ type heldFlags struct {
 	dueSince, dueUntil       string
 }
 
-func (w *heldFlags) add(cmd *cobra.Command) {
+// add adds the flags, with the states that events can be chosen by.
+func (w *heldFlags) add(cmd *cobra.Command, states []string) {
 	flags := cmd.Flags()
 	flags.StringVar(&w.handler, "handler", "", "of this handler; outbox for events on their way to the broker")
-	flags.StringSliceVar(&w.states, "state", nil, "in one of these states: "+strings.Join(heldStates, ", "))
+	flags.StringSliceVar(&w.states, "state", nil, "in one of these states: "+strings.Join(states, ", "))
 	flags.StringVar(&w.typ, "type", "", "of this event type")
 	flags.StringVar(&w.key, "key", "", "with this key")
 	flags.StringVar(&w.class, "class", "", "whose last failure has this class")
 	flags.StringVar(&w.dueSince, "due-since", "", "that are due then or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
 	flags.StringVar(&w.dueUntil, "due-until", "", "that are due before then, likewise")
 	noFileCompletion(cmd, "handler", "type", "key", "class", "due-since", "due-until")
-	completeWords(cmd, "state", heldStates)
+	completeWords(cmd, "state", states)
 }
 
 // filter returns what the flags say.
@@ -90,43 +97,14 @@ event and its claim ran out. Changes nothing.`,
 				if err != nil {
 					return err
 				}
-				return printHeld(cmd, s.asJSON, page)
+				return heldview.List(cmd.OutOrStdout(), s.asJSON, page)
 			})
 		},
 	}
-	w.add(cmd)
+	w.add(cmd, heldStates)
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1 to 1000")
 	cmd.Flags().StringVar(&after, "after", "", "begin where the page before ended")
 	s.addFlags(cmd, false)
 	noFileCompletion(cmd, "limit", "after")
 	return cmd
-}
-
-func printHeld(cmd *cobra.Command, asJSON bool, page *inspect.HeldPage) error {
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), page)
-	}
-	if len(page.Events) == 0 && page.Next == "" {
-		return printLine(cmd.OutOrStdout(), "no such event is held")
-	}
-	rows := [][]string{{"ID", "HANDLER", "STATE", "DUE", "TYPE", "KEY", "EVENT", "ATTEMPTS", "LAST FAILURE"}}
-	for _, h := range page.Events {
-		due, failure := "-", "-"
-		if !h.NextAt.IsZero() {
-			due = stamp(h.NextAt)
-		}
-		if h.Class != "" {
-			failure = cell(h.Class+": "+h.Error, 80)
-		}
-		rows = append(rows, []string{
-			fmt.Sprint(h.ID), cell(h.Handler, 40), string(h.State), due, cell(h.Type, 40), orDash(cell(h.Key, 30)), cell(h.EventID, 40), count(h.Attempts), failure,
-		})
-	}
-	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
-		return err
-	}
-	if page.Next != "" {
-		return printLine(cmd.OutOrStdout(), "\nthere may be more: --after %s", page.Next)
-	}
-	return nil
 }

@@ -38,8 +38,6 @@ func span(d time.Duration) string { return output.Span(d) }
 
 func cell(text string, most int) string { return output.Cell(text, most) }
 
-func printable(s string) string { return output.Printable(s) }
-
 // orDash is a text, or a dash where there is none.
 func orDash(text string) string { return output.OrDash(text) }
 

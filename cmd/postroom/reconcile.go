@@ -49,7 +49,7 @@ type reconciliation struct {
 
 func newReconcile(getenv func(string) string) *cobra.Command {
 	r := &reconciliation{
-		republishCommand: republishCommand{dead: dead{db: database{getenv: getenv}}},
+		republishCommand: republishCommand{dead: dead{newOperator(getenv)}},
 		broker:           broker{getenv: getenv},
 	}
 	cmd := &cobra.Command{

@@ -43,7 +43,7 @@ type republishCommand struct {
 }
 
 func newRepublish(getenv func(string) string) *cobra.Command {
-	w := &republishCommand{dead: dead{db: database{getenv: getenv}}}
+	w := &republishCommand{dead: dead{newOperator(getenv)}}
 	cmd := &cobra.Command{
 		Use:   "republish",
 		Short: "Publish events of the log again",

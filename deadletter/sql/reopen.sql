@@ -1,5 +1,6 @@
 -- Bring the discarded events $1 back as dead ones, which hold up no other: later ones of
--- their keys may have taken effect. Returns how many there were.
+-- their keys may have taken effect. One that was cancelled dies now; if it never failed, its
+-- class is cancelled. Returns how many there were.
 --
 -- Locks   the archived rows, the new rows and, against removal, their ledger rows.
 -- Index   archive_pkey (id).
@@ -12,7 +13,7 @@ WITH back AS (
                                first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
                                content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     OVERRIDING SYSTEM VALUE
-    SELECT id, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
+    SELECT id, handler, dedupe_key, pos, coalesce(dead_at, now()), held_at, attempts, solitary, coalesce(class, 'cancelled'), fingerprint, failures,
            first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM back

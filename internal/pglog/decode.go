@@ -19,16 +19,34 @@ import (
 
 // rows are the result of a statement over the log: late events, the next page, and held
 // events that are due, each in the order of seq. scheduled lists the events of the log that
-// are to be published later.
+// are to be published later, and overdue those whose time to be published at has come.
 type rows struct {
-	snap, pid       string
-	late, page, due []eventlog.Event
-	scheduled       []int64
-	bytes           [partDue + 1]int // of data, by part
+	snap, pid          string
+	late, page, due    []eventlog.Event
+	scheduled, overdue []int64
+	bytes              [partDue + 1]int // of data, by part
 }
 
 // full reports whether a part may have ended at [eventlog.PageBytes]: there may be more of it.
 func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageBytes }
+
+// keepDue keeps the due events that are still to be published. Those of a key that wait behind
+// one that is left out are left out, too.
+func (r *rows) keepDue(still func(seq int64) bool) {
+	for _, seq := range r.overdue {
+		if !still(seq) {
+			r.scheduled = append(r.scheduled, seq)
+		}
+	}
+	blocked := make(map[string]bool)
+	r.due = slices.DeleteFunc(r.due, func(ev eventlog.Event) bool {
+		gone := !still(ev.Seq) || !ev.Unordered && blocked[ev.Key]
+		if gone && !ev.Unordered {
+			blocked[ev.Key] = true
+		}
+		return gone
+	})
+}
 
 // The columns of pass.sql, pending.sql and republish_page.sql.
 const (
@@ -112,6 +130,8 @@ func (r *rows) add(d *decoder) error {
 	case flag:
 		ev.NotBefore = ev.LoggedAt // the later of the two
 		r.scheduled = append(r.scheduled, ev.Seq)
+	case d.values[colNote] != nil:
+		r.overdue = append(r.overdue, ev.Seq)
 	}
 	if len(d.faults) > 0 || ev.ID == "" || ev.Source == "" || ev.Subject == "" {
 		d.faults.setFault(ev)

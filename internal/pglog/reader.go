@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -143,8 +144,46 @@ func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlo
 // page uses the memory of into if that is large enough.
 func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string, args ...any) (*rows, error) {
 	result, _ := r.conn.Query(ctx, sql, args...) // result.Err reports the error
-	defer result.Close()
-	return decodeRows(result, r.conn.TypeMap(), into)
+	found, err := decodeRows(result, r.conn.TypeMap(), into)
+	result.Close()
+	if err != nil {
+		return nil, err
+	}
+	return found, r.confirmDue(ctx, found)
+}
+
+// confirmDue leaves out held events that were cancelled, or given another time, while they
+// were read. An event of the log whose time has come, and that is being called off, is
+// scheduled for later: held decides about it. For the protocol see unlocked.sql.
+func (r *reader) confirmDue(ctx context.Context, found *rows) error {
+	if len(found.due)+len(found.overdue) == 0 {
+		return nil
+	}
+	seqs := slices.Clone(found.overdue)
+	for i := range found.due {
+		seqs = append(seqs, found.due[i].Seq)
+	}
+	held := make([]bool, len(seqs))
+	for i := len(found.overdue); i < len(held); i++ {
+		held[i] = true
+	}
+	counts := make(map[int64]int, len(seqs))
+	count := func(result pgx.Rows) error {
+		var seq int64
+		_, err := pgx.ForEachRow(result, []any{&seq}, func() error {
+			counts[seq]++
+			return nil
+		})
+		return err
+	}
+	var batch pgx.Batch
+	batch.Queue(r.log.sql.Unlocked, seqs).Query(count)
+	batch.Queue(r.log.sql.StillDue, seqs, held).Query(count)
+	if err := r.conn.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("look which due events were cancelled: %w", err)
+	}
+	found.keepDue(func(seq int64) bool { return counts[seq] == 2 })
+	return nil
 }
 
 // samePID returns [ErrPooled] if another server process answers on the reader's connection.

@@ -19,6 +19,7 @@ type statements struct {
 	Lead, Adopt, Sequence                   string
 	Pass, LateRanges, Pending               string
 	HeldAhead, HeldKeys                     string
+	Unlocked, StillDue                      string
 	SearchBounds, Search                    string
 	LateByXID, LateBySeq                    string
 	Record, Renew, Release                  string

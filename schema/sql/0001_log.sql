@@ -626,6 +626,17 @@ COMMENT ON COLUMN postroom.rewind.held IS
 CREATE INDEX rewind_running ON postroom.rewind (id) WHERE state = 'running';
 CREATE UNIQUE INDEX rewind_wish ON postroom.rewind (wish) WHERE state = 'running';
 
+-- The relay does not write which events it is publishing. A transaction that reschedules or
+-- cancels an event takes this lock first, and then looks at the clock: if the event is due, the
+-- relay may have it. The relay looks at the lock after each read of due events: see
+-- internal/pglog/sql/unlocked.sql.
+CREATE FUNCTION postroom.event_lock(seq bigint)
+RETURNS bigint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT hashtextextended('postroom.event ' || $1::text, 0) $$;
+COMMENT ON FUNCTION postroom.event_lock(bigint) IS
+    'Returns the number of the advisory lock of an event of the log. A transaction that cancels the event, or gives it another time to be published at, takes this lock.';
+
 --
 -- Rows that no event can be
 --

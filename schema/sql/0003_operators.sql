@@ -41,11 +41,11 @@ CREATE TABLE postroom.archive (
     handler         postroom.holder   COLLATE "C" NOT NULL,
     dedupe_key      text              COLLATE "C",
     pos             bigint,
-    dead_at         timestamptz       NOT NULL,
+    dead_at         timestamptz,
     held_at         timestamptz       NOT NULL,
     solitary        boolean           NOT NULL,
     attempts        postroom.attempts NOT NULL,
-    class           postroom.class    NOT NULL,
+    class           postroom.class,
     fingerprint     postroom.digest,
     failures        postroom.failures,
     first_failed_at timestamptz,
@@ -69,16 +69,19 @@ CREATE TABLE postroom.archive (
     headers         jsonb,
     data            bytea             NOT NULL,
     raw_headers     bytea,
-    CONSTRAINT archive_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox
+    CONSTRAINT archive_decided FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox,
+    CONSTRAINT archive_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL)
 );
 COMMENT ON TABLE postroom.archive IS
-    'Events that operators discarded, or their handlers, as they were in held.';
+    'Events that were given up, as they were in held: operators or their handlers discarded them, or operators cancelled them before they ran.';
 COMMENT ON COLUMN postroom.archive.id IS
     'The id that the event had in held, and gets again if it is reopened.';
 COMMENT ON COLUMN postroom.archive.discarded_at IS
     'When an operator discarded the event.';
 COMMENT ON COLUMN postroom.archive.audit IS
-    'The row of audit that says who discarded the event, and why.';
+    'The row of audit that says who gave the event up, and why.';
+COMMENT ON COLUMN postroom.archive.dead_at IS
+    'When the event died. NULL: it was cancelled, and was not dead.';
 CREATE INDEX archive_time ON postroom.archive (discarded_at, id);
 CREATE INDEX archive_event ON postroom.archive USING hash (event_id);
 CREATE INDEX archive_owed ON postroom.archive (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;

@@ -59,7 +59,8 @@ AS $$
         'SELECT, UPDATE ON postroom.relay',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.held, postroom.relay_checkpoint, postroom.refused',
         'SELECT, INSERT, UPDATE ON postroom.rewind',
-        'INSERT ON postroom.audit'
+        'INSERT ON postroom.audit',
+        'EXECUTE ON FUNCTION postroom.event_lock'
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_relay(regrole) IS
@@ -96,7 +97,7 @@ AS $$
         'INSERT, UPDATE ON postroom.rewind',
         'INSERT ON postroom.audit',
         'UPDATE ON postroom.inbox, postroom.relay',
-        'EXECUTE ON FUNCTION postroom.key_lock, postroom.dead_letters, postroom.discarded'
+        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.dead_letters, postroom.discarded'
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_operator(regrole) IS

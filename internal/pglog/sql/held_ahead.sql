@@ -1,7 +1,10 @@
--- The seqs above $1 that are held. After a crash the relay reads the log again from the
--- recorded high on. It leaves these events out, because they are held already.
+-- The seqs above $1 that are held, or were discarded or cancelled. After a crash the relay
+-- reads the log again from the recorded high on. It leaves these events out, because they are
+-- held already, or are not to be published.
 --
 -- Locks   none.
--- Index   held_outgoing (pos).
+-- Index   held_outgoing (pos), archive_outgoing (pos).
 -- Called  by Term.Read, the first time.
-SELECT pos FROM postroom.held WHERE handler = 'outbox' AND pos > $1;
+SELECT pos FROM postroom.held WHERE handler = 'outbox' AND pos > $1
+UNION ALL
+SELECT pos FROM postroom.archive WHERE handler = 'outbox' AND pos > $1 AND rewind IS NULL;

@@ -29,7 +29,8 @@
 -- if the plain sum is too large does the second condition look for the last row.
 --
 -- A row of the log says whether it is scheduled for later, by this database's clock; the
--- relay then holds it. A held event (part 3) comes with its attempts, the attempt after
+-- relay then holds it. Its note is 'due' if it was scheduled and its time has come: its
+-- producer may have called it off (unlocked.sql). A held event (part 3) comes with its attempts, the attempt after
 -- which it is dead, the number of its replays, its republish, and whether its values differ
 -- from those in the log. It also says whether it is outside the order of its key. If it is
 -- not, the events that wait behind it come with it, up to the next dead one, at most 100.
@@ -93,7 +94,7 @@ SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_back
        NULL::text AS trace_parent, NULL::text AS trace_state, NULL::jsonb AS headers, NULL::bytea AS data,
        clock_timestamp() AS logged_at, false AS scheduled
 UNION ALL
-(SELECT 1, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
+(SELECT 1, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
         CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
@@ -104,7 +105,7 @@ UNION ALL
  WHERE coalesce(before, 0) < 4194304
  ORDER BY seq)
 UNION ALL
-(SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
+(SELECT 2, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
         CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,

@@ -13,7 +13,7 @@ WITH owed AS (
     -- log with all ranges.
     CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE seq >= r.lo AND seq <= r.hi OFFSET 0) o
 )
-SELECT 1 AS part, seq, NULL::text AS note, event_id, source, type, subject, key, content_type,
+SELECT 1 AS part, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END AS note, event_id, source, type, subject, key, content_type,
        correlation_id, causation_id, occurred_at, trace_parent, trace_state,
        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END AS headers,
        CASE WHEN octet_length(data) <= 983040 THEN data END AS data,

@@ -95,8 +95,13 @@ func Block(w io.Writer, rows [][]string) error {
 	return Table(w, rows)
 }
 
-// Ago is how long ago a time was, as one says it.
-func Ago(t time.Time) string { return Span(time.Since(t)) + " ago" }
+// Ago is how long ago a time was, or how far ahead it is, as one says it.
+func Ago(t time.Time) string {
+	if d := time.Until(t); d >= time.Second {
+		return "in " + Span(d)
+	}
+	return Span(time.Since(t)) + " ago"
+}
 
 // Span is a duration in its two largest units.
 func Span(d time.Duration) string {

@@ -3,5 +3,5 @@
 --
 -- Locks   none.
 -- Index   none.
--- Called  by database.inTxOnce, before all else in its transaction.
+-- Called  by Tables.InTxOnce, before all else in its transaction.
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true);

@@ -4,7 +4,7 @@
 --
 -- Locks   the one row of relay.
 -- Index   held_pkey (id), archive_pkey (id).
--- Called  by Store, before what changes outgoing rows.
+-- Called  by Tables.Lock, before what changes outgoing rows.
 SELECT epoch FROM postroom.relay
 WHERE EXISTS (SELECT FROM postroom.held WHERE id = ANY ($1::bigint[]) AND handler = 'outbox')
    OR EXISTS (SELECT FROM postroom.archive WHERE id = ANY ($1::bigint[]) AND handler = 'outbox')

@@ -4,7 +4,7 @@
 --
 -- Locks   the new row.
 -- Index   none.
--- Called  by database.addAudit.
+-- Called  by Tables.Audit.
 INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, job, details)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::jsonb)
 RETURNING id;

@@ -3,7 +3,7 @@
 --
 -- Locks   the held rows; the keys are locked before, and the relay's row.
 -- Index   held_key_pos (handler, key, pos), held_key_due (handler, key).
--- Called  by Store.Discard, after discard.sql.
+-- Called  by Tables.Wake, after what removes rows that have a key.
 UPDATE postroom.held SET next_at = now()
 FROM (
     SELECT (SELECT o.id FROM postroom.held o WHERE o.handler = k.handler AND o.key = k.key ORDER BY o.pos LIMIT 1) AS id

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
+	"github.com/postroom/postroom/held"
+)
+
+// changeableStates are the states by which events can be chosen that a command changes.
+var changeableStates = []string{"due", "retrying", "running", "scheduled", "waiting"}
+
+// heldChange is what the commands share that change held events.
+type heldChange struct {
+	operator
+
+	flags  heldFlags
+	limit  int
+	all    bool
+	dryRun bool
+}
+
+// changeHeld acts on the chosen events.
+type changeHeld func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(n int64)) (held.Result, error)
+
+func (c *heldChange) addFlags(cmd *cobra.Command) {
+	c.flags.add(cmd, changeableStates)
+	flags := cmd.Flags()
+	flags.IntVar(&c.limit, "limit", 0, "so many at most, the first to be due first (default all)")
+	flags.BoolVar(&c.all, "all", false, "all events that are held and not dead")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "say which events there are; change nothing")
+	noFileCompletion(cmd, "limit")
+	c.addAuditFlags(cmd)
+	c.addYes(cmd)
+	c.db.addSchemaFlag(cmd)
+	c.db.addURLFlag(cmd)
+	addJSON(cmd, &c.asJSON)
+}
+
+// filter returns what the command line asks for, of which ids are the arguments.
+func (c *heldChange) filter(ids []string) (f held.Filter, err error) {
+	w, err := c.flags.filter()
+	if err != nil {
+		return f, err
+	}
+	f = held.Filter{Handler: w.Handler, Type: w.Type, Key: w.Key, Class: w.Class, DueSince: w.DueSince, DueUntil: w.DueUntil}
+	for _, state := range w.States {
+		if !slices.Contains(changeableStates, string(state)) {
+			return f, usagef("--state is one of %s; 'postroom dead' is for dead events", strings.Join(changeableStates, ", "))
+		}
+		f.States = append(f.States, held.State(state))
+	}
+	for _, arg := range ids {
+		id, err := eventID(arg)
+		if err != nil {
+			return f, err
+		}
+		f.IDs = append(f.IDs, id)
+	}
+	switch {
+	case f.IsZero() && !c.all:
+		return f, usagef("which events? Give their ids, or say what they have in common, for instance --handler or --key; or --all")
+	case !f.IsZero() && c.all:
+		return f, usagef("--all means all: leave the other conditions out")
+	case c.limit < 0:
+		return f, usagef("--limit is %d, want 1 or more", c.limit)
+	}
+	return f, nil
+}
+
+// run chooses events, asks, and acts on them. verb is what it does.
+func (c *heldChange) run(cmd *cobra.Command, ids []string, verb string, do changeHeld) error {
+	f, err := c.filter(ids)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	return c.db.with(ctx, func(conn *pgx.Conn, name string) error {
+		store := held.New(conn, held.Config{Schema: name})
+		if err := store.Check(ctx); err != nil {
+			return err
+		}
+		set, err := store.Select(ctx, f, c.limit)
+		if errors.Is(err, held.ErrNoMatch) {
+			return errors.New("no such event is held; 'postroom held list' shows what is")
+		}
+		if err != nil {
+			return err
+		}
+		if c.dryRun {
+			return heldview.Set(cmd.OutOrStdout(), c.asJSON, set)
+		}
+		n := len(set.IDs)
+		if !c.yes {
+			if err := askOr(cmd, fmt.Sprintf("%s %s (%s)?", verb, plural(n, "event"), heldview.States(set.States)), "--dry-run or 'postroom held list'"); err != nil {
+				return err
+			}
+		}
+		bar := newBar(cmd.ErrOrStderr())
+		r, err := do(ctx, store, set, held.Audit{Actor: c.who(), Reason: c.reason}, func(done int64) { bar.Show(int(done), n, verb) })
+		bar.Clear()
+		if err != nil {
+			return err
+		}
+		if err := heldview.Result(cmd.OutOrStdout(), c.asJSON, verb, r); err != nil || r.Events > 0 {
+			return err
+		}
+		return todof("nothing was changed: %s", heldview.Advice(r.Unchanged))
+	})
+}
+
+func newHeldRetry(getenv func(string) string) *cobra.Command {
+	c := &heldChange{operator: newOperator(getenv)}
+	cmd := &cobra.Command{
+		Use:   "retry [ID...]",
+		Short: "Try events now that would be tried later",
+		Long: `Try events now: those that wait for their next attempt, and those that are scheduled. A
+handler's event is tried at once and counts as an attempt; an outgoing one is published.
+
+An event that is due, that runs, or that waits behind an earlier event of its key stays
+as it is.
+
+Exit status 3: nothing was changed.`,
+		Example: `  postroom held retry 4711
+  postroom held retry --handler billing.charge --class timeout --reason 'the vendor is back'
+  postroom held retry --handler billing.charge --dry-run`,
+		Args:              ids,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd, args, "retry", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
+				return store.Retry(ctx, set, by, progress)
+			})
+		},
+	}
+	c.addFlags(cmd)
+	return cmd
+}
+
+func newHeldReschedule(getenv func(string) string) *cobra.Command {
+	c := &heldChange{operator: newOperator(getenv)}
+	var at string
+	var in time.Duration
+	cmd := &cobra.Command{
+		Use:   "reschedule [ID...] --at TIME|--in DURATION",
+		Short: "Try or publish events at another time",
+		Long: `Give events another time: the next attempt of a handler's event, or the time at which an
+outgoing event is published. If later events of its key wait for it, they wait until then.
+
+An event that runs, or that waits behind an earlier event of its key, stays as it is. So
+does an outgoing event that is due: it may be on its way to the broker.
+
+Exit status 3: nothing was changed.`,
+		Example: `  postroom held reschedule 4711 --in 2h
+  postroom held reschedule --handler outbox --type order.reminder --at 2026-02-01T08:00:00Z
+  postroom held reschedule --handler billing.charge --in 24h --reason 'the vendor is down today'`,
+		Args:              ids,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (at == "") == (in <= 0) {
+				return usagef("when? Give one of --at, a time such as 2026-02-01T08:00:00Z, and --in, for instance 2h")
+			}
+			when, ok := readStamp(at)
+			if at != "" && !ok {
+				return usagef("--at: write a time, for instance 2026-02-01T08:00:00Z")
+			}
+			return c.run(cmd, args, "reschedule", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
+				if at == "" {
+					return store.RescheduleIn(ctx, set, in, by, progress)
+				}
+				return store.Reschedule(ctx, set, when, by, progress)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&at, "at", "", "at this time, in UTC unless it says otherwise")
+	cmd.Flags().DurationVar(&in, "in", 0, "so long from now")
+	noFileCompletion(cmd, "at", "in")
+	c.addFlags(cmd)
+	return cmd
+}
+
+func newHeldCancel(getenv func(string) string) *cobra.Command {
+	c := &heldChange{operator: newOperator(getenv)}
+	cmd := &cobra.Command{
+		Use:   "cancel [ID...] --reason REASON",
+		Short: "Give events up before they run or are published",
+		Long: `Give events up that have not run. They move to the archive, as discarded events do, and
+later events of their keys continue. A cancelled event does not run, also if it is
+delivered again; a cancelled outgoing event is not published. 'postroom dead list
+--discarded' shows them, and 'postroom dead reopen' brings one back, as a dead event.
+
+An event that runs stays as it is. So does an outgoing event that is due, because it may
+be on its way to the broker, or that waits behind an earlier one of its key.
+
+Exit status 3: nothing was changed.`,
+		Example: `  postroom held cancel 4711 --reason 'ordered twice'
+  postroom held cancel --handler outbox --type order.reminder --key order-7 --reason 'order was paid'
+  postroom held cancel --handler mail.send --due-until 2026-02-01 --reason 'too late now' --dry-run`,
+		Args:              ids,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.reason == "" && !c.dryRun {
+				return usagef("why? Give --reason: it is kept with the events")
+			}
+			return c.run(cmd, args, "cancel", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
+				return store.Cancel(ctx, set, by, progress)
+			})
+		},
+	}
+	c.addFlags(cmd)
+	return cmd
+}

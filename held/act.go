@@ -1,0 +1,208 @@
+package held
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/change"
+)
+
+// Retry makes events due now that are due later: those of handlers are tried at once, and
+// scheduled ones are published. progress, if it is not nil, is called after each 1,000 events
+// with the number of events so far.
+//
+// It leaves alone what is due or running, what waits behind an earlier event of its key, and
+// what is dead.
+func (s *Store) Retry(ctx context.Context, set Set, audit Audit, progress func(n int64)) (Result, error) {
+	a := action{Store: s, name: "retry", set: set, by: audit, progress: progress, states: []State{Scheduled, Retrying}, moves: true}
+	r, err := a.run(ctx)
+	if err != nil {
+		return r, fmt.Errorf("held: retry: %w", s.tables.Explain(err))
+	}
+	return r, nil
+}
+
+// Reschedule makes events due at a time, or now if that has passed, by the database's clock.
+// Events of handlers that are due already are made due then, too. progress is as in
+// [Store.Retry].
+//
+// It leaves alone what is running, what waits behind an earlier event of its key, and what is
+// dead. If later events of a key wait for the event, they wait until then.
+func (s *Store) Reschedule(ctx context.Context, set Set, at time.Time, audit Audit, progress func(n int64)) (Result, error) {
+	if at.IsZero() || at.Year() > 9999 {
+		return Result{}, errors.New("held: reschedule: the time has to be in the years up to 9999")
+	}
+	a := action{
+		Store: s, name: "reschedule", set: set, by: audit, progress: progress, states: []State{Scheduled, Retrying, Due},
+		moves: true, at: &at, details: map[string]any{"at": at.UTC()},
+	}
+	r, err := a.run(ctx)
+	if err != nil {
+		return r, fmt.Errorf("held: reschedule: %w", s.tables.Explain(err))
+	}
+	return r, nil
+}
+
+// RescheduleIn makes events due a while from now, by the database's clock; else it is
+// [Store.Reschedule].
+func (s *Store) RescheduleIn(ctx context.Context, set Set, in time.Duration, audit Audit, progress func(n int64)) (Result, error) {
+	if s.err != nil {
+		return Result{}, s.err
+	}
+	var now time.Time
+	if err := s.db.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+		return Result{}, fmt.Errorf("held: reschedule: ask for the time: %w", err)
+	}
+	return s.Reschedule(ctx, set, now.Add(in), audit, progress)
+}
+
+// Cancel gives events up that have not run: they move to the archive, as discarded events do,
+// and later events of their keys continue. audit.Reason is required. progress is as in
+// [Store.Retry].
+//
+// A cancelled event of a handler does not run, also if it is delivered again. A cancelled
+// outgoing event is not published. Package deadletter lists them among the discarded events,
+// and can reopen them.
+//
+// Cancel leaves alone what is running, what is dead, and outgoing events that are due, because
+// the relay may be publishing them, or that wait behind an earlier event of their key.
+func (s *Store) Cancel(ctx context.Context, set Set, audit Audit, progress func(n int64)) (Result, error) {
+	if audit.Reason == "" {
+		return Result{}, errors.New("held: cancel: Audit.Reason is empty: say why")
+	}
+	a := action{Store: s, name: "cancel", set: set, by: audit, progress: progress, states: []State{Scheduled, Retrying, Due, Waiting}}
+	r, err := a.run(ctx)
+	if err != nil {
+		return r, fmt.Errorf("held: cancel: %w", s.tables.Explain(err))
+	}
+	return r, nil
+}
+
+// action is one action on a set of events.
+type action struct {
+	*Store
+
+	name     string
+	set      Set
+	by       Audit
+	progress func(n int64) // or nil
+	states   []State       // in which it acts on an event
+	details  map[string]any
+
+	moves bool       // it gives events another time
+	at    *time.Time // nil: now
+}
+
+// run acts on the events of the set, change.BulkSize in a transaction.
+func (a *action) run(ctx context.Context) (all Result, err error) {
+	if err := errors.Join(a.err, change.By(a.by).Validate()); err != nil {
+		return Result{}, err
+	}
+	for ids := range slices.Chunk(a.set.IDs, change.BulkSize) {
+		var some Result
+		err := a.tables.InTx(ctx, func(tx pgx.Tx) (err error) {
+			some, err = a.step(ctx, tx, ids)
+			return err
+		})
+		if err != nil {
+			return all, err
+		}
+		all.add(some)
+		if a.progress != nil && some.Events > 0 {
+			a.progress(all.Events)
+		}
+	}
+	return all, nil
+}
+
+// step acts on some events in a transaction.
+func (a *action) step(ctx context.Context, tx pgx.Tx, ids []int64) (r Result, err error) {
+	free, err := a.lock(ctx, tx, ids, &r)
+	if err != nil || len(free) == 0 {
+		return r, err
+	}
+	r.Events = int64(len(free))
+	audit, err := a.audit(ctx, tx, free)
+	if err != nil {
+		return r, err
+	}
+	if a.moves {
+		if _, err := tx.Exec(ctx, a.sql.Move, free, a.at); err != nil {
+			return r, fmt.Errorf("set the time: %w", err)
+		}
+		return r, nil
+	}
+	return r, a.archive(ctx, tx, free, audit)
+}
+
+// lock locks those of the events that it acts on, and returns them. It counts the others.
+func (a *action) lock(ctx context.Context, tx pgx.Tx, ids []int64, r *Result) (free []int64, err error) {
+	rows, _ := tx.Query(ctx, a.sql.LockOutgoing, ids) // CollectRows reports the error
+	busy, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("lock outgoing events: %w", err)
+	}
+	if len(busy) > 0 {
+		r.leave(Running, int64(len(busy)))
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return slices.Contains(busy, id) })
+	}
+	if !a.moves { // the keys, too: the next events of them go on
+		if err := a.tables.Lock(ctx, tx, ids); err != nil {
+			return nil, err
+		}
+	}
+	rows, _ = tx.Query(ctx, a.sql.Lock, ids) // ForEachRow reports the error
+	var id int64
+	var state State
+	var outgoing bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &state, &outgoing}, func() error {
+		if !slices.Contains(a.states, state) || outgoing && state == Waiting {
+			r.leave(state, 1)
+			return nil
+		}
+		free = append(free, id)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lock events: %w", err)
+	}
+	return free, nil
+}
+
+// archive moves locked events to the archive, and lets the next of their keys continue.
+func (a *action) archive(ctx context.Context, tx pgx.Tx, ids []int64, audit int64) error {
+	rows, _ := tx.Query(ctx, a.sql.Archive, ids, audit) // ForEachRow reports the error
+	var handlers, keys []string
+	var handler string
+	var key *string
+	_, err := pgx.ForEachRow(rows, []any{&handler, &key}, func() error {
+		if key != nil {
+			handlers, keys = append(handlers, handler), append(keys, *key)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("move to the archive: %w", err)
+	}
+	return a.tables.Wake(ctx, tx, handlers, keys)
+}
+
+// audit records the action. If there is one event, the record names it.
+func (a *action) audit(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
+	details := map[string]any{"filter": a.set.Filter}
+	for name, v := range a.details {
+		details[name] = v
+	}
+	row := change.Action{Name: a.name, By: change.By(a.by), Events: int64(len(ids)), Details: details}
+	if len(ids) == 1 {
+		if err := tx.QueryRow(ctx, a.sql.Name, ids[0]).Scan(&row.Handler, &row.Source, &row.Event); err != nil {
+			return 0, fmt.Errorf("read the event: %w", err)
+		}
+	}
+	return a.tables.Audit(ctx, tx, row)
+}

@@ -1,0 +1,159 @@
+// Package held lets operators act on events that are held and not dead: events that are
+// scheduled, that wait to be tried again or behind an earlier event of their key. They can try
+// them now or at another time, or cancel them. Package deadletter is for dead events, and
+// package inspect lists all.
+//
+// An action has two steps. [Store.Select] chooses the events, once. [Store.Retry],
+// [Store.Reschedule] and [Store.Cancel] then act on these and no others. An event that runs, or
+// that is being published, is left alone, and the [Result] says so: the first transaction to
+// lock its row decides. Each action is recorded in the same transaction: who did what, why, and to
+// how many events.
+package held
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/change"
+	"github.com/postroom/postroom/internal/held"
+	"github.com/postroom/postroom/schema"
+)
+
+// ErrNoMatch says that no event matches the filter.
+var ErrNoMatch = errors.New("no event matches")
+
+// Outgoing is the handler that outgoing events have in held: events on their way to the broker.
+const Outgoing = held.Outgoing
+
+// DB is what a [Store] needs of a database: a *pgxpool.Pool or a *pgx.Conn.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Config tunes a [Store]. The zero value is ready to use.
+type Config struct {
+	// Schema is the database schema that holds Postroom's tables.
+	//
+	// Defaults to "postroom".
+	Schema string
+}
+
+// Store acts on held events. With a *pgxpool.Pool it is safe for concurrent use, with a
+// *pgx.Conn it is not. Any number of stores, in any number of processes, may work on one
+// database.
+type Store struct {
+	db     DB
+	schema string
+	err    error // what is wrong with the Config
+	tables change.Tables
+	sql    statements
+}
+
+// New returns a store. It does no I/O and cannot fail: if the Config is wrong, [Store.Check]
+// and all other methods return the error.
+func New(db DB, cfg Config) *Store {
+	name, err := schema.Name(cfg.Schema)
+	if err != nil {
+		return &Store{db: db, err: fmt.Errorf("held: config: Schema: %w", err)}
+	}
+	return &Store{db: db, schema: name, tables: change.New(db, name), sql: load(name)}
+}
+
+// Check reports whether the database has the tables that a store needs.
+func (s *Store) Check(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.tables.Explain(schema.Require(ctx, s.db, s.schema))
+}
+
+// Audit says who changes something, and why. It is stored with the change.
+type Audit struct {
+	Actor  string // required, 255 bytes at most
+	Reason string // 4,096 bytes at most; Cancel needs one
+}
+
+// State is the state of a held event.
+type State string
+
+// The states.
+const (
+	Scheduled State = "scheduled" // it is to be published later
+	Due       State = "due"       // its time has come, and no process has claimed it
+	Retrying  State = "retrying"  // it failed, and its next attempt is later
+	Running   State = "running"   // a process has claimed it, or the relay may be publishing it
+	Waiting   State = "waiting"   // it waits behind an earlier event of its key
+	Dead      State = "dead"      // an operator has to decide
+	Gone      State = "gone"      // it is not held any more
+)
+
+// Filter selects held events that are not dead. An event matches if it has every property
+// that is set. The zero value selects all.
+type Filter struct {
+	// IDs are the ids that the events have in held. Then dead events match, too, so that
+	// the [Result] can say what they are.
+	IDs []int64 `json:"ids,omitempty"`
+
+	Handler string  `json:"handler,omitempty"` // [Outgoing] for events on their way to the broker
+	States  []State `json:"states,omitempty"`  // in one of these states
+	Type    string  `json:"type,omitempty"`
+	Key     string  `json:"key,omitempty"`   // that its producer gave it
+	Class   string  `json:"class,omitempty"` // of the last failure
+
+	// DueSince and DueUntil select events that are due at DueSince or later and before
+	// DueUntil. Events that wait behind their key are due at no time.
+	DueSince time.Time `json:"due_since,omitzero"`
+	DueUntil time.Time `json:"due_until,omitzero"`
+}
+
+// IsZero reports whether the filter selects all events.
+func (f Filter) IsZero() bool {
+	return f.IDs == nil && f.Handler == "" && f.States == nil && f.Type == "" && f.Key == "" && f.Class == "" && f.DueSince.IsZero() && f.DueUntil.IsZero()
+}
+
+// selection returns the filter as internal/held has it.
+func (f Filter) selection() held.Selection {
+	s := held.Selection{IDs: f.IDs, Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, DueSince: f.DueSince, DueUntil: f.DueUntil}
+	for _, state := range f.States {
+		s.States = append(s.States, held.State(state))
+	}
+	return s
+}
+
+// Set is the events that an action is about. [Store.Select] makes it; or set IDs.
+type Set struct {
+	IDs    []int64         `json:"ids"`
+	Filter Filter          `json:"filter"` // that it was selected by, for the audit
+	States map[State]int64 `json:"states"` // how many events were in which state
+}
+
+// Result says what an action did.
+type Result struct {
+	Events int64 `json:"events"` // that were changed
+
+	// Unchanged says how many events were left as they were, and in which state they were.
+	Unchanged map[State]int64 `json:"unchanged,omitempty"`
+}
+
+// add adds another result.
+func (r *Result) add(more Result) {
+	r.Events += more.Events
+	for state, n := range more.Unchanged {
+		r.leave(state, n)
+	}
+}
+
+func (r *Result) leave(state State, n int64) {
+	if r.Unchanged == nil {
+		r.Unchanged = make(map[State]int64)
+	}
+	r.Unchanged[state] += n
+}

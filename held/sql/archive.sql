@@ -1,0 +1,25 @@
+-- Move the events $1, which are not dead, to the archive, as audit row $2 says. Their ledger
+-- rows stay, as of now. Returns the keys that they held up, or waited for.
+--
+-- Locks   the held rows and their ledger rows; the rows, their keys and the relay's row are
+--         locked before.
+-- Index   held_pkey (id), inbox's primary key.
+-- Called  by action.archive, after lock.sql.
+WITH gone AS (
+    DELETE FROM postroom.held WHERE id = ANY ($1::bigint[]) AND dead_at IS NULL
+    RETURNING *
+), kept AS (
+    INSERT INTO postroom.archive (id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
+                                  first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+                                  content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
+    SELECT id, $2, handler, dedupe_key, pos, NULL, held_at, attempts, solitary, class, fingerprint, failures,
+           first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+           content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
+    FROM gone
+    ON CONFLICT DO NOTHING -- its producer called it off before it was held
+), noted AS (
+    UPDATE postroom.inbox SET at = now()
+    FROM gone
+    WHERE inbox.handler = gone.handler AND inbox.dedupe_key = gone.dedupe_key
+)
+SELECT DISTINCT handler::text, key FROM gone;

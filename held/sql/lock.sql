@@ -1,0 +1,27 @@
+-- Lock the events $1, and return the state of each. It skips a row that another
+-- transaction has locked, because that one claims, settles or changes it: it is returned as
+-- running.
+-- One that is not held any more is returned as gone.
+--
+-- The time is that of the clock, and not of the transaction's beginning: a process may have
+-- claimed an event since.
+--
+-- Locks   the held rows; skips those that are locked.
+-- Index   held_pkey (id).
+-- Called  by action.lock.
+WITH locked AS MATERIALIZED (
+    SELECT id, handler = 'outbox' AS outgoing,
+           CASE WHEN dead_at IS NOT NULL THEN 'dead'
+            WHEN next_at IS NULL THEN 'waiting'
+            WHEN next_at <= clock_timestamp() THEN CASE WHEN handler = 'outbox' THEN 'running' ELSE 'due' END
+            WHEN claimed_by IS NOT NULL THEN 'running'
+            WHEN class IS NULL AND key IS NULL THEN 'scheduled'
+            ELSE 'retrying' END AS state
+    FROM postroom.held
+    WHERE id = ANY ($1::bigint[])
+    ORDER BY id
+    FOR UPDATE SKIP LOCKED
+)
+SELECT e.id, CASE WHEN locked.id IS NOT NULL THEN locked.state WHEN EXISTS (SELECT FROM postroom.held WHERE held.id = e.id) THEN 'running' ELSE 'gone' END, coalesce(locked.outgoing, false)
+FROM unnest($1::bigint[]) AS e (id)
+LEFT JOIN locked ON locked.id = e.id;

@@ -1,0 +1,10 @@
+-- Keep the relay from publishing the outgoing ones of the events $1 until the transaction
+-- ends. Returns those that could not be locked: the relay, or a producer, has them now.
+--
+-- It waits for no transaction: a producer may keep its own open for long.
+--
+-- Locks   the outgoing events, by advisory locks that internal/pglog/sql/unlocked.sql looks at.
+-- Index   held_pkey (id).
+-- Called  by action.lock, before all other locks.
+SELECT id FROM postroom.held
+WHERE id = ANY ($1::bigint[]) AND CASE WHEN handler = 'outbox' THEN NOT pg_try_advisory_xact_lock(postroom.event_lock(pos)) ELSE false END;

@@ -1,0 +1,6 @@
+-- Which event the one with the id $1 is.
+--
+-- Locks   none.
+-- Index   held_pkey (id).
+-- Called  by action.audit.
+SELECT handler::text, postroom.clipped(source, 1024), postroom.clipped(event_id, 1024) FROM postroom.held WHERE id = $1;

@@ -1,0 +1,185 @@
+package pglog_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/held"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/pglog"
+)
+
+// An event that is due while a transaction cancels it is not read, until that has decided.
+func TestAnEventThatIsBeingCancelled(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change string // what the transaction does with the first event
+		commit bool
+		want   []string
+	}{
+		"and was":         {"DELETE FROM postroom.held WHERE event_id = 'one'", true, nil},
+		"and was not":     {"DELETE FROM postroom.held WHERE event_id = 'one'", false, []string{"one"}},
+		"and rescheduled": {"UPDATE postroom.held SET next_at = now() + interval '1 hour' WHERE event_id = 'one'", true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			for _, id := range []string{"one", "two"} {
+				schedule(t, pool, id, time.Hour)
+			}
+			term := lead(t, pglog.New(pool))
+			read(t, term, 10)
+			record(t, term)
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(postroom.event_lock(pos)) FROM postroom.held WHERE event_id = 'one'"); err != nil {
+				t.Fatal(err)
+			}
+			makeDue(t, pool)
+			ids, _, _ := read(t, term, 10)
+			wantIDs(t, ids, "two")
+			if _, err := tx.Exec(t.Context(), tt.change); err != nil {
+				t.Fatal(err)
+			}
+			ids, _, _ = read(t, term, 10) // without waiting for it
+			wantIDs(t, ids)
+			if tt.commit {
+				err = tx.Commit(t.Context())
+			} else {
+				err = tx.Rollback(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids, _, _ = read(t, term, 10)
+			wantIDs(t, ids, tt.want...)
+		})
+	}
+}
+
+// What waits behind an event that is being cancelled waits, too.
+func TestEventsBehindOneThatIsBeingCancelled(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	writeKeyed(t, pool, "k", "one", "two", "three")
+	term := lead(t, pglog.New(pool))
+	_, seqs, page := read(t, term, 10)
+	hold(t, term, refusal(1), page.Events...)
+	duePast(t, pool)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(postroom.event_lock($1))", seqs[0]); err != nil {
+		t.Fatal(err)
+	}
+	ids, _, _ := read(t, term, 10)
+	wantIDs(t, ids)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ids, _, _ = read(t, term, 10)
+	wantIDs(t, ids, "one", "two", "three")
+}
+
+// Events that become due while an operator cancels them are read, or cancelled: never both,
+// and never neither.
+func TestCancelAgainstTheRelay(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	const events = 100
+	for n := range events {
+		schedule(t, pool, fmt.Sprint("e", n), time.Hour)
+	}
+	term := lead(t, pglog.New(pool))
+	for range 3 {
+		read(t, term, events)
+		record(t, term)
+	}
+	store := held.New(pool, held.Config{})
+	set, err := store.Select(t.Context(), held.Filter{}, 0)
+	if err != nil || len(set.IDs) != events {
+		t.Fatalf("%d events held, %v; want %d", len(set.IDs), err, events)
+	}
+	// They become due one after the other, in another order than they are cancelled.
+	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() + (id * 37 % 100) * interval '5 ms'")
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	cancelled := 0
+	for _, id := range set.IDs {
+		wg.Go(func() {
+			r, err := store.Cancel(t.Context(), held.Set{IDs: []int64{id}}, held.Audit{Actor: "ann", Reason: "a try"}, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			cancelled += int(r.Events)
+			mu.Unlock()
+		})
+	}
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	sent := make(map[int64]bool)
+	for last := false; ; {
+		select {
+		case <-done:
+			last = true
+		default:
+		}
+		_, seqs, _ := read(t, term, events)
+		for _, seq := range seqs {
+			if sent[seq] {
+				t.Errorf("event %d is read twice", seq)
+			}
+			sent[seq] = true
+		}
+		if len(seqs) == 0 && last {
+			var left int
+			if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.held WHERE pos <> ALL ($1)", slices.Collect(maps.Keys(sent))).Scan(&left); err != nil {
+				t.Fatal(err)
+			}
+			if left == 0 {
+				break
+			}
+		}
+	}
+	var both int
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.archive WHERE pos = ANY ($1)", slices.Collect(maps.Keys(sent))).Scan(&both); err != nil || both != 0 || len(sent)+cancelled != events {
+		t.Errorf("%d sent and %d cancelled of %d, both: %d, %v", len(sent), cancelled, events, both, err)
+	}
+	t.Logf("%d sent, %d cancelled", len(sent), cancelled)
+}
+
+// A cancelled event is not read from the log again by the next leader, where the recording
+// had stopped short of it.
+func TestACancelledEventAfterACrash(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	write(t, pool, "a")
+	schedule(t, pool, "cancelled", time.Hour)
+	term := lead(t, log)
+	_, seqs, _ := read(t, term, 10)
+	record(t, term, seqs...)
+	store := held.New(pool, held.Config{})
+	set, err := store.Select(t.Context(), held.Filter{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := store.Cancel(t.Context(), set, held.Audit{Actor: "ann", Reason: "a try"}, nil); err != nil || r.Events != 1 {
+		t.Fatalf("cancel: %+v, %v", r, err)
+	}
+	mustExec(t, pool, "UPDATE postroom.relay SET high = $1, snap = pg_current_snapshot()", seqs[0])
+	mustExec(t, pool, "UPDATE postroom.outbox SET not_before = clock_timestamp() - interval '1 s' WHERE event_id = 'cancelled'")
+	ids, _, _ := read(t, lead(t, log), 10)
+	wantIDs(t, ids)
+}

@@ -1,0 +1,27 @@
+-- Those of the events $1 (seqs) that are still to be published: they were not cancelled and,
+-- where $2, are in held and due, or wait there behind one of their key. Its snapshot is
+-- younger than the locks of unlocked.sql: it shows what was committed until then.
+--
+-- An event that was called off before it was held may be in held, too: schedule.sql could not
+-- see that yet. It is removed here.
+--
+-- "OFFSET 0" makes the planner look up each event. A plan from when the tables were empty
+-- would read all of them.
+--
+-- Locks   the removed rows; skips those that are locked.
+-- Index   archive_outgoing (pos), held_outgoing (pos).
+-- Called  by Term.Read, with unlocked.sql before it.
+WITH cancelled AS MATERIALIZED (
+    SELECT e.seq FROM unnest($1::bigint[]) AS e (seq)
+    WHERE EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = e.seq AND a.rewind IS NULL OFFSET 0)
+), removed AS (
+    DELETE FROM postroom.held
+    WHERE id IN (SELECT h.id FROM cancelled JOIN postroom.held h ON h.handler = 'outbox' AND h.pos = cancelled.seq AND h.rewind IS NULL
+                 FOR UPDATE OF h SKIP LOCKED)
+)
+SELECT e.seq
+FROM unnest($1::bigint[], $2::bool[]) AS e (seq, held)
+WHERE CASE WHEN e.held THEN EXISTS (SELECT FROM postroom.held h
+                                    WHERE h.handler = 'outbox' AND h.pos = e.seq AND h.dead_at IS NULL AND (h.next_at IS NULL OR h.next_at <= now())
+                                      AND (h.rewind IS NOT NULL OR e.seq NOT IN (SELECT seq FROM cancelled)) OFFSET 0)
+           ELSE e.seq NOT IN (SELECT seq FROM cancelled) END;
