@@ -17,7 +17,7 @@ import (
 // Discard gives up the dead events that match, the first to die first. It discards at most
 // limit events, or all if limit is zero, and returns how many. audit.Reason is required.
 //
-// Discarded events move to the archive. Their rows in the ledger stay: if a discarded event
+// Discarded events move to the archive. Their rows in inbox stay: if a discarded event
 // is delivered again, it stays discarded. Later events of its key continue.
 //
 // The events are those that match when Discard begins, as far as they are still dead when
@@ -134,12 +134,12 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 }
 
 // Purge writes the events that were discarded before a time to w, then deletes them. The
-// archive keeps ledger rows of its events from expiring, and a purge ends that. Purge also
+// archive keeps inbox rows of its events from expiring, and a purge ends that. Purge also
 // deletes replays that ended before that time. The audit stays.
 //
 // If w fails, or its method Flush if it has one, Purge deletes nothing. After
 // [ErrUnknownOutcome] the events may be deleted: keep what was written. After any other error
-// nothing is deleted. If a purged event is delivered again after its ledger row has expired,
+// nothing is deleted. If a purged event is delivered again after its inbox row has expired,
 // it is a new event.
 func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit Audit, progress func(n int64)) (int64, error) {
 	complete := false // all is done except the commit

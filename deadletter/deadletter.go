@@ -6,7 +6,7 @@
 // is recorded in the same transaction: who did what, why, and to how many events.
 //
 // A replay runs the event's own handler and no other, or publishes an event that was never
-// published. What the handler did before is not done again: the ledger and the receipts
+// published. What the handler did before is not done again: the inbox rows and the receipts
 // hold for a replay as for any other attempt.
 package deadletter
 

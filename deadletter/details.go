@@ -8,7 +8,7 @@ import "time"
 type Details struct {
 	Letter
 
-	DedupeKey     string            `json:"dedupe_key,omitempty"`  // its key in the ledger
+	DedupeKey     string            `json:"dedupe_key,omitempty"`  // its key in inbox
 	BlockedKey    string            `json:"blocked_key,omitempty"` // the key that it blocks or waits for
 	Position      int64             `json:"position,omitempty"`    // its position among the events of that key
 	NextAt        *time.Time        `json:"next_at,omitempty"`

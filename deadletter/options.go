@@ -34,7 +34,7 @@ type ReplayOptions struct {
 
 	// AsNew gives outgoing events the time of their release as the time at which they were
 	// logged. Consumers hold events that were logged before the time from which their
-	// ledger has all rows.
+	// inbox has all rows.
 	AsNew bool `json:"as_new,omitempty"`
 }
 

@@ -66,7 +66,7 @@ func checkLimits(e *examination, s *stream, sub subscription) {
 	}
 	if most := s.info.Config.ConsumerLimits.InactiveThreshold; len(faults) == 0 && most > 0 && !sub.Ordered {
 		e.warn(sub.Handler, fmt.Sprintf("set consumer_limits.inactive_threshold of the stream %s to 0, and start a process of the handler again", s.name),
-			"its stream %s removes the handler's consumer when no process of it runs for %s: the next one makes it again, and gets events of the last minute again, which the ledger absorbs",
+			"its stream %s removes the handler's consumer when no process of it runs for %s: the next one makes it again, and gets events of the last minute again, which the inbox absorbs",
 			s.name, most)
 	}
 }

@@ -212,7 +212,7 @@ func checkVacuum(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	const so = "rows of the log and the ledger that are removed meanwhile take space, and time, until it ends"
+	const so = "rows of the log and the inbox that are removed meanwhile take space, and time, until it ends"
 	for _, o := range found {
 		switch o.Kind {
 		case "transaction":

@@ -100,7 +100,7 @@ func (e *examination) loadProcesses(ctx context.Context) ([]process, error) {
 	return e.processes.get(func() ([]process, error) { return query[process](ctx, e, e.d.sql.Processes) })
 }
 
-// ledger returns the shortest time for which a live process keeps ledger rows, and the
+// ledger returns the shortest time for which a live process keeps inbox rows, and the
 // shortest for which one relies on them.
 func (e *examination) ledger(ctx context.Context) (kept, trusted time.Duration, err error) {
 	nodes, err := e.loadProcesses(ctx)

@@ -64,16 +64,16 @@ func checkLedger(ctx context.Context, e *examination) error {
 	const remedy = "give all processes of this database the same inbox.Config.DedupeWindow, and a MaxEventAge that is shorter"
 	for i, n := range nodes {
 		if n.AgeGate > n.Ledger*0.99 {
-			e.fault(n.Name, remedy, "a process trusts the ledger for %s and keeps its rows for %s: an event that comes between the two is applied again",
+			e.fault(n.Name, remedy, "a process relies on inbox rows for %s and keeps them for %s: an event whose age is between the two is applied again",
 				duration(seconds(n.AgeGate)), duration(seconds(n.Ledger)))
 		}
 		for _, other := range nodes[:i] {
 			switch {
 			case n.AgeGate >= other.Ledger || other.AgeGate >= n.Ledger:
-				e.fault(n.Name, remedy, "it keeps ledger rows for %s and trusts them for %s, and %s for %s and %s: one trusts rows that the other removes, and applies their events again",
+				e.fault(n.Name, remedy, "it keeps inbox rows for %s and relies on them for %s, and %s for %s and %s: one relies on rows that the other removes, and applies their events again",
 					duration(seconds(n.Ledger)), duration(seconds(n.AgeGate)), other.Name, duration(seconds(other.Ledger)), duration(seconds(other.AgeGate)))
 			case n.Ledger != other.Ledger || n.AgeGate != other.AgeGate:
-				e.warn(n.Name, remedy, "it keeps ledger rows for %s and trusts them for %s, and %s for %s and %s",
+				e.warn(n.Name, remedy, "it keeps inbox rows for %s and relies on them for %s, and %s for %s and %s",
 					duration(seconds(n.Ledger)), duration(seconds(n.AgeGate)), other.Name, duration(seconds(other.Ledger)), duration(seconds(other.AgeGate)))
 			default:
 				continue
@@ -83,7 +83,7 @@ func checkLedger(ctx context.Context, e *examination) error {
 	}
 	kept, trusted, err := e.ledger(ctx)
 	if err == nil && len(nodes) > 0 {
-		e.ok("", "%s keep ledger rows for %s and trust them for %s", countOf(len(nodes), "process"), duration(kept), duration(trusted))
+		e.ok("", "%s keep inbox rows for %s and rely on them for %s", countOf(len(nodes), "process"), duration(kept), duration(trusted))
 	} else if err == nil {
 		e.ok("", "no process runs handlers")
 	}
@@ -115,7 +115,7 @@ func checkUnknown(ctx context.Context, e *examination) error {
 		case i >= 0:
 			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no live process runs this handler: its events wait in the stream %s, for as long as that keeps them", subs[i].Stream)
 		default:
-			e.warn(u.Handler, remedy+"; if it was retired, its rows of the ledger leave with their age, and until then --ignore unknown-handler:"+u.Handler,
+			e.warn(u.Handler, remedy+"; if it was retired, its inbox rows are removed by their age, and until then --ignore unknown-handler:"+u.Handler,
 				"events were decided by this handler, %d are held, and no process that lives has it", u.Held)
 		}
 	}
@@ -185,13 +185,13 @@ func checkDead(ctx context.Context, e *examination) error {
 	}
 	if o.Dead > 0 {
 		e.warn("held", "decide about them: replay or discard",
-			"%s dead for longer than the ledger keeps others (%s), the oldest for %s: no operator seems to decide about them, and what they wait for may be gone",
+			"%s dead for longer than the inbox keeps others (%s), the oldest for %s: no operator seems to decide about them, and what they wait for may be gone",
 			eventsAre(o.Dead, 10000), duration(kept), duration(seconds(o.DeadAge)))
 		return nil
 	}
-	text := "no event has been dead for longer than the ledger keeps others (%s)"
+	text := "no event has been dead for longer than the inbox keeps others (%s)"
 	if o.Archived > 0 {
-		e.ok("held", text+"; %d discarded ones keep their rows of the ledger, the oldest for %s", duration(kept), o.Archived, duration(seconds(o.ArchivedAge)))
+		e.ok("held", text+"; %d discarded ones keep their inbox rows, the oldest for %s", duration(kept), o.Archived, duration(seconds(o.ArchivedAge)))
 		return nil
 	}
 	e.ok("held", text, duration(kept))

@@ -153,7 +153,7 @@ func checkLosses(ctx context.Context, e *examination) error {
 		case AgedOut:
 			e.fault(s.Handler, "find what it missed in the log of the producers; give the stream a longer max_age", "stream %s: %s", s.Stream, s.Text)
 		case Recreated, LostTail:
-			e.fault(s.Handler, "have what is missing published again, see lost-tail; the handler begins again before the loss when a process of it starts or connects anew, and its ledger absorbs what comes twice",
+			e.fault(s.Handler, "have what is missing published again, see lost-tail; the handler begins again before the loss when a process of it starts or connects anew, and its inbox absorbs what comes twice",
 				"stream %s: %s", s.Stream, s.Text)
 		}
 	}
@@ -171,7 +171,7 @@ func checkRetention(ctx context.Context, e *examination) error {
 	return e.each(ctx, func(s *stream) {
 		had, kept := len(e.findings), s.info.Config.MaxAge
 		if kept == 0 {
-			e.ok(s.name, "it keeps messages for ever; those that are older than the ledger is trusted for (%s) are held as too_old", duration(trusted))
+			e.ok(s.name, "it keeps messages for ever; those that are older than the inbox relies on its rows (%s) are held as too_old", duration(trusted))
 			return
 		}
 		if s.log && kept < e.d.cfg.Retention {

@@ -65,7 +65,7 @@ type Attempt struct {
 // error that f wraps in [NotApplied] says that nothing happened.
 //
 // name identifies the step within the handler and must be the same in each attempt. The result
-// is kept as long as the event's ledger row: store a reference of the vendor's, not a document.
+// is kept as long as the event's inbox row: store a reference of the vendor's, not a document.
 func (c *Attempt) Step(ctx context.Context, name string, f func(ctx context.Context, key string) ([]byte, error), options ...StepOption) ([]byte, error) {
 	o := c.steps.Options()
 	for _, option := range options {

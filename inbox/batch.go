@@ -15,7 +15,7 @@ import (
 type batch struct {
 	members []*delivery.Delivery                    // sorted by key; events of one key in the stream's order
 	failed  map[*delivery.Delivery]delivery.Failure // the members that failed: they are held
-	known   []*delivery.Delivery                    // the ledger says that they were decided before
+	known   []*delivery.Delivery                    // they were decided before
 	single  bool                                    // there is a savepoint before each member
 }
 
@@ -102,7 +102,7 @@ func (c batches) persistOnce(life delivery.Lifetime, b *batch) error {
 	}
 }
 
-// applyBatch is one transaction. It inserts the ledger rows, runs the handler for each
+// applyBatch is one transaction. It inserts the inbox rows, runs the handler for each
 // event, holds the events that failed, and commits.
 func (c batches) applyBatch(ctx context.Context, b *batch) error {
 	c.inbox.alone.RLock()

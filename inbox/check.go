@@ -15,7 +15,7 @@ import (
 
 // Check reports whether the inbox could start. It checks the Config, the subscriptions,
 // the size of the pool, the schema's version and the streams. It also checks that other
-// processes of the database keep ledger rows for as long as this one needs them. A person
+// processes of the database keep inbox rows for as long as this one needs them. A person
 // has to mend an error that matches postroom.ErrUnrecoverable. Any other error is an
 // outage, which Run would wait out.
 func (in *Inbox) Check(ctx context.Context) error {

@@ -36,13 +36,13 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	// DedupeWindow is how long the inbox remembers a decided event, and so recognises it
-	// when it comes again. Then the event's ledger row is removed, unless the event is
+	// when it comes again. Then the event's inbox row is removed, unless the event is
 	// still held. It must be longer than the MaxEventAge of every process of the database.
 	//
 	// Defaults to 30 days.
 	DedupeWindow time.Duration
 
-	// MaxEventAge is how old an event may be when it is delivered. The ledger row of an
+	// MaxEventAge is how old an event may be when it is delivered. The inbox row of an
 	// older one may be gone, so the event is not run: it is held as dead, of class
 	// too_old. Events that were in the stream before the handler existed are exempt.
 	// MaxEventAge must be at least one percent shorter than DedupeWindow. If DedupeWindow was
@@ -112,7 +112,7 @@ func (c Config) validate() error {
 		faults = append(faults, fmt.Errorf("config: DedupeWindow is %s, want at least 1s", c.DedupeWindow))
 	}
 	if c.MaxEventAge <= 0 || c.MaxEventAge > c.DedupeWindow-c.DedupeWindow/100 {
-		faults = append(faults, fmt.Errorf("config: MaxEventAge is %s, want at least one percent less than DedupeWindow (%s): an event whose ledger row is gone would be applied again",
+		faults = append(faults, fmt.Errorf("config: MaxEventAge is %s, want at least one percent less than DedupeWindow (%s): an event whose inbox row is gone would be applied again",
 			c.MaxEventAge, c.DedupeWindow))
 	}
 	if c.PullBytes < leastShare {

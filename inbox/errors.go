@@ -13,11 +13,11 @@ import (
 // Errors that [Inbox.Check] and [Inbox.Run] return, wrapped, if a person has to mend something.
 var (
 	// ErrForeignConsumer says that the handler's durable consumer belongs to another
-	// Postroom database. The ledger there does not have what this one decided.
+	// Postroom database. The inbox table there does not have what this one decided.
 	ErrForeignConsumer = consumer.ErrForeign
 
 	// ErrOtherStream says that a handler subscribes to another stream than the one
-	// recorded for it. A handler has one ledger and one position, so it reads one stream.
+	// recorded for it. A handler has one position, so it reads one stream.
 	ErrOtherStream = stream.ErrOtherStream
 
 	// ErrStreamLimit says that a limit of the stream or of the account leaves no room for
@@ -29,7 +29,7 @@ var (
 	ErrIsolation = preflight.ErrIsolation
 
 	// ErrDedupeWindow says that the settings of two processes of the same database
-	// conflict: one removes ledger rows (Config.DedupeWindow) of events that the other
+	// conflict: one removes inbox rows (Config.DedupeWindow) of events that the other
 	// would still run (Config.MaxEventAge).
 	ErrDedupeWindow = preflight.ErrDedupeWindow
 )

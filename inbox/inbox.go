@@ -1,14 +1,14 @@
 // Package inbox applies events exactly once.
 //
-// Each handler has a durable consumer and a ledger. For each delivery the inbox runs one
-// transaction: it inserts a ledger row, which says that this handler has decided this event,
-// and then runs the handler. It acknowledges the message after the commit. If the broker
-// delivers the event again, the inbox finds the ledger row and does not run the handler.
+// Each handler has a durable consumer, and rows in table inbox. For each delivery the inbox
+// runs one transaction: it inserts an inbox row, which says that this handler has decided
+// this event, and then runs the handler. It acknowledges the message after the commit. If
+// the broker delivers the event again, the inbox finds the row and does not run the handler.
 //
-// If a handler fails, the event is held. Its ledger row stays, so that another delivery
-// does not run it, and a row in table held says what is still to be done. The inbox tries
-// a held event again on the handler's schedule. When its attempts are used up, the event
-// is dead, and an operator decides.
+// If a handler fails, the event is held. Its inbox row stays, so that another delivery does
+// not run it, and a row in table held says what is still to be done. The inbox tries a held
+// event again on the handler's schedule. When its attempts are used up, the event is dead,
+// and an operator decides.
 package inbox
 
 import (
@@ -73,7 +73,7 @@ const (
 	floorEvery = time.Minute
 )
 
-// New returns an inbox that reads from nc and keeps its ledger in pool's database.
+// New returns an inbox that reads from nc and keeps its tables in pool's database.
 // Connect nc with nats.MaxReconnects(-1), which natsjs.ConnectOptions has. nc may be nil
 // if no handler reads a stream. New does no I/O and cannot fail: [Inbox.Check] and
 // [Inbox.Run] return faults of the Config.
@@ -259,7 +259,7 @@ func (in *core) lifetime(ctx context.Context) (life delivery.Lifetime, end func(
 	return delivery.NewLifetime(ctx, in.cfg.DrainTimeout)
 }
 
-// sweeper returns the part that removes expired ledger rows.
+// sweeper returns the part that removes expired inbox rows.
 func (in *Inbox) sweeper() *upkeep.Sweeper {
 	return upkeep.NewSweeper(upkeep.SweeperConfig{
 		Ledger: ledger.Upkeep{DB: in.db}, Keep: in.cfg.DedupeWindow, Steps: ledger.SweepSteps, Removed: in.signals.Removed, Warn: in.warn, Outage: outage,

@@ -83,7 +83,7 @@ func newReader(c *loop) stream.Reader {
 }
 
 // Run handles events until ctx ends. If the durable consumer is lost, Run creates it
-// again. Events that the new consumer delivers a second time are in the ledger.
+// again. The inbox recognises events that the new consumer delivers a second time.
 func (c *loop) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -119,7 +119,7 @@ func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 // in the same process as one that ends it.
 const suspectAfter = 3
 
-// isTooOld reports whether the event may have had a ledger row that has expired. Events
+// isTooOld reports whether the event may have had an inbox row that has expired. Events
 // that were in the stream before the handler never had a row.
 func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom())
@@ -149,7 +149,7 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	}
 }
 
-// apply is one transaction: it inserts the ledger row, runs the handler, and commits or
+// apply is one transaction: it inserts the inbox row, runs the handler, and commits or
 // rolls back. In the same round trip it begins the transaction of the next delivery, if
 // there is one. A failed attempt is returned as a failedError.
 func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead) error {

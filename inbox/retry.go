@@ -383,7 +383,7 @@ func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 	return cl.Blocking != "" && h.After == nil && (c.sub.Order == SkipKey || h.IsDiscarded())
 }
 
-// failure returns a failed attempt for the ledger to record. If later events do not wait
+// failure returns a failed attempt to record. If later events do not wait
 // for a dead one, the next of the key goes on.
 func (c *retries) failure(cl *claim, h delivery.Holding) ledger.Failed {
 	return ledger.Failed{Held: &cl.HeldEvent, Holding: h, Skipped: c.skips(cl, h), By: c.follower(false)}

@@ -94,7 +94,7 @@ func (m *view) readRelated(j *EventTrace) (err error) {
 	return err
 }
 
-// readLedger reads what is found by the event's source and id.
+// readLedger reads the inbox rows of the event, by its source and id.
 func (m *view) readLedger(j *EventTrace) (err error) {
 	keys := []string{}
 	for _, s := range j.Sources {
@@ -106,7 +106,7 @@ func (m *view) readLedger(j *EventTrace) (err error) {
 			handlers, derived = append(handlers, h.Handler), append(derived, h.DedupeKey)
 		}
 	}
-	if j.Decisions, err = rows(m, "the ledger", m.sql.Decisions, scanDecision, keys, handlers, derived); err != nil {
+	if j.Decisions, err = rows(m, "the inbox", m.sql.Decisions, scanDecision, keys, handlers, derived); err != nil {
 		return err
 	}
 	handlers, derived = handlers[:0:0], derived[:0:0]
@@ -120,7 +120,7 @@ func (m *view) readLedger(j *EventTrace) (err error) {
 		handlers, derived = append(handlers, d.Handler), append(derived, d.DedupeKey)
 	}
 	if len(j.Sources) == 0 {
-		j.note("the ledger was not asked: it is looked up by source and id, so give the source")
+		j.note("the inbox was not asked: it is looked up by source and id, so give the source")
 	}
 	j.Steps, err = rows(m, "receipts", m.sql.Steps, scanStep, handlers, derived)
 	return err
@@ -210,9 +210,9 @@ func (j *EventTrace) empty(source string) bool {
 func (j *EventTrace) placesSearched(source string) string {
 	places := []string{"in the log, in held, in the archive, in replays and in the audit"}
 	if source == "" {
-		places = append(places, "and not in the ledger, which is looked up by source and id: give the source")
+		places = append(places, "and not in the inbox, which is looked up by source and id: give the source")
 	} else {
-		places = append(places, "in the ledger of every handler")
+		places = append(places, "in the inbox of every handler")
 	}
 	for _, s := range j.Streams {
 		places = append(places, fmt.Sprintf("in stream %s from %s on (%d messages)", s.Stream, s.From.Format("2006-01-02T15:04:05Z"), s.Examined))

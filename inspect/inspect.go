@@ -159,8 +159,8 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 // empty, it includes every event with the id. It searches the broker for at most half a
 // second. It returns [ErrNotFound] if it finds nothing.
 //
-// Ledger rows can only be found by source and id: if nothing else is left, give the
-// source. If a subscription has a DedupeKey, its events are found in the ledger only
+// Inbox rows can only be found by source and id: if nothing else is left, give the
+// source. If a subscription has a DedupeKey, its events are found in the inbox only
 // while they are held, or after they were discarded.
 func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, error) {
 	j := newEventTrace(id)

@@ -198,7 +198,7 @@ func TestAnEventThatIsNowhere(t *testing.T) {
 		t.Errorf("Event = %v", err)
 	}
 	_, err = p.alone().Event(t.Context(), "/shop", "nobody")
-	if !errors.Is(err, inspect.ErrNotFound) || !strings.Contains(err.Error(), "ledger of every handler") || !strings.Contains(err.Error(), "broker was not asked") {
+	if !errors.Is(err, inspect.ErrNotFound) || !strings.Contains(err.Error(), "inbox of every handler") || !strings.Contains(err.Error(), "broker was not asked") {
 		t.Errorf("Event = %v", err)
 	}
 }

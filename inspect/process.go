@@ -22,7 +22,7 @@ type Process struct {
 	// removing its row.
 	Alive bool `json:"alive"`
 
-	ledger float64 // how many seconds it keeps ledger rows
+	ledger float64 // how many seconds it keeps inbox rows
 }
 
 func readProcesses(m *view) ([]Process, error) {

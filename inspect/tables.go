@@ -34,13 +34,13 @@ type Table struct {
 	OverdueSeconds float64 `json:"overdue_seconds,omitzero"`
 }
 
-// Sweep is the state of the sweep, which goes through the ledger's pages and removes
+// Sweep is the state of the sweep, which goes through the pages of inbox and removes
 // expired rows.
 type Sweep struct {
 	Page  int64 `json:"page"`
 	Pages int64 `json:"pages"`
 
-	// KeptSeconds is how long processes keep ledger rows; zero if none lives.
+	// KeptSeconds is how long processes keep inbox rows; zero if none lives.
 	KeptSeconds float64 `json:"kept_seconds"`
 
 	// OverdueSeconds is how long the next pages have been due. If it is more than a few
@@ -100,7 +100,7 @@ func readOldest(m *view, tables []Table, retention time.Duration) error {
 }
 
 func readSweep(m *view) (Sweep, error) {
-	s, err := one(m, "the sweep of the ledger", m.sql.Sweep, func(row pgx.CollectableRow, s *Sweep) error {
+	s, err := one(m, "the removal of old inbox rows", m.sql.Sweep, func(row pgx.CollectableRow, s *Sweep) error {
 		return row.Scan(&s.Page, &s.Pages, &s.OverdueSeconds)
 	})
 	if err != nil {

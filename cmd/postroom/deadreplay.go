@@ -75,7 +75,7 @@ func newDeadReplay(d *dead) *cobra.Command {
 	flags.Float64Var(&w.options.Rate, "rate", 0, "release so many in a second at the most (default no bound)")
 	flags.IntVar(&w.options.Canary, "canary", 0, "release so many first, and see (default none)")
 	flags.Float64Var(&w.options.StopAt, "stop-at", 0.1, "stop when a larger share of the events fails; 0 stops at the first failure, 1 never")
-	flags.BoolVar(&w.options.AsNew, "as-new", false, "events to be published count as logged now: consumers take none that are older than their ledgers")
+	flags.BoolVar(&w.options.AsNew, "as-new", false, "events to be published count as logged now: consumers refuse events that are older than their inbox can tell")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would do, and try some; change nothing")
 	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 tries none")
 	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the dry runs")

@@ -110,7 +110,7 @@ more, it lists them, as 'postroom events list --any' does.
 
 With a broker (--nats-url) it searches the stream for half a second at most, from the
 event's time in the log on. An id is unique within a source. Without --source the command
-shows every event with the id, and looks in the ledger for each source that it finds.`,
+shows every event with the id, and looks in the inbox for each source that it finds.`,
 		Example: `  postroom events show 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10
   postroom events show order-7 --source /shop --nats-url nats://localhost:4222
   postroom events show 4bf92f3577b34da6a3ce929d0e0e4736`,

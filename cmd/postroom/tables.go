@@ -63,7 +63,7 @@ func printTables(cmd *cobra.Command, asJSON bool, t *inspect.Tables) error {
 	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
 		return err
 	}
-	if err := printLine(cmd.OutOrStdout(), "\nledger: %s", sweepLine(t.Sweep)); err != nil {
+	if err := printLine(cmd.OutOrStdout(), "\ninbox: %s", sweepLine(t.Sweep)); err != nil {
 		return err
 	}
 	if err := block(cmd, holderRows(t.Vacuum.Blockers)); err != nil {

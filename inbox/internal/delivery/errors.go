@@ -21,7 +21,7 @@ func (e *BeginError) Unwrap() error { return e.Err }
 // LedgerError says that the inbox could not write a row of its own.
 type LedgerError struct{ Err error }
 
-func (e *LedgerError) Error() string { return "write ledger: " + e.Err.Error() }
+func (e *LedgerError) Error() string { return "write to the inbox table: " + e.Err.Error() }
 func (e *LedgerError) Unwrap() error { return e.Err }
 
 // CommitError says that a COMMIT failed or was not answered. Without an answer, the

@@ -51,7 +51,7 @@ func (h Holding) IsBesideTheOrder() bool {
 // row. kept is how long rows are kept.
 func TooOld(logged time.Time, kept time.Duration) Holding {
 	return Holding{Failure: &Failure{Class: ClassTooOld, Permanent: true, Text: fmt.Sprintf(
-		"logged at %s: the ledger, which keeps rows for %s, cannot tell whether it was decided", logged.UTC().Format(time.RFC3339), kept)}}
+		"logged at %s: the inbox, which keeps rows for %s, cannot tell whether it was decided", logged.UTC().Format(time.RFC3339), kept)}}
 }
 
 // AtOnce is the wait of an event that is due at once.

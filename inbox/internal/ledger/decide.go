@@ -62,7 +62,7 @@ func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, k
 	case errors.Is(err, pgx.ErrNoRows): // the row has expired since then
 		return delivery.ErrDuplicate
 	case err != nil:
-		return fmt.Errorf("compare ledger row: %w", err)
+		return fmt.Errorf("compare inbox row: %w", err)
 	case !same:
 		return delivery.ErrConflict
 	}

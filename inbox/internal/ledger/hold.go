@@ -156,7 +156,7 @@ func (db *DB) Same(ctx context.Context, handler string, t delivery.Task) (same b
 	}
 	err = db.pool.QueryRow(ctx, db.sql.decided, handler, t.Key, t.Digest).Scan(&same)
 	if err != nil {
-		return false, fmt.Errorf("compare ledger row: %w", err)
+		return false, fmt.Errorf("compare inbox row: %w", err)
 	}
 	return same, nil
 }

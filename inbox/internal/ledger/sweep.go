@@ -49,7 +49,7 @@ func (db Upkeep) Sweep(ctx context.Context, keep, rest, pause time.Duration) (re
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("sweep ledger: %w", err)
+		return 0, fmt.Errorf("remove old inbox rows: %w", err)
 	}
 	return removed, nil
 }

@@ -56,7 +56,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			failures++
-			s.Warn(ctx, "expired ledger rows not removed, will try again", err, "failures", failures)
+			s.Warn(ctx, "old inbox rows not removed, will try again", err, "failures", failures)
 			pause.For(ctx, s.Outage.Delay(failures))
 		case err == nil:
 			failures = 0
