@@ -151,6 +151,28 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 	return nil
 }
 
+// Cancel calls off a scheduled event of this outbox's source, in the caller's transaction:
+// if tx commits and Cancel returned true, the event is never published. It works before and
+// after the relay has moved the event to held, and in the transaction that writes the event.
+// If the event was cancelled before, it returns true.
+//
+// It returns false if the event was published, if its time has come, because it may be on its
+// way to the broker, and if it was not scheduled. It also returns false for an id that neither
+// the log nor held has: retention removes published events from the log.
+//
+// The relay leaves a due event alone until a transaction that cancels it has ended, so keep
+// the transaction short. The cancelled event goes to the archive, as a discarded one does, and
+// the audit names the database role. Writing the event again does not bring it back.
+func (o *Outbox) Cancel(ctx context.Context, tx pgx.Tx, id string) (cancelled bool, err error) {
+	if o.err != nil {
+		return false, fmt.Errorf("outbox: %w", o.err)
+	}
+	if err := tx.QueryRow(ctx, o.sql.Cancel, o.source, id).Scan(&cancelled); err != nil {
+		return false, fmt.Errorf("outbox: cancel event %s: %w", id, o.advise(err, tx))
+	}
+	return cancelled, nil
+}
+
 // Explain adds to an error of PostgreSQL the command that corrects it, if Postroom's tables
 // or the rights to write to them are missing. It returns any other error unchanged. The
 // result wraps err, so that errors.As finds the driver's error. Write and WriteSQL call it

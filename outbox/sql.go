@@ -15,6 +15,7 @@ type statements struct {
 	Write, WriteOne        string
 	InsertUsual, InsertNew string
 	InsertOne, Compare     string
+	Cancel                 string
 }
 
 var written = sqlfile.MustRead[statements](files)

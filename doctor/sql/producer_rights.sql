@@ -30,6 +30,6 @@ CROSS JOIN LATERAL (
         AND t.typname IN ('identifier', 'subject', 'label', 'headers', 'digest', 'instant', 'media_type', 'trace_state', 'body')
     UNION ALL
     SELECT format('EXECUTE ON FUNCTION %s', f.proname), true, false, has_function_privilege(r.oid, f.oid, 'EXECUTE')
-    FROM pg_proc f WHERE f.pronamespace = n.oid AND f.proname IN ('write', 'content_digest', 'refuse_conflict', 'check_headers', 'check_event', 'unchecked')
+    FROM pg_proc f WHERE f.pronamespace = n.oid AND f.proname IN ('write', 'content_digest', 'refuse_conflict', 'check_headers', 'check_event', 'unchecked', 'cancel')
 ) privilege
 WHERE r.rolname = $1;

@@ -87,6 +87,81 @@ CREATE INDEX archive_event ON postroom.archive USING hash (event_id);
 CREATE INDEX archive_owed ON postroom.archive (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;
 CREATE UNIQUE INDEX archive_outgoing ON postroom.archive (pos) WHERE handler = 'outbox';
 
+-- A producer calls off an event that is scheduled, in its own transaction. It runs with the
+-- rights of the tables' owner, because a producer cannot read and change held events. The
+-- search path is set, so that no operator of the caller is called with these rights.
+--
+-- The event is in held, or the relay has not moved it there yet. In the second case the row
+-- of archive alone says that it is cancelled: the relay does not hold such an event, and
+-- removes one that it held before it could see the row (internal/pglog/sql/still_due.sql).
+--
+-- What the relay has recorded is read first. If it has recorded the event, and it is not in
+-- held after that, it was published. In the other order an event that the relay moves to held
+-- meanwhile would be in neither place. The lock comes before both; event_lock says why.
+CREATE FUNCTION postroom.cancel(source text, id text)
+RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    place    bigint;
+    due      timestamptz;
+    recorded boolean;
+    event    postroom.held%ROWTYPE;
+    said     bigint;
+BEGIN
+    SELECT o.seq, o.not_before INTO place, due FROM postroom.outbox o WHERE o.source = $1 AND o.event_id = $2;
+    IF NOT FOUND THEN -- retention has removed it
+        SELECT h.pos INTO place FROM postroom.held h WHERE h.event_id = $2 AND h.source = $1 AND h.handler = 'outbox' AND h.rewind IS NULL;
+        IF NOT FOUND THEN
+            RETURN EXISTS (SELECT FROM postroom.archive a
+                           WHERE a.event_id = $2 AND a.source = $1 AND a.handler = 'outbox' AND a.rewind IS NULL);
+        END IF;
+    END IF;
+    PERFORM pg_advisory_xact_lock(postroom.event_lock(place));
+    IF EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = place AND a.rewind IS NULL) THEN
+        RETURN true; -- it was cancelled before
+    END IF;
+
+    SELECT place <= r.high AND NOT r.pending @> place
+           AND (place <= r.floor OR coalesce((SELECT pg_visible_in_snapshot(o.xid, r.snap) FROM postroom.outbox o WHERE o.seq = place), true))
+    INTO recorded FROM postroom.relay r;
+    SELECT h.* INTO event FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = place AND h.rewind IS NULL FOR UPDATE;
+    IF FOUND THEN
+        IF event.key IS NOT NULL OR event.dead_at IS NULL AND event.next_at <= clock_timestamp() THEN
+            RETURN false;
+        END IF;
+        DELETE FROM postroom.held h WHERE h.id = event.id;
+    ELSE
+        IF recorded OR due IS NULL OR due <= clock_timestamp()
+           OR EXISTS (SELECT FROM postroom.relay_checkpoint c WHERE c.published_held @> place) THEN
+            RETURN false;
+        END IF;
+        SELECT o.source, o.event_id, o.type, o.subject, o.key, o.content_type, o.correlation_id, o.causation_id, o.occurred_at,
+               o.trace_parent, o.trace_state, o.headers, o.data, greatest(o.created_at, o.not_before), place, 'outbox',
+               nextval('postroom.held_id_seq'), now(), 0, false, 0, 0
+        INTO event.source, event.event_id, event.type, event.subject, event.event_key, event.content_type, event.correlation_id,
+             event.causation_id, event.occurred_at, event.trace_parent, event.trace_state, event.headers, event.data, event.logged_at,
+             event.pos, event.handler, event.id, event.held_at, event.attempts, event.solitary, event.revision, event.replays
+        FROM postroom.outbox o WHERE o.seq = place;
+    END IF;
+    INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id)
+    VALUES (session_user, 'cancel', 'its producer called it off', 1, 'outbox', $1, $2)
+    RETURNING audit.id INTO said;
+    INSERT INTO postroom.archive (id, audit, handler, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
+                                  first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+                                  content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
+    VALUES (event.id, said, event.handler, event.pos, event.dead_at, event.held_at, event.attempts, event.solitary, event.class,
+            event.fingerprint, event.failures, event.first_failed_at, event.revision, event.job, event.replays, event.rewind,
+            event.logged_at, event.source, event.event_id, event.type, event.subject, event.event_key, event.content_type,
+            event.correlation_id, event.causation_id, event.occurred_at, event.trace_parent, event.trace_state, event.headers, event.data,
+            event.raw_headers);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION postroom.cancel(text, text) IS
+    'Calls off a scheduled event of the log in the caller''s transaction. false: it was published, or may be on its way, or was not scheduled.';
+REVOKE ALL ON FUNCTION postroom.cancel(text, text) FROM PUBLIC;
+
 CREATE TABLE postroom.revision (
     held         bigint      NOT NULL,
     revision     int         NOT NULL CHECK (revision >= 0),

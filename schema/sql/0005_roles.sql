@@ -41,7 +41,7 @@ AS $$
         'SELECT (source, event_id, digest) ON postroom.outbox',
         'SELECT ON postroom.migration', -- Outbox.Check
         'EXECUTE ON FUNCTION postroom.write, postroom.content_digest, postroom.refuse_conflict, postroom.check_event,
-                             postroom.unchecked'
+                             postroom.unchecked, postroom.cancel'
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_producer(regrole) IS
