@@ -28,12 +28,12 @@ func TestARepublishedEventStaysOne(t *testing.T) {
 	}
 	e1 := name("k", 1)
 	o.eventuallyHeld(all("dead", e1))
-	o.want("held for the republish", 1, "SELECT count(*) FROM postroom.held WHERE rewind = $1 AND key IS NULL", r.ID)
+	o.want("held for the republish", 1, "SELECT count(*) FROM postroom.held WHERE republish = $1 AND key IS NULL", r.ID)
 	by := deadletter.Audit{Actor: "ann", Reason: "why"}
 	if n, err := o.store.Discard(t.Context(), only(e1), 0, by, nil); err != nil || n != 1 {
 		t.Fatalf("Discard = %d, %v", n, err)
 	}
-	o.want("archived for the republish", 1, "SELECT count(*) FROM postroom.archive WHERE rewind = $1", r.ID)
+	o.want("archived for the republish", 1, "SELECT count(*) FROM postroom.archive WHERE republish = $1", r.ID)
 	if n, err := o.store.Reopen(t.Context(), only(e1), 0, by, nil); err != nil || n != 1 {
 		t.Fatalf("Reopen = %d, %v", n, err)
 	}

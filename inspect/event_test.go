@@ -260,7 +260,7 @@ func TestWhatWasRefusedBeforeItWasPublished(t *testing.T) {
 	p.exec("UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
 	const first, second = `{"at": "2026-01-01T00:00:00+00:00", "class": "js_10077", "text": "full"}`, `{"at": "2026-01-02T00:00:00+00:00", "class": "js_10023", "text": "no room"}`
 	p.exec("INSERT INTO postroom.refused VALUES (1, $1)", "["+first+", "+second+"]")
-	p.holdOutgoing(1, "next_at, rewind, class, attempts, failures", "now(), 1, 'js_10023', 1, '["+second+"]'")
+	p.holdOutgoing(1, "next_at, republish, class, attempts, failures", "now(), 1, 'js_10023', 1, '["+second+"]'")
 	j := p.journey(p.alone(), "/shop", "1")
 	if f := j.LogEntries[0].Failures; len(f) != 2 || f[0].Class != "js_10077" || f[1].Text != "no room" {
 		t.Errorf("failures: %+v", f)
@@ -281,8 +281,8 @@ func TestRequestsToPublishAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.write(p.event("1", "x", "k"), p.event("2", "x", "k"))
-	const request = `INSERT INTO postroom.rewind (actor, reason, kind, types, keys, since, lo, hi, seqs, owed, events, rate, wish, passed, state, ended_at)
-		VALUES ($1, 'lost', 'rewind', $2, $3, $4, 1, 2, $5::int8multirange, $6::int8multirange, 1, 1000, $1, $7, $8, CASE WHEN $8 <> 'running' THEN now() END)`
+	const request = `INSERT INTO postroom.republish (actor, reason, kind, types, keys, since, lo, hi, seqs, pending, events, rate, digest, passed, state, ended_at)
+		VALUES ($1, 'lost', 'range', $2, $3, $4, 1, 2, $5::int8multirange, $6::int8multirange, 1, 1000, $1, $7, $8, CASE WHEN $8 <> 'running' THEN now() END)`
 	types, later := []string{p.stream + ".x"}, time.Now().Add(time.Hour)
 	for _, r := range []struct {
 		actor       string

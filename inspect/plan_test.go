@@ -143,8 +143,8 @@ func (p *plans) fill() {
 	p.do(`INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data) SELECT n, 0, 1, n::text, 'text/plain', '' FROM generate_series(1, 20000) n`)
 	p.do(`INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, state, ended_at)
 		SELECT 'ann', '{}', 1, 0, 1, false, 'rest', 1, 'done', now() FROM generate_series(1, 1000)`)
-	p.do(`INSERT INTO postroom.rewind (actor, kind, lo, hi, events, rate, wish, passed, state, ended_at)
-		SELECT 'ann', 'rewind', 1, 2, 1, 1000, n::text, 2, 'done', now() FROM generate_series(1, 20000) n`)
+	p.do(`INSERT INTO postroom.republish (actor, kind, lo, hi, events, rate, digest, passed, state, ended_at)
+		SELECT 'ann', 'range', 1, 2, 1, 1000, n::text, 2, 'done', now() FROM generate_series(1, 20000) n`)
 	p.do(`INSERT INTO postroom.job_item (job, n, through, held, handler, source, event_id, dead_at)
 		SELECT 1 + n / 100, n, n, n, 'h1', '/held', n::text, now() FROM generate_series(1, 50000) n`)
 }

@@ -203,7 +203,7 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 		"operator": {
 			"UPDATE postroom.audit SET actor = 'bob'", "DELETE FROM postroom.audit", "TRUNCATE postroom.audit", "DELETE FROM postroom.outbox",
 			"UPDATE postroom.outbox SET data = ''", "SELECT postroom.write('/s', 'a', '{}')", "SELECT FROM account", "INSERT INTO effect VALUES ('x')",
-			"DELETE FROM postroom.inbox", "DELETE FROM postroom.rewind",
+			"DELETE FROM postroom.inbox", "DELETE FROM postroom.republish",
 		},
 		"nobody": {"SELECT FROM postroom.outbox", "SELECT FROM postroom.held", "SELECT postroom.write('/s', 'a', '{}')"},
 	} {

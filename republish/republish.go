@@ -21,7 +21,7 @@ const (
 // Wide because it has all that the database keeps of a republish, and is its JSON.
 type Republish struct {
 	ID        int64     `json:"id"`
-	Kind      string    `json:"kind"` // rewind: by time, type and key; reconcile: what a comparison found missing
+	Kind      string    `json:"kind"` // range: by time, type and key; reconcile: what a comparison found missing
 	CreatedAt time.Time `json:"created_at"`
 	Actor     string    `json:"actor"`
 	Reason    string    `json:"reason,omitempty"`

@@ -170,7 +170,7 @@ func TestTheSameOrderIsOneRepublish(t *testing.T) {
 		t.Errorf("%d of 8 orders made a republish, want 1", fresh)
 	}
 	var count int
-	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.audit WHERE action = 'rewind' AND (details ->> 'rewind')::bigint = $1", made[0].ID).Scan(&count); err != nil || count != 1 {
+	if err := pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.audit WHERE action = 'republish' AND (details ->> 'republish')::bigint = $1", made[0].ID).Scan(&count); err != nil || count != 1 {
 		t.Errorf("%d audit rows, %v; want 1", count, err)
 	}
 	other := order
@@ -231,7 +231,7 @@ func TestRepublishRefusesBadOrders(t *testing.T) {
 	if _, err := log.Cancel(t.Context(), r.ID, "bob", "no"); err != nil {
 		t.Fatal(err)
 	}
-	wantAudit(t, pool, "ann rewind 1 lost", "bob cancel_rewind 1 no")
+	wantAudit(t, pool, "ann republish 1 lost", "bob cancel_republish 1 no")
 	all, err := log.List(t.Context(), 10, 0)
 	if err != nil || len(all) != 1 || all[0].State != republish.Cancelled {
 		t.Errorf("Republishes = %+v, %v", all, err)

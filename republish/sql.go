@@ -12,8 +12,8 @@ var files embed.FS
 
 // statements are the statements of this package, for one schema. Each has a file in sql.
 type statements struct {
-	Count                         string
-	Rewind, Rewinds, CancelRewind string
+	Count               string
+	Start, List, Cancel string
 }
 
 var written = sqlfile.MustRead[statements](files)

@@ -99,7 +99,7 @@ func (s *Store) start(ctx context.Context, req Request) (Republish, error) {
 		return Republish{Log: &p.Log}, ErrNoEvents
 	}
 	asked := map[string]any{"since": when(req.Since), "until": when(req.Until), "types": req.Types, "keys": req.Keys, "rate": req.Rate}
-	r, err := s.create(ctx, req.digest(), asked, req.Actor, req.Reason, "rewind", when(req.Since), when(req.Until), texts(req.Types), texts(req.Keys),
+	r, err := s.create(ctx, req.digest(), asked, req.Actor, req.Reason, "range", when(req.Since), when(req.Until), texts(req.Types), texts(req.Keys),
 		p.First, p.Last, nil, p.Events, req.Rate)
 	r.Log = &p.Log
 	return r, err
@@ -127,7 +127,7 @@ func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor
 }
 
 // create stores a republish with its audit row. If one with the same digest runs, it
-// returns that one. args are the parameters of rewind.sql from kind to rate.
+// returns that one. args are the parameters of start.sql from kind to rate.
 func (s *Store) create(ctx context.Context, digest string, asked map[string]any, actor, reason string, args ...any) (Republish, error) {
 	details, err := json.Marshal(asked)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Store) create(ctx context.Context, digest string, asked map[string]any,
 	}
 	args = slices.Concat([]any{unplanned, actor, reason}, args, []any{digest, string(details)})
 	for {
-		rows, _ := s.pool.Query(ctx, s.sql.Rewind, args...) // CollectOneRow reports the error
+		rows, _ := s.pool.Query(ctx, s.sql.Start, args...) // CollectOneRow reports the error
 		r, err := pgx.CollectOneRow(rows, scanRepublish)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return r, err
@@ -205,7 +205,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, actor, reason string) (Rep
 	if err := errors.Join(s.err, checkBy(1, actor, reason)); err != nil {
 		return Republish{}, fmt.Errorf("republish: cancel: %w", postroom.Unrecoverable(err))
 	}
-	rows, _ := s.pool.Query(ctx, s.sql.CancelRewind, unplanned, id, actor, reason) // CollectOneRow reports the error
+	rows, _ := s.pool.Query(ctx, s.sql.Cancel, unplanned, id, actor, reason) // CollectOneRow reports the error
 	r, err := pgx.CollectOneRow(rows, scanRepublish)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = fmt.Errorf("%w runs", ErrNotFound)
@@ -216,9 +216,9 @@ func (s *Store) Cancel(ctx context.Context, id int64, actor, reason string) (Rep
 	return r, nil
 }
 
-// list runs rewinds.sql. Each condition that is nil selects all.
+// list runs list.sql. Each condition that is nil selects all.
 func (s *Store) list(ctx context.Context, id *int64, digest *string, before *int64, limit int) ([]Republish, error) {
-	rows, _ := s.pool.Query(ctx, s.sql.Rewinds, unplanned, id, digest, before, limit) // CollectRows reports the error
+	rows, _ := s.pool.Query(ctx, s.sql.List, unplanned, id, digest, before, limit) // CollectRows reports the error
 	all, err := pgx.CollectRows(rows, scanRepublish)
 	if err != nil {
 		return nil, fmt.Errorf("read republishes: %w", err)

@@ -292,7 +292,7 @@ func republishRows(all []republish.Republish) [][]string {
 // republishWords says which events a republish has.
 func describeRepublish(r republish.Republish) string {
 	var parts []string
-	if r.Kind != "rewind" {
+	if r.Kind != "range" {
 		parts = append(parts, r.Kind)
 	}
 	if !r.Since.IsZero() {

@@ -132,7 +132,7 @@ func TestRepublish(t *testing.T) {
 	}
 	postroom(t, r.env, "republish", "--all").want(t, exitUsage).says(t, "20 events", gone, "publish 20 events again?", "give --yes")
 	postroom(t, r.env, "republish", "--type", "order.lost", "--yes").want(t, exitFailed).says(t, "no such events", gone)
-	if n := rowCount(t, r.pool, "SELECT count(*) FROM postroom.audit") + rowCount(t, r.pool, "SELECT count(*) FROM postroom.rewind"); n != 0 {
+	if n := rowCount(t, r.pool, "SELECT count(*) FROM postroom.audit") + rowCount(t, r.pool, "SELECT count(*) FROM postroom.republish"); n != 0 {
 		t.Errorf("%d traces of what was not done", n)
 	}
 
@@ -150,7 +150,7 @@ func TestRepublish(t *testing.T) {
 		t.Errorf("%d messages, want 52", n)
 	}
 	postroom(t, r.env, "republish", "list").want(t, exitOK).says(t, "the whole log", "key k0")
-	postroom(t, r.env, "audit", "--action", "rewind").want(t, exitOK).says(t, "ann", "purged", "2 events", "20 events")
+	postroom(t, r.env, "audit", "--action", "republish").want(t, exitOK).says(t, "ann", "purged", "2 events", "20 events")
 
 	// What the broker refuses is held, and is there to be looked at.
 	cfg := r.stream.CachedInfo().Config
@@ -181,7 +181,7 @@ func TestRepublishIsInterruptedAndGivenAgain(t *testing.T) {
 	postroom(t, r.env, "republish", "--since", "1h", "--dry-run").want(t, exitOK).says(t, "republish 1 of the same events runs")
 	postroom(t, r.env, "republish", "--since", "1h", "--rate", "8", "--yes", "--detach").want(t, exitOK).says(t, "republish 1 of the same events", "no other is started", "running")
 	postroom(t, r.env, line...).want(t, exitOK).says(t, "republish 1 of the same events", "done")
-	if n, rows := r.messages(t), rowCount(t, r.pool, "SELECT count(*) FROM postroom.rewind"); n != 60 || rows != 1 {
+	if n, rows := r.messages(t), rowCount(t, r.pool, "SELECT count(*) FROM postroom.republish"); n != 60 || rows != 1 {
 		t.Errorf("%d messages and %d republishes, want 60 and 1", n, rows)
 	}
 }
@@ -199,5 +199,5 @@ func TestRepublishWithoutARelay(t *testing.T) {
 	postroom(t, r.env, "status").want(t, exitTodo).says(t, "REPUBLISH   BY", "ann", "0 of 3")
 	postroom(t, r.env, "republish", "cancel", "1", "--reason", "no").want(t, exitOK).says(t, "cancelled")
 	postroom(t, r.env, "republish", "cancel", "1").want(t, exitFailed).says(t, "republish 1 does not run")
-	postroom(t, r.env, "audit", "--action", "cancel_rewind").want(t, exitOK).says(t, "3 events", "no")
+	postroom(t, r.env, "audit", "--action", "cancel_republish").want(t, exitOK).says(t, "3 events", "no")
 }

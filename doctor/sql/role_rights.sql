@@ -13,7 +13,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('relay', 'outbox_seq_seq', 'SELECT'), ('relay', 'relay', 'SELECT'), ('relay', 'relay', 'UPDATE'),
              ('relay', 'held', 'SELECT'), ('relay', 'held', 'INSERT'), ('relay', 'held', 'UPDATE'), ('relay', 'held', 'DELETE'),
              ('relay', 'instance', 'SELECT'), ('relay', 'archive', 'SELECT'), ('relay', 'audit', 'INSERT'),
-             ('relay', 'rewind', 'SELECT'), ('relay', 'rewind', 'INSERT'), ('relay', 'rewind', 'UPDATE'),
+             ('relay', 'republish', 'SELECT'), ('relay', 'republish', 'INSERT'), ('relay', 'republish', 'UPDATE'),
              ('relay', 'relay_checkpoint', 'SELECT'), ('relay', 'relay_checkpoint', 'INSERT'), ('relay', 'relay_checkpoint', 'UPDATE'), ('relay', 'relay_checkpoint', 'DELETE'),
              ('relay', 'refused', 'SELECT'), ('relay', 'refused', 'INSERT'), ('relay', 'refused', 'UPDATE'), ('relay', 'refused', 'DELETE'),
              ('inbox', 'migration', 'SELECT'), ('inbox', 'instance', 'SELECT'),
@@ -35,7 +35,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('operator', 'trial', 'SELECT'), ('operator', 'trial', 'INSERT'), ('operator', 'trial', 'UPDATE'), ('operator', 'trial', 'DELETE'),
              ('operator', 'revision', 'SELECT'), ('operator', 'revision', 'INSERT'), ('operator', 'revision', 'UPDATE'), ('operator', 'revision', 'DELETE'),
              ('operator', 'receipt', 'SELECT'), ('operator', 'receipt', 'INSERT'), ('operator', 'receipt', 'UPDATE'), ('operator', 'receipt', 'DELETE'),
-             ('operator', 'rewind', 'SELECT'), ('operator', 'rewind', 'INSERT'), ('operator', 'rewind', 'UPDATE'),
+             ('operator', 'republish', 'SELECT'), ('operator', 'republish', 'INSERT'), ('operator', 'republish', 'UPDATE'),
              ('operator', 'audit', 'SELECT'), ('operator', 'audit', 'INSERT'), ('operator', 'outbox_seq_seq', 'SELECT'),
              ('operator', 'inbox', 'SELECT'), ('operator', 'inbox', 'UPDATE'), ('operator', 'relay', 'SELECT'), ('operator', 'relay', 'UPDATE')) AS needs (part, relation, privilege)
 LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = needs.relation;

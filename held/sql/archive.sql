@@ -10,10 +10,10 @@ WITH gone AS (
     RETURNING *
 ), kept AS (
     INSERT INTO postroom.archive (id, audit, handler, dedupe_key, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
-                                  first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+                                  first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
                                   content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     SELECT id, $2, handler, dedupe_key, pos, NULL, held_at, attempts, solitary, class, fingerprint, failures,
-           first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+           first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM gone
     ON CONFLICT DO NOTHING -- its producer called it off before it was held

@@ -2,12 +2,12 @@
 -- that the republish has come past the event.
 --
 -- Locks   none.
--- Index   rewind_pkey (id), from its end; outbox_pkey (seq).
+-- Index   republish_pkey (id), from its end; outbox_pkey (seq).
 -- Order   by id and seq.
 -- Called  by Inspector.Event.
 SELECT r.id, o.seq, r.kind, r.actor, r.reason, r.created_at, r.state, r.ended_at,
-       o.seq <= r.passed AND NOT r.owed @> o.seq AS passed
-FROM (SELECT * FROM postroom.rewind ORDER BY id DESC LIMIT 1000) r
+       o.seq <= r.passed AND NOT r.pending @> o.seq AS passed
+FROM (SELECT * FROM postroom.republish ORDER BY id DESC LIMIT 1000) r
 CROSS JOIN (SELECT seq, type, key, created_at FROM postroom.outbox WHERE seq = ANY ($1::bigint[])) o
 WHERE o.seq BETWEEN r.lo AND r.hi
   AND (r.seqs IS NULL OR r.seqs @> o.seq)

@@ -69,15 +69,15 @@ func TestPlansOfRepublishes(t *testing.T) {
 	mustExec(t, pool, `INSERT INTO postroom.archive (id, audit, handler, pos, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source,
 			event_id, type, subject, content_type, data)
 		SELECT n, 1, 'outbox', n * 4 + 1, now(), now(), 1, false, 'x', 0, 0, now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 20000) n`)
-	mustExec(t, pool, `INSERT INTO postroom.rewind (actor, kind, lo, hi, events, rate, wish, passed, state, ended_at)
-		SELECT 'ann', 'rewind', 1, 200000, 200000, 1000, n::text, 0, 'done', now() FROM generate_series(1, 20000) n`)
+	mustExec(t, pool, `INSERT INTO postroom.republish (actor, kind, lo, hi, events, rate, digest, passed, state, ended_at)
+		SELECT 'ann', 'range', 1, 200000, 200000, 1000, n::text, 0, 'done', now() FROM generate_series(1, 20000) n`)
 	publishAll(t, pool)
 
 	run := func(name, insert, call string, most int) {
 		t.Helper()
-		mustExec(t, pool, "UPDATE postroom.rewind SET state = 'cancelled', ended_at = now() WHERE state = 'running'")
+		mustExec(t, pool, "UPDATE postroom.republish SET state = 'cancelled', ended_at = now() WHERE state = 'running'")
 		if insert != "" {
-			mustExec(t, pool, `INSERT INTO postroom.rewind (actor, kind, lo, hi, events, rate, wish, passed, types, seqs) VALUES ('ann', 'rewind', 1, 200000, 200000, 1000, 'w', `+insert+`)`)
+			mustExec(t, pool, `INSERT INTO postroom.republish (actor, kind, lo, hi, events, rate, digest, passed, types, seqs) VALUES ('ann', 'range', 1, 200000, 200000, 1000, 'w', `+insert+`)`)
 		}
 		plan, pages := explain(call)
 		if pages == 0 || pages > most {

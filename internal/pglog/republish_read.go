@@ -121,8 +121,8 @@ type republishNote struct {
 		ID, Events, Hi, Passed   int64
 		Published, Skipped, Held int64
 		Rate                     float64
-		Owed                     string
-	} `json:"rewind"`
+		Pending                  string
+	} `json:"republish"`
 }
 
 // addPage adds a page that was read, and returns it.
@@ -139,7 +139,7 @@ func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (pa
 			},
 			hi: row.Hi, passed: row.Passed, open: make(map[int64]struct{}),
 		}
-		if r.backlog, err = seqset.Parse(row.Owed); err != nil {
+		if r.backlog, err = seqset.Parse(row.Pending); err != nil {
 			return page, err
 		}
 		*rs = append(*rs, r)

@@ -98,7 +98,7 @@ func TestARepublishIsReadBesideLiveEvents(t *testing.T) {
 	wantHeld(t, pool)
 
 	// What was said of it once is not said again.
-	mustExec(t, pool, "UPDATE postroom.rewind SET published = 77")
+	mustExec(t, pool, "UPDATE postroom.republish SET published = 77")
 	write(t, pool, "last")
 	_, seqs, _ = read(t, term, 10)
 	record(t, term, seqs...)
@@ -243,7 +243,7 @@ func TestWhatIsRefusedOfARepublishIsHeldWithItsMark(t *testing.T) {
 	wantHeld(t, pool, "a dead 1")
 	var republish int64
 	var key *string
-	if err := pool.QueryRow(t.Context(), "SELECT rewind, key FROM postroom.held").Scan(&republish, &key); err != nil || republish != r.ID || key != nil {
+	if err := pool.QueryRow(t.Context(), "SELECT republish, key FROM postroom.held").Scan(&republish, &key); err != nil || republish != r.ID || key != nil {
 		t.Errorf("held for republish %d with key %v, %v; want %d and none", republish, key, err, r.ID)
 	}
 	if keys, err := term.HeldKeys(t.Context()); err != nil || len(keys) > 0 {
@@ -350,7 +350,7 @@ func TestAPageOfARepublishIsBounded(t *testing.T) {
 	term := lead(t, log)
 	// first_seq is that of the first match; here a row that says otherwise, as where others have gone.
 	r := startRepublish(t, log, republish.Request{Types: []string{"c.d"}})
-	mustExec(t, pool, "UPDATE postroom.rewind SET lo = 1, passed = 0")
+	mustExec(t, pool, "UPDATE postroom.republish SET lo = 1, passed = 0")
 	pages := 0
 	for {
 		ids, page := again(t, term, 100)

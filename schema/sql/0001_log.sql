@@ -558,12 +558,12 @@ COMMENT ON COLUMN postroom.refused.seq IS
 COMMENT ON COLUMN postroom.refused.failures IS
     'The last ten failures, as held had them: at, class, text.';
 
-CREATE TABLE postroom.rewind (
+CREATE TABLE postroom.republish (
     id         bigint         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     created_at timestamptz    NOT NULL DEFAULT now(),
     actor      text           NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
     reason     text           NOT NULL DEFAULT '' CHECK (octet_length(reason) <= 4096),
-    kind       text           NOT NULL CHECK (kind IN ('rewind', 'reconcile')),
+    kind       text           NOT NULL CHECK (kind IN ('range', 'reconcile')),
 
     -- Which events
     since      timestamptz,
@@ -575,56 +575,56 @@ CREATE TABLE postroom.rewind (
     seqs       int8multirange,
     events     bigint         NOT NULL CHECK (events >= 0),
     rate       float8         NOT NULL CHECK (rate > 0),
-    wish       text           COLLATE "C" NOT NULL CHECK (octet_length(wish) BETWEEN 1 AND 64),
+    digest     text           COLLATE "C" NOT NULL CHECK (octet_length(digest) BETWEEN 1 AND 64),
 
     -- How far it is
     state      text           NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled')),
     passed     bigint         NOT NULL,
-    owed       int8multirange NOT NULL DEFAULT '{}',
+    pending    int8multirange NOT NULL DEFAULT '{}',
     published  bigint         NOT NULL DEFAULT 0,
     skipped    bigint         NOT NULL DEFAULT 0,
     held       bigint         NOT NULL DEFAULT 0,
     ended_at   timestamptz,
     CHECK ((state = 'running') = (ended_at IS NULL))
 );
-COMMENT ON TABLE postroom.rewind IS
+COMMENT ON TABLE postroom.republish IS
     'Events of the log that an operator has published once more, beside the live ones. The leading relay carries out one order after the other. The messages have ids of their own.';
-COMMENT ON COLUMN postroom.rewind.kind IS
-    'rewind: a range of the log. reconcile: what a comparison of log and streams found missing.';
-COMMENT ON COLUMN postroom.rewind.since IS
+COMMENT ON COLUMN postroom.republish.kind IS
+    'range: a range of the log. reconcile: what a comparison of log and streams found missing.';
+COMMENT ON COLUMN postroom.republish.since IS
     'Only events that were written at this time or later. NULL, here and in until, types and keys: no limit.';
-COMMENT ON COLUMN postroom.rewind.until IS
+COMMENT ON COLUMN postroom.republish.until IS
     'Only events that were written before this time.';
-COMMENT ON COLUMN postroom.rewind.types IS
+COMMENT ON COLUMN postroom.republish.types IS
     'Only events of these types.';
-COMMENT ON COLUMN postroom.rewind.keys IS
+COMMENT ON COLUMN postroom.republish.keys IS
     'Only events of these keys.';
-COMMENT ON COLUMN postroom.rewind.lo IS
+COMMENT ON COLUMN postroom.republish.lo IS
     'The first seq of the range.';
-COMMENT ON COLUMN postroom.rewind.hi IS
+COMMENT ON COLUMN postroom.republish.hi IS
     'The last seq of the range.';
-COMMENT ON COLUMN postroom.rewind.seqs IS
+COMMENT ON COLUMN postroom.republish.seqs IS
     'Only these events of the range. NULL: all.';
-COMMENT ON COLUMN postroom.rewind.events IS
+COMMENT ON COLUMN postroom.republish.events IS
     'How many events there were when the order was given.';
-COMMENT ON COLUMN postroom.rewind.rate IS
+COMMENT ON COLUMN postroom.republish.rate IS
     'How many events are published in a second, at most.';
-COMMENT ON COLUMN postroom.rewind.wish IS
+COMMENT ON COLUMN postroom.republish.digest IS
     'A digest of the order. If the same order is given again while it runs, it is not carried out twice.';
-COMMENT ON COLUMN postroom.rewind.state IS
+COMMENT ON COLUMN postroom.republish.state IS
     'running: the relay carries the order out, or will. done: it has. cancelled: an operator ended it.';
-COMMENT ON COLUMN postroom.rewind.passed IS
-    'Its events up to this seq are published, skipped or held, except those in owed.';
-COMMENT ON COLUMN postroom.rewind.owed IS
+COMMENT ON COLUMN postroom.republish.passed IS
+    'Its events up to this seq are published, skipped or held, except those in pending.';
+COMMENT ON COLUMN postroom.republish.pending IS
     'Events up to passed that were sent, and that the broker has not acknowledged.';
-COMMENT ON COLUMN postroom.rewind.published IS
+COMMENT ON COLUMN postroom.republish.published IS
     'How many events were published.';
-COMMENT ON COLUMN postroom.rewind.skipped IS
+COMMENT ON COLUMN postroom.republish.skipped IS
     'How many events were in held or archive, or not published for the first time, when their turn came.';
-COMMENT ON COLUMN postroom.rewind.held IS
+COMMENT ON COLUMN postroom.republish.held IS
     'How many events the broker refused. They are in held, or were.';
-CREATE INDEX rewind_running ON postroom.rewind (id) WHERE state = 'running';
-CREATE UNIQUE INDEX rewind_wish ON postroom.rewind (wish) WHERE state = 'running';
+CREATE INDEX republish_running ON postroom.republish (id) WHERE state = 'running';
+CREATE UNIQUE INDEX republish_digest ON postroom.republish (digest) WHERE state = 'running';
 
 -- The relay does not write which events it is publishing. A transaction that reschedules or
 -- cancels an event takes this lock first, and then looks at the clock: if the event is due, the

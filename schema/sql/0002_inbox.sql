@@ -109,7 +109,7 @@ CREATE TABLE postroom.held (
     revision        int               NOT NULL DEFAULT 0,
     replays         int               NOT NULL DEFAULT 0 CHECK (replays >= 0),
     job             bigint,
-    rewind          bigint,
+    republish       bigint,
 
     -- A copy of the event: retention may remove it from the log and from the stream
     logged_at       timestamptz       NOT NULL,
@@ -182,8 +182,8 @@ COMMENT ON COLUMN postroom.held.replays IS
     'How often an operator replayed an outgoing event. Each time it is published under a message id of its own.';
 COMMENT ON COLUMN postroom.held.job IS
     'The replay that the event is part of, or was part of last.';
-COMMENT ON COLUMN postroom.held.rewind IS
-    'The rewind that publishes the outgoing event once more. Such an event blocks no key.';
+COMMENT ON COLUMN postroom.held.republish IS
+    'The republish that publishes the outgoing event once more. Such an event blocks no key.';
 COMMENT ON COLUMN postroom.held.logged_at IS
     'When the event was written, or when it was to be published, if that is later. It travels as postroom-logged-at.';
 COMMENT ON COLUMN postroom.held.event_key IS

@@ -52,7 +52,7 @@ CREATE TABLE postroom.archive (
     revision        int               NOT NULL,
     replays         int               NOT NULL,
     job             bigint,
-    rewind          bigint,
+    republish       bigint,
 
     logged_at       timestamptz       NOT NULL,
     source          text              NOT NULL,

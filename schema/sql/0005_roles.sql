@@ -58,7 +58,7 @@ AS $$
         'SELECT ON SEQUENCE postroom.outbox_seq_seq',
         'SELECT, UPDATE ON postroom.relay',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.held, postroom.relay_checkpoint, postroom.refused',
-        'SELECT, INSERT, UPDATE ON postroom.rewind',
+        'SELECT, INSERT, UPDATE ON postroom.republish',
         'INSERT ON postroom.audit',
         'EXECUTE ON FUNCTION postroom.event_lock'
     ], role)
@@ -94,7 +94,7 @@ AS $$
         'SELECT ON SEQUENCE postroom.outbox_seq_seq',
         'INSERT, UPDATE, DELETE ON postroom.held, postroom.archive, postroom.job, postroom.job_item, postroom.trial,
                                    postroom.revision, postroom.receipt',
-        'INSERT, UPDATE ON postroom.rewind',
+        'INSERT, UPDATE ON postroom.republish',
         'INSERT ON postroom.audit',
         'UPDATE ON postroom.inbox, postroom.relay',
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.dead_letters, postroom.discarded'

@@ -7,4 +7,4 @@
 -- Called  by Term.Read, the first time.
 SELECT pos FROM postroom.held WHERE handler = 'outbox' AND pos > $1
 UNION ALL
-SELECT pos FROM postroom.archive WHERE handler = 'outbox' AND pos > $1 AND rewind IS NULL;
+SELECT pos FROM postroom.archive WHERE handler = 'outbox' AND pos > $1 AND republish IS NULL;

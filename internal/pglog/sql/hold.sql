@@ -16,7 +16,7 @@
 -- Locks   the new rows.
 -- Index   outbox_pkey (seq), held_outgoing (pos).
 -- Called  by Term.Record.
-INSERT INTO postroom.held (handler, pos, key, class, fingerprint, attempts, first_failed_at, failures, dead_at, next_at, rewind, logged_at,
+INSERT INTO postroom.held (handler, pos, key, class, fingerprint, attempts, first_failed_at, failures, dead_at, next_at, republish, logged_at,
                            source, event_id, type, subject, event_key, content_type, correlation_id, causation_id,
                            occurred_at, trace_parent, trace_state, headers, data, raw_headers)
 SELECT 'outbox', o.seq, h.key, h.class, h.fingerprint, h.attempts,
@@ -24,7 +24,7 @@ SELECT 'outbox', o.seq, h.key, h.class, h.fingerprint, h.attempts,
        CASE WHEN h.class IS NOT NULL THEN jsonb_build_array(jsonb_build_object('at', now(), 'class', h.class, 'text', h.text)) END,
        CASE WHEN h.dead THEN now() END,
        CASE WHEN NOT h.dead AND h.key IS NULL THEN now() + h.after END,
-       h.rewind, coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()),
+       h.republish, coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()),
        postroom.clipped(o.source, 255), postroom.clipped(o.event_id, 255), postroom.clipped(o.type, 255), postroom.clipped(o.subject, 255),
        postroom.clipped(o.key, 255), postroom.clipped(o.content_type, 255), postroom.clipped(o.correlation_id, 255),
        postroom.clipped(o.causation_id, 255), postroom.clamped(o.occurred_at), postroom.clipped(o.trace_parent, 255),
@@ -44,7 +44,7 @@ SELECT 'outbox', o.seq, h.key, h.class, h.fingerprint, h.attempts,
                 'occurred_at', o.occurred_at::text, 'not_before', o.not_before::text,
                 'headers', left(o.headers::text, 1000000)))::text, 'UTF8') END
 FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::int[], $7::bool[], $8::interval[], $9::bytea[], $10::bigint[])
-         AS h (seq, key, class, text, attempts, dead, after, fingerprint, rewind)
+         AS h (seq, key, class, text, attempts, dead, after, fingerprint, republish)
 JOIN postroom.outbox o ON o.seq = h.seq
 WHERE EXISTS (SELECT FROM postroom.relay WHERE epoch = $1)
 ON CONFLICT (pos) WHERE handler = 'outbox' DO NOTHING;

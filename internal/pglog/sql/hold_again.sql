@@ -15,6 +15,6 @@ SET class = h.class,
     dead_at = CASE WHEN h.dead THEN now() END,
     next_at = CASE WHEN NOT h.dead AND held.key IS NULL THEN now() + h.after END
 FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::int[], $7::bool[], $8::interval[], $9::bytea[], $10::bigint[])
-         AS h (seq, key, class, text, attempts, dead, after, fingerprint, rewind)
+         AS h (seq, key, class, text, attempts, dead, after, fingerprint, republish)
 WHERE held.handler = 'outbox' AND held.pos = h.seq
   AND EXISTS (SELECT FROM postroom.relay WHERE epoch = $1);

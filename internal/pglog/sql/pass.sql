@@ -120,7 +120,7 @@ UNION ALL
                WHERE coalesce(before, 0) < 4194304)
  ORDER BY seq)
 UNION ALL
-(SELECT 3, pos, format('%s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(rewind, 0), (raw_headers IS NOT NULL)::int),
+(SELECT 3, pos, format('%s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(republish, 0), (raw_headers IS NOT NULL)::int),
         event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
         CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,

@@ -26,11 +26,11 @@
 -- that became visible late, below $2, may be deleted with rows before it.
 --
 -- Locks   the one row of relay, then the deleted rows.
--- Index   outbox_pkey (seq), rewind_running (id), refused_pkey (seq).
+-- Index   outbox_pkey (seq), republish_running (id), refused_pkey (seq).
 -- Called  by Term.Prune.
 WITH RECURSIVE leader AS (
     SELECT floor, snap, least(high + 1, lower(pending),
-                              (SELECT min(least(passed + 1, lower(owed))) FROM postroom.rewind WHERE state = 'running')) AS stop
+                              (SELECT min(least(passed + 1, lower(pending))) FROM postroom.republish WHERE state = 'running')) AS stop
     FROM postroom.relay
     WHERE epoch = $1
     FOR UPDATE

@@ -7,16 +7,16 @@
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos),
---         rewind_running (id).
+--         republish_running (id).
 -- Order   by seq.
 -- Called  by Log.Entries.
 SELECT o.seq, o.source, o.event_id, o.subject, o.key,
        coalesce(postroom.clamped(greatest(o.created_at, o.not_before)), postroom.clamped(o.created_at), now()) AS logged_at,
        o.seq <= $7 AND (o.seq <= $4 OR pg_visible_in_snapshot(o.xid, $3::pg_snapshot)) AND NOT o.seq <@ $5::int8multirange AS published,
-       NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = o.seq AND h.rewind IS NULL)
-           AND NOT EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.rewind IS NULL)
-           AND NOT EXISTS (SELECT FROM postroom.rewind w
-                           WHERE w.state = 'running' AND (o.seq > w.passed AND o.seq <= w.hi OR w.owed @> o.seq)
+       NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = o.seq AND h.republish IS NULL)
+           AND NOT EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.republish IS NULL)
+           AND NOT EXISTS (SELECT FROM postroom.republish w
+                           WHERE w.state = 'running' AND (o.seq > w.passed AND o.seq <= w.hi OR w.pending @> o.seq)
                              AND (w.seqs IS NULL OR w.seqs @> o.seq)
                              AND (w.types IS NULL OR o.type = ANY (w.types)) AND (w.keys IS NULL OR o.key = ANY (w.keys))) AS relevant
 FROM (SELECT * FROM postroom.outbox WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $6) o

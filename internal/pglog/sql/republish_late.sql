@@ -11,9 +11,9 @@ WITH leader AS (
     SELECT 'relay', 'reconcile', 'the broker has lost them, and has later events of their keys', $3
     FROM leader
 )
-INSERT INTO postroom.rewind (actor, reason, kind, lo, hi, seqs, events, rate, passed, wish)
+INSERT INTO postroom.republish (actor, reason, kind, lo, hi, seqs, events, rate, passed, digest)
 SELECT 'relay', 'the broker has lost them, and has later events of their keys', 'reconcile',
        lower($2::int8multirange), upper($2::int8multirange) - 1, $2::int8multirange, $3, 1000, lower($2::int8multirange) - 1,
        encode(sha256(convert_to('late ' || $2::int8multirange::text, 'UTF8')), 'hex')
 FROM leader
-ON CONFLICT (wish) WHERE state = 'running' DO NOTHING;
+ON CONFLICT (digest) WHERE state = 'running' DO NOTHING;

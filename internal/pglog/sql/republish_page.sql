@@ -16,14 +16,14 @@
 -- these tables were empty would read all of them.
 --
 -- Locks   none.
--- Index   rewind_running (id), outbox_pkey (seq), held_outgoing (pos), archive_outgoing (pos).
+-- Index   republish_running (id), outbox_pkey (seq), held_outgoing (pos), archive_outgoing (pos).
 -- Order   by seq.
 -- Called  by Term.ReadRepublish.
 WITH running AS (
     SELECT *,
-           CASE WHEN id = $1 THEN $4::int8multirange ELSE nullif(owed, '{}') END AS first,
-           CASE WHEN id = $1 THEN $2::bigint WHEN owed <> '{}' THEN lower(owed) - 1 ELSE passed END AS place
-    FROM postroom.rewind
+           CASE WHEN id = $1 THEN $4::int8multirange ELSE nullif(pending, '{}') END AS first,
+           CASE WHEN id = $1 THEN $2::bigint WHEN pending <> '{}' THEN lower(pending) - 1 ELSE passed END AS place
+    FROM postroom.republish
     WHERE state = 'running'
     ORDER BY id
     LIMIT 1
@@ -70,8 +70,8 @@ WITH running AS (
 )
 SELECT 0 AS part, 0::bigint AS seq,
        jsonb_build_object(
-           'before', (SELECT state FROM postroom.rewind WHERE id = $1),
-           'rewind', (SELECT jsonb_build_object('id', id, 'rate', rate, 'events', events, 'hi', hi, 'passed', passed, 'owed', owed,
+           'before', (SELECT state FROM postroom.republish WHERE id = $1),
+           'republish', (SELECT jsonb_build_object('id', id, 'rate', rate, 'events', events, 'hi', hi, 'passed', passed, 'pending', pending,
                                                 'published', published, 'skipped', skipped, 'held', held) FROM part),
            'reached', reached.seq, 'left_out', reached.skipped)::text AS note,
        pg_backend_pid()::text AS event_id,

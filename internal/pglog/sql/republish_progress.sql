@@ -3,10 +3,10 @@
 -- ($8) or not. A republish that was cancelled stays cancelled.
 --
 -- Locks   the row of the republish, after that of relay.
--- Index   rewind_pkey (id).
+-- Index   republish_pkey (id).
 -- Called  by Term.Record.
-UPDATE postroom.rewind
-SET passed = $3, owed = $4::int8multirange, published = $5, skipped = $6, held = $7,
+UPDATE postroom.republish
+SET passed = $3, pending = $4::int8multirange, published = $5, skipped = $6, held = $7,
     state = CASE WHEN state = 'running' AND $8 THEN 'done' ELSE state END,
     ended_at = CASE WHEN state = 'running' AND $8 THEN clock_timestamp() ELSE ended_at END
 WHERE id = $2 AND EXISTS (SELECT FROM postroom.relay WHERE epoch = $1);

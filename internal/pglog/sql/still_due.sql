@@ -13,15 +13,15 @@
 -- Called  by Term.Read, with unlocked.sql before it.
 WITH cancelled AS MATERIALIZED (
     SELECT e.seq FROM unnest($1::bigint[]) AS e (seq)
-    WHERE EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = e.seq AND a.rewind IS NULL OFFSET 0)
+    WHERE EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = e.seq AND a.republish IS NULL OFFSET 0)
 ), removed AS (
     DELETE FROM postroom.held
-    WHERE id IN (SELECT h.id FROM cancelled JOIN postroom.held h ON h.handler = 'outbox' AND h.pos = cancelled.seq AND h.rewind IS NULL
+    WHERE id IN (SELECT h.id FROM cancelled JOIN postroom.held h ON h.handler = 'outbox' AND h.pos = cancelled.seq AND h.republish IS NULL
                  FOR UPDATE OF h SKIP LOCKED)
 )
 SELECT e.seq
 FROM unnest($1::bigint[], $2::bool[]) AS e (seq, held)
 WHERE CASE WHEN e.held THEN EXISTS (SELECT FROM postroom.held h
                                     WHERE h.handler = 'outbox' AND h.pos = e.seq AND h.dead_at IS NULL AND (h.next_at IS NULL OR h.next_at <= now())
-                                      AND (h.rewind IS NOT NULL OR e.seq NOT IN (SELECT seq FROM cancelled)) OFFSET 0)
+                                      AND (h.republish IS NOT NULL OR e.seq NOT IN (SELECT seq FROM cancelled)) OFFSET 0)
            ELSE e.seq NOT IN (SELECT seq FROM cancelled) END;

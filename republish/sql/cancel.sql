@@ -1,16 +1,16 @@
 -- Cancel republish $1 and write the audit row, in one statement: $2 actor   $3 reason. No
 -- row means that the republish does not run.
 --
--- Locks   the rewind's row, for no longer than this statement: the relay writes it.
--- Index   rewind_pkey (id).
+-- Locks   the republish's row, for no longer than this statement: the relay writes it.
+-- Index   republish_pkey (id).
 -- Called  by Store.Cancel.
 WITH ended AS (
-    UPDATE postroom.rewind SET state = 'cancelled', ended_at = clock_timestamp()
+    UPDATE postroom.republish SET state = 'cancelled', ended_at = clock_timestamp()
     WHERE id = $1 AND state = 'running'
     RETURNING *
 ), noted AS (
     INSERT INTO postroom.audit (actor, action, reason, events, details)
-    SELECT $2, 'cancel_rewind', $3, greatest(events - published - skipped - held, 0), jsonb_build_object('rewind', id)
+    SELECT $2, 'cancel_republish', $3, greatest(events - published - skipped - held, 0), jsonb_build_object('republish', id)
     FROM ended
 )
 SELECT id, kind, created_at, actor, reason, since, until, types, keys, lo, hi, rate, state, events, published, skipped, held, ended_at

@@ -2,19 +2,19 @@
 -- runs already.
 --
 -- $1 actor   $2 reason   $3 kind   $4 since   $5 until   $6 types   $7 keys   $8 lo
--- $9 hi   $10 seqs   $11 events   $12 rate   $13 digest (wish)   $14 the request, as JSON
+-- $9 hi   $10 seqs   $11 events   $12 rate   $13 digest   $14 the request, as JSON
 --
--- Locks   the new rows; waits for a transaction that makes the same rewind.
--- Index   rewind_wish (wish).
+-- Locks   the new rows; waits for a transaction that makes the same republish.
+-- Index   republish_digest.
 -- Called  by Store.Start and Store.StartSeqs.
 WITH made AS (
-    INSERT INTO postroom.rewind (actor, reason, kind, since, until, types, keys, lo, hi, seqs, events, rate, wish, passed)
+    INSERT INTO postroom.republish (actor, reason, kind, since, until, types, keys, lo, hi, seqs, events, rate, digest, passed)
     VALUES ($1, $2, $3, $4::timestamptz, $5::timestamptz, $6::text[], $7::text[], $8::bigint, $9::bigint, $10::int8multirange, $11, $12, $13, $8::bigint - 1)
-    ON CONFLICT (wish) WHERE state = 'running' DO NOTHING
+    ON CONFLICT (digest) WHERE state = 'running' DO NOTHING
     RETURNING *
 ), noted AS (
     INSERT INTO postroom.audit (actor, action, reason, events, details)
-    SELECT actor, kind, reason, events, $14::jsonb || jsonb_build_object('rewind', id)
+    SELECT actor, CASE kind WHEN 'range' THEN 'republish' ELSE kind END, reason, events, $14::jsonb || jsonb_build_object('republish', id)
     FROM made
 )
 SELECT id, kind, created_at, actor, reason, since, until, types, keys, lo, hi, rate, state, events, published, skipped, held, ended_at

@@ -2,13 +2,13 @@
 -- id below $3; at most $4. A condition that is NULL selects all.
 --
 -- Locks   none.
--- Index   rewind_pkey (id), rewind_wish (wish).
+-- Index   republish_pkey (id), republish_digest.
 -- Order   by id, descending.
 -- Called  by Store.List, Store.Find and Store.Start.
 SELECT id, kind, created_at, actor, reason, since, until, types, keys, lo, hi, rate, state, events, published, skipped, held, ended_at
-FROM postroom.rewind
+FROM postroom.republish
 WHERE ($1::bigint IS NULL OR id = $1)
-  AND ($2::text IS NULL OR wish = $2 AND state = 'running')
+  AND ($2::text IS NULL OR digest = $2 AND state = 'running')
   AND ($3::bigint IS NULL OR id < $3)
 ORDER BY id DESC
 LIMIT $4;
