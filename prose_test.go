@@ -256,6 +256,9 @@ func checkWidth(t *testing.T, page, text string, p *prose) {
 	}
 }
 
+// formerWords are words that the glossary has another word for.
+var formerWords = regexp.MustCompile(`(?i)\b(?:rewind|rewinds|rewound|redo|redone)\b`)
+
 // withRiddles are directories whose comments are not checked for riddles: programs that are
 // not used in production.
 var withRiddles = []string{"bench", "examples", "integration"}
@@ -268,6 +271,9 @@ func TestCommentsNameWhoActs(t *testing.T) {
 		comments++
 		if m := riddles.FindString(text); m != "" {
 			t.Errorf("%s says %q: name who acts, in %s", path, m, strings.Join(strings.Fields(text), " "))
+		}
+		if m := formerWords.FindString(text); m != "" {
+			t.Errorf("%s says %q: take the word of docs/reference/glossary.md, in %s", path, m, strings.Join(strings.Fields(text), " "))
 		}
 	}
 	skipped := func(path string) bool {

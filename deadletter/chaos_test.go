@@ -93,21 +93,21 @@ func (c *chaos) operators(ctx context.Context) {
 				jobs = append(jobs, job.ID)
 			}
 		}
-		var drives sync.WaitGroup
+		var operators sync.WaitGroup
 		for _, id := range jobs {
-			drives.Go(func() { c.operate(ctx, id) })
+			operators.Go(func() { c.operate(ctx, id) })
 		}
-		drives.Wait()
+		operators.Wait()
 	}
 }
 
 func (c *chaos) operate(ctx context.Context, job int64) {
-	driving, enough := context.WithCancel(ctx)
+	running, enough := context.WithCancel(ctx)
 	defer enough()
 	steps := 1 + rand.IntN(12)
-	_, err := c.store.RunReplay(driving, job, func(deadletter.Replay) {
+	_, err := c.store.RunReplay(running, job, func(deadletter.Replay) {
 		if rand.IntN(4) == 0 {
-			_, err := c.store.CancelReplay(driving, job, c.by)
+			_, err := c.store.CancelReplay(running, job, c.by)
 			c.tolerate(err)
 		}
 		if steps--; steps == 0 {
@@ -142,7 +142,7 @@ func (c *chaos) mend(n int) {
 	}
 }
 
-// finish drives whatever is left to its end.
+// finish runs all replays that are left to their end.
 func (c *chaos) finish(want int) {
 	c.Helper()
 	c.mend(1 << 20)
@@ -153,11 +153,11 @@ func (c *chaos) finish(want int) {
 			c.Fatal(err)
 		}
 		for _, job := range running {
-			c.drive(job)
+			c.runReplay(job)
 		}
 		job, err := c.store.CreateReplay(c.Context(), deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: 1}, c.by)
 		if err == nil {
-			c.drive(job)
+			c.runReplay(job)
 		}
 		return len(c.states("o")) == 0 && c.number("SELECT count(*) FROM effect WHERE id NOT LIKE 'late%'") >= int64(want)
 	})

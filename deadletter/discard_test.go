@@ -69,7 +69,7 @@ func TestDiscardAndReopen(t *testing.T) {
 	if got, err := in.Accept(t.Context(), "billing", all[0]); err != nil || got != inbox.Duplicate {
 		t.Errorf("accepted again: %v, %v", got, err)
 	}
-	if job := n.drive(n.replay(only("e1"), deadletter.ReplayOptions{})); job.Succeeded != 1 {
+	if job := n.runReplay(n.replay(only("e1"), deadletter.ReplayOptions{})); job.Succeeded != 1 {
 		t.Errorf("replay: %+v", job)
 	}
 	n.wantOnce("billing", 1)
@@ -87,7 +87,7 @@ func TestHistory(t *testing.T) {
 	n.die("billing", declined, event("e1"))
 	id := n.number("SELECT id FROM postroom.held")
 	stop := n.handle("billing", declined)
-	n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	stop()
 	n.discarded(only("e1"), 1)
 	n.reopened(deadletter.Filter{EventID: "e1"}, 1)
@@ -150,7 +150,7 @@ func TestDiscardBesideAReplay(t *testing.T) {
 	in.Handle(s, newScript().handler("h0"))
 	n.run(in)
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
-	driven := n.driving(job)
+	finished := n.startReplay(job)
 	devtest.Eventually(n, patience, "the first effects", func() bool { return n.number("SELECT count(*) FROM effect") > 100 })
 	var discarded int64
 	for done := false; !done; {
@@ -160,9 +160,9 @@ func TestDiscardBesideAReplay(t *testing.T) {
 			t.Errorf("Discard = %d, %v", got, err)
 		}
 		select {
-		case ended := <-driven:
+		case ended := <-finished:
 			if ended.Succeeded+ended.Skipped != all || ended.Failed != 0 || int64(ended.Skipped) != discarded {
-				t.Errorf("driven: %+v, %d discarded", ended, discarded)
+				t.Errorf("result: %+v, %d discarded", ended, discarded)
 			}
 			done = true
 		default:
@@ -187,14 +187,14 @@ func TestDiscardOfAllBesideAReplay(t *testing.T) {
 	n.seed(all, 1, 1)
 	n.handle("h0", nil)
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
-	driven := n.driving(job)
+	finished := n.startReplay(job)
 	devtest.Eventually(n, patience, "the first effects", func() bool { return n.number("SELECT count(*) FROM effect") > 20 })
 	got, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil)
 	if err != nil || got < all/2 {
 		t.Errorf("Discard = %d, %v", got, err)
 	}
-	if done := <-driven; done.State != deadletter.ReplayDone || int64(done.Succeeded) != all-got {
-		t.Errorf("driven: %+v, discarded %d", done, got)
+	if done := <-finished; done.State != deadletter.ReplayDone || int64(done.Succeeded) != all-got {
+		t.Errorf("result: %+v, discarded %d", done, got)
 	}
 	n.wantOnce("h0", all-got)
 	n.want("archived", got, "SELECT count(*) FROM postroom.archive")
@@ -217,7 +217,7 @@ func TestTheRelayIsLeftAlone(t *testing.T) {
 	n.discarded(deadletter.Filter{Key: "k1"}, 2)
 	n.reopened(deadletter.Filter{Key: "k1"}, 2)
 	n.handle("h0", nil)
-	if job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 200 {
+	if job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 200 {
 		t.Errorf("replay: %+v", job)
 	}
 }

@@ -138,9 +138,9 @@ func TestPurgeTakesOldReplays(t *testing.T) {
 	n := newNight(t)
 	n.die("billing", declined, events(3)...)
 	n.handle("billing", nil)
-	old := n.drive(n.replay(deadletter.Filter{EventID: "e1"}, deadletter.ReplayOptions{}))
+	old := n.runReplay(n.replay(deadletter.Filter{EventID: "e1"}, deadletter.ReplayOptions{}))
 	n.exec("UPDATE postroom.job SET ended_at = now() - interval '2 hours' WHERE id = $1", old.ID)
-	lately := n.drive(n.replay(deadletter.Filter{EventID: "e2"}, deadletter.ReplayOptions{}))
+	lately := n.runReplay(n.replay(deadletter.Filter{EventID: "e2"}, deadletter.ReplayOptions{}))
 	running := n.replay(deadletter.Filter{EventID: "e3"}, deadletter.ReplayOptions{})
 	hourAgo := time.Now().Add(-time.Hour)
 	if got, err := n.store.Purge(t.Context(), hourAgo, io.Discard, n.by, nil); err != nil || got != 0 {

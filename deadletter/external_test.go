@@ -145,7 +145,7 @@ func TestEditOfAnExternalEvent(t *testing.T) {
 	n.want("in the audit", 2, "SELECT count(*) FROM postroom.audit WHERE action = 'edit' AND actor = 'ann' AND event_id = 'e1' AND details -> 'steps_done' = '[\"charge\"]'")
 
 	v.fault("mail", nil)
-	if job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
+	if job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
 		t.Errorf("replay: %+v", job)
 	}
 	v.wantCalls(t, `charge {"to":"nobody"}`, `mail {"to":"nobody"}`, `mail {"to":"ann"}`)
@@ -186,7 +186,7 @@ func TestResolve(t *testing.T) {
 				t.Errorf("steps: %+v", w.Steps)
 			}
 			// A replay now would not help: it is not called blindly.
-			if job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Failed != 1 {
+			if job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Failed != 1 {
 				t.Errorf("replay: %+v", job)
 			}
 			v.wantCalls(t, "charge 1")
@@ -209,7 +209,7 @@ func TestResolve(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
+			if job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 1 {
 				t.Errorf("replay: %+v", job)
 			}
 			v.wantCalls(t, tt.calls...)
@@ -238,7 +238,7 @@ func TestAnEditedEventComesAgain(t *testing.T) {
 			t.Errorf("as it was: %v, %v", got, err)
 		}
 		if n.number("SELECT count(*) FROM effect") == 0 {
-			n.drive(n.replay(only("e1"), deadletter.ReplayOptions{}))
+			n.runReplay(n.replay(only("e1"), deadletter.ReplayOptions{}))
 		}
 	}
 	if got := n.texts("SELECT body FROM effect"); !slices.Equal(got, []string{`{"id":"mended"}`}) {
@@ -261,7 +261,7 @@ func TestEditOfWhatIsReleased(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	_, err := n.store.RunReplay(ctx, job.ID, func(deadletter.Replay) { stop() })
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("Drive = %v", err)
+		t.Errorf("RunReplay = %v", err)
 	}
 	if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte("1")}, n.by); !errors.Is(err, deadletter.ErrNotDead) {
 		t.Errorf("Edit = %v, want ErrNotDead", err)
@@ -288,7 +288,7 @@ func TestEditBesideAReplay(t *testing.T) {
 	if _, err := pgx.ForEachRow(rows, []any{&id, &event}, func() error { ids[id] = event; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	driven := n.driving(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 200}))
+	finished := n.startReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 200}))
 	edited := map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		_, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte(`"edited"`)}, n.by)
@@ -297,8 +297,8 @@ func TestEditBesideAReplay(t *testing.T) {
 		}
 		edited[ids[id]] = err == nil
 	}
-	if done := <-driven; done.Succeeded != 40 {
-		t.Errorf("driven: %+v", done)
+	if done := <-finished; done.Succeeded != 40 {
+		t.Errorf("result: %+v", done)
 	}
 	n.wantOnce("billing", 40)
 	for event, was := range edited {

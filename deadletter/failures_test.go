@@ -17,8 +17,8 @@ func TestFailuresOutliveTheReplay(t *testing.T) {
 	n.die("h0", declined, event("e1"))
 	failed := n.texts("SELECT failures->0->>'text' FROM postroom.held")
 	n.handle("h0", func(postroom.Event) error { return nil })
-	if done := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
-		t.Fatalf("driven: %+v", done)
+	if done := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
+		t.Fatalf("result: %+v", done)
 	}
 	n.want("held", 0, "SELECT count(*) FROM postroom.held")
 	journey, err := inspect.New(n.pool, nil, inspect.Config{}).Event(t.Context(), "", n.texts("SELECT event_id FROM postroom.job_item")[0])

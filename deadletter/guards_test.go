@@ -24,7 +24,7 @@ func (n *night) heldNow() string {
 		WHEN next_at IS NOT NULL THEN 'due' ELSE 'waiting' END FROM postroom.held ORDER BY id`), ", ")
 }
 
-// stepped drives a replay by a step.
+// stepped makes one step of a replay.
 func (n *night) stepped(id int64) {
 	n.Helper()
 	if _, err := n.store.Step(n.Context(), id); err != nil {

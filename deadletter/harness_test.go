@@ -183,8 +183,8 @@ var errDeclined = errors.New("card declined")
 
 func declined(postroom.Event) error { return errDeclined }
 
-// drive drives a replay to its end.
-func (n *night) drive(job deadletter.Replay) deadletter.Replay {
+// runReplay runs a replay to its end.
+func (n *night) runReplay(job deadletter.Replay) deadletter.Replay {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()

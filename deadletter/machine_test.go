@@ -198,10 +198,10 @@ func (m *machine) owns(job, event int64) bool {
 	return m.n.number("SELECT count(*) FROM postroom.held WHERE id = $1 AND job = $2", event, job) == 1
 }
 
-// step drives a replay by a step. Only what was dead and is of it may have changed.
-func (m *machine) step(t *rapid.T) { m.drive(t, m.job(t)) }
+// step makes one step of a replay. Only what was dead and is of it may have changed.
+func (m *machine) step(t *rapid.T) { m.advance(t, m.job(t)) }
 
-func (m *machine) drive(t *rapid.T, j *replaying) (moved bool) {
+func (m *machine) advance(t *rapid.T, j *replaying) (moved bool) {
 	before := maps.Clone(m.fates)
 	moved, err := m.n.store.Step(m.Context(), j.id)
 	if err != nil {
@@ -361,7 +361,7 @@ func (m *machine) check(*rapid.T) {
 	}
 }
 
-// finish has the handler succeed with whatever is released, and drives every replay to
+// finish has the handler succeed with whatever is released, and runs every replay to
 // its end.
 func (m *machine) finish() {
 	for rounds := 0; ; rounds++ {
@@ -370,7 +370,7 @@ func (m *machine) finish() {
 		}
 		running := false
 		for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
-			m.drive(m.T, m.jobs[id])
+			m.advance(m.T, m.jobs[id])
 			running = running || m.jobs[id].state == deadletter.ReplayRunning
 		}
 		if !running {

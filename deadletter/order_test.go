@@ -22,7 +22,7 @@ func TestReplayOfAHeadOfAKey(t *testing.T) {
 	stands := with(all("waiting", names("k", 2, 5)...), all("dead", e1))
 	r.eventuallyHeld(stands)
 
-	job := r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	job := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	if job.State != deadletter.ReplayDone || job.Events != 1 || job.Failed != 1 {
 		t.Errorf("a replay that fails: %+v", job)
 	}
@@ -33,7 +33,7 @@ func TestReplayOfAHeadOfAKey(t *testing.T) {
 	}
 
 	s.set(false, e1)
-	job = r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	job = r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	if job.State != deadletter.ReplayDone || job.Succeeded != 1 {
 		t.Errorf("a replay: %+v", job)
 	}
@@ -75,12 +75,12 @@ func TestDiscardOfAHeadOfAKey(t *testing.T) {
 		open := s.gate(e1)
 		defer open()
 		job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
-		driven := r.driving(job)
+		finished := r.startReplay(job)
 		r.eventually("the reopened event to run", func() bool { return s.runs(e1) == 2 })
 		r.publish("k", 42+waiting, 42+waiting) // which does not wait for it
 		r.eventuallyEffects("k", waiting+41)
 		open()
-		if done := <-driven; done.Succeeded != 1 {
+		if done := <-finished; done.Succeeded != 1 {
 			t.Errorf("replay: %+v", done)
 		}
 		r.wantEffects("k", append(names("k", 2, 42+waiting), e1)...)
@@ -106,10 +106,10 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	defer open()
 	job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1})
 	r.want("items of one chain", 2, "SELECT count(*) FROM postroom.job_item WHERE chain = format(E'replay %s\tk', job) AND through = 2")
-	driven := r.driving(job)
+	finished := r.startReplay(job)
 	r.eventuallyHeld(with(all("running", e2), all("waiting", e4)))
 	open()
-	if done := <-driven; done.Failed != 1 || done.Succeeded != 1 || done.State != deadletter.ReplayDone {
+	if done := <-finished; done.Failed != 1 || done.Succeeded != 1 || done.State != deadletter.ReplayDone {
 		t.Errorf("where the first fails again: %+v", done)
 	}
 	r.wantOutcomes(job, map[string]string{e2: "failed", e4: "succeeded"})
@@ -120,7 +120,7 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	}
 
 	s.set(false, e2)
-	if done := r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
+	if done := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
 		t.Errorf("the other alone: %+v", done)
 	}
 	r.wantEffects("k", name("k", 1), name("k", 3), name("k", 5), e4, e2)
@@ -158,7 +158,7 @@ func TestReplayOfLateEvents(t *testing.T) {
 	r.eventuallyEffects("z", 1)
 	r.lates("k", 1, 5)
 	before := r.dead()
-	job := r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1}))
+	job := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1}))
 	if job.State != deadletter.ReplayDone || job.Failed != 1 || job.Skipped != 4 {
 		t.Errorf("where the first fails: %+v", job)
 	}
@@ -170,7 +170,7 @@ func TestReplayOfLateEvents(t *testing.T) {
 	r.wantEffects("k")
 
 	s.set(false, name("k", 1))
-	job = r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	job = r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	if job.Succeeded != 5 {
 		t.Errorf("the second replay: %+v", job)
 	}
@@ -222,7 +222,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 			defer open()
 			// All that is released first fails but for the chain.
 			job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 5})
-			driven := r.driving(job)
+			finished := r.startReplay(job)
 			r.eventually("the head to run", func() bool { return s.runs(head) == 1 })
 			if tt.end == deadletter.ReplayCancelled {
 				if _, err := r.store.CancelReplay(t.Context(), job.ID, r.by); err != nil {
@@ -238,8 +238,8 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 			})
 			r.want("of the chain, dead as before", 2, "SELECT count(*) FROM postroom.held WHERE event_key = 'k' AND key IS NULL AND dead_at < now() - interval '100 seconds'")
 			open()
-			if done := <-driven; done.State != tt.end || done.Remaining() != 0 {
-				t.Errorf("driven: %+v", done)
+			if done := <-finished; done.State != tt.end || done.Remaining() != 0 {
+				t.Errorf("result: %+v", done)
 			}
 			r.wantSound()
 			after := r.dead()
@@ -249,7 +249,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 				}
 			}
 			s.set(false, head)
-			again := r.drive(r.replay(deadletter.Filter{Key: "k"}, deadletter.ReplayOptions{}))
+			again := r.runReplay(r.replay(deadletter.Filter{Key: "k"}, deadletter.ReplayOptions{}))
 			if again.State != deadletter.ReplayDone || again.Failed != 0 || again.Skipped != 0 {
 				t.Errorf("a second replay: %+v", again)
 			}
@@ -268,7 +268,7 @@ func TestReplayOfLongKeys(t *testing.T) {
 	r.eventuallyEffects("z", 1)
 	r.lates("k", 1, 3)
 	r.exec("UPDATE postroom.held SET event_key = repeat('ä', 127)")
-	if job := r.drive(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 3 {
+	if job := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Succeeded != 3 {
 		t.Errorf("replay: %+v", job)
 	}
 	r.wantEffects("k", names("k", 1, 3)...)

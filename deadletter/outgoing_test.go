@@ -175,7 +175,7 @@ func TestReplayOfAnOutgoingEvent(t *testing.T) {
 	o.eventuallyHeld(stands)
 
 	// It is too large still: dead again after one attempt.
-	job := o.drive(o.replay(deadletter.Filter{Handler: deadletter.Outgoing}, deadletter.ReplayOptions{Attempts: 3}))
+	job := o.runReplay(o.replay(deadletter.Filter{Handler: deadletter.Outgoing}, deadletter.ReplayOptions{Attempts: 3}))
 	if job.State != deadletter.ReplayDone || job.Events != 1 || job.Failed != 1 {
 		t.Errorf("a replay that fails: %+v", job)
 	}
@@ -183,7 +183,7 @@ func TestReplayOfAnOutgoingEvent(t *testing.T) {
 	o.want("attempts", 2, "SELECT attempts FROM postroom.held WHERE event_id = $1", e2)
 
 	o.takes(-1)
-	job = o.drive(o.replay(only(e2), deadletter.ReplayOptions{}))
+	job = o.runReplay(o.replay(only(e2), deadletter.ReplayOptions{}))
 	if job.State != deadletter.ReplayDone || job.Succeeded != 1 {
 		t.Errorf("a replay: %+v", job)
 	}
@@ -226,10 +226,10 @@ func TestIDsOfReplays(t *testing.T) {
 		}
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("Drive = %v", err)
+		t.Errorf("RunReplay = %v", err)
 	}
 	o.relay() // another takes over, and publishes what the broker drops: that is success
-	o.drive(job)
+	o.runReplay(job)
 	o.eventuallyHeld(nil)
 	o.wantPublished("/office#"+name("k", 1), "/office#"+name("k", 1)+"#r1", "/office#"+name("k", 2))
 }
@@ -249,7 +249,7 @@ func TestDiscardOfAnOutgoingEvent(t *testing.T) {
 	// Reopened, it holds up nobody, and is replayed while another of its key is dead.
 	o.reopened(only(e2), 1)
 	o.takes(-1)
-	if job := o.drive(o.replay(only(e2), deadletter.ReplayOptions{})); job.Succeeded != 1 {
+	if job := o.runReplay(o.replay(only(e2), deadletter.ReplayOptions{})); job.Succeeded != 1 {
 		t.Errorf("replay of what was reopened: %+v", job)
 	}
 	o.wantPublished(append(append(ids("k", 1, 1), ids("k", 3, 3)...), "/office#"+e2+"#r1")...)
@@ -274,7 +274,7 @@ func TestTwoDeadOutgoingEventsOfAKey(t *testing.T) {
 		if !first {
 			f = only(e4)
 		}
-		job := o.drive(o.replay(f, deadletter.ReplayOptions{}))
+		job := o.runReplay(o.replay(f, deadletter.ReplayOptions{}))
 		if !first {
 			o.wantOutcomes(job, all("withdrawn", e4))
 			o.eventuallyHeld(map[string]string{e2: "dead", name("k", 3): "waiting", e4: "dead"})
@@ -310,7 +310,7 @@ func TestReplayAsNew(t *testing.T) {
 		t.Errorf("Preview = %+v, %v", forecasts, err)
 	}
 	before := time.Now().Add(-time.Minute)
-	if job := o.drive(o.replay(deadletter.Filter{}, deadletter.ReplayOptions{AsNew: true})); job.Succeeded != 1 {
+	if job := o.runReplay(o.replay(deadletter.Filter{}, deadletter.ReplayOptions{AsNew: true})); job.Succeeded != 1 {
 		t.Errorf("replay: %+v", job)
 	}
 	o.wantPublished("/office#" + name("k", 1) + "#r1")
@@ -349,15 +349,15 @@ func TestOutgoingReplaysWhileRelaysComeAndGo(t *testing.T) {
 	})
 	o.takes(-1)
 	job := o.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 100})
-	driven := o.driving(job)
+	finished := o.startReplay(job)
 	running := true
 	for running {
 		stop()
 		stop = o.relay()
 		select {
-		case done := <-driven:
+		case done := <-finished:
 			if done.Succeeded != keys {
-				t.Errorf("driven: %+v", done)
+				t.Errorf("result: %+v", done)
 			}
 			running = false
 		case <-time.After(100 * time.Millisecond): // a relay's life

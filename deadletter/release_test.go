@@ -15,8 +15,8 @@ func TestRateThatIsNoBound(t *testing.T) {
 	n := newNight(t)
 	n.seed(4, 1, 1)
 	n.handle("h0", nil)
-	if done := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 1e22})); done.Succeeded != 4 {
-		t.Errorf("driven: %+v", done)
+	if done := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 1e22})); done.Succeeded != 4 {
+		t.Errorf("result: %+v", done)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestLongIDsAndKeys(t *testing.T) {
 	n.want("waiting behind it", 2, "SELECT count(*) FROM postroom.held WHERE next_at IS NULL AND dead_at IS NULL")
 }
 
-// release drives a replay by a step.
+// release makes one step of a replay.
 func (n *night) release(job deadletter.Replay) {
 	n.Helper()
 	ctx, stop := context.WithTimeout(n.Context(), devtest.Patience(n, 30*time.Second))

@@ -25,7 +25,7 @@ func TestReplay(t *testing.T) {
 	if job.Events != 40 || job.State != deadletter.ReplayRunning || job.Released != 0 {
 		t.Errorf("made: %+v", job)
 	}
-	n.want("released before it is driven", 0, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL")
+	n.want("released before it runs", 0, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL")
 	n.handle("billing", nil)
 	first := 0
 	done, err := n.store.RunReplay(t.Context(), job.ID, func(j deadletter.Replay) {
@@ -37,7 +37,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("the first step released %d, want all: %v", first, err)
 	}
 	if done.State != deadletter.ReplayDone || done.Succeeded != 40 || done.Failed != 0 || done.Skipped != 0 || done.Remaining() != 0 {
-		t.Errorf("driven: %+v", done)
+		t.Errorf("result: %+v", done)
 	}
 	n.wantOnce("billing", 40)
 	n.want("dead at another handler", 1, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND handler = 'other'")
@@ -60,7 +60,7 @@ func TestAttemptsOfAReplay(t *testing.T) {
 			calls.Add(1)
 			return errDeclined
 		})
-		job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Attempts: attempts}))
+		job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Attempts: attempts}))
 		if job.State != deadletter.ReplayDone || job.Failed != 1 || calls.Load() != int32(attempts) {
 			t.Errorf("%d attempts: %d calls, %+v", attempts, calls.Load(), job)
 		}
@@ -78,9 +78,9 @@ func TestCanaryStops(t *testing.T) {
 		calls.Add(1)
 		return errDeclined
 	})
-	job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 5, StopAt: 0.4}))
+	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 5, StopAt: 0.4}))
 	if job.State != deadletter.ReplayStopped || job.Failed < 3 || job.Failed > 5 || job.Failed+job.Skipped != 50 {
-		t.Errorf("driven: %+v", job)
+		t.Errorf("result: %+v", job)
 	}
 	if got := int(calls.Load()); got != job.Failed {
 		t.Errorf("%d calls, want those that failed: %d", got, job.Failed)
@@ -104,7 +104,7 @@ func TestCanaryIsWaitedFor(t *testing.T) {
 		return nil
 	})
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 4})
-	driven := make(chan deadletter.Replay, 1)
+	finished := make(chan deadletter.Replay, 1)
 	steps := 0
 	go func() {
 		done, err := n.store.RunReplay(context.WithoutCancel(t.Context()), job.ID, func(j deadletter.Replay) {
@@ -120,10 +120,10 @@ func TestCanaryIsWaitedFor(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		driven <- done
+		finished <- done
 	}()
-	if done := <-driven; done.State != deadletter.ReplayDone || done.Succeeded != 30 {
-		t.Errorf("driven: %+v", done)
+	if done := <-finished; done.State != deadletter.ReplayDone || done.Succeeded != 30 {
+		t.Errorf("result: %+v", done)
 	}
 	n.wantOnce("billing", 30)
 }
@@ -133,9 +133,9 @@ func TestStopsWithoutACanary(t *testing.T) {
 	n := newNight(t)
 	n.seed(2000, 1, 1)
 	n.handle("h0", declined)
-	job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	if job.State != deadletter.ReplayStopped || job.Failed < 10 || job.Failed > 600 || job.Failed+job.Skipped != 2000 {
-		t.Errorf("driven: %+v", job)
+		t.Errorf("result: %+v", job)
 	}
 	n.want("dead", 2000, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
 }
@@ -146,7 +146,7 @@ func TestRate(t *testing.T) {
 	n.die("billing", declined, events(6)...)
 	n.handle("billing", nil)
 	began := time.Now()
-	job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 10}))
+	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 10}))
 	if took := time.Since(began); job.Succeeded != 6 || took < 500*time.Millisecond { // the first needs its tenth of a second, too
 		t.Errorf("6 events at 10 a second took %s: %+v", took, job)
 	}
@@ -169,7 +169,7 @@ func TestNoRate(t *testing.T) {
 		}
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("Drive = %v", err)
+		t.Errorf("RunReplay = %v", err)
 	}
 	n.want("released", 500, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
 }
@@ -183,14 +183,14 @@ func TestItemsAreFixed(t *testing.T) {
 	n.die("billing", declined, event("later"))
 	n.exec("DELETE FROM postroom.held WHERE event_id = 'e2'") // settled by hand
 	n.handle("billing", nil)
-	done := n.drive(job)
+	done := n.runReplay(job)
 	if done.Events != 2 || done.Succeeded != 1 || done.Skipped != 1 || done.State != deadletter.ReplayDone {
-		t.Errorf("driven: %+v", done)
+		t.Errorf("result: %+v", done)
 	}
 	n.want("dead", 2, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
 }
 
-// Two operators, several drivers each: each event once.
+// Two operators, each with several processes: each event once.
 func TestTwoReplaysOfOneFilter(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -210,21 +210,21 @@ func TestTwoReplaysOfOneFilter(t *testing.T) {
 	n.want("events in replays", 1000, "SELECT count(*) FROM postroom.job_item")
 	n.want("different ones", 1000, "SELECT count(DISTINCT held) FROM postroom.job_item")
 	n.handle("h0", nil)
-	var drives sync.WaitGroup
+	var operators sync.WaitGroup
 	for _, job := range jobs {
 		if job.ID == 0 {
 			continue
 		}
 		for range 2 {
-			drives.Go(func() {
+			operators.Go(func() {
 				done, err := n.store.RunReplay(t.Context(), job.ID, nil)
 				if err != nil || done.State != deadletter.ReplayDone || done.Succeeded != done.Events {
-					t.Errorf("driven: %+v, %v", done, err)
+					t.Errorf("result: %+v, %v", done, err)
 				}
 			})
 		}
 	}
-	drives.Wait()
+	operators.Wait()
 	n.wantOnce("h0", 1000)
 	n.want("released", 1000, "SELECT sum(released) FROM postroom.job")
 }
@@ -251,7 +251,7 @@ func TestCancelAndResume(t *testing.T) {
 		}
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("Drive = %v", err)
+		t.Fatalf("RunReplay = %v", err)
 	}
 	devtest.Eventually(t, patience, "the next event to run", func() bool { return handled.Load() == 21 })
 	cancelled, err := n.store.CancelReplay(t.Context(), job.ID, n.by)
@@ -262,7 +262,7 @@ func TestCancelAndResume(t *testing.T) {
 		t.Errorf("cancelled, while one runs: %+v", cancelled)
 	}
 	close(gate)
-	ended := n.drive(job)
+	ended := n.runReplay(job)
 	if ended.State != deadletter.ReplayCancelled || ended.Failed != 0 || ended.Succeeded < 21 || ended.Succeeded+ended.Skipped != 60 {
 		t.Errorf("after the cancel: %+v", ended)
 	}
@@ -274,7 +274,7 @@ func TestCancelAndResume(t *testing.T) {
 	if err != nil || resumed.State != deadletter.ReplayRunning || resumed.Remaining() != 60-ended.Succeeded {
 		t.Fatalf("resumed: %+v, %v", resumed, err)
 	}
-	done := n.drive(job)
+	done := n.runReplay(job)
 	if done.State != deadletter.ReplayDone || done.Succeeded != 60 || done.Skipped != 0 {
 		t.Errorf("done: %+v", done)
 	}
@@ -292,7 +292,7 @@ func TestResumeAfterAStop(t *testing.T) {
 	const all, canary = 700, 30 // more than are released at once
 	n.seed(all, 1, 1)
 	stop := n.handle("h0", declined)
-	job := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: canary, StopAt: 0.97}))
+	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: canary, StopAt: 0.97}))
 	if job.State != deadletter.ReplayStopped || job.Failed != canary || job.Skipped != all-canary {
 		t.Errorf("stopped: %+v", job)
 	}
@@ -306,7 +306,7 @@ func TestResumeAfterAStop(t *testing.T) {
 	if _, err := n.store.ResumeReplay(t.Context(), job.ID, n.by); !errors.Is(err, deadletter.ErrReplayRunning) {
 		t.Errorf("a second Resume = %v", err)
 	}
-	done := n.drive(job)
+	done := n.runReplay(job)
 	if done.State != deadletter.ReplayDone || done.Succeeded != all-canary || done.Failed != canary || done.Skipped != 0 {
 		t.Errorf("resumed: %+v", done)
 	}
@@ -338,11 +338,11 @@ func TestReplayBesideRepetitions(t *testing.T) {
 			}
 		}
 	})
-	done := n.drive(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
+	done := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	stop()
 	again.Wait()
 	if done.Succeeded != 100 {
-		t.Errorf("driven: %+v", done)
+		t.Errorf("result: %+v", done)
 	}
 	n.wantOnce("billing", 100)
 }
@@ -356,7 +356,7 @@ func TestJobs(t *testing.T) {
 		ids = append(ids, n.replay(deadletter.Filter{Handler: h}, deadletter.ReplayOptions{Rate: 5, Canary: 2}).ID)
 	}
 	n.handle("h1", nil)
-	n.drive(deadletter.Replay{ID: ids[1]})
+	n.runReplay(deadletter.Replay{ID: ids[1]})
 	all, err := n.store.ListReplays(t.Context(), 2, 0, false)
 	if err != nil || len(all) != 2 || all[0].ID != ids[2] || all[1].ID != ids[1] || all[0].Filter.Handler != "h2" || all[0].Options.Rate != 5 {
 		t.Errorf("Jobs = %+v, %v", all, err)
@@ -372,7 +372,7 @@ func TestJobs(t *testing.T) {
 	if _, err := n.store.GetReplay(t.Context(), 99); !errors.Is(err, deadletter.ErrNotFound) {
 		t.Errorf("Job of none = %v", err)
 	}
-	devtest.Eventually(t, patience, "a replay that nobody drives to rest", func() bool {
+	devtest.Eventually(t, patience, "a replay without a process to be idle", func() bool {
 		j, err := n.store.GetReplay(t.Context(), ids[0])
 		return err == nil && j.Idle > time.Millisecond
 	})

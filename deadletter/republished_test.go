@@ -38,7 +38,7 @@ func TestARepublishedEventStaysOne(t *testing.T) {
 		t.Fatalf("Reopen = %d, %v", n, err)
 	}
 	o.takes(-1)
-	o.drive(o.replay(only(e1), deadletter.ReplayOptions{}))
+	o.runReplay(o.replay(only(e1), deadletter.ReplayOptions{}))
 	o.eventuallyHeld(nil)
 	o.write("k", 3, 3)
 	o.wantPublished("/office#"+e1, "/office#"+name("k", 2), "/office#"+name("k", 2)+"#g1", "/office#"+e1+"#r1#g1", "/office#"+name("k", 3))

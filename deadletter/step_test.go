@@ -2,7 +2,7 @@ package deadletter
 
 import "context"
 
-// Step drives a replay by one step.
+// Step makes one step of a replay.
 func (s *Store) Step(ctx context.Context, id int64) (moved bool, err error) { return s.step(ctx, id) }
 
 // LockToDiscard is the statement that locks what is discarded.

@@ -292,9 +292,9 @@ func (n *night) wantSound() {
 	n.want("keys of replays", 0, "SELECT count(*) FROM postroom.held WHERE key LIKE 'replay %'")
 }
 
-// driving drives a replay beside the test.
-func (n *night) driving(job deadletter.Replay) <-chan deadletter.Replay {
-	driven := make(chan deadletter.Replay, 1)
+// startReplay runs a replay beside the test.
+func (n *night) startReplay(job deadletter.Replay) <-chan deadletter.Replay {
+	finished := make(chan deadletter.Replay, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.Context()), devtest.Patience(n, 2*patience))
 		defer cancel()
@@ -302,7 +302,7 @@ func (n *night) driving(job deadletter.Replay) <-chan deadletter.Replay {
 		if err != nil {
 			n.Error(err)
 		}
-		driven <- done
+		finished <- done
 	}()
-	return driven
+	return finished
 }
