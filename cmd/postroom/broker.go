@@ -18,15 +18,15 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// broker is which NATS server a command works on.
+// broker is the NATS server that a command uses.
 type broker struct {
 	getenv     func(string) string
 	url, creds string
-	denied     atomic.Pointer[string] // what it does not let this user do
+	denied     atomic.Pointer[string] // a permission that this user lacks
 }
 
-// Patience with a broker: for one that does not say whether it has JetStream, and for one
-// that does not answer a request.
+// How long to wait for a broker: until it says whether it has JetStream, and until it answers
+// a request.
 const (
 	readyPatience  = 3 * time.Second
 	brokerPatience = 10 * time.Second
@@ -47,7 +47,7 @@ func (b *broker) connect(more ...nats.Option) (*nats.Conn, error) {
 		if !strings.Contains(server, "://") {
 			server = "nats://" + server
 		}
-		// Not the parser's error: it repeats the URL.
+		// The parser's error is left out, because it contains the URL.
 		if u, err := url.Parse(strings.TrimSpace(server)); err != nil || u.Host == "" || misplacedAt(server) {
 			return nil, usagef("%s is no NATS URL; write nats://host:4222, several with commas between them", origin)
 		}
@@ -63,8 +63,8 @@ func (b *broker) connect(more ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// brokerError says what to do about a connection that failed. No error of the
-// client repeats a URL that it could read.
+// brokerError adds to the error of a connection what to do. No error of the client contains
+// a valid URL.
 func brokerError(origin string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
@@ -89,10 +89,11 @@ func (b *broker) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// deniesReplies reports whether a user that may not do this gets no answers.
+// deniesReplies reports whether a user without this permission gets no answers.
 func deniesReplies(denied string) bool { return strings.Contains(denied, "for Subscription to") }
 
-// repliesDenied returns what keeps this user from getting answers, or nothing.
+// repliesDenied returns the missing permission because of which this user gets no answers,
+// or "".
 func (b *broker) repliesDenied() string {
 	if denied := b.denied.Load(); denied != nil && deniesReplies(*denied) {
 		return *denied
@@ -100,11 +101,11 @@ func (b *broker) repliesDenied() string {
 	return ""
 }
 
-// permissionHint is what to do about a user without permissions.
+// permissionHint says what to do about a missing permission.
 const permissionHint = "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>, or name another with --nats-creds"
 
-// explain returns err, or what the broker does not let this user do, if err says that an
-// answer did not come.
+// explain returns err; or, if err says that no answer came, the permission that this user
+// lacks.
 func (b *broker) explain(err error) error {
 	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrPermissionViolation)
 	denied := b.denied.Load()
@@ -114,8 +115,8 @@ func (b *broker) explain(err error) error {
 	return fmt.Errorf("the broker does not let this user do that: %s; %s: %w", *denied, permissionHint, err)
 }
 
-// checkJetStream reports a broker that has no JetStream, and one that this user gets no answers
-// from. Commands would find nothing there otherwise, or wait for long.
+// checkJetStream returns an error if the broker has no JetStream, or if this user gets no
+// answers from it. Otherwise commands would find nothing, or would wait for long.
 func (b *broker) checkJetStream(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
@@ -129,5 +130,5 @@ func (b *broker) checkJetStream(ctx context.Context, nc *nats.Conn) error {
 	case err != nil && b.repliesDenied() != "":
 		return b.explain(err)
 	}
-	return nil // a user that may not ask this may do what the command does
+	return nil // a user without this permission may still do what the command needs
 }

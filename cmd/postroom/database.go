@@ -17,10 +17,10 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// connectPatience bounds a connection attempt whose URL names no bound.
+// connectPatience limits an attempt to connect if the URL sets no limit.
 const connectPatience = 10 * time.Second
 
-// database is which database and which schema a command works on.
+// database is the database and the schema that a command uses.
 type database struct {
 	getenv    func(string) string
 	url, name string
@@ -31,15 +31,14 @@ func (d *database) addSchemaFlag(cmd *cobra.Command) {
 	noFileCompletion(cmd, "schema")
 }
 
-// addURLFlag adds --database-url. Its default is looked up when the command
-// runs: as the default of a flag it would be printed in the help, password and
-// all.
+// addURLFlag adds --database-url. The default is looked up when the command runs. As the
+// default of the flag, the help would print it with its password.
 func (d *database) addURLFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.url, "database-url", "", "PostgreSQL URL (env POSTROOM_DATABASE_URL, DATABASE_URL)")
 	noFileCompletion(cmd, "database-url")
 }
 
-// noFileCompletion keeps the shell from offering files for flags.
+// noFileCompletion makes the shell not complete files for flags.
 func noFileCompletion(cmd *cobra.Command, flags ...string) {
 	for _, flag := range flags {
 		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
@@ -68,7 +67,7 @@ func (d *database) with(ctx context.Context, do func(conn *pgx.Conn, name string
 	if err != nil {
 		return err
 	}
-	// What a part of Postroom returns has its advice; this is for statements of commands.
+	// Errors of Postroom's packages have advice already; this is for statements of commands.
 	err = remedy.Explain(do(conn, name), remedy.Use{Grant: "operator", Schema: name, DB: conn})
 	return errors.Join(err, closeConn(ctx, conn))
 }
@@ -79,7 +78,7 @@ func closeConn(ctx context.Context, conn *pgx.Conn) error {
 	return conn.Close(ctx)
 }
 
-// config returns what the URL says, and where it comes from.
+// config returns the settings of the URL, and where the URL comes from.
 func (d *database) config() (cfg *pgx.ConnConfig, origin string, err error) {
 	url, origin := firstOf(d.getenv, d.url, "--database-url", "POSTROOM_DATABASE_URL", "DATABASE_URL")
 	if url == "" {
@@ -87,7 +86,7 @@ func (d *database) config() (cfg *pgx.ConnConfig, origin string, err error) {
 	}
 	cfg, err = pgx.ParseConfig(url)
 	if err != nil || misplacedAt(url) {
-		// Not the parser's error: it can repeat a piece of the password.
+		// The parser's error is left out, because it can contain a part of the password.
 		return nil, "", usagef("%s is no connection URL; write postgres://user:password@host:5432/database, and in user and password %%40 for '@', %%2F for '/', %%3F for '?', %%23 for '#', %%25 for '%%'", origin)
 	}
 	if cfg.ConnectTimeout == 0 {
@@ -107,7 +106,7 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	if _, err := poolConfig(cfg, origin); err != nil {
 		return nil, err
 	}
-	// The settings of a pool are for a relay. The server would refuse them.
+	// Settings of a pool are only for a relay; the server would refuse them.
 	maps.DeleteFunc(cfg.RuntimeParams, func(name, _ string) bool { return strings.HasPrefix(name, "pool_") })
 	if cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler
@@ -119,8 +118,8 @@ func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// connectError says what to do about a connection that failed. It names
-// address, user and database, and nothing else of the URL.
+// connectError adds to the error of a connection what to do. It names the address, the user
+// and the database, and nothing else of the URL.
 func connectError(cfg *pgx.ConnConfig, origin string, err error) error {
 	where := fmt.Sprintf("connect to database %q at %s:%d as %q (%s)", cfg.Database, cfg.Host, cfg.Port, cfg.User, origin)
 	var server *pgconn.PgError
@@ -136,10 +135,10 @@ func connectError(cfg *pgx.ConnConfig, origin string, err error) error {
 	}
 }
 
-// rootCause returns the innermost error: what is around it repeats the address.
+// rootCause returns the innermost error, because the others repeat the address.
 func rootCause(err error) error {
 	for {
-		switch x := err.(type) { //nolint:errorlint // this is the walk that errors.As does
+		switch x := err.(type) { //nolint:errorlint // walks the tree as errors.As does
 		case interface{ Unwrap() []error }:
 			all := x.Unwrap()
 			if len(all) == 0 {
@@ -158,8 +157,8 @@ func rootCause(err error) error {
 	}
 }
 
-// firstOf returns the first value that is set, and where it comes from: the
-// flag, or one of the environment variables.
+// firstOf returns the first value that is set, and its origin: the flag or an environment
+// variable.
 func firstOf(getenv func(string) string, value, flag string, variables ...string) (set, origin string) {
 	if value != "" {
 		return value, flag
@@ -172,9 +171,9 @@ func firstOf(getenv func(string) string, value, flag string, variables ...string
 	return "", ""
 }
 
-// misplacedAt reports whether a URL has an '@' elsewhere than once, behind user
-// and password: then a '/', '?', '#' or '@' in the password was taken for the
-// end of it, and what is taken for the host is a piece of the password.
+// misplacedAt reports whether a URL has an '@' in another place than after user and
+// password. Then a '/', '?', '#' or '@' in the password was read as its end, and a part of
+// the password as the host.
 func misplacedAt(url string) bool {
 	_, rest, ok := strings.Cut(url, "://")
 	if !ok {

@@ -39,7 +39,7 @@ func newDead(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-// dead is what the commands on dead events share.
+// dead has what the commands on dead events have in common.
 type dead struct{ operator }
 
 // with connects and calls do with the events.
@@ -55,7 +55,7 @@ func (d *dead) with(ctx context.Context, do func(store *deadletter.Store) error)
 
 func (d *dead) audit() deadletter.Audit { return deadletter.Audit{Actor: d.who(), Reason: d.reason} }
 
-// deadFilter is a filter as the command line has it.
+// deadFilter has the flags of a filter.
 type deadFilter struct {
 	f            deadletter.Filter
 	since, until string
@@ -84,12 +84,12 @@ func (w *deadFilter) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// addAll adds the flag for a command that changes something, and would change all.
+// addAll adds the flag --all, for a command that changes events.
 func (w *deadFilter) addAll(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.all, "all", false, "all dead events")
 }
 
-// filter returns the filter, of which ids are the arguments.
+// filter returns the filter; ids are the arguments of the command.
 func (w *deadFilter) filter(ids []string) (deadletter.Filter, error) {
 	f := w.f
 	for _, arg := range ids {
@@ -107,7 +107,7 @@ func (w *deadFilter) filter(ids []string) (deadletter.Filter, error) {
 	return f, err
 }
 
-// required is filter, for a command that changes something: what is meant has to be said.
+// required is filter for a command that changes events: it must select some, or have --all.
 func (w *deadFilter) required(ids []string) (deadletter.Filter, error) {
 	f, err := w.filter(ids)
 	switch {
@@ -163,7 +163,7 @@ func ids(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneID is an argument check: one id, of what is named.
+// oneID is an argument check: one id. what names its kind.
 func oneID(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -173,7 +173,7 @@ func oneID(what string) cobra.PositionalArgs {
 	}
 }
 
-// filterText is a filter as a sentence has it.
+// filterText describes a filter in a sentence.
 func filterText(f deadletter.Filter) string {
 	var parts []string
 	add := func(name, v string) {

@@ -13,12 +13,12 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-// ask asks a person, who is the only one to say yes: a script gives --yes.
+// ask asks a person. A script gives --yes.
 func ask(cmd *cobra.Command, question string) error {
 	return askOr(cmd, question, "--dry-run or 'postroom dead list'")
 }
 
-// askOr is ask, and says how to look first.
+// askOr is ask, and also says how to look at the events first.
 func askOr(cmd *cobra.Command, question, look string) error {
 	in := cmd.InOrStdin()
 	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
@@ -108,7 +108,7 @@ type changeResult struct {
 	Events int64 `json:"events"`
 }
 
-// atLeast is how many of something there are, or that there may be more.
+// atLeast returns "20 events"; or "20 or more events" if there may be more.
 func atLeast(n int64, more bool, noun string) string {
 	if more {
 		return grouped(n) + " or more " + noun + "s"
@@ -138,7 +138,7 @@ func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb s
 		}
 		bar := newBar(cmd.ErrOrStderr())
 		if !more {
-			limit = int(n) // a yes was given to these: not to what died, or was discarded, since
+			limit = int(n) // the person agreed to these, and not to events that died or were discarded since
 		}
 		done, err := do(store, ctx, f, limit, d.audit(), func(done int64) { bar.Show(int(min(done, n)), int(n), verb) })
 		bar.Clear()
@@ -202,7 +202,7 @@ Calls that are done are not made again.`,
 	return cmd
 }
 
-// editChange is what the command line asks of an edit.
+// editChange returns the edit that the command line describes.
 func editChange(stdin io.Reader, data, contentType string, headers []string, replace bool) (c deadletter.Edit, err error) {
 	c.ContentType = contentType
 	if replace {

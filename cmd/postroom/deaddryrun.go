@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-// dryRun says what a replay would do.
+// dryRun prints what a replay would do.
 func (d *dead) dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags) error {
 	groups, err := store.Preview(cmd.Context(), f, w.options)
 	if err != nil {
@@ -43,7 +43,7 @@ func (d *dead) dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.
 	return previewProblems(groups, dryRuns)
 }
 
-// previewProblems is what an operator has to know before the replay.
+// previewProblems returns the problems that an operator has to know before the replay.
 func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryRun) error {
 	var bad []string
 	for _, f := range groups {
@@ -111,7 +111,7 @@ func printDryRuns(out io.Writer, dryRuns []deadletter.DryRun) error {
 	return printTable(out, rows)
 }
 
-// effects is what a dry run would have done, or why it could not.
+// effects describes what a dry run would have changed, or why it failed.
 func effects(t deadletter.DryRun) string {
 	if t.Text != "" {
 		return cell(t.Text, 100)

@@ -51,8 +51,8 @@ body, headers, failures, and of discarded ones who discarded them and why.`,
 	return cmd
 }
 
-// writeTo has do write to a file that does not exist yet, and brings it to the disk; or
-// to standard output where there is no name.
+// writeTo lets do write to a new file, and syncs it to the disk. If name is empty, do writes
+// to standard output.
 func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress func(int64)) (int64, error)) (int64, error) {
 	bar := newBar(cmd.ErrOrStderr())
 	defer bar.Clear()
@@ -67,19 +67,19 @@ func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress fu
 	n, err := do(&syncWriter{file: file, Writer: bufio.NewWriter(file)}, progress)
 	closing := file.Close()
 	if err != nil && !errors.Is(err, deadletter.ErrUnknownOutcome) {
-		return n, errors.Join(err, os.Remove(name)) // half of it would pass for the whole
+		return n, errors.Join(err, os.Remove(name)) // a part of the file could be taken for all of it
 	}
-	return n, errors.Join(err, closing) // it is on the disk, and may be all that is left
+	return n, errors.Join(err, closing) // keep the file: it may be the only copy
 }
 
-// syncWriter brings what was written to the disk when it is flushed.
+// syncWriter syncs the file to the disk when it is flushed.
 type syncWriter struct {
 	*bufio.Writer
 
 	file *os.File
 }
 
-// Flush writes what is buffered, and waits until it is on the disk.
+// Flush writes the buffer, and waits until the file is on the disk.
 func (s *syncWriter) Flush() error {
 	return errors.Join(s.Writer.Flush(), s.file.Sync())
 }

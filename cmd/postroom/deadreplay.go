@@ -30,7 +30,7 @@ Handlers that call other systems are not tried; their steps that are done are co
 
 Exit status 3: events failed again, or the replay stopped.`
 
-// replayFlags is what the command line asks of a replay.
+// replayFlags has the flags of a replay.
 type replayFlags struct {
 	filter  deadFilter
 	options deadletter.ReplayOptions

@@ -34,7 +34,7 @@ its name and what it is about:
 Exit status 0: nothing is wrong. 3: there are faults or warnings. 1: nothing could be
 checked. Skipped checks and notes do not change the exit status.`
 
-// doctorFlags is what the command line asks of the doctor.
+// doctorFlags has the flags of the command.
 type doctorFlags struct {
 	db      database
 	broker  broker
@@ -111,10 +111,10 @@ func (w *doctorFlags) run(cmd *cobra.Command) error {
 	return w.print(cmd, report)
 }
 
-// lookPool connects, for a command that looks at much: a statement that takes too long
-// costs a connection, and there are others.
+// lookPool returns a pool for a command with many statements: a statement that takes too long
+// costs a connection, and the pool has others.
 func (d *database) lookPool(ctx context.Context) (*pgxpool.Pool, error) {
-	conn, err := d.connect(ctx) // whose faults are told better than those of a pool
+	conn, err := d.connect(ctx) // its errors are clearer than those of a pool
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +134,8 @@ func (d *database) lookPool(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// connect returns no connection where no broker is named, and why one that is named
-// cannot be reached.
+// connect connects to the broker. It returns nil if no URL is given, and an error if the
+// broker cannot be reached.
 func (w *doctorFlags) connect() (nc *nats.Conn, unreachable, err error) {
 	if servers, _ := firstOf(w.broker.getenv, w.broker.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL"); servers == "" {
 		return nil, nil, nil
@@ -189,8 +189,8 @@ func reportText(report doctor.Report, verbose bool) string {
 	return b.String()
 }
 
-// mergeSkipped makes one of findings that say the same of several checks: most of what is
-// skipped is for one reason.
+// mergeSkipped joins skipped checks with the same reason into one finding, because most are
+// skipped for the same reason.
 func mergeSkipped(findings []doctor.Finding) []doctor.Finding {
 	var all []doctor.Finding
 	for _, f := range findings {

@@ -19,7 +19,7 @@ to one, from its log to its last effect, or to a whole business process.`
 	return cmd
 }
 
-// eventFlags are the properties of events, as the command line has them.
+// eventFlags has the flags that select events.
 type eventFlags struct {
 	filter       inspect.EventFilter
 	since, until string
@@ -41,7 +41,7 @@ func (w *eventFlags) add(cmd *cobra.Command) {
 	noFileCompletion(cmd, "key", "type", "source", "correlation", "cause", "trace", "any", "since", "until", "limit", "after")
 }
 
-// read reads what the flags say.
+// read reads the flags.
 func (w *eventFlags) read() (err error) {
 	if err = checkLimit(w.filter.Limit); err != nil {
 		return err
@@ -147,8 +147,8 @@ func oneEvent(_ *cobra.Command, args []string) error {
 }
 
 // findEvent returns what is known of the event with an id. If there is none, it looks for
-// events that have the id as another property: it returns the event if that is one, and a
-// page of them if there are more.
+// events that have the id as another property. It returns the event if it finds one, and a
+// page of events if it finds several.
 func findEvent(ctx context.Context, i *inspect.Inspector, source, id string) (*inspect.EventTrace, *inspect.EventPage, error) {
 	j, err := i.Event(ctx, source, id)
 	if !errors.Is(err, inspect.ErrNotFound) {

@@ -29,7 +29,7 @@ func newHeld(getenv func(string) string) *cobra.Command {
 // heldStates are the states of a held event.
 var heldStates = []string{"abandoned", "dead", "due", "retrying", "running", "scheduled", "waiting"}
 
-// heldFlags are the properties of held events, as the command line has them.
+// heldFlags has the flags that select held events.
 type heldFlags struct {
 	handler, typ, key, class string
 	states                   []string
@@ -50,7 +50,7 @@ func (w *heldFlags) add(cmd *cobra.Command, states []string) {
 	completeWords(cmd, "state", states)
 }
 
-// filter returns what the flags say.
+// filter returns the filter of the flags.
 func (w *heldFlags) filter() (f inspect.HeldFilter, err error) {
 	f = inspect.HeldFilter{Handler: w.handler, Type: w.typ, Key: w.key, Class: w.class}
 	for _, state := range w.states {

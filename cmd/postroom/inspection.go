@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// inspection is what a command looks at: a database, and the broker where one is given.
+// inspection is the database of a command, and the broker if one is given.
 type inspection struct {
 	db     database
 	broker broker
@@ -24,8 +24,7 @@ func newInspection(getenv func(string) string) *inspection {
 	return &inspection{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
 }
 
-// addFlags adds the flags of a command that looks at the database, and at the broker
-// where it has one.
+// addFlags adds the flags for the database, and for the broker if the command uses one.
 func (s *inspection) addFlags(cmd *cobra.Command, andBroker bool) {
 	s.db.addSchemaFlag(cmd)
 	s.db.addURLFlag(cmd)
@@ -43,8 +42,8 @@ func (s *inspection) withDatabase(ctx context.Context, cfg inspect.Config, do fu
 	})
 }
 
-// withBroker calls do with an inspector, and with why the broker could not be
-// connected to. Without a URL of one nothing is wrong: it is not asked.
+// withBroker calls do with an inspector, and with the error of the connection to the broker.
+// If no URL is given, the broker is not asked, and there is no error.
 func (s *inspection) withBroker(ctx context.Context, do func(i *inspect.Inspector, away error) error) error {
 	nc, away := s.connect()
 	var usage *usageError
@@ -59,8 +58,8 @@ func (s *inspection) withBroker(ctx context.Context, do func(i *inspect.Inspecto
 	})
 }
 
-// withDatabases calls do with an inspector of each database that could be connected to, and
-// with why the others could not. Without URLs it is the database of the environment.
+// withDatabases calls do with an inspector of each database that it could connect to, and
+// with the errors of the others. Without URLs it uses the database of the environment.
 func (s *inspection) withDatabases(ctx context.Context, urls []string, do func(all []*inspect.Inspector, away error) error) error {
 	name, err := s.db.schema()
 	if err != nil {
@@ -78,7 +77,7 @@ func (s *inspection) withDatabases(ctx context.Context, urls []string, do func(a
 			away = errors.Join(away, err)
 			continue
 		}
-		defer func() { _ = closeConn(ctx, conn) }() // it was only read from
+		defer func() { _ = closeConn(ctx, conn) }() // nothing was written
 		all = append(all, inspect.New(conn, nil, inspect.Config{Schema: name}))
 	}
 	if len(all) == 0 {
@@ -87,7 +86,7 @@ func (s *inspection) withDatabases(ctx context.Context, urls []string, do func(a
 	return do(all, away)
 }
 
-// connect connects to the broker, where one is given.
+// connect connects to the broker, if one is given.
 func (s *inspection) connect() (*nats.Conn, error) {
 	if url, _ := firstOf(s.broker.getenv, s.broker.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL"); url == "" {
 		return nil, nil
@@ -95,17 +94,17 @@ func (s *inspection) connect() (*nats.Conn, error) {
 	return s.broker.connect()
 }
 
-// setBrokerFault notes in an answer why the broker could not be asked.
+// setBrokerFault adds to a result why the broker could not be asked.
 func setBrokerFault(b *inspect.Broker, away error) {
 	if away != nil {
 		b.Asked, b.Fault = true, away.Error()
 	}
 }
 
-// spanOf is a number of seconds as a person says it.
+// spanOf formats a number of seconds for a person.
 func spanOf(seconds float64) string { return span(time.Duration(seconds * float64(time.Second))) }
 
-// bytesOf is a size as a person says it.
+// bytesOf formats a size for a person.
 func bytesOf(n int64) string {
 	const units = "kMGTPE"
 	if n < 1024 {
@@ -118,5 +117,5 @@ func bytesOf(n int64) string {
 	return fmt.Sprintf("%.1f %cB", size, units[unit])
 }
 
-// count is a number of things in a table.
+// count formats a number in a table.
 func count(n int64) string { return fmt.Sprintf("%d", n) }

@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// keyFlags is what the command line asks for.
+// keyFlags has the flags of the command.
 type keyFlags struct {
 	filter       inspect.KeyFilter
 	state, after string
@@ -56,14 +56,14 @@ events wait behind it (counted up to 1,000). Keys of outgoing events have the ha
 	return cmd
 }
 
-// completeWords has the shell offer words for a flag.
+// completeWords makes the shell complete these words for a flag.
 func completeWords(cmd *cobra.Command, flag string, words []string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag was not added
 	}
 }
 
-// read reads what the flags say.
+// read reads the flags.
 func (w *keyFlags) read() error {
 	if err := checkLimit(w.filter.Limit); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exposition"
 )
 
-// newMetrics returns a provider of meters and what serves its metrics in the
+// newMetrics returns a provider of meters, and a handler that serves its metrics in the
 // format of Prometheus.
 func newMetrics(log *slog.Logger) (metric.MeterProvider, http.Handler) {
 	reader := sdk.NewManualReader()

@@ -51,7 +51,7 @@ the migration is not applied, and the command can be run again.`,
 				applied, err := migrate(cmd, conn, name, timeout)
 				err = errors.Join(err, printApplied(cmd, asJSON, applied))
 				if err == nil {
-					err = schema.Require(cmd.Context(), conn, name) // newer than this program?
+					err = schema.Require(cmd.Context(), conn, name) // reports a schema that is newer than this program
 				}
 				if err == nil && !asJSON && len(applied) == 0 {
 					err = printLine(cmd.OutOrStdout(), "nothing to do: schema %s is up to date", name)
@@ -66,7 +66,7 @@ the migration is not applied, and the command can be run again.`,
 	return cmd
 }
 
-// migrate applies the migrations that are missing, and says who is in the way.
+// migrate applies the missing migrations, and says what is in the way.
 func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Duration) ([]schema.Migration, error) {
 	ctx := cmd.Context()
 	if timeout > 0 {
@@ -75,7 +75,7 @@ func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Durat
 		defer cancel()
 	}
 	m := schema.Migrator{Schema: name, Waiting: func(w schema.Wait) {
-		_ = printLine(cmd.ErrOrStderr(), "%s; tries again in %s", w, w.Pause.Round(100*time.Millisecond)) // fails if the reader has gone
+		_ = printLine(cmd.ErrOrStderr(), "%s; tries again in %s", w, w.Pause.Round(100*time.Millisecond)) // it fails if the reader is gone
 	}}
 	return m.Migrate(ctx, conn)
 }
@@ -154,7 +154,7 @@ func printSteps(cmd *cobra.Command, asJSON bool, steps []schema.Migration) error
 type step struct {
 	Version   int        `json:"version"`
 	Name      string     `json:"name"`
-	AppliedAt *time.Time `json:"applied_at"` // null: pending, or applied by this very command
+	AppliedAt *time.Time `json:"applied_at"` // null if it is pending, or was applied by this command
 }
 
 func stepsOf(migrations []schema.Migration) []step {

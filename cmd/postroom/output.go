@@ -38,16 +38,16 @@ func span(d time.Duration) string { return output.Span(d) }
 
 func cell(text string, most int) string { return output.Cell(text, most) }
 
-// orDash is a text, or a dash where there is none.
+// orDash returns the text, or a dash if it is empty.
 func orDash(text string) string { return output.OrDash(text) }
 
-// block prints a table with a line before it, unless it has a head alone.
+// block is output.Block for the output of a command.
 func block(cmd *cobra.Command, rows [][]string) error { return output.Block(cmd.OutOrStdout(), rows) }
 
-// grouped writes a number with its thousands apart: 20,000.
+// grouped writes a number with commas between thousands: 20,000.
 func grouped(n int64) string { return terminal.Grouped(n) }
 
-// list returns a list that JSON has as an empty one, not as null.
+// list returns a list that is not nil, so that JSON has [] and not null.
 func list[T any](all []T) []T {
 	if all == nil {
 		return []T{}
@@ -58,7 +58,7 @@ func list[T any](all []T) []T {
 // widthOf returns how many characters fit on a line of w, and 0 if w is no terminal.
 func widthOf(w io.Writer) int { return output.Width(w) }
 
-// newBar returns a bar that shows on w how far a command is, if w is a terminal.
+// newBar returns a bar that shows the progress of a command on w, if w is a terminal.
 func newBar(w io.Writer) *terminal.Bar {
 	return terminal.NewBar(w, func() int { return output.Width(w) })
 }

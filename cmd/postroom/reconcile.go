@@ -37,7 +37,7 @@ command for losses in the middle of a stream, or if you want to be sure.
 
 Exit status 3: something is missing and was not repaired, or a stream was not compared.`
 
-// reconciliation is what the command line asks for.
+// reconciliation has the flags of the command.
 type reconciliation struct {
 	republishCommand
 
@@ -110,7 +110,7 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 	})
 }
 
-// compare compares the streams, and shows how far it is.
+// compare compares the streams and shows its progress.
 func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.Conn, since time.Time) ([]reconcile.Result, error) {
 	backlog, err := log.Lag(cmd.Context())
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 	})
 }
 
-// judge prints what was found, and has it repaired where that is asked for.
+// judge prints the result, and repairs the streams if --repair is given.
 func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found []reconcile.Result) error {
 	var missing []int64
 	var failed []string
@@ -159,12 +159,12 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 	}
 	left := fmt.Sprintf("%s not compared: %s", plural(len(failed), "stream"), strings.Join(failed, ", "))
 	if err != nil {
-		return errors.Join(err, errors.New(left)) // with the exit status of err: a failure is no finding
+		return errors.Join(err, errors.New(left)) // with the exit status of err, because a failure is no finding
 	}
 	return todof("%s", left)
 }
 
-// mend has events published again.
+// mend orders a republish of the missing events.
 func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missing []int64) error {
 	if !r.yes {
 		if err := askOr(cmd, fmt.Sprintf("publish %s again?", plural(len(missing), "event")), "without --repair"); err != nil {
@@ -179,7 +179,7 @@ func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missin
 	return r.follow(cmd, store, made)
 }
 
-// findingJSON is a stream for scripts.
+// findingJSON is the result for one stream, for scripts.
 type findingJSON struct {
 	Stream   string  `json:"stream"`
 	Verdict  string  `json:"verdict,omitempty"`
@@ -232,7 +232,7 @@ func printFindings(cmd *cobra.Command, found []reconcile.Result) error {
 	return printLine(cmd.OutOrStdout(), "\n%s", strings.Join(why, "\n"))
 }
 
-// someSeqs lists the first of some seqs.
+// someSeqs lists the first few seqs.
 func someSeqs(seqs []int64) string {
 	const most = 5
 	var b strings.Builder

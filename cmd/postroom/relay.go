@@ -51,7 +51,7 @@ restart does not help.
 The log goes to standard error. Each flag can be set by the environment variable
 behind it instead.`
 
-// relayWish is what the command line asks of a relay.
+// relayWish has the flags of the command.
 type relayWish struct {
 	db        database
 	broker    broker
@@ -61,10 +61,10 @@ type relayWish struct {
 	logFormat string
 }
 
-// defaultWindow is that of a relay which publishes singly.
+// defaultWindow is the default of a relay that publishes single events.
 const defaultWindow = 4096
 
-// relayVariables are the environment variables of the flags that have one here.
+// relayVariables are the environment variables of flags.
 var relayVariables = []struct{ flag, name string }{
 	{"nats-creds", "POSTROOM_NATS_CREDS"},
 	{"streams", "POSTROOM_RELAY_STREAMS"},
@@ -119,7 +119,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	flags.StringVar(&w.logFormat, "log-format", "text", "text or json")
 	for _, v := range relayVariables {
 		flags.Lookup(v.flag).Usage += " (env " + v.name + ")"
-		if v.flag != "nats-creds" { // which is a file
+		if v.flag != "nats-creds" { // nats-creds is a file
 			noFileCompletion(cmd, v.flag)
 		}
 	}
@@ -149,7 +149,7 @@ func (w *relayWish) fromEnvironment(cmd *cobra.Command, getenv func(string) stri
 	return nil
 }
 
-// check reports what the relay would refuse, as faults of the command line.
+// check returns values that the relay would refuse as faults of the command line.
 func (w *relayWish) check() error {
 	for _, name := range w.accept {
 		if !slices.Contains(risks(), name) {
@@ -175,13 +175,13 @@ func (w *relayWish) check() error {
 	case w.logFormat != "text" && w.logFormat != "json":
 		return usagef("--log-format is text or json")
 	}
-	if w.cfg.Atomic && w.cfg.Window == defaultWindow { // the relay knows a better one
+	if w.cfg.Atomic && w.cfg.Window == defaultWindow { // the relay chooses a better one
 		w.cfg.Window = 0
 	}
 	return nil
 }
 
-// run is the relay, from its connections to its end.
+// run connects, and runs the relay until ctx ends.
 func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 	name, err := w.db.schema()
 	if err != nil {
@@ -219,11 +219,11 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 	return nil
 }
 
-// relayPermit is what to do about a relay's user without permissions.
+// relayPermit says what to do if the relay's user lacks permissions.
 const relayPermit = "give the relay's NATS user permission to publish to the subjects of the events and to $JS.API.>, and to subscribe to _INBOX.>"
 
-// tellDatabase says what is wrong if the database cannot be connected to at the start. The
-// relay waits for it all the same: it may come up later.
+// tellDatabase logs an error if the database cannot be reached at the start. The relay waits
+// for it in any case.
 func (w *relayWish) tellDatabase(ctx context.Context) {
 	conn, err := w.db.connect(ctx)
 	if err == nil {
@@ -244,14 +244,13 @@ func newLogger(w io.Writer, format string) *slog.Logger {
 // poolConfig reads the settings of a pool that a URL may have, such as pool_max_conns.
 func poolConfig(one *pgx.ConnConfig, origin string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(one.ConnString())
-	if err != nil { // not the parser's error, as in config
+	if err != nil { // the parser's error is left out, as in config
 		return nil, usagef("%s has a setting of the pool (pool_max_conns and the like) that cannot be read", origin)
 	}
 	return cfg, nil
 }
 
-// pool returns a pool of connections, without making one yet: a daemon waits
-// for its database.
+// pool returns a pool, without connecting yet: a relay waits for its database.
 func (d *database) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	one, origin, err := d.config()
 	if err != nil {
@@ -266,19 +265,19 @@ func (d *database) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// daemonOptions are what the connection of a program that stays has beside
-// others: it waits for its broker, and tells what becomes of it.
+// daemonOptions are the additional options of a relay's connection: it waits for the broker,
+// and logs changes of the connection.
 func daemonOptions(log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.RetryOnFailedConnect(true),
 		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker", "url", nc.ConnectedUrlRedacted()) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // nil: this program closed it
+			if err != nil { // it is nil if this program closed the connection
 				log.Warn("connection to the broker lost", "error", err)
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker again", "url", nc.ConnectedUrlRedacted()) }),
-		// Missing rights are told here and nowhere else.
+		// Missing permissions are reported only here.
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				log.Warn("the broker does not let the relay do that", "error", err, "do", relayPermit)

@@ -33,7 +33,7 @@ Exit status 3: it was cancelled, events were refused, or no relay leads.`
 
 // republishCommand is the command republish, with its flags.
 type republishCommand struct {
-	dead // the database, and who asks
+	dead // the database, and the operator
 
 	since, until string
 	request      republish.Request
@@ -122,7 +122,7 @@ func (w *republishCommand) readFlags() (err error) {
 	}
 	by := w.audit()
 	w.request.Actor, w.request.Reason = by.Actor, by.Reason
-	w.request.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // "2h" is another time when it is said again
+	w.request.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // the same "2h" is another time later
 	return nil
 }
 
@@ -164,7 +164,7 @@ func (w *republishCommand) nothing(reach republish.Extent) error {
 	return errors.New(text)
 }
 
-// follow watches a republish, or prints it with --detach.
+// follow watches a republish; with --detach it only prints it.
 func (w *republishCommand) follow(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
 	if r.AlreadyRunning && !w.asJSON {
 		if err := printLine(cmd.OutOrStdout(), "republish %d of the same events runs since %s: no other is started", r.ID, ago(r.CreatedAt)); err != nil {
@@ -178,13 +178,13 @@ func (w *republishCommand) follow(cmd *cobra.Command, store *republish.Store, r 
 }
 
 const (
-	// How often the command reads a republish that it watches, and how long it waits for a
-	// relay to lead.
+	// How often the command reads the republish that it watches, and how long it waits until a
+	// relay leads.
 	watchEvery     = 200 * time.Millisecond
 	leaderPatience = 10 * time.Second
 )
 
-// watch shows how far a republish is until it ends.
+// watch shows the progress of a republish until it ends.
 func (w *republishCommand) watch(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
 	ctx, reach, known := cmd.Context(), r.Log, r.AlreadyRunning
 	bar := newBar(cmd.ErrOrStderr())
@@ -229,7 +229,7 @@ func (w *republishCommand) watch(cmd *cobra.Command, store *republish.Store, r r
 	return nil
 }
 
-// print prints a republish, and what the log no longer has.
+// print prints a republish, and whether the log lacks some of its events.
 func (w *republishCommand) print(cmd *cobra.Command, r republish.Republish) error {
 	if w.asJSON {
 		return printJSON(cmd.OutOrStdout(), r)
@@ -289,7 +289,7 @@ func republishRows(all []republish.Republish) [][]string {
 	return rows
 }
 
-// republishWords says which events a republish has.
+// republishWords describes the events of a republish.
 func describeRepublish(r republish.Republish) string {
 	var parts []string
 	if r.Kind != "range" {

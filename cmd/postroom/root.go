@@ -122,8 +122,8 @@ func childNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// word is an argument that can be repeated in an error. Another one may be a
-// URL that was put in the wrong place, with a password in it.
+// word matches an argument that an error may contain. Any other argument may be a misplaced
+// URL with a password.
 var word = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
 func unknownCommand(cmd *cobra.Command, args []string) error {
@@ -140,7 +140,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return usagef("unknown command %q; say what to do: %s", args[0], strings.Join(childNames(cmd), ", "))
 }
 
-// noArguments does what cobra.NoArgs does, but does not repeat the argument.
+// noArguments is cobra.NoArgs with an error that does not contain the argument.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("'%s' takes flags only, no arguments", cmd.CommandPath())

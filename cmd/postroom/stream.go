@@ -23,8 +23,7 @@ database. Streams belong to the operator: neither a relay nor an inbox creates o
 	return cmd
 }
 
-// streamFlags is what the command line asks of a stream. Zero values leave the
-// choice to the server.
+// streamFlags has the flags of a stream. A zero value means that the server chooses.
 type streamFlags struct {
 	subjects []string
 	replicas int
@@ -125,7 +124,7 @@ func streamConfig(ctx context.Context, nc *nats.Conn, name string) (jetstream.St
 	return stream.CachedInfo().Config, nil
 }
 
-// compare reports what an existing stream has otherwise than it was asked for.
+// compare returns the settings of an existing stream that differ from the flags.
 func (w streamFlags) compare(now jetstream.StreamConfig) error {
 	var differs []string
 	if w.replicas != 0 && w.replicas != now.Replicas {
@@ -143,7 +142,7 @@ func (w streamFlags) compare(now jetstream.StreamConfig) error {
 	return todof("stream %s exists and %s; change it with 'nats stream edit %s'", now.Name, strings.Join(differs, ", and "), now.Name)
 }
 
-// streamReport is a stream as scripts see it.
+// streamReport is the JSON of a stream.
 type streamReport struct {
 	Name     string   `json:"name"`
 	Subjects []string `json:"subjects"`
@@ -174,7 +173,7 @@ func age(d time.Duration) string {
 	return d.String()
 }
 
-// API errors of JetStream that have an answer.
+// API errors of JetStream for which there is a remedy.
 const (
 	codeSubjectsOverlap = 10065
 	codeNotClustered    = 10074

@@ -73,7 +73,8 @@ func newStreamCheck(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-// checkStreamNames does not repeat what is no name: it may be a URL in the wrong place.
+// checkStreamNames checks names. Its error does not contain an invalid name, which may be a
+// misplaced URL.
 func checkStreamNames(names []string) error {
 	for _, name := range names {
 		if name == "" || strings.ContainsAny(name, " .*>/\\\t\r\n") {
@@ -99,7 +100,7 @@ func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.L
 	return err
 }
 
-// printLossTables prints the two tables, and below them what their rows have to say.
+// printLossTables prints the two tables, and the texts of their rows below them.
 func printLossTables(out io.Writer, losses doctor.Losses) error {
 	handlers := [][]string{{"HANDLER", "STREAM", "ACK FLOOR", "FIRST", "LAST", "VERDICT"}}
 	var why []string

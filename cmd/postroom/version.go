@@ -43,7 +43,7 @@ func newVersion() *cobra.Command {
 	return cmd
 }
 
-// about is what "version" prints.
+// about is the output of "version".
 type about struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`

@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 )
 
-// maxLogged is how much of one value a line of the log has, in bytes: a stack, and some.
+// maxLogged is how many bytes of one value are logged: a little more than a stack.
 const maxLogged = MaxStack + 64
 
-// Logger returns a logger for this module's own lines, which ends in the handler of l, the
-// user's. What is unbounded, as texts that others wrote are, is cut; a handler that panics
-// loses its line, and nothing else. That it does is told on standard error, once.
+// Logger returns a logger for the lines of this module. It passes them to the handler of l,
+// which is the user's. It cuts long values, such as texts of other programs. If the handler
+// panics, only that line is lost; Logger reports this on standard error, once.
 func Logger(l *slog.Logger) *slog.Logger {
 	if _, wrapped := l.Handler().(*handler); wrapped {
 		return l
@@ -24,7 +24,7 @@ func Logger(l *slog.Logger) *slog.Logger {
 // handler is the slog.Handler of Logger.
 type handler struct {
 	to   slog.Handler
-	told *atomic.Bool // that the user's handler panics
+	told *atomic.Bool // it was reported that the user's handler panics
 }
 
 func (h *handler) Enabled(ctx context.Context, level slog.Level) (enabled bool) {
@@ -65,7 +65,7 @@ func (h *handler) guard(f func() error) {
 	}
 }
 
-// bound returns an attribute of which no more is logged than maxLogged bytes.
+// bound cuts the value of an attribute to maxLogged bytes.
 func bound(a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
@@ -90,12 +90,12 @@ func bound(a slog.Attr) slog.Attr {
 			bounded[i] = bound(member)
 		}
 		a.Value = slog.GroupValue(bounded...)
-	default: // of a fixed size; no value of ours is another's slog.LogValuer
+	default: // these have a fixed size; this module logs no slog.LogValuer of others
 	}
 	return a
 }
 
-// cut says how long a text was of which not all is logged.
+// cut returns the note that says how long a cut text was.
 func cut(text string) string {
 	return fmt.Sprintf("%s (%d bytes, cut)", Clean(text, maxLogged), len(text))
 }

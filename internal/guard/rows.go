@@ -2,15 +2,15 @@ package guard
 
 import "errors"
 
-// Source is pgx.CopyFromSource, which this package need not import for it.
+// Source is the same as pgx.CopyFromSource, so that this package need not import pgx.
 type Source interface {
 	Next() bool
 	Values() ([]any, error)
 	Err() error
 }
 
-// Rows guards the rows of a COPY: pgx reads them in a goroutine of its own, where a panic
-// would end the process. A panic ends the COPY, and is the error of [CopyRows.With].
+// Rows guards the rows of a COPY. pgx reads them in another goroutine, where a panic would end
+// the process. Here a panic ends the COPY, and [CopyRows.With] returns it as an error.
 func Rows(of Source) *CopyRows { return &CopyRows{of: of} }
 
 // CopyRows are the rows of one COPY.
@@ -19,8 +19,8 @@ type CopyRows struct {
 	failed error
 }
 
-// With returns the error of the COPY, which has ended: the server's, which has no more of
-// a panic than its text, and the panic.
+// With returns the error of a COPY that has ended: that of the server, which has only the text
+// of a panic, joined with the panic.
 func (r *CopyRows) With(err error) error {
 	if r.failed == nil {
 		return err

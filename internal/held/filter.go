@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Filter says which dead events are meant, or discarded ones: those that have every
-// property that is set. The zero value means all dead ones.
+// Filter selects dead events, or discarded ones: those that have every property that is set.
+// The zero value selects all dead events.
 type Filter struct {
 	IDs     []int64
 	Handler string
@@ -24,11 +24,11 @@ type Filter struct {
 	EventID string
 	Text    string // in the body or in the texts of the failures
 
-	// Since and Until bound the time of death, or of the discarding: from Since on, and
-	// before Until.
+	// Since and Until limit the time at which the events died or were discarded: at Since
+	// or later, and before Until.
 	Since, Until time.Time
 
-	Discarded bool // means discarded events in place of dead ones
+	Discarded bool // selects discarded events, and no dead ones
 }
 
 // Validate says what is wrong with the filter.
@@ -50,9 +50,9 @@ func (f Filter) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Arguments are the parameters of a statement that begins with a filter's, which
-// Validate has accepted. The server plans it for these values, each time: a plan for all
-// of them would use no index.
+// Arguments returns the parameters of a statement whose first parameters are those of a
+// filter. Call Validate before. The server plans the statement for these values each time,
+// because a general plan would use no index.
 func (f Filter) Arguments(more ...any) []any {
 	var cause []byte
 	if f.Cause != "" {
@@ -65,7 +65,7 @@ func (f Filter) Arguments(more ...any) []any {
 	return append(args, more...)
 }
 
-// given is a property, or NULL where it is not set.
+// given returns a property, or NULL if it is not set.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -1,8 +1,7 @@
-// Package held reads what is held for handlers and on its way out, and what was discarded:
-// the tables held and archive, in one shape. It changes nothing.
+// Package held reads held and discarded events: rows of the tables held and archive, in one
+// form. It changes nothing.
 //
-// What deadletter and inspect show of held events they read here, so that both say the
-// same of one.
+// Packages deadletter and inspect both read held events with it, so that they show the same.
 package held
 
 import (
@@ -17,17 +16,17 @@ import (
 // Outgoing is the handler of events that are on their way to the broker.
 const Outgoing = "outbox"
 
-// Queryer is a database, or a transaction. It is an interface so that both will do.
+// Queryer is a database or a transaction. It is an interface to allow both.
 type Queryer interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Row is a row of held, or of archive. What the database has no value for is zero.
+// Row is a row of held or of archive. A value that the database does not have is zero.
 type Row struct {
 	ID         int64
 	Handler    string
-	DedupeKey  string // its key in the ledger
+	DedupeKey  string // its key in inbox
 	BlockedKey string // that it holds up, or waits for
 	Position   int64  // its place in that
 	State      State
@@ -49,11 +48,11 @@ type Event struct {
 	Key         string
 	Correlation string
 	Causation   string
-	LoggedAt    time.Time // zero, too, for a time that no program reads
+	LoggedAt    time.Time // zero also for a time that no program can read
 	Size        int       // of the body, in bytes
 }
 
-// Progress is what became of a row so far.
+// Progress says what happened to an event so far.
 type Progress struct {
 	HeldAt        time.Time
 	FirstFailedAt time.Time
@@ -78,7 +77,7 @@ type Failure struct {
 	Stack string    `json:"stack"`
 }
 
-// Content is the rest of a row: what the handler gets.
+// Content is the rest of a row: the parts that the handler gets.
 type Content struct {
 	Type        string
 	OccurredAt  time.Time
@@ -88,7 +87,7 @@ type Content struct {
 	RawHeaders  []byte // of a message that is no event
 }
 
-// State is where an event stands.
+// State says what a held event waits for.
 type State string
 
 // The states.

@@ -24,7 +24,7 @@ type Selection struct {
 	Key     string // that its producer gave it
 	Class   string // of the last failure
 
-	// DueSince and DueUntil bound the time at which events are due: from DueSince on, and
+	// DueSince and DueUntil limit the time at which events are due: at DueSince or later, and
 	// before DueUntil. An event that waits behind its key, or is dead, is not due.
 	DueSince, DueUntil time.Time
 }
@@ -105,7 +105,7 @@ type place struct {
 }
 
 func (p place) String() string {
-	document, _ := json.Marshal(p) // it has nothing that JSON cannot have
+	document, _ := json.Marshal(p) // JSON can have all its values
 	return base64.RawURLEncoding.EncodeToString(document)
 }
 
@@ -127,23 +127,23 @@ func parsePlace(s string) (p place, err error) {
 }
 
 const (
-	// maxLooked is about how many rows a page looks at.
+	// maxLooked is about how many rows a page reads.
 	maxLooked = 50_000
 
-	// lookedAtOnce is how many of them one statement looks at.
+	// lookedAtOnce is how many rows one statement reads.
 	lookedAtOnce = 5000
 
-	// lookCost is what a statement counts that found the end of a part.
+	// lookCost is how many rows a statement counts as if it finds the end of a part.
 	lookCost = 100
 )
 
-// Page returns the held events that match, limit of them at the most, from behind the place
-// after on, and the place where the next page begins, "" if there is none. They come by
-// handler; of each first those that are due at a time, the first to be due first, then those
-// that wait behind a key, then the dead ones, the last to die first. A page looks at about
-// 50,000 rows, so it may have fewer rows than limit, or none, and a next page.
+// Page returns at most limit held events that match, after the place after. It also returns
+// the place where the next page begins; "" if there is none. Events come by handler. For each
+// handler, those with a due time come first, then those that wait behind their key, then the
+// dead ones, the last to die first. A page reads about 50,000 rows, so it may have fewer rows
+// than limit, or none, and still a next page.
 //
-// Call it in a transaction that shows one moment. With ids there is one page, which has all.
+// Call it in a transaction with one snapshot. If the selection has ids, there is one page.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (rows []Row, next string, err error) {
 	if s.IDs != nil {
 		found, err := r.judged(ctx, db, r.sql.PageGiven, pgx.QueryExecModeExec, s.IDs, given(s.Handler), s.states(partDue), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince), timeOrNil(s.DueUntil))
@@ -181,17 +181,17 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 	return l.rows, "", nil
 }
 
-// look is the making of one page.
+// look builds one page.
 type look struct {
 	r     Reader
 	db    Queryer
 	s     *Selection
 	limit int
-	left  int // how many rows it still may look at
+	left  int // how many rows it may still read
 	rows  []Row
 }
 
-// part adds rows of one part, and returns where the page ends, "" if it does not end here.
+// part adds rows of one part. It returns where the page ends; "" if it does not end here.
 func (l *look) part(ctx context.Context, at place) (string, error) {
 	sql := map[part]string{partDue: l.r.sql.PageDue, partWaiting: l.r.sql.PageWaiting, partDead: l.r.sql.PageDead}[at.Part]
 	s := l.s
@@ -233,7 +233,7 @@ func (r *judgedRow) place(in place) place {
 	return p
 }
 
-// judgedRow is a row that was looked at.
+// judgedRow is a row that was read, and whether it matches.
 type judgedRow struct {
 	Row
 
@@ -252,7 +252,7 @@ func (r Reader) judged(ctx context.Context, db Queryer, sql string, args ...any)
 	return rows, nil
 }
 
-// verdictRow is a row that begins with the two columns of the verdict.
+// verdictRow scans a row whose first two columns say whether it matches.
 type verdictRow struct {
 	pgx.CollectableRow
 

@@ -18,44 +18,44 @@ type Reader struct{ sql statements }
 // NewReader returns a reader of a schema whose name schema.Name accepted.
 func NewReader(schemaName string) Reader { return Reader{load(schemaName)} }
 
-// Cursor is a place in a list. What comes and goes meanwhile moves nothing: no row is
-// passed over, and none comes twice. The zero value is the beginning.
+// Cursor is a place in a list. If rows are added or removed meanwhile, no other row is left
+// out or comes twice. The zero value is the beginning.
 type Cursor struct {
-	At time.Time // of the death, or of the discarding
+	At time.Time // when the event died or was discarded
 	ID int64
 }
 
-// How many rows a list, or a count, looks at.
+// How many rows a list or a count reads.
 const (
 	listLooked = 50_000 // for a page of a list
 	listAtOnce = 5000   // by one statement
 
-	// countIndexed is for conditions that the index has, countLooked for others.
+	// countIndexed is for filters that an index answers, countLooked for others.
 	countIndexed = 1_000_000
 	countLooked  = 100_000
 
-	// To search a text takes far longer: bodies and failures are read.
+	// To search a text takes far longer, because bodies and failures are read.
 	listTexts  = 10_000
 	textAtOnce = 500
 	countTexts = 5000
 
-	// lookFor is for how long a page goes on with further statements.
+	// lookFor is after what time a page sends no further statement.
 	lookFor = 700 * time.Millisecond
 )
 
-// inIndex reports whether the indexes have all that the filter asks for: then each row that
-// is looked at matches.
+// inIndex reports whether an index has all properties of the filter. Then each row that is
+// read matches.
 func (f Filter) inIndex() bool {
 	return f.Type == "" && f.Key == "" && f.Class == "" && f.Source == "" && f.Text == ""
 }
 
-// List returns the rows that match, the last to die first, limit of them at the most, from
-// behind a place on; and where the next page begins, which is zero where there is none. It
-// looks at 50,000 rows at the most, and at 10,000 if it searches a text; so a page that is
-// not the last may have fewer rows than limit, or none. Rows have no Failures, and their
-// texts are cut where no event of ours has such.
+// List returns at most limit rows that match, the last to die first, after a place. It also
+// returns where the next page begins; zero if there is none. It reads at most 50,000 rows,
+// or 10,000 if it searches a text. So a page that is not the last may have fewer rows than
+// limit, or none. The rows have no Failures, and texts that are too long for an event are
+// cut.
 //
-// Call it in a transaction that shows one moment.
+// Call it in a transaction with one snapshot.
 func (r Reader) List(ctx context.Context, db Queryer, f Filter, after Cursor, limit int) (rows []Row, next Cursor, err error) {
 	sql := r.sql.List
 	if f.Discarded {
@@ -97,9 +97,9 @@ func (r *Row) cursor() Cursor {
 	return Cursor{At: r.Progress.DeadAt, ID: r.ID}
 }
 
-// Count returns how many rows match, and whether there may be more: it looks at the first
-// 100,000 of the list; at 1,000,000 if the indexes have all that is asked for, and at 5,000
-// if it searches a text.
+// Count returns how many rows match, and whether there may be more. It reads the first
+// 100,000 rows of the list; 1,000,000 if an index has all properties of the filter, and
+// 5,000 if it searches a text.
 func (r Reader) Count(ctx context.Context, db Queryer, f Filter) (n int64, more bool, err error) {
 	sql := r.sql.Count
 	if f.Discarded {
@@ -111,7 +111,7 @@ func (r Reader) Count(ctx context.Context, db Queryer, f Filter) (n int64, more 
 	return n, looked >= bound, err
 }
 
-// Bound returns how many rows a count of those that match looks at.
+// Bound returns how many rows a count with this filter reads.
 func (f Filter) Bound() int {
 	switch {
 	case f.Text != "":
@@ -122,8 +122,8 @@ func (f Filter) Bound() int {
 	return countLooked
 }
 
-// IDs returns the ids of the rows that match, the first to die first, most of them at the
-// most; nil is all.
+// IDs returns the ids of at most most rows that match, the first to die first. If most is
+// nil, it returns all.
 func (r Reader) IDs(ctx context.Context, db Queryer, f Filter, most *int) ([]int64, error) {
 	sql := r.sql.Find
 	if f.Discarded {
@@ -133,7 +133,7 @@ func (r Reader) IDs(ctx context.Context, db Queryer, f Filter, most *int) ([]int
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// Show returns the event with the given id, whole, whether it is held or was discarded.
+// Show returns the event with the given id, complete, if it is held or was discarded.
 func (r Reader) Show(ctx context.Context, db Queryer, id int64) (Row, Content, error) {
 	var content Content
 	found, _ := db.Query(ctx, r.sql.Show, id) // CollectOneRow reports the error
@@ -147,7 +147,8 @@ func (r Reader) Show(ctx context.Context, db Queryer, id int64) (Row, Content, e
 }
 
 // OfEvent returns where the event with the given id and source is held, and where it was
-// discarded; of every source where that is empty. It returns 100 rows of each at the most.
+// discarded. If source is empty, it returns those of every source. It returns at most 100
+// rows of each.
 func (r Reader) OfEvent(ctx context.Context, db Queryer, source, id string) (held, discarded []Row, err error) {
 	for _, part := range []struct {
 		sql string

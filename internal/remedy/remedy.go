@@ -1,7 +1,7 @@
-// Package remedy says which command mends a set-up, where an error of the database
-// says that something of Postroom's is missing there.
+// Package remedy adds to an error of the database the command that corrects the set-up, if
+// tables or rights of Postroom are missing.
 //
-// It knows errors by their SQLSTATE, which every driver of PostgreSQL tells.
+// It recognises errors by their SQLSTATE, which the errors of every driver have.
 package remedy
 
 import (
@@ -16,17 +16,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Use is what a part does with Postroom's tables.
+// Use says which part of Postroom uses the tables, and how.
 type Use struct {
-	// Grant is the part, as in the name of the function that grants it its rights:
-	// "producer", "relay", "inbox", "operator" or "idempotency".
+	// Grant is the part, as in the name of the function that grants its rights: "producer",
+	// "relay", "inbox", "operator" or "idempotency".
 	Grant string
 
 	// Schema is the schema of the tables.
 	Schema string
 
-	// DB is what the part works on: a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx, by which the
-	// role is known that it connects as. With anything else the role is not named.
+	// DB is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx of the part. It tells the role. With any
+	// other value the error does not name the role.
 	DB any
 }
 
@@ -39,13 +39,12 @@ const (
 	undefinedFunction     = "42883"
 )
 
-// Explain returns err with the command that mends it, if a statement on Postroom's own
-// tables failed with it because rights or tables are missing. It returns any other
-// error as it is, and so one that it has explained before, and that of a connection which
-// could not be made. The result wraps err.
+// Explain adds to err the command that corrects it, if rights or tables are missing. It
+// returns any other error unchanged, also one that it has explained before, and the error of
+// a failed connection. The result wraps err.
 //
-// The statement has to be one of Postroom's: of a user's table that is missing this
-// would say the wrong thing.
+// The failed statement has to be one of Postroom's. For a missing table of the user the
+// advice would be wrong.
 func Explain(err error, use Use) error {
 	var server interface{ SQLState() string }
 	var known *Error
@@ -64,8 +63,8 @@ func Explain(err error, use Use) error {
 	return err
 }
 
-// IsUndefined reports whether a statement failed because a table, a column or a function
-// that it names is not there.
+// IsUndefined reports whether a statement failed because it names a table, a column or a
+// function that does not exist.
 func IsUndefined(err error) bool {
 	var server interface{ SQLState() string }
 	if !errors.As(err, &server) {
@@ -86,15 +85,15 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() + ": " + e.Do }
 
-// Unwrap returns the error that is explained.
+// Unwrap returns the error without the advice.
 func (e *Error) Unwrap() error { return e.Err }
 
 func (u Use) grant() string {
 	return fmt.Sprintf("the role lacks rights; as the owner of the tables run: SELECT %s.grant_%s(%s)", u.Schema, u.Grant, regrole(RoleOf(u.DB)))
 }
 
-// RoleOf returns the role that db connects as, or words for it if that is not known. A
-// role that was set since then (SET ROLE) it does not know.
+// RoleOf returns the role that db connects as, or words for it if that is not known. It does
+// not see a later SET ROLE.
 func RoleOf(db any) string { return cmp.Or(userOf(db), "the role of this connection") }
 
 func userOf(db any) string {

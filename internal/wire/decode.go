@@ -13,11 +13,11 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// structuredMode begins the content type of a message that is one JSON
-// document: CloudEvents JSON format, section 3.
+// structuredMode is the prefix of the content type of a message that is one JSON document:
+// CloudEvents JSON format, section 3.
 const structuredMode = "application/cloudevents+json"
 
-// attributes are the headers that have a meaning, each with its one value.
+// attributes are the headers that have a meaning, each with one value.
 type attributes struct {
 	msgID, id, source, eventType, eventTime, key, contentType              string
 	loggedAt, correlation, causation, traceParent, traceState, specVersion string
@@ -27,9 +27,9 @@ type attributes struct {
 	own   map[string]string // the writer's, by the name that it chose
 }
 
-// Decode reads an event from a message. Headers are read without regard to
-// case. What a foreign writer left out stays empty: the ID falls back to the
-// message id, the type to the subject.
+// Decode reads an event from a message. The case of headers does not matter. If another
+// program wrote the message, fields may be empty; then the message id is the ID, and the
+// subject the type.
 func Decode(subject string, header map[string][]string, data []byte) (postroom.Event, error) {
 	ev := postroom.Event{Subject: subject, Data: data}
 	var a attributes
@@ -64,13 +64,12 @@ func Decode(subject string, header map[string][]string, data []byte) (postroom.E
 	return ev, plain(&ev)
 }
 
-// read reads headers. It reports false where an attribute has two different
-// values: it could mean two things.
+// read reads headers. It returns false if an attribute has two different values.
 func (a *attributes) read(header map[string][]string) bool {
 	for name, values := range header {
 		slot, bit := a.slot(name)
 		if slot == nil && !known(strings.ToLower(name)) {
-			if len(values) > 0 { // of several values, which Postroom does not write, the first counts
+			if len(values) > 0 { // the first value counts; Postroom never writes several
 				if a.own == nil {
 					a.own = make(map[string]string)
 				}
@@ -87,10 +86,10 @@ func (a *attributes) read(header map[string][]string) bool {
 	return true
 }
 
-// slot returns the place of an attribute, or nil, and the bit that says that it
-// has a value.
+// slot returns the place of an attribute, and the bit that says that it has a value. The
+// place is nil if the attribute is not known.
 func (a *attributes) slot(name string) (*string, uint) {
-	if name == MsgID { // as it is written: the others are in lower case
+	if name == MsgID { // this one is not in lower case
 		return &a.msgID, 1
 	}
 	switch strings.ToLower(name) {
@@ -124,8 +123,8 @@ func (a *attributes) slot(name string) (*string, uint) {
 	return nil, 0
 }
 
-// set notes a value, and reports false where there is another. What is known by
-// its prefix and has no place is kept for that alone.
+// set stores a value, and returns false if the attribute has another value already. A header
+// that is known only by its prefix is stored for this comparison.
 func (a *attributes) set(name string, slot *string, bit uint, value string) bool {
 	if slot != nil {
 		same := a.seen&bit == 0 || *slot == value
@@ -141,8 +140,8 @@ func (a *attributes) set(name string, slot *string, bit uint, value string) bool
 	return !ok || was == value
 }
 
-// plain refuses attributes that no database column takes or that would forge a
-// line of a log.
+// plain returns an error if an attribute has characters that no column accepts, or that
+// could forge a line of a log.
 func plain(ev *postroom.Event) error {
 	for _, attribute := range [...]struct{ name, text string }{
 		{id, ev.ID},
@@ -180,7 +179,7 @@ func decodeBinary(ev *postroom.Event, a *attributes) error {
 	return parseTime(ev, unescape(a.eventTime))
 }
 
-// document is a CloudEvent in JSON format.
+// document is a CloudEvent in the JSON format.
 type document struct {
 	ID, Source, Type string
 	Time             string
@@ -229,11 +228,10 @@ func parseTime(ev *postroom.Event, s string) error {
 	return nil
 }
 
-// Identity returns the source and the id of an event of which only the headers are
-// known, as its log has them. They are empty where the message is no event, or one that
-// Postroom did not write.
+// Identity returns the source and the id of an event from its headers alone. They are empty
+// if the message is no event, or if another program wrote it.
 func Identity(header map[string][]string) (eventSource, eventID string) {
-	// As Encode spells them; another spelling is another writer's.
+	// Only the spelling of Encode counts; other programs may use another one.
 	ids, sources := header[id], header[source]
 	if len(ids) != 1 || len(sources) != 1 {
 		return "", ""
@@ -241,8 +239,7 @@ func Identity(header map[string][]string) (eventSource, eventID string) {
 	return unescape(sources[0]), unescape(ids[0])
 }
 
-// disputed returns the attribute that has two different values, the first of
-// several.
+// disputed returns the first attribute that has two different values.
 func disputed(header map[string][]string) string {
 	first := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(header)) {
@@ -257,7 +254,7 @@ func disputed(header map[string][]string) string {
 	return ""
 }
 
-// known reports whether a header, in lower case, has a meaning to Decode.
+// known reports whether Decode uses a header; name is in lower case.
 func known(lower string) bool {
 	for _, prefix := range []string{"ce-", "postroom-", "nats-"} {
 		if strings.HasPrefix(lower, prefix) {
@@ -267,8 +264,8 @@ func known(lower string) bool {
 	return lower == contentType || lower == traceParent || lower == traceState
 }
 
-// unescape reverses escape. A percent sign that begins no escape is kept: a
-// foreign writer may not have encoded it.
+// unescape reverses escape. It keeps a percent sign that begins no escape, because another
+// program may not have encoded it.
 func unescape(s string) string {
 	if !strings.Contains(s, "%") {
 		return s

@@ -1,6 +1,6 @@
-// Package wire is the form in which events travel over NATS: CloudEvents 1.0 in
-// binary mode, attributes as headers and the data as the message. Structured
-// mode (one JSON document) is read, not written.
+// Package wire encodes and decodes events as NATS messages: CloudEvents 1.0 in binary mode,
+// with the attributes as headers and the data as the body. It also reads structured mode,
+// which is one JSON document.
 package wire
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Headers that Postroom writes. CloudEvents attributes carry the prefix ce-;
-// the trace context keeps its W3C names, in lower case.
+// Headers that Postroom writes. CloudEvents attributes have the prefix ce-. The trace context
+// has its W3C names, in lower case.
 const (
-	MsgID = "Nats-Msg-Id" // the broker drops a second message with it, within its duplicate window
+	MsgID = "Nats-Msg-Id" // within its duplicate window, the broker drops a second message with the same id
 
-	// Republish marks an event that is published again by an operator's wish: others of
-	// its key may have been published since.
+	// Republish marks an event that is published again because an operator ordered it. Later
+	// events of its key may have been published before.
 	Republish = "postroom-republish"
 
 	specVersion   = "ce-specversion"
@@ -38,37 +38,35 @@ const (
 	traceState    = "tracestate"
 )
 
-// LeasePrefix begins the subjects of messages that are no events: by these a relay
-// keeps others from publishing in its place. Consumers pass over them.
+// LeasePrefix is the prefix of the subjects of lease messages, with which a relay prevents
+// replaced relays from publishing. They are no events, and consumers ignore them.
 const LeasePrefix = "postroom.lease."
 
-// IsLease reports whether a message of the given subject is one of these.
+// IsLease reports whether a message with the given subject is a lease message.
 func IsLease(subject string) bool { return strings.HasPrefix(subject, LeasePrefix) }
 
-// ErrUndecodable is returned for a message that is no event: two values for one
-// attribute, or a structured message that is no CloudEvent.
+// ErrUndecodable says that a message is no event: an attribute has two values, or a
+// structured message is no CloudEvent.
 var ErrUndecodable = errors.New("undecodable message")
 
-// maxMsgID is the longest message id that is sent as it is. The broker keeps
-// the ids of its duplicate window in memory.
+// maxMsgID is the longest message id that is not hashed. The broker has the ids of its
+// duplicate window in memory.
 const maxMsgID = 128
 
-// MessageID returns the id by which the broker knows a repeated publish:
-// source and id of the event, hashed where they are long. Neither has a '#' in
-// it, so no two events share one: a hashed one has two. An event that is replayed
-// or republished, or whose message was lost, has another id each time, because the broker
-// drops a second one of its window.
+// MessageID returns the id by which the broker recognises a repeated publish: source and id
+// of the event, hashed if they are long. No two events have the same: source and id contain
+// no '#', and a hashed id has two. An event that is replayed or republished, or whose message
+// was lost, gets another id each time, because the broker would drop the same one.
 func MessageID(ev postroom.Event, c Copy) string {
 	return string(appendMessageID(nil, ev.Source, ev.ID, c))
 }
 
-// Copy says which of an event's messages one is. The zero value is the first.
+// Copy distinguishes the messages of an event. The zero value is the first one.
 type Copy struct {
 	Replays     int   // how often an operator released the event when it was dead
-	RepublishID int64 // the republish that it is a repetition for, if any
+	RepublishID int64 // the republish that publishes it, if any
 
-	// Lost is the sequence of a message of the event that its stream lost, if any, and
-	// that this one takes the place of.
+	// Lost is the sequence of the lost message that this one replaces, if any.
 	Lost uint64
 }
 
@@ -93,14 +91,14 @@ func appendMessageID(text []byte, source, id string, c Copy) []byte {
 	return hex.AppendEncode(append(text[:0], "sha256##"...), sum[:])
 }
 
-// Encode returns the headers of an event's message. The data travels as it is.
+// Encode returns the headers of an event's message. The body is the event's data, unchanged.
 func Encode(ev postroom.Event) map[string][]string {
 	return NewEncoder().Encode(&ev, Copy{})
 }
 
-// Encoder encodes one event after another into the same map, for a publisher
-// that copies headers out before the next: nothing is allocated for each but
-// the texts. It is not safe for concurrent use.
+// Encoder encodes one event after another into the same map, so that it allocates only the
+// texts. The publisher must copy the headers before the next event. An Encoder is not safe
+// for concurrent use.
 type Encoder struct {
 	header map[string][]string
 	own    []string // user headers of the last event
@@ -109,10 +107,10 @@ type Encoder struct {
 	msgID, id, source, eventType, contentType, eventTime, loggedAt []string
 
 	optional []optionalHeader
-	marked   bool // the last event was a repetition for a republish
+	marked   bool // the last event was published by a republish
 }
 
-// optionalHeader is a header that is left out where an event has no value.
+// optionalHeader is a header that is left out if the event has no value for it.
 type optionalHeader struct {
 	name  string
 	value []string
@@ -166,7 +164,7 @@ func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 	return e.header
 }
 
-// setOwnTexts sets the headers that no two events have in common, in one piece of memory.
+// setOwnTexts sets the headers whose values differ between events. It allocates once.
 func (e *Encoder) setOwnTexts(ev *postroom.Event, c Copy) {
 	e.text = appendMessageID(e.text[:0], ev.Source, ev.ID, c)
 	n := len(e.text)
@@ -175,7 +173,7 @@ func (e *Encoder) setOwnTexts(ev *postroom.Event, c Copy) {
 	e.msgID[0], e.loggedAt[0] = text[:n], text[n:]
 }
 
-// mark notes the republish that the message is for, if any.
+// mark sets the header of the republish, if there is one.
 func (e *Encoder) mark(republish int64) {
 	if republish > 0 {
 		e.header[Republish] = []string{strconv.FormatInt(republish, 10)}
