@@ -111,21 +111,21 @@ DECLARE
 BEGIN
     SELECT o.seq, o.not_before INTO place, due FROM postroom.outbox o WHERE o.source = $1 AND o.event_id = $2;
     IF NOT FOUND THEN -- retention has removed it
-        SELECT h.pos INTO place FROM postroom.held h WHERE h.event_id = $2 AND h.source = $1 AND h.handler = 'outbox' AND h.rewind IS NULL;
+        SELECT h.pos INTO place FROM postroom.held h WHERE h.event_id = $2 AND h.source = $1 AND h.handler = 'outbox' AND h.republish IS NULL;
         IF NOT FOUND THEN
             RETURN EXISTS (SELECT FROM postroom.archive a
-                           WHERE a.event_id = $2 AND a.source = $1 AND a.handler = 'outbox' AND a.rewind IS NULL);
+                           WHERE a.event_id = $2 AND a.source = $1 AND a.handler = 'outbox' AND a.republish IS NULL);
         END IF;
     END IF;
     PERFORM pg_advisory_xact_lock(postroom.event_lock(place));
-    IF EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = place AND a.rewind IS NULL) THEN
+    IF EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = place AND a.republish IS NULL) THEN
         RETURN true; -- it was cancelled before
     END IF;
 
     SELECT place <= r.high AND NOT r.pending @> place
            AND (place <= r.floor OR coalesce((SELECT pg_visible_in_snapshot(o.xid, r.snap) FROM postroom.outbox o WHERE o.seq = place), true))
     INTO recorded FROM postroom.relay r;
-    SELECT h.* INTO event FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = place AND h.rewind IS NULL FOR UPDATE;
+    SELECT h.* INTO event FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = place AND h.republish IS NULL FOR UPDATE;
     IF FOUND THEN
         IF event.key IS NOT NULL OR event.dead_at IS NULL AND event.next_at <= clock_timestamp() THEN
             RETURN false;
@@ -148,10 +148,10 @@ BEGIN
     VALUES (session_user, 'cancel', 'its producer called it off', 1, 'outbox', $1, $2)
     RETURNING audit.id INTO said;
     INSERT INTO postroom.archive (id, audit, handler, pos, dead_at, held_at, attempts, solitary, class, fingerprint, failures,
-                                  first_failed_at, revision, job, replays, rewind, logged_at, source, event_id, type, subject, event_key,
+                                  first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
                                   content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers)
     VALUES (event.id, said, event.handler, event.pos, event.dead_at, event.held_at, event.attempts, event.solitary, event.class,
-            event.fingerprint, event.failures, event.first_failed_at, event.revision, event.job, event.replays, event.rewind,
+            event.fingerprint, event.failures, event.first_failed_at, event.revision, event.job, event.replays, event.republish,
             event.logged_at, event.source, event.event_id, event.type, event.subject, event.event_key, event.content_type,
             event.correlation_id, event.causation_id, event.occurred_at, event.trace_parent, event.trace_state, event.headers, event.data,
             event.raw_headers);
