@@ -288,6 +288,9 @@ func TestCommentsNameWhoActs(t *testing.T) {
 		}
 	})
 	walkFiles(t, ".sql", func(path string, text []byte) {
+		if m := formerWords.FindString(string(text)); m != "" && !skipped(path) {
+			t.Errorf("%s says %q: take the word of docs/reference/glossary.md", path, m)
+		}
 		for line := range strings.Lines(string(text)) {
 			if _, comment, found := strings.Cut(line, "--"); found && !skipped(path) {
 				check(path, comment)
