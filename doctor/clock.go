@@ -93,9 +93,9 @@ func compareClocks(e *examination, of string, c clock, with string, other clock)
 	const remedy = "let all machines take their time from one source (NTP, chrony)"
 	switch off := c.differs(other); {
 	case off > clockFault:
-		e.fault("", remedy, "the clock of %s and that of %s differ by %s", of, with, duration((c.ahead - other.ahead).Abs()))
+		e.fault("", remedy, "the clocks of %s and %s differ by %s", of, with, duration((c.ahead - other.ahead).Abs()))
 	case off > clockWarning:
-		e.warn("", remedy, "the clock of %s and that of %s differ by %s", of, with, duration((c.ahead - other.ahead).Abs()))
+		e.warn("", remedy, "the clocks of %s and %s differ by %s", of, with, duration((c.ahead - other.ahead).Abs()))
 	default:
 		e.ok("", "the clocks of %s and %s differ by less than %s", of, with, duration(max(off+c.uncertainty+other.uncertainty, clockWarning)))
 	}

@@ -43,7 +43,7 @@ func checkConsumers(ctx context.Context, e *examination) error {
 			case info == nil && sub.Led && !sub.Lives:
 				// The handler may be ordered and may not have decided anything yet.
 			case info == nil:
-				e.fault(sub.Handler, "start a process that has the handler, or start it again: it makes the consumer where the handler had come to",
+				e.fault(sub.Handler, "start a process of the handler, or restart it: it makes the consumer again, from the place where the handler was",
 					"its consumer %s is not on the stream %s: no event reaches it", sub.consumer(), s.name)
 			case checkConsumer(e, s, sub, info):
 				fine++
@@ -80,7 +80,7 @@ func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.
 		return false
 	}
 	if len(faults) > 0 {
-		e.fault(sub.Handler, fmt.Sprintf("start a process of the handler again, which mends what can be changed; else delete it, and start one then: nats consumer rm %s %s", s.name, info.Name),
+		e.fault(sub.Handler, fmt.Sprintf("restart a process of the handler, which corrects what can be changed; if that does not help, delete the consumer and start a process then: nats consumer rm %s %s", s.name, info.Name),
 			"its consumer %s on the stream %s loses events or keeps them back: %s", info.Name, s.name, strings.Join(faults, "; "))
 	}
 	return len(faults) == 0

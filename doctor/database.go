@@ -102,7 +102,7 @@ func checkDurability(ctx context.Context, e *examination) error {
 		if of != "" {
 			where = "for " + of
 		}
-		e.fault(of, "set it to on, where it is set: ALTER ROLE … or ALTER DATABASE … RESET synchronous_commit, or ALTER SYSTEM; relays set it for themselves where it may be off",
+		e.fault(of, "set it to on: ALTER ROLE … or ALTER DATABASE … RESET synchronous_commit, or ALTER SYSTEM; relays set it for themselves where it may be off",
 			"synchronous_commit is off %s: a crash of the server takes away commits that were acknowledged, and with them effects whose events the broker will not deliver again", where)
 	})
 	if own["data_checksums"] == "off" && err == nil {
@@ -193,7 +193,7 @@ func checkConnections(ctx context.Context, e *examination) error {
 		return err
 	}
 	if float64(c.Used) > nearlyFull*float64(c.Most) {
-		e.warn("", "close some, put a pooler between, or raise max_connections: a process that gets none handles nothing",
+		e.warn("", "close some, use a pooler, or raise max_connections: a process without a connection handles nothing",
 			"%d of %d connections are taken", c.Used, c.Most)
 		return nil
 	}
@@ -221,7 +221,7 @@ func checkVacuum(ctx context.Context, e *examination) error {
 			e.warn(o.Name, fmt.Sprintf("COMMIT PREPARED or ROLLBACK PREPARED '%s'", strings.ReplaceAll(o.Handle, "'", "''")),
 				"a transaction has been prepared for %s, and neither committed nor rolled back: %s", duration(seconds(o.Age)), so)
 		case "slot":
-			e.warn(o.Name, fmt.Sprintf("start what reads it, or SELECT pg_drop_replication_slot('%s')", strings.ReplaceAll(o.Handle, "'", "''")),
+			e.warn(o.Name, fmt.Sprintf("start the program that reads it, or SELECT pg_drop_replication_slot('%s')", strings.ReplaceAll(o.Handle, "'", "''")),
 				"no client reads this replication slot, which keeps %d MiB of the server's log, and perhaps removed rows", o.Bytes>>20)
 		case "hidden":
 			e.skip("", "GRANT pg_read_all_stats to this role", "%s of other roles could not be looked at: one may have been open for long", countOf(o.Bytes, "session"))

@@ -108,12 +108,12 @@ func checkUnknown(ctx context.Context, e *examination) error {
 	for _, u := range deciding {
 		told[u.Handler] = true
 		i := slices.IndexFunc(subs, func(s subscription) bool { return s.Handler == u.Handler })
-		remedy := "start a process that has it (a handler that was renamed is another one)"
+		remedy := "start a process that runs it (a renamed handler is another handler)"
 		switch {
 		case u.Owed > 0:
-			e.fault(u.Handler, remedy, "no live process runs this handler, and %s held for it that nobody runs", eventsAre(u.Owed, u.Owed+10_000-u.Held))
+			e.fault(u.Handler, remedy, "no living process runs this handler, and %s held for it", eventsAre(u.Owed, u.Owed+10_000-u.Held))
 		case i >= 0:
-			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no live process runs this handler: its events wait in the stream %s, for as long as that keeps them", subs[i].Stream)
+			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no living process runs this handler: its events wait in the stream %s, for as long as that keeps them", subs[i].Stream)
 		default:
 			e.warn(u.Handler, remedy+"; if it was retired, its inbox rows are removed by their age, and until then --ignore unknown-handler:"+u.Handler,
 				"events were decided by this handler, %d are held, and no process that lives has it", u.Held)
@@ -121,8 +121,8 @@ func checkUnknown(ctx context.Context, e *examination) error {
 	}
 	for _, s := range subs {
 		if !s.Lives && !told[s.Handler] {
-			e.warn(s.Handler, "start a process that has it (a handler that was renamed is another one)"+retire(e.d.name, s),
-				"no live process runs this handler: its events wait in the stream %s, for as long as that keeps them", s.Stream)
+			e.warn(s.Handler, "start a process that runs it (a renamed handler is another handler)"+retire(e.d.name, s),
+				"no living process runs this handler: its events wait in the stream %s, for as long as that keeps them", s.Stream)
 		}
 	}
 	return nil

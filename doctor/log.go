@@ -69,7 +69,7 @@ func checkRelay(ctx context.Context, e *examination) error {
 	}
 	switch {
 	case s.Restored:
-		e.warn("restored", "if this database takes the place of the other, start a relay; if it is a copy beside it, give it another identity before anything connects to the broker: UPDATE "+
+		e.warn("restored", "if this database takes the place of the other, start a relay; if it is a copy, give it another identity before any program of it connects to the broker: UPDATE "+
 			e.d.name+".instance SET id = gen_random_uuid()",
 			"the relay's state is of another cluster: this database was restored from a dump, and no relay has led since. Its inboxes would share the consumers of the one it was made from")
 	case s.SnapsAhead:

@@ -153,12 +153,12 @@ func checkLosses(ctx context.Context, e *examination) error {
 		case AgedOut:
 			e.fault(s.Handler, "find what it missed in the log of the producers; give the stream a longer max_age", "stream %s: %s", s.Stream, s.Text)
 		case Recreated, LostTail:
-			e.fault(s.Handler, "have what is missing published again, see lost-tail; the handler begins again before the loss when a process of it starts or connects anew, and its inbox absorbs what comes twice",
+			e.fault(s.Handler, "publish again what is missing: see lost-tail. When a process of the handler starts or reconnects, it reads again from before the loss; the inbox recognises repeated events",
 				"stream %s: %s", s.Stream, s.Text)
 		}
 	}
 	if err == nil && len(e.findings) == had {
-		e.ok("", "each stream has what its handlers' places in it tell (%s)", countOf(len(losses.Handlers), "handler"))
+		e.ok("", "each stream has the messages that its handlers decided last (%s)", countOf(len(losses.Handlers), "handler"))
 	}
 	return err
 }
@@ -171,7 +171,7 @@ func checkRetention(ctx context.Context, e *examination) error {
 	return e.each(ctx, func(s *stream) {
 		had, kept := len(e.findings), s.info.Config.MaxAge
 		if kept == 0 {
-			e.ok(s.name, "it keeps messages for ever; those that are older than the inbox relies on its rows (%s) are held as too_old", duration(trusted))
+			e.ok(s.name, "it keeps messages for ever; events that are older than %s are held as too_old", duration(trusted))
 			return
 		}
 		if s.log && kept < e.d.cfg.Retention {

@@ -74,7 +74,7 @@ func findStream(ctx context.Context, js jetstream.JetStream, name string) *strea
 func checkBroker(ctx context.Context, e *examination) error {
 	version := e.d.nc.ConnectedServerVersion()
 	if older(version, 2, 10) {
-		e.fault("", "use NATS 2.10 or later", "the broker is NATS %s: it lacks what consumers with several subjects, and their metadata, need", version)
+		e.fault("", "use NATS 2.10 or later", "the broker is NATS %s: it has no consumers with several subjects and metadata", version)
 	}
 	js, err := e.js()
 	if err != nil {
@@ -153,7 +153,7 @@ func checkStream(e *examination, s *stream) {
 	}
 	for _, sub := range s.handlers {
 		if sub.Ordered && cfg.Retention != jetstream.LimitsPolicy {
-			e.fault(s.name, "give it limits retention", "it keeps events only for its consumers, and the ordered handler %s has no lasting one", sub.Handler)
+			e.fault(s.name, "give it limits retention", "it keeps events only for its consumers, and the ordered handler %s has no durable consumer", sub.Handler)
 		}
 	}
 	if cluster := e.d.nc.ConnectedClusterName(); cluster != "" && cfg.Replicas < 2 {

@@ -227,9 +227,9 @@ func checkTails(ctx context.Context, e *examination) error {
 			e.fault(t.Stream, "postroom reconcile --stream "+t.Stream+" looks for all that are missing; with --repair they are published again",
 				"%d of the %d newest events that were published are not in the stream: the broker lost what it had acknowledged (%s)", len(t.Missing), t.Compared, t.list())
 		case t.Note != "":
-			e.ok(t.Stream, "%d of the newest events that were published are there; %s", t.Compared, t.Note)
+			e.ok(t.Stream, "the stream has %d of the newest published events; %s", t.Compared, t.Note)
 		default:
-			e.ok(t.Stream, "the newest events that were published are there (%d)", t.Compared)
+			e.ok(t.Stream, "the stream has the newest published events (%d)", t.Compared)
 		}
 	}
 	return err

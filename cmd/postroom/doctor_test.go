@@ -52,7 +52,7 @@ func TestDoctorOfAHealthySetUp(t *testing.T) {
 		t.Errorf("doctor says %q", text)
 	}
 	postroom(t, p.env, "doctor", "--verbose").want(t, exitOK).
-		says(t, "OK      relay: ", "OK      streams SHOP: ", "OK      lost-tail SHOP: the newest events that were published are there (3)\n")
+		says(t, "OK      relay: ", "OK      streams SHOP: ", "OK      lost-tail SHOP: the stream has the newest published events (3)\n")
 	postroom(t, p.env, "stream", "check").want(t, exitOK).
 		says(t, "HANDLER   STREAM   ACK FLOOR   FIRST   LAST   VERDICT\n", "billing   SHOP     3           1       3      intact\n", "STREAM   COMPARED   MISSING\nSHOP     3          0\n")
 }
@@ -121,8 +121,8 @@ var ailments = []struct {
 	{"a restored copy", sql("UPDATE postroom.relay SET cluster = 1"), []string{"relay:restored (warning)"}, []string{"of another cluster", "UPDATE postroom.instance SET id"}},
 	{"processes that do not agree", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{}', '31 days', '29 days')"), []string{"ledger:zz (warning)"}, []string{"keeps inbox rows for 31.0 days", "the same inbox.Config.DedupeWindow"}},
 	{"a process that trusts what it removes", sql("UPDATE postroom.node SET age_gate = ledger"), []string{"ledger:"}, []string{"relies on inbox rows for 30.0 days and keeps them for 30.0 days"}},
-	{"events of a handler that nobody runs", sql(seenLongAgo + heldRow("gone", "order.placed", "now() - interval '1 h'", "NULL")), []string{"unknown-handler:gone"}, []string{"1 event is held for it that nobody runs", "start a process that has it"}},
-	{"no process", func(p *patient) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that has it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},
+	{"events of a handler without a process", sql(seenLongAgo + heldRow("gone", "order.placed", "now() - interval '1 h'", "NULL")), []string{"unknown-handler:gone"}, []string{"1 event is held for it", "start a process that runs it"}},
+	{"no process", func(p *patient) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that runs it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},
 	{"a handler that has decided nothing", sql(seenLongAgo + "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) SELECT 'fresh', stream, stream_created, subjects FROM postroom.subscription WHERE handler = 'billing'"), []string{"consumers:fresh", "unknown-handler:fresh (warning)"}, []string{"its events wait in the stream SHOP", "DELETE FROM postroom.subscription WHERE handler = 'fresh'"}},
 	{"processes that would apply events again", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{}', '31 days', '30 days')"), []string{"ledger:zz"}, []string{"one relies on rows that the other removes"}},
 	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"overdue-events:billing (warning)"}, []string{"1 event is held of the type order.unheard and due, the first for 10m", "takes the type order.unheard"}},
@@ -162,7 +162,7 @@ var ailments = []struct {
 			p.Fatal(err)
 		}
 		return nil
-	}, []string{"consumers:billing", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"is not on the stream SHOP", "start a process that has the handler"}},
+	}, []string{"consumers:billing", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"is not on the stream SHOP", "start a process of the handler, or restart it"}},
 	{"a consumer of no handler", func(p *patient) []string {
 		cfg := p.durable().Config
 		cfg.Name, cfg.Durable, cfg.Metadata["postroom-handler"] = "old-1", "old-1", "old"
