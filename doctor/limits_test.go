@@ -107,7 +107,7 @@ func TestLimitsOfConsumers(t *testing.T) {
 		},
 		{
 			name: "few may wait for their answer", consumer: jetstream.ConsumerConfig{MaxAckPending: 7},
-			want: [][]string{{"fault h: its consumer", "on the stream S loses events or keeps them back: max_ack_pending is 7, want -1", "start a process of the handler again"}},
+			want: [][]string{{"fault h: its consumer", "on the stream S loses events or keeps them back: max_ack_pending is 7, want -1", "restart a process of the handler"}},
 		},
 		{
 			name: "the consumer is removed, and the stream does not ask for it", consumer: jetstream.ConsumerConfig{MaxAckPending: -1, InactiveThreshold: time.Minute},

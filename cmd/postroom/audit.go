@@ -45,12 +45,12 @@ Changes nothing. --json has what each action was asked to do, too.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&filter.Actor, "actor", "", "what this one did")
+	flags.StringVar(&filter.Actor, "actor", "", "actions of this operator")
 	flags.StringVar(&filter.Action, "action", "", "actions of this kind, for instance discard")
 	flags.StringVar(&filter.Handler, "handler", "", "actions on events of this handler")
 	flags.StringVar(&filter.EventID, "event", "", "actions on the event with this id")
 	flags.Int64Var(&filter.ReplayID, "replay", 0, "actions about this replay")
-	flags.StringVar(&since, "since", "", "since then: a time (2026-01-31T03:00:00Z) or how long ago (24h)")
+	flags.StringVar(&since, "since", "", "at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (24h)")
 	flags.Int64Var(&filter.Before, "before", 0, "begin below this id")
 	flags.IntVar(&filter.Limit, "limit", 100, "how many, 1 to 1000")
 	s.addFlags(cmd, false)

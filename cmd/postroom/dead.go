@@ -72,12 +72,12 @@ func (w *deadFilter) addFlags(cmd *cobra.Command) {
 		{&w.f.Type, "type", "of this event type"},
 		{&w.f.Key, "key", "with this key"},
 		{&w.f.Class, "class", "whose last failure has this class"},
-		{&w.f.Cause, "cause", "of this group: see 'postroom dead groups'"},
+		{&w.f.Cause, "cause", "with this cause: see 'postroom dead groups'"},
 		{&w.f.Source, "source", "of this source"},
 		{&w.f.EventID, "event", "with this event id"},
 		{&w.f.Text, "text", "with this text in the body or in a failure"},
-		{&w.since, "since", "that died since then: a time (2026-01-31T03:00:00Z) or how long ago (90m)"},
-		{&w.until, "until", "that died before then, likewise"},
+		{&w.since, "since", "died at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)"},
+		{&w.until, "until", "died before this time"},
 	} {
 		flags.StringVar(flag.to, flag.name, "", flag.usage)
 		noFileCompletion(cmd, flag.name)

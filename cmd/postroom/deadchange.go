@@ -59,7 +59,7 @@ back.`,
 			return d.change(cmd, f, limit, "discard", (*deadletter.Store).Discard)
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 0, "discard so many at the most, the first to die first (default all)")
+	cmd.Flags().IntVar(&limit, "limit", 0, "discard at most this many events, the first to die first (default all)")
 	noFileCompletion(cmd, "limit")
 	w.addFlags(cmd)
 	w.addAll(cmd)
@@ -92,7 +92,7 @@ which they were discarded.`,
 			return d.change(cmd, f, limit, "reopen", (*deadletter.Store).Reopen)
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 0, "reopen so many at the most, the first to be discarded first (default all)")
+	cmd.Flags().IntVar(&limit, "limit", 0, "reopen at most this many events, the first to be discarded first (default all)")
 	noFileCompletion(cmd, "limit")
 	w.addFlags(cmd)
 	w.addAll(cmd)
@@ -194,7 +194,7 @@ Calls that are done are not made again.`,
 	flags := cmd.Flags()
 	flags.StringVar(&data, "data", "", "file with the new body; - for standard input")
 	flags.StringVar(&contentType, "content-type", "", "the new content type")
-	flags.StringArrayVar(&headers, "header", nil, "name=value, in place of all headers that it has; can be repeated. An empty one removes them")
+	flags.StringArrayVar(&headers, "header", nil, "name=value, replaces all headers; can be repeated. An empty one removes all headers")
 	noFileCompletion(cmd, "content-type", "header")
 	d.addAuditFlags(cmd)
 	d.db.addURLFlag(cmd)

@@ -45,7 +45,7 @@ body, headers, failures, and of discarded ones who discarded them and why.`,
 		},
 	}
 	cmd.Flags().StringVar(&output, "output", "", "file to write, which must not exist (default standard output)")
-	cmd.Flags().BoolVar(&w.f.Discarded, "discarded", false, "discarded events in place of dead ones")
+	cmd.Flags().BoolVar(&w.f.Discarded, "discarded", false, "discarded events, not dead ones")
 	w.addFlags(cmd)
 	d.db.addURLFlag(cmd)
 	return cmd

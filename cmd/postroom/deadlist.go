@@ -83,9 +83,9 @@ stopped there, it says how to go on.`,
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&limit, "limit", 50, "how many to show, up to 1000")
-	flags.StringVar(&after, "after", "", "go on where a list ended: what it says at its end")
+	flags.StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
 	flags.BoolVar(&count, "count", false, "say how many there are")
-	flags.BoolVar(&w.f.Discarded, "discarded", false, "discarded events in place of dead ones")
+	flags.BoolVar(&w.f.Discarded, "discarded", false, "discarded events, not dead ones")
 	noFileCompletion(cmd, "limit", "after")
 	w.addFlags(cmd)
 	d.db.addURLFlag(cmd)

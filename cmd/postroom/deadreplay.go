@@ -70,12 +70,12 @@ func newDeadReplay(d *dead) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&w.options.Limit, "limit", 0, "replay so many at the most, the first to die first (default all)")
+	flags.IntVar(&w.options.Limit, "limit", 0, "replay at most this many events, the first to die first (default all)")
 	flags.IntVar(&w.options.Attempts, "attempts", 1, "attempts of each event before it is dead again")
-	flags.Float64Var(&w.options.Rate, "rate", 0, "release so many in a second at the most (default no bound)")
-	flags.IntVar(&w.options.Canary, "canary", 0, "release so many first, and see (default none)")
-	flags.Float64Var(&w.options.StopAt, "stop-at", 0.1, "stop when a larger share of the events fails; 0 stops at the first failure, 1 never")
-	flags.BoolVar(&w.options.AsNew, "as-new", false, "events to be published count as logged now: consumers refuse events that are older than their inbox can tell")
+	flags.Float64Var(&w.options.Rate, "rate", 0, "release at most this many events a second (default no limit)")
+	flags.IntVar(&w.options.Canary, "canary", 0, "release this many events first; the others wait for their outcomes (default none)")
+	flags.Float64Var(&w.options.StopAt, "stop-at", 0.1, "stop if a larger share of the events fails; 0 stops at the first failure, 1 never")
+	flags.BoolVar(&w.options.AsNew, "as-new", false, "outgoing events count as logged now: consumers hold older ones as too_old")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would do, and try some; change nothing")
 	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 tries none")
 	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the dry runs")
@@ -227,8 +227,8 @@ func newDeadReplays(d *dead) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&limit, "limit", 20, "how many to show")
-	flags.Int64Var(&before, "before", 0, "those before this one")
-	flags.BoolVar(&running, "running", false, "only those that run")
+	flags.Int64Var(&before, "before", 0, "only replays with a lower id")
+	flags.BoolVar(&running, "running", false, "only running replays")
 	noFileCompletion(cmd, "limit", "before")
 	d.db.addURLFlag(cmd)
 	addJSON(cmd, &d.asJSON)

@@ -34,10 +34,10 @@ func (w *eventFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.CausationID, "cause", "", "that the event with this id caused")
 	flags.StringVar(&f.TraceID, "trace", "", "written in this trace: a trace id, or a traceparent")
 	flags.StringVar(&f.Any, "any", "", "that have this as id, key, correlation id, cause or trace id")
-	flags.StringVar(&w.since, "since", "", "written then or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
-	flags.StringVar(&w.until, "until", "", "written before then, likewise")
+	flags.StringVar(&w.since, "since", "", "written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringVar(&w.until, "until", "", "written before this time")
 	flags.IntVar(&f.Limit, "limit", 100, "how many, 1 to 1000")
-	flags.StringVar(&f.After, "after", "", "begin where the page before ended")
+	flags.StringVar(&f.After, "after", "", "go on after a page: the value that it printed at its end")
 	noFileCompletion(cmd, "key", "type", "source", "correlation", "cause", "trace", "any", "since", "until", "limit", "after")
 }
 

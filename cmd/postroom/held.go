@@ -44,8 +44,8 @@ func (w *heldFlags) add(cmd *cobra.Command, states []string) {
 	flags.StringVar(&w.typ, "type", "", "of this event type")
 	flags.StringVar(&w.key, "key", "", "with this key")
 	flags.StringVar(&w.class, "class", "", "whose last failure has this class")
-	flags.StringVar(&w.dueSince, "due-since", "", "that are due then or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
-	flags.StringVar(&w.dueUntil, "due-until", "", "that are due before then, likewise")
+	flags.StringVar(&w.dueSince, "due-since", "", "due at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringVar(&w.dueUntil, "due-until", "", "due before this time")
 	noFileCompletion(cmd, "handler", "type", "key", "class", "due-since", "due-until")
 	completeWords(cmd, "state", states)
 }
@@ -103,7 +103,7 @@ event and its claim ran out. Changes nothing.`,
 	}
 	w.add(cmd, heldStates)
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1 to 1000")
-	cmd.Flags().StringVar(&after, "after", "", "begin where the page before ended")
+	cmd.Flags().StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
 	s.addFlags(cmd, false)
 	noFileCompletion(cmd, "limit", "after")
 	return cmd

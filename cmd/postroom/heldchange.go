@@ -34,7 +34,7 @@ type changeHeld func(ctx context.Context, store *held.Store, set held.Set, by he
 func (c *heldChange) addFlags(cmd *cobra.Command) {
 	c.flags.add(cmd, changeableStates)
 	flags := cmd.Flags()
-	flags.IntVar(&c.limit, "limit", 0, "so many at most, the first to be due first (default all)")
+	flags.IntVar(&c.limit, "limit", 0, "at most this many events, the first to be due first (default all)")
 	flags.BoolVar(&c.all, "all", false, "all events that are held and not dead")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "say which events there are; change nothing")
 	noFileCompletion(cmd, "limit")
@@ -180,7 +180,7 @@ Exit status 3: nothing was changed.`,
 		},
 	}
 	cmd.Flags().StringVar(&at, "at", "", "at this time, in UTC unless it says otherwise")
-	cmd.Flags().DurationVar(&in, "in", 0, "so long from now")
+	cmd.Flags().DurationVar(&in, "in", 0, "this long from now")
 	noFileCompletion(cmd, "at", "in")
 	c.addFlags(cmd)
 	return cmd

@@ -49,7 +49,7 @@ events wait behind it (counted up to 1,000). Keys of outgoing events have the ha
 	flags.StringVar(&wish.filter.Key, "key", "", "this key")
 	flags.StringVar(&wish.state, "state", "", "keys whose head is "+strings.Join(headStates, ", "))
 	flags.IntVar(&wish.filter.Limit, "limit", 100, "how many, 1 to 1000")
-	flags.StringVar(&wish.after, "after", "", "begin behind this handler and key, with a / between them")
+	flags.StringVar(&wish.after, "after", "", "begin after this handler and key, with a / between them")
 	s.addFlags(cmd, false)
 	noFileCompletion(cmd, "handler", "key", "limit", "after")
 	completeWords(cmd, "state", headStates)

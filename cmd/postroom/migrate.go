@@ -45,7 +45,7 @@ the migration is not applied, and the command can be run again.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < 0 {
-				return usagef("--timeout is %s, want 0 for none, or more", timeout)
+				return usagef("--timeout is %s, want 0 (no limit) or more", timeout)
 			}
 			return db.with(cmd.Context(), func(conn *pgx.Conn, name string) error {
 				applied, err := migrate(cmd, conn, name, timeout)
@@ -62,7 +62,7 @@ the migration is not applied, and the command can be run again.`,
 	}
 	db.addURLFlag(cmd)
 	addJSON(cmd, &asJSON)
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait for locks and for others who migrate; 0: as long as it takes")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait for locks and for other migrations; 0 means no limit")
 	return cmd
 }
 

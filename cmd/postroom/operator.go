@@ -20,7 +20,7 @@ func newOperator(getenv func(string) string) operator { return operator{db: data
 // addAuditFlags adds the flags that say who does something, and why.
 func (o *operator) addAuditFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.actor, "actor", "", "who does it (default the user and the machine; env POSTROOM_ACTOR)")
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why; it is kept with what is done")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why; the audit keeps it")
 	noFileCompletion(cmd, "actor", "reason")
 }
 

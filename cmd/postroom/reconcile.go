@@ -63,12 +63,12 @@ func newReconcile(getenv func(string) string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&r.since, "since", "", "written since then: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringVar(&r.since, "since", "", "written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
 	flags.StringArrayVar(&r.streams, "stream", nil, "compare this stream; can be repeated (default those that the relay published to)")
-	flags.Float64Var(&r.pace, "compare-rate", reconcile.DefaultRate, "compare so many events in a second at the most")
+	flags.Float64Var(&r.pace, "compare-rate", reconcile.DefaultRate, "compare at most this many events a second")
 	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
-	flags.Float64Var(&r.request.Rate, "rate", republish.DefaultRate, "of a repair: publish so many in a second at the most")
-	flags.BoolVar(&r.detach, "detach", false, "of a repair: do not watch")
+	flags.Float64Var(&r.request.Rate, "rate", republish.DefaultRate, "with --repair: publish at most this many events a second")
+	flags.BoolVar(&r.detach, "detach", false, "with --repair: do not watch the republish")
 	noFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
 	r.addAuditFlags(cmd)
 	r.addYes(cmd)

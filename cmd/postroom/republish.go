@@ -64,7 +64,7 @@ func newRepublish(getenv func(string) string) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&w.since, "since", "", "written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
-	flags.StringVar(&w.until, "until", "", "written before this time, likewise (default now)")
+	flags.StringVar(&w.until, "until", "", "written before this time (default now)")
 	flags.StringArrayVar(&w.request.Types, "type", nil, "of this event type; can be repeated")
 	flags.StringArrayVar(&w.request.Keys, "key", nil, "with this key; can be repeated")
 	flags.BoolVar(&w.all, "all", false, "the whole log")
@@ -343,7 +343,7 @@ relay carries out one after the other, the first made first.`,
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many to show")
-	cmd.Flags().Int64Var(&before, "before", 0, "those before this one")
+	cmd.Flags().Int64Var(&before, "before", 0, "only replays with a lower id")
 	noFileCompletion(cmd, "limit", "before")
 	w.db.addURLFlag(cmd)
 	addJSON(cmd, &w.asJSON)

@@ -131,7 +131,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if !word.MatchString(args[0]) {
-		return usagef("this is no command; say what to do: %s", strings.Join(childNames(cmd), ", "))
+		return usagef("no such command; use one of: %s", strings.Join(childNames(cmd), ", "))
 	}
 	cmd.SuggestionsMinimumDistance = 2 // cobra's own default, which it sets elsewhere
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {

@@ -73,7 +73,7 @@ changed to that. It needs nats-server 2.12 or later.`,
 	flags.StringSliceVar(&wish.subjects, "subjects", nil, "subjects of the stream; quote '>' and '*' (required)")
 	flags.IntVar(&wish.replicas, "replicas", 0, "servers that store each message, 1 to 5 (default 1)")
 	flags.DurationVar(&wish.maxAge, "max-age", 0, "how long messages are kept, for instance 720h (default for ever)")
-	flags.BoolVar(&wish.atomic, "atomic", false, "let it take atomic batches, for 'postroom relay --atomic'")
+	flags.BoolVar(&wish.atomic, "atomic", false, "allow atomic batches, for 'postroom relay --atomic'")
 	broker.addFlags(cmd)
 	addJSON(cmd, &asJSON)
 	noFileCompletion(cmd, "subjects", "replicas", "max-age")

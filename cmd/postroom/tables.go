@@ -34,7 +34,7 @@ Without the role pg_monitor the transactions of other roles are not shown.`,
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&cfg.Retention, "retention", 72*time.Hour, "how long the relay keeps published events, as it was told")
+	cmd.Flags().DurationVar(&cfg.Retention, "retention", 72*time.Hour, "the --retention of the relays")
 	noFileCompletion(cmd, "retention")
 	s.addFlags(cmd, false)
 	return cmd
