@@ -73,7 +73,7 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err er
 // Groups returns the dead events that match, grouped by cause: the largest groups first, at
 // most 200.
 //
-// It counts 1,000,000 events, and 100,000 until vacuum has been to the table. If there are
+// It counts 1,000,000 events, and 50,000 until vacuum has been to the table. If there are
 // more, it counts the same number of each cause at the most. If the filter has IDs, Type, Key,
 // Source, EventID or Text, it looks at the 50,000 events that died last; with a Text at 5,000.
 func (s *Store) Groups(ctx context.Context, f Filter) (GroupList, error) {

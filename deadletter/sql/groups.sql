@@ -6,7 +6,7 @@
 -- events in all.
 --
 -- If vacuum has not yet been to most of the table, an entry of the index is not enough: the
--- server looks at each row, which takes ten times as long. Then it counts a tenth of $7.
+-- server looks at each row, which takes ten times as long. Then it counts a twentieth of $7.
 --
 -- The comparison of pairs leaves the planner only the index of causes. With that of deaths it
 -- would read all to find the few of one cause.
@@ -40,7 +40,7 @@ WITH RECURSIVE cause AS (
                         LIMIT 1) l
     WHERE ($1::text IS NULL OR l.handler = $1) AND ($2::text IS NULL OR l.class = $2)
 ), budget AS MATERIALIZED (
-    SELECT CASE WHEN c.relallvisible::bigint * current_setting('block_size')::bigint >= 0.9 * pg_relation_size(c.oid) THEN $7 ELSE $7 / 10 END AS events
+    SELECT CASE WHEN c.relallvisible::bigint * current_setting('block_size')::bigint >= 0.9 * pg_relation_size(c.oid) THEN $7 ELSE $7 / 20 END AS events
     FROM pg_class c WHERE c.oid = 'postroom.held'::regclass
 ), bound AS MATERIALIZED (
     SELECT CASE WHEN (SELECT count(*) FROM (SELECT FROM postroom.held h WHERE h.dead_at IS NOT NULL ORDER BY h.dead_at LIMIT budget.events + 1) d) <= budget.events
