@@ -14,7 +14,7 @@ import (
 // batch is a group of deliveries that one transaction decides.
 type batch struct {
 	members []*delivery.Delivery                    // sorted by key; events of one key in the stream's order
-	failed  map[*delivery.Delivery]delivery.Failure // the members that failed: they are held
+	failed  map[*delivery.Delivery]delivery.Holding // the members that failed, and how they are held
 	known   []*delivery.Delivery                    // they were decided before
 	single  bool                                    // there is a savepoint before each member
 }
@@ -50,7 +50,7 @@ func (c batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 		c.loop.deliver(life, members[0])
 		return
 	}
-	b := &batch{members: members, failed: make(map[*delivery.Delivery]delivery.Failure)}
+	b := &batch{members: members, failed: make(map[*delivery.Delivery]delivery.Holding)}
 	err := c.persistBatch(life, b)
 	switch {
 	case err == nil:
@@ -63,12 +63,19 @@ func (c batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 		for _, d := range members {
 			c.loop.deliver(life, d)
 		}
+	case errors.Is(err, errPaused):
+		for _, d := range members {
+			c.lanes.Put(d)
+		}
 	default:
 		half := len(members) / 2
 		c.decideBatch(life, members[:half])
 		c.decideBatch(life, members[half:])
 	}
 }
+
+// errPaused says that the handler paused during a batch. Its events wait for their turn.
+var errPaused = errors.New("the handler is paused")
 
 // errMixed says that an event of a batch changed the session for the events after it.
 var errMixed = errors.New("an event changed the session that it shares with others")
@@ -85,7 +92,7 @@ func (c batches) persistBatch(life delivery.Lifetime, b *batch) error {
 		case !b.single && !delivery.IsAbandoned(err) && !delivery.IsEnded(err):
 			b.single = true // now each failure shows which member it is
 		default:
-			b.single, b.failed[member.D] = true, delivery.FailureOf(member.Err) // its failure ended the whole transaction
+			b.single, b.failed[member.D] = true, c.failed(member.D.Task, delivery.FailureOf(member.Err)) // its failure ended the whole transaction
 		}
 	}
 }
@@ -125,6 +132,8 @@ func (c batches) applyBatch(ctx context.Context, b *batch) error {
 		switch {
 		case !fresh[d.Key]:
 			b.known = append(b.known, d)
+		case !failed && !c.gate.IsOpen():
+			err = errPaused
 		case !failed && tx.Differs():
 			err = errMixed
 		case !failed:
@@ -162,7 +171,7 @@ func (c batches) callMember(ctx context.Context, tx *ledger.Tx, b *batch, d *del
 	case !b.single || tx.Tx.Conn().IsClosed() || delivery.IsEnded(err):
 		return &delivery.MemberError{D: d, Err: err}
 	}
-	b.failed[d] = delivery.FailureOf(err)
+	b.failed[d] = c.failed(d.Task, delivery.FailureOf(err))
 	if silent {
 		return nil
 	}
@@ -175,9 +184,9 @@ func (c batches) holdFailed(ctx context.Context, tx *ledger.Tx, b *batch, fresh 
 		return nil
 	}
 	var events []ledger.Owed
-	for d, f := range b.failed {
+	for d, h := range b.failed {
 		if fresh[d.Key] {
-			events = append(events, c.owe(d, c.failed(f)))
+			events = append(events, c.owe(d, h))
 		}
 	}
 	return c.ledger.HoldIn(ctx, tx, events)
@@ -192,13 +201,14 @@ func (c batches) answerBatch(life delivery.Lifetime, b *batch) {
 		c.loop.deliver(life, d)
 	}
 	for _, d := range b.members {
-		f, failed := b.failed[d]
+		h, failed := b.failed[d]
 		switch {
 		case known[d]:
 			continue
 		case failed:
-			c.finish(life.Work, d, delivery.AsHeld(d, c.failed(f)))
+			c.finish(life.Work, d, delivery.AsHeld(d, h))
 		default:
+			c.gate.Succeeded(d.Key)
 			c.finish(life.Work, d, delivery.Result{Outcome: delivery.Done})
 		}
 	}

@@ -218,6 +218,7 @@ func TestAThousandFailingEventsDoNotStopTheOthers(t *testing.T) {
 	b := newBench(t)
 	sub := b.subscription("mixed")
 	sub.Schedule, sub.Workers = postroom.Backoff{time.Hour}, 4
+	sub.Pause.Off = true // the handler would pause
 	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		if ev.ID != "good" {
 			return errors.New("always")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/gate"
 	"github.com/postroom/postroom/inbox/internal/invoke"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/signals"
@@ -25,6 +26,7 @@ type handler struct {
 	signals  *signals.Handler
 	workers  int // set when the inbox begins to run
 
+	gate    *gate.Gate
 	ledger  *ledger.Handler
 	pending *stream.PendingCounter
 }
@@ -37,6 +39,7 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 	}
 	of := stream.Config{Conn: in.nc, Handler: sub.Name, Stream: sub.Stream, Filter: sub.filter(), Instance: in.node.Instance}
 	h.pending = stream.NewPendingCounter(of, h.isOrdered())
+	h.gate = gate.New(sub.Pause.config())
 	h.ledger = ledger.NewHandler(in.db, sub.Name, sub.Isolation, sub.Timeout+h.grace())
 	return h
 }
@@ -71,8 +74,8 @@ func (h *handler) leases() int {
 }
 
 // failed returns how an event is held after its first attempt failed.
-func (h *handler) failed(f delivery.Failure) delivery.Holding {
-	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0)
+func (h *handler) failed(t delivery.Task, f delivery.Failure) delivery.Holding {
+	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0, h.gate.Failed(t.Key, f))
 }
 
 // spared is how many claims on an event may expire before the event runs alone. A process that

@@ -27,6 +27,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/claims"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/dryrun"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/signals"
 	"github.com/postroom/postroom/inbox/internal/upkeep"
@@ -48,7 +49,7 @@ type Inbox struct {
 	runner   *claims.Runner
 	holder   *holder
 	receipts *ledger.Receipts
-	dryRuns  *dryRuns
+	dryRuns  *dryrun.Runner
 
 	lookEvery, floorEvery time.Duration
 }
@@ -88,7 +89,9 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 		name = schema.DefaultName
 	}
 	in.db = ledger.New(pool, name, in.lostSession)
-	in.receipts, in.dryRuns = ledger.NewReceipts(in.db), newDryRuns(in)
+	in.receipts, in.dryRuns = ledger.NewReceipts(in.db), dryrun.NewRunner(ledger.Claims{DB: in.db}, cfg.Logger, func(ctx context.Context, h delivery.HeldEvent) (dryrun.Finding, error) {
+		return dryRun(ctx, in.byName(h.Handler), h)
+	})
 	in.node = upkeep.NewNode(upkeep.NodeConfig{
 		Processes: ledger.Upkeep{DB: in.db}, Handlers: in.names, DedupeWindow: cfg.DedupeWindow, MaxEventAge: cfg.MaxEventAge, Log: cfg.Logger, Advise: in.advise,
 	})

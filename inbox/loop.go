@@ -58,7 +58,11 @@ func (c *loop) open() {
 		most = max(most, orderedHand)
 	}
 	if c.inflight == nil {
-		c.inflight = stream.NewInFlight(most, c.inbox.share())
+		allowed := c.gate.Allowed
+		if c.external != nil { // it stores events while it is paused
+			allowed = nil
+		}
+		c.inflight = stream.NewInFlight(most, c.inbox.share(), allowed)
 		c.reader = newReader(c)
 	}
 	c.flights, c.lanes = dispatch.NewDuplicates(), dispatch.NewLanes(queues, most)
@@ -97,6 +101,7 @@ func (c *loop) Run(ctx context.Context) error {
 		beats.Go(func() { c.reader.Beat(beating) })
 	}
 	acks.Go(func() { c.acknowledge(life.Work) })
+	workers.Go(func() { c.watcher().Run(life.Take) })
 	if c.external != nil {
 		workers.Go(func() { c.storeAll(life) })
 	}
@@ -196,7 +201,7 @@ func (c *loop) work(life delivery.Lifetime, lane <-chan *delivery.Delivery) {
 			case life.IsStopping():
 				c.finish(life.Work, d, delivery.HandedBack)
 			case c.sub.Batch > 1:
-				batches{c}.deliver(life, dispatch.Collect(d, lane, c.sub.Batch))
+				c.deliverBatch(life, d, lane)
 			default:
 				c.deliverRun(life, ledger.NewAhead(lane, d))
 			}
@@ -234,7 +239,13 @@ func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 // worker must not wait for the broker, so acknowledge finishes what is committed.
 func (c *loop) deliverRun(life delivery.Lifetime, next *ledger.Ahead) {
 	for d := next.Pop(); d != nil; d = next.Pop() {
+		pass, ok := c.enter(life, d, next)
+		if !ok {
+			c.finish(life.Work, d, delivery.HandedBack)
+			continue
+		}
 		r := c.process(life, d, next)
+		pass.Leave()
 		if next.Opened != nil && r.Outcome == delivery.Done {
 			c.acks <- d // does not block: there is room for every delivery in memory
 		} else {
@@ -265,6 +276,8 @@ func (c *loop) level() signals.Level {
 	l := signals.Level{
 		Of: c.signals, InFlight: c.inflight.Len() + c.retries.queue.Claimed(), Capacity: c.inflight.Most() + c.retries.queue.Cap(),
 	}
+	state := c.gate.State()
+	l.Paused, l.Operator = state.Paused, state.Operator
 	if c.reader == nil {
 		return l
 	}

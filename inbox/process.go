@@ -68,13 +68,14 @@ func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledg
 // its key, read before.
 func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead, known uint64) delivery.Result {
 	err := c.persist(life, func() error { return c.apply(life, d, ahead) })
-	var attempt *failedError
+	var attempt *delivery.AttemptError
 	switch {
 	case errors.As(err, &attempt):
-		c.report(life.Work, d.Task, attempt.err)
-		return c.holds.holdWithOthers(d, c.failed(delivery.FailureOf(attempt.err)))
+		c.report(life.Work, d.Task, attempt.Err)
+		return c.holds.holdWithOthers(d, c.failed(d.Task, delivery.FailureOf(attempt.Err)))
 	case err == nil:
 		c.keys.Free(c.keyOf(d), known)
+		c.gate.Succeeded(d.Key)
 		return delivery.Result{Outcome: delivery.Done}
 	case errors.Is(err, delivery.ErrDuplicate):
 		c.keys.Doubt(c.keyOf(d))
@@ -92,7 +93,7 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 		return delivery.HandedBack // not an attempt: the process stops
 	default:
 		c.report(life.Work, d.Task, err)
-		return c.holds.hold(life, d, c.failed(delivery.FailureOf(err)))
+		return c.holds.hold(life, d, c.failed(d.Task, delivery.FailureOf(err)))
 	}
 }
 
@@ -151,7 +152,8 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 
 // apply is one transaction: it inserts the inbox row, runs the handler, and commits or
 // rolls back. In the same round trip it begins the transaction of the next delivery, if
-// there is one. A failed attempt is returned as a failedError.
+// there is one. A failed attempt is returned as a
+// delivery.AttemptError.
 func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead) error {
 	if !c.inbox.alone.TryRLock() {
 		ahead.Drop(life.Work) // an open transaction must not wait for an event that runs alone
@@ -215,7 +217,7 @@ func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead 
 	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
 		ahead.Opened = following
 	}
-	return &failedError{failed}
+	return &delivery.AttemptError{Err: failed}
 }
 
 // mostAhead is how many deliveries a worker decides in a row while a claim waits for a worker.
@@ -224,7 +226,7 @@ const mostAhead = 8
 // peek returns the statement that decides this worker's next delivery. It returns nil if
 // none waits, or something else has to come first.
 func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement {
-	if ahead == nil || ctx.Err() != nil || c.retries.queue.Waiting() > 0 && ahead.Run() >= mostAhead {
+	if ahead == nil || ctx.Err() != nil || !c.gate.IsOpen() || c.retries.queue.Waiting() > 0 && ahead.Run() >= mostAhead {
 		return nil
 	}
 	d := ahead.Peek()
@@ -233,22 +235,6 @@ func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement 
 	}
 	return c.decision(d)
 }
-
-// failedError is a failed attempt that was rolled back and is not held yet.
-type failedError struct{ err error }
-
-func (e *failedError) Error() string { return e.err.Error() }
-
-// notedError is a failed attempt at a held event.
-type notedError struct {
-	err     error
-	holding delivery.Holding
-	stored  bool // the attempt is recorded in held
-
-	committed bool // the handler committed its transaction
-}
-
-func (e *notedError) Error() string { return e.err.Error() }
 
 // call runs the handler in another goroutine. So a handler that calls runtime.Goexit does
 // not end the worker, and a handler that never returns does not block it. A panic becomes

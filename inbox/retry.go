@@ -26,7 +26,7 @@ func (c *retries) open() {
 		room = c.workers
 	}
 	h := claims.Handler{
-		Name: c.sub.Name, Attempts: c.sub.Attempts, Lease: c.lease(c.inbox.cfg.AckWait), Renewed: c.external != nil, Spared: c.spared(),
+		Name: c.sub.Name, Attempts: c.sub.Attempts, Allowed: c.gate.Allowed, Lease: c.lease(c.inbox.cfg.AckWait), Renewed: c.external != nil, Spared: c.spared(),
 		Run:     func(life delivery.Lifetime, cl *claims.Claim) { c.retry(life, &claim{Claim: cl}) },
 		Release: c.release,
 	}
@@ -50,6 +50,7 @@ type claim struct {
 	leads bool            // settling this one claims the next of the key
 	next  *claims.Claim   // the next of the key, once it is claimed
 	more  bool            // more events of the key are held
+	probe bool            // it runs as a probe of a paused handler, alone
 }
 
 // retry runs a held event and records the result.
@@ -58,38 +59,43 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		c.inbox.runner.Ended(cl.Claim)
 		c.inbox.runner.Wake(0) // a worker is free
 	}()
+	pass, ok := c.gate.Try(cl.Key)
+	defer pass.Leave()
+	cl.probe, cl.leads = pass.Probe, cl.leads && !pass.Probe
 	switch {
 	case cl.Fault != nil:
-		c.fail(life, cl, *cl.Fault, cl.Attempt)
+		c.fail(life, cl, c.held(cl, *cl.Fault, cl.Attempt, 0))
 		return
 	case cl.IsSpent(): // its last allowed attempt began and never ended
-		c.fail(life, cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
-			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts())
+		c.fail(life, cl, c.held(cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
+			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts(), 0))
 		return
-	case life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // too little of the claim is left for a run
+	case !ok, life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // too little of the claim is left for a run
 		c.release(life, cl.Claim)
 		return
 	}
 	before := c.keys.Version(cl.Blocking)
 	err := c.runClaim(life, cl)
-	var attempt *notedError
+	var attempt *delivery.RecordedError
 	switch {
 	case errors.As(err, &attempt):
-		c.report(life.Work, cl.Task, attempt.err)
+		c.report(life.Work, cl.Task, attempt.Err)
 		switch {
-		case attempt.committed:
-			c.fail(life, cl, delivery.FailureOf(&delivery.EndedError{Committed: true}), cl.Attempt)
-		case attempt.stored:
-			c.noted(life.Work, cl, attempt.holding)
+		case attempt.Committed:
+			c.fail(life, cl, c.held(cl, delivery.FailureOf(&delivery.EndedError{Committed: true}), cl.Attempt, 0))
+		case attempt.Stored:
+			c.noted(life.Work, cl, attempt.Holding)
 		default:
-			c.fail(life, cl, *attempt.holding.Failure, cl.Attempt)
+			c.fail(life, cl, attempt.Holding)
 		}
 	case err == nil:
 		if cl.next == nil {
 			c.freed(cl, before)
 		}
+		c.gate.Succeeded(cl.Key)
 		c.signals.Ended(life.Work, delivery.Done, cl.Event.LoggedAt)
 		for _, other := range cl.along {
+			c.gate.Succeeded(other.Key)
 			c.signals.Ended(life.Work, delivery.Done, other.Event.LoggedAt)
 		}
 	case errors.Is(err, delivery.ErrSettled):
@@ -102,8 +108,18 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		if ended := c.persist(life, func() error { return c.endedBefore(life.Work, cl) }); ended != nil {
 			err = ended
 		}
-		c.fail(life, cl, delivery.FailureOf(err), cl.Attempt)
+		c.fail(life, cl, c.failedAgain(cl, delivery.FailureOf(err)))
 	}
+}
+
+// failedAgain returns how an event is held after an attempt failed.
+func (c *retries) failedAgain(cl *claim, f delivery.Failure) delivery.Holding {
+	return c.held(cl, f, cl.Attempt, c.gate.Failed(cl.Key, f))
+}
+
+// held returns how an event is held after a failure; see delivery.Failure.Hold.
+func (c *retries) held(cl *claim, f delivery.Failure, attempts, back int) delivery.Holding {
+	return f.Hold(c.sub.Schedule, attempts, cl.Attempts(), cl.Snoozed, back)
 }
 
 // endedBefore returns an endedError if a handler committed the claim's last transaction
@@ -117,8 +133,7 @@ func (c *retries) endedBefore(ctx context.Context, cl *claim) error {
 }
 
 // fail records a failed attempt, and when the next is due.
-func (c *retries) fail(life delivery.Lifetime, cl *claim, f delivery.Failure, attempts int) {
-	h := f.Hold(c.sub.Schedule, attempts, cl.Attempts(), cl.Snoozed)
+func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 	noted := false
 	err := c.persist(life, func() (err error) {
 		noted, err = c.ledger.Fail(life.Work, c.failure(cl, h))
@@ -175,10 +190,6 @@ const (
 	mostRuns  = 10
 )
 
-// errShort says that an event failed that ran along with the first of its key. The
-// transaction is repeated with only the events before it.
-var errShort = errors.New("an event failed that ran along")
-
 // run runs a held event, and then those that waited behind it in its key. Then it processes the
 // next delivery of the worker, if the last commit began the transaction of that.
 func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *delivery.Delivery) {
@@ -201,12 +212,12 @@ func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 	if c.external != nil {
 		return c.serve(life, cl)
 	}
-	if cl.Followed && !cl.Solitary {
+	if cl.Followed && !cl.Solitary && !cl.probe {
 		cl.reach = mostAlong
 	}
 	for {
 		err := c.persist(life, func() error { return c.rerun(life, cl) })
-		if !errors.Is(err, errShort) {
+		if !errors.Is(err, delivery.ErrAlong) {
 			return err
 		}
 	}
@@ -215,7 +226,7 @@ func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 // rerun runs a held event that this process has claimed. In one transaction it runs the
 // handler, settles the event and commits. Events that wait behind it in its key run along
 // in the same transaction. A failed attempt is recorded in the round trip of its
-// rollback, and returned as a notedError.
+// rollback, and returned as a delivery.RecordedError.
 func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 	if !cl.Solitary { // for a solitary event the runner holds the write lock
 		c.inbox.alone.RLock()
@@ -258,12 +269,12 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error)
 
 // failRerun rolls back a failed attempt and records it.
 func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, failed error) error {
-	h := delivery.FailureOf(failed).Hold(c.sub.Schedule, cl.Attempt, cl.Attempts(), cl.Snoozed)
+	h := c.failedAgain(cl, delivery.FailureOf(failed))
 	stored, committed, encoding := c.ledger.FailIn(ctx, tx, c.failure(cl, h))
 	if encoding != nil {
 		return c.ledger.End(ctx, tx, errors.Join(failed, encoding))
 	}
-	return &notedError{err: failed, holding: h, stored: stored, committed: committed}
+	return &delivery.RecordedError{Err: failed, Holding: h, Stored: stored, Committed: committed}
 }
 
 // runAlong runs the events that wait behind the first of their key. It stops if one fails, if
@@ -281,23 +292,10 @@ func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) err
 		cancel()
 		if err != nil {
 			cl.reach = i
-			return &shortError{err}
+			return &delivery.AlongError{Err: err}
 		}
 	}
 	return nil
-}
-
-// shortError is the error of an event that ran along.
-type shortError struct{ err error }
-
-func (e *shortError) Error() string        { return errShort.Error() + ": " + e.err.Error() }
-func (e *shortError) Is(target error) bool { return target == errShort }
-
-// As finds only errors that say that the transaction is gone: the failure is not that of
-// the first of the key.
-func (e *shortError) As(target any) bool {
-	gone, wanted := target.(**delivery.AbandonedError)
-	return wanted && errors.As(e.err, gone)
 }
 
 // settleClaim settles the event, in the transaction of its effects.
@@ -323,7 +321,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 		return err
 	case !s.Whole: // an operator decided one of them meanwhile
 		cl.reach = 0
-		return &shortError{delivery.ErrSettled}
+		return &delivery.AlongError{Err: delivery.ErrSettled}
 	}
 	cl.more = s.More
 	if len(s.Next) > 0 {
@@ -372,7 +370,7 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 func (c *retries) alone(cl *claim, err error) error {
 	if delivery.IsEnded(err) && len(cl.along) > 0 {
 		cl.reach = 0
-		return &shortError{err}
+		return &delivery.AlongError{Err: err}
 	}
 	return err
 }

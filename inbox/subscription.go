@@ -144,6 +144,11 @@ type Subscription struct {
 	// concurrently, and runs within Timeout.
 	Classify func(error) error
 
+	// Pause says when the handler pauses because it fails for nearly all events.
+	//
+	// Defaults to a pause when 80 % of at least 20 different events failed within a minute.
+	Pause Pause
+
 	// VendorWindow is how long the vendors of an external handler recognise a key that they
 	// were given before. Take what their documentation says, or less if that is vague. A
 	// step whose outcome is not known is called again only within VendorWindow, less Timeout, of
@@ -234,6 +239,7 @@ func (s Subscription) validate(external bool) error {
 	if s.Batch < 0 || s.Batch > maxBatch {
 		add("Batch is %d, want 0 to %d", s.Batch, maxBatch)
 	}
+	s.Pause.validate(add)
 	s.validateOrder(add)
 	s.validateExternal(external, add)
 	if !slices.Contains([]pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, s.Isolation) {

@@ -210,8 +210,8 @@ func TestAwaitTellsOfWhatIsThere(t *testing.T) {
 }
 
 // Recordings that take long are far apart, while there is other work. When all is
-// acknowledged, what is left of a backlog is recorded at once: after a crash it would be
-// published again.
+// acknowledged, what is left of a backlog is recorded at once, if that is a page or more:
+// after a crash it would be published again.
 func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const backlog = 1500
@@ -219,9 +219,12 @@ func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 		const took = 50 * time.Millisecond
 		src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(took); return nil }
 		run := start(relay.New(src, promptPublisher{}, relay.Config{}))
-		after(2*took + 10*time.Millisecond) // what the first page had, and the rest
-		if got := len(src.PublishedSeqs()); got != backlog {
-			t.Errorf("%d events are recorded, want all %d", got, backlog)
+		after(took + 10*time.Millisecond)
+		first := len(src.PublishedSeqs())
+		after(took)
+		got := len(src.PublishedSeqs())
+		if few := backlog-first < 1000; got != backlog && !few { // few may wait: the first recording took more than it mostly does
+			t.Errorf("%d events are recorded, after %d at first, want all %d", got, first, backlog)
 		}
 		run.stop()
 		run.wait(t)

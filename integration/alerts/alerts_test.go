@@ -98,6 +98,10 @@ var cases = map[string]struct{ fires, quiet []set }{
 		fires: []set{{`postroom_held_overdue_age_seconds{handler="billing"}`: "61x159"}, {`postroom_held_overdue_age_seconds{handler="outbox"}`: "61x159"}},
 		quiet: []set{{"postroom_held_overdue_age_seconds": "60x159"}},
 	},
+	"PostroomHandlerPaused": {
+		fires: []set{{`postroom_inbox_paused{handler="billing",reason="failures"}`: "0x130 1x28"}},
+		quiet: []set{{`postroom_inbox_paused{handler="billing",reason="failures"}`: "0x155 1x3"}, {`postroom_inbox_paused{handler="billing",reason="operator"}`: "1x159"}},
+	},
 	"PostroomRetrying": {
 		fires: []set{{`postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "901x159"}, {`postroom_held_oldest_age_seconds{handler="outbox",reason="retry"}`: "901x159"}},
 		quiet: []set{

@@ -57,6 +57,7 @@ const (
 	InboxInFlight   = "postroom.inbox.in_flight"
 	InboxCapacity   = "postroom.inbox.capacity"
 	InboxPending    = "postroom.inbox.pending"
+	InboxPaused     = "postroom.inbox.paused"
 	InboxAckPending = "postroom.inbox.ack_pending"
 	InboxLeaseLost  = "postroom.inbox.lease_lost"
 	InboxDataLost   = "postroom.inbox.data_lost"

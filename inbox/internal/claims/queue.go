@@ -16,6 +16,11 @@ type Handler struct {
 	Types, Subjects *string       // that this process takes, as claim.sql has them
 	Spared          int32         // after how many expired claims an event runs alone
 
+	// Allowed returns how many events may be claimed at the moment: less than there is room
+	// for while the handler is paused. If it is less than there are open claims, those that
+	// have not begun are given back. nil: as many as there is room for.
+	Allowed func() int
+
 	// Run runs an event that has to run alone, and returns when it is done. Release gives
 	// a claim back.
 	Run, Release func(life delivery.Lifetime, cl *Claim)
@@ -60,8 +65,19 @@ func (q *Queue) room() (events int32, bytes int64) {
 	if bytes = q.most - q.size.Load(); bytes <= 0 {
 		return 0, 0
 	}
-	return max(int32(cap(q.waiting))-q.claimed.Load(), 0), bytes //nolint:gosec // a number of workers
+	return max(int32(q.allowed())-q.claimed.Load(), 0), bytes //nolint:gosec // a number of workers
 }
+
+// allowed returns how many claims may be open at the moment.
+func (q *Queue) allowed() int {
+	if q.Allowed == nil {
+		return cap(q.waiting)
+	}
+	return min(q.Allowed(), cap(q.waiting))
+}
+
+// isPaused reports whether nothing may be claimed.
+func (q *Queue) isPaused() bool { return q.allowed() == 0 }
 
 // Claims returns what was claimed for the handler. began is a time before the statement
 // was sent: the lease counts from there.

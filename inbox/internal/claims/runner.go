@@ -202,6 +202,7 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	if err := r.adopt(life.Work); err != nil {
 		return 0, err
 	}
+	r.releasePaused(life)
 	// The claim goes on even if ctx ends meanwhile, because it may have been made.
 	w := r.wishes()
 	claims, due, err := r.claim(life.Work, w)
@@ -213,6 +214,7 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 		r.Begun(cl)
 		cl.queue.waiting <- cl // does not block: there is room for all open claims
 	}
+	r.releasePaused(life) // of handlers that paused meanwhile
 	if due.Alone {
 		ran, err := r.runAlone(life)
 		if ran || err != nil {
@@ -229,10 +231,20 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	return wait, nil
 }
 
-// wishes returns what may be claimed.
+// releasePaused gives back the claims of paused handlers that no worker has begun.
+func (r *Runner) releasePaused(life delivery.Lifetime) {
+	for _, q := range r.queues {
+		if q.isPaused() {
+			r.release(life, q)
+		}
+	}
+}
+
+// wishes returns what may be claimed. Dry runs are made for paused handlers too.
 func (r *Runner) wishes() *delivery.Wishes {
 	w := &delivery.Wishes{}
 	for _, q := range r.queues {
+		w.Paused = append(w.Paused, q.isPaused())
 		w.Handlers, w.Leases = append(w.Handlers, q.Name), append(w.Leases, q.Lease)
 		most, bytes := q.room()
 		w.Most, w.Bytes, w.Idle = append(w.Most, most), append(w.Bytes, bytes), append(w.Idle, bytes == q.most)
@@ -288,7 +300,7 @@ func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
 		return false, nil
 	}
 	began := time.Now()
-	rows, err := r.cfg.Ledger.ClaimAlone(life.Work, r.cfg.Process, r.wishes())
+	rows, err := r.cfg.Ledger.ClaimAlone(life.Work, r.cfg.Process, r.wishes().Unpaused())
 	if err != nil {
 		return false, err
 	}
@@ -303,13 +315,18 @@ func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
 // releaseUnbegun gives back the claims that no worker has begun.
 func (r *Runner) releaseUnbegun(life delivery.Lifetime) {
 	for _, q := range r.queues {
-		for len(q.waiting) > 0 {
-			select {
-			case cl := <-q.waiting:
-				q.Release(life, cl)
-				r.Ended(cl)
-			default:
-			}
+		r.release(life, q)
+	}
+}
+
+// release gives back the claims of one handler that no worker has begun.
+func (r *Runner) release(life delivery.Lifetime, q *Queue) {
+	for len(q.waiting) > 0 {
+		select {
+		case cl := <-q.waiting:
+			q.Release(life, cl)
+			r.Ended(cl)
+		default:
 		}
 	}
 }

@@ -197,3 +197,37 @@ func (e *WhileError) Unwrap() error { return e.Err }
 
 // Is reports whether it matches an error of this package.
 func (e *WhileError) Is(target error) bool { return e.Matches != nil && target == e.Matches }
+
+// AttemptError is a failed attempt that was rolled back and is not held yet.
+type AttemptError struct{ Err error }
+
+func (e *AttemptError) Error() string { return e.Err.Error() }
+
+// RecordedError is a failed attempt at a held event.
+type RecordedError struct {
+	Err       error
+	Holding   Holding
+	Stored    bool // the attempt is recorded in held
+	Committed bool // the handler committed its transaction
+}
+
+func (e *RecordedError) Error() string { return e.Err.Error() }
+
+// ErrAlong says that an event failed that ran along with the first of its key. The
+// transaction is repeated with only the events before it.
+var ErrAlong = errors.New("an event failed that ran along")
+
+// AlongError is the error of an event that ran along.
+type AlongError struct{ Err error }
+
+func (e *AlongError) Error() string { return ErrAlong.Error() + ": " + e.Err.Error() }
+
+// Is reports whether target is ErrAlong.
+func (e *AlongError) Is(target error) bool { return target == ErrAlong }
+
+// As finds only errors that say that the transaction is gone: the failure is not that of
+// the first of the key.
+func (e *AlongError) As(target any) bool {
+	gone, wanted := target.(**AbandonedError)
+	return wanted && errors.As(e.Err, gone)
+}

@@ -96,13 +96,18 @@ func (f *Failure) snoozes(err error) bool {
 }
 
 // Hold returns how an event is held that failed like this. attempts were made, with this
-// one, and most may be made. snoozed is for how long the event has only been snoozed.
-func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed time.Duration) Holding {
+// one, and most may be made. snoozed is for how long the event has only been snoozed. back
+// is how many attempts it gets back, because its handler is paused.
+func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed time.Duration, back int) Holding {
+	h := Holding{Failure: &f}
 	if f.Snoozed && snoozed < postroom.SnoozeBound {
 		wait := max(f.after, shortestWait)
-		return Holding{Failure: &f, Attempts: max(attempts-1, 0), After: &wait}
+		h.Attempts, h.After = max(attempts-max(back, 1), 0), &wait
+		return h
 	}
-	return Holding{Failure: &f, Attempts: attempts, After: f.next(schedule, attempts, most)}
+	h.Attempts = max(attempts-back, 0)
+	h.After = f.next(schedule, h.Attempts, most)
+	return h
 }
 
 // next returns when the next attempt is made, or nil if there is none.
@@ -112,7 +117,7 @@ func (f Failure) next(schedule postroom.Backoff, attempts, most int) *time.Durat
 	}
 	wait := max(f.after, shortestWait)
 	if f.after == 0 {
-		wait = max(schedule.Delay(attempts), shortestWait)
+		wait = max(schedule.Delay(max(attempts, 1)), shortestWait)
 	}
 	return &wait
 }

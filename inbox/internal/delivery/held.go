@@ -35,6 +35,20 @@ type Wishes struct {
 	Spared          []int32
 	Bytes           []int64
 	Idle            []bool
+	Paused          []bool // nothing may be claimed
+}
+
+// Unpaused returns the wishes of the handlers that are not paused, without Bytes and Idle.
+func (w *Wishes) Unpaused() *Wishes {
+	var some Wishes
+	for i, paused := range w.Paused {
+		if paused {
+			continue
+		}
+		some.Handlers, some.Most, some.Leases = append(some.Handlers, w.Handlers[i]), append(some.Most, w.Most[i]), append(some.Leases, w.Leases[i])
+		some.Types, some.Subjects, some.Spared = append(some.Types, w.Types[i]), append(some.Subjects, w.Subjects[i]), append(some.Spared, w.Spared[i])
+	}
+	return &some
 }
 
 // Due is what due.sql returns.
@@ -48,4 +62,14 @@ type DryRun struct {
 	ID      int64
 	Handler string
 	Held    int64 // the id of the event in held
+}
+
+// Change says what the handler would have changed in a table, or which events it would
+// have written.
+type Change struct {
+	Kind     string `json:"kind"` // table, event
+	Name     string `json:"name"`
+	Inserted int64  `json:"inserted,omitempty"`
+	Updated  int64  `json:"updated,omitempty"`
+	Deleted  int64  `json:"deleted,omitempty"`
 }

@@ -74,7 +74,8 @@ func claimArguments(process string, w *delivery.Wishes) []any {
 func (db Claims) Claim(ctx context.Context, process string, w *delivery.Wishes, room int) (claims []delivery.HeldEvent, asked []delivery.DryRun, next delivery.Due, err error) {
 	err = db.sendClaim(ctx, func(batch *pgx.Batch) {
 		batch.Queue(db.sql.claim, append(claimArguments(process, w), w.Bytes, w.Idle)...).Query(intoHeld(&claims))
-		batch.Queue(db.sql.due, w.Handlers, w.Types, w.Subjects, w.Spared).QueryRow(func(row pgx.Row) error {
+		open := w.Unpaused()
+		batch.Queue(db.sql.due, open.Handlers, open.Types, open.Subjects, open.Spared).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&next.Wait, &next.Alone)
 		})
 		batch.Queue(db.sql.trials, process, w.Handlers, room, w.Types, w.Subjects).Query(func(rows pgx.Rows) error {
@@ -121,6 +122,17 @@ func (db Claims) Orphans(ctx context.Context, process string, handlers []string,
 		return fmt.Errorf("give back claims whose answer was lost: %w", err)
 	}
 	return nil
+}
+
+// GiveBack gives events of a handler attempts back, and returns those that got them.
+func (db Claims) GiveBack(ctx context.Context, handler string, events []string, attempts []int) (given []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
+	rows, _ := db.pool.Query(ctx, db.sql.giveBack, handler, events, attempts) // CollectRows reports the error
+	if given, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		return nil, fmt.Errorf("give attempts back: %w", err)
+	}
+	return given, nil
 }
 
 // Renew renews claims, and returns the ids of those that are still this process's.

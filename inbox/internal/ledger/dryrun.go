@@ -11,16 +11,6 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Change says what the handler would have changed in a table, or which events it would
-// have written.
-type Change struct {
-	Kind     string `json:"kind"` // table, event
-	Name     string `json:"name"`
-	Inserted int64  `json:"inserted,omitempty"`
-	Updated  int64  `json:"updated,omitempty"`
-	Deleted  int64  `json:"deleted,omitempty"`
-}
-
 // Try reads the event of a dry run. It returns no row if the event is not held any more.
 func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEvent, error) {
 	rows, _ := db.pool.Query(ctx, db.sql.try, tr.Held, tr.Handler) // readHeld reports the error
@@ -33,9 +23,9 @@ func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEv
 
 // changes returns what the connection has changed recently, including the open
 // transaction.
-func (a *Handler) changes(ctx context.Context, tx *Tx) ([]Change, error) {
+func (a *Handler) changes(ctx context.Context, tx *Tx) ([]delivery.Change, error) {
 	rows, _ := tx.Tx.Query(ctx, a.sql.changes) // CollectRows reports the error
-	changes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Change])
+	changes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Change])
 	if err != nil {
 		return nil, fmt.Errorf("ask what was changed: %w", err)
 	}
@@ -45,7 +35,7 @@ func (a *Handler) changes(ctx context.Context, tx *Tx) ([]Change, error) {
 // Found is what a dry run found.
 type Found struct {
 	Err     error // the error of the handler, or of the commit that it would have had
-	Changes []Change
+	Changes []delivery.Change
 	Took    time.Duration
 }
 
@@ -56,7 +46,7 @@ func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *
 	if tx == nil {
 		return f, err
 	}
-	var before []Change
+	var before []delivery.Change
 	if err == nil {
 		before, err = a.changes(ctx, tx)
 	}
@@ -89,8 +79,8 @@ func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *
 
 // since returns what changed between two measurements. For a while the server also counts
 // changes of earlier transactions of the connection.
-func since(before, after []Change) (changes []Change) {
-	earlier := make(map[string]Change, len(before))
+func since(before, after []delivery.Change) (changes []delivery.Change) {
+	earlier := make(map[string]delivery.Change, len(before))
 	for _, b := range before {
 		earlier[b.Kind+" "+b.Name] = b
 	}

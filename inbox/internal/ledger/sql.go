@@ -68,6 +68,8 @@ var (
 	limitsSQL string
 	//go:embed sql/settle.sql
 	settleSQL string
+	//go:embed sql/give_back.sql
+	giveBackSQL string
 	//go:embed sql/fail.sql
 	failSQL string
 	//go:embed sql/settle_many.sql
@@ -133,7 +135,7 @@ type statements struct {
 	still, committed                          string
 	generic, archive                          string
 	plan, due, claim, claimAlone              string
-	orphans                                   string
+	orphans, giveBack                         string
 	limits, settle, fail, release             string
 	settleMany, renew                         string
 	start, done, undo, forget                 string
@@ -154,8 +156,8 @@ func load(name string) statements {
 		still: in(stillSQL), committed: in(committedSQL),
 		generic: in(genericSQL), archive: in(archiveSQL),
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
-		orphans: in(orphansSQL),
-		limits:  in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
+		orphans: in(orphansSQL), giveBack: in(giveBackSQL),
+		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
 		settleMany: in(settleManySQL), renew: in(renewSQL),
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL), lower: in(lowerSQL),

@@ -35,6 +35,7 @@ type Gauges struct {
 	held, age, keys, overdue     metric.Float64ObservableGauge
 	inFlight, capacity           metric.Float64ObservableGauge
 	pending, ackPending, drifted metric.Float64ObservableGauge
+	paused                       metric.Float64ObservableGauge
 
 	mu    sync.Mutex
 	stock []delivery.Stock
@@ -45,6 +46,7 @@ type Level struct {
 	Of                 *Handler
 	InFlight, Capacity int
 	Consumer           *Consumer // nil if it has none, or if it is not known
+	Paused, Operator   bool      // it is paused by itself, and by an operator
 }
 
 // Consumer is the broker's last answer about a handler's consumer.
@@ -67,6 +69,7 @@ func (s *Signals) NewGauges(log *slog.Logger, backlog func(ctx context.Context) 
 		capacity:   telemetry.Gauge(m, telemetry.InboxCapacity, "{event}", "How many events it may have in memory."),
 		pending:    telemetry.Gauge(m, telemetry.InboxPending, "{event}", "Events that the broker has not delivered yet."),
 		ackPending: telemetry.Gauge(m, telemetry.InboxAckPending, "{event}", "Events that were delivered and not acknowledged."),
+		paused:     telemetry.Switch(m, telemetry.InboxPaused, "1 while the handler is paused."),
 		drifted:    telemetry.Switch(m, telemetry.CheckFailed, "1 while the consumer has drifted."),
 	}
 }
@@ -76,7 +79,7 @@ func (g *Gauges) Run(ctx context.Context) error {
 	registration, err := g.signals.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.observe(o)
 		return nil
-	}, g.held, g.age, g.keys, g.overdue, g.inFlight, g.capacity, g.pending, g.ackPending, g.drifted)
+	}, g.held, g.age, g.keys, g.overdue, g.inFlight, g.capacity, g.pending, g.ackPending, g.drifted, g.paused)
 	if err != nil {
 		g.log.ErrorContext(ctx, "gauges not registered", "error", err)
 		<-ctx.Done()
@@ -115,14 +118,21 @@ func (g *Gauges) observe(o metric.Observer) {
 	for _, l := range g.handlers() {
 		o.ObserveFloat64(g.inFlight, float64(l.InFlight), l.Of.handler)
 		o.ObserveFloat64(g.capacity, float64(l.Capacity), l.Of.handler)
+		for reason, is := range map[string]bool{"failures": l.Paused, "operator": l.Operator} {
+			o.ObserveFloat64(g.paused, switched(is), telemetry.With(telemetry.Handler.String(l.Of.name), telemetry.Reason.String(reason)))
+		}
 		if c := l.Consumer; c != nil {
 			o.ObserveFloat64(g.pending, c.Pending, l.Of.handler)
 			o.ObserveFloat64(g.ackPending, c.AckPending, l.Of.handler)
-			drifted := 0.0
-			if c.Drifted {
-				drifted = 1
-			}
-			o.ObserveFloat64(g.drifted, drifted, telemetry.With(telemetry.Check.String("consumer"), telemetry.Handler.String(l.Of.name)))
+			o.ObserveFloat64(g.drifted, switched(c.Drifted), telemetry.With(telemetry.Check.String("consumer"), telemetry.Handler.String(l.Of.name)))
 		}
 	}
+}
+
+// switched returns 1 for true.
+func switched(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
 }

@@ -12,16 +12,19 @@ import (
 // the broker does not deliver them to another process.
 type InFlight struct {
 	most, bytes int
-	freed       chan struct{} // a message was dropped
+	allowed     func() int    // how many messages it may have now; nil: most
+	freed       chan struct{} // a message was dropped, or more are allowed
 
 	mu   sync.Mutex
 	held map[jetstream.Msg]int // the size of each
 	size int                   // the size of all
 }
 
-// NewInFlight returns an InFlight with room for this many messages and bytes.
-func NewInFlight(most, bytes int) *InFlight {
-	return &InFlight{most: most, bytes: bytes, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
+// NewInFlight returns an InFlight with room for this many messages and bytes. allowed,
+// unless it is nil, returns how many it may have at the moment: less than most while the
+// handler is paused. Call Wake when it returns more than before.
+func NewInFlight(most, bytes int, allowed func() int) *InFlight {
+	return &InFlight{most: most, bytes: bytes, allowed: allowed, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
 }
 
 func (h *InFlight) take(msg jetstream.Msg) {
@@ -37,6 +40,11 @@ func (h *InFlight) drop(msg jetstream.Msg) {
 	h.size -= h.held[msg]
 	delete(h.held, msg)
 	h.mu.Unlock()
+	h.Wake()
+}
+
+// Wake makes a reader that waits for room look again.
+func (h *InFlight) Wake() {
 	select {
 	case h.freed <- struct{}{}:
 	default: // one note is enough
@@ -48,23 +56,34 @@ func (h *InFlight) Most() int { return h.most }
 
 // Len is how many it has.
 func (h *InFlight) Len() int {
-	n, _ := h.room()
-	return h.most - n
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.held)
 }
 
 // room returns how many more messages may be taken, and of how many bytes.
 func (h *InFlight) room() (messages, bytes int) {
+	most := h.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.most - len(h.held), h.bytes - h.size
+	return max(most-len(h.held), 0), h.bytes - h.size
+}
+
+// now is for how many messages it has room at the moment.
+func (h *InFlight) now() int {
+	if h.allowed == nil {
+		return h.most
+	}
+	return min(h.most, h.allowed())
 }
 
 // wait waits until at least half of the room is free, so that messages are not requested
-// one by one. It returns false if ctx ended.
+// one by one. While fewer are allowed, it waits for room for one. It returns false if ctx
+// ended.
 func (h *InFlight) wait(ctx context.Context) bool {
 	for {
 		messages, bytes := h.room()
-		if messages >= h.most/2 && bytes >= h.bytes/2 {
+		if messages >= max(h.now()/2, 1) && bytes >= h.bytes/2 {
 			return ctx.Err() == nil
 		}
 		select {

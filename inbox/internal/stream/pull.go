@@ -224,6 +224,7 @@ const touchWait = 10 * time.Millisecond
 // the request is answered, the connection is lost, ctx ends or take returns an error.
 func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) error {
 	n, bytes := r.s.InFlight.room()
+	n = max(n, 1) // there was room a moment ago
 	if bytes = min(bytes, r.window); r.one {
 		n, bytes = 1, 0
 	}

@@ -1,0 +1,113 @@
+// Package dryrun takes the dry runs that operators ask for, has each made, and records what
+// it found.
+package dryrun
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/guard"
+)
+
+// Verdict is the result of a dry run.
+type Verdict string
+
+// The verdicts.
+const (
+	Passes   Verdict = "passes"   // the handler succeeded, and the transaction could have been committed
+	Fails    Verdict = "fails"    // it failed
+	External Verdict = "external" // not run: the handler calls other systems
+	Isolated Verdict = "isolated" // not run: the event may end the process
+	gone     Verdict = "gone"     // the event is not held any more
+	broken   Verdict = "broken"   // the dry run itself could not be made
+)
+
+// Finding is what a dry run found. Package deadletter reads it.
+type Finding struct {
+	Verdict Verdict           `json:"verdict"`
+	Class   string            `json:"class,omitempty"`
+	Text    string            `json:"text,omitempty"`
+	Took    time.Duration     `json:"took_ns,omitempty"`
+	Changes []delivery.Change `json:"changes,omitempty"`
+}
+
+// Ledger has what is stored of dry runs.
+type Ledger interface {
+	// Try reads the event of a dry run. It returns no row if the event is not held any more.
+	Try(ctx context.Context, asked delivery.DryRun) ([]delivery.HeldEvent, error)
+
+	// Tried stores the result of a dry run.
+	Tried(ctx context.Context, id int64, finding string) error
+}
+
+// Runner makes dry runs, one after the other. It implements postroom.Runner.
+type Runner struct {
+	ledger Ledger
+	log    *slog.Logger
+	run    func(ctx context.Context, h delivery.HeldEvent) (Finding, error)
+	asked  chan delivery.DryRun
+}
+
+// most is how many dry runs a process takes at a time.
+const most = 8
+
+// NewRunner returns a runner. run makes the dry run of an event; its error says that the
+// dry run could not be made.
+func NewRunner(ledger Ledger, log *slog.Logger, run func(ctx context.Context, h delivery.HeldEvent) (Finding, error)) *Runner {
+	return &Runner{ledger: ledger, log: log, run: run, asked: make(chan delivery.DryRun, most)}
+}
+
+// Room returns how many more dry runs can be taken.
+func (r *Runner) Room() int { return cap(r.asked) - len(r.asked) }
+
+// Take queues the dry runs that this process took.
+func (r *Runner) Take(asked []delivery.DryRun) {
+	for _, a := range asked {
+		r.asked <- a // does not block: one goroutine takes them, and no more than Room
+	}
+}
+
+// Run makes dry runs until ctx ends.
+func (r *Runner) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case asked := <-r.asked:
+			f, err := r.try(ctx, asked)
+			if err != nil {
+				f = Finding{Verdict: broken, Text: guard.Clean(err.Error(), guard.MaxText)}
+			}
+			r.answer(ctx, asked, f)
+		}
+	}
+}
+
+// try makes one dry run.
+func (r *Runner) try(ctx context.Context, asked delivery.DryRun) (Finding, error) {
+	rows, err := r.ledger.Try(ctx, asked)
+	if err != nil {
+		return Finding{}, err
+	}
+	if len(rows) == 0 {
+		return Finding{Verdict: gone}, nil
+	}
+	return r.run(ctx, rows[0])
+}
+
+// answer records the finding for the operator who asked.
+func (r *Runner) answer(ctx context.Context, asked delivery.DryRun, f Finding) {
+	text, err := json.Marshal(f)
+	if err != nil {
+		err = fmt.Errorf("encode the finding: %w", err)
+	} else {
+		err = r.ledger.Tried(ctx, asked.ID, string(text))
+	}
+	if err != nil {
+		r.log.WarnContext(ctx, "result of a dry run not recorded", "handler", asked.Handler, "error", err)
+	}
+}

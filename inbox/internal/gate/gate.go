@@ -1,0 +1,297 @@
+// Package gate pauses a handler that fails for nearly all events, tries one event at a time
+// meanwhile, and lets all run again after the first success. It does no I/O, and knows no
+// handler.
+package gate
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// Config says when a handler pauses. All fields are required.
+type Config struct {
+	Off    bool          // it never pauses by itself
+	Events int           // that many different events were tried within Window
+	Share  float64       // of these ended in a failure that is tried again
+	Window time.Duration // at most MaxWindow
+
+	// The first probe is made Probe after the pause began. Each further one is made twice as
+	// long after the one before, and at most MaxProbe after it.
+	Probe, MaxProbe time.Duration
+}
+
+// MaxWindow is the longest time for which a gate counts events.
+const MaxWindow = 10 * time.Minute
+
+// Gate lets the events of one handler run: all of them while it is open, and one at a time
+// while it is paused. An operator's pause lets none run. It is safe for concurrent use.
+type Gate struct {
+	cfg  Config
+	shut atomic.Bool // it is paused, by itself or by an operator
+
+	mu      sync.Mutex
+	window  window
+	state   State
+	probe   string    // the event that is tried as a probe; "" if none is
+	due     time.Time // when the next probe is made
+	wait    time.Duration
+	back    map[string]int // how many attempts events get back that failed more than once before the pause
+	waiting int            // how many workers wait
+	changed chan struct{}  // closed when a worker that waits has to look again
+	changes chan struct{}  // has a value if the state has changed
+}
+
+// State is whether a handler is paused.
+type State struct {
+	Paused bool             // by itself
+	Since  time.Time        // when it paused
+	Cause  delivery.Failure // the failure with which it paused
+	Tried  int              // how many events were tried within the window then
+	Failed int              // how many of these failed
+
+	Operator bool // an operator paused it
+}
+
+// IsPaused reports whether it is paused, by whomever.
+func (s State) IsPaused() bool { return s.Paused || s.Operator }
+
+// New returns an open gate.
+func New(cfg Config) *Gate {
+	return &Gate{cfg: cfg, window: newWindow(cfg.Window), changed: make(chan struct{}), changes: make(chan struct{}, 1)}
+}
+
+// Changes returns a channel that has a value when the state, or what Due returns, has
+// changed.
+func (g *Gate) Changes() <-chan struct{} { return g.changes }
+
+// State returns the state.
+func (g *Gate) State() State {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state
+}
+
+// IsOpen reports whether all events may run.
+func (g *Gate) IsOpen() bool { return !g.shut.Load() }
+
+// Pass lets one event run. Call Leave when it has ended.
+type Pass struct {
+	Probe bool // it runs as a probe: alone
+	gate  *Gate
+	event string
+}
+
+// Enter waits until the event may run. It returns false if ctx ended before.
+func (g *Gate) Enter(ctx context.Context, event string) (Pass, bool) {
+	if !g.shut.Load() {
+		return Pass{}, true
+	}
+	g.mu.Lock()
+	g.waiting++
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		g.waiting--
+		g.mu.Unlock()
+	}()
+	for {
+		p, ok, wait, changed := g.try(event)
+		if ok {
+			return p, true
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return Pass{}, false
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// Try reports whether the event may run now.
+func (g *Gate) Try(event string) (Pass, bool) {
+	if !g.shut.Load() {
+		return Pass{}, true
+	}
+	p, ok, _, _ := g.try(event)
+	return p, ok
+}
+
+// longest is how long a worker waits before it looks again although nothing has changed.
+const longest = time.Minute
+
+// try is Try. It returns for how long to wait at most, and what is closed if to look again
+// sooner.
+func (g *Gate) try(event string) (p Pass, ok bool, wait time.Duration, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch wait = time.Until(g.due); {
+	case !g.state.IsPaused():
+		return Pass{}, true, 0, nil
+	case g.state.Operator || g.probe != "":
+		return Pass{}, false, longest, g.changed
+	case wait > 0:
+		return Pass{}, false, wait, g.changed
+	}
+	g.probe = event
+	return Pass{Probe: true, gate: g, event: event}, true, 0, nil
+}
+
+// Leave ends the run of an event. If a probe ended without a result, for instance because
+// the event had been decided before, the next one may be made at once.
+func (p Pass) Leave() {
+	if !p.Probe {
+		return
+	}
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	if p.gate.probe == p.event {
+		p.gate.probe = ""
+		p.gate.wake()
+	}
+}
+
+// wants reports whether a probe is due for which no worker has an event yet.
+func (g *Gate) wants() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state.Paused && !g.state.Operator && g.probe == "" && g.waiting == 0 && time.Until(g.due) <= 0
+}
+
+// Allowed returns how many events may be taken at the moment: any number, none, or one for
+// a probe.
+func (g *Gate) Allowed() int {
+	switch {
+	case g.IsOpen():
+		return math.MaxInt32
+	case g.wants():
+		return 1
+	}
+	return 0
+}
+
+// Due returns how long it is until the next probe.
+func (g *Gate) Due() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(time.Until(g.due), 0)
+}
+
+// Succeeded notes that an event was handled. A probe that succeeds ends the pause.
+func (g *Gate) Succeeded(event string) {
+	if g.cfg.Off {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.window.ended(event, time.Now())
+	if g.state.Paused && g.probe == event {
+		g.state = State{Operator: g.state.Operator}
+		g.window.reset()
+		g.probe, g.back = "", nil
+		g.change()
+	}
+}
+
+// Failed notes that an event failed, and returns how many attempts it gets back: an event
+// loses at most one attempt by the failures that caused a pause and by those during it. A
+// failure that is not tried again is not counted: it is about the event.
+func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
+	if g.cfg.Off {
+		return 0
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if g.state.Paused {
+		g.probed(event, !f.Permanent, now)
+		if f.Permanent {
+			return 0
+		}
+		back = 1 + g.back[event]
+		delete(g.back, event)
+		return back
+	}
+	if f.Permanent {
+		g.window.ended(event, now)
+		return 0
+	}
+	g.window.failed(event, now, !f.Snoozed)
+	if tried, failed := g.window.counts(now); tried >= g.cfg.Events && float64(failed) >= g.cfg.Share*float64(tried) {
+		g.state.Paused, g.state.Since, g.state.Cause, g.state.Tried, g.state.Failed = true, now, f, tried, failed
+		g.wait = g.cfg.Probe
+		g.due, g.probe, g.back = now.Add(g.wait), "", g.window.repeated(now)
+		g.change()
+		back = g.back[event]
+		delete(g.back, event)
+	}
+	return back
+}
+
+// probed notes that a probe failed. If the failure is only about the event, the next probe
+// does not have to wait for longer.
+func (g *Gate) probed(event string, retryable bool, now time.Time) {
+	if g.probe != event {
+		return
+	}
+	if retryable {
+		g.wait = min(2*g.wait, g.cfg.MaxProbe)
+	}
+	g.due, g.probe = now.Add(g.wait), ""
+	g.change()
+}
+
+// Back returns how many attempts events get back that failed more than once before the
+// pause, by event.
+func (g *Gate) Back() map[string]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	back := make(map[string]int, len(g.back))
+	for event, n := range g.back {
+		back[event] = n
+	}
+	return back
+}
+
+// GaveBack notes which events have got their attempts back.
+func (g *Gate) GaveBack(events []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, event := range events {
+		delete(g.back, event)
+	}
+}
+
+// SetOperator pauses the handler for an operator, or ends that.
+func (g *Gate) SetOperator(paused bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state.Operator != paused {
+		g.state.Operator = paused
+		g.change()
+	}
+}
+
+// change publishes another state, or another time for the next probe.
+func (g *Gate) change() {
+	g.shut.Store(g.state.IsPaused())
+	g.wake()
+	select {
+	case g.changes <- struct{}{}:
+	default: // one note is enough
+	}
+}
+
+// wake makes the workers that wait look again.
+func (g *Gate) wake() {
+	close(g.changed)
+	g.changed = make(chan struct{})
+}

@@ -1,0 +1,72 @@
+package gate
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// Watcher tells of a handler's pauses, and gives events attempts back that an outage cost.
+type Watcher struct {
+	Gate    *Gate
+	Handler string
+	Log     *slog.Logger
+	Wake    func()                                                         // called when more events may run than before
+	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error, with what to do about it
+
+	// GiveBack gives events of a handler attempts back, and returns those that got them.
+	GiveBack func(ctx context.Context, handler string, events []string, attempts []int) ([]string, error)
+}
+
+// Run watches the gate until ctx ends.
+func (w Watcher) Run(ctx context.Context) {
+	was, probe := w.Gate.State(), time.NewTimer(0)
+	defer probe.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-probe.C:
+		case <-w.Gate.Changes():
+			now := w.Gate.State()
+			w.tell(ctx, was, now)
+			was = now
+		}
+		w.Wake()
+		if was.Paused {
+			probe.Reset(max(w.Gate.Due(), time.Second))
+		}
+	}
+}
+
+// tell logs that the handler paused or resumed.
+func (w Watcher) tell(ctx context.Context, was, now State) {
+	switch {
+	case now.Paused && !was.Paused:
+		w.Log.ErrorContext(ctx, "handler paused: it fails for nearly all events",
+			"tried", now.Tried, "failed", now.Failed, "error_class", now.Cause.Class, "error", now.Cause.Text)
+		w.giveBack(ctx)
+	case was.Paused && !now.Paused:
+		w.Log.InfoContext(ctx, "handler resumed: an event was handled", "paused_for", time.Since(was.Since).Round(time.Second))
+	}
+}
+
+// giveBack gives attempts back to the events that failed more than once before the pause.
+// Events that run get theirs when they have ended.
+func (w Watcher) giveBack(ctx context.Context) {
+	var events []string
+	var attempts []int
+	for event, n := range w.Gate.Back() {
+		events, attempts = append(events, event), append(attempts, n)
+	}
+	for some := range slices.Chunk(events, 1000) {
+		given, err := w.GiveBack(ctx, w.Handler, some, attempts[:len(some)])
+		if err != nil {
+			w.Warn(ctx, "attempts not given back to events that failed before the pause", err, "handler", w.Handler)
+			return
+		}
+		attempts = attempts[len(some):]
+		w.Gate.GaveBack(given)
+	}
+}

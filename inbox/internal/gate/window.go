@@ -1,0 +1,125 @@
+package gate
+
+import "time"
+
+// window counts the events of the last minute or so: those that failed, each once, and all
+// others that ended.
+type window struct {
+	width   int64    // of a slot, in nanoseconds
+	slots   [60]slot // in a ring
+	failing map[string]streak
+	swept   int64 // the slot in which failing was swept last
+}
+
+// slot has what ended in a sixtieth of the window.
+type slot struct {
+	n      int64 // the number of the slot since 1970; older contents do not count
+	ended  int   // events that ended without a failure that is tried again
+	failed int   // events whose last failure was then
+}
+
+// streak is the failures of one event.
+type streak struct {
+	slot  int64 // of its last failure
+	times int   // how often it failed, without snoozes
+}
+
+// mostFailing is how many failing events are remembered. Of more, each failure counts as
+// that of another event.
+const mostFailing = 20_000
+
+func newWindow(length time.Duration) window {
+	return window{width: max(int64(length)/60, 1), failing: make(map[string]streak)}
+}
+
+func (w *window) reset() {
+	w.slots = [60]slot{}
+	clear(w.failing)
+}
+
+// at returns the slot of a time.
+func (w *window) at(now time.Time) *slot {
+	n := now.UnixNano() / w.width
+	s := &w.slots[n%60]
+	if s.n != n {
+		*s = slot{n: n}
+	}
+	return s
+}
+
+// forget removes an event from those that failed, and returns how often it had failed
+// within the window.
+func (w *window) forget(event string, now time.Time) (times int) {
+	f, ok := w.failing[event]
+	if !ok {
+		return 0
+	}
+	delete(w.failing, event)
+	if s := &w.slots[f.slot%60]; s.n == f.slot {
+		s.failed--
+	}
+	if !w.covers(f.slot, now) {
+		return 0
+	}
+	return f.times
+}
+
+func (w *window) covers(n int64, now time.Time) bool { return n > now.UnixNano()/w.width-60 }
+
+// ended notes that an event ended without a failure that is tried again.
+func (w *window) ended(event string, now time.Time) {
+	if len(w.failing) > 0 {
+		w.forget(event, now)
+	}
+	w.at(now).ended++
+}
+
+// failed notes that an event failed, and whether that counts as an attempt.
+func (w *window) failed(event string, now time.Time, counts bool) {
+	times := w.forget(event, now)
+	if counts {
+		times++
+	}
+	s := w.at(now)
+	s.failed++
+	if len(w.failing) >= mostFailing && w.swept != s.n {
+		w.swept = s.n
+		w.sweep(now)
+	}
+	if len(w.failing) < mostFailing {
+		w.failing[event] = streak{s.n, times}
+	}
+}
+
+// sweep forgets events whose failures are not in the window any more.
+func (w *window) sweep(now time.Time) {
+	for event, f := range w.failing {
+		if !w.covers(f.slot, now) {
+			delete(w.failing, event)
+		}
+	}
+}
+
+// counts returns how many events were tried within the window, and how many of these
+// failed.
+func (w *window) counts(now time.Time) (tried, failed int) {
+	for _, s := range w.slots {
+		if w.covers(s.n, now) {
+			tried += s.ended + s.failed
+			failed += s.failed
+		}
+	}
+	return tried, failed
+}
+
+// repeated returns the events that failed more than once within the window, and how often
+// after the first time.
+func (w *window) repeated(now time.Time) map[string]int {
+	all := make(map[string]int)
+	for event, f := range w.failing {
+		if f.times > 1 && w.covers(f.slot, now) {
+			all[event] = f.times - 1
+		}
+	}
+	return all
+}

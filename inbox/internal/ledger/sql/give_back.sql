@@ -1,0 +1,12 @@
+-- Give events of handler $1 back the attempts that an outage cost, which paused the handler:
+-- $2 dedupe keys   $3 how many attempts each. Returns those that got them: not those that
+-- run, or are dead.
+--
+-- Locks   the held rows.
+-- Index   held_owed (handler, dedupe_key).
+-- Called  by Claims.GiveBack.
+UPDATE postroom.held
+SET attempts = greatest(attempts - back.n, 0)
+FROM unnest($2::text[], $3::int[]) AS back (dedupe_key, n)
+WHERE held.handler = $1 AND held.dedupe_key = back.dedupe_key AND claimed_by IS NULL AND dead_at IS NULL
+RETURNING held.dedupe_key;

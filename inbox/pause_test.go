@@ -1,0 +1,236 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// need is what a handler needs, and which may be away.
+type need struct {
+	away         atomic.Bool
+	calls        atomic.Int64
+	mu           sync.Mutex
+	now, highest int // calls at the same time, and the most of them since reset
+}
+
+var errAway = errors.New("503 Service Unavailable")
+
+func (n *need) call() error {
+	n.calls.Add(1)
+	n.mu.Lock()
+	n.now++
+	n.highest = max(n.highest, n.now)
+	n.mu.Unlock()
+	time.Sleep(time.Millisecond) // so that calls at the same time show
+	n.mu.Lock()
+	n.now--
+	n.mu.Unlock()
+	if n.away.Load() {
+		return errAway
+	}
+	return nil
+}
+
+// reset forgets how many calls there were at the same time.
+func (n *need) reset() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.highest = n.now
+}
+
+func (n *need) most() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.highest
+}
+
+// pausing are handlers of each kind that call what they need.
+var pausing = map[string]func(b *bench, n *need){
+	"transactional": func(b *bench, n *need) { b.in.Handle(pausable(b), needing(n)) },
+	"in batches": func(b *bench, n *need) {
+		sub := pausable(b)
+		sub.Batch = 10
+		b.in.Handle(sub, needing(n))
+	},
+	"ordered": func(b *bench, n *need) {
+		sub := pausable(b)
+		sub.Order = inbox.HoldKey
+		b.in.Handle(sub, needing(n))
+	},
+	"external": func(b *bench, n *need) {
+		b.in.HandleExternal(pausable(b), func(_ context.Context, attempt *inbox.Attempt) error {
+			attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return effect("h").Handle(ctx, tx, attempt.Event) })
+			return n.call()
+		})
+	},
+}
+
+func pausable(b *bench) inbox.Subscription {
+	sub := b.subscription("h")
+	sub.Workers, sub.Attempts = 4, 3
+	sub.Schedule = postroom.Backoff{300 * time.Millisecond}
+	sub.Pause = inbox.Pause{Probe: 20 * time.Millisecond, MaxProbe: 60 * time.Millisecond}
+	return sub
+}
+
+func needing(n *need) postroom.Handler {
+	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if err := effect("h").Handle(ctx, tx, ev); err != nil {
+			return err
+		}
+		return n.call()
+	})
+}
+
+// An outage kills nothing: the handler pauses, tries one event at a time, and resumes when
+// one succeeds. No event has lost more than one attempt, and each takes effect once.
+func TestAnOutagePausesHandlers(t *testing.T) {
+	t.Parallel()
+	for name, handle := range pausing {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, n := newBench(t), &need{}
+			var log lines
+			cfg := b.config()
+			cfg.Logger = log.logger()
+			b.in = inbox.New(b.pool, b.nc, cfg)
+			n.away.Store(true)
+			handle(b, n)
+			b.run()
+			const events = 300
+			for i := range events {
+				b.publishEvent(postroom.Event{
+					ID: fmt.Sprint("e", i), Source: "/shop", Type: b.stream + ".placed", Key: fmt.Sprint("k", i%40), ContentType: "text/plain", Data: []byte("x"),
+				})
+			}
+			b.eventually("the pause", func() bool {
+				return log.has("handler paused: it fails for nearly all events") && log.has(errAway.Error())
+			})
+			before := n.calls.Load() + 10
+			b.eventually("calls that began before the pause to end", func() bool { return n.calls.Load() >= before })
+			n.reset()
+			b.eventually("30 probes", func() bool { return n.calls.Load() >= before+30 })
+			if most := n.most(); most > 1 {
+				t.Errorf("%d calls at the same time while the handler was paused", most)
+			}
+			if name == "transactional" || name == "in batches" { // the others hold, or have room for, all of them
+				if left := b.consumers()[0].NumPending; left == 0 {
+					t.Error("nothing is left in the stream while the handler is paused")
+				}
+			}
+			var attempts int
+			if err := b.pool.QueryRow(t.Context(), "SELECT coalesce(max(attempts - (claimed_by IS NOT NULL)::int), 0) FROM postroom.held").Scan(&attempts); err != nil {
+				t.Fatal(err)
+			}
+			if attempts > 1 {
+				t.Errorf("an event lost %d attempts", attempts)
+			}
+			n.away.Store(false)
+			b.eventually("all effects", func() bool { return len(b.effects("h")) == events })
+			for id, times := range b.effects("h") {
+				if times != 1 {
+					t.Errorf("%s took effect %d times", id, times)
+				}
+			}
+			b.eventually("nothing to be held", func() bool { return len(b.held("h")) == 0 })
+			if !log.has("handler resumed: an event was handled") || b.counted("h", "dead") > 0 {
+				t.Errorf("%d dead events; it says that it resumed: %v", b.counted("h", "dead"), log.has("handler resumed"))
+			}
+		})
+	}
+}
+
+// One type that fails among others, or bad events, pause no handler.
+func TestWhatDoesNotPauseAHandler(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		fails func(i int) error
+		off   bool
+	}{
+		"half of the events": {func(i int) error {
+			if i%2 == 0 {
+				return errAway
+			}
+			return nil
+		}, false},
+		"bad events": {func(int) error { return postroom.Permanent(errAway) }, false},
+		"turned off": {func(int) error { return errAway }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			var log lines
+			cfg := b.config()
+			cfg.Logger = log.logger()
+			b.in = inbox.New(b.pool, b.nc, cfg)
+			sub := pausable(b)
+			sub.Schedule, sub.Pause.Off = postroom.Backoff{10 * time.Millisecond}, tt.off
+			b.in.Handle(sub, postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
+				var i int
+				if _, err := fmt.Sscanf(ev.ID, "e%d", &i); err != nil {
+					return err
+				}
+				return tt.fails(i)
+			}))
+			b.run()
+			const events = 120
+			dead := 0
+			for i := range events {
+				if tt.fails(i) != nil {
+					dead++
+				}
+				b.publish(fmt.Sprint("e", i))
+			}
+			b.eventually("all to be done or dead", func() bool { return b.dead("h") == dead && b.ledger("h") == events })
+			if log.has("handler paused") {
+				t.Error("the handler paused")
+			}
+		})
+	}
+}
+
+// A process that stops while its handler is paused hands back what it has in memory.
+func TestAPausedHandlerStops(t *testing.T) {
+	t.Parallel()
+	b, n := newBench(t), &need{}
+	n.away.Store(true)
+	pausing["transactional"](b, n)
+	stop := b.run()
+	for i := range 100 {
+		b.publish(fmt.Sprint("e", i))
+	}
+	b.eventually("calls", func() bool { return n.calls.Load() > 25 })
+	stop()
+	n.away.Store(false)
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	pausing["transactional"](b, n)
+	b.run()
+	b.eventually("all effects", func() bool { return len(b.effects("h")) == 100 })
+	b.drained()
+}
+
+func TestPauseIsChecked(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]inbox.Pause{
+		"Pause.Events": {Events: -1}, "Pause.Share": {Share: 1.1}, "Pause.Window": {Window: time.Millisecond}, "Pause.Probe": {MaxProbe: -1},
+	} {
+		b := newBench(t)
+		sub := b.subscription("h")
+		sub.Pause = p
+		b.in.Handle(sub, effect("h"))
+		if err := b.in.Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s in it", p, err, want)
+		}
+	}
+}
