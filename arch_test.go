@@ -99,6 +99,7 @@ var layers = []struct {
 	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, consumerPath, wirePath, wildcardPath, identityPath, pausePath, natsPath}, "it reads streams; the ledger stores its state, so it knows no database"},
 	{"inbox/internal/upkeep", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, uuidPath}, "it decides when to renew a process's registration and when to sweep the ledger; it asks no database itself"},
 	{"deadletter", []string{rootPath, heldPath, changePath, snapshotPath, sqlFilePath, schemaPath, remedyPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
+	{"control", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it stores what operators decide; the processes obey"},
 	{"held", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it changes held events with SQL; it runs no handler and publishes nothing"},
 	{"inspect", []string{rootPath, heldPath, snapshotPath, eventFindPath, textPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither"},
 	{"outbound", []string{rootPath, pausePath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},

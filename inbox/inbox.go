@@ -204,7 +204,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 	defer beside.Wait()
 	beside.Go(func() { in.preflight().TellUnseen(ctx) })
 	in.holder = newHolder(in)
-	parts := []postroom.Runner{in.node, in.runner, claims.Renewer{Runner: in.runner}, in.holder, in.sweeper(), in.gauges(), in.dryRuns}
+	parts := []postroom.Runner{in.node, in.runner, claims.Renewer{Runner: in.runner}, in.holder, in.sweeper(), in.gauges(), in.dryRuns, in.pauses()}
 	var loops sync.WaitGroup
 	for _, c := range in.loops {
 		loops.Add(1)
@@ -240,6 +240,9 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 			err = in.node.Beat(ctx)
 		}
 		if err == nil {
+			err = in.pauses().Ask(ctx)
+		}
+		if err == nil {
 			in.node.ListUnknown(ctx)
 		}
 		if err == nil || errors.Is(err, postroom.ErrUnrecoverable) {
@@ -267,6 +270,14 @@ func (in *Inbox) sweeper() *upkeep.Sweeper {
 	return upkeep.NewSweeper(upkeep.SweeperConfig{
 		Ledger: ledger.Upkeep{DB: in.db}, Keep: in.cfg.DedupeWindow, Steps: ledger.SweepSteps, Removed: in.signals.Removed, Warn: in.warn, Outage: outage,
 	})
+}
+
+// pauses returns the part that obeys operators who pause handlers.
+func (in *Inbox) pauses() upkeep.Pauses {
+	return upkeep.Pauses{
+		Paused: ledger.Upkeep{DB: in.db}.Paused, Handlers: in.names(), Warn: in.warn,
+		Set: func(handler string, paused bool) { in.byName(handler).gate.SetOperator(paused) },
+	}
 }
 
 // gauges returns the part that measures held events, and deliveries in memory.

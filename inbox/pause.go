@@ -38,13 +38,8 @@ type Pause struct {
 	// Probe is how long after the pause began the first probe is made. Each further one is
 	// made after twice the time, and at most after MaxProbe.
 	//
-	// Defaults to 1 second.
-	Probe time.Duration
-
-	// MaxProbe is the longest time between two probes.
-	//
-	// Defaults to a minute.
-	MaxProbe time.Duration
+	// Defaults to 1 second, and MaxProbe to a minute.
+	Probe, MaxProbe time.Duration
 }
 
 func (p Pause) config() gate.Config {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/control"
 	"github.com/postroom/postroom/inbox"
 )
 
@@ -232,5 +233,64 @@ func TestPauseIsChecked(t *testing.T) {
 		if err := b.in.Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s in it", p, err, want)
 		}
+	}
+}
+
+// An operator's pause: no process begins an event any more, in a process that starts
+// meanwhile neither; resuming lets all run.
+func TestOperatorsPauseHandlers(t *testing.T) {
+	t.Parallel()
+	for name, handle := range pausing {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, n := newBench(t), &need{}
+			operator, by := control.New(b.pool, control.Config{}), control.Audit{Actor: "ann", Reason: "the vendor asked for it"}
+			start := func(log *lines) (stop func()) {
+				cfg := b.config()
+				cfg.Logger = log.logger()
+				b.in = inbox.New(b.pool, b.nc, cfg)
+				handle(b, n)
+				return b.run()
+			}
+			var first, second, third lines
+			stopFirst := start(&first)
+			start(&second)
+			publish := func(from, to int) {
+				for i := from; i < to; i++ {
+					b.publishEvent(postroom.Event{
+						ID: fmt.Sprint("e", i), Source: "/shop", Type: b.stream + ".placed", Key: fmt.Sprint("k", i%40), ContentType: "text/plain", Data: []byte("x"),
+					})
+				}
+			}
+			publish(0, 100)
+			b.eventually("effects", func() bool { return len(b.effects("h")) > 10 })
+			if err := operator.Pause(t.Context(), "h", 0, by); err != nil {
+				t.Fatal(err)
+			}
+			const paused = "handler paused by an operator"
+			b.eventually("both processes to pause", func() bool { return first.has(paused) && second.has(paused) })
+			b.eventually("handlers that run to end", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.now == 0 })
+			began := n.calls.Load()
+			publish(100, 200)
+			stopFirst()
+			start(&third)
+			b.eventually("a process that starts to pause", func() bool { return third.has(paused) })
+			if name == "external" { // it stores events
+				b.eventually("all events to be stored", func() bool { return b.ledger("h") == 200 })
+			}
+			if more := n.calls.Load() - began; more > 1 { // one may have been let in just before
+				t.Errorf("%d events began while the handler was paused", more)
+			}
+			if err := operator.Resume(t.Context(), "h", by); err != nil {
+				t.Fatal(err)
+			}
+			b.eventually("all effects", func() bool { return len(b.effects("h")) == 200 })
+			for id, times := range b.effects("h") {
+				if times != 1 {
+					t.Errorf("%s took effect %d times", id, times)
+				}
+			}
+			b.eventually("nothing to be held", func() bool { return len(b.held("h")) == 0 })
+		})
 	}
 }

@@ -33,6 +33,9 @@ type Handler struct {
 	// Reader is the process that reads the stream of an ordered handler.
 	Reader *Reader `json:"reader,omitempty"`
 
+	// Pause is the operator's pause of the handler; nil if there is none.
+	Pause *Pause `json:"pause,omitempty"`
+
 	Held HeldSummary `json:"held"`
 
 	// Broker is what the broker knows about the handler. It is nil if the broker was not

@@ -12,6 +12,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -91,7 +93,11 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
 	var types []string
+	var pauses map[string]*Pause
 	err := i.inTx(ctx, func(m *view) (err error) {
+		if pauses, err = readPauses(m); err != nil {
+			return err
+		}
 		if s.Relay, err = one(m, "the relay's row", m.sql.Relay, scanRelay); err != nil {
 			return err
 		}
@@ -124,6 +130,9 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	streams := i.broker.types(ctx, &s.Broker, subs)
 	l := findings(s, subs, views)
 	s.Notes = append(l.checkTypes(subs, streams, types), unhandledNotes(subs, streams, types)...)
+	for _, name := range slices.Sorted(maps.Keys(pauses)) {
+		s.Notes = append(s.Notes, "handler "+name+" is "+pauses[name].String())
+	}
 	s.Findings = l.all
 	return s, nil
 }
@@ -134,8 +143,12 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	var subs []subscription
 	var processes []Process
 	var held []HeldSummary
+	var pauses map[string]*Pause
 	err := i.inTx(ctx, func(m *view) (err error) {
 		if subs, err = readSubscriptions(m); err != nil {
+			return err
+		}
+		if pauses, err = readPauses(m); err != nil {
 			return err
 		}
 		if processes, err = readProcesses(m); err != nil {
@@ -150,7 +163,9 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	h := &Handlers{Handlers: []Handler{}}
 	views := i.broker.handlerViews(ctx, &h.Broker, subs, true)
 	for _, name := range handlerNames(subs, processes, held) {
-		h.Handlers = append(h.Handlers, handler(name, subs, processes, held, views))
+		one := handler(name, subs, processes, held, views)
+		one.Pause = pauses[name]
+		h.Handlers = append(h.Handlers, one)
 	}
 	return h, nil
 }

@@ -19,7 +19,7 @@ type statements struct {
 	TableSizes, OldestRows, Sweep, VacuumBlockers, SeesAllSessions              string
 	LogEntries, CausedEvents, Decisions, Steps, EventRepublishes                string
 	Revisions, ReplayItems, Sources, RunningRepublishes                         string
-	Audit, AuditEvent, AuditReplay                                              string
+	Audit, AuditEvent, AuditReplay, Pauses                                      string
 }
 
 var written = sqlfile.MustRead[statements](files)

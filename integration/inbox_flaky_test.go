@@ -81,6 +81,7 @@ func TestAHandlerThatOftenFails(t *testing.T) {
 		c.Handle(inbox.Subscription{
 			Name: "flaky", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: flakyWorkers, Attempts: flakyAttempts,
 			Schedule: postroom.Backoff{20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond},
+			Pause:    inbox.Pause{Off: true}, // each attempt counts: most of the first events fail
 		}, f)
 		c.start()
 	}

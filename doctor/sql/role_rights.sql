@@ -23,7 +23,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('inbox', 'subscription', 'SELECT'), ('inbox', 'subscription', 'INSERT'), ('inbox', 'subscription', 'UPDATE'),
              ('inbox', 'node', 'SELECT'), ('inbox', 'node', 'INSERT'), ('inbox', 'node', 'UPDATE'), ('inbox', 'node', 'DELETE'),
              ('inbox', 'sweep', 'SELECT'), ('inbox', 'sweep', 'UPDATE'),
-             ('inbox', 'archive', 'SELECT'), ('inbox', 'archive', 'INSERT'), ('inbox', 'audit', 'INSERT'), ('inbox', 'audit_id_seq', 'USAGE'),
+             ('inbox', 'archive', 'SELECT'), ('inbox', 'pause', 'SELECT'), ('inbox', 'archive', 'INSERT'), ('inbox', 'audit', 'INSERT'), ('inbox', 'audit_id_seq', 'USAGE'),
              ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE'),
              ('idempotency', 'migration', 'SELECT'), ('idempotency', 'idempotency', 'SELECT'), ('idempotency', 'idempotency', 'INSERT'),
              ('idempotency', 'idempotency', 'UPDATE'), ('idempotency', 'idempotency', 'DELETE'),
@@ -36,6 +36,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('operator', 'revision', 'SELECT'), ('operator', 'revision', 'INSERT'), ('operator', 'revision', 'UPDATE'), ('operator', 'revision', 'DELETE'),
              ('operator', 'receipt', 'SELECT'), ('operator', 'receipt', 'INSERT'), ('operator', 'receipt', 'UPDATE'), ('operator', 'receipt', 'DELETE'),
              ('operator', 'republish', 'SELECT'), ('operator', 'republish', 'INSERT'), ('operator', 'republish', 'UPDATE'),
+             ('operator', 'pause', 'SELECT'), ('operator', 'pause', 'INSERT'), ('operator', 'pause', 'UPDATE'), ('operator', 'pause', 'DELETE'),
              ('operator', 'audit', 'SELECT'), ('operator', 'audit', 'INSERT'), ('operator', 'outbox_seq_seq', 'SELECT'),
              ('operator', 'inbox', 'SELECT'), ('operator', 'inbox', 'UPDATE'), ('operator', 'relay', 'SELECT'), ('operator', 'relay', 'UPDATE')) AS needs (part, relation, privilege)
 LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = needs.relation;

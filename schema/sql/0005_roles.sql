@@ -72,7 +72,7 @@ LANGUAGE sql VOLATILE
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'SELECT ON postroom.migration, postroom.instance, postroom.archive',
+        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.subscription',
         'SELECT, UPDATE ON postroom.sweep, postroom.trial',
@@ -93,7 +93,7 @@ AS $$
         pg_catalog.format('SELECT ON ALL TABLES IN SCHEMA %s', 'postroom'::regnamespace),
         'SELECT ON SEQUENCE postroom.outbox_seq_seq',
         'INSERT, UPDATE, DELETE ON postroom.held, postroom.archive, postroom.job, postroom.job_item, postroom.trial,
-                                   postroom.revision, postroom.receipt',
+                                   postroom.revision, postroom.receipt, postroom.pause',
         'INSERT, UPDATE ON postroom.republish',
         'INSERT ON postroom.audit',
         'UPDATE ON postroom.inbox, postroom.relay',

@@ -21,7 +21,8 @@ type Watcher struct {
 
 // Run watches the gate until ctx ends.
 func (w Watcher) Run(ctx context.Context) {
-	was, probe := w.Gate.State(), time.NewTimer(0)
+	var was State
+	probe := time.NewTimer(0)
 	defer probe.Stop()
 	for {
 		select {
@@ -47,6 +48,10 @@ func (w Watcher) tell(ctx context.Context, was, now State) {
 		w.Log.ErrorContext(ctx, "handler paused: it fails for nearly all events",
 			"tried", now.Tried, "failed", now.Failed, "error_class", now.Cause.Class, "error", now.Cause.Text)
 		w.giveBack(ctx)
+	case now.Operator && !was.Operator:
+		w.Log.WarnContext(ctx, "handler paused by an operator")
+	case was.Operator && !now.Operator:
+		w.Log.InfoContext(ctx, "handler resumed by an operator, or at the end of its pause")
 	case was.Paused && !now.Paused:
 		w.Log.InfoContext(ctx, "handler resumed: an event was handled", "paused_for", time.Since(was.Since).Round(time.Second))
 	}

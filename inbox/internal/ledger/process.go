@@ -62,6 +62,18 @@ func (db Upkeep) Unknown(ctx context.Context, handlers []string) ([]delivery.Orp
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.OrphanHandler])
 }
 
+// Paused returns those of the handlers that an operator has paused.
+func (db Upkeep) Paused(ctx context.Context, handlers []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
+	rows, _ := db.pool.Query(ctx, db.sql.paused, handlers) // CollectRows returns its error
+	paused, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("ask which handlers are paused: %w", err)
+	}
+	return paused, nil
+}
+
 // Disagrees returns a live process whose settings conflict with these about how long
 // ledger rows are kept; nil if there is none.
 func (db Upkeep) Disagrees(ctx context.Context, dedupeWindow, maxEventAge time.Duration) (*delivery.Process, error) {

@@ -68,6 +68,8 @@ var (
 	limitsSQL string
 	//go:embed sql/settle.sql
 	settleSQL string
+	//go:embed sql/paused.sql
+	pausedSQL string
 	//go:embed sql/give_back.sql
 	giveBackSQL string
 	//go:embed sql/fail.sql
@@ -135,7 +137,7 @@ type statements struct {
 	still, committed                          string
 	generic, archive                          string
 	plan, due, claim, claimAlone              string
-	orphans, giveBack                         string
+	orphans, giveBack, paused                 string
 	limits, settle, fail, release             string
 	settleMany, renew                         string
 	start, done, undo, forget                 string
@@ -156,7 +158,7 @@ func load(name string) statements {
 		still: in(stillSQL), committed: in(committedSQL),
 		generic: in(genericSQL), archive: in(archiveSQL),
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
-		orphans: in(orphansSQL), giveBack: in(giveBackSQL),
+		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL),
 		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
 		settleMany: in(settleManySQL), renew: in(renewSQL),
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/postroom/postroom/inspect"
+)
+
+func TestHandlersPauseAndResume(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	env := inDatabase(s.pool)
+	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '30 days', '29 days')")
+	postroom(t, env, "handlers", "pause", "h").want(t, exitUsage).says(t, "--reason")
+	postroom(t, env, "handlers", "resume", "h").want(t, exitTodo).says(t, "h is not paused")
+	postroom(t, env, "handlers", "pause", "h", "--reason", "maintenance", "--for", "2h", "--actor", "ann").want(t, exitOK).says(t, "paused h\n")
+	postroom(t, env, "handlers").want(t, exitOK).says(t, "! h is paused by ann since ", " until ", ": maintenance\n")
+	postroom(t, env, "status").want(t, exitOK).says(t, "handler h is paused by ann since ", ": maintenance\n")
+	got := decode[inspect.Handlers](t, postroom(t, env, "handlers", "--json").want(t, exitOK))
+	if p := got.Handlers[0].Pause; p == nil || p.Actor != "ann" || p.Reason != "maintenance" || p.Until.IsZero() {
+		t.Errorf("handlers --json has the pause %+v", p)
+	}
+	postroom(t, env, "audit").want(t, exitOK).says(t, "pause", "maintenance")
+	postroom(t, env, "handlers", "resume", "h").want(t, exitOK).says(t, "resumed h\n")
+	got = decode[inspect.Handlers](t, postroom(t, env, "handlers", "--json").want(t, exitOK))
+	if p := got.Handlers[0].Pause; p != nil {
+		t.Errorf("after it was resumed it has the pause %+v", p)
+	}
+}

@@ -1,0 +1,182 @@
+// Package control lets operators pause and resume handlers.
+//
+// A pause is a row of the database. All processes that run the handler obey within two
+// seconds, and across restarts. A paused handler begins no event; those that run are
+// finished. Its stream keeps what is published meanwhile; an external handler stores events
+// and runs none. Each action has its row in the audit, in the same transaction.
+package control
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/change"
+	"github.com/postroom/postroom/internal/held"
+	"github.com/postroom/postroom/internal/sqlfile"
+	"github.com/postroom/postroom/schema"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// statements are the statements of this package, for one schema. Each has a file in sql.
+type statements struct{ Pause, Resume, List string }
+
+var written = sqlfile.MustRead[statements](files)
+
+// DB is what a [Store] needs of a database: a *pgxpool.Pool or a *pgx.Conn.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Config tunes a [Store]. The zero value is ready to use.
+type Config struct {
+	// Schema is the database schema that holds Postroom's tables.
+	//
+	// Defaults to "postroom".
+	Schema string
+}
+
+// Store pauses and resumes handlers. With a *pgxpool.Pool it is safe for concurrent use,
+// with a *pgx.Conn it is not.
+type Store struct {
+	db     DB
+	schema string
+	err    error // what is wrong with the Config
+	tables change.Tables
+	sql    statements
+}
+
+// New returns a store. It does no I/O and cannot fail: if the Config is wrong, [Store.Check]
+// and all other methods return the error.
+func New(db DB, cfg Config) *Store {
+	name, err := schema.Name(cfg.Schema)
+	if err != nil {
+		return &Store{db: db, err: fmt.Errorf("control: config: Schema: %w", err)}
+	}
+	sql := sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
+	return &Store{db: db, schema: name, tables: change.New(db, name), sql: sql}
+}
+
+// Check reports whether the database has the tables that a store needs.
+func (s *Store) Check(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.tables.Explain(schema.Require(ctx, s.db, s.schema))
+}
+
+// Audit says who changes something, and why. It is stored with the change.
+type Audit struct {
+	Actor  string // required, 255 bytes at most
+	Reason string // 4,096 bytes at most; Pause needs one
+}
+
+// Pause is a handler that an operator has paused.
+type Pause struct {
+	Handler  string    `json:"handler"`
+	PausedAt time.Time `json:"paused_at"`
+	Until    time.Time `json:"until,omitzero"` // zero: until an operator resumes it
+	Actor    string    `json:"actor"`
+	Reason   string    `json:"reason"`
+}
+
+// ErrNotPaused says that a handler was not paused.
+var ErrNotPaused = errors.New("the handler is not paused")
+
+// Pause pauses a handler, for a time or, if that is 0, until it is resumed. If it is paused
+// already, the new pause replaces the old one. The handler need not have run yet.
+func (s *Store) Pause(ctx context.Context, handler string, length time.Duration, by Audit) error {
+	switch err := s.valid(handler, by); {
+	case err != nil:
+		return err
+	case by.Reason == "":
+		return errors.New("control: pause: Audit.Reason is empty: say why the handler is paused")
+	case length < 0 || length != 0 && length < time.Second:
+		return fmt.Errorf("control: pause: the time is %s, want a second or more, or 0 for no end", length)
+	}
+	var until *time.Duration
+	if length > 0 {
+		until = &length
+	}
+	err := s.tables.InTx(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.sql.Pause, handler, until, by.Actor, by.Reason); err != nil {
+			return fmt.Errorf("store the pause: %w", err)
+		}
+		return s.audit(ctx, tx, "pause", handler, by)
+	})
+	if err != nil {
+		return fmt.Errorf("control: pause: %w", s.tables.Explain(err))
+	}
+	return nil
+}
+
+// Resume ends the pause of a handler. It returns [ErrNotPaused] if the handler is not paused.
+func (s *Store) Resume(ctx context.Context, handler string, by Audit) error {
+	if err := s.valid(handler, by); err != nil {
+		return err
+	}
+	err := s.tables.InTx(ctx, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, s.sql.Resume, handler)
+		switch {
+		case err != nil:
+			return fmt.Errorf("end the pause: %w", err)
+		case tag.RowsAffected() == 0:
+			return ErrNotPaused
+		}
+		return s.audit(ctx, tx, "resume", handler, by)
+	})
+	if err != nil {
+		return fmt.Errorf("control: resume: %w", s.tables.Explain(err))
+	}
+	return nil
+}
+
+// List returns the handlers that are paused now, by name.
+func (s *Store) List(ctx context.Context) ([]Pause, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	rows, _ := s.db.Query(ctx, s.sql.List) // CollectRows reports the error
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Pause, err error) {
+		var until *time.Time
+		if err = row.Scan(&p.Handler, &p.PausedAt, &until, &p.Actor, &p.Reason); until != nil {
+			p.Until = *until
+		}
+		return p, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("control: list: %w", s.tables.Explain(err))
+	}
+	return all, nil
+}
+
+func (s *Store) valid(handler string, by Audit) error {
+	if s.err != nil {
+		return s.err
+	}
+	if handler == "" || len(handler) > 128 {
+		return errors.New("control: the name of a handler has 1 to 128 bytes")
+	}
+	if handler == held.Outgoing {
+		return fmt.Errorf("control: %s is the relay, which is no handler", handler)
+	}
+	if err := (change.By{Actor: by.Actor, Reason: by.Reason}).Validate(); err != nil {
+		return fmt.Errorf("control: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) audit(ctx context.Context, tx pgx.Tx, name, handler string, by Audit) error {
+	_, err := s.tables.Audit(ctx, tx, change.Action{Name: name, By: change.By{Actor: by.Actor, Reason: by.Reason}, Handler: handler})
+	return err
+}

@@ -1,0 +1,72 @@
+package control_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/control"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	store, by := control.New(pool, control.Config{}), control.Audit{Actor: "ann", Reason: "the vendor asked for it"}
+	if err := store.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Resume(t.Context(), "h", by); !errors.Is(err, control.ErrNotPaused) {
+		t.Errorf("Resume of a handler that is not paused = %v", err)
+	}
+	check(store.Pause(t.Context(), "h", time.Hour, control.Audit{Actor: "bob", Reason: "first"}))
+	check(store.Pause(t.Context(), "h", 0, by)) // replaces it
+	check(store.Pause(t.Context(), "a", 24*time.Hour, by))
+	all, err := store.List(t.Context())
+	check(err)
+	if len(all) != 2 || all[0].Handler != "a" || all[0].Until.Sub(all[0].PausedAt) != 24*time.Hour || all[1].Handler != "h" || !all[1].Until.IsZero() || all[1].Actor != "ann" || all[1].Reason != by.Reason {
+		t.Errorf("paused: %+v", all)
+	}
+	if _, err := pool.Exec(t.Context(), "UPDATE postroom.pause SET until = now() - interval '1 second' WHERE handler = 'a'"); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Resume(t.Context(), "a", by); !errors.Is(err, control.ErrNotPaused) {
+		t.Errorf("Resume after the end of a pause = %v", err)
+	}
+	check(store.Resume(t.Context(), "h", by))
+	if all, err := store.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("paused after both have ended: %+v, %v", all, err)
+	}
+	var actions string
+	check(pool.QueryRow(t.Context(), "SELECT string_agg(action || ' ' || handler || ' ' || actor, ', ' ORDER BY id) FROM postroom.audit").Scan(&actions))
+	if want := "pause h bob, pause h ann, pause a ann, resume h ann"; actions != want {
+		t.Errorf("the audit has %q, want %q", actions, want)
+	}
+}
+
+func TestWhatCannotBePaused(t *testing.T) {
+	t.Parallel()
+	store, by := control.New(devtest.Pool(t), control.Config{}), control.Audit{Actor: "ann", Reason: "why"}
+	for want, err := range map[string]error{
+		"1 to 128 bytes":     store.Pause(t.Context(), "", 0, by),
+		"is the relay":       store.Pause(t.Context(), "outbox", 0, by),
+		"Reason is empty":    store.Pause(t.Context(), "h", 0, control.Audit{Actor: "ann"}),
+		"Actor is empty":     store.Resume(t.Context(), "h", control.Audit{}),
+		"want a second":      store.Pause(t.Context(), "h", time.Millisecond, by),
+		"want a second or m": store.Pause(t.Context(), "h", -time.Hour, by),
+		"Schema":             control.New(nil, control.Config{Schema: "a b"}).Pause(t.Context(), "h", 0, by),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}
