@@ -90,7 +90,7 @@ var layers = []struct {
 	{"inbox/internal/delivery", []string{rootPath, consumerPath, wirePath, wildcardPath, causePath, guardPath, pgxAllPath, natsPath}, "it has the types that the parts of the inbox share, without behaviour"},
 	{"inbox/internal/dispatch", []string{inboxDeliveryPath}, "it decides which delivery may run; it knows no server and no handler"},
 	{"inbox/internal/dryrun", []string{inboxDeliveryPath, guardPath}, "it takes and answers requests for dry runs; it runs no handler itself"},
-	{"inbox/internal/gate", []string{inboxDeliveryPath}, "it decides whether a handler may run; it knows no server and no handler"},
+	{"inbox/internal/gate", []string{inboxDeliveryPath, guardPath}, "it decides whether a handler may run; it knows no server and no handler"},
 	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, guardPath, pgxAllPath}, "it calls handlers and does not know where events come from; it needs pgx for the errors that they return"},
 	{"inbox/internal/ledger", []string{rootPath, inboxDeliveryPath, schemaPath, guardPath, sessionPath, pgxAllPath, uuidPath}, "it has every transaction and statement of the inbox; it knows no broker and calls no handler"},
 	{"inbox/internal/preflight", []string{rootPath, inboxDeliveryPath, consumerPath, identityPath, jsremedyPath, eventTypePath, natsPath}, "it checks the set-up before an inbox starts and changes nothing"},

@@ -28,6 +28,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/claims"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/dryrun"
+	"github.com/postroom/postroom/inbox/internal/gate"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/signals"
 	"github.com/postroom/postroom/inbox/internal/upkeep"
@@ -61,6 +62,7 @@ type core struct {
 	db      *ledger.DB
 	nc      *nats.Conn
 	signals *signals.Signals
+	gates   gate.Set
 	lines   repeat.Lines // limits log lines that repeat
 
 	// alone lets an event that may end the process run by itself: it takes the write
@@ -81,7 +83,7 @@ const (
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
 	in := &Inbox{
-		core: core{cfg: cfg, pool: pool, nc: nc, signals: signals.New(cfg.MeterProvider, cfg.TracerProvider)},
+		core: core{cfg: cfg, pool: pool, nc: nc, gates: gate.Set{}, signals: signals.New(cfg.MeterProvider, cfg.TracerProvider)},
 		err:  cfg.validate(), lookEvery: lookEvery, floorEvery: floorEvery,
 	}
 	name, err := schema.Name(cfg.Schema)
@@ -93,7 +95,7 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 		return dryRun(ctx, in.byName(h.Handler), h)
 	})
 	in.node = upkeep.NewNode(upkeep.NodeConfig{
-		Processes: ledger.Upkeep{DB: in.db}, Handlers: in.names, DedupeWindow: cfg.DedupeWindow, MaxEventAge: cfg.MaxEventAge, Log: cfg.Logger, Advise: in.advise,
+		Processes: ledger.Upkeep{DB: in.db}, Handlers: in.names, Paused: in.gates.Report, DedupeWindow: cfg.DedupeWindow, MaxEventAge: cfg.MaxEventAge, Log: cfg.Logger, Advise: in.advise,
 	})
 	in.runner = claims.NewRunner(claims.Config{
 		Ledger: ledger.Claims{DB: in.db}, Process: in.node.Name(), DryRuns: in.dryRuns, Log: cfg.Logger, Warn: in.warn, Outage: outage,
@@ -274,10 +276,7 @@ func (in *Inbox) sweeper() *upkeep.Sweeper {
 
 // pauses returns the part that obeys operators who pause handlers.
 func (in *Inbox) pauses() upkeep.Pauses {
-	return upkeep.Pauses{
-		Paused: ledger.Upkeep{DB: in.db}.Paused, Handlers: in.names(), Warn: in.warn,
-		Set: func(handler string, paused bool) { in.byName(handler).gate.SetOperator(paused) },
-	}
+	return upkeep.Pauses{Paused: ledger.Upkeep{DB: in.db}.Paused, Handlers: in.names(), Warn: in.warn, Set: in.gates.SetOperator}
 }
 
 // gauges returns the part that measures held events, and deliveries in memory.

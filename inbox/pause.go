@@ -51,17 +51,14 @@ func (p Pause) config() gate.Config {
 }
 
 func (p Pause) validate(add func(format string, args ...any)) {
-	if p.Events < 0 {
-		add("Pause.Events is %d, want 1 or more, or 0 for the default", p.Events)
+	if p.Events < 0 || p.Probe < 0 || p.MaxProbe < 0 {
+		add("Pause.Events, Probe and MaxProbe are %d, %s and %s, want 0 or more", p.Events, p.Probe, p.MaxProbe)
 	}
 	if !(p.Share >= 0 && p.Share <= 1) {
 		add("Pause.Share is %v, want more than 0 and at most 1, or 0 for the default", p.Share)
 	}
 	if p.Window != 0 && (p.Window < time.Second || p.Window > gate.MaxWindow) {
 		add("Pause.Window is %s, want 1s to %s", p.Window, gate.MaxWindow)
-	}
-	if p.Probe < 0 || p.MaxProbe < 0 {
-		add("Pause.Probe and MaxProbe are %s and %s, want 0 or more", p.Probe, p.MaxProbe)
 	}
 }
 
@@ -93,6 +90,6 @@ func (c *loop) deliverBatch(life delivery.Lifetime, d *delivery.Delivery, lane <
 func (c *loop) watcher() gate.Watcher {
 	return gate.Watcher{
 		Gate: c.gate, Handler: c.sub.Name, Log: c.log, Warn: c.inbox.warn, GiveBack: ledger.Claims{DB: c.inbox.db}.GiveBack,
-		Wake: func() { c.inflight.Wake(); c.inbox.runner.Wake(0) },
+		Wake: func() { c.inflight.Wake(); c.inbox.runner.Wake(0) }, Report: c.inbox.node.Beat,
 	}
 }

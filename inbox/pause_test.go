@@ -119,6 +119,11 @@ func TestAnOutagePausesHandlers(t *testing.T) {
 				return log.has("handler paused: it fails for nearly all events") && log.has(errAway.Error())
 			})
 			before := n.calls.Load() + 10
+			b.eventually("a report", func() bool {
+				var text string
+				err := b.pool.QueryRow(t.Context(), "SELECT coalesce(max(paused #>> '{h,text}'), '') FROM postroom.node").Scan(&text)
+				return err == nil && strings.Contains(text, errAway.Error())
+			})
 			b.eventually("calls that began before the pause to end", func() bool { return n.calls.Load() >= before })
 			n.reset()
 			b.eventually("30 probes", func() bool { return n.calls.Load() >= before+30 })
@@ -145,6 +150,10 @@ func TestAnOutagePausesHandlers(t *testing.T) {
 				}
 			}
 			b.eventually("nothing to be held", func() bool { return len(b.held("h")) == 0 })
+			b.eventually("no pause to be reported", func() bool {
+				var report string
+				return b.pool.QueryRow(t.Context(), "SELECT paused::text FROM postroom.node").Scan(&report) == nil && report == "{}"
+			})
 			if !log.has("handler resumed: an event was handled") || b.counted("h", "dead") > 0 {
 				t.Errorf("%d dead events; it says that it resumed: %v", b.counted("h", "dead"), log.has("handler resumed"))
 			}
@@ -224,7 +233,7 @@ func TestAPausedHandlerStops(t *testing.T) {
 func TestPauseIsChecked(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]inbox.Pause{
-		"Pause.Events": {Events: -1}, "Pause.Share": {Share: 1.1}, "Pause.Window": {Window: time.Millisecond}, "Pause.Probe": {MaxProbe: -1},
+		"Pause.Events": {Events: -1}, "Pause.Share": {Share: 1.1}, "Pause.Window": {Window: time.Millisecond}, "Probe and MaxProbe": {MaxProbe: -1},
 	} {
 		b := newBench(t)
 		sub := b.subscription("h")

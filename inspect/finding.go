@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postroom/postroom/internal/jsremedy"
@@ -24,6 +25,7 @@ const (
 	FoundDead            = "dead"             // an operator has to decide about events
 	FoundNoProcess       = "no_process"       // no living process runs a handler
 	FoundOverdue         = "overdue"          // events are due, and no process runs them
+	FoundPaused          = "paused"           // a handler fails for nearly all events, and has paused
 	FoundNoReader        = "no_reader"        // no process reads the stream of an ordered handler
 	FoundReplayIdle      = "replay_idle"      // no process runs a running replay
 	FoundNoStream        = "no_stream"        // a handler's stream does not exist
@@ -94,6 +96,7 @@ func (l *findingList) checkRelay(s *Status) {
 func (l *findingList) checkHandler(s *Status, subs []subscription, views map[string]*BrokerView, handler string) {
 	held := heldOf(s.Held, handler)
 	processes := aliveProcesses(s.Processes, handler)
+	paused, last := selfPauses(s.Processes, handler)
 	sub := slices.IndexFunc(subs, func(sub subscription) bool { return sub.Handler == handler })
 	switch late := held.overdue(); {
 	case len(processes) == 0 && held.Events() > held.Events(Dead):
@@ -102,6 +105,10 @@ func (l *findingList) checkHandler(s *Status, subs []subscription, views map[str
 	case len(processes) == 0 && sub >= 0:
 		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: events do not reach it", handler),
 			"start a process that has it; if it is gone for good, delete its consumer and its row of subscription")
+	case len(paused) > 0:
+		l.add(FoundPaused, handler, fmt.Sprintf("%s fails for nearly all events and is paused in %s: %s: %s", handler, strings.Join(paused, ", "), last.Class, last.Text),
+			"bring back what it needs: it tries one event a minute, and resumes by itself")
+	case s.operatorPauses[handler] != nil: // its events wait for the operator
 	case late > overdueFor.Seconds():
 		l.add(FoundOverdue, handler, fmt.Sprintf("events held for %s have been due for %s, and no process runs them", handler, duration(late)),
 			"its processes are busy, or do not take the type of these events: look at their logs, or give it more workers")

@@ -12,6 +12,8 @@ type Handlers struct {
 }
 
 // Handler is the state of one handler.
+//
+// Wide because it is a JSON document, as programs read it.
 type Handler struct {
 	Name string `json:"handler"`
 
@@ -32,6 +34,11 @@ type Handler struct {
 
 	// Reader is the process that reads the stream of an ordered handler.
 	Reader *Reader `json:"reader,omitempty"`
+
+	// PausedIn are the living processes in which it is paused by itself, because it fails
+	// for nearly all events. SelfPause is the latest of these pauses.
+	PausedIn  []string   `json:"paused_in,omitempty"`
+	SelfPause *SelfPause `json:"self_pause,omitempty"`
 
 	// Pause is the operator's pause of the handler; nil if there is none.
 	Pause *Pause `json:"pause,omitempty"`
@@ -58,6 +65,9 @@ type Reader struct {
 func handler(name string, subs []subscription, processes []Process, held []HeldSummary, views map[string]*BrokerView) Handler {
 	h := Handler{
 		Name: name, Types: []string{}, Subjects: []string{}, Processes: aliveProcesses(processes, name), Held: heldOf(held, name), Broker: views[name],
+	}
+	if in, last := selfPauses(processes, name); len(in) > 0 {
+		h.PausedIn, h.SelfPause = in, &last
 	}
 	for _, s := range subs {
 		if s.Handler != name {

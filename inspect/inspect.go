@@ -93,9 +93,8 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
 	var types []string
-	var pauses map[string]*Pause
 	err := i.inTx(ctx, func(m *view) (err error) {
-		if pauses, err = readPauses(m); err != nil {
+		if s.operatorPauses, err = readPauses(m); err != nil {
 			return err
 		}
 		if s.Relay, err = one(m, "the relay's row", m.sql.Relay, scanRelay); err != nil {
@@ -130,8 +129,8 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	streams := i.broker.types(ctx, &s.Broker, subs)
 	l := findings(s, subs, views)
 	s.Notes = append(l.checkTypes(subs, streams, types), unhandledNotes(subs, streams, types)...)
-	for _, name := range slices.Sorted(maps.Keys(pauses)) {
-		s.Notes = append(s.Notes, "handler "+name+" is "+pauses[name].String())
+	for _, name := range slices.Sorted(maps.Keys(s.operatorPauses)) {
+		s.Notes = append(s.Notes, "handler "+name+" is "+s.operatorPauses[name].String())
 	}
 	s.Findings = l.all
 	return s, nil

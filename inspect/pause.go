@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +16,41 @@ type Pause struct {
 	Reason string    `json:"reason"`
 
 	handler string
+}
+
+// SelfPause says since when a handler is paused in a process because it fails for nearly all
+// events, and with which failure it paused.
+type SelfPause struct {
+	Since time.Time `json:"since"`
+	Class string    `json:"class"`
+	Text  string    `json:"text"`
+}
+
+// Pauses says by whom the handler is paused, since when, and why. It is empty if the handler
+// is not paused.
+func (h *Handler) Pauses() (all []string) {
+	if h.Pause != nil {
+		all = append(all, "is "+h.Pause.String())
+	}
+	if p := h.SelfPause; p != nil {
+		all = append(all, fmt.Sprintf("fails for nearly all events, and is paused since %s in %s: %s: %s",
+			p.Since.UTC().Format(time.RFC3339), strings.Join(h.PausedIn, ", "), p.Class, p.Text))
+	}
+	return all
+}
+
+// selfPauses returns the processes in which a handler is paused by itself, and the latest
+// pause.
+func selfPauses(all []Process, handler string) (processes []string, last SelfPause) {
+	for _, p := range all {
+		if pause, ok := p.Paused[handler]; ok && p.Alive {
+			processes = append(processes, p.Name)
+			if pause.Since.After(last.Since) {
+				last = pause
+			}
+		}
+	}
+	return processes, last
 }
 
 func readPauses(m *view) (map[string]*Pause, error) {

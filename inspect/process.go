@@ -22,12 +22,16 @@ type Process struct {
 	// removing its row.
 	Alive bool `json:"alive"`
 
+	// Paused are the handlers that paused by themselves in this process, because they fail
+	// for nearly all events.
+	Paused map[string]SelfPause `json:"paused,omitempty"`
+
 	ledger float64 // how many seconds it keeps inbox rows
 }
 
 func readProcesses(m *view) ([]Process, error) {
 	return rows(m, "processes", m.sql.Processes, func(row pgx.CollectableRow, p *Process) error {
-		return row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.ledger)
+		return row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.ledger, &p.Paused)
 	})
 }
 

@@ -23,6 +23,8 @@ type Status struct {
 	// Notes are of interest, and not faults: handlers for whose types there are no events
 	// yet, and types of events in a stream that no handler of this database takes.
 	Notes []string `json:"notes"`
+
+	operatorPauses map[string]*Pause // by handler
 }
 
 // RelayStatus says which relay leads, and how far behind it is.

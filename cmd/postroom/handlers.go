@@ -104,8 +104,8 @@ func printHandlers(cmd *cobra.Command, asJSON bool, h *inspect.Handlers) error {
 		}
 	}
 	for _, one := range h.Handlers {
-		if one.Pause != nil {
-			if err := printLine(cmd.OutOrStdout(), "! %s is %s", one.Name, cell(one.Pause.String(), 200)); err != nil {
+		for _, pause := range one.Pauses() {
+			if err := printLine(cmd.OutOrStdout(), "! %s %s", one.Name, cell(pause, 300)); err != nil {
 				return err
 			}
 		}

@@ -20,6 +20,11 @@ func TestHandlersPauseAndResume(t *testing.T) {
 	if p := got.Handlers[0].Pause; p == nil || p.Actor != "ann" || p.Reason != "maintenance" || p.Until.IsZero() {
 		t.Errorf("handlers --json has the pause %+v", p)
 	}
+	s.exec(t, `UPDATE postroom.node SET paused = '{"h": {"since": "2026-01-02T03:04:05Z", "class": "error", "text": "503"}}'`)
+	postroom(t, env, "handlers").want(t, exitOK).says(t, "! h fails for nearly all events, and is paused since 2026-01-02T03:04:05Z in host/1/a: error: 503\n")
+	s.exec(t, "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) VALUES ('h', 'S', now(), '{}')")
+	postroom(t, env, "status").want(t, exitTodo).says(t, "h fails for nearly all events and is paused in host/1/a: error: 503", "resumes by itself")
+	s.exec(t, "UPDATE postroom.node SET paused = '{}'")
 	postroom(t, env, "audit").want(t, exitOK).says(t, "pause", "maintenance")
 	postroom(t, env, "handlers", "resume", "h").want(t, exitOK).says(t, "resumed h\n")
 	got = decode[inspect.Handlers](t, postroom(t, env, "handlers", "--json").want(t, exitOK))

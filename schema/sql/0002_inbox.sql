@@ -320,6 +320,7 @@ CREATE TABLE postroom.node (
     handlers   text[]      NOT NULL,
     ledger     interval    NOT NULL,
     age_gate   interval    NOT NULL,
+    paused     jsonb       NOT NULL DEFAULT '{}',
     started_at timestamptz NOT NULL DEFAULT now(),
     seen_at    timestamptz NOT NULL DEFAULT now()
 );
@@ -333,6 +334,8 @@ COMMENT ON COLUMN postroom.node.ledger IS
     'For how long this process keeps a row of inbox.';
 COMMENT ON COLUMN postroom.node.age_gate IS
     'This process holds an event that is older than this, and does not run it. It has to be shorter than the ledger of every process: an older event may have lost its row of inbox.';
+COMMENT ON COLUMN postroom.node.paused IS
+    'The handlers that paused by themselves in this process, because they fail for nearly all events: of each since when, and the class and text of its failure.';
 COMMENT ON COLUMN postroom.node.seen_at IS
     'When the process last renewed the row.';
 

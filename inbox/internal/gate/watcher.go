@@ -13,6 +13,7 @@ type Watcher struct {
 	Handler string
 	Log     *slog.Logger
 	Wake    func()                                                         // called when more events may run than before
+	Report  func(ctx context.Context) error                                // called when the handler paused or resumed by itself
 	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error, with what to do about it
 
 	// GiveBack gives events of a handler attempts back, and returns those that got them.
@@ -32,6 +33,11 @@ func (w Watcher) Run(ctx context.Context) {
 		case <-w.Gate.Changes():
 			now := w.Gate.State()
 			w.tell(ctx, was, now)
+			if was.Paused != now.Paused {
+				if err := w.Report(ctx); err != nil && ctx.Err() == nil {
+					w.Log.DebugContext(ctx, "pause not reported, the next sign of life reports it", "error", err)
+				}
+			}
 			was = now
 		}
 		w.Wake()

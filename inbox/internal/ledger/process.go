@@ -18,12 +18,12 @@ type Upkeep struct{ *DB }
 
 // Beat writes a process's sign of life, and returns what the process learns from the
 // answer.
-func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration) (delivery.Beat, error) {
+func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration, paused string) (delivery.Beat, error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
 	var b delivery.Beat
 	var expired *time.Time
-	if err := db.pool.QueryRow(ctx, db.sql.node, id, name, handlers, dedupeWindow, maxEventAge).Scan(&b.At, &b.Instance, &expired); err != nil {
+	if err := db.pool.QueryRow(ctx, db.sql.node, id, name, handlers, dedupeWindow, maxEventAge, paused).Scan(&b.At, &b.Instance, &expired); err != nil {
 		return b, fmt.Errorf("write sign of life: %w", err)
 	}
 	if expired != nil {

@@ -24,8 +24,8 @@ const beatEvery = 10 * time.Second
 // Processes has the processes of a database. Each call has its own time limit.
 type Processes interface {
 	// Beat writes a process's sign of life, and returns what the process learns from the
-	// answer.
-	Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration) (delivery.Beat, error)
+	// answer. paused are its handlers that paused by themselves, as JSON.
+	Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration, paused string) (delivery.Beat, error)
 
 	// Leave removes a process.
 	Leave(ctx context.Context, id uuid.UUID) error
@@ -50,6 +50,7 @@ type Node struct {
 type NodeConfig struct {
 	Processes                 Processes
 	Handlers                  func() []string
+	Paused                    func() string // the handlers that paused by themselves, as JSON
 	DedupeWindow, MaxEventAge time.Duration
 	Log                       *slog.Logger
 	Advise                    func(error) error // adds to an error what to do about it
@@ -107,7 +108,7 @@ func (n *Node) Run(ctx context.Context) error {
 // ledger rows were removed.
 func (n *Node) Beat(ctx context.Context) error {
 	before := time.Now()
-	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.name, n.cfg.Handlers(), n.cfg.DedupeWindow, n.cfg.MaxEventAge)
+	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.name, n.cfg.Handlers(), n.cfg.DedupeWindow, n.cfg.MaxEventAge, n.cfg.Paused())
 	if err != nil {
 		return err
 	}

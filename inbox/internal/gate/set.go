@@ -1,0 +1,49 @@
+package gate
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/postroom/postroom/internal/guard"
+)
+
+// pauses are handlers that paused by themselves, as a process's row has them. Package inspect
+// reads them.
+type pauses map[string]pauseOf
+
+type pauseOf struct {
+	Since time.Time `json:"since"`
+	Class string    `json:"class"`
+	Text  string    `json:"text"`
+}
+
+// mostText is how much of a failure's text a process's row has.
+const mostText = 300
+
+// Set has the gates of all handlers of a process. Add all before they are used.
+type Set map[string]*Gate
+
+// Add adds the gate of a handler, and returns it.
+func (s Set) Add(handler string, cfg Config) *Gate {
+	g := New(cfg)
+	s[handler] = g
+	return g
+}
+
+// SetOperator pauses a handler for an operator, or ends that.
+func (s Set) SetOperator(handler string, paused bool) { s[handler].SetOperator(paused) }
+
+// Report returns as JSON which handlers paused by themselves.
+func (s Set) Report() string {
+	all := make(pauses)
+	for handler, g := range s {
+		if now := g.State(); now.Paused {
+			all[handler] = pauseOf{Since: now.Since.UTC(), Class: now.Cause.Class, Text: guard.Clean(now.Cause.Text, mostText)}
+		}
+	}
+	text, err := json.Marshal(all)
+	if err != nil { // texts and times can always be encoded
+		return "{}"
+	}
+	return string(text)
+}
