@@ -62,7 +62,7 @@ var (
 func (n *night) external(v *vendor) (stop func()) {
 	n.Helper()
 	in := n.inbox()
-	in.HandleExternal(inbox.Subscription{Name: "mail", Workers: 2, Attempts: 1}, func(ctx context.Context, attempt *inbox.Attempt) error {
+	in.HandleExternal(inbox.Subscription{Name: "mail", Workers: 2, Attempts: 1, Pause: inbox.Pause{Off: true}}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		var results []string
 		for _, step := range []string{"charge", "mail"} {
 			result, err := attempt.Step(ctx, step, v.step(step, attempt.Event.Data))

@@ -108,7 +108,7 @@ func apply(ctx context.Context, tx pgx.Tx, handler string, ev postroom.Event) er
 
 // sub is a subscription of which a failure is final.
 func sub(name string) inbox.Subscription {
-	return inbox.Subscription{Name: name, Workers: 1, Attempts: 1}
+	return inbox.Subscription{Name: name, Workers: 1, Attempts: 1, Pause: inbox.Pause{Off: true}} // paused, it would kill no event
 }
 
 // die has events die at a handler: they are accepted, and fail with why.

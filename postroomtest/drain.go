@@ -41,6 +41,15 @@ func Drain(t testing.TB, parts ...postroom.Runner) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	for _, p := range parts { // Run would say so, but may be stopped before it does
+		if c, ok := p.(interface {
+			Check(ctx context.Context) error
+		}); ok {
+			if err := c.Check(ctx); errors.Is(err, postroom.ErrUnrecoverable) {
+				t.Fatalf("postroomtest: Drain: %v", err)
+			}
+		}
+	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- postroom.Run(running, parts...) }()
