@@ -47,7 +47,7 @@ func (c batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 		return
 	}
 	if len(members) == 1 {
-		c.loop.deliver(life, members[0])
+		c.deliverOne(life, members[0])
 		return
 	}
 	b := &batch{members: members, failed: make(map[*delivery.Delivery]delivery.Holding)}
@@ -59,19 +59,24 @@ func (c batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 		for _, d := range members {
 			c.finish(life.Work, d, delivery.HandedBack)
 		}
-	case errors.Is(err, errMixed):
+	case errors.Is(err, errMixed), errors.Is(err, errPaused):
 		for _, d := range members {
-			c.loop.deliver(life, d)
-		}
-	case errors.Is(err, errPaused):
-		for _, d := range members {
-			c.lanes.Put(d)
+			c.deliverOne(life, d)
 		}
 	default:
 		half := len(members) / 2
 		c.decideBatch(life, members[:half])
 		c.decideBatch(life, members[half:])
 	}
+}
+
+// deliverOne decides a delivery by itself, unless the handler paused meanwhile.
+func (c batches) deliverOne(life delivery.Lifetime, d *delivery.Delivery) {
+	if !c.gate.IsOpen() {
+		c.lanes.Put(d) // it waits for its turn
+		return
+	}
+	c.loop.deliver(life, d)
 }
 
 // errPaused says that the handler paused during a batch. Its events wait for their turn.

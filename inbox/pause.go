@@ -17,8 +17,7 @@ import (
 // are about the event ([postroom.Permanent], [postroom.Discard]) neither cause a pause nor
 // end it.
 type Pause struct {
-	// Off turns pauses off.
-	Off bool
+	Off bool // turns pauses off
 
 	// Events is how many different events have to be tried within Window.
 	//

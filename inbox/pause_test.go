@@ -303,3 +303,51 @@ func TestOperatorsPauseHandlers(t *testing.T) {
 		})
 	}
 }
+
+// Events that would run along with the first of their key, in its transaction, do not begin
+// while an operator has paused the handler.
+func TestAPauseAmongTheEventsOfAKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	operator, by := control.New(b.pool, control.Config{}), control.Audit{Actor: "ann", Reason: "why"}
+	var log lines
+	cfg := b.config()
+	cfg.Logger = log.logger()
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	sub := b.ordered("h", inbox.HoldKey)
+	sub.Schedule = postroom.Backoff{time.Hour}
+	entered, goOn := make(chan struct{}), make(chan struct{})
+	var runs atomic.Int64
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if ev.ID == "k-00000" {
+			if runs.Add(1) == 1 {
+				return errAway
+			}
+			close(entered)
+			<-goOn
+		}
+		return effect("h").Handle(ctx, tx, ev)
+	}))
+	b.run()
+	const events = 20
+	for i := range events {
+		b.publishKey("k", i)
+	}
+	b.eventually("all to be held", func() bool { return len(b.held("h")) == events })
+	b.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'k-00000'")
+	<-entered
+	if err := operator.Pause(t.Context(), "h", 0, by); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the pause", func() bool { return log.has("handler paused by an operator") })
+	close(goOn)
+	b.eventually("the effect of the one that ran", func() bool { return len(b.effects("h")) > 0 })
+	if n := len(b.effects("h")); n != 1 {
+		t.Errorf("%d events began while the handler was paused", n-1)
+	}
+	if err := operator.Resume(t.Context(), "h", by); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("all effects", func() bool { return len(b.effects("h")) == events })
+	b.wantOrder("h", "k", numbered("k", 0, events-1)...)
+}

@@ -277,13 +277,13 @@ func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, faile
 	return &delivery.RecordedError{Err: failed, Holding: h, Stored: stored, Committed: committed}
 }
 
-// runAlong runs the events that wait behind the first of their key. It stops if one fails, if
-// one changes the session for the next, or before the claim could expire. A failure here is not
+// runAlong runs the events that wait behind the first of their key. It stops if one fails or
+// changes the session for the next, if the handler paused, or before the claim could expire. A failure here is not
 // counted: the event runs again as the first of its key, and that attempt counts.
 func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) error {
 	until := cl.Ends.Add(-2 * c.grace())
 	for i, other := range cl.along {
-		if life.IsStopping() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() {
+		if life.IsStopping() || !c.gate.IsOpen() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs() {
 			cl.along = cl.along[:i]
 			return nil
 		}
