@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
@@ -162,5 +166,166 @@ func TestRedeliveryThatDiffers(t *testing.T) {
 	b.eventually("one effect each", func() bool { return b.effects("plain")["evt_1"] == 1 && b.effects("keyed")["evt_1"] == 1 })
 	if held := b.held("keyed"); len(held) != 0 {
 		t.Errorf("held %v, want nothing of the handler with a key", held)
+	}
+}
+
+func accepted(handler, id, data string) inbox.Acceptance {
+	return inbox.Acceptance{Handler: handler, Event: postroom.Event{ID: id, Source: "/stripe", Type: "charge.succeeded", Data: []byte(data)}}
+}
+
+// One call accepts events for several handlers, also the same event twice.
+func TestAcceptAll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(inbox.Subscription{Name: "bill", Workers: 1}, effect("bill"))
+	b.in.Handle(inbox.Subscription{Name: "mail", Workers: 1}, effect("mail"))
+	changed := accepted("bill", "a", "2")
+	changed.IgnoreChanged = true
+	all := []inbox.Acceptance{
+		accepted("bill", "a", "1"), accepted("mail", "a", "1"), accepted("bill", "a", "1"), accepted("bill", "a", "2"), accepted("bill", "a", "2"),
+		changed, accepted("bill", "b", "1"),
+	}
+	want := []inbox.AcceptResult{inbox.Stored, inbox.Stored, inbox.Duplicate, inbox.Conflict, inbox.Conflict, inbox.Duplicate, inbox.Stored}
+	if got, err := b.in.AcceptAll(t.Context(), all...); err != nil || !slices.Equal(got, want) {
+		t.Errorf("AcceptAll = %v, %v; want %v", got, err, want)
+	}
+	if got := b.held("bill"); len(got) != 3 {
+		t.Errorf("held for bill: %v, want two that are due and a conflict", got)
+	}
+	bad := accepted("bill", "c", "1")
+	bad.Event.Type = "a b"
+	if _, err := b.in.AcceptAll(t.Context(), accepted("bill", "d", "1"), bad); !errors.Is(err, postroom.ErrInvalidEvent) {
+		t.Errorf("AcceptAll with a bad event: %v", err)
+	}
+	if got, err := b.in.AcceptAll(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("AcceptAll of nothing = %v, %v", got, err)
+	}
+	b.run()
+	b.eventually("the effects", func() bool {
+		return len(b.effects("bill")) == 2 && len(b.effects("mail")) == 1 && len(b.held("bill")) == 1
+	})
+}
+
+// A sender that repeats a request at once on many connections has one effect.
+func TestAcceptAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(inbox.Subscription{Name: "bill", Workers: 2}, effect("bill"))
+	b.run()
+	for _, data := range [][]string{{"1"}, {"1", "2"}} { // the same content, and two contents
+		id := fmt.Sprint("a", len(data))
+		counts := make(map[inbox.AcceptResult]int)
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				got, err := b.in.AcceptAll(t.Context(), accepted("bill", id, data[i%len(data)]))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				counts[got[0]]++
+			})
+		}
+		wg.Wait()
+		if want := map[inbox.AcceptResult]int{inbox.Stored: 1, inbox.Duplicate: 50/len(data) - 1}; len(data) == 1 && !maps.Equal(counts, want) {
+			t.Errorf("results: %v, want %v", counts, want)
+		}
+		if counts[inbox.Stored] != 1 || len(data) == 2 && counts[inbox.Conflict] != 25 {
+			t.Errorf("results with %d contents: %v", len(data), counts)
+		}
+		b.eventually("the effect", func() bool { return b.effects("bill")[id] == 1 })
+	}
+	b.eventually("the conflict alone to be held", func() bool { return len(b.held("bill")) == 1 && b.dead("bill") == 1 })
+}
+
+// AcceptTx stores with the caller's transaction, and workers begin after the commit.
+func TestAcceptTx(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	cfg.IdlePoll = time.Hour
+	b.in = inbox.New(b.pool, nil, cfg)
+	b.in.Handle(inbox.Subscription{Name: "bill", Workers: 1}, effect("bill"))
+	b.run()
+	for _, commits := range []bool{false, true} {
+		tx, err := b.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.in.AcceptTx(t.Context(), tx, accepted("bill", "a", "1"), accepted("bill", "a", "2"), accepted("bill", "b", "1"))
+		if want := []inbox.AcceptResult{inbox.Stored, inbox.Conflict, inbox.Stored}; err != nil || !slices.Equal(got, want) {
+			t.Fatalf("AcceptTx = %v, %v; want %v", got, err, want)
+		}
+		if n := len(b.held("bill")); n != 0 {
+			t.Errorf("%d events are held before the commit", n)
+		}
+		var plan string
+		if err := tx.QueryRow(t.Context(), "SHOW plan_cache_mode").Scan(&plan); err != nil || plan != "auto" {
+			t.Errorf("AcceptTx left plan_cache_mode = %q, %v in the caller's transaction", plan, err)
+		}
+		if commits {
+			err = tx.Commit(t.Context())
+		} else {
+			err = tx.Rollback(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.eventually("the effects", func() bool { return len(b.effects("bill")) == 2 })
+}
+
+// A process that only accepts events declares the handler that another process runs.
+func TestAcceptForAnotherProcess(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Handle(inbox.Subscription{Name: "bill", Workers: 1}, effect("bill"))
+	b.run()
+	front := inbox.New(b.pool, nil, inbox.Config{})
+	front.Declare(inbox.Subscription{Name: "bill", Types: []string{"charge.succeeded"}, DedupeKey: func(ev postroom.Event) string { return "stripe " + ev.ID }})
+	if err := front.Check(t.Context()); err != nil {
+		t.Error("Check:", err)
+	}
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	ctx := trace.ContextWithSpanContext(t.Context(), span)
+	if got, err := front.Accept(ctx, "bill", accepted("", "a", "1").Event); got != inbox.Stored || err != nil {
+		t.Fatalf("Accept = %q, %v", got, err)
+	}
+	if got, err := front.Accept(ctx, "bill", accepted("", "a", "2").Event); got != inbox.Duplicate || err != nil {
+		t.Errorf("Accept of the same dedupe key = %q, %v", got, err)
+	}
+	b.eventually("the effect", func() bool { return b.effects("bill")["a"] == 1 })
+	other := postroom.Event{Source: "/stripe", Type: "charge.failed"}
+	if _, err := front.Accept(ctx, "bill", other); !errors.Is(err, postroom.ErrUnknownType) {
+		t.Errorf("Accept of another type: %v", err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a name was declared twice")
+		}
+	}()
+	front.Declare(inbox.Subscription{Name: "bill"})
+}
+
+// An accepted event belongs to the trace of its request, unless it has one of its own.
+func TestAcceptedEventsHaveATrace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Declare(inbox.Subscription{Name: "bill"})
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	ctx := trace.ContextWithSpanContext(t.Context(), span)
+	own := accepted("bill", "own", "1")
+	own.Event.TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	if _, err := b.in.AcceptAll(ctx, accepted("bill", "context", "1"), own); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{"context": "00-01000000000000000000000000000000-0200000000000000-01", "own": own.Event.TraceParent} {
+		var got string
+		if err := b.pool.QueryRow(t.Context(), "SELECT trace_parent FROM postroom.held WHERE event_id = $1", id).Scan(&got); err != nil || got != want {
+			t.Errorf("trace of %s: %q, %v; want %q", id, got, err, want)
+		}
 	}
 }

@@ -54,7 +54,7 @@ func (in *Inbox) checkSettings() error {
 	if in.err != nil {
 		return in.err
 	}
-	if len(in.loops) == 0 {
+	if len(in.acceptor.Handlers) == 0 {
 		return errors.New("no handler is registered; call Handle before Run")
 	}
 	readsStream := slices.ContainsFunc(in.loops, func(c *loop) bool { return c.sub.Stream != "" })

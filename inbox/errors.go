@@ -3,6 +3,7 @@ package inbox
 import (
 	"errors"
 
+	"github.com/postroom/postroom/inbox/internal/accept"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/preflight"
@@ -39,11 +40,11 @@ var ErrRunning = errors.New("inbox: already running")
 
 // Errors of [Inbox.Accept] for a handler that cannot accept events.
 var (
-	// ErrUnknownHandler is returned for a handler that is not registered.
-	ErrUnknownHandler = errors.New("inbox: no such handler")
+	// ErrUnknownHandler is returned for a handler that is neither registered nor declared.
+	ErrUnknownHandler = accept.ErrUnknownHandler
 
 	// ErrOrdered is returned for an ordered handler: only a stream gives its events an order.
-	ErrOrdered = errors.New("inbox: an ordered handler takes its events from its stream only")
+	ErrOrdered = accept.ErrOrdered
 )
 
 // ErrTxOwned is returned by Commit and Rollback of the transaction that a handler

@@ -58,7 +58,7 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := c.endedBefore(ctx, cl); err != nil { // in an earlier round
+	if err := c.endedBefore(ctx, cl.began); err != nil { // in an earlier round
 		return err
 	}
 	tx, err := c.ledger.Begin(ctx)

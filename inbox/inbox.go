@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/accept"
 	"github.com/postroom/postroom/inbox/internal/claims"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/dryrun"
@@ -50,6 +52,7 @@ type Inbox struct {
 	runner   *claims.Runner
 	holder   *holder
 	receipts *ledger.Receipts
+	acceptor accept.Acceptor
 	dryRuns  *dryrun.Runner
 
 	lookEvery, floorEvery time.Duration
@@ -91,7 +94,9 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 		name = schema.DefaultName
 	}
 	in.db = ledger.New(pool, name, in.lostSession)
-	in.receipts, in.dryRuns = ledger.NewReceipts(in.db), dryrun.NewRunner(ledger.Claims{DB: in.db}, cfg.Logger, func(ctx context.Context, h delivery.HeldEvent) (dryrun.Finding, error) {
+	in.receipts = ledger.NewReceipts(in.db)
+	in.acceptor = accept.Acceptor{Store: ledger.NewAccepts(in.db), Wake: func() { in.runner.Wake(0) }, Handlers: make(map[string]accept.Handler)}
+	in.dryRuns = dryrun.NewRunner(ledger.Claims{DB: in.db}, cfg.Logger, func(ctx context.Context, h delivery.HeldEvent) (dryrun.Finding, error) {
 		return dryRun(ctx, in.byName(h.Handler), h)
 	})
 	in.node = upkeep.NewNode(upkeep.NodeConfig{
@@ -132,10 +137,19 @@ func (in *Inbox) HandleExternal(sub Subscription, h ExternalHandler) {
 	in.register(sub, nil, h)
 }
 
-func (in *Inbox) register(sub Subscription, h postroom.Handler, external ExternalHandler) {
-	if in.byName(sub.Name) != nil {
-		panic(fmt.Sprintf("inbox: a second handler with the name %q", sub.Name))
+// Declare names a handler that other processes run, so that this process can accept events
+// for it. Of the subscription it uses Name, Types, Order, DedupeKey and Timeout: give the
+// same as those processes do. Call Declare before [Inbox.Accept]. It panics if the name has a
+// handler already.
+func (in *Inbox) Declare(sub Subscription) {
+	if !validName.MatchString(sub.Name) {
+		in.err = errors.Join(in.err, fmt.Errorf("subscription %q: %s", sub.Name, nameProblem))
 	}
+	in.acceptsFor(sub.defaults(false))
+}
+
+func (in *Inbox) register(sub Subscription, h postroom.Handler, external ExternalHandler) {
+	in.acceptsFor(sub.defaults(external != nil))
 	if err := sub.validate(external != nil); err != nil {
 		in.err = errors.Join(in.err, err)
 	}
@@ -260,6 +274,12 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 
 // outage is how long an inbox waits before it tries again to reach the database or the broker.
 var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
+
+// outage logs that the database is out of reach, and waits.
+func (in *core) outage(life delivery.Lifetime, log *slog.Logger, err error, failures int) {
+	in.lines.Warn(life.Work, log, "database out of reach, waiting", in.advise(err), "failures", failures)
+	pause.For(life.Take, outage.Delay(failures))
+}
 
 // lifetime returns the lifetime of a part that is to stop when ctx ends. Call end when
 // the part has stopped.

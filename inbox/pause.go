@@ -81,7 +81,7 @@ func (c *loop) deliverBatch(life delivery.Lifetime, d *delivery.Delivery, lane <
 	case pass.Probe:
 		c.deliver(life, d)
 	default:
-		batches{c}.deliver(life, dispatch.Collect(d, lane, c.sub.Batch))
+		batchesOf(c).DeliverAll(life, dispatch.Collect(d, lane, c.sub.Batch))
 	}
 }
 

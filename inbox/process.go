@@ -7,7 +7,6 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
-	"github.com/postroom/postroom/internal/pause"
 )
 
 // deliver processes and finishes one delivery.
@@ -140,8 +139,7 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 		switch {
 		case delivery.IsOutage(err) && !life.IsStopping():
 			failures++
-			c.inbox.lines.Warn(life.Work, c.log, "database out of reach, waiting", c.inbox.advise(err), "failures", failures)
-			pause.For(life.Take, outage.Delay(failures))
+			c.inbox.outage(life, c.log, err, failures)
 		case delivery.IsContention(err) && !life.IsOver() && rounds+1 < maxRounds:
 			rounds++
 		default:

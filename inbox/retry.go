@@ -22,8 +22,11 @@ type retries struct {
 // open makes what a run needs.
 func (c *retries) open() {
 	room := max(1, c.workers/4)
-	if c.isOrdered() || c.external != nil { // all workers run held events: others wait behind them, or there are no others
+	switch {
+	case c.isOrdered() || c.external != nil: // all workers run held events: others wait behind them, or there are no others
 		room = c.workers
+	case c.reader == nil: // there are no others
+		room = 2 * c.workers * c.sub.Batch // some wait, so that a worker need not
 	}
 	h := claims.Handler{
 		Name: c.sub.Name, Attempts: c.sub.Attempts, Allowed: c.gate.Allowed, Lease: c.lease(c.inbox.cfg.AckWait), Renewed: c.external != nil, Spared: c.spared(),
@@ -105,7 +108,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		c.release(life, cl.Claim)
 	default:
 		c.report(life.Work, cl.Task, err)
-		if ended := c.persist(life, func() error { return c.endedBefore(life.Work, cl) }); ended != nil {
+		if ended := c.persist(life, func() error { return c.endedBefore(life.Work, cl.began) }); ended != nil {
 			err = ended
 		}
 		c.fail(life, cl, c.failedAgain(cl, delivery.FailureOf(err)))
@@ -122,10 +125,10 @@ func (c *retries) held(cl *claim, f delivery.Failure, attempts, back int) delive
 	return f.Hold(c.sub.Schedule, attempts, cl.Attempts(), cl.Snoozed, back)
 }
 
-// endedBefore returns an endedError if a handler committed the claim's last transaction
-// itself: the event must not run again.
-func (c *retries) endedBefore(ctx context.Context, cl *claim) error {
-	committed, err := c.inbox.db.WasCommitted(ctx, cl.began)
+// endedBefore returns an EndedError if a handler committed the last transaction of an event
+// itself: the event must not run again. began is the id of that transaction.
+func (c *retries) endedBefore(ctx context.Context, began string) error {
+	committed, err := c.inbox.db.WasCommitted(ctx, began)
 	if committed {
 		return &delivery.EndedError{Committed: true}
 	}
@@ -193,6 +196,10 @@ const (
 // run runs a held event, and then those that waited behind it in its key. Then it processes the
 // next delivery of the worker, if the last commit began the transaction of that.
 func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *delivery.Delivery) {
+	if c.reader == nil && c.sub.Batch > 1 {
+		c.runBatch(life, due)
+		return
+	}
 	var next *ledger.Ahead
 	if c.external == nil && c.sub.Batch == 1 {
 		next = ledger.NewAhead(lane, nil)
@@ -232,7 +239,7 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 		c.inbox.alone.RLock()
 		defer c.inbox.alone.RUnlock()
 	}
-	if err := c.endedBefore(life.Work, cl); err != nil { // in an earlier round
+	if err := c.endedBefore(life.Work, cl.began); err != nil { // in an earlier round
 		return err
 	}
 	tx, err := c.beginRerun(life.Work, cl)

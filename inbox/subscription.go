@@ -79,7 +79,8 @@ type Subscription struct {
 
 	// Workers is how many events, or batches of events, are handled at the same time. Each
 	// worker uses a connection of the pool. A quarter of the workers, and at least one, also
-	// run held events when they are due. All workers of an ordered handler do.
+	// run held events when they are due. All workers of an ordered handler do, and all of a
+	// handler that reads no stream.
 	//
 	// An external handler needs at most four connections: no more than four of its workers
 	// run the transactions of [Attempt.OnSuccess] at the same time.
@@ -99,8 +100,9 @@ type Subscription struct {
 	// Batch is how many events one transaction handles at most, one after the other. It
 	// saves commits and suits handlers of many small events. Events with the same key go to
 	// the same worker, in their order. If the handler fails, the batch is run again with a
-	// savepoint before each event, and only the events that fail are held. The handler may
-	// therefore be called more than once for an event.
+	// savepoint before each event, and only the events that fail are held. Events of
+	// [Inbox.Accept] are run again one by one instead. The handler may therefore be called
+	// more than once for an event.
 	//
 	// Defaults to 1.
 	Batch int
@@ -212,7 +214,7 @@ func (s Subscription) validate(external bool) error {
 		faults = append(faults, fmt.Errorf("subscription %q: "+format, append([]any{s.Name}, args...)...))
 	}
 	if !validName.MatchString(s.Name) {
-		add("Name must be 1 to 128 letters, digits, '.', '_' and '-'")
+		add(nameProblem)
 	}
 	if s.Name == reservedName {
 		add("Name is reserved for the relay; choose another")
@@ -261,6 +263,8 @@ func (s Subscription) validate(external bool) error {
 	}
 	return errors.Join(faults...)
 }
+
+const nameProblem = "Name must be 1 to 128 letters, digits, '.', '_' and '-'"
 
 func (s Subscription) validateExternal(external bool, add func(format string, args ...any)) {
 	if external && s.Batch > 1 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/telemetry"
 )
 
 // SQLTx is the transaction that [Outbox.WriteSQL] writes in: a *sql.Tx, or a library's type
@@ -38,7 +39,7 @@ type SQLTx interface {
 //		return shop.WriteSQL(db.Statement.Context, tx, ev)
 //	})
 func (o *Outbox) WriteSQL(ctx context.Context, tx SQLTx, events ...postroom.Event) error {
-	written, err := o.prepare(traceOf(ctx), events)
+	written, err := o.prepare(telemetry.TraceOf(ctx), events)
 	if err != nil || len(written) == 0 {
 		return err
 	}

@@ -18,11 +18,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/remedy"
+	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -81,7 +80,7 @@ func New(cfg Config) *Outbox {
 // go on. After any other error, such as [postroom.ErrEventConflict], tx is aborted and
 // cannot commit. To survive a conflict, write inside a savepoint (tx.Begin).
 func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event) error {
-	written, err := o.prepare(traceOf(ctx), events)
+	written, err := o.prepare(telemetry.TraceOf(ctx), events)
 	if err != nil || len(written) == 0 {
 		return err
 	}
@@ -138,7 +137,7 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 // Queue has no context and so no trace: set TraceParent. It keeps Data until the batch is
 // sent.
 func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
-	written, err := o.prepare(nil, events)
+	written, err := o.prepare(telemetry.Trace{}, events)
 	if err != nil || len(written) == 0 {
 		return err
 	}
@@ -205,7 +204,7 @@ func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 
 // prepare completes and validates events. If an event is among them twice, with the same
 // content, prepare returns it once.
-func (o *Outbox) prepare(trace propagation.MapCarrier, events []postroom.Event) (newRows, error) {
+func (o *Outbox) prepare(trace telemetry.Trace, events []postroom.Event) (newRows, error) {
 	if o.err != nil {
 		return nil, fmt.Errorf("outbox: %w", o.err)
 	}
@@ -245,22 +244,13 @@ func (o *Outbox) prepare(trace propagation.MapCarrier, events []postroom.Event) 
 	return prepared, nil
 }
 
-func traceOf(ctx context.Context) propagation.MapCarrier {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
-		return nil
-	}
-	carrier := make(propagation.MapCarrier, 2)
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	return carrier
-}
-
 // errTwice is a conflict within one call. It is found before anything is sent, so it is
 // also a fault of the input.
 var errTwice = fmt.Errorf("%w: %w: it stands twice in this call, with different content",
 	postroom.ErrInvalidEvent, postroom.ErrEventConflict)
 
 // fill sets the empty fields of an event, and validates it.
-func (o *Outbox) fill(ev *postroom.Event, trace propagation.MapCarrier) error {
+func (o *Outbox) fill(ev *postroom.Event, trace telemetry.Trace) error {
 	var faults []error
 	if ev.Source == "" {
 		ev.Source = o.source
@@ -283,10 +273,7 @@ func (o *Outbox) fill(ev *postroom.Event, trace propagation.MapCarrier) error {
 	}
 	ev.NotBefore = ev.NotBefore.Truncate(time.Microsecond) // as it is stored
 	if ev.TraceParent == "" {
-		ev.TraceParent, ev.TraceState = trace["traceparent"], trace["tracestate"]
-		if len(ev.TraceState) > postroom.MaxTraceState {
-			ev.TraceState = "" // it is not the caller's fault, so it is dropped
-		}
+		ev.TraceParent, ev.TraceState = trace.Parent, trace.State
 	}
 	return errors.Join(append(faults, ev.Validate())...)
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -17,6 +18,10 @@ type Group[T any] struct {
 	// Write runs one statement for some items, and stores in each item its result.
 	Write func(ctx context.Context, items []T) error
 
+	// Bytes returns the size of an item. It limits how many one statement writes, if it is
+	// not nil.
+	Bytes func(T) int
+
 	mu      sync.Mutex
 	waiting []*request[T]
 	writing bool
@@ -28,14 +33,41 @@ type request[T any] struct {
 	done chan error
 }
 
-// most is how many items one statement serves.
-const most = 200
+// most is how many items one statement serves, and mostBytes how many bytes. The last item
+// may exceed that.
+const (
+	most      = 200
+	mostBytes = 4 << 20
+)
 
 // Do writes an item, together with others, and returns when it is written. It takes no
 // context, because a caller that gave up would not know whether the item was written. It
 // takes at most twice WritePatience, or four times if the statement fails because of one
 // of the items.
 func (g *Group[T]) Do(item T) error {
+	return <-g.begin(item).done
+}
+
+// DoUntil is Do for a caller that may give up. If ctx ends before a statement has begun to
+// write the item, it is not written. If it ends later, it is not known whether it is.
+func (g *Group[T]) DoUntil(ctx context.Context, item T) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s := g.begin(item)
+	select {
+	case err := <-s.done:
+		return err
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting = slices.DeleteFunc(g.waiting, func(other *request[T]) bool { return other == s })
+	return context.Cause(ctx)
+}
+
+// begin queues an item.
+func (g *Group[T]) begin(item T) *request[T] {
 	s := &request[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, s)
@@ -45,23 +77,35 @@ func (g *Group[T]) Do(item T) error {
 	if begin {
 		go g.serve() // until no caller waits
 	}
-	return <-s.done
+	return s
 }
 
 // serve writes until no caller waits.
 func (g *Group[T]) serve() {
 	for {
-		g.mu.Lock()
-		n := min(len(g.waiting), most)
-		batch := g.waiting[:n:n]
-		g.waiting = g.waiting[n:]
-		g.writing = n > 0
-		g.mu.Unlock()
-		if n == 0 {
+		batch := g.take()
+		if len(batch) == 0 {
 			return
 		}
 		g.serveBatch(batch)
 	}
+}
+
+// take returns the items for one statement.
+func (g *Group[T]) take() []*request[T] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n, bytes := 0, 0
+	for n < min(len(g.waiting), most) && bytes < mostBytes {
+		if g.Bytes != nil {
+			bytes += g.Bytes(g.waiting[n].item)
+		}
+		n++
+	}
+	batch := slices.Clone(g.waiting[:n]) // a caller that gives up moves those that still wait
+	g.waiting = slices.Delete(g.waiting, 0, n)
+	g.writing = n > 0
+	return batch
 }
 
 func (g *Group[T]) serveBatch(batch []*request[T]) {

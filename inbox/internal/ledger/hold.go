@@ -109,7 +109,7 @@ func (db *DB) holdStatement(decide bool, events ...Owed) (*Statement, error) {
 func (cs *columns) add(o Owed) (err error) {
 	var class *string
 	var fingerprint, raw []byte
-	var document, headers string
+	var document string
 	if f := o.H.Failure; f != nil {
 		class, fingerprint = &f.Class, f.Fingerprint(o.Handler, o.D.Event)
 		if document, err = f.Document(); err != nil {
@@ -117,19 +117,12 @@ func (cs *columns) add(o Owed) (err error) {
 		}
 	}
 	ev := &o.D.Event
-	if len(ev.Headers) > 0 {
-		text, err := json.Marshal(ev.Headers)
-		if err != nil {
-			return fmt.Errorf("encode headers: %w", err)
-		}
-		headers = string(text)
+	headers, err := encodeHeaders(ev.Headers)
+	if err != nil {
+		return err
 	}
 	if o.H.Raw {
 		raw = delivery.RawHeaders(o.D.Msg.Headers())
-	}
-	data := ev.Data
-	if data == nil {
-		data = []byte{} // the column is not nullable
 	}
 	cs.handlers, cs.keys, cs.digests = append(cs.handlers, o.Handler), append(cs.keys, o.D.Key), append(cs.digests, o.D.Digest)
 	cs.positions, cs.after = append(cs.positions, optional(o.D.Pos)), append(cs.after, o.H.After)
@@ -142,10 +135,31 @@ func (cs *columns) add(o Owed) (err error) {
 	cs.correlations, cs.causations = append(cs.correlations, optional(ev.CorrelationID)), append(cs.causations, optional(ev.CausationID))
 	cs.occurred = append(cs.occurred, optional(ev.Time))
 	cs.parents, cs.states = append(cs.parents, optional(ev.TraceParent)), append(cs.states, optional(ev.TraceState))
-	cs.headers, cs.data, cs.raw = append(cs.headers, optional(headers)), append(cs.data, data), append(cs.raw, raw)
+	cs.headers, cs.data, cs.raw = append(cs.headers, headers), append(cs.data, notNull(ev.Data)), append(cs.raw, raw)
 	cs.blocking, cs.behind = append(cs.blocking, optional(o.Blocking)), append(cs.behind, o.H.Behind)
 	cs.epochs, cs.snoozed = append(cs.epochs, o.D.Epoch()), append(cs.snoozed, o.H.Failure != nil && o.H.Failure.Snoozed)
 	return nil
+}
+
+// encodeHeaders returns headers as an object of texts, or nil if there are none.
+func encodeHeaders(headers map[string]string) (*string, error) {
+	if len(headers) == 0 {
+		return nil, nil //nolint:nilnil // the column is NULL
+	}
+	object, err := json.Marshal(headers)
+	if err != nil {
+		return nil, fmt.Errorf("encode headers: %w", err)
+	}
+	text := string(object)
+	return &text, nil
+}
+
+// notNull returns the data of an event for a column that is not nullable.
+func notNull(data []byte) []byte {
+	if data == nil {
+		return []byte{}
+	}
+	return data
 }
 
 // Same reports whether the ledger decided this same event, and not another one with its

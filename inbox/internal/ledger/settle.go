@@ -26,6 +26,32 @@ func (a *Handler) Settle(ctx context.Context, tx *Tx, h *delivery.HeldEvent) err
 	return nil
 }
 
+// SettleAll removes held events, in the transaction of their effects. It returns
+// delivery.ErrSettled if one of them is not this process's any more.
+func (a *Handler) SettleAll(ctx context.Context, tx *Tx, all []*delivery.HeldEvent) error {
+	if err := tx.asOwn(ctx); err != nil {
+		return err
+	}
+	ids, epochs := make([]int64, len(all)), make([]int64, len(all))
+	for i, h := range all {
+		ids[i], epochs[i] = h.ID, h.Epoch
+	}
+	settled := int64(0)
+	batch := &pgx.Batch{}
+	batch.Queue(a.sql.plan)
+	batch.Queue(a.sql.settleMany, ids, epochs).Exec(func(tag pgconn.CommandTag) error {
+		settled = tag.RowsAffected()
+		return nil
+	})
+	if err := tx.Tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	if settled != int64(len(all)) {
+		return delivery.ErrSettled
+	}
+	return nil
+}
+
 // Follower says how the next event of a key goes on.
 type Follower struct {
 	Process         *string // the process that claims it; nil to leave it to the first process that looks

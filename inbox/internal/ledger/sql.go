@@ -52,6 +52,8 @@ var (
 	holdSQL string
 	//go:embed sql/archive.sql
 	archiveSQL string
+	//go:embed sql/accept.sql
+	acceptSQL string
 	//go:embed sql/generic.sql
 	genericSQL string
 	//go:embed sql/plan.sql
@@ -135,7 +137,7 @@ type statements struct {
 	lockKey, follow, along, settleAlong, more string
 	lead, keep, restart                       string
 	still, committed                          string
-	generic, archive                          string
+	generic, archive, accept                  string
 	plan, due, claim, claimAlone              string
 	orphans, giveBack, paused                 string
 	limits, settle, fail, release             string
@@ -156,7 +158,7 @@ func load(name string) statements {
 		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
 		still: in(stillSQL), committed: in(committedSQL),
-		generic: in(genericSQL), archive: in(archiveSQL),
+		generic: in(genericSQL), archive: in(archiveSQL), accept: in(acceptSQL),
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL),
 		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),

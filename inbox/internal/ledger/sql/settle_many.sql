@@ -4,7 +4,7 @@
 --
 -- Locks   the held rows and their ledger rows.
 -- Index   held_pkey (id), inbox's primary key.
--- Called  by Receipts.settle, after plan.sql.
+-- Called  by Receipts.settle, and by Handler.SettleAll in the transaction of a batch; after plan.sql.
 WITH settled AS (
     DELETE FROM postroom.held
     USING unnest($1::bigint[], $2::bigint[]) AS c (id, epoch)

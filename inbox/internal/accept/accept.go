@@ -1,0 +1,147 @@
+// Package accept checks events that come without a broker, derives their identities, and has
+// them stored.
+package accept
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// Errors for a handler that cannot accept events.
+var (
+	ErrUnknownHandler = errors.New("inbox: no such handler")
+	ErrOrdered        = errors.New("inbox: an ordered handler takes its events from its stream only")
+)
+
+// Handler says which events a handler accepts, and how it recognises them.
+type Handler struct {
+	Types     []string // nil for all
+	Ordered   bool
+	DedupeKey func(postroom.Event) string // nil for source and id
+	Timeout   time.Duration               // of DedupeKey
+}
+
+// Event is an event to accept for a handler.
+type Event struct {
+	Handler       string
+	Event         postroom.Event
+	IgnoreChanged bool // other content with the same identity is no conflict
+}
+
+// Store stores events, in a transaction of its own or in the caller's.
+type Store interface {
+	Store(ctx context.Context, all []*delivery.Acceptance) error
+	StoreIn(ctx context.Context, tx pgx.Tx, all []*delivery.Acceptance) error
+}
+
+// Acceptor accepts events. Its Handlers do not change while it accepts.
+type Acceptor struct {
+	Store    Store
+	Wake     func() // tells the workers that events may be due
+	Handlers map[string]Handler
+}
+
+// commitsAfter are the times after AcceptIn when its transaction may have committed.
+var commitsAfter = []time.Duration{5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond}
+
+// Accept stores events. Either all of them are stored or none. If tx is nil, it stores them in
+// a transaction of its own.
+func (a *Acceptor) Accept(ctx context.Context, tx pgx.Tx, all []Event) ([]delivery.AcceptResult, error) {
+	entries, err := a.check(all, telemetry.TraceOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if tx != nil {
+		err = a.Store.StoreIn(ctx, tx, entries)
+	} else {
+		err = a.Store.Store(ctx, entries)
+	}
+	switch {
+	case err != nil && len(entries) == 1:
+		ev := entries[0].D.Event
+		return nil, &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
+	case err != nil:
+		return nil, fmt.Errorf("inbox: accept %d events: %w", len(entries), err)
+	case tx == nil:
+		a.Wake()
+	default:
+		for _, after := range commitsAfter { // pgx does not tell when a transaction commits
+			time.AfterFunc(after, a.Wake)
+		}
+	}
+	results := make([]delivery.AcceptResult, len(entries))
+	for i, e := range entries {
+		results[i] = e.Result
+	}
+	return results, nil
+}
+
+// check checks events and derives their identities. It returns all faults.
+func (a *Acceptor) check(all []Event, trace telemetry.Trace) ([]*delivery.Acceptance, error) {
+	entries := make([]*delivery.Acceptance, len(all))
+	var faults []error
+	for i, e := range all {
+		d, err := a.identify(e, trace)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		if e.IgnoreChanged {
+			d.Digest = nil
+		}
+		entries[i] = &delivery.Acceptance{Handler: e.Handler, D: d}
+	}
+	if len(faults) == 1 {
+		return nil, faults[0]
+	}
+	return entries, errors.Join(faults...)
+}
+
+// identify checks one event and derives its identity.
+func (a *Acceptor) identify(e Event, trace telemetry.Trace) (*delivery.Delivery, error) {
+	h, known := a.Handlers[e.Handler]
+	switch {
+	case !known:
+		return nil, fmt.Errorf("%w: %q", ErrUnknownHandler, e.Handler)
+	case h.Ordered:
+		return nil, fmt.Errorf("%w: %q", ErrOrdered, e.Handler)
+	}
+	ev := e.Event
+	if ev.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return nil, fmt.Errorf("inbox: make an id: %w", err)
+		}
+		ev.ID = id.String()
+	}
+	ev.Subject, ev.ContentType = cmp.Or(ev.Subject, ev.Type), cmp.Or(ev.ContentType, "application/json")
+	if ev.TraceParent == "" {
+		ev.TraceParent, ev.TraceState = trace.Parent, trace.State
+	}
+	ev.LoggedAt = time.Time{} // the database sets it
+	fault := func(err error) error {
+		return &postroom.EventError{Op: "accept", ID: ev.ID, Type: ev.Type, Err: err}
+	}
+	if err := ev.ValidateAccepted(); err != nil {
+		return nil, fault(err)
+	}
+	d := &delivery.Delivery{Task: delivery.Task{Event: ev, Attempt: 1}}
+	d.Identify(h.DedupeKey, h.Timeout)
+	if d.Fault != nil {
+		return nil, fault(errors.New(d.Fault.Text))
+	}
+	if len(h.Types) > 0 && !(delivery.Selection{Types: h.Types}).Takes(ev) {
+		return nil, fault(postroom.ErrUnknownType)
+	}
+	return d, nil
+}

@@ -1,0 +1,270 @@
+// Package batch decides several deliveries of a handler in one transaction. It calls the
+// handler and the other parts of the inbox through [Loop].
+package batch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// batch is a group of deliveries that one transaction decides.
+type batch struct {
+	members []*delivery.Delivery                    // sorted by key; events of one key in the stream's order
+	failed  map[*delivery.Delivery]delivery.Holding // the members that failed, and how they are held
+	known   []*delivery.Delivery                    // they were decided before
+	single  bool                                    // there is a savepoint before each member
+}
+
+// Loop is the handler's loop. It decides, runs and finishes single deliveries.
+type Loop interface {
+	// IsStraight reports whether a delivery can be handled directly, and IsOpen whether the
+	// handler may run: it is not paused.
+	IsStraight(d *delivery.Delivery) bool
+	IsOpen() bool
+
+	// Deliver decides a delivery by itself and finishes it. Wait makes a delivery wait for a
+	// worker again.
+	Deliver(life delivery.Lifetime, d *delivery.Delivery)
+	Wait(d *delivery.Delivery)
+
+	// Begin begins a transaction that decides deliveries, and returns the dedupe keys of those
+	// that were not decided before. It returns a nil Tx if it could not begin.
+	Begin(ctx context.Context, all []*delivery.Delivery) (tx Tx, fresh map[string]bool, err error)
+
+	// Failed returns how an event is held that failed. Finish ends a delivery.
+	Failed(t delivery.Task, f delivery.Failure) delivery.Holding
+	Finish(ctx context.Context, d *delivery.Delivery, r delivery.Result)
+
+	// Outage logs that the database is out of reach, and waits.
+	Outage(life delivery.Lifetime, err error, failures int)
+}
+
+// Tx is a transaction that decides a batch.
+type Tx interface {
+	// Name is the id of the transaction. Differs reports whether an event changed the session
+	// for those after it. IsClosed reports whether the connection is closed, and then Lost adds
+	// that to an error.
+	Name() string
+	Differs() bool
+	IsClosed() bool
+	Lost(err error) error
+
+	// EnterMember begins a savepoint if single is set. LeaveMember ends it, and reports
+	// whether the member sent no statement. UndoMember rolls back to it.
+	EnterMember(single bool) (pending []string)
+	LeaveMember(pending []string, keep bool) (silent bool)
+	UndoMember(ctx context.Context) error
+
+	// Call runs the handler. Hold holds deliveries that failed. End commits, or rolls back if
+	// err is not nil.
+	Call(ctx context.Context, t delivery.Task) error
+	Hold(ctx context.Context, failed map[*delivery.Delivery]delivery.Holding) error
+	End(ctx context.Context, err error) error
+}
+
+// Batches decides several deliveries of a handler in one transaction.
+type Batches struct {
+	Loop
+
+	Alone *sync.RWMutex // read-locked while a transaction runs
+}
+
+// DeliverAll decides the deliveries together and finishes each of them.
+func (c Batches) DeliverAll(life delivery.Lifetime, all []*delivery.Delivery) {
+	var straight []*delivery.Delivery
+	for _, d := range all {
+		if c.IsStraight(d) {
+			straight = append(straight, d)
+		} else {
+			c.Deliver(life, d)
+		}
+	}
+	slices.SortFunc(straight, func(a, b *delivery.Delivery) int {
+		return cmp.Or(cmp.Compare(a.Event.Key, b.Event.Key), cmp.Compare(a.Place.Seq, b.Place.Seq))
+	})
+	c.decideBatch(life, straight)
+}
+
+// decideBatch decides deliveries in one transaction. If a member fails, it runs the batch
+// again with a savepoint before each member. If a member changes the session for those
+// after it, each member gets its own transaction. If the transaction fails as a whole,
+// decideBatch tries each half, down to a single delivery.
+func (c Batches) decideBatch(life delivery.Lifetime, members []*delivery.Delivery) {
+	if len(members) == 0 {
+		return
+	}
+	if len(members) == 1 {
+		c.deliverOne(life, members[0])
+		return
+	}
+	b := &batch{members: members, failed: make(map[*delivery.Delivery]delivery.Holding)}
+	err := c.persistBatch(life, b)
+	switch {
+	case err == nil:
+		c.answerBatch(life, b)
+	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err):
+		for _, d := range members {
+			c.Finish(life.Work, d, delivery.HandedBack)
+		}
+	case errors.Is(err, errMixed), errors.Is(err, errPaused):
+		for _, d := range members {
+			c.deliverOne(life, d)
+		}
+	default:
+		half := len(members) / 2
+		c.decideBatch(life, members[:half])
+		c.decideBatch(life, members[half:])
+	}
+}
+
+// deliverOne decides a delivery by itself, unless the handler paused meanwhile.
+func (c Batches) deliverOne(life delivery.Lifetime, d *delivery.Delivery) {
+	if !c.IsOpen() {
+		c.Wait(d) // it waits for its turn
+		return
+	}
+	c.Deliver(life, d)
+}
+
+// errPaused says that the handler paused during a batch. Its events wait for their turn.
+var errPaused = errors.New("the handler is paused")
+
+// errMixed says that an event of a batch changed the session for the events after it.
+var errMixed = errors.New("an event changed the session that it shares with others")
+
+// persistBatch runs the transaction of a batch until it commits, or until it cannot
+// commit. It waits out outages.
+func (c Batches) persistBatch(life delivery.Lifetime, b *batch) error {
+	for {
+		err := c.persistOnce(life, b)
+		var member *delivery.MemberError
+		switch {
+		case life.IsOver() || !errors.As(err, &member):
+			return err
+		case !b.single && !delivery.IsAbandoned(err) && !delivery.IsEnded(err):
+			b.single = true // now each failure shows which member it is
+		default:
+			b.single, b.failed[member.D] = true, c.Failed(member.D.Task, delivery.FailureOf(member.Err)) // its failure ended the whole transaction
+		}
+	}
+}
+
+// persistOnce runs the transaction of a batch once. It waits out outages.
+func (c Batches) persistOnce(life delivery.Lifetime, b *batch) error {
+	for failures := 1; ; failures++ {
+		err := c.applyBatch(life.Work, b)
+		if !delivery.IsOutage(err) || life.IsStopping() {
+			return err
+		}
+		c.Outage(life, err, failures)
+	}
+}
+
+// applyBatch is one transaction. It inserts the inbox rows, runs the handler for each
+// event, holds the events that failed, and commits.
+func (c Batches) applyBatch(ctx context.Context, b *batch) error {
+	c.Alone.RLock()
+	defer c.Alone.RUnlock()
+	b.known = nil
+	tx, fresh, err := c.Begin(ctx, b.members)
+	if tx == nil {
+		return err
+	}
+	for _, d := range b.members {
+		if fresh[d.Key] {
+			d.Began = tx.Name()
+		}
+	}
+	for _, d := range b.members {
+		if err != nil {
+			break
+		}
+		_, failed := b.failed[d]
+		switch {
+		case !fresh[d.Key]:
+			b.known = append(b.known, d)
+		case !failed && !c.IsOpen():
+			err = errPaused
+		case !failed && tx.Differs():
+			err = errMixed
+		case !failed:
+			err = c.callMember(ctx, tx, b, d)
+		}
+	}
+	if err == nil {
+		err = c.holdFailed(ctx, tx, b, fresh)
+	}
+	failed := err != nil
+	if err = tx.End(ctx, err); !failed && !delivery.IsEnded(err) {
+		for _, d := range b.members {
+			if fresh[d.Key] {
+				d.Began = "" // the inbox committed the transaction, or may have
+			}
+		}
+	}
+	return err
+}
+
+// callMember runs the handler for one event of a batch. With a savepoint, its failure
+// does not undo the effects of other members.
+func (c Batches) callMember(ctx context.Context, tx Tx, b *batch, d *delivery.Delivery) error {
+	pending := tx.EnterMember(b.single)
+	err := tx.Call(ctx, d.Task)
+	if delivery.IsAbandoned(err) { // the abandoned handler still uses the transaction
+		return &delivery.MemberError{D: d, Err: err}
+	}
+	silent := tx.LeaveMember(pending, b.single && err == nil)
+	switch {
+	case err == nil:
+		return nil
+	case delivery.IsContention(tx.Lost(err)) || delivery.IsOutage(err):
+		return err
+	case !b.single || tx.IsClosed() || delivery.IsEnded(err):
+		return &delivery.MemberError{D: d, Err: err}
+	}
+	b.failed[d] = c.Failed(d.Task, delivery.FailureOf(err))
+	if silent {
+		return nil
+	}
+	return tx.UndoMember(ctx)
+}
+
+// holdFailed holds the events that failed, in the transaction that decides the batch.
+func (c Batches) holdFailed(ctx context.Context, tx Tx, b *batch, fresh map[string]bool) error {
+	held := make(map[*delivery.Delivery]delivery.Holding, len(b.failed))
+	for d, h := range b.failed {
+		if fresh[d.Key] {
+			held[d] = h
+		}
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	return tx.Hold(ctx, held)
+}
+
+// answerBatch acknowledges the deliveries that a batch decided. It examines those that
+// were decided before one by one: each may be a different event with the same identity.
+func (c Batches) answerBatch(life delivery.Lifetime, b *batch) {
+	known := make(map[*delivery.Delivery]bool, len(b.known))
+	for _, d := range b.known {
+		known[d] = true
+		c.Deliver(life, d)
+	}
+	for _, d := range b.members {
+		h, failed := b.failed[d]
+		switch {
+		case known[d]:
+			continue
+		case failed:
+			c.Finish(life.Work, d, delivery.AsHeld(d, h))
+		default:
+			c.Finish(life.Work, d, delivery.Result{Outcome: delivery.Done})
+		}
+	}
+}

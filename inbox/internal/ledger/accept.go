@@ -1,0 +1,190 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// Accepts stores events that come without a broker. One statement stores those of many
+// callers at a time.
+type Accepts struct {
+	db    *DB
+	group Group[acceptances]
+}
+
+// acceptances are the events of one call. One transaction stores all of them.
+type acceptances []*delivery.Acceptance
+
+// NewAccepts returns the part of the ledger that stores such events.
+func NewAccepts(db *DB) *Accepts {
+	a := &Accepts{db: db}
+	a.group.Bytes = acceptances.bytes
+	a.group.Write = func(ctx context.Context, calls []acceptances) error {
+		return a.store(ctx, db.pool, slices.Concat(calls...), Statement{sql: db.sql.generic})
+	}
+	return a
+}
+
+// bytes is about how much memory a statement needs for the events.
+func (all acceptances) bytes() (n int) {
+	for _, a := range all {
+		n += len(a.D.Event.Data)
+	}
+	return n
+}
+
+// Store stores events in one transaction, and in each event its result. If ctx ends before
+// a statement has begun to store them, they are not stored. If it ends later, they may be.
+func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
+	return a.group.DoUntil(ctx, all)
+}
+
+// StoreIn stores events in the caller's transaction, and in each event its result.
+func (a *Accepts) StoreIn(ctx context.Context, tx pgx.Tx, all []*delivery.Acceptance) error {
+	return a.store(ctx, tx, all)
+}
+
+// sender is a pool or a transaction.
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// store stores events, then those that conflict with other events of the same identity.
+func (a *Accepts) store(ctx context.Context, db sender, all acceptances, first ...Statement) error {
+	batch := &pgx.Batch{}
+	for _, s := range first {
+		batch.Queue(s.sql, s.args...)
+	}
+	for _, some := range all.withoutTwins() {
+		s, err := a.statement(some)
+		if err != nil {
+			return err
+		}
+		batch.Queue(s.sql, s.args...).Query(some.intoResults)
+	}
+	if err := db.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("store events: %w", err)
+	}
+	if err := a.compare(ctx, db, all); err != nil {
+		return err
+	}
+	return a.holdConflicts(ctx, db, all)
+}
+
+// intoResults stores the results that accept.sql returned.
+func (all acceptances) intoResults(rows pgx.Rows) error {
+	results, err := pgx.CollectRows(rows, pgx.RowTo[delivery.AcceptResult])
+	if err != nil {
+		return err
+	}
+	for i, r := range results {
+		all[i].Result = r
+	}
+	return nil
+}
+
+// withoutTwins splits the events so that no part has two with the same identity. The parts
+// are stored one after the other.
+func (all acceptances) withoutTwins() (parts []acceptances) {
+	type identity struct{ handler, key string }
+	seen := make(map[identity]int, len(all))
+	for _, a := range all {
+		of := identity{a.Handler, a.D.Key}
+		n := seen[of]
+		seen[of]++
+		if n == len(parts) {
+			parts = append(parts, nil)
+		}
+		parts[n] = append(parts[n], a)
+	}
+	return parts
+}
+
+// compare compares the events whose identity another transaction stored while accept.sql
+// ran.
+func (a *Accepts) compare(ctx context.Context, db sender, all acceptances) error {
+	batch := &pgx.Batch{}
+	for _, one := range all {
+		switch {
+		case one.Result != "":
+		case one.D.Digest == nil:
+			one.Result = delivery.AcceptedBefore
+		default:
+			batch.Queue(a.db.sql.decided, one.Handler, one.D.Key, one.D.Digest).QueryRow(func(row pgx.Row) error {
+				var same bool
+				if err := row.Scan(&same); err != nil {
+					return err
+				}
+				one.Result = delivery.AcceptConflict
+				if same {
+					one.Result = delivery.AcceptedBefore
+				}
+				return nil
+			})
+		}
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	if err := db.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("compare inbox rows: %w", err)
+	}
+	return nil
+}
+
+// holdConflicts holds the events that conflict with another one as dead. It is no error if
+// the same conflict is held already.
+func (a *Accepts) holdConflicts(ctx context.Context, db sender, all acceptances) error {
+	batch := &pgx.Batch{}
+	for _, one := range all {
+		if one.Result != delivery.AcceptConflict {
+			continue
+		}
+		hold, err := a.db.holdStatement(true, Owed{Handler: one.Handler, D: delivery.Conflicting(one.D), H: delivery.AsConflict})
+		if err != nil {
+			return err
+		}
+		batch.Queue(hold.sql, hold.args...)
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	if err := db.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("hold conflicts: %w", err)
+	}
+	return nil
+}
+
+// statement returns accept.sql with its parameters.
+func (a *Accepts) statement(all acceptances) (*Statement, error) {
+	var (
+		handlers, keys, sources, ids, types, subjects, contentTypes     []string
+		digests, data                                                   [][]byte
+		eventKeys, correlations, causations, parents, states, allHeader []*string
+		occurred                                                        []*time.Time
+	)
+	for _, one := range all {
+		ev := &one.D.Event
+		headers, err := encodeHeaders(ev.Headers)
+		if err != nil {
+			return nil, err
+		}
+		handlers, keys, digests = append(handlers, one.Handler), append(keys, one.D.Key), append(digests, one.D.Digest)
+		sources, ids, types, subjects = append(sources, ev.Source), append(ids, ev.ID), append(types, ev.Type), append(subjects, ev.Subject)
+		eventKeys, contentTypes = append(eventKeys, optional(ev.Key)), append(contentTypes, ev.ContentType)
+		correlations, causations = append(correlations, optional(ev.CorrelationID)), append(causations, optional(ev.CausationID))
+		occurred = append(occurred, optional(ev.Time))
+		parents, states = append(parents, optional(ev.TraceParent)), append(states, optional(ev.TraceState))
+		allHeader, data = append(allHeader, headers), append(data, notNull(ev.Data))
+	}
+	return &Statement{sql: a.db.sql.accept, args: []any{
+		handlers, keys, digests, sources, ids, types, subjects, eventKeys, contentTypes,
+		correlations, causations, occurred, parents, states, allHeader, data,
+	}}, nil
+}

@@ -1,0 +1,86 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// A caller that gives up before a statement begins to write its item has not written it. One
+// that gives up later does not wait for the answer.
+func TestGroupOfCallersThatGiveUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		var written []string
+		g := &Group[string]{
+			Write: func(_ context.Context, items []string) error {
+				<-answer
+				written = append(written, items...)
+				return nil
+			},
+			Bytes: func(s string) int { return len(s) },
+		}
+		patient := t.Context()
+		given, cancel := context.WithCancel(t.Context())
+		go func() {
+			if err := g.DoUntil(given, "begun"); !errors.Is(err, context.Canceled) {
+				t.Errorf("a caller whose item is being written: %v", err)
+			}
+		}()
+		synctest.Wait()
+		go func() {
+			if err := g.DoUntil(given, "waits"); !errors.Is(err, context.Canceled) {
+				t.Errorf("a caller whose item waits: %v", err)
+			}
+		}()
+		go func() {
+			if err := g.DoUntil(patient, "patient"); err != nil {
+				t.Errorf("a patient caller: %v", err)
+			}
+		}()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if err := g.DoUntil(given, "late"); !errors.Is(err, context.Canceled) {
+			t.Errorf("a caller who gave up before: %v", err)
+		}
+		close(answer)
+		synctest.Wait()
+		if want := []string{"begun", "patient"}; !slices.Equal(written, want) {
+			t.Errorf("written: %v, want %v", written, want)
+		}
+	})
+}
+
+// Large items get statements of their own.
+func TestGroupIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first := make(chan struct{})
+		var sizes []int
+		g := &Group[int]{
+			Write: func(_ context.Context, items []int) error {
+				<-first
+				sizes = append(sizes, len(items))
+				return nil
+			},
+			Bytes: func(n int) int { return n },
+		}
+		for range 6 {
+			go func() {
+				if err := g.Do(mostBytes / 2); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		close(first)
+		synctest.Wait()
+		if want := []int{1, 2, 2, 1}; !slices.Equal(sizes, want) {
+			t.Errorf("statements of %v items, want %v", sizes, want)
+		}
+	})
+}

@@ -1,0 +1,112 @@
+package inbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/postroom/postroom/inbox/internal/claims"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// runBatch runs a held event of a handler that reads no stream, together with others that
+// are due. If an event of a batch fails, none of the batch is committed, and each runs by
+// itself.
+func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
+	for all := c.collect(first); len(all) > 0; {
+		members, ended := c.runTogether(life, all)
+		if members == nil {
+			for _, cl := range all {
+				c.retry(life, &claim{Claim: cl, began: ended})
+			}
+			return
+		}
+		for _, cl := range members {
+			c.gate.Succeeded(cl.Key)
+			c.signals.Ended(life.Work, delivery.Done, cl.Event.LoggedAt)
+			c.inbox.runner.Ended(cl)
+		}
+		c.inbox.runner.Wake(0) // a worker is free
+		all = all[len(members):]
+	}
+}
+
+// collect returns a claim and those that wait for a worker.
+func (c *retries) collect(first *claims.Claim) []*claims.Claim {
+	all := []*claims.Claim{first}
+	for len(all) < c.sub.Batch {
+		select {
+		case cl := <-c.queue.Next():
+			all = append(all, cl)
+		default:
+			return all
+		}
+	}
+	return all
+}
+
+// runTogether runs the handler for the first of the events in one transaction and settles
+// them. It returns those that it settled: the rest would run too long, or in a session that
+// differs. It returns none if an event has to run by itself, and then the id of the last
+// transaction, which the handler may have committed.
+func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (members []*claims.Claim, began string) {
+	until := all[0].Ends
+	for _, cl := range all {
+		if cl.Ends.Before(until) {
+			until = cl.Ends
+		}
+		if cl.Fault != nil || cl.IsSpent() || cl.Solitary || cl.Blocking != "" {
+			return nil, ""
+		}
+	}
+	if len(all) == 1 || !c.gate.IsOpen() || life.IsStopping() || time.Until(until) < c.sub.Timeout+c.grace() {
+		return nil, ""
+	}
+	err := c.persist(life, func() (err error) {
+		if err := c.endedBefore(life.Work, began); err != nil { // in an earlier round
+			return err
+		}
+		members, began, err = c.applyTogether(life, all, until.Add(-2*c.grace()))
+		return err
+	})
+	if err != nil {
+		return nil, began
+	}
+	return members, ""
+}
+
+// applyTogether is one transaction: it runs the handler for events, settles them and
+// commits.
+func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, until time.Time) (members []*claims.Claim, began string, err error) {
+	c.inbox.alone.RLock()
+	defer c.inbox.alone.RUnlock()
+	tx, err := c.ledger.Begin(life.Work)
+	if tx == nil {
+		return nil, "", err
+	}
+	began = tx.ID
+	for i, cl := range all {
+		if err != nil || i > 0 && (life.IsStopping() || !c.gate.IsOpen() || time.Until(until) < c.sub.Timeout*3/4 || tx.Differs()) {
+			break
+		}
+		within, cancel := context.WithDeadlineCause(life.Work, until, delivery.ErrTimeout)
+		err = c.call(within, tx, cl.Task)
+		cancel()
+		members = all[:i+1]
+	}
+	if err == nil {
+		err = c.ledger.SettleAll(life.Work, tx, heldOf(members))
+	}
+	failed := err != nil
+	if err = c.ledger.End(life.Work, tx, err); !failed {
+		err = unlessEnded(&began, err)
+	}
+	return members, began, err
+}
+
+func heldOf(all []*claims.Claim) []*delivery.HeldEvent {
+	held := make([]*delivery.HeldEvent, len(all))
+	for i, cl := range all {
+		held[i] = &cl.HeldEvent
+	}
+	return held
+}
