@@ -1,0 +1,258 @@
+package webhook
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postroom/postroom"
+)
+
+// HMAC is the scheme of a provider that signs with HMAC-SHA256 in a way of its own. Signature,
+// ID and Secrets are required. If the id is in a header and not in Signed, a captured request
+// can be sent again under a new id: see [IDFromBody].
+type HMAC struct {
+	// Name begins the types of events.
+	//
+	// Defaults to "hmac".
+	Name string
+
+	// Secrets are the keys. One of them has to match.
+	Secrets []string
+
+	// SecretsBase64 says that the keys are what Secrets decode to from base64.
+	SecretsBase64 bool
+
+	// Signature is the header with the signature, after Prefix, in hex.
+	Signature, Prefix string
+
+	// Base64 says that the signature is in base64.
+	Base64 bool
+
+	// Signed is the text that is signed: {body}, and also {id} and {time} if these are headers.
+	//
+	// Defaults to "{body}".
+	Signed string
+
+	// Time is the header with the time of signing, in seconds since 1970. It is required if
+	// Signed has {time}, and a fault otherwise: a time that is not signed proves nothing.
+	Time string
+
+	// ID and Type are headers, or members of the JSON body: ".id" is the member id, ".event.id"
+	// the member id of the member event.
+	ID, Type string
+}
+
+var placeholder = regexp.MustCompile(`\{[a-z]*\}`)
+
+// Verify verifies a request; see [Scheme].
+func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error) {
+	k, err := s.keys()
+	if err != nil {
+		return Message{}, err
+	}
+	signature, err := header(h, s.Signature)
+	if err != nil {
+		return Message{}, err
+	}
+	if signature == "" {
+		return Message{}, refused(NoSignature)
+	}
+	m := Message{Scheme: s.name()}
+	if m.ID, err = header(h, s.ID); err != nil { // a member is read when the body is verified
+		return Message{}, err
+	}
+	if m.Type, err = header(h, s.Type); err != nil {
+		return Message{}, err
+	}
+	stamp, at := "", int64(0)
+	if s.Time != "" {
+		if stamp, err = header(h, s.Time); err != nil {
+			return Message{}, err
+		}
+		if at, err = seconds(stamp); err != nil {
+			return Message{}, err
+		}
+		m.Time = time.Unix(at, 0).UTC()
+	}
+	if err := checkID(m.ID); err != nil || s.isAmbiguous(m.ID) {
+		return Message{}, refused(MalformedID)
+	}
+	encoded, hasPrefix := strings.CutPrefix(signature, s.Prefix)
+	got := fromHex(encoded)
+	if s.Base64 {
+		got = fromBase64(encoded)
+	}
+	if !hasPrefix {
+		got = nil
+	}
+	if err := k.verify([][]byte{got}, s.parts(m.ID, stamp, body)...); err != nil {
+		return Message{}, err
+	}
+	if s.Time != "" {
+		if err := fresh(at, now); err != nil {
+			return Message{}, err
+		}
+	}
+	return s.read(m, body)
+}
+
+// read sets what is in the body.
+func (s HMAC) read(m Message, body []byte) (Message, error) {
+	idPath, inID := strings.CutPrefix(s.ID, ".")
+	typePath, inType := strings.CutPrefix(s.Type, ".")
+	if !inID && !inType {
+		return m, nil
+	}
+	o := object(body)
+	if inID {
+		m.ID = o.at(idPath)
+	}
+	if inType {
+		m.Type = o.at(typePath)
+	}
+	if err := checkID(m.ID); err != nil {
+		return Message{}, err
+	}
+	return m, nil
+}
+
+func (s HMAC) name() string   { return cmp.Or(s.Name, "hmac") }
+func (s HMAC) signed() string { return cmp.Or(s.Signed, "{body}") }
+
+// parts returns the text that is signed.
+func (s HMAC) parts(id, stamp string, body []byte) [][]byte {
+	template := s.signed()
+	var parts [][]byte
+	for {
+		at := placeholder.FindStringIndex(template)
+		if at == nil {
+			return append(parts, []byte(template))
+		}
+		parts = append(parts, []byte(template[:at[0]]))
+		switch template[at[0]:at[1]] {
+		case "{id}":
+			parts = append(parts, []byte(id))
+		case "{time}":
+			parts = append(parts, []byte(stamp))
+		case "{body}":
+			parts = append(parts, body)
+		}
+		template = template[at[1]:]
+	}
+}
+
+// neighbours returns the texts between {id} and the placeholders beside it.
+func (s HMAC) neighbours() []string {
+	before, after, found := strings.Cut(s.signed(), "{id}")
+	if !found {
+		return nil
+	}
+	var all []string
+	if at := placeholder.FindAllStringIndex(before, -1); at != nil {
+		all = append(all, before[at[len(at)-1][1]:])
+	}
+	if at := placeholder.FindStringIndex(after); at != nil {
+		all = append(all, after[:at[0]])
+	}
+	return all
+}
+
+// isAmbiguous reports whether an id has the text in it that ends it: another id and another
+// body would sign the same.
+func (s HMAC) isAmbiguous(id string) bool {
+	for _, n := range s.neighbours() {
+		if strings.Contains(id, n) {
+			return true
+		}
+	}
+	return false
+}
+
+// keys returns the decoded secrets, or what is wrong with the settings.
+func (s HMAC) keys() (keys, error) {
+	if err := s.check(); err != nil {
+		return keys{}, err
+	}
+	k := keys{}
+	for _, secret := range s.Secrets {
+		key := []byte(secret)
+		if s.SecretsBase64 {
+			var err error
+			if key, err = base64.StdEncoding.DecodeString(secret); err != nil {
+				return keys{}, fault("a secret of HMAC is not base64")
+			}
+		}
+		k.all = append(k.all, key)
+	}
+	k = k.checked()
+	return k, k.fault
+}
+
+func (s HMAC) check() error {
+	template := s.signed()
+	count := make(map[string]int)
+	for _, p := range placeholder.FindAllString(template, -1) {
+		count[p]++
+	}
+	for p, n := range count {
+		if p != "{id}" && p != "{time}" && p != "{body}" {
+			return fault("HMAC.Signed has %s, which is none of {id}, {time} and {body}", p)
+		}
+		if n > 1 {
+			return fault("HMAC.Signed has %s twice", p)
+		}
+	}
+	switch {
+	case s.Signature == "":
+		return fault("HMAC.Signature is required")
+	case s.ID == "":
+		return fault("HMAC.ID is required")
+	case count["{body}"] == 0:
+		return fault("HMAC.Signed lacks {body}: anybody could change the body")
+	case count["{id}"] > 0 && strings.HasPrefix(s.ID, "."):
+		return fault("HMAC.Signed has {id}, and HMAC.ID is not a header")
+	case (count["{time}"] > 0) != (s.Time != ""):
+		return fault("HMAC.Signed has {time} if HMAC.Time names a header, and only then")
+	case strings.HasPrefix(s.Time, "."):
+		return fault("HMAC.Time is not a header")
+	}
+	for _, n := range s.neighbours() {
+		if n == "" {
+			return fault("HMAC.Signed has no text between {id} and what is beside it: it could be read in two ways")
+		}
+	}
+	if err := (postroom.Event{Type: s.name()}).Validate(); err != nil {
+		return fault("HMAC.Name is not the beginning of a type: %w", err)
+	}
+	return nil
+}
+
+func (s HMAC) sign(h http.Header, m Message, body []byte) error {
+	k, err := s.keys()
+	if err != nil {
+		return err
+	}
+	stamp := ""
+	if s.Time != "" {
+		stamp = strconv.FormatInt(m.Time.Unix(), 10)
+		h.Set(s.Time, stamp)
+	}
+	for name, value := range map[string]string{s.ID: m.ID, s.Type: m.Type} {
+		if name != "" && !strings.HasPrefix(name, ".") {
+			h.Set(name, value)
+		}
+	}
+	signature := sum(k.all[0], s.parts(m.ID, stamp, body)...)
+	encoded := hex.EncodeToString(signature)
+	if s.Base64 {
+		encoded = base64.StdEncoding.EncodeToString(signature)
+	}
+	h.Set(s.Signature, s.Prefix+encoded)
+	return nil
+}

@@ -1,0 +1,242 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/postroom/postroom"
+)
+
+// Tolerance is how far the time of a request may lie in the past or in the future, inclusive.
+const Tolerance = 5 * time.Minute
+
+// Scheme verifies the requests of a provider.
+//
+// It is an interface so that a provider with a scheme of its own needs no change here.
+type Scheme interface {
+	// Verify verifies a request by its headers and the bytes of its body, as if it had come at
+	// the given time. It does no I/O, does not keep or change its arguments, and may be called
+	// concurrently.
+	//
+	// Verify returns a [*VerifyError] for a request that it refuses. An error that matches
+	// postroom.ErrUnrecoverable says that the scheme is not set up correctly, for instance
+	// [ErrNoSecret]: Verify then returns it for each request.
+	Verify(h http.Header, body []byte, now time.Time) (Message, error)
+}
+
+// Message is what a verified request says about itself.
+type Message struct {
+	// Scheme is the scheme's name, such as "stripe". The types of its events begin with it.
+	Scheme string
+
+	// ID is the provider's id, which is the same if the provider sends the request again. It is
+	// empty if the request has none.
+	ID string
+
+	// Type is the provider's type, such as "charge.succeeded". It may be empty.
+	Type string
+
+	// Time is when the request was signed. It is zero if the scheme does not sign a time.
+	Time time.Time
+
+	// Varies says that the provider may send the same event again with other content.
+	Varies bool
+
+	// Form says that the body is a form, and the provider's events are JSON. The provider has
+	// to be set to JSON, or the request is none that announces an event.
+	Form bool
+
+	// Reply answers a handshake, by which a provider tests an endpoint. A handshake is not
+	// stored. Nil for anything else.
+	Reply *Reply
+}
+
+// Reply is the body of the answer to a handshake.
+type Reply struct {
+	ContentType string
+	Body        []byte
+}
+
+// Reason is why a request is refused. It goes to the log and to metrics, never to the sender.
+type Reason string
+
+// Why a request is refused.
+const (
+	NoSignature    Reason = "no_signature"
+	WrongSignature Reason = "wrong_signature"
+	MalformedTime  Reason = "malformed_time"
+	Stale          Reason = "stale"  // its time is longer ago than [Tolerance]
+	Future         Reason = "future" // its time is later than now by more than [Tolerance]
+	MalformedID    Reason = "malformed_id"
+	RepeatedHeader Reason = "repeated_header" // a header that must be unique is sent twice
+	UnknownTenant  Reason = "unknown_tenant"
+	OtherReason    Reason = "other" // of an error of a scheme that is not of this package
+)
+
+// VerifyError says why a scheme refuses a request.
+type VerifyError struct {
+	Reason Reason
+}
+
+// Error returns the reason. It has nothing of the request in it.
+func (e *VerifyError) Error() string { return "webhook: request refused: " + string(e.Reason) }
+
+// ErrNoSecret says that a scheme has no secret, or an empty one. It matches
+// postroom.ErrUnrecoverable.
+var ErrNoSecret = postroom.Unrecoverable(errors.New("webhook: the scheme has no secret, or an empty one"))
+
+func refused(why Reason) error { return &VerifyError{Reason: why} }
+
+// fault returns the error of a scheme that is not set up correctly.
+func fault(format string, args ...any) error {
+	return postroom.Unrecoverable(fmt.Errorf("webhook: "+format, args...))
+}
+
+// IDFromBody returns a scheme that verifies as s does, and takes a digest of the body as the
+// id. GitHub and Shopify do not sign the id of a delivery: an attacker who captured a request
+// can send it again under a new id, and it takes effect again. With IDFromBody it is a duplicate.
+// But then two events with equal bodies are one event. Use it if each body has something that is
+// unique in it, such as an id and a time.
+func IDFromBody(s Scheme) Scheme { return bodyID{s} }
+
+type bodyID struct{ Scheme }
+
+func (b bodyID) Verify(h http.Header, body []byte, now time.Time) (Message, error) {
+	m, err := b.Scheme.Verify(h, body, now)
+	if err != nil {
+		return Message{}, err
+	}
+	sum := sha256.Sum256(body)
+	m.ID = "sha256-" + hex.EncodeToString(sum[:])
+	return m, nil
+}
+
+func (b bodyID) sign(h http.Header, m Message, body []byte) error { return Sign(b.Scheme, h, m, body) }
+
+// signer is a scheme that can sign what it verifies.
+type signer interface {
+	sign(h http.Header, m Message, body []byte) error
+}
+
+// Sign sets the headers with which the provider of a scheme would send m and body, for tests of
+// an endpoint. [Standard] and [Stripe] sign with all secrets, the others with the first. Of m it
+// uses ID, Type and Time, where the scheme has a header for them. It fails for a scheme that is
+// not of this package, and for one that has only a public key.
+func Sign(s Scheme, h http.Header, m Message, body []byte) error {
+	if s, ok := s.(signer); ok {
+		return s.sign(h, m, body)
+	}
+	return fault("cannot sign for a scheme of type %T", s)
+}
+
+// header returns the value of a header that may be sent once. It is empty if there is none.
+// The name of a member of the body is the name of no header.
+func header(h http.Header, name string) (string, error) {
+	switch values := h.Values(name); len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return values[0], nil
+	}
+	return "", refused(RepeatedHeader)
+}
+
+// headers returns the values of headers that may be sent once each.
+func headers(h http.Header, names ...string) ([]string, error) {
+	values := make([]string, len(names))
+	for i, name := range names {
+		var err error
+		if values[i], err = header(h, name); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// seconds parses a Unix time: digits and nothing else.
+func seconds(s string) (int64, error) {
+	if s == "" || len(s) > 11 {
+		return 0, refused(MalformedTime)
+	}
+	var n int64
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' {
+			return 0, refused(MalformedTime)
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, nil
+}
+
+// fresh refuses a time that is too far from now. Both count in whole seconds.
+func fresh(at int64, now time.Time) error {
+	switch away := now.Unix() - at; {
+	case away > int64(Tolerance/time.Second):
+		return refused(Stale)
+	case -away > int64(Tolerance/time.Second):
+		return refused(Future)
+	}
+	return nil
+}
+
+// checkID refuses an id that an event cannot have. An empty one is no fault here.
+func checkID(id string) error {
+	if len(id) > postroom.MaxID || !utf8.ValidString(id) || strings.Contains(id, "#") ||
+		strings.ContainsFunc(id, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
+		return refused(MalformedID)
+	}
+	return nil
+}
+
+// members are those of a JSON object. Their names are compared exactly.
+type members map[string]json.RawMessage
+
+// object returns the members of a body, or none if it is not a JSON object.
+func object(body []byte) members {
+	var m members
+	if json.Unmarshal(body, &m) != nil {
+		return nil
+	}
+	return m
+}
+
+// text returns a member that is a string or a number, or "".
+func (m members) text(name string) string {
+	raw := m[name]
+	if len(raw) == 0 || raw[0] != '"' {
+		if len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9') {
+			return string(raw)
+		}
+		return ""
+	}
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// at returns the member at the end of a path: names with dots between them.
+func (m members) at(path string) string {
+	for {
+		name, rest, more := strings.Cut(path, ".")
+		if !more {
+			return m.text(name)
+		}
+		m, path = object(m[name]), rest
+	}
+}
+
+// isForm reports whether a request says that its body is a form.
+func isForm(h http.Header) bool {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(media), "application/x-www-form-urlencoded")
+}

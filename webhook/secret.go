@@ -1,0 +1,69 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"slices"
+)
+
+// mostSignatures is how many signatures of a request are looked at. A provider sends one for
+// each of its secrets.
+const mostSignatures = 16
+
+// keys are the secrets of a scheme, decoded, and what is wrong with them.
+type keys struct {
+	all   [][]byte
+	fault error
+}
+
+// textKeys returns secrets whose text is the key.
+func textKeys(secrets []string) keys {
+	k := keys{}
+	for _, s := range secrets {
+		k.all = append(k.all, []byte(s))
+	}
+	return k.checked()
+}
+
+func (k keys) checked() keys {
+	if k.fault == nil && (len(k.all) == 0 || slices.ContainsFunc(k.all, func(key []byte) bool { return len(key) == 0 })) {
+		k.fault = ErrNoSecret
+	}
+	return k
+}
+
+// sum returns the signature of a text, given in parts, with one key.
+func sum(key []byte, parts ...[]byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	for _, p := range parts {
+		_, _ = mac.Write(p) // a hash does not fail
+	}
+	return mac.Sum(nil)
+}
+
+// matches reports whether one of the signatures is that of a text with one of the keys. It
+// compares each of them with each key, and in constant time, so that its time tells nothing.
+func (k keys) matches(signatures [][]byte, parts ...[]byte) bool {
+	found := 0
+	for _, key := range k.all {
+		want := sum(key, parts...)
+		for _, got := range signatures {
+			if hmac.Equal(want, got) {
+				found++
+			}
+		}
+	}
+	return found > 0
+}
+
+// verify returns why a text is refused, or nil. An entry that did not decode is nil in
+// signatures.
+func (k keys) verify(signatures [][]byte, parts ...[]byte) error {
+	if len(signatures) == 0 {
+		return refused(NoSignature)
+	}
+	if len(signatures) > mostSignatures || !k.matches(signatures, parts...) {
+		return refused(WrongSignature)
+	}
+	return nil
+}
