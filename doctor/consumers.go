@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -82,6 +83,10 @@ func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.
 	if len(faults) > 0 {
 		e.fault(sub.Handler, fmt.Sprintf("restart a process of the handler, which corrects what can be changed; if that does not help, delete the consumer and start a process then: nats consumer rm %s %s", s.name, info.Name),
 			"its consumer %s on the stream %s loses events or keeps them back: %s", info.Name, s.name, strings.Join(faults, "; "))
+	}
+	if until := consumer.PausedUntil(info); !until.IsZero() {
+		e.warn(sub.Handler, fmt.Sprintf("if that is no longer wanted: nats consumer resume %s %s", s.name, info.Name),
+			"an operator has paused its consumer %s on the stream %s until %s: it gets no new events", info.Name, s.name, until.UTC().Format(time.RFC3339))
 	}
 	return len(faults) == 0
 }

@@ -76,6 +76,7 @@ func TestLimitsOfConsumers(t *testing.T) {
 	removed := func(d time.Duration) jetstream.StreamConsumerLimits {
 		return jetstream.StreamConsumerLimits{InactiveThreshold: d}
 	}
+	tomorrow, yesterday := time.Now().Add(24*time.Hour), time.Now().Add(-24*time.Hour)
 	tests := []struct {
 		name     string
 		stream   jetstream.StreamConfig
@@ -110,6 +111,13 @@ func TestLimitsOfConsumers(t *testing.T) {
 			want: [][]string{{"fault h: its consumer", "on the stream S loses events or keeps them back: max_ack_pending is 7, want -1", "restart a process of the handler"}},
 		},
 		{
+			name: "an operator has paused the consumer", consumer: jetstream.ConsumerConfig{MaxAckPending: -1, PauseUntil: &tomorrow},
+			want: [][]string{{"warning h: an operator has paused its consumer", "on the stream S until", "nats consumer resume S"}},
+		},
+		{
+			name: "a pause of the consumer has ended", consumer: jetstream.ConsumerConfig{MaxAckPending: -1, PauseUntil: &yesterday},
+		},
+		{
 			name: "the consumer is removed, and the stream does not ask for it", consumer: jetstream.ConsumerConfig{MaxAckPending: -1, InactiveThreshold: time.Minute},
 			want: [][]string{{"fault h: its consumer", "it is removed when nobody reads for 1m0s (inactive_threshold)"}},
 		},
@@ -119,6 +127,9 @@ func TestLimitsOfConsumers(t *testing.T) {
 			t.Parallel()
 			pool, nc, name := devtest.Pool(t), devtest.NATS(t), nats.NewInbox()[len("_INBOX."):]
 			js := jetStream(t, nc)
+			if tt.consumer.PauseUntil != nil {
+				devtest.NeedsNATS(t, nc, 11)
+			}
 			tt.stream.Name, tt.stream.Subjects = name, []string{name + ".>"}
 			if _, err := js.CreateStream(t.Context(), tt.stream); err != nil {
 				t.Fatal(err)

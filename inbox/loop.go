@@ -282,7 +282,7 @@ func (c *loop) level() signals.Level {
 		return l
 	}
 	if view := c.reader.View(); view != nil {
-		l.Consumer = &signals.Consumer{Pending: view.Pending, AckPending: view.AckPending, Drifted: view.Drifted}
+		l.Consumer = &signals.Consumer{Pending: view.Pending, AckPending: view.AckPending, Drifted: view.Drifted, Paused: view.Paused}
 	}
 	return l
 }

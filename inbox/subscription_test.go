@@ -13,6 +13,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 )
 
@@ -183,6 +184,56 @@ func TestConsumerDriftIsReported(t *testing.T) {
 			})
 		})
 	}
+}
+
+// If an operator pauses a consumer at the broker, the inbox says so and leaves it paused, also
+// when it starts again and when it mends something else. It loses nothing.
+func TestAConsumerPausedAtTheBrokerStaysPaused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	start := func(log *lines) (stop func()) {
+		cfg := b.config()
+		cfg.Logger = log.logger()
+		b.in = inbox.New(b.pool, b.nc, cfg)
+		inbox.LookOften(b.in, 10*time.Millisecond)
+		b.in.Handle(b.subscription("h"), effect("h"))
+		return b.run()
+	}
+	devtest.NeedsNATS(t, b.nc, 11)
+	var before, log lines
+	stop := start(&before)
+	b.publish("a")
+	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
+	stream, err := b.js.Stream(t.Context(), b.stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, until := b.consumers()[0].Name, time.Now().Add(time.Hour)
+	if _, err := stream.PauseConsumer(t.Context(), name, until); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the report", func() bool { return before.has("consumer paused at the broker") })
+	stop()
+
+	changed := b.consumers()[0].Config
+	changed.MaxDeliver = 5
+	if _, err := stream.UpdateConsumer(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	start(&log)
+	b.publish("b", "c")
+	b.eventually("the report after a start", func() bool { return log.has("consumer paused at the broker") })
+	b.eventually("the rest to be mended", func() bool { return b.consumers()[0].Config.MaxDeliver == -1 })
+	if info := b.consumers()[0]; !info.Paused || !info.Config.PauseUntil.Equal(until) || info.NumPending != 2 || log.has("paused until") {
+		t.Errorf("paused: %v until %v, %d pending, want it as the operator left it", info.Paused, info.Config.PauseUntil, info.NumPending)
+	}
+	if _, err := stream.ResumeConsumer(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the others", func() bool { return len(b.effects("h")) == 3 })
+	b.eventually("the report of the end", func() bool { return log.has("consumer resumed at the broker") })
+	b.drained()
+	b.wantOnce("h", "a", "b", "c")
 }
 
 func TestSubjectPatterns(t *testing.T) {

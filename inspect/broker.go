@@ -34,6 +34,10 @@ type BrokerView struct {
 	Pending    uint64 `json:"pending"`
 	AckPending uint64 `json:"ack_pending"`
 
+	// PausedUntil is until when an operator has paused the consumer at the broker; zero if it is
+	// not paused.
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+
 	// OldestAt is when the stream got the oldest message that is not decided, and
 	// LagSeconds how long ago that is.
 	OldestAt   time.Time `json:"oldest_at,omitzero"`
@@ -130,6 +134,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 		}
 		now := durable.CachedInfo()
 		v.Consumer, v.Pending, v.AckPending = now.Name, now.NumPending, uint64(max(now.NumAckPending, 0)) //nolint:gosec // not negative
+		v.PausedUntil = consumer.PausedUntil(now)
 		from, subjects = now.AckFloor.Stream+1, consumer.Filter(now.Config)
 		if v.Pending+v.AckPending == 0 {
 			return nil

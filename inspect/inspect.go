@@ -12,8 +12,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -129,9 +127,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	streams := i.broker.types(ctx, &s.Broker, subs)
 	l := findings(s, subs, views)
 	s.Notes = append(l.checkTypes(subs, streams, types), unhandledNotes(subs, streams, types)...)
-	for _, name := range slices.Sorted(maps.Keys(s.operatorPauses)) {
-		s.Notes = append(s.Notes, "handler "+name+" is "+s.operatorPauses[name].String())
-	}
+	s.Notes = append(s.Notes, pauseNotes(s.operatorPauses, views)...)
 	s.Findings = l.all
 	return s, nil
 }

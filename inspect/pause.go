@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +38,15 @@ func (h *Handler) Pauses() (all []string) {
 		all = append(all, fmt.Sprintf("fails for nearly all events, and is paused since %s in %s: %s: %s",
 			p.Since.UTC().Format(time.RFC3339), strings.Join(h.PausedIn, ", "), p.Class, p.Text))
 	}
+	if v := h.Broker; v != nil && !v.PausedUntil.IsZero() {
+		all = append(all, v.pause())
+	}
 	return all
+}
+
+// pause says that an operator has paused the consumer at the broker.
+func (v *BrokerView) pause() string {
+	return fmt.Sprintf("gets nothing from the broker: its consumer %s is paused there until %s", v.Consumer, v.PausedUntil.UTC().Format(time.RFC3339))
 }
 
 // selfPauses returns the processes in which a handler is paused by itself, and the latest
@@ -51,6 +61,19 @@ func selfPauses(all []Process, handler string) (processes []string, last SelfPau
 		}
 	}
 	return processes, last
+}
+
+// pauseNotes says which handlers operators have paused, here or at the broker.
+func pauseNotes(pauses map[string]*Pause, views map[string]*BrokerView) (notes []string) {
+	for _, name := range slices.Sorted(maps.Keys(pauses)) {
+		notes = append(notes, "handler "+name+" is "+pauses[name].String())
+	}
+	for _, name := range slices.Sorted(maps.Keys(views)) {
+		if v := views[name]; !v.PausedUntil.IsZero() {
+			notes = append(notes, "handler "+name+" "+v.pause())
+		}
+	}
+	return notes
 }
 
 func readPauses(m *view) (map[string]*Pause, error) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -219,6 +220,9 @@ func TestFindingsOfTheBroker(t *testing.T) {
 	if len(left) != 1 {
 		t.Errorf("consumers: %v, want that of h alone", left)
 	}
+	if _, err := stream.PauseConsumer(t.Context(), left[0], time.Now().Add(time.Hour)); err == nil { // NATS 2.11 can
+		p.wantPaused(i, left[0])
+	}
 	if err := stream.DeleteConsumer(t.Context(), left[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -232,6 +236,18 @@ func TestFindingsOfTheBroker(t *testing.T) {
 	p.exec("UPDATE postroom.subscription SET stream = 'NOWHERE'")
 	if got, want := codes(p.status(i)), []string{"no_stream h", "no_stream o"}; !slices.Equal(got, want) {
 		t.Errorf("no stream: %v, want %v", got, want)
+	}
+}
+
+// wantPaused checks that status and handlers say that h's consumer is paused at the broker.
+func (p *place) wantPaused(i *inspect.Inspector, consumer string) {
+	p.Helper()
+	if s := p.status(i); len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "handler h gets nothing from the broker: its consumer "+consumer) {
+		p.Errorf("notes: %q, want that its consumer is paused", s.Notes)
+	}
+	h, err := i.Handlers(p.Context())
+	if err != nil || len(h.Handlers[0].Pauses()) != 1 || len(h.Handlers[1].Pauses()) != 0 {
+		p.Errorf("handlers: %+v, %v, want that the consumer of the first is paused", h, err)
 	}
 }
 

@@ -74,8 +74,16 @@ func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	differ(have.MaxDeliver != want.MaxDeliver, "max_deliver is %d, want %d", have.MaxDeliver, want.MaxDeliver)
 	differ(have.MaxAckPending != want.MaxAckPending, "max_ack_pending is %d, want %d", have.MaxAckPending, want.MaxAckPending)
 	differ(len(have.BackOff) > 0, "backoff is set")
-	differ(have.PauseUntil != nil && have.PauseUntil.After(time.Now()), "it is paused until %s", have.PauseUntil)
 	return faults
+}
+
+// PausedUntil returns until when an operator has paused a consumer at the broker, and the zero
+// time if it is not paused. That is no drift.
+func PausedUntil(info *jetstream.ConsumerInfo) time.Time {
+	if !info.Paused || info.Config.PauseUntil == nil { // the broker judges by its own clock
+		return time.Time{}
+	}
+	return *info.Config.PauseUntil
 }
 
 // Unbounded is how often an event is delivered, and how many may wait for their

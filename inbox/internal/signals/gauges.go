@@ -52,7 +52,7 @@ type Level struct {
 // Consumer is the broker's last answer about a handler's consumer.
 type Consumer struct {
 	Pending, AckPending float64
-	Drifted             bool
+	Drifted, Paused     bool
 }
 
 // NewGauges returns the gauges of an inbox. backlog counts the held events in the
@@ -118,7 +118,7 @@ func (g *Gauges) observe(o metric.Observer) {
 	for _, l := range g.handlers() {
 		o.ObserveFloat64(g.inFlight, float64(l.InFlight), l.Of.handler)
 		o.ObserveFloat64(g.capacity, float64(l.Capacity), l.Of.handler)
-		for reason, is := range map[string]bool{"failures": l.Paused, "operator": l.Operator} {
+		for reason, is := range map[string]bool{"failures": l.Paused, "operator": l.Operator, "broker": l.Consumer != nil && l.Consumer.Paused} {
 			o.ObserveFloat64(g.paused, switched(is), telemetry.With(telemetry.Handler.String(l.Of.name), telemetry.Reason.String(reason)))
 		}
 		if c := l.Consumer; c != nil {

@@ -78,7 +78,8 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) 
 
 // adopt uses an existing consumer. The consumer must belong to this database. If this
 // process asks for more subjects, adopt widens the filter. It never narrows it, because
-// an older process may still need the rest.
+// an older process may still need the rest. If an operator has paused the consumer at the
+// broker, it stays paused.
 func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
@@ -94,7 +95,7 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 		"stream", s.Stream, "consumer", want.Durable, "faults", strings.Join(faults, "; "))
 	now.FilterSubject, now.FilterSubjects = "", all
 	now.InactiveThreshold = want.InactiveThreshold
-	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff, now.PauseUntil = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil, nil
+	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil
 	durable, err := stream.UpdateConsumer(ctx, now)
 	if err != nil {
 		return nil, fmt.Errorf("update consumer %s: %w", want.Durable, err)

@@ -74,7 +74,7 @@ func (s *DurableReader) Beat(ctx context.Context) {
 func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 	want := durable.CachedInfo().Config
 	var faults []string
-	var noted time.Time
+	var noted, paused time.Time
 	for ; ctx.Err() == nil; pause.For(ctx, s.LookEvery) {
 		info, err := durable.Info(ctx)
 		if err != nil {
@@ -89,12 +89,27 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 				"stream", s.Stream, "consumer", info.Name, "faults", strings.Join(found, "; "))
 		}
 		faults = found
-		s.view.Store(&View{Pending: float64(info.NumPending), AckPending: float64(info.NumAckPending), Drifted: len(faults) > 0})
+		s.view.Store(&View{Pending: float64(info.NumPending), AckPending: float64(info.NumAckPending), Drifted: len(faults) > 0, Paused: info.Paused})
+		paused = s.reportPause(ctx, info, paused)
 		if time.Since(noted) >= s.FloorEvery {
 			noted = time.Now()
 			s.noteFloor(ctx, info.AckFloor.Stream)
 		}
 	}
+}
+
+// reportPause logs that an operator has paused the consumer at the broker, or resumed it. was
+// is until when it was paused at the last look. It returns until when it is paused now.
+func (s *DurableReader) reportPause(ctx context.Context, info *jetstream.ConsumerInfo, was time.Time) time.Time {
+	until := consumer.PausedUntil(info)
+	switch {
+	case until.Equal(was):
+	case until.IsZero():
+		s.Log.InfoContext(ctx, "consumer resumed at the broker", "stream", s.Stream, "consumer", info.Name)
+	default:
+		s.Log.WarnContext(ctx, "consumer paused at the broker", "stream", s.Stream, "consumer", info.Name, "until", until.UTC())
+	}
+	return until
 }
 
 // noteFloor records up to which message everything is decided.

@@ -90,6 +90,7 @@ type Records interface {
 type View struct {
 	Pending, AckPending float64
 	Drifted             bool
+	Paused              bool // an operator has paused the consumer at the broker
 }
 
 // Plain replaces a misleading error of the client library. If the broker is away, the
