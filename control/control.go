@@ -1,9 +1,9 @@
-// Package control lets operators pause and resume handlers.
+// Package control lets operators pause and resume handlers, and the relays of a log.
 //
 // A pause is a row of the database. All processes that run the handler obey within two
 // seconds, and across restarts. A paused handler begins no event; those that run are
 // finished. Its stream keeps what is published meanwhile; an external handler stores events
-// and runs none. Each action has its row in the audit, in the same transaction.
+// and runs none. Paused relays send nothing: events wait in the log. Each action has its row in the audit, in the same transaction.
 package control
 
 import (
@@ -46,7 +46,7 @@ type Config struct {
 	Schema string
 }
 
-// Store pauses and resumes handlers. With a *pgxpool.Pool it is safe for concurrent use,
+// Store pauses and resumes handlers and relays. With a *pgxpool.Pool it is safe for concurrent use,
 // with a *pgx.Conn it is not.
 type Store struct {
 	db     DB
@@ -81,26 +81,44 @@ type Audit struct {
 	Reason string // 4,096 bytes at most; Pause needs one
 }
 
-// Pause is a handler that an operator has paused.
+// Relay is the name under which [Store.List] has the relays.
+const Relay = held.Outgoing
+
+// Pause is a handler that an operator has paused, or the relays.
 type Pause struct {
-	Handler  string    `json:"handler"`
+	Handler  string    `json:"handler"` // or Relay
 	PausedAt time.Time `json:"paused_at"`
 	Until    time.Time `json:"until,omitzero"` // zero: until an operator resumes it
 	Actor    string    `json:"actor"`
 	Reason   string    `json:"reason"`
 }
 
-// ErrNotPaused says that a handler was not paused.
-var ErrNotPaused = errors.New("the handler is not paused")
+// ErrNotPaused says that a handler, or the relay, was not paused.
+var ErrNotPaused = errors.New("it is not paused")
 
 // Pause pauses a handler, for a time or, if that is 0, until it is resumed. If it is paused
 // already, the new pause replaces the old one. The handler need not have run yet.
 func (s *Store) Pause(ctx context.Context, handler string, length time.Duration, by Audit) error {
-	switch err := s.valid(handler, by); {
+	if err := s.validName(handler); err != nil {
+		return err
+	}
+	return s.pause(ctx, handler, length, by)
+}
+
+// PauseRelay pauses all relays of the log, for a time or, if that is 0, until they are
+// resumed. Within two seconds they send nothing more; what they sent they finish. Producers
+// write on, and their events wait in the log. If the relays are paused already, the new pause
+// replaces the old one.
+func (s *Store) PauseRelay(ctx context.Context, length time.Duration, by Audit) error {
+	return s.pause(ctx, Relay, length, by)
+}
+
+func (s *Store) pause(ctx context.Context, handler string, length time.Duration, by Audit) error {
+	switch err := s.valid(by); {
 	case err != nil:
 		return err
 	case by.Reason == "":
-		return errors.New("control: pause: Audit.Reason is empty: say why the handler is paused")
+		return errors.New("control: pause: Audit.Reason is empty: say why it is paused")
 	case length < 0 || length != 0 && length < time.Second:
 		return fmt.Errorf("control: pause: the time is %s, want a second or more, or 0 for no end", length)
 	}
@@ -122,7 +140,17 @@ func (s *Store) Pause(ctx context.Context, handler string, length time.Duration,
 
 // Resume ends the pause of a handler. It returns [ErrNotPaused] if the handler is not paused.
 func (s *Store) Resume(ctx context.Context, handler string, by Audit) error {
-	if err := s.valid(handler, by); err != nil {
+	if err := s.validName(handler); err != nil {
+		return err
+	}
+	return s.resume(ctx, handler, by)
+}
+
+// ResumeRelay ends the pause of the relays. It returns [ErrNotPaused] if they are not paused.
+func (s *Store) ResumeRelay(ctx context.Context, by Audit) error { return s.resume(ctx, Relay, by) }
+
+func (s *Store) resume(ctx context.Context, handler string, by Audit) error {
+	if err := s.valid(by); err != nil {
 		return err
 	}
 	err := s.tables.InTx(ctx, func(tx pgx.Tx) error {
@@ -141,7 +169,7 @@ func (s *Store) Resume(ctx context.Context, handler string, by Audit) error {
 	return nil
 }
 
-// List returns the handlers that are paused now, by name.
+// List returns what is paused now, by name: handlers, and the relays under the name [Relay].
 func (s *Store) List(ctx context.Context) ([]Pause, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -160,15 +188,19 @@ func (s *Store) List(ctx context.Context) ([]Pause, error) {
 	return all, nil
 }
 
-func (s *Store) valid(handler string, by Audit) error {
-	if s.err != nil {
-		return s.err
-	}
+func (s *Store) validName(handler string) error {
 	if handler == "" || len(handler) > 128 {
 		return errors.New("control: the name of a handler has 1 to 128 bytes")
 	}
 	if handler == held.Outgoing {
-		return fmt.Errorf("control: %s is the relay, which is no handler", handler)
+		return fmt.Errorf("control: %s is the relay, which is no handler: use PauseRelay and ResumeRelay", handler)
+	}
+	return nil
+}
+
+func (s *Store) valid(by Audit) error {
+	if s.err != nil {
+		return s.err
 	}
 	if err := (change.By{Actor: by.Actor, Reason: by.Reason}).Validate(); err != nil {
 		return fmt.Errorf("control: %w", err)

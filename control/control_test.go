@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/postroom/postroom/control"
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/outbox"
 )
 
 func TestMain(m *testing.M) { devtest.Main(m) }
@@ -53,12 +55,56 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+func TestPauseAndResumeOfTheRelay(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	store, by := control.New(pool, control.Config{}), control.Audit{Actor: "ann", Reason: "the stream is moved"}
+	log := outbox.NewLog(pool)
+	wantPaused := func(want bool) eventlog.Pause {
+		t.Helper()
+		p, paused, err := log.Paused(t.Context())
+		if err != nil || paused != want {
+			t.Errorf("Paused = %+v, %v, %v, want %v", p, paused, err, want)
+		}
+		return p
+	}
+	wantPaused(false)
+	if err := store.PauseRelay(t.Context(), time.Hour, by); err != nil {
+		t.Fatal(err)
+	}
+	if p := wantPaused(true); p.Actor != "ann" || p.Reason != by.Reason || p.Until.Sub(p.Since) != time.Hour {
+		t.Errorf("the log says %+v", p)
+	}
+	if all, err := store.List(t.Context()); err != nil || len(all) != 1 || all[0].Handler != control.Relay {
+		t.Errorf("paused: %+v, %v", all, err)
+	}
+	if err := store.ResumeRelay(t.Context(), by); err != nil {
+		t.Fatal(err)
+	}
+	wantPaused(false)
+	if err := store.ResumeRelay(t.Context(), by); !errors.Is(err, control.ErrNotPaused) {
+		t.Errorf("ResumeRelay of a relay that is not paused = %v", err)
+	}
+	var actions string
+	if err := pool.QueryRow(t.Context(), "SELECT string_agg(action || ' ' || handler, ', ' ORDER BY id) FROM postroom.audit").Scan(&actions); err != nil || actions != "pause outbox, resume outbox" {
+		t.Errorf("the audit has %q, %v", actions, err)
+	}
+	if err := store.PauseRelay(t.Context(), time.Hour, by); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), "UPDATE postroom.pause SET until = now() - interval '1 second'"); err != nil {
+		t.Fatal(err)
+	}
+	wantPaused(false)
+}
+
 func TestWhatCannotBePaused(t *testing.T) {
 	t.Parallel()
 	store, by := control.New(devtest.Pool(t), control.Config{}), control.Audit{Actor: "ann", Reason: "why"}
 	for want, err := range map[string]error{
 		"1 to 128 bytes":     store.Pause(t.Context(), "", 0, by),
 		"is the relay":       store.Pause(t.Context(), "outbox", 0, by),
+		"is the relay, whic": store.Resume(t.Context(), "outbox", by),
 		"Reason is empty":    store.Pause(t.Context(), "h", 0, control.Audit{Actor: "ann"}),
 		"Actor is empty":     store.Resume(t.Context(), "h", control.Audit{}),
 		"want a second":      store.Pause(t.Context(), "h", time.Millisecond, by),

@@ -26,6 +26,10 @@ type Source interface {
 	// that does not answer.
 	Lead(ctx context.Context, owner string, lease time.Duration) (Term, error)
 
+	// Paused returns an operator's pause of the log's relays, and whether there is one. While
+	// there is, no relay publishes. A relay asks once a second.
+	Paused(ctx context.Context) (p Pause, paused bool, err error)
+
 	// Subjects returns subjects that are in use, each once. It may leave out those that
 	// were not used lately. The relay checks whether streams take them.
 	Subjects(ctx context.Context) ([]string, error)

@@ -77,6 +77,9 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 
 func (l *findingList) checkRelay(s *Status) {
 	r := s.Relay
+	if r.Pause != nil { // its events wait for the operator
+		return
+	}
 	if !r.Leads && (r.Epoch > 0 || r.EstimatedUnpublished > 0 || len(heldOf(s.Held, Outgoing).States) > 0) {
 		l.add(FoundNoRelay, "", "no relay leads: nothing is published", "start 'postroom relay', or look at the log of the one that should run")
 	}

@@ -98,6 +98,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if s.Relay, err = one(m, "the relay's row", m.sql.Relay, scanRelay); err != nil {
 			return err
 		}
+		s.Relay.Pause = s.operatorPauses[Outgoing]
 		if s.Held, err = readHeld(m); err != nil {
 			return err
 		}

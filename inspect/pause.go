@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Pause is an operator's pause of a handler. Package control makes and ends them.
+// Pause is an operator's pause of a handler or of the relays. Package control makes and ends them.
 type Pause struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until,omitzero"` // zero: until an operator resumes the handler
@@ -63,9 +63,13 @@ func selfPauses(all []Process, handler string) (processes []string, last SelfPau
 	return processes, last
 }
 
-// pauseNotes says which handlers operators have paused, here or at the broker.
+// pauseNotes says what operators have paused, here or at the broker.
 func pauseNotes(pauses map[string]*Pause, views map[string]*BrokerView) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(pauses)) {
+		if name == Outgoing {
+			notes = append(notes, "the relay is "+pauses[name].String()+": nothing is published")
+			continue
+		}
 		notes = append(notes, "handler "+name+" is "+pauses[name].String())
 	}
 	for _, name := range slices.Sorted(maps.Keys(views)) {
@@ -90,7 +94,7 @@ func readPauses(m *view) (map[string]*Pause, error) {
 	return pauses, nil
 }
 
-// String says who paused the handler, since when, until when, and why.
+// String says who paused, since when, until when, and why.
 func (p *Pause) String() string {
 	until := ""
 	if !p.Until.IsZero() {

@@ -39,6 +39,9 @@ type RelayStatus struct {
 	Until            time.Time `json:"until,omitzero"`
 	RemainingSeconds float64   `json:"remaining_seconds"`
 
+	// Pause is the operator's pause of all relays; nil if there is none.
+	Pause *Pause `json:"pause,omitempty"`
+
 	// EstimatedUnpublished is about how many events are committed and not published. Gaps
 	// in the log count as events.
 	EstimatedUnpublished int64 `json:"estimated_unpublished"`

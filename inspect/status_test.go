@@ -52,6 +52,12 @@ func TestFindings(t *testing.T) {
 		{"nothing was ever sent", func(*place) {}, nil, ""},
 		{"a consumer alone", func(p *place) { p.lives("h"); p.hold("h", "1", "next_at", "now()") }, nil, ""},
 		{"events and no relay", func(p *place) { p.write(p.event("1", "x", "")) }, []string{"no_relay"}, "start 'postroom relay'"},
+		{"a relay that an operator paused", func(p *place) {
+			p.write(p.event("1", "x", ""))
+			p.exec("UPDATE postroom.relay SET epoch = 3")
+			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
+			p.exec("INSERT INTO postroom.pause (handler, actor, reason) VALUES ('outbox', 'ann', 'why')")
+		}, nil, ""},
 		{"a relay that is gone", func(p *place) { p.exec("UPDATE postroom.relay SET epoch = 3") }, []string{"no_relay"}, ""},
 		{"a relay that holds, and is gone", func(p *place) { p.holdOutgoing(1, "next_at", "now() + interval '1 hour'") }, []string{"no_relay"}, ""},
 		{"an event just written", func(p *place) { p.leads(); p.write(p.event("1", "x", "")) }, nil, ""},

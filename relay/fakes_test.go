@@ -21,6 +21,7 @@ type fakeSource struct {
 	terms       []*fakeTerm
 	checkErr    error
 	leadErr     error
+	pauseErr    error
 	heldKeys    []string
 	prunable    int // steps
 	places      []eventlog.StreamPosition
@@ -50,6 +51,16 @@ func (s *fakeSource) Check(context.Context) error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.checkErr
+}
+
+func (s *fakeSource) Paused(ctx context.Context) (eventlog.Pause, bool, error) {
+	s.Mu.Lock()
+	err := s.pauseErr
+	s.Mu.Unlock()
+	if err != nil {
+		return eventlog.Pause{}, false, err
+	}
+	return s.Log.Paused(ctx)
 }
 
 func (s *fakeSource) Lead(_ context.Context, _ string, lease time.Duration) (eventlog.Term, error) {

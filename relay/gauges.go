@@ -25,6 +25,7 @@ type gauges struct {
 	lane                               metric.MeasurementOption
 	reasons                            map[eventlog.HeldReason]metric.MeasurementOption
 	broker, stream, streamCheck        metric.MeasurementOption
+	operator                           metric.MeasurementOption
 }
 
 // registerGauges registers the gauges of a relay. Call the returned function when Run ends.
@@ -34,7 +35,7 @@ func (r *Relay) registerGauges() (end func()) {
 		age:       telemetry.Gauge(m, telemetry.RelayLagAge, "s", "Age of the oldest event that is committed and not published."),
 		events:    telemetry.Gauge(m, telemetry.RelayLagEvents, "{event}", "Events that are not published, by arithmetic."),
 		leader:    telemetry.Switch(m, telemetry.RelayLeader, "1 while this relay leads."),
-		paused:    telemetry.Switch(m, telemetry.RelayPaused, "1 while publishing waits for the broker or a stream."),
+		paused:    telemetry.Switch(m, telemetry.RelayPaused, "1 while publishing waits for the broker, a stream or an operator."),
 		check:     telemetry.Switch(m, telemetry.CheckFailed, "1 while the set-up is not as it should be."),
 		held:      telemetry.Gauge(m, telemetry.HeldEvents, "{event}", "Events in held."),
 		heldAge:   telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest of them has been held."),
@@ -47,6 +48,7 @@ func (r *Relay) registerGauges() (end func()) {
 		reasons:   make(map[eventlog.HeldReason]metric.MeasurementOption),
 		broker:    telemetry.With(telemetry.Reason.String("broker")),
 		stream:    telemetry.With(telemetry.Reason.String("stream")),
+		operator:  telemetry.With(telemetry.Reason.String("operator")),
 
 		streamCheck: telemetry.With(telemetry.Check.String("streams")),
 	}
@@ -72,6 +74,7 @@ func (g *gauges) observe(o metric.Observer, r *Relay) {
 	o.ObserveFloat64(g.leader, truth(leads), g.lane)
 	o.ObserveFloat64(g.check, truth(len(h.Faults) > 0), g.streamCheck)
 	o.ObserveFloat64(g.paused, truth(leads && !h.Connected), g.broker)
+	o.ObserveFloat64(g.paused, truth(h.State == Paused), g.operator)
 	o.ObserveFloat64(g.paused, truth(leads && len(h.UnavailableStreams) > 0), g.stream)
 	if !leads || h.LagMeasuredAt.IsZero() {
 		return

@@ -26,6 +26,9 @@ const (
 	// Standby: another relay leads.
 	Standby State = "standby"
 
+	// Paused: an operator has paused the relays of the log.
+	Paused State = "paused"
+
 	// Leading: it publishes.
 	Leading State = "leading"
 
@@ -85,13 +88,14 @@ func (h Health) Live() error {
 
 // Ready returns nil for a relay that works: it is connected, a check of its streams has
 // passed at least once since Run began, and it leads and recorded within its lease, or it
-// is on standby. Otherwise it returns the reason.
+// is on standby or paused by an operator. Otherwise it returns the reason.
 func (h Health) Ready() error {
 	quiet := h.taken.Sub(h.RecordedAt)
+	works := h.State == Leading || h.State == Standby || h.State == Paused
 	switch {
-	case h.State != Leading && h.State != Standby && h.Err != nil:
+	case !works && h.Err != nil:
 		return fmt.Errorf("the relay is %s: %w", h.State, h.Err)
-	case h.State != Leading && h.State != Standby:
+	case !works:
 		return fmt.Errorf("the relay is %s", h.State)
 	case !h.Connected:
 		return errors.New("no connection to the broker")

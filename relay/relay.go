@@ -170,6 +170,8 @@ func (c Config) validate(able broker.Abilities) error {
 
 // Relay publishes the events of one log. Any number of relays may run for a log, in one
 // process or in many; one leads at a time. All methods may be called concurrently.
+//
+// Wide because each of its parts is a field.
 type Relay struct {
 	log        eventlog.Source
 	pub        broker.Publisher
@@ -182,6 +184,7 @@ type Relay struct {
 	running    atomic.Bool
 	state      healthState
 	lines      repeat.Lines
+	operator   operatorPause
 
 	timeouts struct{ page, keys, republish adaptiveTimeout }
 }
@@ -205,6 +208,7 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 		},
 	}
 	r.preflight.state = &r.state
+	r.operator = operatorPause{log: log, lines: &r.lines, logger: cfg.Logger}
 	return r
 }
 
@@ -234,6 +238,9 @@ func (r *Relay) Wake() {
 }
 
 // Run publishes events until ctx ends. While another relay leads, it waits.
+//
+// If an operator pauses the relay (package control), it finishes what it sent, gives the
+// lease back and waits for the end of the pause. So do all other relays of the log.
 //
 // When ctx ends, Run reads nothing more, waits up to Config.DrainTimeout for the
 // acknowledgements of what it sent, records them, gives the lease back and returns nil.
@@ -286,11 +293,22 @@ func (r *Relay) logEnd(ctx context.Context, err error) {
 // serve waits until this relay leads, and leads until the term ends. It fills t.
 func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 	for {
+		switch paused, err := r.operator.ask(ctx); {
+		case err != nil:
+			return err
+		case paused:
+			t.stoodBy = true
+			r.state.setState(Paused)
+			if !pause.For(ctx, pausesEvery) {
+				return nil
+			}
+			continue
+		}
 		term, err := r.log.Lead(ctx, owner, t.lease)
 		if err == nil {
 			r.metrics.takeovers.Add(ctx, 1)
 			r.beginTerm(ctx, term, owner, t)
-			err := newLeader(r, healthTerm{term, &r.state}, t).serve(ctx)
+			err := r.operator.interrupt(ctx, newLeader(r, healthTerm{term, &r.state}, t).serve)
 			r.metrics.termEnded(ctx, err)
 			return err
 		}

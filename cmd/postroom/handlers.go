@@ -1,14 +1,9 @@
 package main
 
 import (
-	"errors"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
-	"github.com/postroom/postroom/control"
 	"github.com/postroom/postroom/inspect"
 )
 
@@ -42,45 +37,6 @@ nothing, and removes it at once.`,
 	}
 	s.addFlags(cmd, true)
 	cmd.AddCommand(newHandlersPause(getenv), newHandlersResume(getenv))
-	return cmd
-}
-
-func newHandlersPause(getenv func(string) string) *cobra.Command {
-	o, length := newOperator(getenv), time.Duration(0)
-	cmd := &cobra.Command{
-		Use:   "pause HANDLER",
-		Short: "Let a handler begin no more events",
-		Long: `Pause a handler. Within two seconds no process begins an event of it any more; events that
-run are finished. Its stream keeps what is published; an external handler stores events.
-The pause outlives processes. It ends after --for, or with 'postroom handlers resume'.`,
-		Example: "  postroom handlers pause billing.charge --reason 'maintenance at the vendor' --for 2h",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.reason == "" {
-				return usagef("give a --reason: the audit keeps it")
-			}
-			return o.control(cmd, args[0], "paused", func(s *control.Store, by control.Audit) error { return s.Pause(cmd.Context(), args[0], length, by) })
-		},
-	}
-	cmd.Flags().DurationVar(&length, "for", 0, "for how long, such as 2h (default until it is resumed)")
-	noFileCompletion(cmd, "for")
-	o.addControlFlags(cmd)
-	return cmd
-}
-
-func newHandlersResume(getenv func(string) string) *cobra.Command {
-	o := newOperator(getenv)
-	cmd := &cobra.Command{
-		Use:     "resume HANDLER",
-		Short:   "Let a paused handler run again",
-		Long:    "Resume a handler that 'postroom handlers pause' paused.\n\nExit status 3: it is not paused.",
-		Example: "  postroom handlers resume billing.charge",
-		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.control(cmd, args[0], "resumed", func(s *control.Store, by control.Audit) error { return s.Resume(cmd.Context(), args[0], by) })
-		},
-	}
-	o.addControlFlags(cmd)
 	return cmd
 }
 
@@ -157,28 +113,4 @@ func readerOf(h inspect.Handler) string {
 		return "nobody"
 	}
 	return cell(h.Reader.Name, 60)
-}
-
-func (o *operator) addControlFlags(cmd *cobra.Command) {
-	o.addAuditFlags(cmd)
-	o.db.addSchemaFlag(cmd)
-	o.db.addURLFlag(cmd)
-}
-
-// control pauses or resumes a handler, and says so.
-func (o *operator) control(cmd *cobra.Command, handler, done string, do func(*control.Store, control.Audit) error) error {
-	return o.db.with(cmd.Context(), func(conn *pgx.Conn, name string) error {
-		store := control.New(conn, control.Config{Schema: name})
-		err := store.Check(cmd.Context())
-		if err == nil {
-			err = do(store, control.Audit{Actor: o.who(), Reason: o.reason})
-		}
-		switch {
-		case errors.Is(err, control.ErrNotPaused):
-			return todof("%s is not paused", handler)
-		case err != nil:
-			return err
-		}
-		return printLine(cmd.OutOrStdout(), "%s %s", done, handler)
-	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -17,39 +16,11 @@ import (
 
 	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/health"
+	"github.com/postroom/postroom/cmd/postroom/internal/service"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
-
-const relayHelp = `Publish committed events to NATS JetStream until SIGTERM or SIGINT. Any number of
-relays may run for a database: one leads, the others stand by and take over.
-
-The relay waits if the database or the broker is away, also at its start. It exits with
-status 1 if a person has to correct something; the error says what. One such error is a
-stream that acknowledges events and can lose them. You can accept such a stream by the
-name of the risk, which the error gives:
-
-    --accept discard-old,memory-storage
-
-With --atomic it publishes up to 1,000 events with one acknowledgement. That is faster if
-the broker syncs each acknowledged message to its disk, or if many events have one key.
-'postroom stream ensure NAME --atomic' makes a stream for it.
-
-If something goes wrong while the relay runs, it goes on: the log and /readyz say what is
-wrong. After the first signal the relay waits for the acknowledgements of what it sent,
-records them and ends; another relay leads within a second. A second signal ends it at
-once: then some events are published twice, and consumers absorb that.
-
-With --listen it serves
-  /livez    200 while it runs; anything else: start it again
-  /readyz   200 while it leads and records, or stands by; 503 and why otherwise
-  /metrics  in the format of Prometheus
-The first two answer in JSON. During an outage /readyz is 503 and /livez 200, because a
-restart does not help.
-
-The log goes to standard error. Each flag can be set by the environment variable
-behind it instead.`
 
 // relayWish has the flags of the command.
 type relayWish struct {
@@ -86,7 +57,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "Publish committed events until a signal ends it",
-		Long:  relayHelp,
+		Long:  service.RelayHelp,
 		Example: `  postroom relay --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom relay --listen 127.0.0.1:8087 --log-format json --drain-timeout 25s
   postroom relay --streams SHOP --accept memory-storage --schema shop`,
@@ -104,6 +75,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	w.db.addURLFlag(cmd)
 	w.db.addSchemaFlag(cmd)
 	w.broker.addFlags(cmd)
+	cmd.AddCommand(newRelayPause(getenv), newRelayResume(getenv))
 	flags := cmd.Flags()
 	flags.StringSliceVar(&w.cfg.Streams, "streams", nil, "streams to examine (default those that take the subjects in use)")
 	flags.StringSliceVar(&w.accept, "accept", nil, "risks of these streams to accept: "+strings.Join(risks(), ", "))
@@ -192,8 +164,8 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer pool.Close()
-	w.cfg.Logger = newLogger(stderr, w.logFormat)
-	nc, err := w.broker.connect(daemonOptions(w.cfg.Logger)...)
+	w.cfg.Logger = service.Logger(stderr, w.logFormat)
+	nc, err := w.broker.connect(service.Options(w.cfg.Logger)...)
 	if err != nil {
 		return err
 	}
@@ -219,9 +191,6 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 	return nil
 }
 
-// relayPermit says what to do if the relay's user lacks permissions.
-const relayPermit = "give the relay's NATS user permission to publish to the subjects of the events and to $JS.API.>, and to subscribe to _INBOX.>"
-
 // tellDatabase logs an error if the database cannot be reached at the start. The relay waits
 // for it in any case.
 func (w *relayWish) tellDatabase(ctx context.Context) {
@@ -232,13 +201,6 @@ func (w *relayWish) tellDatabase(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		w.cfg.Logger.Warn("the relay waits for its database", "error", err)
 	}
-}
-
-func newLogger(w io.Writer, format string) *slog.Logger {
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, nil))
-	}
-	return slog.New(slog.NewTextHandler(w, nil))
 }
 
 // poolConfig reads the settings of a pool that a URL may have, such as pool_max_conns.
@@ -263,27 +225,4 @@ func (d *database) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	cfg.ConnConfig.ConnectTimeout = one.ConnectTimeout
 	cfg.ConnConfig.RuntimeParams["application_name"] = one.RuntimeParams["application_name"]
 	return pgxpool.NewWithConfig(ctx, cfg)
-}
-
-// daemonOptions are the additional options of a relay's connection: it waits for the broker,
-// and logs changes of the connection.
-func daemonOptions(log *slog.Logger) []nats.Option {
-	return []nats.Option{
-		nats.RetryOnFailedConnect(true),
-		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker", "url", nc.ConnectedUrlRedacted()) }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // it is nil if this program closed the connection
-				log.Warn("connection to the broker lost", "error", err)
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker again", "url", nc.ConnectedUrlRedacted()) }),
-		// Missing permissions are reported only here.
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrPermissionViolation) {
-				log.Warn("the broker does not let the relay do that", "error", err, "do", relayPermit)
-				return
-			}
-			log.Warn("the broker reports an error", "error", err)
-		}),
-	}
 }

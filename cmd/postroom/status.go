@@ -107,6 +107,8 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 
 func leader(r inspect.RelayStatus) string {
 	switch {
+	case r.Pause != nil && !r.Leads:
+		return "none leads; " + cell(r.Pause.String(), 300)
 	case r.Leads:
 		return fmt.Sprintf("%s leads, epoch %d, its lease lasts %s unless it is renewed", cell(r.Owner, 60), r.Epoch, spanOf(r.RemainingSeconds))
 	case r.Owner != "":

@@ -1,4 +1,4 @@
--- The handlers that are paused now.
+-- What is paused now: handlers, and the relays under the name outbox.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as handlers that were paused.

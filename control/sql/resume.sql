@@ -1,6 +1,6 @@
--- End the pause of handler $1, unless it has run out.
+-- End the pause of handler $1, or of the relays (outbox), unless it has run out.
 --
 -- Locks   the handler's row.
 -- Index   pause_pkey (handler).
--- Called  by Store.Resume.
+-- Called  by Store.resume.
 DELETE FROM postroom.pause WHERE handler = $1 AND (until IS NULL OR until > now());

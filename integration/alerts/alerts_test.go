@@ -57,7 +57,7 @@ var cases = map[string]struct{ fires, quiet []set }{
 	},
 	"PostroomNoRelayLeader": {
 		fires: []set{{"postroom_relay_leader": "1x153 0x5"}, {"postroom_relay_leader": "_x159"}},
-		quiet: []set{{"postroom_relay_leader": "1x156 0x2"}, {`postroom_relay_leader{instance="a"}`: "1x20 0x138", `postroom_relay_leader{instance="b"}`: "0x20 1x138"}},
+		quiet: []set{{"postroom_relay_leader": "1x156 0x2"}, {"postroom_relay_leader": "1x20 0x138", `postroom_relay_paused{reason="operator"}`: "0x20 1x138"}, {`postroom_relay_leader{instance="a"}`: "1x20 0x138", `postroom_relay_leader{instance="b"}`: "0x20 1x138"}},
 	},
 	"PostroomTwoRelayLeaders": {
 		fires: []set{{"postroom_relay_leader": "1x159"}},
@@ -88,6 +88,8 @@ var cases = map[string]struct{ fires, quiet []set }{
 		quiet: []set{
 			{`postroom_inbox_pending{handler="billing"}`: "5x159", `postroom_inbox_deliveries_total{handler="billing",outcome="done"}`: "0+1x159"},
 			{`postroom_inbox_pending{handler="billing"}`: "5x159", `postroom_inbox_deliveries_total{handler="billing",outcome="done"}`: "0x130 9x28"},
+			{`postroom_inbox_pending{handler="billing"}`: "5x159", `postroom_inbox_paused{handler="billing",reason="operator"}`: "1x159"},
+			{`postroom_inbox_pending{handler="billing"}`: "5x159", `postroom_inbox_paused{handler="billing",reason="broker"}`: "1x159"},
 		},
 	},
 	"PostroomCriticalTime": {
@@ -96,7 +98,9 @@ var cases = map[string]struct{ fires, quiet []set }{
 	},
 	"PostroomRetriesLate": {
 		fires: []set{{`postroom_held_overdue_age_seconds{handler="billing"}`: "61x159"}, {`postroom_held_overdue_age_seconds{handler="outbox"}`: "61x159"}},
-		quiet: []set{{"postroom_held_overdue_age_seconds": "60x159"}},
+		quiet: []set{{"postroom_held_overdue_age_seconds": "60x159"}, {
+			`postroom_held_overdue_age_seconds{handler="billing"}`: "0x20 61x138", `postroom_inbox_paused{handler="billing",reason="operator"}`: "0x20 1x138",
+		}},
 	},
 	"PostroomHandlerPaused": {
 		fires: []set{{`postroom_inbox_paused{handler="billing",reason="failures"}`: "0x130 1x28"}},
@@ -107,6 +111,7 @@ var cases = map[string]struct{ fires, quiet []set }{
 		quiet: []set{
 			{`postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "900x159"},
 			{`postroom_held_oldest_age_seconds{handler="billing",reason="dead"}`: "901x159"},
+			{`postroom_held_oldest_age_seconds{handler="billing",reason="retry"}`: "901x159", `postroom_inbox_paused{handler="billing",reason="operator"}`: "1x159"},
 		},
 	},
 	"PostroomManyRetrying": {

@@ -109,6 +109,25 @@ func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (even
 	return term, nil
 }
 
+// Paused returns the operator's pause of the relays, if there is one.
+func (l *Log) Paused(ctx context.Context) (p eventlog.Pause, paused bool, err error) {
+	if l.err != nil {
+		return p, false, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
+	}
+	var until *time.Time
+	err = l.pool.QueryRow(ctx, l.sql.Paused).Scan(&p.Since, &until, &p.Actor, &p.Reason)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return p, false, nil
+	}
+	if err != nil {
+		return p, false, fmt.Errorf("outbox: look for a pause: %w", l.advise(err))
+	}
+	if until != nil {
+		p.Until = *until
+	}
+	return p, true, nil
+}
+
 func (l *Log) lead(ctx context.Context, owner string, length time.Duration) (*term, error) {
 	var free bool // asked through the pool, so a standby opens no connection for it
 	err := within(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.LeaseFree, owner).Scan(&free) })

@@ -15,7 +15,7 @@ var files embed.FS
 // Wide because each statement is a field.
 type statements struct {
 	Connect, Reader, PID                    string
-	LeaseFree, Confirm                      string
+	LeaseFree, Confirm, Paused              string
 	Lead, Adopt, Sequence                   string
 	Pass, LateRanges, Pending               string
 	HeldAhead, HeldKeys                     string

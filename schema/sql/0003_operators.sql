@@ -32,14 +32,14 @@ CREATE INDEX audit_event ON postroom.audit USING hash (event_id) WHERE event_id 
 CREATE INDEX audit_job ON postroom.audit (job) WHERE job IS NOT NULL;
 
 CREATE TABLE postroom.pause (
-    handler   postroom.handler COLLATE "C" PRIMARY KEY,
+    handler   postroom.holder  COLLATE "C" PRIMARY KEY,
     paused_at timestamptz      NOT NULL DEFAULT now(),
     until     timestamptz,
     actor     text             NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
     reason    text             NOT NULL CHECK (octet_length(reason) BETWEEN 1 AND 4096)
 );
 COMMENT ON TABLE postroom.pause IS
-    'Handlers that operators paused. All processes look every second. A row whose time is over means nothing.';
+    'Handlers that operators paused, and the relays under the name outbox. All processes look every second. A row whose time is over means nothing.';
 COMMENT ON COLUMN postroom.pause.paused_at IS
     'Since when the handler has been paused.';
 COMMENT ON COLUMN postroom.pause.until IS

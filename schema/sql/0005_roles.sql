@@ -53,7 +53,7 @@ LANGUAGE sql VOLATILE
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'SELECT ON postroom.migration, postroom.instance, postroom.archive',
+        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
         'SELECT, DELETE ON postroom.outbox',
         'SELECT ON SEQUENCE postroom.outbox_seq_seq',
         'SELECT, UPDATE ON postroom.relay',

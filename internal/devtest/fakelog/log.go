@@ -19,6 +19,7 @@ type Log struct {
 	Done   map[int64]bool              // published
 	Held   map[int64]eventlog.Deferral // by seq
 	Terms  []*Term                     // those that Lead began
+	Pause  *eventlog.Pause             // the operator's pause; nil for none
 
 	subjects []string
 }
@@ -58,6 +59,16 @@ func (l *Log) Subjects(context.Context) ([]string, error) { return l.subjects, n
 // Lag fails: the log does not know it.
 func (l *Log) Lag(context.Context) (eventlog.Lag, error) {
 	return eventlog.Lag{}, errors.ErrUnsupported
+}
+
+// Paused returns Pause.
+func (l *Log) Paused(context.Context) (eventlog.Pause, bool, error) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if l.Pause == nil {
+		return eventlog.Pause{}, false, nil
+	}
+	return *l.Pause, true, nil
 }
 
 // Positions returns none.

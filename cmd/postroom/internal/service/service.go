@@ -1,0 +1,45 @@
+// Package service has what a command that runs for long needs: its log, how it connects to the
+// broker, and what it says about itself.
+package service
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Logger returns a logger that writes lines as text or, if format is json, as JSON.
+func Logger(w io.Writer, format string) *slog.Logger {
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, nil))
+	}
+	return slog.New(slog.NewTextHandler(w, nil))
+}
+
+// permit says what to do if the relay's user lacks permissions.
+const permit = "give the relay's NATS user permission to publish to the subjects of the events and to $JS.API.>, and to subscribe to _INBOX.>"
+
+// Options are the additional options of a relay's connection: it waits for the broker,
+// and logs changes of the connection.
+func Options(log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.RetryOnFailedConnect(true),
+		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker", "url", nc.ConnectedUrlRedacted()) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil { // it is nil if this program closed the connection
+				log.Warn("connection to the broker lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker again", "url", nc.ConnectedUrlRedacted()) }),
+		// Missing permissions are reported only here.
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				log.Warn("the broker does not let the relay do that", "error", err, "do", permit)
+				return
+			}
+			log.Warn("the broker reports an error", "error", err)
+		}),
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/control"
+)
+
+func newHandlersPause(getenv func(string) string) *cobra.Command {
+	return newPause(getenv, (*control.Store).Pause, &cobra.Command{
+		Use:   "pause HANDLER",
+		Short: "Let a handler begin no more events",
+		Long: `Pause a handler. Within two seconds no process begins an event of it any more; events that
+run are finished. Its stream keeps what is published; an external handler stores events.
+The pause outlives processes. It ends after --for, or with 'postroom handlers resume'.`,
+		Example: "  postroom handlers pause billing.charge --reason 'maintenance at the vendor' --for 2h",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+	})
+}
+
+func newHandlersResume(getenv func(string) string) *cobra.Command {
+	return newResume(getenv, (*control.Store).Resume, &cobra.Command{
+		Use:     "resume HANDLER",
+		Short:   "Let a paused handler run again",
+		Long:    "Resume a handler that 'postroom handlers pause' paused.\n\nExit status 3: it is not paused.",
+		Example: "  postroom handlers resume billing.charge",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+	})
+}
+
+func newRelayPause(getenv func(string) string) *cobra.Command {
+	pause := func(s *control.Store, ctx context.Context, _ string, length time.Duration, by control.Audit) error {
+		return s.PauseRelay(ctx, length, by)
+	}
+	return newPause(getenv, pause, &cobra.Command{
+		Use:   "pause",
+		Short: "Let all relays of the database publish nothing",
+		Long: `Pause all relays of the database. Within two seconds none sends an event any more. They wait
+for the acknowledgements of what they sent, record them and give the lease back. Producers
+write on, and their events wait in the log; scheduled events that become due wait, too. The
+pause outlives processes. It ends after --for, or with 'postroom relay resume'.`,
+		Example: "  postroom relay pause --reason 'the stream is moved' --for 30m",
+		Args:    noArguments,
+	})
+}
+
+func newRelayResume(getenv func(string) string) *cobra.Command {
+	resume := func(s *control.Store, ctx context.Context, _ string, by control.Audit) error {
+		return s.ResumeRelay(ctx, by)
+	}
+	return newResume(getenv, resume, &cobra.Command{
+		Use:     "resume",
+		Short:   "Let the relays publish again",
+		Long:    "Resume the relays that 'postroom relay pause' paused.\n\nExit status 3: they are not paused.",
+		Example: "  postroom relay resume",
+		Args:    noArguments,
+	})
+}
+
+// newPause returns cmd, which pauses the handler of its argument, or without one the relay.
+func newPause(getenv func(string) string, pause func(s *control.Store, ctx context.Context, handler string, length time.Duration, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
+	o, length := newOperator(getenv), time.Duration(0)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case o.reason == "":
+			return usagef("give a --reason: the audit keeps it")
+		case len(args) > 0 && args[0] == control.Relay:
+			return usagef("%s is the relay: use 'postroom relay pause'", args[0])
+		}
+		return o.control(cmd, args, "paused", func(s *control.Store, handler string, by control.Audit) error {
+			return pause(s, cmd.Context(), handler, length, by)
+		})
+	}
+	cmd.Flags().DurationVar(&length, "for", 0, "for how long, such as 2h (default until it is resumed)")
+	noFileCompletion(cmd, "for")
+	o.addControlFlags(cmd)
+	return cmd
+}
+
+// newResume returns cmd, which resumes what newPause pauses.
+func newResume(getenv func(string) string, resume func(s *control.Store, ctx context.Context, handler string, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
+	o := newOperator(getenv)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return o.control(cmd, args, "resumed", func(s *control.Store, handler string, by control.Audit) error {
+			return resume(s, cmd.Context(), handler, by)
+		})
+	}
+	o.addControlFlags(cmd)
+	return cmd
+}
+
+func (o *operator) addControlFlags(cmd *cobra.Command) {
+	o.addAuditFlags(cmd)
+	o.db.addSchemaFlag(cmd)
+	o.db.addURLFlag(cmd)
+}
+
+// control pauses or resumes a handler or, without an argument, the relay, and says so.
+func (o *operator) control(cmd *cobra.Command, args []string, done string, do func(s *control.Store, handler string, by control.Audit) error) error {
+	what := "the relay"
+	if len(args) > 0 {
+		what = args[0]
+	}
+	return o.db.with(cmd.Context(), func(conn *pgx.Conn, name string) error {
+		store := control.New(conn, control.Config{Schema: name})
+		err := store.Check(cmd.Context())
+		if err == nil {
+			err = do(store, what, control.Audit{Actor: o.who(), Reason: o.reason})
+		}
+		switch {
+		case errors.Is(err, control.ErrNotPaused):
+			return todof("%s is not paused", what)
+		case err != nil:
+			return err
+		}
+		return printLine(cmd.OutOrStdout(), "%s %s", done, what)
+	})
+}

@@ -1,0 +1,127 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/control"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/relay"
+)
+
+// obeyed is within which time relays and handlers obey an operator who pauses them.
+const obeyed = 2 * time.Second
+
+var operatorsReason = control.Audit{Actor: "ann", Reason: "maintenance"}
+
+// An operator pauses the relays while clients write. All of them obey within two seconds, and
+// give the lease back; one that starts obeys, too. After that everything takes effect once, in
+// its order.
+func TestAnOperatorPausesTheRelays(t *testing.T) {
+	t.Parallel()
+	for name, atomic := range map[string]string{"single publishes": "", "atomic batches": "yes"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, devtest.NATS(t), 100*time.Millisecond)
+			operator := control.New(s.pool, control.Config{})
+			terms := map[*process]int{}
+			begin := func() {
+				terms[startRelay(t, fmt.Sprint("relay ", len(terms)), s.url, devtest.NATSURL(t), atomicVar+"="+atomic)] = 0
+			}
+			begin()
+			begin()
+			for range 2 {
+				leaderOf(t, terms)
+				s.grow(200)
+				if err := operator.PauseRelay(t.Context(), 0, operatorsReason); err != nil {
+					t.Fatal(err)
+				}
+				begin()
+				s.grow(200)
+				s.wantNothingStoredInAPause()
+				if err := operator.ResumeRelay(t.Context(), operatorsReason); err != nil {
+					t.Fatal(err)
+				}
+			}
+			leaderOf(t, terms)
+			s.grow(200)
+			s.settle()
+		})
+	}
+}
+
+// wantNothingStoredInAPause waits until no relay leads, and fails if the stream has a message
+// that it got more than two seconds after the pause began. The broker and the database have
+// one clock here.
+func (s *shop) wantNothingStoredInAPause() {
+	s.Helper()
+	devtest.Eventually(s.T, 30*time.Second, "the lease to be given back, and two seconds to be over", func() (is bool) {
+		err := s.pool.QueryRow(s.Context(), `SELECT r.owner IS NULL AND clock_timestamp() > p.paused_at + $1
+			FROM postroom.relay r, postroom.pause p WHERE p.handler = 'outbox'`, obeyed+time.Second).Scan(&is)
+		return err == nil && is
+	})
+	var since time.Time
+	if err := s.pool.QueryRow(s.Context(), "SELECT paused_at FROM postroom.pause WHERE handler = 'outbox'").Scan(&since); err != nil {
+		s.Fatal(err)
+	}
+	stream, _ := s.reader()
+	info, err := stream.Info(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	if late := info.State.LastTime.Sub(since); late > obeyed {
+		s.Errorf("a message was stored %s after the pause began, want at most %s", late, obeyed)
+	}
+	var waiting int
+	if err := s.pool.QueryRow(s.Context(), "SELECT count(*) FROM postroom.outbox WHERE created_at > $1::timestamptz + $2", since, obeyed).Scan(&waiting); err != nil || waiting == 0 {
+		s.Errorf("%d events were written in the pause, %v, want some: producers go on", waiting, err)
+	}
+}
+
+// A scheduled event that becomes due in a pause waits for its end.
+func TestAScheduledEventIsDueInAPause(t *testing.T) {
+	t.Parallel()
+	nc := devtest.NATS(t)
+	s := openShop(t, nc, 2*time.Minute)
+	s.stopClients()
+	operator := control.New(s.pool, control.Config{})
+	if err := operator.PauseRelay(t.Context(), 0, operatorsReason); err != nil {
+		t.Fatal(err)
+	}
+	r := relay.New(outbox.NewLog(s.pool), natsjs.NewPublisher(nc), relay.Config{})
+	s.background(func(ctx context.Context) {
+		if err := r.Run(ctx); err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	devtest.Eventually(t, 30*time.Second, "the relay to obey", func() bool { return r.Health().State == relay.Paused })
+	ev := postroom.NewEvent(s.stream+".changed", change{})
+	ev.NotBefore = time.Now().Add(time.Second)
+	err := pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
+		return outbox.New(outbox.Config{Source: "/shop"}).Write(t.Context(), tx, ev)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	effects := func() (n int) {
+		if err := s.pool.QueryRow(t.Context(), "SELECT count(*) FROM effect WHERE event = $1", ev.ID).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	devtest.Eventually(t, 30*time.Second, "it to be due for a second", func() bool { return time.Since(ev.NotBefore) > time.Second })
+	if n := effects(); n > 0 {
+		t.Errorf("it has %d effects in the pause", n)
+	}
+	if err := operator.ResumeRelay(t.Context(), operatorsReason); err != nil {
+		t.Fatal(err)
+	}
+	devtest.Eventually(t, 30*time.Second, "its effects", func() bool { return effects() == handlers })
+}

@@ -1,0 +1,69 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/pause"
+	"github.com/postroom/postroom/internal/repeat"
+)
+
+// pausesEvery is how often a relay asks whether an operator has paused it. All relays are to
+// obey within two seconds.
+const pausesEvery = time.Second
+
+// operatorPause obeys an operator who pauses the relays of a log. A paused relay does not
+// lead, so nothing is sent, and no other relay is kept from leading when the pause ends.
+type operatorPause struct {
+	log    eventlog.Source
+	lines  *repeat.Lines
+	logger *slog.Logger
+	was    bool // what the last answer was
+}
+
+// ask reports whether an operator has paused the relay, and logs what has changed.
+func (o *operatorPause) ask(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	p, paused, err := o.log.Paused(ctx)
+	if err != nil {
+		return false, fmt.Errorf("ask whether the relay is paused: %w", err)
+	}
+	switch {
+	case paused == o.was:
+	case !paused:
+		o.logger.InfoContext(ctx, "relay resumed by an operator")
+	case p.Until.IsZero():
+		o.logger.WarnContext(ctx, "relay paused by an operator", "actor", p.Actor, "reason", p.Reason)
+	default:
+		o.logger.WarnContext(ctx, "relay paused by an operator", "actor", p.Actor, "reason", p.Reason, "until", p.Until.UTC())
+	}
+	o.was = paused
+	return paused, nil
+}
+
+// interrupt calls lead with a context that ends when an operator pauses the relay. While the
+// log does not answer, its last answer holds: the lease ends the term then.
+func (o *operatorPause) interrupt(ctx context.Context, lead func(ctx context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for ; ctx.Err() == nil; pause.For(ctx, pausesEvery) {
+			paused, err := o.ask(ctx)
+			if err != nil && ctx.Err() == nil {
+				o.lines.Warn(ctx, o.logger, "cannot ask whether the relay is paused", err)
+			}
+			if paused {
+				stop()
+			}
+		}
+	})
+	err := lead(ctx)
+	stop()
+	watching.Wait()
+	return err
+}
