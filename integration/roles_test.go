@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/webhook"
 )
 
 // staff are the roles of a database: each may do one part.
@@ -46,6 +48,7 @@ func hire(t *testing.T) *staff {
 		"relay":    "SELECT postroom.grant_relay('%[1]s')",
 		"inbox":    "GRANT SELECT, INSERT ON effect TO %[1]s; SELECT postroom.grant_inbox('%[1]s')",
 		"operator": "SELECT postroom.grant_operator('%[1]s')",
+		"hooks":    "SELECT postroom.grant_webhooks('%[1]s')",
 		"nobody":   "SELECT '%[1]s'",
 	} {
 		name := s.prefix + "_" + role
@@ -203,8 +206,10 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 		"operator": {
 			"UPDATE postroom.audit SET actor = 'bob'", "DELETE FROM postroom.audit", "TRUNCATE postroom.audit", "DELETE FROM postroom.outbox",
 			"UPDATE postroom.outbox SET data = ''", "SELECT postroom.write('/s', 'a', '{}')", "SELECT FROM account", "INSERT INTO effect VALUES ('x')",
-			"DELETE FROM postroom.inbox", "DELETE FROM postroom.republish",
+			"DELETE FROM postroom.inbox", "DELETE FROM postroom.republish", "SELECT secrets FROM postroom.webhook_endpoint",
+			"UPDATE postroom.webhook_endpoint SET secrets = '{x}'", "UPDATE postroom.webhook_endpoint SET url = 'https://evil.example'",
 		},
+		"hooks":  {"SELECT FROM postroom.held", "DELETE FROM postroom.webhook_endpoint", "DELETE FROM postroom.audit", "SELECT actor FROM postroom.audit"},
 		"nobody": {"SELECT FROM postroom.outbox", "SELECT FROM postroom.held", "SELECT postroom.write('/s', 'a', '{}')"},
 	} {
 		t.Run(role, func(t *testing.T) {
@@ -217,5 +222,28 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Who manages endpoints may do that, and an operator may disable and enable them without seeing
+// a secret.
+func TestEndpointsOfWebhooksUnderTheirRoles(t *testing.T) {
+	t.Parallel()
+	s := hire(t)
+	store, by := webhook.NewEndpoints(s.as("hooks"), webhook.EndpointsConfig{}), webhook.Audit{Actor: "ann", Reason: "why"}
+	id, _, err := store.Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com"}, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.Rotate(t.Context(), id, "", by)
+	operator := webhook.NewEndpoints(s.as("operator"), webhook.EndpointsConfig{})
+	if err := errors.Join(err, store.Check(t.Context()), operator.Check(t.Context()), operator.Disable(t.Context(), id, by), operator.Enable(t.Context(), id, by)); err != nil {
+		t.Error(err)
+	}
+	if all, err := operator.List(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("%d endpoints, %v", len(all), err)
+	}
+	if _, err := operator.Rotate(t.Context(), id, "", by); err == nil || !strings.Contains(err.Error(), "grant_webhooks") {
+		t.Errorf("an operator rotates a secret: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // Use says which part of Postroom uses the tables, and how.
 type Use struct {
 	// Grant is the part, as in the name of the function that grants its rights: "producer",
-	// "relay", "inbox", "operator" or "idempotency".
+	// "relay", "inbox", "operator", "webhooks" or "idempotency".
 	Grant string
 
 	// Schema is the schema of the tables.

@@ -90,7 +90,12 @@ LANGUAGE sql VOLATILE
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        pg_catalog.format('SELECT ON ALL TABLES IN SCHEMA %s', 'postroom'::regnamespace),
+        (SELECT pg_catalog.format('SELECT ON %s', pg_catalog.string_agg(c.oid::regclass::text, ', '))
+         FROM pg_catalog.pg_class c
+         WHERE c.relnamespace = 'postroom'::regnamespace AND c.relkind = 'r' AND c.relname <> 'webhook_endpoint'),
+        'SELECT (id, account, url, types, rotated_at, created_at, disabled_at, disabled_reason, failing_since, paused_until,
+                 last_status, last_at) ON postroom.webhook_endpoint', -- not its secrets
+        'UPDATE (disabled_at, disabled_reason, failing_since, paused_until) ON postroom.webhook_endpoint',
         'SELECT ON SEQUENCE postroom.outbox_seq_seq',
         'INSERT, UPDATE, DELETE ON postroom.held, postroom.archive, postroom.job, postroom.job_item, postroom.trial,
                                    postroom.revision, postroom.receipt, postroom.pause',
@@ -101,7 +106,7 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_operator(regrole) IS
-    'Grants a role what an operator needs, and no more: it reads everything, and cannot change or remove a row of audit. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role what an operator needs, and no more: it reads everything but secrets, and cannot change or remove a row of audit. Call it as the owner of the tables, and again after a migration.';
 
 CREATE FUNCTION postroom.grant_idempotency(role regrole)
 RETURNS void
@@ -115,3 +120,18 @@ AS $$
 $$;
 COMMENT ON FUNCTION postroom.grant_idempotency(regrole) IS
     'Grants a role what a service needs that keeps answers, and no more. Call it as the owner of the tables, and again after a migration.';
+
+CREATE FUNCTION postroom.grant_webhooks(role regrole)
+RETURNS void
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT postroom.grant_all(ARRAY[
+        pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
+        'SELECT ON postroom.migration', -- Endpoints.Check
+        'SELECT, INSERT, UPDATE ON postroom.webhook_endpoint',
+        'INSERT ON postroom.audit',
+        'SELECT (id) ON postroom.audit' -- INSERT … RETURNING id
+    ], role)
+$$;
+COMMENT ON FUNCTION postroom.grant_webhooks(regrole) IS
+    'Grants a role what it needs to send webhooks and to manage their endpoints, besides grant_inbox for the process that sends. Call it as the owner of the tables, and again after a migration.';

@@ -1,0 +1,156 @@
+package webhook
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/text"
+)
+
+// SecretAge is for how long the secret before the newest one of an endpoint goes on signing.
+const SecretAge = 24 * time.Hour
+
+// Endpoint is a place to which webhooks are sent, and how it does. It has no secret in it.
+type Endpoint struct {
+	ID        string    `json:"id"`
+	Account   string    `json:"account,omitempty"`
+	URL       string    `json:"url"`
+	Types     []string  `json:"types,omitempty"` // of the events that it gets; none for all
+	CreatedAt time.Time `json:"created_at"`
+	RotatedAt time.Time `json:"rotated_at,omitzero"` // when it last got a new secret
+
+	// DisabledAt is zero for an endpoint that is enabled.
+	DisabledAt     time.Time `json:"disabled_at,omitzero"`
+	DisabledReason string    `json:"disabled_reason,omitempty"`
+
+	// FailingSince is when the first attempt failed since the last that succeeded. It is zero
+	// if the last one succeeded.
+	FailingSince time.Time `json:"failing_since,omitzero"`
+
+	// PausedUntil is until when nothing is sent, because the endpoint fails or asked for that.
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+
+	// LastStatus is the HTTP status of the last failure, or of the first success after it; 0 if
+	// there was no answer. LastAt is when that was. It is zero if nothing was sent yet.
+	LastStatus int       `json:"last_status,omitempty"`
+	LastAt     time.Time `json:"last_at,omitzero"`
+}
+
+// NewEndpoint says what [Endpoints.Add] adds. Only URL is required.
+type NewEndpoint struct {
+	// ID identifies the endpoint for ever: up to 128 letters, digits, '.', '_', '-' and ':'.
+	//
+	// Defaults to a random one.
+	ID string
+
+	// Account is whose endpoint it is, up to 255 bytes. An event goes to the endpoints of its
+	// own account: see SenderConfig.Account.
+	//
+	// Defaults to the empty account.
+	Account string
+
+	// URL is where requests go: https, without a user and a fragment, at most 2,048 bytes. The
+	// sender decides about its port and its address, when it connects.
+	URL string
+
+	// Types are the types of events that the endpoint gets.
+	//
+	// Defaults to all.
+	Types []string
+
+	// Secret signs: whsec_ and 16 to 64 bytes in base64.
+	//
+	// Defaults to 32 random bytes.
+	Secret Secret
+}
+
+// Secret is a key that signs webhooks, as its receiver gets it: whsec_ and base64. Formatting
+// and logging show REDACTED; string(s) is the secret.
+type Secret string
+
+// String returns REDACTED.
+func (Secret) String() string { return "REDACTED" }
+
+// GoString returns REDACTED.
+func (Secret) GoString() string { return "REDACTED" }
+
+// LogValue returns REDACTED.
+func (Secret) LogValue() slog.Value { return slog.StringValue("REDACTED") }
+
+const (
+	secretPrefix = "whsec_"
+	leastSecret  = 16 // bytes
+	mostSecret   = 64
+	newSecret    = 32
+)
+
+// makeSecret returns a random secret.
+func makeSecret() Secret {
+	key := make([]byte, newSecret)
+	_, _ = rand.Read(key) // it does not fail
+	return Secret(secretPrefix + base64.StdEncoding.EncodeToString(key))
+}
+
+// key returns the bytes of a secret. Its error has nothing of the secret in it.
+func (s Secret) key() ([]byte, error) {
+	encoded, ok := strings.CutPrefix(string(s), secretPrefix)
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	switch {
+	case !ok || err != nil:
+		return nil, errors.New("the secret is not whsec_ and base64")
+	case len(key) < leastSecret || len(key) > mostSecret:
+		return nil, fmt.Errorf("the secret has %d bytes, want %d to %d", len(key), leastSecret, mostSecret)
+	}
+	return key, nil
+}
+
+// checkURL says why nothing can be sent to a URL. Its error has nothing of the URL in it.
+func checkURL(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || len(address) > 2048 || !text.Valid(address):
+		return nil, errors.New("the URL is not one, or has more than 2048 bytes")
+	case u.Scheme != "https":
+		return nil, errors.New("the URL does not begin with https://")
+	case u.User != nil:
+		return nil, errors.New("the URL has a user in it")
+	case u.Hostname() == "" || u.Fragment != "" || u.Opaque != "":
+		return nil, errors.New("the URL has no host, or a fragment")
+	}
+	return u, nil
+}
+
+func (e NewEndpoint) validate() error {
+	var faults []error
+	if !isEndpointID(e.ID) {
+		faults = append(faults, errors.New("ID must be 1 to 128 letters, digits, '.', '_', '-' and ':'"))
+	}
+	if len(e.Account) > 255 || !text.Valid(e.Account) {
+		faults = append(faults, errors.New("Account must be valid UTF-8 of at most 255 bytes"))
+	}
+	if _, err := checkURL(e.URL); err != nil {
+		faults = append(faults, fmt.Errorf("URL: %w", err))
+	}
+	for _, t := range e.Types {
+		if t == "" || (postroom.Event{Type: t}).Validate() != nil {
+			faults = append(faults, fmt.Errorf("Types: %.100q is not a valid event type", t))
+		}
+	}
+	if _, err := e.Secret.key(); err != nil {
+		faults = append(faults, err)
+	}
+	return errors.Join(faults...)
+}
+
+func isEndpointID(id string) bool {
+	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune("._-:", r)
+	})
+}

@@ -1,0 +1,209 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/change"
+	"github.com/postroom/postroom/internal/remedy"
+	"github.com/postroom/postroom/internal/sqlfile"
+	"github.com/postroom/postroom/schema"
+)
+
+// DB is what [Endpoints] need of a database: a *pgxpool.Pool, a *pgx.Conn, or a pgx.Tx, so that
+// an endpoint is added together with other changes.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// EndpointsConfig tunes [Endpoints]. The zero value is ready to use.
+type EndpointsConfig struct {
+	// Schema is the database schema that holds Postroom's tables.
+	//
+	// Defaults to "postroom".
+	Schema string
+}
+
+// Endpoints adds and changes the endpoints to which a [Sender] sends. All processes obey at
+// their next attempt. Each change has its row in the audit, in the same transaction. With a
+// *pgxpool.Pool it is safe for concurrent use.
+type Endpoints struct {
+	db     DB
+	schema string
+	err    error // what is wrong with the config
+	tables change.Tables
+	sql    statements
+}
+
+// NewEndpoints returns endpoints. It does no I/O and cannot fail: if the config is wrong,
+// [Endpoints.Check] and all other methods return the error.
+func NewEndpoints(db DB, cfg EndpointsConfig) *Endpoints {
+	name, err := schema.Name(cfg.Schema)
+	if err != nil {
+		return &Endpoints{db: db, err: fmt.Errorf("webhook: config: Schema: %w", err)}
+	}
+	sql := sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
+	return &Endpoints{db: db, schema: name, tables: change.New(db, name), sql: sql}
+}
+
+// Check reports whether the database has the tables that are needed.
+func (s *Endpoints) Check(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.explain(schema.Require(ctx, s.db, s.schema))
+}
+
+// Audit says who changes something, and why. It is stored with the change.
+type Audit struct {
+	Actor  string // required, 255 bytes at most
+	Reason string // 4,096 bytes at most; Disable needs one
+}
+
+var (
+	// ErrUnknownEndpoint says that there is no endpoint with an id.
+	ErrUnknownEndpoint = errors.New("there is no such endpoint")
+
+	// ErrEndpointExists says that the id of a new endpoint is taken.
+	ErrEndpointExists = errors.New("an endpoint with this id exists")
+)
+
+// Add adds an endpoint, and returns its id and its secret. The secret is for its receiver, and
+// is shown nowhere else. It returns all faults of e at once, and [ErrEndpointExists] if its ID is
+// taken.
+func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by Audit) (id string, secret Secret, err error) {
+	e.ID = cmp.Or(e.ID, "ep_"+rand.Text())
+	if e.Secret == "" {
+		e.Secret = makeSecret()
+	}
+	if e.Types == nil {
+		e.Types = []string{}
+	}
+	if err := errors.Join(s.valid(by), e.validate()); err != nil {
+		return "", "", fmt.Errorf("webhook: add: %w", err)
+	}
+	err = s.change(ctx, "add", e.ID, by, func(tx pgx.Tx) (bool, error) {
+		tag, err := tx.Exec(ctx, s.sql.Add, e.ID, e.Account, e.URL, e.Types, string(e.Secret))
+		if err == nil && tag.RowsAffected() == 0 {
+			err = ErrEndpointExists
+		}
+		return true, err
+	})
+	if err != nil {
+		return "", "", err
+	}
+	return e.ID, e.Secret, nil
+}
+
+// Rotate gives an endpoint a new secret, and returns it. If secret is empty, it is made. For
+// [SecretAge] the secret before signs as well, so that the receiver can change in that time.
+// If it is rotated again in that time, all of the last five secrets sign until SecretAge after
+// that.
+func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Audit) (Secret, error) {
+	if secret == "" {
+		secret = makeSecret()
+	}
+	if _, err := secret.key(); err != nil {
+		return "", fmt.Errorf("webhook: rotate: %w", err)
+	}
+	if err := s.update(ctx, "rotate", s.sql.Rotate, by, id, string(secret)); err != nil {
+		return "", err
+	}
+	return secret, nil
+}
+
+// Disable stops what is sent to an endpoint. It gets no new events, and those that wait for it
+// are dead when their time comes, of class endpoint_disabled. After Enable, a replay of these
+// sends them.
+func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
+	if by.Reason == "" {
+		return errors.New("webhook: disable: Audit.Reason is empty: say why the endpoint is disabled")
+	}
+	return s.update(ctx, "disable", s.sql.Disable, by, id, by.Reason)
+}
+
+// Enable sends to an endpoint again. It has five days again before it is disabled for failing.
+func (s *Endpoints) Enable(ctx context.Context, id string, by Audit) error {
+	return s.update(ctx, "enable", s.sql.Enable, by, id)
+}
+
+// List returns the endpoints of accounts, or all endpoints if none is named, by account and id.
+func (s *Endpoints) List(ctx context.Context, accounts ...string) ([]Endpoint, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	rows, _ := s.db.Query(ctx, s.sql.List, accounts) // CollectRows reports the error
+	all, err := pgx.CollectRows(rows, scanEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("webhook: list endpoints: %w", s.explain(err))
+	}
+	return all, nil
+}
+
+func scanEndpoint(row pgx.CollectableRow) (e Endpoint, err error) {
+	var rotated, disabled, failing, paused, last *time.Time
+	var status *int
+	err = row.Scan(&e.ID, &e.Account, &e.URL, &e.Types, &e.CreatedAt, &rotated, &disabled, &e.DisabledReason, &failing, &paused, &status, &last)
+	e.RotatedAt, e.DisabledAt, e.FailingSince, e.PausedUntil, e.LastAt = timeOf(rotated), timeOf(disabled), timeOf(failing), timeOf(paused), timeOf(last)
+	if status != nil {
+		e.LastStatus = *status
+	}
+	return e, err
+}
+
+// timeOf is a time, or zero for NULL.
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+// update runs a statement that changes the endpoint that is its first argument.
+func (s *Endpoints) update(ctx context.Context, action, sql string, by Audit, id string, args ...any) error {
+	if err := s.valid(by); err != nil {
+		return fmt.Errorf("webhook: %s: %w", action, err)
+	}
+	return s.change(ctx, action, id, by, func(tx pgx.Tx) (bool, error) {
+		tag, err := tx.Exec(ctx, sql, append([]any{id}, args...)...)
+		return tag.RowsAffected() > 0, err
+	})
+}
+
+// change changes an endpoint, with its row in the audit.
+func (s *Endpoints) change(ctx context.Context, action, id string, by Audit, do func(tx pgx.Tx) (found bool, err error)) error {
+	err := s.tables.InTx(ctx, func(tx pgx.Tx) error {
+		found, err := do(tx)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return ErrUnknownEndpoint
+		}
+		_, err = s.tables.Audit(ctx, tx, change.Action{Name: "webhook " + action, By: change.By(by), Details: map[string]string{"endpoint": id}})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("webhook: %s: %w", action, s.explain(err))
+	}
+	return nil
+}
+
+// explain adds to an error of the database what can be done about it.
+func (s *Endpoints) explain(err error) error {
+	return remedy.Explain(err, remedy.Use{Grant: "webhooks", Schema: s.schema, DB: s.db})
+}
+
+func (s *Endpoints) valid(by Audit) error {
+	return errors.Join(s.err, change.By(by).Validate())
+}

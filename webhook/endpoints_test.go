@@ -1,0 +1,133 @@
+package webhook_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/webhook"
+)
+
+var ann = webhook.Audit{Actor: "ann", Reason: "the customer asked for it"}
+
+func TestEndpointsAreAddedAndChanged(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	store := webhook.NewEndpoints(pool, webhook.EndpointsConfig{})
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(store.Check(t.Context()))
+	id, secret, err := store.Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com/hooks?token=zzz"}, ann)
+	check(err)
+	if key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(string(secret), "whsec_")); err != nil || len(key) < 24 {
+		t.Errorf("the secret has %d bytes, %v", len(key), err)
+	}
+	given := webhook.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	second, got, err := store.Add(t.Context(), webhook.NewEndpoint{ID: "b", Account: "acme", URL: "https://example.com", Types: []string{"order.placed"}, Secret: given}, ann)
+	check(err)
+	if second != "b" || got != given {
+		t.Errorf("added %s with another secret than was given", second)
+	}
+	if _, _, err := store.Add(t.Context(), webhook.NewEndpoint{ID: "b", URL: "https://example.com"}, ann); !errors.Is(err, webhook.ErrEndpointExists) {
+		t.Errorf("the same id again: %v", err)
+	}
+	check(store.Disable(t.Context(), "b", ann))
+	rotated, err := store.Rotate(t.Context(), id, "", ann)
+	check(err)
+	if rotated == secret || string(rotated) == "" {
+		t.Error("Rotate returned no new secret")
+	}
+
+	all, err := store.List(t.Context())
+	check(err)
+	if len(all) != 2 || all[0].ID != id || all[0].RotatedAt.IsZero() || !all[0].DisabledAt.IsZero() || all[1].Account != "acme" || all[1].DisabledReason != ann.Reason || all[1].DisabledAt.IsZero() {
+		t.Errorf("endpoints: %+v", all)
+	}
+	check(store.Enable(t.Context(), "b", ann))
+	if of, err := store.List(t.Context(), "acme"); err != nil || len(of) != 1 || of[0].DisabledReason != "" || !of[0].DisabledAt.IsZero() {
+		t.Errorf("endpoints of acme: %+v, %v", of, err)
+	}
+	shown, err := json.Marshal(all)
+	check(err)
+	for _, s := range []webhook.Secret{secret, given, rotated} {
+		if text := fmt.Sprintf("%v %s %#v %+v", s, s, s, webhook.NewEndpoint{Secret: s}); strings.Contains(text, string(s)) || strings.Contains(string(shown), string(s)) {
+			t.Errorf("a secret is shown: %s %s", text, shown)
+		}
+	}
+	var actions string
+	check(pool.QueryRow(t.Context(), "SELECT string_agg(action || ' ' || actor, ', ' ORDER BY id) FROM postroom.audit WHERE details ->> 'endpoint' IN ('b', $1)", id).Scan(&actions))
+	if want := "webhook add ann, webhook add ann, webhook disable ann, webhook rotate ann, webhook enable ann"; actions != want {
+		t.Errorf("the audit has %q, want %q", actions, want)
+	}
+	for _, err := range []error{
+		store.Disable(t.Context(), "c", ann), store.Enable(t.Context(), "c", ann), failed(store.Rotate(t.Context(), "c", "", ann)),
+	} {
+		if !errors.Is(err, webhook.ErrUnknownEndpoint) {
+			t.Errorf("an unknown endpoint: %v", err)
+		}
+	}
+}
+
+func failed[T any](_ T, err error) error { return err }
+
+func TestWhatCannotBeAnEndpoint(t *testing.T) {
+	t.Parallel()
+	store := webhook.NewEndpoints(devtest.Pool(t), webhook.EndpointsConfig{})
+	valid := func(change func(e *webhook.NewEndpoint)) webhook.NewEndpoint {
+		e := webhook.NewEndpoint{URL: "https://example.com"}
+		change(&e)
+		return e
+	}
+	for _, tt := range []struct {
+		want string
+		e    webhook.NewEndpoint
+	}{
+		{"begin with https", valid(func(e *webhook.NewEndpoint) { e.URL = "http://example.com" })},
+		{"has a user", valid(func(e *webhook.NewEndpoint) { e.URL = "https://a:hunter2@example.com" })},
+		{"no host", valid(func(e *webhook.NewEndpoint) { e.URL = "https:///x" })},
+		{"a fragment", valid(func(e *webhook.NewEndpoint) { e.URL = "https://example.com/#hunter2" })},
+		{"is not one", valid(func(e *webhook.NewEndpoint) { e.URL = "https://exa\x00mple.com/hunter2" })},
+		{"ID must be", valid(func(e *webhook.NewEndpoint) { e.ID = "a b" })},
+		{"Account must be", valid(func(e *webhook.NewEndpoint) { e.Account = strings.Repeat("a", 256) })},
+		{"not a valid event type", valid(func(e *webhook.NewEndpoint) { e.Types = []string{"a b"} })},
+		{"is not whsec_", valid(func(e *webhook.NewEndpoint) { e.Secret = "hunter2" })},
+		{"has 3 bytes", valid(func(e *webhook.NewEndpoint) { e.Secret = "whsec_aGh1" })},
+	} {
+		_, _, err := store.Add(t.Context(), tt.e, ann)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%v, want %q in it", err, tt.want)
+		}
+	}
+	if _, _, err := store.Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com"}, webhook.Audit{}); err == nil || !strings.Contains(err.Error(), "Actor is empty") {
+		t.Errorf("without an actor: %v", err)
+	}
+	if err := store.Disable(t.Context(), "x", webhook.Audit{Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "Reason is empty") {
+		t.Errorf("without a reason: %v", err)
+	}
+	if err := webhook.NewEndpoints(nil, webhook.EndpointsConfig{Schema: "a b"}).Enable(t.Context(), "x", ann); err == nil || !strings.Contains(err.Error(), "Schema") {
+		t.Errorf("with a wrong schema: %v", err)
+	}
+}
+
+// An endpoint that is added in a transaction that rolls back does not exist.
+func TestEndpointInATransaction(t *testing.T) {
+	t.Parallel()
+	pool, rolledBack := devtest.Pool(t), errors.New("rolled back")
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, _, err := webhook.NewEndpoints(tx, webhook.EndpointsConfig{}).Add(t.Context(), webhook.NewEndpoint{URL: "https://example.com"}, ann)
+		return errors.Join(err, rolledBack)
+	})
+	if all, _ := webhook.NewEndpoints(pool, webhook.EndpointsConfig{}).List(t.Context()); !errors.Is(err, rolledBack) || len(all) != 0 {
+		t.Errorf("%v, and %d endpoints", err, len(all))
+	}
+}

@@ -1,0 +1,15 @@
+package webhook
+
+import (
+	"embed"
+
+	"github.com/postroom/postroom/internal/sqlfile"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// statements are the statements of this package, for one schema. Each has a file in sql.
+type statements struct{ Add, Rotate, Disable, Enable, List string }
+
+var written = sqlfile.MustRead[statements](files)

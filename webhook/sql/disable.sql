@@ -1,0 +1,9 @@
+-- Disable endpoint $1, for reason $2. If it is disabled already, that reason replaces the
+-- other.
+--
+-- Locks   the endpoint's row.
+-- Index   webhook_endpoint_pkey (id).
+-- Called  by Endpoints.Disable.
+UPDATE postroom.webhook_endpoint
+SET disabled_at = coalesce(disabled_at, now()), disabled_reason = $2
+WHERE id = $1;

@@ -1,0 +1,8 @@
+-- Enable endpoint $1, and forget that it failed: it has five days again.
+--
+-- Locks   the endpoint's row.
+-- Index   webhook_endpoint_pkey (id).
+-- Called  by Endpoints.Enable.
+UPDATE postroom.webhook_endpoint
+SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, paused_until = NULL
+WHERE id = $1;

@@ -1,0 +1,11 @@
+-- The endpoints of accounts $1, or all endpoints where $1 is NULL, without their secrets.
+--
+-- Locks   none.
+-- Index   none: it is for people.
+-- Order   by account and id.
+-- Called  by Endpoints.List.
+SELECT id, account, url, types, created_at, rotated_at, disabled_at, coalesce(disabled_reason, ''), failing_since,
+       CASE WHEN paused_until > now() THEN paused_until END, last_status, last_at
+FROM postroom.webhook_endpoint
+WHERE $1::text[] IS NULL OR account = ANY ($1)
+ORDER BY account, id;

@@ -1,0 +1,10 @@
+-- Give endpoint $1 the new secret $2. The one before signs for 24 hours more, and so do older
+-- ones that still sign, five in all.
+--
+-- Locks   the endpoint's row.
+-- Index   webhook_endpoint_pkey (id).
+-- Called  by Endpoints.Rotate.
+UPDATE postroom.webhook_endpoint AS e
+SET secrets = (ARRAY[$2::text] || CASE WHEN e.rotated_at > now() - interval '24 hours' THEN e.secrets ELSE e.secrets[1:1] END)[1:5],
+    rotated_at = now()
+WHERE e.id = $1;
