@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"time"
 
 	"github.com/postroom/postroom/inbox/internal/batch"
 	"github.com/postroom/postroom/inbox/internal/delivery"
@@ -24,6 +25,9 @@ func (c batchLoop) Begin(ctx context.Context, all []*delivery.Delivery) (batch.T
 	tx, fresh, err := c.ledger.DecideBatch(ctx, all)
 	if tx == nil {
 		return nil, nil, err
+	}
+	for _, d := range all {
+		d.Start = time.Now()
 	}
 	return batchTx{tx, c.loop}, fresh, err
 }
@@ -59,6 +63,9 @@ func (tx batchTx) Call(ctx context.Context, t delivery.Task) error { return tx.c
 func (tx batchTx) Hold(ctx context.Context, failed map[*delivery.Delivery]delivery.Holding) error {
 	events := make([]ledger.Owed, 0, len(failed))
 	for d, h := range failed {
+		if tx.c.inbox.tells(h) {
+			return batch.ErrAlone
+		}
 		events = append(events, tx.c.owe(d, h))
 	}
 	return tx.c.ledger.HoldIn(ctx, tx.Tx, events)

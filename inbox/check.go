@@ -10,6 +10,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/preflight"
+	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -44,11 +45,6 @@ func (in *Inbox) preflight() *preflight.Inbox {
 	return p
 }
 
-// spare is how many connections of the pool the workers leave to others: to handlers that
-// use the pool besides their transaction, and to a relay that renews its lease. Without
-// spare connections all workers could wait for each other's.
-const spare = 2
-
 // checkSettings checks what needs no server.
 func (in *Inbox) checkSettings() error {
 	if in.err != nil {
@@ -64,50 +60,16 @@ func (in *Inbox) checkSettings() error {
 	if readsStream && (in.nc.Opts.MaxReconnect >= 0 || !in.nc.Opts.AllowReconnect) {
 		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with natsjs.ConnectOptions()")
 	}
-	need := 0
-	for _, c := range in.loops {
-		need += max(c.connections(), 1) + c.leases()
-	}
-	if most := int(in.pool.Config().MaxConns); need+spare > most {
-		return fmt.Errorf("the workers need %d connections and %d to spare, and the pool has %d: raise pool_max_conns or lower Workers",
-			need, spare, most)
-	}
-	return nil
+	return share.Check(in.needs(), in.pool.Config().MaxConns)
 }
 
-// leastShare is how many bytes of events each handler may have in memory at least.
-const leastShare = 2 << 20
-
-// share is how many bytes of events each handler may have in memory.
-func (in *Inbox) share() int {
-	streams := 0
-	for _, c := range in.loops {
-		if c.sub.Stream != "" {
-			streams++
-		}
+// needs returns what the handlers need of the process.
+func (in *Inbox) needs() []share.Handler {
+	all := make([]share.Handler, len(in.loops))
+	for i, c := range in.loops {
+		all[i] = share.Handler{Workers: c.sub.Workers, Connections: c.connections(), Leases: c.leases(), Stream: c.sub.Stream != ""}
 	}
-	return max(in.cfg.PullBytes/max(streams, 1), leastShare)
-}
-
-// heldShare is how many bytes of held events each handler may have claimed.
-func (in *Inbox) heldShare() int { return max(in.cfg.PullBytes/max(len(in.loops), 1), leastShare) }
-
-// shareOut sets the number of workers for each handler that did not choose one: an equal
-// share of the connections that the pool has left.
-func (in *Inbox) shareOut() {
-	left, open := int(in.pool.Config().MaxConns)-spare, 0
-	for _, c := range in.loops {
-		left -= c.connections() + c.leases()
-		if c.sub.Workers == 0 {
-			open++
-		}
-	}
-	for _, c := range in.loops {
-		c.workers = c.sub.Workers
-		if c.workers == 0 {
-			c.workers = min(max(left/open, 1), 32)
-		}
-	}
+	return all
 }
 
 // Lag is how much a handler has to do.

@@ -2,14 +2,17 @@ package inbox
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/schema"
 )
@@ -70,10 +73,32 @@ type Config struct {
 	// Defaults to 250 milliseconds.
 	IdlePoll time.Duration
 
+	// OnDead is called when an event of one of this inbox's handlers becomes dead, in the
+	// transaction in which it does, for instance to write an event about it with
+	// outbox.Write. It has 10 seconds, must not end the transaction, and may be called again
+	// if the transaction does not commit. Do in it only what belongs to that transaction.
+	//
+	// If OnDead returns an error, the event does not become dead: its last attempt is made
+	// again after a minute. An event that no handler can run, for instance one that is too
+	// old, stays in the stream instead and is delivered again. A handler that committed its
+	// transaction itself must not run again, so its event becomes dead all the same.
+	// OnDead is not called for what an operator does, nor for events that a relay cannot
+	// publish.
+	//
+	// Defaults to nil, which does nothing.
+	OnDead func(ctx context.Context, tx pgx.Tx, l Letter) error
+
 	// Logger receives the errors that Run survives, and what it does about them.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
+
+	// LogOutcomes is the level at which the inbox logs how each delivery ended: one line with
+	// the outcome, the event's id, the attempt and how long it took. A slog.Level is a
+	// Leveler.
+	//
+	// Defaults to nil, which logs only what fails.
+	LogOutcomes slog.Leveler
 
 	// MeterProvider receives metrics.
 	//
@@ -115,8 +140,8 @@ func (c Config) validate() error {
 		faults = append(faults, fmt.Errorf("config: MaxEventAge is %s, want at least one percent less than DedupeWindow (%s): an event whose inbox row is gone would be applied again",
 			c.MaxEventAge, c.DedupeWindow))
 	}
-	if c.PullBytes < leastShare {
-		faults = append(faults, fmt.Errorf("config: PullBytes is %d, want at least %d", c.PullBytes, leastShare))
+	if c.PullBytes < share.Least {
+		faults = append(faults, fmt.Errorf("config: PullBytes is %d, want at least %d", c.PullBytes, share.Least))
 	}
 	if c.IdlePoll < time.Millisecond {
 		faults = append(faults, fmt.Errorf("config: IdlePoll is %s, want at least 1ms", c.IdlePoll))

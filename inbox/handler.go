@@ -35,8 +35,9 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 	sub = sub.defaults(external != nil)
 	h := &handler{
 		sub: sub, apply: apply, external: external,
-		log: in.cfg.Logger.With("handler", sub.Name), signals: in.signals.Of(sub.Name, sub.Stream),
+		log: in.cfg.Logger.With("handler", sub.Name),
 	}
+	h.signals = in.signals.Of(sub.Name, sub.Stream, h.log)
 	of := stream.Config{Conn: in.nc, Handler: sub.Name, Stream: sub.Stream, Filter: sub.filter(), Instance: in.node.Instance}
 	h.pending = stream.NewPendingCounter(of, h.isOrdered())
 	h.gate = in.gates.Add(sub.Name, sub.Pause.config())

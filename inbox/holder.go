@@ -2,12 +2,14 @@ package inbox
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/batch"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/holder"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/internal/guard"
 )
@@ -23,7 +25,7 @@ type holds struct {
 // and finishes them.
 func (c *holds) holdWithOthers(d *delivery.Delivery, h delivery.Holding, along ...*delivery.Delivery) delivery.Result {
 	c.owing.Add(1)
-	c.inbox.holder.queue <- parcel{c.loop, d, h, along} // does not block: there is room for every delivery in memory
+	c.inbox.holder.Put(holder.Parcel{Owner: c, D: d, H: h, Along: along})
 	return delivery.Result{}
 }
 
@@ -61,15 +63,18 @@ func (c *holds) isAskedFor(ctx context.Context, ev postroom.Event) (bool, error)
 // hold stores an event that is not handled now.
 func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding) delivery.Result {
 	became := delivery.FateDecided
-	write := func() error {
-		fates, err := c.inbox.db.Store(life.Work, c.owe(d, h))
-		if err != nil {
-			return delivery.Written(err)
-		}
-		became = fates[0]
-		return nil
+	write := func() (err error) {
+		became, err = deaths{c.loop}.store(life.Work, c.owe(d, h))
+		return err
 	}
 	err := c.persist(life, write)
+	var death *delivery.DeathError
+	if errors.As(err, &death) && !life.IsStopping() {
+		if h, may := untold(life.Work, c.log, d.Task, h, err); may {
+			return c.hold(life, d, h)
+		}
+		return delivery.Result{Outcome: delivery.Released, Err: err}
+	}
 	if delivery.IsAboutTheRow(err) && !h.Raw {
 		// The event decoded, but a column refuses it: keep the message as it came.
 		d, h = delivery.Unreadable(d), delivery.Holding{Failure: h.Failure, Raw: true}
@@ -145,34 +150,13 @@ func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (del
 	return c.hold(life, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
 }
 
-// moved reports an event that is now held, or still held: to the log, to the counter of
-// dead events, and to the runner, which runs it when it is due.
+// moved reports an event that is now held, or still held, and has the runner run it when it
+// is due.
 func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
-	log, say := c.log.WarnContext, "event not handled, will be tried again"
-	args := []any{
-		"event_id", t.Event.ID, "type", t.Event.Type, "dedupe_key", t.Key, "correlation_id", t.Event.CorrelationID,
-		"attempt", h.Attempts, "from", from, "to", string(to),
-	}
-	if h.Failure != nil {
-		args = append(args, "error_class", h.Failure.Class, "error", h.Failure.Text)
-	}
-	switch {
-	case h.IsDiscarded():
-		log, say = c.log.InfoContext, "event discarded by its handler"
-	case h.After == nil:
-		log, say = c.log.ErrorContext, "event dead"
-		c.signals.Died(ctx, h.Failure.Class)
-	case h.Failure == nil:
-		log, say = c.log.DebugContext, "event held"
-		c.inbox.runner.Wake(0)
-	default:
-		if h.Failure.Snoozed {
-			say = "event snoozed"
-		}
-		args = append(args, "retry_in", *h.After)
+	c.signals.Moved(ctx, t, from, to, h)
+	if h.After != nil {
 		c.inbox.runner.Wake(*h.After)
 	}
-	log(ctx, say, args...)
 }
 
 // holdBehind holds a delivery behind its key, together with the deliveries of the key
@@ -181,8 +165,8 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 // store those of the other, and the order of the key would be lost.
 func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 	bytes := len(d.Event.Data)
-	along := c.flights.Along(d, holdAtOnce-1, func(o *delivery.Delivery) bool {
-		if bytes += len(o.Event.Data); bytes > holdBytes {
+	along := c.flights.Along(d, holder.Most-1, func(o *delivery.Delivery) bool {
+		if bytes += len(o.Event.Data); bytes > holder.MostBytes {
 			return false
 		}
 		return o.Source == d.Source && !o.IsOver() && c.isStraight(o)
@@ -193,16 +177,16 @@ func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 // finishTogether finishes a delivery that was to be held, and those that followed it.
 // They have one key and one term, so either all of them may go on, or none. The exception
 // are the last ones, if their term ended meanwhile.
-func (c *holds) finishTogether(life delivery.Lifetime, p parcel, became []delivery.Fate) {
+func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became []delivery.Fate) {
 	if became[0] == delivery.FateFree {
-		c.flights.Back(p.d, p.along)
-		c.again(p.d)
+		c.flights.Back(p.D, p.Along)
+		c.again(p.D)
 		return
 	}
-	for i, d := range p.along {
-		c.finish(life.Work, d, c.fated(life, d, p.h, became[1+i]))
+	for i, d := range p.Along {
+		c.finish(life.Work, d, c.fated(life, d, p.H, became[1+i]))
 	}
-	c.finish(life.Work, p.d, c.fated(life, p.d, p.h, became[0])) // last, because finishing it starts the next of its key
+	c.finish(life.Work, p.D, c.fated(life, p.D, p.H, became[0])) // last, because finishing it starts the next of its key
 }
 
 // again lets a delivery go on that was to wait behind its key: no event of the key is
@@ -229,131 +213,54 @@ func (c *holds) unpark(key string) {
 	}
 }
 
-// holder stores events in held that failed, or must not be handled directly from the
-// stream. It stores all that wait in one statement, because a transaction for each would
-// slow down the other events. It implements postroom.Runner.
-type holder struct {
-	inbox *Inbox
-	queue chan parcel   // has room for every delivery in memory
-	done  chan struct{} // closed when no parcel can come any more
-}
-
-// parcel is a delivery to hold, with those that follow it.
-type parcel struct {
-	c     *loop
-	d     *delivery.Delivery
-	h     delivery.Holding
-	along []*delivery.Delivery
-}
-
-// bytes is the size of its data.
-func (p parcel) bytes() int {
-	n := len(p.d.Event.Data)
-	for _, d := range p.along {
-		n += len(d.Event.Data)
-	}
-	return n
-}
-
-// holdAtOnce is how many events one statement stores. The last parcel may exceed it.
-const holdAtOnce = 100
-
-// holdBytes is how many bytes one statement stores. The last parcel may exceed it. Until
-// the statement ends, several copies of these bytes are in memory.
-const holdBytes = 4 << 20
-
-func newHolder(in *Inbox) *holder {
+// newHolder returns the part that stores the deliveries of all handlers together.
+func newHolder(in *Inbox) *holder.Holder {
 	room := 0
 	for _, c := range in.loops {
 		room += c.inflight.Most()
 	}
-	return &holder{inbox: in, queue: make(chan parcel, room), done: make(chan struct{})}
+	return holder.New(storing(in), room, in.cfg.DrainTimeout)
 }
 
-// Run stores the parcels that it gets, until the consumers have ended.
-func (h *holder) Run(ctx context.Context) error {
-	life, cancel := h.inbox.lifetime(ctx)
-	defer cancel()
-	for {
-		select {
-		case <-h.done:
-			return nil
-		case p := <-h.queue:
-			h.hold(life, h.collect(p))
+// storing returns what stores parcels of several handlers with one statement.
+func storing(in *Inbox) holder.Store {
+	return func(life delivery.Lifetime, parcels []holder.Parcel) (fates []delivery.Fate, err error) {
+		var events []ledger.Owed
+		for _, p := range parcels {
+			c := p.Owner.(*holds)
+			for _, d := range append([]*delivery.Delivery{p.D}, p.Along...) {
+				events = append(events, c.owe(d, p.H))
+			}
+			if in.tells(p.H) {
+				return nil, batch.ErrAlone // one by one, in their order
+			}
 		}
-	}
-}
-
-// How long the holder waits for more parcels. One statement for each event would cost
-// more than the rest of its handling, and a failed event is in no hurry.
-const (
-	linger      = 20 * time.Millisecond
-	shortLinger = 5 * time.Millisecond // if a parcel is to run at once
-)
-
-// collect returns a parcel, and those that come soon after it.
-func (h *holder) collect(first parcel) []parcel {
-	parcels, n, bytes := []parcel{first}, 1+len(first.along), first.bytes()
-	wait := linger
-	if first.h.After == delivery.AtOnce && !first.h.Behind { // this one is to run at once
-		wait = shortLinger
-	}
-	over := time.NewTimer(wait)
-	defer over.Stop()
-	for n < holdAtOnce && bytes < holdBytes {
-		select {
-		case p := <-h.queue:
-			parcels, n, bytes = append(parcels, p), n+1+len(p.along), bytes+p.bytes()
-		case <-over.C:
-			return parcels
-		case <-h.done:
-			return parcels
-		}
-	}
-	return parcels
-}
-
-// hold stores the events, then finishes each according to its fate.
-func (h *holder) hold(life delivery.Lifetime, parcels []parcel) {
-	parcels = slices.DeleteFunc(parcels, func(p parcel) bool { return p.isStale(life.Work) })
-	if len(parcels) == 0 {
-		return
-	}
-	var events []ledger.Owed
-	for _, p := range parcels {
-		events = append(events, p.c.owe(p.d, p.h))
-		for _, d := range p.along {
-			events = append(events, p.c.owe(d, p.h))
-		}
-	}
-	var fates []delivery.Fate
-	err := parcels[0].c.persist(life, func() (err error) {
-		fates, err = h.inbox.db.Store(life.Work, events...)
-		return delivery.Written(err)
-	})
-	for _, p := range parcels {
-		n := 1 + len(p.along)
-		switch {
-		case err == nil:
-			p.c.holds.finishTogether(life, p, fates[:n])
-			fates = fates[n:]
-		case p.isStale(life.Work):
-			continue
-		default: // the database refuses one of them, or the process stops: treat each alone
-			p.c.flights.Back(p.d, p.along)
-			p.c.finish(life.Work, p.d, p.c.holds.hold(life, p.d, p.h))
-		}
-		p.c.holds.owing.Done()
+		err = parcels[0].Owner.(*holds).persist(life, func() (err error) {
+			fates, err = in.db.Store(life.Work, events...)
+			return delivery.Written(err)
+		})
+		return fates, err
 	}
 }
 
-// isStale reports whether an event of an external handler was read in a term that is
-// over, and hands it back if so: an earlier event of its key may have been handed back.
-func (p parcel) isStale(ctx context.Context) bool {
-	if p.c.external == nil || !p.d.IsOver() {
+// IsStale implements [holder.Owner]. Only an event of an external handler can be stale: an
+// earlier event of its key may have been handed back.
+func (c *holds) IsStale(ctx context.Context, d *delivery.Delivery) bool {
+	if c.external == nil || !d.IsOver() {
 		return false
 	}
-	p.c.finish(ctx, p.d, delivery.HandedBack)
-	p.c.holds.owing.Done()
+	c.finish(ctx, d, delivery.HandedBack)
+	c.owing.Done()
 	return true
+}
+
+// Finish implements [holder.Owner].
+func (c *holds) Finish(life delivery.Lifetime, p holder.Parcel, fates []delivery.Fate) {
+	defer c.owing.Done()
+	if fates == nil {
+		c.flights.Back(p.D, p.Along)
+		c.finish(life.Work, p.D, c.hold(life, p.D, p.H))
+		return
+	}
+	c.finishTogether(life, p, fates)
 }

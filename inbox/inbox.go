@@ -31,7 +31,9 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/dryrun"
 	"github.com/postroom/postroom/inbox/internal/gate"
+	"github.com/postroom/postroom/inbox/internal/holder"
 	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/inbox/internal/signals"
 	"github.com/postroom/postroom/inbox/internal/upkeep"
 	"github.com/postroom/postroom/internal/jsremedy"
@@ -50,7 +52,7 @@ type Inbox struct {
 	running  atomic.Bool
 	node     *upkeep.Node
 	runner   *claims.Runner
-	holder   *holder
+	holder   *holder.Holder
 	receipts *ledger.Receipts
 	acceptor accept.Acceptor
 	dryRuns  *dryrun.Runner
@@ -86,7 +88,7 @@ const (
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
 	in := &Inbox{
-		core: core{cfg: cfg, pool: pool, nc: nc, gates: gate.Set{}, signals: signals.New(cfg.MeterProvider, cfg.TracerProvider)},
+		core: core{cfg: cfg, pool: pool, nc: nc, gates: gate.Set{}, signals: signals.New(cfg.MeterProvider, cfg.TracerProvider, cfg.LogOutcomes)},
 		err:  cfg.validate(), lookEvery: lookEvery, floorEvery: floorEvery,
 	}
 	name, err := schema.Name(cfg.Schema)
@@ -95,7 +97,11 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	}
 	in.db = ledger.New(pool, name, in.lostSession)
 	in.receipts = ledger.NewReceipts(in.db)
-	in.acceptor = accept.Acceptor{Store: ledger.NewAccepts(in.db), Wake: func() { in.runner.Wake(0) }, Handlers: make(map[string]accept.Handler)}
+	accepts := ledger.NewAccepts(in.db)
+	if cfg.OnDead != nil {
+		accepts.OnDead = in.tell
+	}
+	in.acceptor = accept.Acceptor{Store: accepts, Wake: func() { in.runner.Wake(0) }, Handlers: make(map[string]accept.Handler)}
 	in.dryRuns = dryrun.NewRunner(ledger.Claims{DB: in.db}, cfg.Logger, func(ctx context.Context, h delivery.HeldEvent) (dryrun.Finding, error) {
 		return dryRun(ctx, in.byName(h.Handler), h)
 	})
@@ -207,9 +213,9 @@ func (in *Inbox) Run(ctx context.Context) error {
 	if err := in.waitUntilReady(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	in.shareOut()
-	queues := make([]*claims.Queue, len(in.loops))
+	queues, workers := make([]*claims.Queue, len(in.loops)), share.Workers(in.needs(), in.pool.Config().MaxConns)
 	for i, c := range in.loops {
+		c.workers = workers[i]
 		c.open()
 		queues[i] = c.retries.queue
 		c.announce(ctx)
@@ -231,7 +237,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 	}
 	go func() {
 		loops.Wait()
-		close(in.holder.done)
+		in.holder.Close()
 	}()
 	err := postroom.Run(ctx, parts...)
 	for _, c := range in.loops {

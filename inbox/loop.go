@@ -12,6 +12,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/dispatch"
 	"github.com/postroom/postroom/inbox/internal/invoke"
 	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/inbox/internal/signals"
 	"github.com/postroom/postroom/inbox/internal/stream"
 	"github.com/postroom/postroom/internal/pause"
@@ -62,7 +63,8 @@ func (c *loop) open() {
 		if c.external != nil { // it stores events while it is paused
 			allowed = nil
 		}
-		c.inflight = stream.NewInFlight(most, c.inbox.share(), allowed)
+		bytes, _ := share.Bytes(c.inbox.needs(), c.inbox.cfg.PullBytes)
+		c.inflight = stream.NewInFlight(most, bytes, allowed)
 		c.reader = newReader(c)
 	}
 	c.flights, c.lanes = dispatch.NewDuplicates(), dispatch.NewLanes(queues, most)

@@ -33,7 +33,7 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 		d.Source.Held(*r.Held)
 		c.holds.moved(ctx, r.As.Task, "new", r.Outcome, *r.Held)
 	}
-	c.signals.Ended(ctx, r.Outcome, d.Event.LoggedAt)
+	c.signals.Ended(ctx, r.Outcome, d.Task)
 	if next := c.flights.End(d); next != nil {
 		c.lanes.Put(next)
 	}
@@ -43,6 +43,7 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 // transaction that was begun for this delivery. process stores the next delivery and its
 // transaction there.
 func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead) delivery.Result {
+	d.Start = time.Now()
 	known := c.keys.Version(c.keyOf(d)) // read this before IsOver: see Keys.Free
 	h, aside := c.aside(d)
 	switch {

@@ -9,6 +9,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/claims"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/ledger"
+	"github.com/postroom/postroom/inbox/internal/share"
 )
 
 // retries runs held events of a handler when they are due.
@@ -34,7 +35,8 @@ func (c *retries) open() {
 		Release: c.release,
 	}
 	h.Types, h.Subjects = c.takes().Wished()
-	c.queue = claims.NewQueue(h, room, c.inbox.heldShare())
+	_, bytes := share.Bytes(c.inbox.needs(), c.inbox.cfg.PullBytes)
+	c.queue = claims.NewQueue(h, room, bytes)
 	if c.external != nil {
 		c.settling = make(chan struct{}, c.connections())
 	}
@@ -62,6 +64,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 		c.inbox.runner.Ended(cl.Claim)
 		c.inbox.runner.Wake(0) // a worker is free
 	}()
+	cl.Start = time.Now()
 	pass, ok := c.gate.Try(cl.Key)
 	defer pass.Leave()
 	cl.probe, cl.leads = pass.Probe, cl.leads && !pass.Probe
@@ -84,7 +87,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	case errors.As(err, &attempt):
 		c.report(life.Work, cl.Task, attempt.Err)
 		switch {
-		case attempt.Committed:
+		case attempt.Committed || !attempt.Stored && delivery.IsEnded(c.persist(life, func() error { return c.endedBefore(life.Work, cl.began) })):
 			c.fail(life, cl, c.held(cl, delivery.FailureOf(&delivery.EndedError{Committed: true}), cl.Attempt, 0))
 		case attempt.Stored:
 			c.noted(life.Work, cl, attempt.Holding)
@@ -96,10 +99,10 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 			c.freed(cl, before)
 		}
 		c.gate.Succeeded(cl.Key)
-		c.signals.Ended(life.Work, delivery.Done, cl.Event.LoggedAt)
+		c.signals.Ended(life.Work, delivery.Done, cl.Task)
 		for _, other := range cl.along {
 			c.gate.Succeeded(other.Key)
-			c.signals.Ended(life.Work, delivery.Done, other.Event.LoggedAt)
+			c.signals.Ended(life.Work, delivery.Done, other.Task)
 		}
 	case errors.Is(err, delivery.ErrSettled):
 		c.signals.LeaseLost(life.Work)
@@ -139,9 +142,16 @@ func (c *retries) endedBefore(ctx context.Context, began string) error {
 func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 	noted := false
 	err := c.persist(life, func() (err error) {
-		noted, err = c.ledger.Fail(life.Work, c.failure(cl, h))
+		noted, err = deaths{c.loop}.note(life.Work, cl.Task, c.failure(cl, h))
 		return err
 	})
+	var death *delivery.DeathError
+	if errors.As(err, &death) {
+		if undead, may := untold(life.Work, c.log, cl.Task, h, err); may {
+			c.fail(life, cl, undead)
+			return
+		}
+	}
 	switch {
 	case err != nil:
 		c.log.ErrorContext(life.Work, "failure not recorded, the claim will expire", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
@@ -156,7 +166,7 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 	o := h.Outcome()
 	c.holds.moved(ctx, cl.Task, "claimed", o, h)
-	c.signals.Ended(ctx, o, cl.Event.LoggedAt)
+	c.signals.Ended(ctx, o, cl.Task)
 }
 
 // release gives a claim back. If that fails, the claim expires.
@@ -169,7 +179,7 @@ func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) {
 	if err != nil {
 		c.log.WarnContext(life.Work, "claim not given back, it will expire", "event_id", cl.Event.ID, "dedupe_key", cl.Key, "error", err)
 	}
-	c.signals.Ended(life.Work, delivery.Released, cl.Event.LoggedAt)
+	c.signals.Ended(life.Work, delivery.Released, cl.Task)
 }
 
 // freed records that an event of a key was settled and that no event of the key is
@@ -277,6 +287,10 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error)
 // failRerun rolls back a failed attempt and records it.
 func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, failed error) error {
 	h := c.failedAgain(cl, delivery.FailureOf(failed))
+	if c.inbox.tells(h) {
+		c.ledger.Leave(ctx, tx, nil)
+		return &delivery.RecordedError{Err: failed, Holding: h}
+	}
 	stored, committed, encoding := c.ledger.FailIn(ctx, tx, c.failure(cl, h))
 	if encoding != nil {
 		return c.ledger.End(ctx, tx, errors.Join(failed, encoding))
@@ -295,6 +309,7 @@ func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) err
 			return nil
 		}
 		within, cancel := context.WithDeadlineCause(life.Work, until, delivery.ErrTimeout)
+		other.Start = time.Now()
 		err := c.call(within, tx, other.Task)
 		cancel()
 		if err != nil {

@@ -22,7 +22,7 @@ func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 		}
 		for _, cl := range members {
 			c.gate.Succeeded(cl.Key)
-			c.signals.Ended(life.Work, delivery.Done, cl.Event.LoggedAt)
+			c.signals.Ended(life.Work, delivery.Done, cl.Task)
 			c.inbox.runner.Ended(cl)
 		}
 		c.inbox.runner.Wake(0) // a worker is free
@@ -89,6 +89,7 @@ func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, unt
 			break
 		}
 		within, cancel := context.WithDeadlineCause(life.Work, until, delivery.ErrTimeout)
+		cl.Start = time.Now()
 		err = c.call(within, tx, cl.Task)
 		cancel()
 		members = all[:i+1]

@@ -76,7 +76,7 @@ func (b bed) subscriber(cfg postmill.SubscriberConfig) *postmill.Subscriber {
 	if cfg.Group == "" {
 		cfg.Group = "test"
 	}
-	if cfg.Inbox == (inbox.Config{}) {
+	if cfg.Inbox.AckWait == 0 {
 		cfg.Inbox = quick
 	}
 	return postmill.NewSubscriber(b.pool, b.nc, cfg)

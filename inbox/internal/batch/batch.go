@@ -111,7 +111,7 @@ func (c Batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 		for _, d := range members {
 			c.Finish(life.Work, d, delivery.HandedBack)
 		}
-	case errors.Is(err, errMixed), errors.Is(err, errPaused):
+	case errors.Is(err, errMixed), errors.Is(err, errPaused), errors.Is(err, ErrAlone):
 		for _, d := range members {
 			c.deliverOne(life, d)
 		}
@@ -130,6 +130,9 @@ func (c Batches) deliverOne(life delivery.Lifetime, d *delivery.Delivery) {
 	}
 	c.Deliver(life, d)
 }
+
+// ErrAlone says that events are to be decided one by one, because one of them becomes dead.
+var ErrAlone = errors.New("an event becomes dead")
 
 // errPaused says that the handler paused during a batch. Its events wait for their turn.
 var errPaused = errors.New("the handler is paused")

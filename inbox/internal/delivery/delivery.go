@@ -26,10 +26,11 @@ import (
 // held event that is due.
 type Task struct {
 	Event   postroom.Event
-	Key     string // the dedupe key
-	Digest  []byte // nil if a DedupeKey function made the key
-	Attempt int    // counts from 1
-	Retried bool   // it runs from held
+	Key     string    // the dedupe key
+	Digest  []byte    // nil if a DedupeKey function made the key
+	Attempt int       // counts from 1
+	Retried bool      // it runs from held
+	Start   time.Time // when a worker began with it; zero if that is not known
 }
 
 // Delivery is a message of the broker on its way into a handler.

@@ -198,6 +198,12 @@ func (e *WhileError) Unwrap() error { return e.Err }
 // Is reports whether it matches an error of this package.
 func (e *WhileError) Is(target error) bool { return e.Matches != nil && target == e.Matches }
 
+// DeathError says that Config.OnDead failed, so an event did not become dead.
+type DeathError struct{ Err error }
+
+func (e *DeathError) Error() string { return "OnDead: " + guard.Text(e.Err, guard.MaxText) }
+func (e *DeathError) Unwrap() error { return e.Err }
+
 // AttemptError is a failed attempt that was rolled back and is not held yet.
 type AttemptError struct{ Err error }
 

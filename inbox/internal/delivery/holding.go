@@ -19,6 +19,7 @@ type Holding struct {
 	Raw      bool // keep the headers as they came
 	Behind   bool // it only waits behind an earlier event of its key
 	Decided  bool // its ledger row exists: a handler committed it
+	Untold   bool // if it is dead, Config.OnDead is not told
 }
 
 // IsDiscarded reports whether its handler discarded the event: it goes from held to the
@@ -37,6 +38,26 @@ func (h Holding) Outcome() Outcome {
 	}
 	return Held
 }
+
+// WithoutDeath returns how a dead event is held because Config.OnDead failed: its last attempt
+// is made again later. If the handler committed that attempt itself, it must not be made again:
+// the event is dead all the same. WithoutDeath returns false if no attempt was made: such an
+// event stays where it is.
+func (h Holding) WithoutDeath() (Holding, bool) {
+	switch h.Failure.Class {
+	case classTransaction:
+		h.Untold = true
+		return h, true
+	case ClassConflict, ClassUndecodable, ClassTooOld, classDedupeKey, ClassLate, ClassCrash:
+		return h, false
+	}
+	wait := untoldWait
+	h.After, h.Attempts = &wait, max(h.Attempts-1, 0)
+	return h, true
+}
+
+// untoldWait is how long an event waits before its last attempt is made again.
+const untoldWait = time.Minute
 
 // IsBesideTheOrder reports whether later events of its key do not wait for an event that
 // is held like this, because it never was in their order, or is decided.

@@ -14,6 +14,10 @@ import (
 // Accepts stores events that come without a broker. One statement stores those of many
 // callers at a time.
 type Accepts struct {
+	// OnDead is called in the transaction in which an event is held as a conflict. It may be
+	// nil.
+	OnDead func(ctx context.Context, tx pgx.Tx, handler string, t delivery.Task, h delivery.Holding) error
+
 	db    *DB
 	group Group[acceptances]
 }
@@ -42,20 +46,31 @@ func (all acceptances) bytes() (n int) {
 // Store stores events in one transaction, and in each event its result. If ctx ends before
 // a statement has begun to store them, they are not stored. If it ends later, they may be.
 func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
-	return a.group.DoUntil(ctx, all)
+	if err := a.group.DoUntil(ctx, all); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all, isConflict) {
+		return nil
+	}
+	return pgx.BeginFunc(ctx, a.db.pool, func(tx pgx.Tx) error { return a.holdConflicts(ctx, tx, all) })
 }
 
 // StoreIn stores events in the caller's transaction, and in each event its result.
 func (a *Accepts) StoreIn(ctx context.Context, tx pgx.Tx, all []*delivery.Acceptance) error {
-	return a.store(ctx, tx, all)
+	if err := a.store(ctx, tx, all); err != nil {
+		return err
+	}
+	return a.holdConflicts(ctx, tx, all)
 }
+
+func isConflict(a *delivery.Acceptance) bool { return a.Result == delivery.AcceptConflict }
 
 // sender is a pool or a transaction.
 type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// store stores events, then those that conflict with other events of the same identity.
+// store stores events whose identity is not known yet, and compares the others.
 func (a *Accepts) store(ctx context.Context, db sender, all acceptances, first ...Statement) error {
 	batch := &pgx.Batch{}
 	for _, s := range first {
@@ -71,10 +86,7 @@ func (a *Accepts) store(ctx context.Context, db sender, all acceptances, first .
 	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("store events: %w", err)
 	}
-	if err := a.compare(ctx, db, all); err != nil {
-		return err
-	}
-	return a.holdConflicts(ctx, db, all)
+	return a.compare(ctx, db, all)
 }
 
 // intoResults stores the results that accept.sql returned.
@@ -140,23 +152,26 @@ func (a *Accepts) compare(ctx context.Context, db sender, all acceptances) error
 
 // holdConflicts holds the events that conflict with another one as dead. It is no error if
 // the same conflict is held already.
-func (a *Accepts) holdConflicts(ctx context.Context, db sender, all acceptances) error {
-	batch := &pgx.Batch{}
+func (a *Accepts) holdConflicts(ctx context.Context, tx pgx.Tx, all acceptances) error {
 	for _, one := range all {
-		if one.Result != delivery.AcceptConflict {
+		if !isConflict(one) {
 			continue
 		}
-		hold, err := a.db.holdStatement(true, Owed{Handler: one.Handler, D: delivery.Conflicting(one.D), H: delivery.AsConflict})
+		d := delivery.Conflicting(one.D)
+		hold, err := a.db.holdStatement(true, Owed{Handler: one.Handler, D: d, H: delivery.AsConflict})
 		if err != nil {
 			return err
 		}
-		batch.Queue(hold.sql, hold.args...)
-	}
-	if batch.Len() == 0 {
-		return nil
-	}
-	if err := db.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("hold conflicts: %w", err)
+		var fate delivery.Fate
+		if err := tx.QueryRow(ctx, hold.sql, hold.args...).Scan(&fate); err != nil {
+			return fmt.Errorf("hold conflict: %w", err)
+		}
+		if fate != delivery.FateHeld || a.OnDead == nil {
+			continue
+		}
+		if err := a.OnDead(ctx, tx, one.Handler, d.Task, delivery.AsConflict); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -115,6 +115,18 @@ func (a *Handler) HoldIn(ctx context.Context, tx *Tx, events []Owed) error {
 	return nil
 }
 
+// StoreIn holds one event in a transaction, and returns its fate.
+func (a *Handler) StoreIn(ctx context.Context, tx *Tx, o Owed) (fate delivery.Fate, err error) {
+	hold, err := a.holdStatement(!o.H.Decided, o)
+	if err != nil {
+		return "", err
+	}
+	if err := tx.Tx.QueryRow(ctx, hold.sql, hold.args...).Scan(&fate); err != nil {
+		return "", &delivery.LedgerError{Err: err}
+	}
+	return fate, nil
+}
+
 // Begin begins the transaction of a held event.
 func (a *Handler) Begin(ctx context.Context) (*Tx, error) {
 	tx, _, err := a.begin(ctx, a.isolation, Statement{sql: a.sql.limits, args: []any{a.idleLimit}})
@@ -138,6 +150,18 @@ func (a *Handler) BeginAlong(ctx context.Context, head *delivery.HeldEvent, n in
 		Statement{sql: "RELEASE SAVEPOINT postroom_plan"},
 	)
 	return tx, along, err
+}
+
+// Within runs f in a transaction.
+func (a *Handler) Within(ctx context.Context, f func(tx *Tx) error) error {
+	tx, err := a.Begin(ctx)
+	if tx == nil {
+		return err
+	}
+	if err == nil {
+		err = f(tx)
+	}
+	return a.End(ctx, tx, err)
 }
 
 // Commit commits, and begins the transaction of the next delivery in the same round

@@ -152,6 +152,25 @@ func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
 	return err == nil && tags[fail].RowsAffected() > 0, delivery.Written(err)
 }
 
+// FailAlone records a failed attempt in a transaction that has no other effect yet. It
+// reports whether the claim was still this process's.
+func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (noted bool, err error) {
+	noting, fail, err := a.noting(f)
+	if err != nil {
+		return false, err
+	}
+	for i, s := range noting {
+		tag, err := tx.Tx.Exec(ctx, s.sql, s.args...)
+		if err != nil {
+			return false, &delivery.LedgerError{Err: err}
+		}
+		if i == fail {
+			noted = tag.RowsAffected() > 0
+		}
+	}
+	return noted, nil
+}
+
 // FailIn rolls back a failed attempt, and records it in the same round trip. stored says
 // whether it recorded it; if not, the caller still has to. committed says that the
 // handler committed the transaction.

@@ -4,6 +4,7 @@ package signals
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -32,10 +33,12 @@ type Signals struct {
 	removed   metric.Int64Counter
 	lost      metric.Int64Counter
 	ledger    metric.MeasurementOption
+	outcomes  slog.Leveler // the level at which outcomes are logged; nil for none
 }
 
-// New returns the instruments of the given providers, or of the global ones.
-func New(metrics metric.MeterProvider, traces trace.TracerProvider) *Signals {
+// New returns the instruments of the given providers, or of the global ones. It logs how each
+// delivery ended at the given level, or does not if that is nil.
+func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slog.Leveler) *Signals {
 	m := telemetry.Meter(metrics)
 	return &Signals{
 		meter:     m,
@@ -49,6 +52,7 @@ func New(metrics metric.MeterProvider, traces trace.TracerProvider) *Signals {
 		removed:   telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that were removed because of their age."),
 		lost:      telemetry.Counter(m, telemetry.InboxDataLost, "{loss}", "How often a stream did not have what it had, or should have had."),
 		ledger:    telemetry.With(telemetry.Table.String("inbox")),
+		outcomes:  outcomes,
 	}
 }
 
@@ -60,25 +64,26 @@ type Handler struct {
 	*Signals
 
 	name        string
+	log         *slog.Logger
 	handler     metric.MeasurementOption
 	stream      metric.MeasurementOption
-	outcomes    map[delivery.Outcome]metric.MeasurementOption
+	ends        map[delivery.Outcome]metric.MeasurementOption
 	ranWell     metric.MeasurementOption
 	spanName    string
 	spanOptions []trace.SpanStartOption
 }
 
 // Of returns the instruments of a handler of a stream, or of none.
-func (s *Signals) Of(handler, stream string) *Handler {
+func (s *Signals) Of(handler, stream string, log *slog.Logger) *Handler {
 	name := telemetry.Handler.String(handler)
 	group, system := telemetry.Group.String(handler), telemetry.System.String(telemetry.NATS)
 	h := &Handler{
-		Signals: s, name: handler, handler: telemetry.With(name), outcomes: make(map[delivery.Outcome]metric.MeasurementOption),
+		Signals: s, name: handler, log: log, handler: telemetry.With(name), ends: make(map[delivery.Outcome]metric.MeasurementOption),
 		stream:  telemetry.With(system, telemetry.Operation.String("fetch"), telemetry.Destination.String(stream), group),
 		ranWell: telemetry.With(system, telemetry.Operation.String("process"), group),
 	}
 	for _, o := range []delivery.Outcome{delivery.Done, delivery.Duplicate, delivery.Held, delivery.Dead, delivery.Conflict, delivery.Discarded, delivery.Skipped, delivery.Released} {
-		h.outcomes[o] = telemetry.With(name, telemetry.Outcome.String(string(o)))
+		h.ends[o] = telemetry.With(name, telemetry.Outcome.String(string(o)))
 	}
 	h.spanName, h.spanOptions = spanOf(handler, stream)
 	return h
@@ -87,16 +92,54 @@ func (s *Signals) Of(handler, stream string) *Handler {
 // Consumed counts a message that was delivered.
 func (h *Handler) Consumed(ctx context.Context) { h.consumed.Add(ctx, 1, h.stream) }
 
-// Ended counts a delivery; loggedAt is when its event was written, if that is known.
-func (h *Handler) Ended(ctx context.Context, o delivery.Outcome, loggedAt time.Time) {
-	h.delivered.Add(ctx, 1, h.outcomes[o])
-	if o == delivery.Done && !loggedAt.IsZero() {
-		h.critical.Record(ctx, time.Since(loggedAt).Seconds(), h.handler)
+// Ended counts a delivery, or a run from held, and logs how it ended.
+func (h *Handler) Ended(ctx context.Context, o delivery.Outcome, t delivery.Task) {
+	h.delivered.Add(ctx, 1, h.ends[o])
+	if logged := t.Event.LoggedAt; o == delivery.Done && !logged.IsZero() {
+		h.critical.Record(ctx, time.Since(logged).Seconds(), h.handler)
 	}
+	if h.outcomes == nil || !h.log.Enabled(ctx, h.outcomes.Level()) {
+		return
+	}
+	args := []any{
+		"outcome", string(o), "event_id", t.Event.ID, "type", t.Event.Type, "dedupe_key", t.Key, "correlation_id", t.Event.CorrelationID,
+		"attempt", t.Attempt, "retried", t.Retried,
+	}
+	if !t.Start.IsZero() {
+		args = append(args, "duration", time.Since(t.Start))
+	}
+	h.log.Log(ctx, h.outcomes.Level(), "delivery ended", args...)
 }
 
-// Died counts an event that became dead.
-func (h *Handler) Died(ctx context.Context, class string) {
+// Moved logs that an event is now held, or still held, and counts it if it is dead.
+func (h *Handler) Moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, as delivery.Holding) {
+	log, say := h.log.WarnContext, "event not handled, will be tried again"
+	args := []any{
+		"event_id", t.Event.ID, "type", t.Event.Type, "dedupe_key", t.Key, "correlation_id", t.Event.CorrelationID,
+		"attempt", as.Attempts, "from", from, "to", string(to),
+	}
+	if as.Failure != nil {
+		args = append(args, "error_class", as.Failure.Class, "error", as.Failure.Text)
+	}
+	switch {
+	case as.IsDiscarded():
+		log, say = h.log.InfoContext, "event discarded by its handler"
+	case as.After == nil:
+		log, say = h.log.ErrorContext, "event dead"
+		h.died(ctx, as.Failure.Class)
+	case as.Failure == nil:
+		log, say = h.log.DebugContext, "event held"
+	default:
+		if as.Failure.Snoozed {
+			say = "event snoozed"
+		}
+		args = append(args, "retry_in", *as.After)
+	}
+	log(ctx, say, args...)
+}
+
+// died counts an event that became dead.
+func (h *Handler) died(ctx context.Context, class string) {
 	h.deaths.Add(ctx, 1, metric.WithAttributes(telemetry.Handler.String(h.name), telemetry.ErrorType.String(class)))
 }
 

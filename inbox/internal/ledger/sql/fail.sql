@@ -7,7 +7,7 @@
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).
--- Called  by Handler.Fail.
+-- Called  by Handler.Fail, Handler.FailAlone and Handler.FailIn.
 UPDATE postroom.held
 SET next_at = now() + $3::interval,
     dead_at = CASE WHEN $3::interval IS NULL THEN now() END,

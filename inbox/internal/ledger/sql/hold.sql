@@ -18,7 +18,7 @@
 -- Locks   the keys, in their order; the new rows. Waits for a transaction that is
 --         deciding the same event.
 -- Index   inbox's primary key, held_owed (handler, dedupe_key), held_key_pos.
--- Called  by DB.Store and Handler.HoldIn.
+-- Called  by DB.Store, Handler.StoreIn, Handler.HoldIn and Accepts.holdConflicts.
 WITH e AS (
     SELECT *
     FROM unnest($1::text[], $2::text[], $3::bytea[], $5::bigint[], $6::interval[], $7::int[], $8::bool[], $9::text[], $10::bytea[],

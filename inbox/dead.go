@@ -1,0 +1,89 @@
+package inbox
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/invoke"
+	"github.com/postroom/postroom/inbox/internal/ledger"
+)
+
+// Letter is an event that becomes dead, as [Config.OnDead] gets it.
+type Letter struct {
+	Handler  string
+	Event    postroom.Event // of a message that is no event it has only ID, Subject, Data and LoggedAt
+	Attempts int            // made; 0 if the handler never ran
+	Class    string         // of the failure, for instance "permanent" or "timeout"
+	Error    string         // the failure's text, shortened
+}
+
+// tells reports whether Config.OnDead is to be told of an event that is held like this.
+func (in *core) tells(h delivery.Holding) bool {
+	return in.cfg.OnDead != nil && h.After == nil && !h.IsDiscarded() && !h.Untold
+}
+
+// tell calls Config.OnDead in the transaction in which the event becomes dead.
+func (in *core) tell(ctx context.Context, tx pgx.Tx, handler string, t delivery.Task, h delivery.Holding) error {
+	l := Letter{Handler: handler, Event: t.Event, Attempts: h.Attempts, Class: h.Failure.Class, Error: h.Failure.Text}
+	own, _ := tx.(invoke.Transaction) // not the transaction of a caller of AcceptTx
+	invoker := invoke.New(ledger.WritePatience, 1, nil)
+	defer invoker.Close()
+	if err := invoker.Run(ctx, own, func(ctx context.Context) error { return in.cfg.OnDead(ctx, tx, l) }); err != nil {
+		return &delivery.DeathError{Err: err}
+	}
+	return nil
+}
+
+// deaths tells Config.OnDead of a handler's events.
+type deaths struct{ *loop }
+
+// within runs write in a transaction, and then Config.OnDead if write reports that the
+// event became dead.
+func (c deaths) within(ctx context.Context, t delivery.Task, as delivery.Holding, write func(tx *ledger.Tx) (died bool, err error)) error {
+	return c.ledger.Within(ctx, func(tx *ledger.Tx) error {
+		if died, err := write(tx); err != nil || !died {
+			return err
+		}
+		return c.inbox.tell(ctx, tx, c.sub.Name, t, as)
+	})
+}
+
+// store stores an event that is not handled now, and returns its fate.
+func (c deaths) store(ctx context.Context, o ledger.Owed) (fate delivery.Fate, err error) {
+	if !c.inbox.tells(o.H) {
+		fates, err := c.inbox.db.Store(ctx, o)
+		if err != nil {
+			return "", delivery.Written(err)
+		}
+		return fates[0], nil
+	}
+	err = c.within(ctx, o.D.Task, o.H, func(tx *ledger.Tx) (bool, error) {
+		fate, err = c.ledger.StoreIn(ctx, tx, o)
+		return fate == delivery.FateHeld, err
+	})
+	return fate, err
+}
+
+// note records a failed attempt at a held event. It reports whether the claim was still this
+// process's.
+func (c deaths) note(ctx context.Context, t delivery.Task, f ledger.Failed) (noted bool, err error) {
+	if !c.inbox.tells(f.Holding) {
+		return c.ledger.Fail(ctx, f)
+	}
+	err = c.within(ctx, t, f.Holding, func(tx *ledger.Tx) (bool, error) {
+		noted, err = c.ledger.FailAlone(ctx, tx, f)
+		return noted, err
+	})
+	return noted, err
+}
+
+// untold returns how an event is held whose death could not be told. It returns false if it
+// must not be held: then its delivery stays in the stream, or its claim expires.
+func untold(ctx context.Context, log *slog.Logger, t delivery.Task, as delivery.Holding, err error) (delivery.Holding, bool) {
+	log.ErrorContext(ctx, "OnDead failed, the event does not become dead now", "event_id", t.Event.ID, "dedupe_key", t.Key, "class", as.Failure.Class, "error", err)
+	return as.WithoutDeath()
+}

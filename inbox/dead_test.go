@@ -1,0 +1,262 @@
+package inbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+)
+
+// tellDeaths has the bench's inbox write each death to table death. fails says how often it
+// fails for an event before that.
+func (b *bench) tellDeaths(fails int) *inbox.Config {
+	b.Helper()
+	b.exec("CREATE TABLE death (handler text, event text, attempts int, class text, error text)")
+	var mu sync.Mutex
+	failed := make(map[string]int)
+	cfg := b.config()
+	cfg.OnDead = func(ctx context.Context, tx pgx.Tx, l inbox.Letter) error {
+		if _, err := tx.Exec(ctx, "INSERT INTO death VALUES ($1, $2, $3, $4, $5)", l.Handler, l.Event.ID, l.Attempts, l.Class, l.Error); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if failed[l.Event.ID]++; failed[l.Event.ID] <= fails {
+			return errors.New("not now")
+		}
+		return nil
+	}
+	return &cfg
+}
+
+// deaths returns what table death says, as "event attempts class".
+func (b *bench) deaths() []string {
+	b.Helper()
+	rows, _ := b.pool.Query(b.Context(), "SELECT event || ' ' || attempts || ' ' || class FROM death ORDER BY 1")
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return all
+}
+
+var errFails = errors.New("it fails")
+
+// bad is a handler that fails for each event whose id begins with "bad".
+func bad(name string) postroom.Handler {
+	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if strings.HasPrefix(ev.ID, "bad") {
+			return errFails
+		}
+		return effect(name).Handle(ctx, tx, ev)
+	})
+}
+
+// OnDead is told once of each event that becomes dead, in every way of handling, at the first
+// attempt and at a later one.
+func TestOnDead(t *testing.T) {
+	t.Parallel()
+	ways := map[string]func(sub *inbox.Subscription){
+		"plain":   func(*inbox.Subscription) {},
+		"batch":   func(sub *inbox.Subscription) { sub.Batch = 10 },
+		"ordered": func(sub *inbox.Subscription) { sub.Order = inbox.HoldKey },
+		"skips":   func(sub *inbox.Subscription) { sub.Order = inbox.SkipKey },
+	}
+	for way, change := range ways {
+		for _, attempts := range []int{1, 2} {
+			t.Run(fmt.Sprint(way, " ", attempts), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(0))
+				sub := b.subscription("h")
+				sub.Attempts, sub.Pause = attempts, inbox.Pause{Off: true}
+				change(&sub)
+				b.in.Handle(sub, bad("h"))
+				b.publish("good-1", "bad-1", "good-2", "bad-2")
+				b.run()
+				b.eventually("all to be decided", func() bool { return b.dead("h") == 2 && len(b.effects("h")) == 2 })
+				if got, want := fmt.Sprint(b.deaths()), fmt.Sprintf("[bad-1 %d error bad-2 %d error]", attempts, attempts); got != want {
+					t.Errorf("deaths: %s, want %s", got, want)
+				}
+			})
+		}
+	}
+}
+
+// External handlers, messages that are no events and conflicts of Accept are told as well.
+func TestOnDeadOfOtherEvents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(0))
+	sub := b.subscription("h")
+	b.in.Handle(sub, effect("h"))
+	b.in.HandleExternal(inbox.Subscription{Name: "calls", Attempts: 2, Schedule: postroom.Backoff{time.Millisecond}, Workers: 1},
+		func(context.Context, *inbox.Attempt) error { return errFails })
+	b.in.Handle(inbox.Subscription{Name: "permanent", Workers: 1}, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+		return postroom.Permanent(errFails)
+	}))
+	if _, err := b.in.AcceptAll(t.Context(), accepted("calls", "call", "1"), accepted("calls", "call", "2"), accepted("permanent", "never", "1")); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(b.deaths()); got != "[call 0 conflict]" {
+		t.Errorf("deaths after Accept: %s", got)
+	}
+	b.publishEvent(postroom.Event{ID: "bad", Source: "/shop", Type: b.stream + ".placed", Data: []byte("1")})
+	b.publishEvent(postroom.Event{ID: "bad", Source: "/shop", Type: b.stream + ".placed", Data: []byte("2")})
+	b.run()
+	b.eventually("all to be decided", func() bool { return b.dead("h") == 1 && b.dead("calls") == 2 && b.dead("permanent") == 1 })
+	if got, want := fmt.Sprint(b.deaths()), "[bad 0 conflict call 0 conflict call 2 error never 1 permanent]"; got != want {
+		t.Errorf("deaths: %s, want %s", got, want)
+	}
+}
+
+// An event whose death cannot be told is not dead: what OnDead wrote is rolled back, and the
+// last attempt is made again.
+func TestOnDeadThatFails(t *testing.T) {
+	t.Parallel()
+	for _, attempts := range []int{1, 2} {
+		t.Run(fmt.Sprint(attempts, " attempts"), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(1))
+			sub := b.subscription("h")
+			sub.Attempts = attempts
+			b.in.Handle(sub, bad("h"))
+			b.publish("bad")
+			b.run()
+			b.eventually("the event to wait", func() bool {
+				o := b.held("h")["/shop bad"]
+				return o.State == "due" && o.Attempts == attempts-1 && o.Failures == attempts
+			})
+			var wait float64
+			if err := b.pool.QueryRow(t.Context(), "SELECT extract(epoch FROM next_at - now()) FROM postroom.held").Scan(&wait); err != nil || wait < 10 || wait > 60 {
+				t.Errorf("its last attempt is made again in %v s, %v, want a minute", wait, err)
+			}
+			if got := b.deaths(); len(got) != 0 {
+				t.Errorf("deaths: %v, want what was written rolled back", got)
+			}
+			b.exec("UPDATE postroom.held SET next_at = now()")
+			b.eventually("its death", func() bool { return b.dead("h") == 1 })
+			if got, want := fmt.Sprint(b.deaths()), fmt.Sprintf("[bad %d error]", attempts); got != want {
+				t.Errorf("deaths: %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// A conflict that cannot be told is not stored, and its message is delivered again.
+func TestOnDeadThatFailsForAnEventThatNeverRan(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(1))
+	sub := b.subscription("h")
+	sub.Order = inbox.HoldKey // it reads again at once
+	b.in.Handle(sub, effect("h"))
+	b.in.Declare(inbox.Subscription{Name: "bill"})
+	first, second := accepted("bill", "a", "1"), accepted("bill", "a", "2")
+	if _, err := b.in.AcceptAll(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.in.AcceptAll(t.Context(), second); err == nil || len(b.held("bill")) != 1 {
+		t.Errorf("AcceptAll = %v, %v; want an error, and the conflict not held: %v", got, err, b.held("bill"))
+	}
+	if got, err := b.in.AcceptAll(t.Context(), second); err != nil || got[0] != inbox.Conflict || len(b.held("bill")) != 2 {
+		t.Errorf("AcceptAll again = %v, %v", got, err)
+	}
+	for _, data := range []string{"1", "2"} {
+		b.publishEvent(postroom.Event{ID: "bad", Source: "/shop", Type: b.stream + ".placed", Data: []byte(data)})
+	}
+	b.run()
+	b.eventually("the conflict to be held", func() bool { return b.dead("h") == 1 })
+	if got, want := fmt.Sprint(b.deaths()), "[a 0 conflict bad 0 conflict]"; got != want {
+		t.Errorf("deaths: %s, want %s", got, want)
+	}
+}
+
+// A handler that committed its transaction itself does not run again because OnDead fails.
+func TestOnDeadThatFailsForAHandlerThatCommitted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	cfg.OnDead = func(context.Context, pgx.Tx, inbox.Letter) error { return errors.New("never") }
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	var calls atomic.Int64
+	commits := postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		calls.Add(1)
+		err := effect("h").Handle(ctx, tx, ev)
+		_, failed := tx.Exec(ctx, "COMMIT")
+		return errors.Join(err, failed)
+	})
+	b.in.Handle(b.subscription("h"), commits)
+	b.in.Handle(inbox.Subscription{Name: "held", Workers: 1}, commits)
+	if _, err := b.in.AcceptAll(t.Context(), accepted("held", "b", "1")); err != nil {
+		t.Fatal(err)
+	}
+	b.publish("a")
+	b.run()
+	b.eventually("both to be dead", func() bool { return b.dead("h") == 1 && b.dead("held") == 1 })
+	if n := calls.Load(); n != 2 {
+		t.Errorf("the handlers ran %d times, want twice", n)
+	}
+}
+
+// LogOutcomes logs one line for each delivery, with its outcome.
+func TestLogOutcomes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	var out lockedBuffer
+	cfg.Logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	cfg.LogOutcomes = slog.LevelDebug
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	sub := b.subscription("h")
+	sub.Attempts = 2
+	b.in.Handle(sub, bad("h"))
+	b.publish("good", "bad", "good")
+	b.run()
+	want := []string{
+		"outcome=done event_id=good", "outcome=duplicate event_id=good", "outcome=held event_id=bad", "outcome=dead event_id=bad",
+	}
+	b.eventually("the lines", func() bool {
+		for _, w := range want {
+			if strings.Count(out.String(), `msg="delivery ended" handler=h `+w) != 1 {
+				return false
+			}
+		}
+		return true
+	})
+	for line := range strings.Lines(out.String()) {
+		if strings.Contains(line, "delivery ended") && !(strings.Contains(line, "level=DEBUG") && strings.Contains(line, " duration=") && strings.Contains(line, " attempt=")) {
+			t.Errorf("a line lacks its level, duration or attempt: %s", line)
+		}
+	}
+}
+
+// lockedBuffer is a buffer that several goroutines write to.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}

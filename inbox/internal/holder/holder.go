@@ -1,0 +1,135 @@
+// Package holder stores deliveries in table held that failed, or that must not be handled
+// directly from the stream. It stores all that wait in one statement.
+package holder
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// Parcel is a delivery to hold, with those that follow it.
+type Parcel struct {
+	Owner Owner
+	D     *delivery.Delivery
+	H     delivery.Holding
+	Along []*delivery.Delivery
+}
+
+// Owner is the handler's loop that has the delivery.
+type Owner interface {
+	// IsStale reports whether the delivery was read in a term that is over, and hands it back
+	// if so.
+	IsStale(ctx context.Context, d *delivery.Delivery) bool
+
+	// Finish finishes the deliveries of a parcel according to their fates. If there are none,
+	// it holds them one by one.
+	Finish(life delivery.Lifetime, p Parcel, fates []delivery.Fate)
+}
+
+// Events is how many deliveries the parcel has.
+func (p Parcel) Events() int { return 1 + len(p.Along) }
+
+// bytes is the size of its data.
+func (p Parcel) bytes() int {
+	n := len(p.D.Event.Data)
+	for _, d := range p.Along {
+		n += len(d.Event.Data)
+	}
+	return n
+}
+
+// Most is how many events one statement stores. The last parcel may exceed it.
+const Most = 100
+
+// MostBytes is how many bytes one statement stores. The last parcel may exceed it. Until the
+// statement ends, several copies of these bytes are in memory.
+const MostBytes = 4 << 20
+
+// How long the holder waits for more parcels. One statement for each event would cost
+// more than the rest of its handling, and a failed event is in no hurry.
+const (
+	linger      = 20 * time.Millisecond
+	shortLinger = 5 * time.Millisecond // if a parcel is to run at once
+)
+
+// Store stores the events of parcels and returns the fate of each event.
+type Store func(life delivery.Lifetime, parcels []Parcel) ([]delivery.Fate, error)
+
+// Holder stores parcels. It implements postroom.Runner.
+type Holder struct {
+	store Store
+	drain time.Duration
+	queue chan Parcel
+	done  chan struct{} // closed when no parcel can come any more
+}
+
+// New returns a holder with room for so many parcels. Events may be stored for as long as
+// drain after its context ended.
+func New(store Store, room int, drain time.Duration) *Holder {
+	return &Holder{store: store, drain: drain, queue: make(chan Parcel, room), done: make(chan struct{})}
+}
+
+// Put queues a parcel. It does not block if there is room for every delivery in memory.
+func (h *Holder) Put(p Parcel) { h.queue <- p }
+
+// Close says that no parcel will come any more.
+func (h *Holder) Close() { close(h.done) }
+
+// Run stores the parcels that it gets, until it is closed.
+func (h *Holder) Run(ctx context.Context) error {
+	life, cancel := delivery.NewLifetime(ctx, h.drain)
+	defer cancel()
+	for {
+		select {
+		case <-h.done:
+			return nil
+		case p := <-h.queue:
+			h.hold(life, h.collect(p))
+		}
+	}
+}
+
+// collect returns a parcel, and those that come soon after it.
+func (h *Holder) collect(first Parcel) []Parcel {
+	parcels, n, bytes := []Parcel{first}, first.Events(), first.bytes()
+	wait := linger
+	if first.H.After == delivery.AtOnce && !first.H.Behind { // this one is to run at once
+		wait = shortLinger
+	}
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for n < Most && bytes < MostBytes {
+		select {
+		case p := <-h.queue:
+			parcels, n, bytes = append(parcels, p), n+p.Events(), bytes+p.bytes()
+		case <-over.C:
+			return parcels
+		case <-h.done:
+			return parcels
+		}
+	}
+	return parcels
+}
+
+// hold stores the events, then finishes each according to its fate.
+func (h *Holder) hold(life delivery.Lifetime, parcels []Parcel) {
+	parcels = slices.DeleteFunc(parcels, func(p Parcel) bool { return p.Owner.IsStale(life.Work, p.D) })
+	if len(parcels) == 0 {
+		return
+	}
+	fates, err := h.store(life, parcels)
+	for _, p := range parcels {
+		n := p.Events()
+		switch {
+		case err == nil:
+			p.Owner.Finish(life, p, fates[:n])
+			fates = fates[n:]
+		case p.Owner.IsStale(life.Work, p.D):
+		default: // the database refuses one of them, or the process stops: treat each alone
+			p.Owner.Finish(life, p, nil)
+		}
+	}
+}
