@@ -27,6 +27,7 @@ var configured = []struct{ dir, name string }{
 	{"outbound", "Config"},
 	{"outbound", "Budget"},
 	{"outbound", "Breaker"},
+	{"webhook", "Config"},
 	{"webhook", "HMAC"},
 	{"deadletter", "Config"},
 	{"deadletter", "ReplayOptions"},

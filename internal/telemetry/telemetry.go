@@ -69,6 +69,8 @@ const (
 	OutboundDelay    = "postroom.outbound.retry.delay"
 	OutboundBreaker  = "postroom.outbound.breaker.state"
 
+	WebhookReceived = "postroom.webhook.received"
+
 	IdempotentCreated    = "idempotent.created"
 	IdempotentReplayed   = "idempotent.replayed"
 	IdempotentConflict   = "idempotent.conflict"
@@ -84,6 +86,7 @@ const (
 	Handler   = attribute.Key("handler")
 	Reason    = attribute.Key("reason")
 	Lane      = attribute.Key("lane")
+	Source    = attribute.Key("source")
 	Table     = attribute.Key("table")
 	Check     = attribute.Key("check")
 	ErrorType = attribute.Key("error.type")

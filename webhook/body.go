@@ -1,0 +1,43 @@
+package webhook
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+// slowest is how many times Patience a body may take to come.
+const slowest = 10
+
+// newBody returns a body to read again.
+func newBody(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
+
+// read returns the body of a request, or what to answer instead.
+func (r *Receiver) read(w http.ResponseWriter, req *http.Request) ([]byte, outcome, error) {
+	if req.ContentLength > int64(r.cfg.MaxBody) {
+		return nil, tooLarge, fmt.Errorf("the body has %d bytes, at most %d are allowed", req.ContentLength, r.cfg.MaxBody)
+	}
+	// Not every ResponseWriter can set a deadline. Then the server's own counts.
+	control := http.NewResponseController(w)
+	limited := control.SetReadDeadline(time.Now().Add(slowest*r.cfg.Patience)) == nil
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, int64(r.cfg.MaxBody)))
+	var size *http.MaxBytesError
+	switch {
+	case errors.As(err, &size):
+		return nil, tooLarge, fmt.Errorf("the body has more than %d bytes", size.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, tooSlow, fmt.Errorf("read the body: %w", err)
+	case err != nil:
+		return nil, unreadable, fmt.Errorf("read the body: %w", err)
+	}
+	if limited { // else the deadline would end the request's context
+		if err := control.SetReadDeadline(time.Time{}); err != nil {
+			return nil, unreadable, fmt.Errorf("read the body: %w", err)
+		}
+	}
+	return body, "", nil
+}

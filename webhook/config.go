@@ -1,0 +1,139 @@
+package webhook
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
+)
+
+// ChangePolicy says what a request with a known id and another body is.
+type ChangePolicy int
+
+// What a request with a known id and another body is.
+const (
+	// ChangedDefault is IgnoreChanged for a scheme whose [Message] Varies, as Stripe's does,
+	// and HoldChanged for the others.
+	ChangedDefault ChangePolicy = iota
+
+	// HoldChanged keeps the event as a conflict: it is dead, and an operator decides.
+	HoldChanged
+
+	// IgnoreChanged drops it as a duplicate.
+	IgnoreChanged
+)
+
+// Config says what a [Receiver] receives. Source, Handler, and Scheme or Choose are required.
+//
+// Wide because each field is a choice of its own.
+type Config struct {
+	// Source is the source of the events. An id is unique within its source, so give each
+	// endpoint at the provider a source of its own, such as "/webhooks/acme". Required.
+	Source string
+
+	// Handler is the handler that the events are for, registered with the inbox by Handle,
+	// HandleExternal or Declare. Required.
+	Handler string
+
+	// Scheme verifies requests. Required, unless Choose is set.
+	Scheme Scheme
+
+	// Choose returns the scheme, with its secrets, of the tenant that a request names, for
+	// instance in its path. It may read the body. The request is not verified yet. For an
+	// unknown tenant it returns [ErrUnknownTenant]: the sender gets the answer that a wrong
+	// signature gets. It takes as long, because the request is then verified by Scheme, or by
+	// the scheme that was chosen last, and the result is dropped. Other errors are answered
+	// 503. It may be called concurrently, and its context ends after Patience.
+	Choose func(r *http.Request) (Scheme, error)
+
+	// Key returns an event's key. It may be called concurrently.
+	//
+	// Defaults to no key.
+	Key func(ev postroom.Event) string
+
+	// Event returns the event for a verified request. Source and ID are set if it leaves them
+	// empty. If it fails, the sender gets 500 and sends again. It may be called concurrently.
+	//
+	// Defaults to an event with the provider's id, the type "<scheme>.<provider's type>", in
+	// which other characters than an event's type may have are '_', the time of signing, and
+	// the body as data.
+	Event func(m Message, h http.Header, body []byte) (postroom.Event, error)
+
+	// Types are the event types to store, such as "stripe.charge.succeeded". '*' stands for one
+	// part between dots, '>' for one or more at the end. Requests of other types are answered
+	// 200 and not stored.
+	//
+	// Defaults to all.
+	Types []string
+
+	// Changed says what a request with a known id and another body is.
+	//
+	// Defaults to ChangedDefault.
+	Changed ChangePolicy
+
+	// MaxBody is the largest body, in bytes. A larger one is answered 413 before it is hashed.
+	//
+	// Defaults to postroom.MaxData (960 KiB), which is also the most.
+	MaxBody int
+
+	// Patience is how long the answer to a request may take once its body was read. Then it is
+	// 503. Reading the body may take ten times as long.
+	//
+	// Defaults to 3 seconds.
+	Patience time.Duration
+
+	// Logger receives why requests are refused, and faults.
+	//
+	// Defaults to slog.Default.
+	Logger *slog.Logger
+
+	// MeterProvider receives metrics.
+	//
+	// Defaults to the global provider of OpenTelemetry.
+	MeterProvider metric.MeterProvider
+
+	// TracerProvider receives a span for each request.
+	//
+	// Defaults to the global provider of OpenTelemetry.
+	TracerProvider trace.TracerProvider
+}
+
+// ErrUnknownTenant is what [Config.Choose] returns for a tenant that does not exist.
+var ErrUnknownTenant = errors.New("webhook: no such tenant")
+
+func (c Config) defaults() Config {
+	c.MaxBody = cmp.Or(c.MaxBody, postroom.MaxData)
+	c.Patience = cmp.Or(c.Patience, 3*time.Second)
+	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
+	return c
+}
+
+func (c Config) validate() error {
+	var faults []error
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf("config: "+format, args...))
+		}
+	}
+	if err := (postroom.Event{Type: "a", Source: c.Source}).Validate(); err != nil {
+		add(true, "%w", err)
+	}
+	add(c.Source == "", "Source is required")
+	add(c.Handler == "", "Handler is required")
+	add(c.Scheme == nil && c.Choose == nil, "Scheme is required, unless Choose is set")
+	for _, t := range c.Types {
+		add(t == "", "Types has an empty type")
+	}
+	add(c.Changed < ChangedDefault || c.Changed > IgnoreChanged, "Changed is %d, want ChangedDefault, HoldChanged or IgnoreChanged", c.Changed)
+	add(c.MaxBody < 0 || c.MaxBody > postroom.MaxData, "MaxBody is %d, want 1 to %d", c.MaxBody, postroom.MaxData)
+	add(c.Patience < 0, "Patience is %s, want more than 0", c.Patience)
+	return errors.Join(faults...)
+}

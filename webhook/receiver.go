@@ -1,0 +1,270 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/repeat"
+	"github.com/postroom/postroom/internal/wildcard"
+)
+
+// Acceptor stores events for handlers: an [inbox.Inbox].
+//
+// It is an interface so that answers can be tested without a database.
+type Acceptor interface {
+	// AcceptAll stores all of the events or none, and returns a result for each after the
+	// commit.
+	AcceptAll(ctx context.Context, all ...inbox.Acceptance) ([]inbox.AcceptResult, error)
+}
+
+// Receiver is an [http.Handler] that receives webhooks from one source. Make it with [New]. It
+// is safe for concurrent use, by any number of processes.
+type Receiver struct {
+	cfg     Config
+	in      Acceptor
+	fault   error
+	signals *signals
+	lines   repeat.Lines
+	chosen  atomic.Pointer[Scheme] // the last that Choose returned
+}
+
+// New returns a receiver that stores events in an inbox, for the handler that cfg names. It does
+// no I/O. If cfg is not valid, [Receiver.Check] says so, and each request is answered 500.
+func New(in Acceptor, cfg Config) *Receiver {
+	cfg = cfg.defaults()
+	r := &Receiver{cfg: cfg, in: in, signals: newSignals(cfg)}
+	if err := cfg.validate(); err != nil {
+		r.fault = fmt.Errorf("webhook: %w", postroom.Unrecoverable(err))
+	}
+	return r
+}
+
+// Check reports all faults of the Config, a scheme without a secret, and a handler that the
+// inbox does not have. Its errors match postroom.ErrUnrecoverable. It does not ask the database:
+// inbox.Inbox.Check does.
+func (r *Receiver) Check(ctx context.Context) error {
+	faults := []error{r.fault}
+	if r.cfg.Scheme != nil {
+		if _, err := verify(r.cfg.Scheme, http.Header{}, nil); errors.Is(err, postroom.ErrUnrecoverable) {
+			faults = append(faults, err)
+		}
+	}
+	// An event without a type is never stored. The inbox looks for the handler first.
+	_, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler})
+	if err != nil && !errors.Is(err, postroom.ErrInvalidEvent) {
+		faults = append(faults, postroom.Unrecoverable(err))
+	}
+	return errors.Join(faults...)
+}
+
+// ServeHTTP receives a request. It answers 200 after the commit, also if the event was known.
+func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	ctx, span := r.signals.begin(req.Context())
+	defer span.End()
+	res := r.receive(ctx, w, req)
+	res.remote = req.RemoteAddr
+	res.send(w)
+	r.tell(ctx, span, res)
+}
+
+// receive does what a request asks for, and returns its result.
+func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http.Request) result {
+	switch {
+	case r.fault != nil:
+		return result{outcome: misconfigured, err: r.fault}
+	case req.Method != http.MethodPost:
+		return result{outcome: otherMethod}
+	}
+	body, outcome, err := r.read(w, req)
+	if err != nil {
+		return result{outcome: outcome, err: err}
+	}
+	// The sender may hang up. What was received whole is stored.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Patience)
+	defer cancel()
+	m, err := r.verify(ctx, req, body)
+	if err != nil {
+		return r.notVerified(err)
+	}
+	return r.take(ctx, m, req.Header, body)
+}
+
+// verify verifies a request, by the scheme of its tenant if there are tenants.
+func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (Message, error) {
+	scheme := r.cfg.Scheme
+	if r.cfg.Choose == nil {
+		return verify(scheme, req.Header, body)
+	}
+	scheme, err := r.choose(ctx, req, body)
+	switch {
+	case errors.Is(err, ErrUnknownTenant):
+		_, _ = verify(scheme, req.Header, body) // takes as long as for a known tenant
+		return Message{}, refused(UnknownTenant)
+	case err != nil:
+		return Message{}, &chooseError{err}
+	}
+	return verify(scheme, req.Header, body)
+}
+
+// choose returns the scheme of the tenant, or another scheme with ErrUnknownTenant.
+func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (Scheme, error) {
+	req = req.Clone(ctx)
+	req.Body = newBody(body)
+	var scheme Scheme
+	err := guard.Call(func() (err error) {
+		scheme, err = r.cfg.Choose(req)
+		return guard.Seal(err)
+	})
+	if err == nil && scheme != nil {
+		r.chosen.Store(&scheme)
+		return scheme, nil
+	}
+	if err != nil && !errors.Is(err, ErrUnknownTenant) {
+		return nil, err
+	}
+	other := r.cfg.Scheme
+	if last := r.chosen.Load(); other == nil && last != nil {
+		other = *last
+	}
+	if other == nil {
+		other = Standard(base64.StdEncoding.EncodeToString([]byte(rand.Text())))
+	}
+	return other, ErrUnknownTenant
+}
+
+// chooseError is an error of Config.Choose.
+type chooseError struct{ err error }
+
+func (e *chooseError) Error() string { return "webhook: choose the secrets: " + e.err.Error() }
+func (e *chooseError) Unwrap() error { return e.err }
+
+// verify calls a scheme, which may be a user's.
+func verify(s Scheme, h http.Header, body []byte) (m Message, err error) {
+	err = guard.Call(func() (err error) {
+		m, err = s.Verify(h, body, time.Now())
+		return guard.Seal(err)
+	})
+	return m, err
+}
+
+// notVerified returns the result for an error of verify.
+func (r *Receiver) notVerified(err error) result {
+	var refusal *VerifyError
+	var choosing *chooseError
+	var panicked *guard.PanicError
+	switch {
+	case errors.Is(err, postroom.ErrUnrecoverable), errors.As(err, &panicked):
+		return result{outcome: misconfigured, err: err}
+	case errors.As(err, &choosing):
+		return result{outcome: unavailable, err: err}
+	case errors.As(err, &refusal):
+		return result{outcome: rejected, reason: refusal.Reason}
+	}
+	return result{outcome: rejected, reason: OtherReason}
+}
+
+// take stores the event of a verified request.
+func (r *Receiver) take(ctx context.Context, m Message, h http.Header, body []byte) result {
+	switch {
+	case m.Reply != nil:
+		return result{outcome: handshake, reply: m.Reply}
+	case m.Form && r.cfg.Event == nil:
+		return result{outcome: form}
+	}
+	ev, err := r.event(m, h, body)
+	if err != nil {
+		return result{outcome: noEvent, err: err, event: ev}
+	}
+	if len(r.cfg.Types) > 0 && !slices.ContainsFunc(r.cfg.Types, func(t string) bool { return wildcard.Covers(t, ev.Type) }) {
+		return result{outcome: ignored, event: ev}
+	}
+	if ev.ID == "" {
+		return result{outcome: withoutID, event: ev}
+	}
+	ignore := r.cfg.Changed == IgnoreChanged || r.cfg.Changed == ChangedDefault && m.Varies
+	results, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler, Event: ev, IgnoreChanged: ignore})
+	return accepted(ev, results, err)
+}
+
+// accepted returns the result for what the inbox did with an event.
+func accepted(ev postroom.Event, results []inbox.AcceptResult, err error) result {
+	res := result{event: ev, err: err}
+	switch {
+	case errors.Is(err, postroom.ErrUnknownType): // the subscription has no use for it
+		return result{event: ev, outcome: ignored}
+	case errors.Is(err, postroom.ErrInvalidEvent):
+		res.outcome = noEvent
+	case errors.Is(err, inbox.ErrUnknownHandler), errors.Is(err, inbox.ErrOrdered), errors.Is(err, postroom.ErrUnrecoverable):
+		res.outcome = misconfigured
+	case err != nil || len(results) != 1:
+		res.outcome = unavailable
+	case results[0] == inbox.Stored:
+		res.outcome = stored
+	case results[0] == inbox.Conflict:
+		res.outcome = conflict
+	default:
+		res.outcome = duplicate
+	}
+	return res
+}
+
+// event returns the event for a verified request.
+func (r *Receiver) event(m Message, h http.Header, body []byte) (postroom.Event, error) {
+	ev := postroom.Event{Type: eventType(m), Time: m.Time, ContentType: contentType(h), Data: body}
+	if r.cfg.Event != nil {
+		err := guard.Call(func() (err error) {
+			ev, err = r.cfg.Event(m, h, body)
+			return guard.Seal(err)
+		})
+		if err != nil {
+			return postroom.Event{}, fmt.Errorf("webhook: make the event: %w", err)
+		}
+	}
+	ev.ID, ev.Source = cmp.Or(ev.ID, m.ID), cmp.Or(ev.Source, r.cfg.Source)
+	if r.cfg.Key != nil {
+		err := guard.Call(func() error {
+			ev.Key = r.cfg.Key(ev)
+			return nil
+		})
+		if err != nil {
+			return ev, fmt.Errorf("webhook: make the event's key: %w", err)
+		}
+	}
+	return ev, nil
+}
+
+// eventType returns "<scheme>.<provider's type>".
+func eventType(m Message) string {
+	parts := strings.Split(m.Scheme+"."+cmp.Or(m.Type, "untyped"), ".")
+	for i, p := range parts {
+		parts[i] = cmp.Or(strings.Map(func(c rune) rune {
+			if c < 128 && (c == '-' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z') {
+				return c
+			}
+			return '_'
+		}, p), "_")
+	}
+	t := strings.Join(parts, ".")
+	return strings.TrimRight(t[:min(len(t), postroom.MaxType)], ".")
+}
+
+// contentType returns the media type of a body, as an event may have it.
+func contentType(h http.Header) string {
+	t := cmp.Or(h.Get("Content-Type"), "application/json")
+	if t != "application/json" && (postroom.Event{Type: "a", ContentType: t}).Validate() != nil {
+		return "application/octet-stream"
+	}
+	return t
+}

@@ -1,0 +1,75 @@
+package webhook
+
+import (
+	"context"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// signals are the instruments of a receiver.
+type signals struct {
+	source   string
+	span     string
+	received metric.Int64Counter
+	tracer   trace.Tracer
+}
+
+func newSignals(cfg Config) *signals {
+	return &signals{
+		source:   cfg.Source,
+		span:     "receive " + cfg.Source,
+		received: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookReceived, "{request}", "Requests of webhooks, by what came of them."),
+		tracer:   telemetry.Tracer(cfg.TracerProvider),
+	}
+}
+
+// begin starts the span of a request. It is a child of the server's span, and the event's trace.
+func (s *signals) begin(ctx context.Context) (context.Context, trace.Span) {
+	return s.tracer.Start(ctx, s.span, trace.WithSpanKind(trace.SpanKindConsumer))
+}
+
+// tell counts and logs what came of a request, and sets it on its span.
+func (r *Receiver) tell(ctx context.Context, span trace.Span, res result) {
+	attributes := telemetry.With(telemetry.Source.String(r.cfg.Source), telemetry.Outcome.String(string(res.outcome)))
+	if res.reason != "" {
+		attributes = telemetry.With(telemetry.Source.String(r.cfg.Source), telemetry.Outcome.String(string(res.outcome)), telemetry.Reason.String(string(res.reason)))
+	}
+	r.signals.received.Add(ctx, 1, attributes)
+	if span.IsRecording() {
+		span.SetAttributes(telemetry.EventSource.String(r.cfg.Source), telemetry.RunOutcome.String(string(res.outcome)), telemetry.Status.Int(res.status()))
+		if res.event.ID != "" {
+			span.SetAttributes(telemetry.EventID.String(res.event.ID))
+		}
+		if res.event.Type != "" {
+			span.SetAttributes(telemetry.EventType.String(res.event.Type))
+		}
+		if res.status() >= 500 {
+			span.SetStatus(codes.Error, string(res.outcome))
+		}
+	}
+	log := r.cfg.Logger
+	switch res.outcome {
+	case rejected:
+		log.InfoContext(ctx, "webhook refused", "source", r.cfg.Source, "remote", res.remote, "reason", string(res.reason))
+	case unreadable, tooSlow, tooLarge:
+		log.InfoContext(ctx, "webhook not read", "source", r.cfg.Source, "remote", res.remote, "outcome", string(res.outcome), "error", res.err)
+	case withoutID, form:
+		log.WarnContext(ctx, "webhook cannot be stored", "source", r.cfg.Source, "type", res.event.Type, "outcome", string(res.outcome))
+	case conflict:
+		log.WarnContext(ctx, "webhook held: its id is known with another body", "source", r.cfg.Source, "event_id", res.event.ID, "type", res.event.Type)
+	case noEvent:
+		log.ErrorContext(ctx, "webhook not processed", "source", r.cfg.Source, "event_id", res.event.ID, "type", res.event.Type, "error", res.err)
+	case misconfigured:
+		log.ErrorContext(ctx, "webhook endpoint is not set up correctly", "source", r.cfg.Source, "error", res.err)
+	case unavailable:
+		r.lines.Warn(ctx, log, "webhook not stored", res.err, "source", r.cfg.Source)
+	default:
+		log.LogAttrs(ctx, slog.LevelDebug, "webhook received", slog.String("source", r.cfg.Source), slog.String("event_id", res.event.ID),
+			slog.String("type", res.event.Type), slog.String("outcome", string(res.outcome)))
+	}
+}
