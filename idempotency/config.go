@@ -88,6 +88,12 @@ type Config struct {
 	// RedactKeys makes logs and spans show a digest instead of a key.
 	RedactKeys bool
 
+	// LogOutcomes is the level at which the guard logs what each request with a key came to:
+	// one line with the outcome and the duration. Logs and spans then show a digest of the key.
+	//
+	// Defaults to nil: the line is debug output, unless something went wrong.
+	LogOutcomes slog.Leveler
+
 	// Logger receives the outcome of each request with a key.
 	//
 	// Defaults to slog.Default.

@@ -93,7 +93,8 @@ const (
 
 // execute runs an operation, or returns what an earlier run of it answered.
 func (g *Guard) execute(ctx context.Context, op *operation) callResult {
-	deadline := time.Now().Add(op.rules.Wait)
+	began := time.Now()
+	deadline := began.Add(op.rules.Wait)
 	rest := pollFirst
 	for round, retries := 1, 0; ; round++ {
 		e := g.attempt(ctx, op)
@@ -116,7 +117,7 @@ func (g *Guard) execute(ctx context.Context, op *operation) callResult {
 		if op.keyed && e.err == nil && (e.kept || e.outcome == Replayed) {
 			g.recent.add(op.lock)
 		}
-		g.metrics.tell(ctx, &g.cfg, op, e)
+		g.metrics.tell(ctx, &g.cfg, op, e, time.Since(began))
 		return e
 	}
 }

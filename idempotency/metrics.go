@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
@@ -40,7 +41,7 @@ func (m *metrics) removed(ctx context.Context, n int) {
 }
 
 // tell counts and logs the result of a call, and sets it on the caller's span.
-func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e callResult) {
+func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e callResult, took time.Duration) {
 	if !op.keyed {
 		return
 	}
@@ -62,12 +63,15 @@ func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e callRe
 	case e.takeover || counter == m.conflict:
 		level = slog.LevelInfo
 	}
+	if cfg.LogOutcomes != nil {
+		level = max(level, cfg.LogOutcomes.Level())
+	}
 	if !cfg.Logger.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{
 		slog.String("scope", op.key.Scope), slog.String("key", cfg.shown(op.key)), slog.Int("attempt", e.number),
-		slog.String("outcome", outcome), slog.String("from", named(e.from)), slog.String("to", named(e.to)),
+		slog.String("outcome", outcome), slog.String("from", named(e.from)), slog.String("to", named(e.to)), slog.Duration("duration", took),
 	}
 	if e.err != nil {
 		attrs = append(attrs, slog.String("code", string(codeOf(e.err))), slog.Any("error", e.err))
@@ -101,7 +105,7 @@ func named(s State) string {
 
 // shown returns a key's value for logs and spans.
 func (c *Config) shown(k Key) string {
-	if !c.RedactKeys {
+	if !c.RedactKeys && c.LogOutcomes == nil {
 		return k.Value
 	}
 	sum := sha256.Sum256([]byte(k.Value))

@@ -1,7 +1,10 @@
 package idempotency_test
 
 import (
+	"encoding/json"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +55,37 @@ func TestSignals(t *testing.T) {
 	}
 	if strings.Contains(log, "1000") || strings.Contains(log, "call") {
 		r.Errorf("a body is in the log:\n%s", log)
+	}
+}
+
+// LogOutcomes logs one line for each request with a key, at its level and with a digest of the
+// key: a success, a replay and a conflict.
+func TestLogOutcomes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *idempotency.Config) { c.LogOutcomes = slog.LevelInfo })
+	path := r.mount(idempotency.Route{}, r.refund)
+	for _, body := range []string{"1", "1", "2"} {
+		r.send(path, sending{key: "secret-key", body: body})
+	}
+	var outcomes []string
+	for line := range strings.Lines(r.log.String()) {
+		var l struct {
+			Level, Msg, Key, Outcome string
+			Duration                 int64
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Msg != "idempotency key" {
+			continue
+		}
+		outcomes = append(outcomes, l.Level+" "+l.Outcome)
+		if len(l.Key) != 8 || l.Duration <= 0 {
+			t.Errorf("a line lacks the key's digest or the duration: %s", line)
+		}
+	}
+	if want := []string{"INFO created", "INFO replayed", "INFO conflict"}; !slices.Equal(outcomes, want) || strings.Contains(r.log.String(), "secret-key") {
+		t.Errorf("logged %q, want %q, without the key", outcomes, want)
 	}
 }
 
