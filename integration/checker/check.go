@@ -12,7 +12,7 @@ type Name string
 
 // Invariants.
 const (
-	NoLoss             Name = "NoLoss"             // what was committed took effect at every handler, or is dead or discarded there
+	NoLoss             Name = "NoLoss"             // what was committed took effect at every handler, or is dead, discarded or cancelled there
 	NoGhost            Name = "NoGhost"            // nothing else did, and nothing else is in the log or in the stream
 	EffectOnce         Name = "EffectOnce"         // no event took effect twice at a handler
 	KeyOrder           Name = "KeyOrder"           // the events of a key stand in the stream, and take effect at ordered handlers, in the order of their commits
@@ -194,7 +194,7 @@ func (c *check) loss(h Handler) {
 	}
 	for _, e := range c.found.Domain {
 		if !accounted[e.ID] {
-			c.violated(NoLoss, "event %s of key %d: no effect at %s, and neither dead nor discarded there", e.ID, e.Key, h.Name)
+			c.violated(NoLoss, "event %s of key %d: no effect at %s, and neither dead, discarded nor cancelled there", e.ID, e.Key, h.Name)
 		}
 	}
 }

@@ -23,18 +23,23 @@ func sound() ([]Record, State) {
 	d, e, f := Event{ID: "d", Key: 1, N: 3, Poison: mail}, Event{ID: "e", Key: 2, N: 2, Poison: mail}, Event{ID: "f", Key: 2, N: 3, Poison: mail}
 	g := Event{ID: "g", Key: 3, N: 1}
 	h := Event{ID: "h", Key: 3, N: 2}
-	domain := []Event{a, b, c, d, e, f, g, h}
+	i := Event{ID: "i", Key: 4, N: 1}
+	domain := []Event{a, b, c, d, e, f, g, h, i}
 	held := func(e Event, handler, class string) Event { e.Handler, e.Class = handler, class; return e }
 	tx := func(id string, phase Phase, events ...Event) Record {
 		return Record{At: at, Process: "producer-0", Life: 1, What: Transaction, Phase: phase, ID: id, Events: events}
 	}
 	history := []Record{
 		tx("1", Invoked, a), tx("1", OK, a), tx("2", Invoked, b, c), tx("2", Unknown, b, c), tx("2", Failed, b, c), tx("2", OK, b, c),
-		tx("3", Invoked, d, e, f, g, h), tx("3", OK, d, e, f, g, h), tx("4", Failed, Event{ID: "never", Key: 1, N: 4}),
+		tx("3", Invoked, d, e, f, g, h, i), tx("3", OK, d, e, f, g, h, i), tx("4", Failed, Event{ID: "never", Key: 1, N: 4}),
 		{At: at, What: Fault, Phase: OK, ID: "1", Shape: "kill relay"},
 		{At: at, Process: "operator-0", Life: 2, What: Release, Phase: Invoked, Events: []Event{held(d, mail, "error"), held(g, ledger, "late")}},
 		{At: at, Process: "operator-0", Life: 2, What: Release, Phase: OK, Events: []Event{held(d, mail, "error"), held(g, ledger, "late")}},
 		{At: at, Process: "operator-0", Life: 2, What: Discard, Phase: OK, Events: []Event{held(f, mail, "error")}},
+		{At: at, Process: "operator-0", Life: 2, What: Cancel, Phase: Invoked, Events: []Event{held(i, mail, "")}},
+		{At: at, Process: "operator-0", Life: 2, What: Cancel, Phase: OK, Events: []Event{held(i, mail, "")}},
+		{At: at, Process: "operator-0", Life: 2, What: Reschedule, Phase: OK, Events: []Event{held(c, mail, "error")}},
+		{At: at, Process: "operator-0", Life: 2, What: Pause, Phase: OK, Shape: mail},
 		{At: at, Process: "relay-0", Life: 3, What: Signals, Phase: OK, Counts: map[string]int64{DuplicateAcks: 1, Goroutines: 10, Resident: 20 << 20}},
 		{At: at, Process: "mail-0", Life: 4, What: Signals, Phase: OK, Counts: map[string]int64{InboxDuplicates: 1, Goroutines: 99}},
 		{At: at.Add(1), Process: "mail-0", Life: 4, What: Signals, Phase: OK, Counts: map[string]int64{InboxDuplicates: 2, Goroutines: 20}},
@@ -45,12 +50,12 @@ func sound() ([]Record, State) {
 		},
 		Domain: domain,
 		Effects: map[string][]Event{
-			ledger: {a, b, c, d, e, f, h, g},
+			ledger: {a, b, c, d, e, f, h, g, i},
 			mail:   {b, a, c, d, g, h},
 			vendor: {b, a, c, d, g, h},
 		},
 		Held:    []Held{{Event: held(e, mail, "error"), Dead: true, Attempts: 3, Failures: 3, Bytes: 10}},
-		Archive: []Held{{Event: held(f, mail, "error"), Dead: true, Attempts: 3, Failures: 3, Bytes: 10}},
+		Archive: []Held{{Event: held(f, mail, "error"), Dead: true, Attempts: 3, Failures: 3, Bytes: 10}, {Event: held(i, mail, ""), Bytes: 10}},
 		Marks:   []Mark{{1, 3}, {1, 5}, {2, 5}, {2, 8}},
 		Streams: map[string][]Message{}, Replayed: 2,
 		Drained: Wait{Took: time.Second}, Lead: Wait{Took: time.Second},
@@ -60,10 +65,10 @@ func sound() ([]Record, State) {
 	for _, ev := range domain {
 		found.Log = append(found.Log, LogEntry{ev.ID, true})
 	}
-	for i, ev := range []Event{a, b, a, c, d, e, f, h} { // a was stored twice
+	for i, ev := range []Event{a, b, a, c, d, e, f, h, i} { // a was stored twice
 		found.Streams["node-0"] = append(found.Streams["node-0"], Message{Event: ev, Seq: uint64(i + 1)})
 	}
-	found.Streams["node-0"] = append(found.Streams["node-0"], Message{Event: g, Seq: 9, Republished: true})
+	found.Streams["node-0"] = append(found.Streams["node-0"], Message{Event: g, Seq: 10, Republished: true})
 	found.Streams["node-1"] = slices.Clone(found.Streams["node-0"])
 	return history, found
 }
@@ -75,7 +80,7 @@ func TestSoundRun(t *testing.T) {
 		t.Errorf("violations %v, missing %v", v.Violations, v.Coverage.Missing())
 	}
 	c := v.Coverage
-	if c.Events != 8 || c.AllFaults() != 1 || c.UnknownCommits != 1 || c.DuplicateAcks != 1 || c.TakeOvers != 1 || c.InboxDuplicates != 2 || c.Dead != 4 || c.Released != 2 {
+	if c.Events != 9 || c.AllFaults() != 1 || c.UnknownCommits != 1 || c.DuplicateAcks != 1 || c.TakeOvers != 1 || c.InboxDuplicates != 2 || c.Dead != 4 || c.Released != 2 || c.Cancelled != 1 || c.Rescheduled != 1 || c.Pauses != 1 {
 		t.Errorf("coverage: %+v", c)
 	}
 }
@@ -95,7 +100,15 @@ func TestPlantedViolations(t *testing.T) {
 	}{
 		{"an effect is missing", func(_ *[]Record, s *State) { s.Effects[mail] = without(s.Effects[mail], named("c")) }, []Name{NoLoss}},
 		{"a dead event vanished", func(_ *[]Record, s *State) { s.Held = nil }, []Name{NoLoss}},
-		{"a discarded event vanished", func(_ *[]Record, s *State) { s.Archive = nil }, []Name{NoLoss}},
+		{"a discarded event vanished", func(_ *[]Record, s *State) { s.Archive = s.Archive[1:] }, []Name{NoLoss}},
+		{"a cancelled event vanished", func(_ *[]Record, s *State) { s.Archive = s.Archive[:1] }, []Name{NoLoss, DeadLetterComplete}},
+		{"a cancelled event ran", func(_ *[]Record, s *State) {
+			s.Effects[mail] = append(s.Effects[mail], Event{ID: "i", Key: 4, N: 1})
+		}, []Name{DeadLetterComplete}},
+		{"an event ran, and is not cancelled as an operator was told", func(_ *[]Record, s *State) {
+			s.Effects[mail], s.Archive = append(s.Effects[mail], Event{ID: "i", Key: 4, N: 1}), s.Archive[:1]
+			s.Effects[vendor] = append(s.Effects[vendor], Event{ID: "i", Key: 4, N: 1})
+		}, []Name{DeadLetterComplete}},
 		{"a committed change is gone", func(_ *[]Record, s *State) {
 			s.Domain = without(s.Domain, named("c"))
 			s.Log = without(s.Log, func(l LogEntry) bool { return l.ID == "c" })
@@ -130,7 +143,7 @@ func TestPlantedViolations(t *testing.T) {
 				(*h)[i].Events = without((*h)[i].Events, func(e Event) bool { return e.Class == "late" })
 			}
 		}, []Name{KeyOrder}},
-		{"a republished message that does not say so", func(_ *[]Record, s *State) { s.Streams["node-0"][8].Republished = false }, []Name{KeyOrder}},
+		{"a republished message that does not say so", func(_ *[]Record, s *State) { s.Streams["node-0"][9].Republished = false }, []Name{KeyOrder}},
 		{"a dead event without its payload", func(_ *[]Record, s *State) { s.Held[0].Bytes = 0 }, []Name{DeadLetterComplete}},
 		{"a dead event without a failure", func(_ *[]Record, s *State) { s.Held[0].Failures = 0 }, []Name{DeadLetterComplete}},
 		{"a dead event without attempts", func(_ *[]Record, s *State) { s.Held[0].Attempts = 0 }, []Name{DeadLetterComplete}},
@@ -228,7 +241,7 @@ func TestInconclusive(t *testing.T) {
 		})
 	}
 	v := Check(nil, State{})
-	if len(v.Coverage.Missing()) != 8 || v.OK() {
+	if len(v.Coverage.Missing()) != 11 || v.OK() {
 		t.Errorf("nothing at all: missing %v", v.Coverage.Missing())
 	}
 }

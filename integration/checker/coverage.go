@@ -14,6 +14,10 @@ type Coverage struct {
 	Dead            int // events and handlers
 	Released        int
 
+	// What operators did to what was not dead: events that they cancelled and rescheduled, and
+	// pauses of handlers and relays.
+	Cancelled, Rescheduled, Pauses int
+
 	// What was in flight when faults struck, of those that could be counted, in ascending
 	// order.
 	Unrecorded, Unacknowledged []int64
@@ -41,6 +45,9 @@ func (c Coverage) Missing() (names []string) {
 		{"duplicates at an inbox", c.InboxDuplicates},
 		{"dead events", int64(c.Dead)},
 		{"released events", int64(c.Released)},
+		{"cancelled events", int64(c.Cancelled)},
+		{"rescheduled events", int64(c.Rescheduled)},
+		{"pauses", int64(c.Pauses)},
 	} {
 		if need.n == 0 {
 			names = append(names, need.name)
@@ -68,6 +75,12 @@ func Cover(history []Record, found State) Coverage {
 			c.UnknownCommits++
 		case r.What == Release && r.Phase == Invoked:
 			c.Released += len(r.Events)
+		case r.What == Cancel && r.Phase == OK:
+			c.Cancelled += len(r.Events)
+		case r.What == Reschedule && r.Phase == OK:
+			c.Rescheduled += len(r.Events)
+		case r.What == Pause && r.Phase == OK:
+			c.Pauses++
 		}
 		if r.What == Release || r.What == Discard {
 			for _, e := range r.Events {

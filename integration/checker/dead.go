@@ -31,13 +31,33 @@ func (c *check) dead() {
 	for _, h := range c.found.Archive {
 		at := place{h.Handler, h.ID}
 		if effective[at] {
-			c.violated(DeadLetterComplete, "event %s was discarded at %s, and took effect there", h.ID, h.Handler)
+			c.violated(DeadLetterComplete, "event %s was discarded or cancelled at %s, and took effect there", h.ID, h.Handler)
 		}
 		if h.Bytes == 0 {
 			c.violated(DeadLetterComplete, "event %s was discarded at %s, and its payload is gone", h.ID, h.Handler)
 		}
 	}
+	c.cancelled()
 	c.released(effective)
+}
+
+// cancelled looks whether what an operator was told is cancelled is in the archive. What is
+// neither there nor had its effect, loss finds.
+func (c *check) cancelled() {
+	archived := make(map[place]bool)
+	for _, h := range c.found.Archive {
+		archived[place{h.Handler, h.ID}] = true
+	}
+	for _, r := range c.history {
+		if r.What != Cancel || r.Phase != OK {
+			continue
+		}
+		for _, e := range r.Events {
+			if !archived[place{e.Handler, e.ID}] {
+				c.violated(DeadLetterComplete, "event %s: an operator was told that it is cancelled at %s, and it is not in the archive", e.ID, e.Handler)
+			}
+		}
+	}
 }
 
 // released looks at what operators set ready, and whether all of it was noted.

@@ -16,6 +16,9 @@ const (
 	Call        What = "call"        // that a vendor carried out, for the first time with its key
 	Release     What = "release"     // of dead events, by an operator
 	Discard     What = "discard"     // likewise
+	Cancel      What = "cancel"      // of an event that a handler holds, by an operator
+	Reschedule  What = "reschedule"  // likewise
+	Pause       What = "pause"       // of a handler or of the relays, by an operator
 	Fault       What = "fault"       // that was injected
 	Signals     What = "signals"     // what a process counts: the last record of a life is its sum
 )

@@ -18,6 +18,5 @@ CREATE ROLE consumer LOGIN;
 GRANT INSERT ON effect TO consumer;
 GRANT SELECT ON cure TO consumer;
 SELECT postroom.grant_inbox('consumer');
-CREATE ROLE operator LOGIN;
 GRANT INSERT ON cure TO operator;
 SELECT postroom.grant_operator('operator');

@@ -28,4 +28,6 @@ GRANT SELECT, UPDATE ON account TO producer;
 GRANT INSERT ON deed, change TO producer;
 SELECT postroom.grant_producer('producer');
 CREATE ROLE relay LOGIN;
+CREATE ROLE operator LOGIN;
+SELECT postroom.grant_operator('operator');
 SELECT postroom.grant_relay('relay');

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,11 +27,19 @@ type operator struct {
 }
 
 func runOperator(ctx context.Context, w *worker) error {
-	pool, err := w.connect(ctx, w.Books, 2)
+	pool, err := w.connect(ctx, w.Books, 3)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
+	shop, err := w.connect(ctx, w.Shop, 2)
+	if err != nil {
+		return err
+	}
+	defer shop.Close()
+	var meddling sync.WaitGroup
+	meddling.Go(func() { newMeddler(w, pool, shop).run(ctx) })
+	defer meddling.Wait()
 	o := &operator{worker: w, pool: pool, store: deadletter.New(pool, deadletter.Config{})}
 	for childproc.Sleep(ctx, 300*time.Millisecond) {
 		work, cancel := context.WithTimeout(ctx, 15*time.Second)

@@ -1,0 +1,149 @@
+//go:build linux || darwin
+
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/control"
+	"github.com/postroom/postroom/held"
+	"github.com/postroom/postroom/integration/checker"
+	"github.com/postroom/postroom/internal/childproc"
+)
+
+// Healed is the file beside the journals that says that no more faults come. After that
+// operators only do what is left to do.
+const Healed = "healed"
+
+// meddler does what operators do although nothing is dead: it pauses and resumes handlers and
+// relays, and cancels and reschedules events that handlers hold. Its pauses end by themselves,
+// because an operator may be killed.
+type meddler struct {
+	*worker
+
+	books    *pgxpool.Pool
+	held     *held.Store
+	handlers *control.Store
+	relays   *control.Store
+	luck     *rand.Rand
+}
+
+func newMeddler(w *worker, books, shop *pgxpool.Pool) *meddler {
+	return &meddler{
+		worker: w, books: books, held: held.New(books, held.Config{}),
+		handlers: control.New(books, control.Config{}), relays: control.New(shop, control.Config{}),
+		luck: rand.New(rand.NewPCG(w.Seed, uint64(os.Getpid()))), //nolint:gosec // made from a seed on purpose
+	}
+}
+
+var (
+	pausedBy = control.Audit{Actor: "chaos", Reason: "maintenance"}
+	heldBy   = held.Audit{Actor: "chaos", Reason: "not wanted any more"}
+)
+
+// run does such things until ctx ends or all is healed.
+func (m *meddler) run(ctx context.Context) {
+	for childproc.Sleep(ctx, 150*time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(m.Journal, Healed)); err == nil {
+			return
+		}
+		work, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := m.round(work)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			m.log.WarnContext(ctx, "an operator could not meddle", "error", err)
+		}
+	}
+}
+
+// round does one of these things.
+func (m *meddler) round(ctx context.Context) error {
+	handler := Handlers()[m.luck.IntN(len(Handlers()))]
+	length := time.Second + time.Duration(m.luck.IntN(1500))*time.Millisecond
+	switch m.luck.IntN(8) {
+	case 0:
+		return m.pause(handler, func() error { return m.handlers.Pause(ctx, handler, length, pausedBy) })
+	case 1:
+		return resumed(m.handlers.Resume(ctx, handler, pausedBy))
+	case 2:
+		return m.pause(Relays, func() error { return m.relays.PauseRelay(ctx, length, pausedBy) })
+	case 3:
+		return resumed(m.relays.ResumeRelay(ctx, pausedBy))
+	case 4, 5:
+		return m.each(ctx, handler, checker.Reschedule, func(set held.Set) (held.Result, error) {
+			return m.held.RescheduleIn(ctx, set, length/2, heldBy, nil)
+		})
+	default:
+		return m.each(ctx, handler, checker.Cancel, func(set held.Set) (held.Result, error) { return m.held.Cancel(ctx, set, heldBy, nil) })
+	}
+}
+
+// resumed takes it for no fault that a pause has ended by itself.
+func resumed(err error) error {
+	if errors.Is(err, control.ErrNotPaused) {
+		return nil
+	}
+	return err
+}
+
+// pause pauses a handler, or the relays, and notes that.
+func (m *meddler) pause(what string, pause func() error) error {
+	if err := pause(); err != nil {
+		return err
+	}
+	m.journal.Note(checker.Record{What: checker.Pause, Phase: checker.OK, Shape: what})
+	return nil
+}
+
+// each acts on a few of the events that a handler holds, one by one, and notes what became of
+// each. A process may be about to run them: then they may be left as they are.
+func (m *meddler) each(ctx context.Context, handler string, what checker.What, act func(held.Set) (held.Result, error)) error {
+	rows, err := m.books.Query(ctx, `SELECT id, event_id FROM postroom.held
+		WHERE handler = $1 AND dead_at IS NULL AND (convert_from(data, 'UTF8')::jsonb ->> 'key')::int < $2
+		ORDER BY random() LIMIT 5`, handler, Keys)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	type row struct {
+		id    int64
+		event string
+	}
+	var all []row
+	for rows.Next() {
+		var r row
+		if err := rows.Scan(&r.id, &r.event); err != nil {
+			return err
+		}
+		all = append(all, r)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, one := range all {
+		r := checker.Record{What: what, Phase: checker.Invoked, Events: []checker.Event{{ID: one.event, Handler: handler}}}
+		m.journal.Note(r)
+		result, err := act(held.Set{IDs: []int64{one.id}})
+		switch {
+		case err != nil:
+			r.Phase, r.Error = checker.Unknown, err.Error()
+		case result.Events == 1:
+			r.Phase = checker.OK
+		default:
+			r.Phase = checker.Failed
+		}
+		m.journal.Note(r)
+		if err != nil && !errors.Is(err, held.ErrNoMatch) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return nil
+}
