@@ -4,6 +4,8 @@ import "slices"
 
 // Coverage is how often faults met work. A run in which one of them did not proves
 // nothing about it.
+//
+// Wide because it is a report.
 type Coverage struct {
 	Events          int // committed
 	Faults          map[string]int

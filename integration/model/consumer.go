@@ -6,6 +6,7 @@ type inbox struct {
 	ledger  set // events whose ledger row is committed
 	effects [events]uint8
 	held    [events]heldEvent
+	gone    set // events that an operator cancelled while they were held
 	workers [2]worker
 }
 
@@ -57,7 +58,7 @@ func beginHandling(s state) state {
 		}
 	}
 	next.stream.copies = s.stream.copies
-	next.left = Faults{Deaths: s.left.Deaths, Refusals: s.left.Refusals, Failures: s.left.Failures, Lapses: s.left.Lapses}
+	next.left = Faults{Deaths: s.left.Deaths, Refusals: s.left.Refusals, Failures: s.left.Failures, Lapses: s.left.Lapses, Cancels: s.left.Cancels}
 	return next
 }
 
@@ -148,10 +149,17 @@ func (w World) fail(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// claim gives a worker what is held and due, and ends claims whose workers sleep.
+// claim gives a worker what is held and due, and ends claims whose workers sleep. An operator
+// may cancel what nobody has claimed.
 func claim(s state, n int, yield func(Step, state)) {
 	for i := range uint8(events) {
 		next := s
+		if s.inbox.held[i].is == due && s.left.Cancels > 0 {
+			gone := s
+			gone.left.Cancels--
+			gone.inbox.held[i], gone.inbox.gone = heldEvent{}, gone.inbox.gone|only(i)
+			yield(Step{Act: cancels, Event: i}, gone)
+		}
 		switch h := &next.inbox.held[i]; {
 		case h.is == due:
 			h.is = claimed
@@ -171,11 +179,11 @@ func (w World) settle(s state, n int, yield func(Step, state)) {
 	at := s.inbox.workers[n]
 	i := eventOf(at.message)
 	h := s.inbox.held[i]
-	if h.is == notHeld || w.has(ClaimCheck) && h.epoch != at.epoch {
+	if w.has(ClaimCheck) && (h.is == notHeld || h.epoch != at.epoch) {
 		work(s, n, comesLate, idle, nil, yield)
 		return
 	}
-	if h.epoch != at.epoch {
+	if h.is != notHeld && h.epoch != at.epoch {
 		s.broken |= Fence
 	}
 	work(s, n, settles, idle, func(in *inbox) {

@@ -9,10 +9,11 @@ func (s *state) violated(ended bool) Invariant {
 		if t.fate == rolledBack && stored {
 			broken |= NoGhost
 		}
-		if effects > 1 {
+		gone := s.inbox.gone.has(uint8(i)) //nolint:gosec // below events
+		if effects > 1 || gone && effects > 0 {
 			broken |= EffectOnce
 		}
-		if t.fate == committed && ended && (!stored || effects == 0) {
+		if t.fate == committed && ended && (!stored || effects == 0 && !gone) {
 			broken |= NoLoss
 		}
 	}

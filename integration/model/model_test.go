@@ -18,6 +18,7 @@ func worlds() []model.Faults {
 		{Deaths: 2},
 		{Deaths: 1, Refusals: 1},
 		{Deaths: 1, Failures: 1, Lapses: 1},
+		{Deaths: 1, Failures: 1, Lapses: 1, Cancels: 1},
 		{Crashes: 1, TakeOvers: 1},
 		{Crashes: 1, Losses: 1, Forgets: 1, Deaths: 1},
 		{TakeOvers: 1, Losses: 1, Deaths: 1},
@@ -79,6 +80,7 @@ var needed = []struct {
 	{model.AckAfterCommit, model.Faults{Deaths: 1}, model.NoLoss},
 	{model.CommitDecides, model.Faults{Refusals: 1}, model.NoLoss},
 	{model.ClaimCheck, model.Faults{Failures: 1, Lapses: 1}, model.Fence},
+	{model.ClaimCheck, model.Faults{Failures: 1, Lapses: 1, Cancels: 1}, model.EffectOnce},
 }
 
 func TestEveryRuleIsNeeded(t *testing.T) {

@@ -73,11 +73,11 @@ type Invariant uint16
 // The invariants.
 const (
 	// NoLoss: every path ends, and at its end every event whose transaction committed
-	// is in the stream, recorded as published, and took effect.
+	// is in the stream, recorded as published, and took effect or was cancelled.
 	NoLoss Invariant = 1 << iota
 	// NoGhost: no event whose transaction rolled back is in the stream.
 	NoGhost
-	// EffectOnce: no event takes effect twice.
+	// EffectOnce: no event takes effect twice, and none that was cancelled.
 	EffectOnce
 	// KeyOrder: the first occurrences of a key's events stand in the stream in the
 	// order of their commits.
@@ -118,6 +118,7 @@ type Faults struct {
 	Refusals  uint8 // a worker's commit fails
 	Failures  uint8 // a handler fails, and its event is held
 	Lapses    uint8 // the claim of a held event ends while its worker sleeps
+	Cancels   uint8 // an operator cancels a held event
 }
 
 // World is what is explored: a set of rules, and the faults that may happen.

@@ -51,6 +51,7 @@ const (
 	handlesAgain
 	settles
 	comesLate
+	cancels
 )
 
 // Acts is how many kinds of steps there are.
@@ -92,6 +93,7 @@ var acts = [...]string{
 	handlesAgain:  "worker       runs the handler for %[2]s, which is held",
 	settles:       "worker       settles %[2]s",
 	comesLate:     "worker       cannot settle %[2]s: its claim is over",
+	cancels:       "operator     cancels %[2]s, which is held",
 }
 
 var eventNames = [events]string{"a1", "a2", "b1"}
