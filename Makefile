@@ -112,6 +112,7 @@ bench: setup ## Measure on throwaway servers, then run the micro-benchmarks (BEN
 soak: setup ## Prove on throwaway servers what takes long, half an hour in all (ARGS="--only order --short")
 	@$(GO) build -o bin/soak ./integration/soak
 	@$(BROKER) bin/soak $(ARGS)
+	@$(SCRATCH) $(BROKER) POSTROOM_OUTAGE=45s $(GO) test -count=1 -vet=off -timeout 20m -v -run TestVendorOutage ./integration/outage
 
 chaos: setup ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3"); status 3 is undecided
 	@$(GO) build -o bin/chaos ./integration/chaos

@@ -1,0 +1,175 @@
+package large
+
+import (
+	"context"
+	_ "embed" // the statements
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/internal/devtest"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+var (
+	//go:embed sql/log.sql
+	logSQL string
+	//go:embed sql/held.sql
+	heldSQL string
+)
+
+const (
+	heldEvery = 16 // the share of events that are held: five of six of these are dead
+	small     = 50_000
+	most      = time.Second // that an answer may take
+	times     = 3           // each question is asked; the slowest counts
+)
+
+// question is what an operator asks. ask returns how many rows the answer has.
+type question struct {
+	name string
+	ask  func(ctx context.Context) (rows int, err error)
+}
+
+// Each answer comes within a second, of ten million events and 500,000 dead ones.
+func TestAnswersOfALargeDatabase(t *testing.T) {
+	t.Parallel()
+	rows := small
+	if text := os.Getenv("POSTROOM_LARGE"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = n
+	}
+	pool := devtest.Pool(t)
+	began := time.Now()
+	if err := fill(t.Context(), pool, rows); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("filled with %d events after %s", rows, time.Since(began).Round(time.Second))
+	for _, q := range questions(pool, rows) {
+		slowest, n := time.Duration(0), 0
+		for range times {
+			at := time.Now()
+			var err error
+			if n, err = q.ask(t.Context()); err != nil {
+				t.Fatalf("%s: %v", q.name, err)
+			}
+			slowest = max(slowest, time.Since(at))
+		}
+		t.Logf("| `%s` | %d | %d |", q.name, n, slowest.Milliseconds())
+		if n == 0 {
+			t.Errorf("%s: the answer is empty", q.name)
+		}
+		if slowest > most && rows > small { // a small database is there to check the answers
+			t.Errorf("%s took %s, want at most %s", q.name, slowest, most)
+		}
+	}
+}
+
+// fill makes the rows, and everything that a server would do to them in time.
+func fill(ctx context.Context, pool *pgxpool.Pool, rows int) error {
+	const step = 500_000
+	for from := 0; from < rows; from += step {
+		if _, err := pool.Exec(ctx, logSQL, rows, from, min(from+step, rows)-1); err != nil {
+			return fmt.Errorf("fill the log: %w", err)
+		}
+	}
+	for _, sql := range []string{"ANALYZE postroom.outbox", "UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox)"} {
+		if _, err := pool.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	if _, err := pool.Exec(ctx, heldSQL, rows, heldEvery); err != nil {
+		return fmt.Errorf("fill held: %w", err)
+	}
+	_, err := pool.Exec(ctx, "VACUUM (ANALYZE) postroom.outbox, postroom.held, postroom.inbox")
+	return err
+}
+
+// questions are all of them, about a database with so many events.
+func questions(pool *pgxpool.Pool, rows int) []question {
+	i, store := inspect.New(pool, nil, inspect.Config{}), deadletter.New(pool, deadletter.Config{})
+	held := func(name string, f inspect.HeldFilter) question {
+		return question{"held list" + name, func(ctx context.Context) (int, error) {
+			page, err := i.HeldEvents(ctx, f)
+			if err != nil {
+				return 0, err
+			}
+			return len(page.Events), nil
+		}}
+	}
+	events := func(name string, f inspect.EventFilter) question {
+		return question{"events list" + name, func(ctx context.Context) (int, error) {
+			page, err := i.Events(ctx, f)
+			if err != nil {
+				return 0, err
+			}
+			return len(page.Events), nil
+		}}
+	}
+	tree := func(name string, q inspect.TreeQuery) question {
+		return question{"events tree" + name, func(ctx context.Context) (int, error) {
+			found, err := inspect.Tree(ctx, q, i)
+			if err != nil {
+				return 0, err
+			}
+			return found.Events, nil
+		}}
+	}
+	groups := func(name string, f deadletter.Filter) question {
+		return question{"dead groups" + name, func(ctx context.Context) (int, error) {
+			found, err := store.Groups(ctx, f)
+			return len(found.Groups), err
+		}}
+	}
+	old := rows/20*10 + 3                          // an event in the middle
+	first := old / heldEvery / 18 * 18 * heldEvery // of one that is held and dead
+	trace := fmt.Sprintf("%032x", (rows-1)/10+1)
+	last := fmt.Sprint((rows - 1) / 10)
+	return []question{
+		held("", inspect.HeldFilter{}),
+		held(" --handler", inspect.HeldFilter{Handler: "handler-1"}),
+		held(" --state dead", inspect.HeldFilter{States: []inspect.State{inspect.Dead}}),
+		held(" --state retrying", inspect.HeldFilter{States: []inspect.State{inspect.Retrying}}),
+		held(" --state waiting", inspect.HeldFilter{States: []inspect.State{inspect.Waiting}}),
+		held(" --handler --state dead", inspect.HeldFilter{Handler: "handler-1", States: []inspect.State{inspect.Dead}}),
+		held(" --type", inspect.HeldFilter{Type: "mail.sent"}),
+		held(" --class", inspect.HeldFilter{Class: "timeout"}),
+		held(" --key (of one dead event)", inspect.HeldFilter{Key: fmt.Sprint("order-", first/10)}),
+		held(" --due-since", inspect.HeldFilter{DueSince: time.Now().Add(time.Hour)}),
+		events("", inspect.EventFilter{}),
+		events(" --type", inspect.EventFilter{Type: "order.paid"}),
+		events(" --source", inspect.EventFilter{Source: "/shop-1"}),
+		events(" --key (new)", inspect.EventFilter{Key: "order-" + last}),
+		events(" --correlation-id (new)", inspect.EventFilter{CorrelationID: "process-" + last}),
+		events(" --trace-id (new)", inspect.EventFilter{TraceID: trace}),
+		events(" --causation-id (old)", inspect.EventFilter{CausationID: fmt.Sprint("event-", old/10*10)}),
+		events(" --since --until (old)", inspect.EventFilter{Since: time.Now().Add(-36 * time.Hour), Until: time.Now().Add(-35 * time.Hour)}),
+		events(" --since --until --key (old)", inspect.EventFilter{
+			Key: fmt.Sprint("order-", old/10), Since: time.Now().Add(-35*time.Hour - 10*time.Minute), Until: time.Now().Add(-34*time.Hour - 50*time.Minute),
+		}),
+		tree(" (new)", inspect.TreeQuery{ID: fmt.Sprint("event-", (rows-1)/10*10+4)}),
+		tree(" (old)", inspect.TreeQuery{ID: fmt.Sprint("event-", old)}),
+		groups("", deadletter.Filter{}),
+		groups(" --handler", deadletter.Filter{Handler: "handler-1"}),
+		groups(" --type", deadletter.Filter{Type: "mail.sent"}),
+		groups(" --text", deadletter.Filter{Text: "declined"}),
+		{"dead list", func(ctx context.Context) (int, error) {
+			found, _, err := store.List(ctx, deadletter.Filter{}, deadletter.Page{Limit: 100})
+			return len(found), err
+		}},
+		{"dead list --text (of none)", func(ctx context.Context) (int, error) {
+			_, _, err := store.List(ctx, deadletter.Filter{Text: "no such text"}, deadletter.Page{Limit: 100})
+			return 1, err
+		}},
+	}
+}

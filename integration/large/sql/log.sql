@@ -1,0 +1,15 @@
+-- Append the events $2 to $3 of $1 to the log, published. Ten events in a row are a business
+-- process: all have its correlation id, and each but the first was caused by an earlier one.
+--
+-- Locks   the new rows.
+-- Called  by fill.
+INSERT INTO postroom.outbox (created_at, digest, source, event_id, type, subject, key, correlation_id, causation_id, trace_parent, checked, data)
+SELECT now() - interval '70 hours' * (($1::bigint - n) / $1::float8),
+       decode(lpad(to_hex(n), 32, '0'), 'hex'), '/shop-' || n % 4, 'event-' || n,
+       (ARRAY['order.placed', 'order.paid', 'order.packed', 'order.sent', 'mail.sent'])[1 + n % 5], 'shop.changed',
+       'order-' || n / 10, 'process-' || n / 10,
+       CASE WHEN n % 10 > 0 THEN 'event-' || n - n % 10 + (n % 10 - 1) / 2 END,
+       '00-' || lpad(to_hex(n / 10 + 1), 32, '0') || '-' || lpad(to_hex(n + 1), 16, '0') || '-01',
+       true, convert_to('{"n": ' || n || ', "pad": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}', 'UTF8')
+FROM generate_series($2::bigint, $3::bigint) n
+ORDER BY n;
