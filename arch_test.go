@@ -115,6 +115,7 @@ var layers = []struct {
 	{"idempotency/internal/watched", []string{module + "/idempotency/internal/failure", guardPath, sessionPath, pgxAllPath}, "it wraps a transaction for a user's code, which may not end it"},
 	{"idempotency/conformance", nil, "it tests any endpoint over HTTP"},
 	{"webhook", []string{rootPath, module + "/inbox", telemetryPath, guardPath, repeatPath, wildcardPath, changePath, remedyPath, sqlFilePath, textPath, schemaPath, pgxAllPath, otelPath}, "it verifies requests of providers and stores them as events of an inbox, and sends events to endpoints of others"},
+	{"webhook/conformance", nil, "it tests any endpoint over HTTP"},
 	{"internal/consumer", []string{wirePath, wildcardPath, identityPath, guardPath, natsPath}, "it compares a handler's durable consumer with its settings"},
 	{"internal/identity", nil, "it computes with names"},
 	{"internal/sqlfile", nil, "it loads statements from files"},

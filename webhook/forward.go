@@ -1,0 +1,39 @@
+package webhook
+
+import (
+	"context"
+	"maps"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// Writer writes events in a transaction: an outbox.
+//
+// It is an interface so that a handler can be tested without an outbox.
+type Writer interface {
+	Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event) error
+}
+
+// SourceHeader is the header in which [Forward] names the source of the webhook.
+const SourceHeader = "webhook-source"
+
+// Forward returns a transactional handler that writes each event to an outbox, for other
+// services. The new event has the type, key, time and data of the webhook, an id of its own, and
+// the provider's id as its CausationID. It is written once for each webhook: the inbox remembers
+// for 30 days what it forwarded, and an outbox would for less than some providers try again.
+//
+//	in.Handle(inbox.Subscription{Name: "webhooks.forward"}, webhook.Forward(out))
+func Forward(out Writer) postroom.Handler {
+	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		next := ev.Follow(ev.Type, nil)
+		next.Time, next.ContentType, next.Data = ev.Time, ev.ContentType, ev.Data
+		next.Headers = maps.Clone(ev.Headers)
+		if next.Headers == nil {
+			next.Headers = make(map[string]string, 1)
+		}
+		next.Headers[SourceHeader] = ev.Source
+		return out.Write(ctx, tx, next)
+	})
+}
