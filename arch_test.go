@@ -31,6 +31,7 @@ const (
 	wirePath      = module + "/internal/wire"
 	wildcardPath  = module + "/internal/wildcard"
 	telemetryPath = module + "/internal/telemetry"
+	resultPath    = module + "/internal/result"
 	causePath     = module + "/internal/cause"
 	guardPath     = module + "/internal/guard"
 	identityPath  = module + "/internal/identity"
@@ -71,7 +72,7 @@ var layers = []struct {
 	may []string
 	why string
 }{
-	{".", []string{guardPath, pgxPath, uuidPath}, "every package imports its types, so each of its dependencies becomes everyone's"},
+	{".", []string{guardPath, resultPath, pgxPath, uuidPath}, "every package imports its types, so each of its dependencies becomes everyone's"},
 	{"schema", []string{rootPath, remedyPath, pgxAllPath}, "it creates the tables and knows no user of them"},
 	{"eventlog", []string{rootPath}, "it is a port: the types that relay and log exchange, without behaviour"},
 	{"outbox", []string{rootPath, eventlogPath, schemaPath, pglogPath, sqlFilePath, remedyPath, telemetryPath, pgxAllPath, otelPath, uuidPath}, "it writes the log; internal/pglog reads it, and the relay talks to brokers"},
@@ -94,11 +95,11 @@ var layers = []struct {
 	{"inbox/internal/dryrun", []string{inboxDeliveryPath, guardPath}, "it takes and answers requests for dry runs; it runs no handler itself"},
 	{"inbox/internal/gate", []string{inboxDeliveryPath, guardPath}, "it decides whether a handler may run; it knows no server and no handler"},
 	{"inbox/internal/holder", []string{inboxDeliveryPath}, "it collects deliveries that are to be held; the inbox stores and finishes them"},
-	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, guardPath, pgxAllPath}, "it calls handlers and does not know where events come from; it needs pgx for the errors that they return"},
+	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, guardPath, resultPath, pgxAllPath}, "it calls handlers and does not know where events come from; it needs pgx for the errors that they return"},
 	{"inbox/internal/ledger", []string{rootPath, inboxDeliveryPath, schemaPath, guardPath, sessionPath, pgxAllPath, uuidPath}, "it has every transaction and statement of the inbox; it knows no broker and calls no handler"},
 	{"inbox/internal/preflight", []string{rootPath, inboxDeliveryPath, consumerPath, identityPath, jsremedyPath, eventTypePath, natsPath}, "it checks the set-up before an inbox starts and changes nothing"},
 	{"inbox/internal/share", nil, "it divides connections and memory among handlers; it only counts"},
-	{"inbox/internal/signals", []string{rootPath, inboxDeliveryPath, telemetryPath, pausePath, pgxAllPath, otelPath}, "it counts and traces what the other parts do; it needs pgx for error codes"},
+	{"inbox/internal/signals", []string{rootPath, inboxDeliveryPath, telemetryPath, guardPath, pausePath, pgxAllPath, otelPath}, "it counts and traces what the other parts do; it needs pgx for error codes"},
 	{"inbox/internal/steps", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, pgxAllPath}, "it decides whether a call may be made; the ledger stores receipts; it needs pgx for the transaction that records success"},
 	{"inbox/internal/stream", []string{rootPath, inboxDeliveryPath, consumerPath, wirePath, wildcardPath, identityPath, pausePath, natsPath}, "it reads streams; the ledger stores its state, so it knows no database"},
 	{"inbox/internal/upkeep", []string{rootPath, inboxDeliveryPath, guardPath, pausePath, uuidPath}, "it decides when to renew a process's registration and when to sweep the ledger; it asks no database itself"},
@@ -138,6 +139,7 @@ var layers = []struct {
 	{"internal/repeat", nil, "it limits repeated log lines"},
 	{"internal/terminal", nil, "it fits lines to a terminal"},
 	{"internal/verdict", nil, "it maps verdicts to exit statuses"},
+	{"internal/result", nil, "it passes one text from the root package to the inbox"},
 	{"internal/telemetry", []string{rootPath, otelPath}, "it shortens calls of the OpenTelemetry API"},
 	{"internal/devstack", []string{pgxAllPath}, "it starts servers and does not know their users"},
 	{"internal/childproc", nil, "it runs programs of this repository as child processes"},
@@ -183,10 +185,10 @@ var bans = []struct {
 		why:  "a fault in one is not to reach the others; what they tell each other is in delivery, and the inbox joins them",
 	},
 	{
-		rule: "the root imports no other package of the module, save the guard, which imports none",
+		rule: "the root imports no other package of the module, save the guard and result, which import none",
 		who:  []string{"."},
 		what: []string{module + "/..."},
-		save: []string{guardPath},
+		save: []string{guardPath, resultPath},
 		why:  "every other package imports it",
 	},
 	{

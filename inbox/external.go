@@ -30,13 +30,15 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 		Receipts: c.inbox.receipts, Instance: c.inbox.node.Instance(), Window: c.sub.VendorWindow, Timeout: c.sub.Timeout, Outage: outage, Lost: cl.Lose,
 	})
 	attempt := &Attempt{Event: cl.Event, Number: cl.Attempt, steps: run}
+	said := ""
 	err := c.signals.Observe(running, cl.Task, func(ctx context.Context) error {
-		return c.invoker.Run(ctx, nil, func(ctx context.Context) error { return c.external(ctx, attempt) })
+		return c.invoker.RunNoting(ctx, nil, func(ctx context.Context) error { return c.external(ctx, attempt) },
+			func(text string) error { said = text; return nil })
 	})
 	settles, outage := run.End(err)
 	switch {
 	case err == nil:
-		return c.persist(life, func() error { return c.settleCall(life, cl, settles) })
+		return c.persist(life, func() error { return c.settleCall(life, cl, settles, said) })
 	case cl.IsLost():
 		return delivery.ErrSettled
 	case outage:
@@ -47,8 +49,8 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 
 // settleCall settles an event whose handler returned nil, in one transaction with the
 // functions of OnSuccess.
-func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error) error {
-	if len(settles) == 0 && cl.Blocking == "" {
+func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error, said string) error {
+	if len(settles) == 0 && cl.Blocking == "" && said == "" {
 		return c.inbox.receipts.Settle(cl.ID, cl.Epoch)
 	}
 	ctx := life.Work
@@ -75,6 +77,9 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 			}
 			return nil
 		})
+	}
+	if err == nil && said != "" {
+		err = c.ledger.NoteResult(ctx, tx, cl.Key, said)
 	}
 	if err == nil { // last, because it locks the key, and the claim can be renewed only until here
 		err = c.settleClaim(ctx, tx, cl)

@@ -2,7 +2,6 @@ package inbox
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/signals"
 	"github.com/postroom/postroom/inbox/internal/stream"
-	"github.com/postroom/postroom/internal/guard"
 )
 
 // handler is a registered handler: the user's function and its settings.
@@ -86,15 +84,6 @@ func (h *handler) spared() int32 {
 		return 1
 	}
 	return 0
-}
-
-// report logs details of a failed attempt that the row in held does not show.
-func (h *handler) report(ctx context.Context, t delivery.Task, err error) {
-	var panicked *guard.PanicError
-	if errors.As(err, &panicked) {
-		h.log.ErrorContext(ctx, "handler panicked", "event_id", t.Event.ID, "type", t.Event.Type, "dedupe_key", t.Key,
-			"error", err, "stack", panicked.Stack)
-	}
 }
 
 func (h *handler) isOrdered() bool { return h.sub.Order != Unordered }

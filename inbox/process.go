@@ -71,7 +71,7 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 	var attempt *delivery.AttemptError
 	switch {
 	case errors.As(err, &attempt):
-		c.report(life.Work, d.Task, attempt.Err)
+		c.signals.Report(life.Work, d.Task, attempt.Err)
 		return c.holds.holdWithOthers(d, c.failed(d.Task, delivery.FailureOf(attempt.Err)))
 	case err == nil:
 		c.keys.Free(c.keyOf(d), known)
@@ -92,7 +92,7 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err):
 		return delivery.HandedBack // not an attempt: the process stops
 	default:
-		c.report(life.Work, d.Task, err)
+		c.signals.Report(life.Work, d.Task, err)
 		return c.holds.hold(life, d, c.failed(d.Task, delivery.FailureOf(err)))
 	}
 }
@@ -240,7 +240,8 @@ func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement 
 // an error with its stack.
 func (c *loop) call(ctx context.Context, tx *ledger.Tx, t delivery.Task) error {
 	return c.signals.Observe(ctx, t, func(ctx context.Context) error {
-		return c.invoker.Run(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) })
+		return c.invoker.RunNoting(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) },
+			func(text string) error { return c.ledger.NoteResult(ctx, tx, t.Key, text) })
 	})
 }
 

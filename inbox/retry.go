@@ -85,7 +85,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	var attempt *delivery.RecordedError
 	switch {
 	case errors.As(err, &attempt):
-		c.report(life.Work, cl.Task, attempt.Err)
+		c.signals.Report(life.Work, cl.Task, attempt.Err)
 		switch {
 		case attempt.Committed || !attempt.Stored && delivery.IsEnded(c.persist(life, func() error { return c.endedBefore(life.Work, cl.began) })):
 			c.fail(life, cl, c.held(cl, delivery.FailureOf(&delivery.EndedError{Committed: true}), cl.Attempt, 0))
@@ -110,7 +110,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err) || delivery.IsUnsettled(err):
 		c.release(life, cl.Claim)
 	default:
-		c.report(life.Work, cl.Task, err)
+		c.signals.Report(life.Work, cl.Task, err)
 		if ended := c.persist(life, func() error { return c.endedBefore(life.Work, cl.began) }); ended != nil {
 			err = ended
 		}

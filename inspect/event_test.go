@@ -189,7 +189,7 @@ func TestWhatOperatorsAndVendorsDid(t *testing.T) {
 	p.hold("pay", "1", "dead_at, class, revision, attempts, failures, key, pos",
 		`now(), 'panic', 1, 12, '[{"at": "2026-01-01T00:00:00+00:00", "class": "panic", "text": "boom", "frame": "main.pay", "stack": "…"}]', 'k', 1`)
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('mail', 'welcome:7'), ('other', 'welcome:7')") // a key of its own
-	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key, failures) VALUES ('ship', '/shop 1', '[{"at": "2026-01-01T00:00:00+00:00", "class": "error", "text": "not yet"}]')`)
+	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key, failures, result) VALUES ('ship', '/shop 1', '[{"at": "2026-01-01T00:00:00+00:00", "class": "error", "text": "not yet"}]', 'parcel 7')`)
 	p.exec(`INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source,
 		event_id, type, subject, content_type, data) VALUES (77, 5, 'mail', 'welcome:7', now(), now(), 1, false, 'x', 0, 0, now(), '/shop', '1', 'a.b', 'a.b', 'text/plain', 'c4nary')`)
 	p.exec(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, unanswered, done_at, result)
@@ -243,7 +243,7 @@ func TestWhatOperatorsAndVendorsDid(t *testing.T) {
 		"pay: step charge begun, key idem-1", "pay: step charge done", "pay: step ship begun, key idem-2, revision 1", "edit by ann: typo (revision 0 was replaced)",
 		"put into replay 1 by ann: fixed", "released by replay 1", "replay 1: failed", "mail: discarded (audit 5)",
 		"pay: failed: panic: boom", "pay: dead after 12 attempts, panic", "pay: held, key k",
-		"ship: failed: error: not yet", "ship: took effect",
+		"ship: failed: error: not yet", "ship: took effect: parcel 7",
 	} {
 		if strings.Count(said, want) != 1 {
 			t.Errorf("want %q once in the timeline:\n%s", want, said)

@@ -36,7 +36,7 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 	}
 	for _, d := range j.Decisions {
 		if d.State == "" { // otherwise held has the rest
-			add(d.At, d.Handler, "took effect")
+			add(d.At, d.Handler, "took effect%s", because(d.Result))
 		}
 	}
 	for _, s := range j.Steps {

@@ -116,6 +116,9 @@ type Decision struct {
 	// Failures are the last ten before it took effect, without stacks and with the
 	// beginning of each text.
 	Failures []Failure `json:"failures"`
+
+	// Result is what the handler says that it did: the text of postroom.Result.
+	Result string `json:"result,omitempty"`
 }
 
 // HeldEvent is an event that is held for a handler, or was discarded.
@@ -271,7 +274,7 @@ func readFailures(to *[]Failure, document []byte, err error) error {
 
 func scanDecision(row pgx.CollectableRow, d *Decision) error {
 	var failures []byte
-	err := row.Scan(&d.Handler, &d.DedupeKey, at(&d.At), &failures)
+	err := row.Scan(&d.Handler, &d.DedupeKey, at(&d.At), &failures, &d.Result)
 	return readFailures(&d.Failures, failures, err)
 }
 

@@ -56,6 +56,7 @@ CREATE TABLE postroom.inbox (
     digest     postroom.digest,
     at         timestamptz         NOT NULL DEFAULT now(),
     failures   jsonb, -- not the domain failures: it would be checked for each row
+    result     text,
     PRIMARY KEY (handler, dedupe_key)
 ) WITH (
     -- The server's default thresholds grow with the table: a fifth of it would be dead
@@ -72,6 +73,8 @@ COMMENT ON COLUMN postroom.inbox.digest IS
     'The first 16 bytes of a SHA-256 over type and data: tells a duplicate from another event with the same identity.';
 COMMENT ON COLUMN postroom.inbox.at IS
     'When the event was decided. Rows that are old enough are removed.';
+COMMENT ON COLUMN postroom.inbox.result IS
+    'What the handler says that it did, for people: its first 300 bytes. NULL if it says nothing.';
 COMMENT ON COLUMN postroom.inbox.failures IS
     'The last ten failures of an event that succeeded after them, without stacks, and 300 characters of each. NULL: it never failed.';
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/result"
 )
 
 // Invoker runs the functions of a user's handler, each in another goroutine and within a
@@ -70,6 +71,20 @@ func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Co
 		i.idle.put(hand)
 	}
 	return err
+}
+
+// RunNoting is Run for a handler that may say what it did with postroom.Result. If it
+// succeeds and said something, RunNoting calls note with that.
+func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx context.Context) error, note func(text string) error) error {
+	noting, said := result.With(ctx)
+	err := i.Run(noting, tx, f)
+	if err != nil {
+		return err
+	}
+	if text := said.String(); text != "" {
+		return note(text)
+	}
+	return nil
 }
 
 // await waits for the handler until its context ends, and a while longer.

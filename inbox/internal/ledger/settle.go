@@ -26,6 +26,17 @@ func (a *Handler) Settle(ctx context.Context, tx *Tx, h *delivery.HeldEvent) err
 	return nil
 }
 
+// NoteResult stores what a handler says that it did, in the transaction of its effects.
+func (a *Handler) NoteResult(ctx context.Context, tx *Tx, key, text string) error {
+	if err := tx.asOwn(ctx); err != nil {
+		return err
+	}
+	if _, err := tx.Tx.Exec(ctx, a.sql.result, a.name, key, text); err != nil {
+		return &delivery.LedgerError{Err: err}
+	}
+	return nil
+}
+
 // SettleAll removes held events, in the transaction of their effects. It returns
 // delivery.ErrSettled if one of them is not this process's any more.
 func (a *Handler) SettleAll(ctx context.Context, tx *Tx, all []*delivery.HeldEvent) error {

@@ -52,6 +52,8 @@ var (
 	holdSQL string
 	//go:embed sql/archive.sql
 	archiveSQL string
+	//go:embed sql/result.sql
+	resultSQL string
 	//go:embed sql/accept.sql
 	acceptSQL string
 	//go:embed sql/generic.sql
@@ -137,7 +139,7 @@ type statements struct {
 	lockKey, follow, along, settleAlong, more string
 	lead, keep, restart                       string
 	still, committed                          string
-	generic, archive, accept                  string
+	generic, archive, accept, result          string
 	plan, due, claim, claimAlone              string
 	orphans, giveBack, paused                 string
 	limits, settle, fail, release             string
@@ -158,7 +160,7 @@ func load(name string) statements {
 		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
 		still: in(stillSQL), committed: in(committedSQL),
-		generic: in(genericSQL), archive: in(archiveSQL), accept: in(acceptSQL),
+		generic: in(genericSQL), archive: in(archiveSQL), accept: in(acceptSQL), result: in(resultSQL),
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL),
 		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
@@ -136,6 +137,15 @@ func (h *Handler) Moved(ctx context.Context, t delivery.Task, from string, to de
 		args = append(args, "retry_in", *as.After)
 	}
 	log(ctx, say, args...)
+}
+
+// Report logs details of a failed attempt that the row in held does not show.
+func (h *Handler) Report(ctx context.Context, t delivery.Task, err error) {
+	var panicked *guard.PanicError
+	if errors.As(err, &panicked) {
+		h.log.ErrorContext(ctx, "handler panicked", "event_id", t.Event.ID, "type", t.Event.Type, "dedupe_key", t.Key,
+			"error", err, "stack", panicked.Stack)
+	}
 }
 
 // died counts an event that became dead.

@@ -2,6 +2,7 @@
 package eventview
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -136,7 +137,7 @@ func handlerRows(j *inspect.EventTrace) [][]string {
 	}
 	for _, d := range j.Decisions {
 		if d.State == "" {
-			rows = append(rows, []string{output.Cell(d.Handler, 60), "done", "-"})
+			rows = append(rows, []string{output.Cell(d.Handler, 60), "done", cmp.Or(output.Cell(d.Result, 100), "-")})
 		}
 	}
 	for _, h := range j.Undecided {

@@ -1,0 +1,39 @@
+// Package result takes the text that a handler stores with its event, from postroom.Result to
+// the inbox that runs the handler.
+package result
+
+import (
+	"context"
+	"sync"
+)
+
+// Text is what a handler said last. Its methods may be called concurrently.
+type Text struct {
+	mu   sync.Mutex
+	text string
+}
+
+// String returns the text.
+func (t *Text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text
+}
+
+// key is the key of a *Text in a context.
+type key struct{}
+
+// With returns a context in which [Set] sets the text.
+func With(ctx context.Context) (context.Context, *Text) {
+	t := new(Text)
+	return context.WithValue(ctx, key{}, t), t
+}
+
+// Set sets the text of a context, if it has one.
+func Set(ctx context.Context, text string) {
+	if t, ok := ctx.Value(key{}).(*Text); ok {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.text = text
+	}
+}
