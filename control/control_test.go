@@ -102,14 +102,14 @@ func TestWhatCannotBePaused(t *testing.T) {
 	t.Parallel()
 	store, by := control.New(devtest.Pool(t), control.Config{}), control.Audit{Actor: "ann", Reason: "why"}
 	for want, err := range map[string]error{
-		"1 to 128 bytes":     store.Pause(t.Context(), "", 0, by),
-		"is the relay":       store.Pause(t.Context(), "outbox", 0, by),
-		"is the relay, whic": store.Resume(t.Context(), "outbox", by),
-		"Reason is empty":    store.Pause(t.Context(), "h", 0, control.Audit{Actor: "ann"}),
-		"Actor is empty":     store.Resume(t.Context(), "h", control.Audit{}),
-		"want a second":      store.Pause(t.Context(), "h", time.Millisecond, by),
-		"want a second or m": store.Pause(t.Context(), "h", -time.Hour, by),
-		"Schema":             control.New(nil, control.Config{Schema: "a b"}).Pause(t.Context(), "h", 0, by),
+		"1 to 128 bytes":      store.Pause(t.Context(), "", 0, by),
+		"is the relay":        store.Pause(t.Context(), "outbox", 0, by),
+		"outbox is the relay": store.Resume(t.Context(), "outbox", by),
+		"Reason is empty":     store.Pause(t.Context(), "h", 0, control.Audit{Actor: "ann"}),
+		"Actor is empty":      store.Resume(t.Context(), "h", control.Audit{}),
+		"want a second":       store.Pause(t.Context(), "h", time.Millisecond, by),
+		"want a second or m":  store.Pause(t.Context(), "h", -time.Hour, by),
+		"Schema":              control.New(nil, control.Config{Schema: "a b"}).Pause(t.Context(), "h", 0, by),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
