@@ -98,11 +98,12 @@ func (s github) Verify(h http.Header, body []byte, _ time.Time) (Message, error)
 	if err := checkID(id); err != nil {
 		return Message{}, err
 	}
-	m := Message{Scheme: "github", ID: id, Type: kind, Form: isForm(h)}
+	o := object(body)
+	m := Message{Scheme: "github", ID: id, Type: kind, Form: isForm(h, o)}
 	if kind == "ping" {
 		m.Reply = &Reply{}
 	}
-	if action := object(body).text("action"); action != "" {
+	if action := o.text("action"); action != "" {
 		m.Type += "." + action
 	}
 	return m, nil
@@ -195,7 +196,7 @@ func (s slack) Verify(h http.Header, body []byte, now time.Time) (Message, error
 		return Message{}, err
 	}
 	o := object(body)
-	m := Message{Scheme: "slack", ID: o.text("event_id"), Type: o.text("type"), Time: time.Unix(at, 0).UTC(), Form: isForm(h)}
+	m := Message{Scheme: "slack", ID: o.text("event_id"), Type: o.text("type"), Time: time.Unix(at, 0).UTC(), Form: isForm(h, o)}
 	if err := checkID(m.ID); err != nil {
 		return Message{}, err
 	}

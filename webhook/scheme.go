@@ -235,8 +235,9 @@ func (m members) at(path string) string {
 	}
 }
 
-// isForm reports whether a request says that its body is a form.
-func isForm(h http.Header) bool {
+// isForm reports whether a request says that its body is a form. Programs such as curl say so
+// of any body; one that is a JSON object is none.
+func isForm(h http.Header, o members) bool {
 	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(media), "application/x-www-form-urlencoded")
+	return strings.EqualFold(strings.TrimSpace(media), "application/x-www-form-urlencoded") && o == nil
 }

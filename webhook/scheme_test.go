@@ -356,10 +356,15 @@ func TestFormsAndPings(t *testing.T) {
 		}
 	}
 	s := webhook.GitHub("s")
+	h := sent(t, s, webhook.Message{ID: "a", Type: "push"}, "{}")
+	h.Set("Content-Type", "application/x-www-form-urlencoded")
+	if m, err := s.Verify(h, []byte("{}"), time.Now()); err != nil || m.Form {
+		t.Errorf("an object that is said to be a form: %+v, %v", m, err)
+	}
 	if m, err := s.Verify(sent(t, s, webhook.Message{ID: "a", Type: "ping"}, "{}"), []byte("{}"), time.Now()); err != nil || m.Reply == nil {
 		t.Errorf("ping: %+v, %v", m, err)
 	}
-	h := sent(t, s, webhook.Message{ID: "a", Type: "ping"}, "{}")
+	h = sent(t, s, webhook.Message{ID: "a", Type: "ping"}, "{}")
 	h["X-Hub-Signature"] = []string{"sha1=x"}
 	h.Del("X-Hub-Signature-256")
 	if _, err := s.Verify(h, []byte("{}"), time.Now()); reason(err) != webhook.NoSignature {

@@ -17,6 +17,7 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/webhook"
 )
 
 var (
@@ -24,11 +25,12 @@ var (
 	tablesSQL string
 	//go:embed sql/state.sql
 	stateSQL string
+	//go:embed sql/taken.sql
+	takenSQL string
 )
 
-// workers is how many connections the handler may use. A quarter of them run what is
-// held, and so everything that was accepted.
-const workers = 32
+// workers is how many webhooks are applied at the same time.
+const workers = 8
 
 // deployment is the payments service and the provider who calls it.
 type deployment struct {
@@ -38,7 +40,7 @@ type deployment struct {
 	server *devstack.Postgres
 	db     *demo.Database
 
-	endpoint *endpoint
+	counts   counts
 	worker   *worker
 	provider *provider
 	web      *http.Server
@@ -75,25 +77,24 @@ func (d *deployment) wire() error {
 	d.worker = &worker{inbox: in}
 
 	oldSecret, newSecret := newSecret(), newSecret()
-	verifier, err := newVerifier(oldSecret, newSecret)
-	if err != nil {
-		return err
-	}
-	d.endpoint = &endpoint{verifier: verifier, inbox: in, log: d.log}
+	cfg := config(oldSecret, newSecret)
+	cfg.Logger = d.log
+	receiver := webhook.New(countingInbox{in, &d.counts}, cfg)
 	mux := http.NewServeMux()
-	mux.Handle("POST "+source, d.endpoint)
-	d.web = &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn)}
+	mux.HandleFunc(source, func(w http.ResponseWriter, r *http.Request) { receiver.ServeHTTP(countingWriter{w, &d.counts}, r) })
+	d.web = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn)}
+	var err error
 	if d.listener, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	d.provider, err = newProvider("http://"+d.listener.Addr().String()+source, oldSecret, newSecret, plan(d.opt.seed, d.opt.payments))
-	return err
+	d.provider = newProvider("http://"+d.listener.Addr().String()+source, oldSecret, newSecret, plan(d.opt.seed, d.opt.payments))
+	return nil
 }
 
 func newSecret() string {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // it never fails
-	return secretPrefix + base64.StdEncoding.EncodeToString(key)
+	return "whsec_" + base64.StdEncoding.EncodeToString(key)
 }
 
 func (d *deployment) close() {

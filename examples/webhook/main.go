@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,17 +30,24 @@ type options struct {
 	seed     uint64
 	timeout  time.Duration
 	verbose  bool
+	serve    string
 }
 
 func command() *cobra.Command {
 	var opt options
 	cmd := demo.Command("webhook", "Take a provider's webhooks, and prove that each took effect once",
 		func() error { return opt.validate() },
-		func(ctx context.Context, out, progress io.Writer) error { return run(ctx, opt, out, progress) })
+		func(ctx context.Context, out, progress io.Writer) error {
+			if opt.serve != "" {
+				return serve(ctx, opt.serve, os.Getenv("WEBHOOK_SECRET"), demo.Log(demo.Verbose(opt.verbose, progress), slog.LevelInfo), progress)
+			}
+			return run(ctx, opt, out, progress)
+		})
 	flags := cmd.Flags()
 	flags.IntVar(&opt.payments, "payments", 1200, "payments that the provider tells of; each is one to four webhooks, sent one to four times")
 	flags.IntVar(&opt.senders, "senders", 12, "webhooks that it sends at the same time")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses what happens to payments, and the order of webhooks")
+	flags.StringVar(&opt.serve, "serve", "", "take webhooks at this address, signed with the environment's WEBHOOK_SECRET, until Ctrl-C")
 	demo.TimeoutFlag(cmd, &opt.timeout)
 	flags.BoolVar(&opt.verbose, "verbose", false, "show the service's log")
 	return cmd

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed" // the statement
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,12 +21,8 @@ const (
 	refunded   = "payment.refunded"
 )
 
-func isKnown(eventType string) bool {
-	return slices.Contains([]string{authorized, captured, refunded}, eventType)
-}
-
-// webhook is the body, in the form that Standard Webhooks recommends.
-type webhook struct {
+// notice is the body, in the form that Standard Webhooks recommends.
+type notice struct {
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"`
 	Data      struct {
@@ -51,9 +46,9 @@ var applySQL string
 // be dead after Subscription.Attempts, because another one is late, which with a
 // provider's retries can be by days. Take it where a step cannot be done at all
 // without the one before.
-func apply(ctx context.Context, tx pgx.Tx, ev postroom.Event, hook webhook) error {
-	if _, err := tx.Exec(ctx, applySQL, ev.ID, hook.Data.Payment, hook.Type, hook.Data.Amount); err != nil {
-		return fmt.Errorf("apply %s: %w", hook.Type, err)
+func apply(ctx context.Context, tx pgx.Tx, ev postroom.Event, told notice) error {
+	if _, err := tx.Exec(ctx, applySQL, ev.ID, told.Data.Payment, told.Type, told.Data.Amount); err != nil {
+		return fmt.Errorf("apply %s: %w", told.Type, err)
 	}
 	return nil
 }

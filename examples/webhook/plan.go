@@ -121,9 +121,9 @@ func history(chance *rand.Rand) []step {
 
 // render returns the body of a webhook.
 func (h *hook) render(amount int64) []byte {
-	hook := webhook{Type: h.eventType, Timestamp: time.Unix(1_780_000_000+int64(h.n), 0).UTC()}
-	hook.Data.Payment, hook.Data.Amount = h.payment, amount
-	body, err := json.Marshal(hook)
+	told := notice{Type: h.eventType, Timestamp: time.Unix(1_780_000_000+int64(h.n), 0).UTC()}
+	told.Data.Payment, told.Data.Amount = h.payment, amount
+	body, err := json.Marshal(told)
 	if err != nil {
 		panic(err) // of a struct of texts and numbers
 	}

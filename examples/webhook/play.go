@@ -70,8 +70,8 @@ func (d *deployment) watch(ctx context.Context, sent <-chan struct{}, made <-cha
 		last = now
 		done := d.provider.finished.Load()
 		d.story.Progress("answered %s of %s deliveries, stored %s, duplicates %s, refused %s, sent again %s; took effect %s, owed %s",
-			demo.Grouped(done), demo.Grouped(deliveries), demo.Grouped(d.endpoint.stored.Load()), demo.Grouped(d.endpoint.duplicates.Load()),
-			demo.Grouped(d.endpoint.unverified.Load()), demo.Grouped(d.provider.again.Load()), demo.Grouped(now.Applied), demo.Grouped(now.Owed))
+			demo.Grouped(done), demo.Grouped(deliveries), demo.Grouped(d.counts.stored.Load()), demo.Grouped(d.counts.duplicates.Load()),
+			demo.Grouped(d.counts.refused.Load()), demo.Grouped(d.provider.again.Load()), demo.Grouped(now.Applied), demo.Grouped(now.Owed))
 		return demo.Progress{
 			Done:    all && len(made) > 0 && hidden == nil && now.Owed == 0,
 			Mark:    [3]int64{now.Owed, now.Applied, done},

@@ -120,6 +120,6 @@ func (d *deployment) result(proof demo.Proof, found findings) *result {
 		Proof: proof, findings: found,
 		interrupted: d.provider.finished.Load() < int64(len(d.provider.deliveries)),
 		requests:    d.provider.requests.Load(), again: d.provider.again.Load(),
-		duplicates: d.endpoint.duplicates.Load(), refused: d.endpoint.unverified.Load(), unavailable: d.endpoint.unavailable.Load(),
+		duplicates: d.counts.duplicates.Load(), refused: d.counts.refused.Load(), unavailable: d.counts.unavailable.Load(),
 	}
 }

@@ -3,15 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postroom/postroom/webhook"
 )
 
 // loseEvery is of how many answers one is lost on its way to the provider.
@@ -22,7 +21,7 @@ const loseEvery = 25
 type provider struct {
 	url             string
 	client          *http.Client
-	keys            [2][]byte // the old one and the new one
+	secrets         [2]string // the old one and the new one
 	deliveries      []delivery
 	noGate          chan struct{}   // closed
 	gates           []chan struct{} // one for each plannedTrouble; closed when it may be passed
@@ -47,8 +46,8 @@ type answeredBad struct {
 	answer int
 }
 
-func newProvider(url string, oldSecret, newSecret string, deliveries []delivery) (*provider, error) {
-	p := &provider{url: url, deliveries: deliveries, noGate: make(chan struct{}), books: books{answered: make(map[*hook]int)}}
+func newProvider(url string, oldSecret, newSecret string, deliveries []delivery) *provider {
+	p := &provider{url: url, secrets: [2]string{oldSecret, newSecret}, deliveries: deliveries, noGate: make(chan struct{}), books: books{answered: make(map[*hook]int)}}
 	p.client = &http.Client{
 		Timeout:   10 * time.Second,
 		Transport: &lossy{next: &http.Transport{MaxIdleConnsPerHost: 100}},
@@ -57,10 +56,7 @@ func newProvider(url string, oldSecret, newSecret string, deliveries []delivery)
 	for range plannedTrouble {
 		p.gates = append(p.gates, make(chan struct{}))
 	}
-	var errs [2]error
-	p.keys[0], errs[0] = decodeSecret(oldSecret)
-	p.keys[1], errs[1] = decodeSecret(newSecret)
-	return p, errors.Join(errs[:]...)
+	return p
 }
 
 // send sends all, with so many senders at a time. It stops early when closing is
@@ -78,7 +74,7 @@ func (p *provider) send(ctx context.Context, senders int, closing <-chan struct{
 					return
 				case <-p.gate(i):
 				}
-				p.deliver(ctx, &p.deliveries[i], p.signers(int(i)))
+				p.deliver(ctx, &p.deliveries[i], p.signer(int(i)))
 				p.finished.Add(1)
 			}
 		})
@@ -98,31 +94,31 @@ func (p *provider) gate(i int64) <-chan struct{} {
 	return gate
 }
 
-// signers are the keys to sign delivery i with: the old one at first, both while
-// the secret is exchanged, then the new one.
-func (p *provider) signers(i int) [][]byte {
+// signer signs delivery i with the old secret at first, with both while the secret is exchanged,
+// then with the new one.
+func (p *provider) signer(i int) webhook.Scheme {
 	switch third := 3 * i / len(p.deliveries); third {
 	case 0:
-		return p.keys[:1]
+		return webhook.Standard(p.secrets[0])
 	case 1:
-		return [][]byte{p.keys[1], p.keys[0]}
+		return webhook.Standard(p.secrets[1], p.secrets[0])
 	default:
-		return p.keys[1:]
+		return webhook.Standard(p.secrets[1])
 	}
 }
 
 // deliver sends one webhook until it is answered for good, and remembers that.
-func (p *provider) deliver(ctx context.Context, d *delivery, keys [][]byte) {
+func (p *provider) deliver(ctx context.Context, d *delivery, signer webhook.Scheme) {
 	p.begin(d)
 	for attempt := 1; ; attempt++ {
-		status, err := p.post(ctx, d, keys)
+		status, err := p.post(ctx, d, signer)
 		if ctx.Err() != nil {
 			return
 		}
 		if err == nil && status < http.StatusInternalServerError {
 			p.remember(d, status)
 			if d.then != nil && status == http.StatusOK {
-				p.deliver(ctx, d.then, keys)
+				p.deliver(ctx, d.then, signer)
 			}
 			return
 		}
@@ -135,7 +131,7 @@ func (p *provider) deliver(ctx context.Context, d *delivery, keys [][]byte) {
 }
 
 // post sends one request and returns the status of its answer.
-func (p *provider) post(ctx context.Context, d *delivery, keys [][]byte) (int, error) {
+func (p *provider) post(ctx context.Context, d *delivery, signer webhook.Scheme) (int, error) {
 	p.requests.Add(1)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(d.body))
 	if err != nil {
@@ -144,20 +140,15 @@ func (p *provider) post(ctx context.Context, d *delivery, keys [][]byte) (int, e
 	at, signed := time.Now(), d.body
 	switch d.kind {
 	case forged:
-		keys = [][]byte{[]byte(rand.Text())}
+		signer = webhook.Standard(newSecret())
 	case stale:
-		at = at.Add(-tolerance - time.Minute)
+		at = at.Add(-webhook.Tolerance - time.Minute)
 	case tampered:
 		signed = d.hook.body
 	}
-	stamp := strconv.FormatInt(at.Unix(), 10)
-	signatures := ""
-	for _, key := range keys {
-		signatures += sign(key, d.id, stamp, signed) + " "
+	if err := webhook.Sign(signer, req.Header, webhook.Message{ID: d.id, Time: at}, signed); err != nil {
+		return 0, err
 	}
-	req.Header.Set(headerID, d.id)
-	req.Header.Set(headerTimestamp, stamp)
-	req.Header.Set(headerSignature, signatures)
 	resp, err := p.client.Do(req)
 	if err != nil {
 		return 0, err

@@ -107,7 +107,7 @@ func (t *trouble) startHandlers(ctx context.Context) error {
 
 // takeDatabaseAway lets nobody connect to the database for a while.
 func (t *trouble) takeDatabaseAway(ctx context.Context) error {
-	before := t.endpoint.unavailable.Load()
+	before := t.counts.unavailable.Load()
 	err := t.admin(ctx, func(conn *pgx.Conn) error {
 		allow := func(yes bool) error {
 			// A name cannot be a parameter.
@@ -124,7 +124,7 @@ func (t *trouble) takeDatabaseAway(ctx context.Context) error {
 	})
 	if err == nil {
 		t.story.Tell("the database was away for %s: %s webhooks were answered with 503, and are sent again",
-			away, demo.Grouped(t.endpoint.unavailable.Load()-before))
+			away, demo.Grouped(t.counts.unavailable.Load()-before))
 	}
 	return err
 }

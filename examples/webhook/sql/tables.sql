@@ -66,3 +66,9 @@ CREATE TABLE bad (
 CREATE TABLE changed (
     webhook_id text PRIMARY KEY
 );
+
+-- With --serve: the effects of webhooks.
+CREATE TABLE taken (
+    source     text NOT NULL,
+    webhook_id text NOT NULL
+);
