@@ -223,6 +223,7 @@ func TestAConsumerPausedAtTheBrokerStaysPaused(t *testing.T) {
 	start(&log)
 	b.publish("b", "c")
 	b.eventually("the report after a start", func() bool { return log.has("consumer paused at the broker") })
+	b.eventually("the metric", func() bool { return b.gauges()["postroom.inbox.paused reason=broker"] == 1 })
 	b.eventually("the rest to be mended", func() bool { return b.consumers()[0].Config.MaxDeliver == -1 })
 	if info := b.consumers()[0]; !info.Paused || !info.Config.PauseUntil.Equal(until) || info.NumPending != 2 || log.has("paused until") {
 		t.Errorf("paused: %v until %v, %d pending, want it as the operator left it", info.Paused, info.Config.PauseUntil, info.NumPending)
@@ -232,6 +233,7 @@ func TestAConsumerPausedAtTheBrokerStaysPaused(t *testing.T) {
 	}
 	b.eventually("the others", func() bool { return len(b.effects("h")) == 3 })
 	b.eventually("the report of the end", func() bool { return log.has("consumer resumed at the broker") })
+	b.eventually("the metric of the end", func() bool { return b.gauges()["postroom.inbox.paused reason=broker"] == 0 })
 	b.drained()
 	b.wantOnce("h", "a", "b", "c")
 }

@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/relay"
 )
@@ -19,10 +21,14 @@ func TestAnOperatorPausesTheRelay(t *testing.T) {
 		src.Pause = &eventlog.Pause{Actor: "ann", Reason: "the stream is moved"}
 		pub := &inspectable{}
 		pub.answer = func(eventlog.Event, int) (time.Duration, error) { return time.Second, nil }
-		r := relay.New(src, pub, relay.Config{Logger: log.logger()})
+		reader := sdk.NewManualReader()
+		r := relay.New(src, pub, relay.Config{Logger: log.logger(), MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader))})
 		run := start(r)
 		after(time.Minute)
 		wantHealth(t, r, relay.Paused, "")
+		if got := collect(t, reader); got["postroom.relay.paused reason=operator"] != 1 || got["postroom.relay.leader"] != 0 {
+			t.Errorf("the metrics do not say that an operator has paused it: %v", got)
+		}
 		if len(src.leases) > 0 || log.count("relay paused by an operator") != 1 {
 			t.Errorf("it led %d times, and said %d times that it is paused", len(src.leases), log.count("relay paused by an operator"))
 		}
@@ -30,6 +36,9 @@ func TestAnOperatorPausesTheRelay(t *testing.T) {
 		src.Set(func() { src.Pause = nil })
 		after(1500 * time.Millisecond) // it has sent both, and the broker has not answered
 		wantHealth(t, r, relay.Leading, "")
+		if got := collect(t, reader); got["postroom.relay.paused reason=operator"] != 0 {
+			t.Errorf("the metrics say that it is paused: %v", got)
+		}
 		src.Set(func() { src.Pause = &eventlog.Pause{Actor: "ann", Reason: "again", Until: time.Now().Add(time.Hour)} })
 		after(2 * time.Second)
 		wantHealth(t, r, relay.Paused, "")
