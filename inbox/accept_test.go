@@ -329,3 +329,51 @@ func TestAcceptedEventsHaveATrace(t *testing.T) {
 		}
 	}
 }
+
+// An event that another transaction is accepting waits for that, and stops no other event.
+func TestAcceptBesideAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in.Declare(inbox.Subscription{Name: "bill"})
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.in.AcceptTx(t.Context(), tx, accepted("bill", "open", "1")); err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		result inbox.AcceptResult
+		err    error
+	}
+	behind := make(chan answer, 1)
+	go func() {
+		result, err := b.in.Accept(t.Context(), "bill", accepted("", "open", "1").Event)
+		behind <- answer{result, err}
+	}()
+	b.eventually("it to wait for the transaction", func() bool { return b.blocked() > 0 })
+	for _, id := range []string{"a", "b", "c"} {
+		if got, err := b.in.Accept(t.Context(), "bill", accepted("", id, "1").Event); got != inbox.Stored || err != nil {
+			t.Errorf("Accept of another event = %q, %v", got, err)
+		}
+	}
+	if len(behind) > 0 {
+		t.Errorf("the event did not wait for the transaction: %+v", <-behind)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := devtest.Receive(t, time.Minute, "the event to be accepted", behind); got != (answer{inbox.Duplicate, nil}) {
+		t.Errorf("Accept after the commit = %+v, want a duplicate", got)
+	}
+}
+
+// blocked is how many sessions of the database wait for another transaction.
+func (b *bench) blocked() (n int) {
+	b.Helper()
+	const sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+	if err := b.pool.QueryRow(b.Context(), sql).Scan(&n); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}

@@ -2,11 +2,13 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
@@ -30,7 +32,7 @@ func NewAccepts(db *DB) *Accepts {
 	a := &Accepts{db: db}
 	a.group.Bytes = acceptances.bytes
 	a.group.Write = func(ctx context.Context, calls []acceptances) error {
-		return a.store(ctx, db.pool, slices.Concat(calls...), Statement{sql: db.sql.generic})
+		return a.store(ctx, db.pool, slices.Concat(calls...), Statement{sql: db.sql.generic}, lockTimeout)
 	}
 	return a
 }
@@ -46,7 +48,14 @@ func (all acceptances) bytes() (n int) {
 // Store stores events in one transaction, and in each event its result. If ctx ends before
 // a statement has begun to store them, they are not stored. If it ends later, they may be.
 func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
-	if err := a.group.DoUntil(ctx, all); err != nil {
+	err := a.group.DoUntil(ctx, all)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == lockNotAvailable { // wait for the other transaction, beside the group
+		patient, cancel := context.WithTimeout(ctx, WritePatience)
+		defer cancel()
+		err = delivery.Written(a.store(patient, a.db.pool, all, Statement{sql: a.db.sql.generic}))
+	}
+	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(all, isConflict) {
@@ -64,6 +73,13 @@ func (a *Accepts) StoreIn(ctx context.Context, tx pgx.Tx, all []*delivery.Accept
 }
 
 func isConflict(a *delivery.Acceptance) bool { return a.Result == delivery.AcceptConflict }
+
+// lockTimeout keeps an event that waits for a transaction with the same event from stopping
+// those of other callers.
+var lockTimeout = Statement{sql: "SELECT set_config('lock_timeout', '200ms', true)"}
+
+// lockNotAvailable is the code of a statement that waited for a lock longer than lock_timeout.
+const lockNotAvailable = "55P03"
 
 // sender is a pool or a transaction.
 type sender interface {
