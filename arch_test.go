@@ -61,6 +61,7 @@ const (
 	uuidPath       = "github.com/google/uuid"
 	containersPath = "github.com/testcontainers/..."
 	breakerPath    = "github.com/sony/gobreaker/v2"
+	ssrfPath       = "code.dny.dev/ssrf"
 	fieldsPath     = "github.com/dunglas/httpsfv"
 	watermillPath  = "github.com/ThreeDotsLabs/..."
 )
@@ -95,7 +96,7 @@ var layers = []struct {
 	{"inbox/internal/dryrun", []string{inboxDeliveryPath, guardPath}, "it takes and answers requests for dry runs; it runs no handler itself"},
 	{"inbox/internal/gate", []string{inboxDeliveryPath, guardPath}, "it decides whether a handler may run; it knows no server and no handler"},
 	{"inbox/internal/holder", []string{inboxDeliveryPath}, "it collects deliveries that are to be held; the inbox stores and finishes them"},
-	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, guardPath, resultPath, pgxAllPath}, "it calls handlers and does not know where events come from; it needs pgx for the errors that they return"},
+	{"inbox/internal/invoke", []string{rootPath, inboxDeliveryPath, causePath, guardPath, resultPath, pgxAllPath}, "it calls handlers and does not know where events come from; it needs pgx for the errors that they return"},
 	{"inbox/internal/ledger", []string{rootPath, inboxDeliveryPath, schemaPath, guardPath, sessionPath, pgxAllPath, uuidPath}, "it has every transaction and statement of the inbox; it knows no broker and calls no handler"},
 	{"inbox/internal/preflight", []string{rootPath, inboxDeliveryPath, consumerPath, identityPath, jsremedyPath, eventTypePath, natsPath}, "it checks the set-up before an inbox starts and changes nothing"},
 	{"inbox/internal/share", nil, "it divides connections and memory among handlers; it only counts"},
@@ -115,7 +116,7 @@ var layers = []struct {
 	{"idempotency/internal/fingerprint", []string{module + "/internal/jcs"}, "it computes fingerprints of requests"},
 	{"idempotency/internal/watched", []string{module + "/idempotency/internal/failure", guardPath, sessionPath, pgxAllPath}, "it wraps a transaction for a user's code, which may not end it"},
 	{"idempotency/conformance", nil, "it tests any endpoint over HTTP"},
-	{"webhook", []string{rootPath, module + "/inbox", telemetryPath, guardPath, repeatPath, wildcardPath, changePath, remedyPath, sqlFilePath, textPath, schemaPath, pgxAllPath, otelPath}, "it verifies requests of providers and stores them as events of an inbox, and sends events to endpoints of others"},
+	{"webhook", []string{rootPath, module + "/inbox", module + "/outbound", causePath, telemetryPath, guardPath, repeatPath, wildcardPath, changePath, remedyPath, sqlFilePath, textPath, schemaPath, pgxAllPath, otelPath, uuidPath, ssrfPath}, "it verifies requests of providers and stores them as events of an inbox, and sends events to endpoints of others"},
 	{"webhook/conformance", nil, "it tests any endpoint over HTTP"},
 	{"internal/consumer", []string{wirePath, wildcardPath, identityPath, guardPath, natsPath}, "it compares a handler's durable consumer with its settings"},
 	{"internal/identity", nil, "it computes with names"},
@@ -361,7 +362,7 @@ func TestViolations(t *testing.T) {
 
 // libraryModules are what the library's go.mod may list as direct requirements.
 var libraryModules = []string{
-	"github.com/dunglas/httpsfv", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/sony/gobreaker/v2",
+	"code.dny.dev/ssrf", "github.com/dunglas/httpsfv", "github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/sony/gobreaker/v2",
 	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
 	"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/sdk/metric", "pgregory.net/rapid", // for tests
 }

@@ -29,6 +29,8 @@ var configured = []struct{ dir, name string }{
 	{"outbound", "Breaker"},
 	{"webhook", "Config"},
 	{"webhook", "HMAC"},
+	{"webhook", "SenderConfig"},
+	{"webhook", "EndpointsConfig"},
 	{"deadletter", "Config"},
 	{"deadletter", "ReplayOptions"},
 	{"inspect", "Config"},

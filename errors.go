@@ -107,9 +107,9 @@ const SnoozeBound = 24 * time.Hour
 
 // Snooze says that the event cannot be handled now, for a reason that is not the event's: a
 // vendor is out of reach, or a budget is spent. The event is due again after d, and the
-// attempt does not count. After [SnoozeBound] without any other attempt, attempts count.
-// Snooze overrides [RetryAfter]. It returns nil for a nil err; a negative d counts as zero.
-// [SnoozeDelay] reads d back.
+// attempt does not count. After [SnoozeBound] without any other attempt, attempts count, and
+// none is made earlier than the schedule says. Snooze overrides [RetryAfter]. It returns nil
+// for a nil err; a negative d counts as zero. [SnoozeDelay] reads d back.
 func Snooze(d time.Duration, err error) error {
 	if err == nil {
 		return nil

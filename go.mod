@@ -3,6 +3,7 @@ module github.com/postroom/postroom
 go 1.26.0
 
 require (
+	code.dny.dev/ssrf v0.3.0
 	github.com/dunglas/httpsfv v1.1.2
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0

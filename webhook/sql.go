@@ -10,6 +10,10 @@ import (
 var files embed.FS
 
 // statements are the statements of this package, for one schema. Each has a file in sql.
-type statements struct{ Add, Rotate, Disable, Enable, List string }
+type statements struct {
+	Add, Rotate, Disable, Enable, List    string // of Endpoints
+	Matching, Endpoint, Succeeded, Failed string // of a Sender
+	Owed, Enabled                         string // of a Sender that resends
+}
 
 var written = sqlfile.MustRead[statements](files)

@@ -1,11 +1,10 @@
 package main
 
 import (
-	"cmp"
-	"os"
-	"os/user"
-
 	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/actor"
+	"github.com/postroom/postroom/cmd/postroom/internal/hooks"
 )
 
 // operator is what commands share that change something in the database.
@@ -30,16 +29,14 @@ func (o *operator) addYes(cmd *cobra.Command) {
 }
 
 // who is the person that the audit names.
-func (o *operator) who() string {
-	if actor := cmp.Or(o.actor, o.db.getenv("POSTROOM_ACTOR")); actor != "" {
-		return actor
-	}
-	name, host := "somebody", "unknown host"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if h, err := os.Hostname(); err == nil {
-		host = h
-	}
-	return name + "@" + host
+func (o *operator) who() string { return actor.Name(o.actor, o.db.getenv("POSTROOM_ACTOR")) }
+
+func newWebhook(getenv func(string) string) *cobra.Command {
+	return group("webhook", "Endpoints to which webhooks are sent", hooks.Commands(func(cmd *cobra.Command) hooks.Tool {
+		o := newOperator(getenv)
+		o.db.addSchemaFlag(cmd)
+		o.db.addURLFlag(cmd)
+		addJSON(cmd, &o.asJSON)
+		return hooks.Tool{With: o.db.with, By: func() (string, string) { return o.who(), o.reason }, Audit: o.addAuditFlags, JSON: &o.asJSON, Usage: usagef}
+	})...)
 }

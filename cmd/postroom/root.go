@@ -81,6 +81,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newDead(getenv),
 		newRepublish(getenv),
 		newReconcile(getenv),
+		newWebhook(getenv),
 		newAudit(getenv),
 		newDoctor(getenv),
 

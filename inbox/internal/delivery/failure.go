@@ -63,6 +63,9 @@ func FailureOf(err error) Failure {
 		f.Class, f.Permanent = classUnknown, true
 	case errors.Is(err, postroom.ErrPermanent):
 		f.Class, f.Permanent = classPermanent, true
+		if own, ok := errors.AsType[*cause.ClassError](err); ok {
+			f.Class = own.Class
+		}
 	case f.discards(err), f.snoozes(err):
 	case errors.Is(err, ErrTimeout):
 		f.Class = ClassTimeout
@@ -116,8 +119,8 @@ func (f Failure) next(schedule postroom.Backoff, attempts, most int) *time.Durat
 		return nil
 	}
 	wait := max(f.after, shortestWait)
-	if f.after == 0 {
-		wait = max(schedule.Delay(max(attempts, 1)), shortestWait)
+	if f.after == 0 || f.Snoozed { // a snooze may be short: without the schedule, its attempts would be used up at once
+		wait = max(wait, schedule.Delay(max(attempts, 1)))
 	}
 	return &wait
 }

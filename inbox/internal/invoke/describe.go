@@ -10,6 +10,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/internal/cause"
 	"github.com/postroom/postroom/internal/guard"
 )
 
@@ -74,6 +75,9 @@ func (e *returnedError) with(tree []error) error {
 	}
 	if _, ok := guard.As[*delivery.LedgerError](tree); ok {
 		e.marks = append(e.marks, &delivery.LedgerError{Err: errInside})
+	}
+	if own, ok := guard.As[*cause.ClassError](tree); ok {
+		e.marks = append(e.marks, &cause.ClassError{Class: own.Class, Err: errInside})
 	}
 	return e
 }

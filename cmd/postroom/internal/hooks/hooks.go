@@ -1,0 +1,278 @@
+// Package hooks has the commands for endpoints of webhooks.
+package hooks
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/webhook"
+)
+
+// Tool is what a command needs of the program.
+type Tool struct {
+	With  func(ctx context.Context, do func(conn *pgx.Conn, schema string) error) error
+	By    func() (actor, reason string)
+	Audit func(cmd *cobra.Command) // adds the flags of By
+	JSON  *bool
+	Usage func(format string, args ...any) error
+}
+
+// Commands returns the commands. prepare adds the common flags to each.
+func Commands(prepare func(cmd *cobra.Command) Tool) []*cobra.Command {
+	return []*cobra.Command{endpoints(prepare), add(prepare), rotate(prepare), enable(prepare), disable(prepare), test(prepare), resend(prepare)}
+}
+
+func (t Tool) by() webhook.Audit {
+	actor, reason := t.By()
+	return webhook.Audit{Actor: actor, Reason: reason}
+}
+
+// store calls do with the endpoints of the database.
+func (t Tool) store(ctx context.Context, do func(s *webhook.Endpoints) error) error {
+	return t.With(ctx, func(conn *pgx.Conn, schema string) error {
+		return do(webhook.NewEndpoints(conn, webhook.EndpointsConfig{Schema: schema}))
+	})
+}
+
+// sender calls do with a sender that only accepts.
+func (t Tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *webhook.Sender) error) error {
+	return t.With(ctx, func(conn *pgx.Conn, schema string) error {
+		pool, err := pgxpool.New(ctx, conn.Config().ConnString())
+		if err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+		defer pool.Close()
+		cfg.Schema, cfg.AcceptOnly = schema, true
+		return do(webhook.NewSender(pool, inbox.New(pool, nil, inbox.Config{Schema: schema}), cfg))
+	})
+}
+
+// oneEndpoint takes the id of an endpoint.
+func oneEndpoint(t *Tool) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return t.Usage("give the id of one endpoint; 'postroom webhook endpoints' lists them")
+		}
+		return nil
+	}
+}
+
+// command finishes a command on one endpoint.
+func command(prepare func(cmd *cobra.Command) Tool, cmd *cobra.Command, run func(ctx context.Context, t Tool, id string) error) *cobra.Command {
+	t := prepare(cmd)
+	t.Audit(cmd)
+	cmd.Args = oneEndpoint(&t)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), t, args[0]) }
+	return cmd
+}
+
+func endpoints(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	var accounts []string
+	cmd := &cobra.Command{
+		Use:   "endpoints",
+		Short: "List the endpoints to which webhooks are sent",
+		Long:  "List the endpoints to which webhooks are sent, and how each does. Secrets are not shown. Changes nothing.",
+		Example: `  postroom webhook endpoints --account acme
+  postroom webhook endpoints --json | jq '.[] | select(.failing_since)'`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().StringSliceVar(&accounts, "account", nil, "endpoints of this account (default all)")
+	t := prepare(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return t.store(cmd.Context(), func(s *webhook.Endpoints) error {
+			all, err := s.List(cmd.Context(), accounts...)
+			switch {
+			case err != nil:
+				return err
+			case *t.JSON && all == nil:
+				return output.JSON(cmd.OutOrStdout(), []webhook.Endpoint{})
+			case *t.JSON:
+				return output.JSON(cmd.OutOrStdout(), all)
+			case len(all) == 0:
+				return output.Line(cmd.OutOrStdout(), "there are no endpoints")
+			}
+			rows := [][]string{{"ENDPOINT", "ACCOUNT", "TYPES", "STATE", "LAST STATUS", "URL"}}
+			for _, e := range all {
+				rows = append(rows, row(e))
+			}
+			return output.Table(cmd.OutOrStdout(), rows)
+		})
+	}
+	return cmd
+}
+
+func row(e webhook.Endpoint) []string {
+	types, state, status := "all", "works", "-"
+	if len(e.Types) > 0 {
+		types = strings.Join(e.Types, ",")
+	}
+	switch {
+	case !e.DisabledAt.IsZero():
+		state = "disabled " + output.Ago(e.DisabledAt) + ": " + e.DisabledReason
+	case !e.FailingSince.IsZero():
+		state = "fails since " + output.Stamp(e.FailingSince)
+	case e.LastAt.IsZero():
+		state = "new"
+	}
+	if !e.LastAt.IsZero() {
+		status = fmt.Sprint(e.LastStatus)
+	}
+	return []string{output.Cell(e.ID, 128), output.OrDash(output.Cell(e.Account, 40)), output.Cell(types, 60), output.Cell(state, 120), status, output.Cell(e.URL, 100)}
+}
+
+func add(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	var e webhook.NewEndpoint
+	cmd := &cobra.Command{
+		Use:   "add URL",
+		Short: "Add an endpoint, and print its secret",
+		Long: `Add an endpoint, and print its id and its secret. Give the secret to the people who run the
+endpoint: nothing shows it again.
+
+The URL begins with https://. Needs the rights of postroom.grant_webhooks.`,
+		Example: "  postroom webhook add https://example.com/hooks --account acme --types order.placed,order.paid",
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&e.ID, "id", "", "id of the endpoint (default a random one)")
+	flags.StringVar(&e.Account, "account", "", "whose endpoint it is")
+	flags.StringSliceVar(&e.Types, "types", nil, "types of the events that it gets (default all)")
+	t := prepare(cmd)
+	t.Audit(cmd)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return t.Usage("give one URL")
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		e.URL = args[0]
+		return t.store(cmd.Context(), func(s *webhook.Endpoints) error {
+			id, secret, err := s.Add(cmd.Context(), e, t.by())
+			if err != nil {
+				return err
+			}
+			return t.printSecret(cmd, id, secret)
+		})
+	}
+	return cmd
+}
+
+func (t Tool) printSecret(cmd *cobra.Command, id string, secret webhook.Secret) error {
+	if *t.JSON {
+		return output.JSON(cmd.OutOrStdout(), map[string]string{"id": id, "secret": string(secret)})
+	}
+	return output.Line(cmd.OutOrStdout(), "endpoint: %s\nsecret:   %s", id, string(secret))
+}
+
+func rotate(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rotate ENDPOINT",
+		Short: "Give an endpoint a new secret, and print it",
+		Long: `Give an endpoint a new secret, and print it. For 24 hours the one before signs as well, so
+that the receiver can change in that time. Needs the rights of postroom.grant_webhooks.`,
+	}
+	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+		return t.store(ctx, func(s *webhook.Endpoints) error {
+			secret, err := s.Rotate(ctx, id, "", t.by())
+			if err != nil {
+				return err
+			}
+			return t.printSecret(cmd, id, secret)
+		})
+	})
+}
+
+func enable(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "enable ENDPOINT",
+		Short: "Send to an endpoint again",
+		Long: `Send to an endpoint again. It has five days again before it is disabled for failing. Its
+events that died meanwhile stay dead until they are replayed, and 'webhook resend' gives it
+those that it was not given.`,
+		Example: `  postroom webhook enable ep_7 --reason 'the customer mended it'
+  postroom dead replay --class endpoint_disabled --key ep_7`,
+	}
+	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+		return t.store(ctx, func(s *webhook.Endpoints) error {
+			if err := s.Enable(ctx, id, t.by()); err != nil {
+				return err
+			}
+			return output.Line(cmd.OutOrStdout(), "enabled")
+		})
+	})
+}
+
+func disable(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "disable ENDPOINT",
+		Short: "Send nothing more to an endpoint",
+		Long: `Send nothing more to an endpoint. It gets no new events. Those that wait for it are dead
+when their time comes, of class endpoint_disabled. --reason is required.`,
+		Example: "  postroom webhook disable ep_7 --reason 'the customer left'",
+	}
+	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+		return t.store(ctx, func(s *webhook.Endpoints) error {
+			if err := s.Disable(ctx, id, t.by()); err != nil {
+				return err
+			}
+			return output.Line(cmd.OutOrStdout(), "disabled")
+		})
+	})
+}
+
+func test(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	var cfg webhook.SenderConfig
+	cmd := &cobra.Command{
+		Use:   "test ENDPOINT",
+		Short: "Send an endpoint an event of type webhook.test",
+		Long: `Send an endpoint an event of type webhook.test. A process that sends webhooks delivers it,
+like any other event; 'postroom events show' says what came of it. Needs the rights of
+postroom.grant_inbox and postroom.grant_webhooks.`,
+	}
+	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
+	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+		return t.sender(ctx, cfg, func(s *webhook.Sender) error {
+			event, err := s.Test(ctx, id, t.by())
+			if err != nil {
+				return err
+			}
+			return output.Line(cmd.OutOrStdout(), "event %s is due; see 'postroom events show %s'", event, event)
+		})
+	})
+}
+
+func resend(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	var cfg webhook.SenderConfig
+	var since time.Duration
+	cmd := &cobra.Command{
+		Use:   "resend ENDPOINT",
+		Short: "Send an endpoint what it was not given",
+		Long: `Send an endpoint those events that the log of this database still has and that it was not
+given: from before it was added, or while it was disabled. What it was given is not sent
+again; 'postroom dead replay' is for what is dead. Needs the rights of postroom.grant_inbox,
+postroom.grant_webhooks and postroom.grant_operator.`,
+		Example: "  postroom webhook resend ep_7 --since 48h",
+	}
+	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
+	cmd.Flags().StringVar(&cfg.AccountHeader, "account-header", "", "header of an event that names its account, as the sender has it")
+	cmd.Flags().DurationVar(&since, "since", 0, "events that were written within this time (required)")
+	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+		if since <= 0 {
+			return t.Usage("--since is required, for instance --since 48h")
+		}
+		return t.sender(ctx, cfg, func(s *webhook.Sender) error {
+			n, err := s.Resend(ctx, id, time.Now().Add(-since), t.by())
+			if err != nil {
+				return err
+			}
+			return output.Line(cmd.OutOrStdout(), "%s due", output.Plural(int(n), "event"))
+		})
+	})
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/postroom/postroom/webhook"
+)
+
+func TestEndpointsOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	env := inDatabase(s.pool)
+	postroom(t, env, "webhook", "endpoints").want(t, exitOK).says(t, "there are no endpoints")
+	postroom(t, env, "webhook", "add").want(t, exitUsage).says(t, "give one URL")
+	postroom(t, env, "webhook", "add", "http://example.com").want(t, exitFailed).says(t, "https://")
+	added := decode[map[string]string](t, postroom(t, env, "webhook", "add", "https://example.com/x", "--account", "acme", "--types", "order.placed", "--json").want(t, exitOK))
+	id := added["id"]
+	if !strings.HasPrefix(added["secret"], "whsec_") || id == "" {
+		t.Errorf("added %v", added)
+	}
+	postroom(t, env, "webhook", "add", "https://example.com", "--id", "b").want(t, exitOK).says(t, "endpoint: b\nsecret:   whsec_")
+	postroom(t, env, "webhook", "rotate", "b").want(t, exitOK).says(t, "secret:   whsec_")
+	postroom(t, env, "webhook", "rotate", "c").want(t, exitFailed).says(t, "there is no such endpoint")
+	postroom(t, env, "webhook", "disable", "b").want(t, exitFailed).says(t, "Reason is empty")
+	postroom(t, env, "webhook", "disable", "b", "--reason", "the customer left", "--actor", "ann").want(t, exitOK).says(t, "disabled")
+	postroom(t, env, "webhook", "test", "b").want(t, exitFailed).says(t, "the endpoint is disabled")
+	postroom(t, env, "webhook", "endpoints").want(t, exitOK).says(t, id, "acme", "order.placed", "new", "the customer left", "https://example.com/x")
+	postroom(t, env, "webhook", "enable", "b").want(t, exitOK).says(t, "enabled")
+	postroom(t, env, "webhook", "test", "b").want(t, exitOK).says(t, "is due")
+	postroom(t, env, "webhook", "resend", id).want(t, exitUsage).says(t, "--since")
+	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--account-header", "tenant").want(t, exitOK).says(t, "0 events due")
+	shown, err := json.Marshal(decode[[]webhook.Endpoint](t, postroom(t, env, "webhook", "endpoints", "--json").want(t, exitOK)))
+	if err != nil || strings.Contains(string(shown), "whsec_") {
+		t.Errorf("endpoints --json: %s, %v", shown, err)
+	}
+}

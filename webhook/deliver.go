@@ -1,0 +1,270 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/cause"
+	"github.com/postroom/postroom/outbound"
+)
+
+// ClassDisabled is the class of dead events whose endpoint is disabled. Enable the endpoint and
+// replay them.
+const ClassDisabled = "endpoint_disabled"
+
+// mostRetryAfter is the longest Retry-After that is heeded.
+const mostRetryAfter = 24 * time.Hour
+
+// target is what one attempt knows about its endpoint.
+type target struct {
+	id       string
+	url      string
+	secrets  []string
+	disabled bool
+	fails    bool    // the last attempt failed
+	paused   float64 // for how many seconds it is paused
+	stale    bool    // a success changes its row
+}
+
+// Receipt is the result of a delivery's step: how the endpoint took it.
+type Receipt struct {
+	Status int   `json:"status"` // of HTTP
+	Millis int64 `json:"ms"`     // from the lookup of the name to the status
+}
+
+// deliver is the external handler: one attempt to send an event to its endpoint.
+func (s *Sender) deliver(ctx context.Context, attempt *inbox.Attempt) error {
+	if s.err != nil {
+		return s.err
+	}
+	to, err := s.read(ctx, attempt.Event.Key)
+	switch {
+	case err != nil:
+		return err
+	case to.disabled:
+		return disabled(to.id)
+	case to.paused > 0:
+		return postroom.Snooze(spread(time.Duration(to.paused*float64(time.Second))), fmt.Errorf("webhook: endpoint %s is paused, because it fails or asked for that", to.id))
+	}
+	if busy, ok := s.lanes.enter(to.id, to.fails); !ok {
+		return postroom.Snooze(spread(s.waitFor(to, busy)), fmt.Errorf("webhook: the limit of deliveries under way to endpoint %s is reached", to.id))
+	}
+	success := false
+	defer func() { s.lanes.leave(to.id, success) }()
+	result, err := attempt.Step(ctx, "deliver", func(ctx context.Context, _ string) ([]byte, error) { return s.send(ctx, attempt, to) })
+	if err != nil {
+		return err
+	}
+	success = true
+	var r Receipt
+	if err := json.Unmarshal(result, &r); err == nil && to.stale {
+		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return s.succeeded(ctx, tx, to, r) })
+	}
+	return nil
+}
+
+// waitFor is for how long an event waits if its endpoint has as many deliveries under way as it
+// may: until the one has ended that finds out whether the endpoint works again, or as long
+// again as the oldest has taken.
+func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
+	if to.fails {
+		return s.cfg.Timeout
+	}
+	return min(max(busy, 100*time.Millisecond), s.cfg.Timeout)
+}
+
+// read reads the endpoint. If the database does not answer, that costs no attempt.
+func (s *Sender) read(ctx context.Context, id string) (*target, error) {
+	to := &target{id: id}
+	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Endpoint, id).Scan(&to.url, &to.secrets, &to.disabled, &to.fails, &to.paused, &to.stale)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, postroom.Permanent(fmt.Errorf("webhook: %w: %s", ErrUnknownEndpoint, id))
+	case err != nil:
+		return nil, postroom.Snooze(time.Second, fmt.Errorf("webhook: read endpoint %s: %w", id, s.endpoints.explain(err)))
+	}
+	return to, nil
+}
+
+func disabled(id string) error {
+	return postroom.Permanent(&cause.ClassError{Class: ClassDisabled, Err: fmt.Errorf("webhook: endpoint %s is disabled", id)})
+}
+
+// send makes the request, and returns a Receipt.
+func (s *Sender) send(ctx context.Context, attempt *inbox.Attempt, to *target) ([]byte, error) {
+	req, err := request(ctx, attempt.Event, to)
+	if err != nil {
+		return nil, inbox.NotApplied(postroom.Permanent(fmt.Errorf("webhook: endpoint %s: %w", to.id, err)))
+	}
+	began := time.Now()
+	resp, err := s.out.RoundTrip(req)
+	took := time.Since(began)
+	if err != nil {
+		return nil, s.unanswered(ctx, attempt, to, err)
+	}
+	discard(resp)
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return nil, s.refused(ctx, attempt, to, resp)
+	}
+	return json.Marshal(Receipt{Status: resp.StatusCode, Millis: took.Milliseconds()})
+}
+
+// request returns the signed request of an event. Its errors have nothing of URL and secrets in
+// them.
+func request(ctx context.Context, ev postroom.Event, to *target) (*http.Request, error) {
+	u, err := checkURL(to.url)
+	if err != nil {
+		return nil, err
+	}
+	body, err := bodyOf(ev)
+	if err != nil {
+		return nil, fmt.Errorf("encode the event: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("the URL is not one")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "Postroom")
+	// The time is this process's clock: the receiver compares it with its own.
+	if err := Sign(Standard(to.secrets...), req.Header, Message{ID: webhookID(ev), Time: time.Now()}, body); err != nil {
+		return nil, err
+	}
+	return req, nil
+}
+
+// webhookID is the event's id. It is the same in each attempt and replay. Receivers refuse an
+// id with a dot, because it can be taken for the signed time, and an id must fit into a header:
+// any other is a digest of the event's source and id.
+func webhookID(ev postroom.Event) string {
+	if ev.ID != "" && !strings.ContainsFunc(ev.ID, func(r rune) bool { return r <= ' ' || r > '~' || r == '.' }) {
+		return ev.ID
+	}
+	sum := sha256.Sum256([]byte(ev.Source + " " + ev.ID))
+	return "sha256-" + hex.EncodeToString(sum[:16])
+}
+
+// bodyOf returns the body as Standard Webhooks recommends it. Data that is not JSON is in base64.
+func bodyOf(ev postroom.Event) ([]byte, error) {
+	envelope := struct {
+		Type   string          `json:"type"`
+		Time   time.Time       `json:"timestamp"`
+		Data   json.RawMessage `json:"data,omitempty"`
+		Binary []byte          `json:"data_base64,omitempty"`
+	}{Type: ev.Type, Time: ev.Time.UTC()}
+	if ev.Time.IsZero() {
+		envelope.Time = ev.LoggedAt.UTC()
+	}
+	media, _, _ := mime.ParseMediaType(ev.ContentType) // "" if there is an error
+	if (ev.ContentType == "" || media == "application/json" || strings.HasSuffix(media, "+json")) && json.Valid(ev.Data) {
+		envelope.Data = ev.Data
+	} else {
+		envelope.Binary = ev.Data
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(envelope)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// discard reads a little of a response, so that its connection can be used again, and closes it.
+func discard(resp *http.Response) {
+	limit := time.AfterFunc(250*time.Millisecond, func() { _ = resp.Body.Close() })
+	defer limit.Stop()
+	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // what it says does not count
+	_ = resp.Body.Close()
+}
+
+// unanswered notes that there was no answer, and returns what becomes of the event.
+func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *target, err error) error {
+	var e *outbound.Error
+	err = fmt.Errorf("webhook: endpoint %s: %w", to.id, err)
+	switch {
+	case ctx.Err() != nil: // this process stops, or lost the event
+		return err
+	case errors.Is(err, errBlocked):
+		return inbox.NotApplied(postroom.Permanent(err))
+	case errors.Is(err, outbound.ErrBreakerOpen) && errors.As(err, &e):
+		return inbox.NotApplied(postroom.Snooze(spread(max(e.RetryAfter, time.Second)), err))
+	case isOursToMend(err):
+		return inbox.NotApplied(postroom.Snooze(outbound.SnoozeUnsent, err))
+	}
+	return s.failed(ctx, attempt, to, failure{err: err, outage: true})
+}
+
+// refused notes an answer that is no success, and returns what becomes of the event.
+func (s *Sender) refused(ctx context.Context, attempt *inbox.Attempt, to *target, resp *http.Response) error {
+	f := failure{status: resp.StatusCode, err: fmt.Errorf("webhook: endpoint %s answered %d", to.id, resp.StatusCode)}
+	switch status := resp.StatusCode; {
+	case status == http.StatusGone:
+		reason := "it answered 410 Gone"
+		f.gone = &reason
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests, status >= 500:
+		f.outage = true
+		if wait, ok := outbound.ParseRetryAfter(resp.Header, time.Now()); ok {
+			wait = min(wait, mostRetryAfter)
+			f.wait = &wait
+		}
+	}
+	return s.failed(ctx, attempt, to, f)
+}
+
+// failure is how an attempt failed.
+type failure struct {
+	err    error
+	status int            // 0 if there was no answer
+	outage bool           // it is about the endpoint, not about the event alone
+	wait   *time.Duration // for how long the endpoint asks to wait
+	gone   *string        // why the endpoint is disabled at once
+}
+
+// failed notes a failed attempt in the endpoint's row, and returns what becomes of the event.
+func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target, f failure) error {
+	var isDisabled, now bool
+	var reason string
+	var pause *float64
+	if f.wait != nil {
+		seconds := f.wait.Seconds()
+		pause = &seconds
+	}
+	noting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := s.endpoints.db.QueryRow(noting, s.endpoints.sql.Failed, to.id, f.status, pause, f.outage, f.gone, DisableAfter, s.cfg.Name).
+		Scan(&isDisabled, &now, &reason)
+	switch {
+	case err != nil:
+		f.err = errors.Join(f.err, fmt.Errorf("webhook: note that endpoint %s failed: %w", to.id, s.endpoints.explain(err)))
+	case now:
+		s.cfg.Logger.WarnContext(ctx, "webhook endpoint disabled", "handler", s.cfg.Name, "endpoint", to.id, "reason", reason)
+	}
+	switch {
+	case isDisabled:
+		return postroom.Permanent(&cause.ClassError{Class: ClassDisabled, Err: fmt.Errorf("%w, and is disabled: %s", f.err, reason)})
+	case f.wait != nil:
+		return postroom.RetryAfter(max(*f.wait, s.schedule.Delay(attempt.Number)), f.err)
+	}
+	return f.err
+}
+
+// succeeded notes a success, if the endpoint failed before.
+func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, to *target, r Receipt) error {
+	if _, err := tx.Exec(ctx, s.endpoints.sql.Succeeded, to.id, r.Status); err != nil {
+		return fmt.Errorf("webhook: note that endpoint %s works: %w", to.id, err)
+	}
+	return nil
+}

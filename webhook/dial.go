@@ -1,0 +1,59 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"code.dny.dev/ssrf"
+)
+
+// errBlocked says that a request would go where none may go.
+var errBlocked = errors.New("its address or port is not allowed")
+
+// newTransport returns a transport that connects to public addresses, on port 443, and to those
+// that the config allows. Each address is checked after its name was resolved, just before the
+// connection is made: a name that resolves to another address the next time is of no use.
+func newTransport(cfg SenderConfig) *http.Transport {
+	public := ssrf.New(ssrf.WithPorts(443))
+	control := func(network, address string, c syscall.RawConn) error {
+		if isAllowed(cfg.AllowedPrefixes, address) {
+			return nil
+		}
+		if err := public.Safe(network, address, c); err != nil {
+			return fmt.Errorf("%w: %w", errBlocked, err)
+		}
+		return nil
+	}
+	dialer := &net.Dialer{Timeout: cfg.Timeout, Control: control, Resolver: cfg.Resolver}
+	return &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, address)
+		},
+		TLSClientConfig:     &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: cfg.Timeout, ResponseHeaderTimeout: cfg.Timeout, ForceAttemptHTTP2: true,
+		MaxIdleConns: 256, MaxIdleConnsPerHost: cfg.InFlight, IdleConnTimeout: time.Minute,
+		MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+		Proxy: nil, // one from the environment would resolve the name, and connect, without a check
+	}
+}
+
+// isAllowed reports whether an operator has written the address down.
+func isAllowed(prefixes []netip.Prefix, address string) bool {
+	to, err := netip.ParseAddrPort(address)
+	return err == nil && slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(to.Addr().Unmap()) })
+}
+
+// isOursToMend reports whether no connection was made because of this side: its DNS server does
+// not answer.
+func isOursToMend(err error) bool {
+	var name *net.DNSError
+	return errors.As(err, &name) && !name.IsNotFound
+}

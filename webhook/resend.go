@@ -1,0 +1,129 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/change"
+)
+
+// ErrEndpointDisabled says that an endpoint is disabled: enable it first.
+var ErrEndpointDisabled = errors.New("the endpoint is disabled")
+
+// TypeTest is the type of the events of [Sender.Test].
+const TypeTest = "webhook.test"
+
+// resendAtOnce is how many events of the log one transaction accepts.
+const resendAtOnce = 500
+
+// Resend makes those events due for an endpoint that were written at a time or later, that the
+// log of this database still has, and that the endpoint was not given yet: those from before it
+// was added, or while it was disabled. What it was given already is not sent again; if that is
+// dead, replay it. It returns how many there are. They go through the endpoint's queue, and each
+// transaction of them has its row in the audit.
+//
+// A process that resends needs the rights of an inbox and of an operator.
+func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, by Audit) (int64, error) {
+	if err := s.mustBeEnabled(ctx, endpoint, by); err != nil {
+		return 0, fmt.Errorf("webhook: resend: %w", err)
+	}
+	var total, after int64
+	for {
+		events, last, err := s.owed(ctx, endpoint, after, since)
+		if err == nil && len(events) > 0 {
+			var stored int64
+			stored, err = s.give(ctx, "webhook resend", endpoint, by, events)
+			total += stored
+		}
+		if err != nil {
+			return total, fmt.Errorf("webhook: resend: %w", err)
+		}
+		if len(events) < resendAtOnce {
+			return total, nil
+		}
+		after = last
+	}
+}
+
+// Test makes an event of type [TypeTest] due for an endpoint, also if it gets other types only, and
+// returns its id. It is delivered like any other.
+func (s *Sender) Test(ctx context.Context, endpoint string, by Audit) (id string, err error) {
+	made, err := uuid.NewV7()
+	if err == nil {
+		err = s.mustBeEnabled(ctx, endpoint, by)
+	}
+	if err == nil {
+		ev := postroom.Event{ID: made.String(), Source: "/webhooks/test", Type: TypeTest, Time: time.Now(), Data: []byte(`{"test":true}`)}
+		_, err = s.give(ctx, "webhook test", endpoint, by, []postroom.Event{ev})
+	}
+	if err != nil {
+		return "", fmt.Errorf("webhook: test: %w", err)
+	}
+	return made.String(), nil
+}
+
+func (s *Sender) mustBeEnabled(ctx context.Context, endpoint string, by Audit) error {
+	if err := errors.Join(s.err, s.endpoints.valid(by)); err != nil {
+		return err
+	}
+	var enabled bool
+	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Enabled, endpoint).Scan(&enabled)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrUnknownEndpoint
+	case err != nil:
+		return s.endpoints.explain(err)
+	case !enabled:
+		return ErrEndpointDisabled
+	}
+	return nil
+}
+
+// owed reads the next events of the log for an endpoint.
+func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since time.Time) (events []postroom.Event, last int64, err error) {
+	rows, _ := s.endpoints.db.Query(ctx, s.endpoints.sql.Owed, after, endpoint, since, s.cfg.AccountHeader, resendAtOnce) // CollectRows reports the error
+	events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ev postroom.Event, err error) {
+		err = row.Scan(&last, &ev.Source, &ev.ID, &ev.Type, &ev.Subject, &ev.ContentType, &ev.CorrelationID, &ev.CausationID,
+			&ev.Time, &ev.TraceParent, &ev.TraceState, &ev.Headers, &ev.Data)
+		return ev, err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the log: %w", s.endpoints.explain(err))
+	}
+	return events, last, nil
+}
+
+// give accepts events for an endpoint, and returns how many of them are new to it.
+func (s *Sender) give(ctx context.Context, action, endpoint string, by Audit, events []postroom.Event) (stored int64, err error) {
+	all := make([]inbox.Acceptance, len(events))
+	for i, ev := range events {
+		all[i] = s.acceptance(ev, endpoint)
+	}
+	err = s.endpoints.tables.InTx(ctx, func(tx pgx.Tx) error {
+		stored = 0
+		results, err := s.in.AcceptTx(ctx, tx, all...)
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			if r == inbox.Stored {
+				stored++
+			}
+		}
+		_, err = s.endpoints.tables.Audit(ctx, tx, change.Action{
+			Name: action, By: change.By(by), Events: stored, Handler: s.cfg.Name, Details: map[string]string{"endpoint": endpoint},
+		})
+		return err
+	})
+	if err != nil {
+		return 0, s.endpoints.explain(err)
+	}
+	return stored, nil
+}

@@ -1,0 +1,78 @@
+package webhook_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/webhook"
+)
+
+// An endpoint gets the events of the log that it was not given, and no others.
+func TestResend(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader = "tenant" }), newReceiver(t)
+	log := outbox.New(outbox.Config{Source: "/shop"})
+	write := func(id, kind, tenant string, later time.Duration) {
+		t.Helper()
+		ev := postroom.Event{ID: id, Type: kind, Data: []byte(`{"n":1}`), Headers: map[string]string{"tenant": tenant}}
+		if later > 0 {
+			ev.NotBefore = time.Now().Add(later)
+		}
+		if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error { return log.Write(t.Context(), tx, ev) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old", "order.placed", "acme", 0)
+	r.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 hours'")
+	write("e1", "order.placed", "acme", 0)
+	write("other-type", "order.paid", "acme", 0)
+	write("other-tenant", "order.placed", "other", 0)
+	write("scheduled", "order.placed", "acme", time.Hour)
+	write("cancelled", "order.placed", "acme", time.Hour)
+	if !one[bool](r, "SELECT postroom.cancel('/shop', 'cancelled')") {
+		t.Fatal("not cancelled")
+	}
+	r.exec("UPDATE postroom.outbox SET not_before = now() - interval '1 minute' WHERE event_id = 'cancelled'")
+	write("e2", "order.placed", "acme", 0)
+	r.add(webhook.NewEndpoint{ID: "e", Account: "acme", URL: to.URL, Types: []string{"order.placed"}})
+	r.run()
+	r.emit("e1", func(ev *postroom.Event) { ev.Headers = map[string]string{"tenant": "acme"} }) // it was given e1 before
+	r.eventually("the first delivery", func() bool { return len(to.requests()) == 1 })
+
+	for _, want := range []int64{1, 0} { // the second time there is nothing left
+		if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err != nil || n != want {
+			t.Errorf("resent %d events, %v; want %d", n, err, want)
+		}
+	}
+	id, err := r.sender.Test(t.Context(), "e", ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("three deliveries", func() bool { return len(to.requests()) == 3 })
+	got := make(map[string]string)
+	for _, request := range to.requests() {
+		got[request.header.Get("webhook-id")] = decoded(t, request.body).Type
+	}
+	if got["e1"] != "order.placed" || got["e2"] != "order.placed" || got[id] != webhook.TypeTest {
+		t.Errorf("the endpoint got %v", got)
+	}
+	if n := one[int](r, "SELECT count(*) FROM postroom.audit WHERE action IN ('webhook resend', 'webhook test') AND details ->> 'endpoint' = 'e'"); n != 3 {
+		t.Errorf("%d rows in the audit, want 3", n)
+	}
+
+	if err := r.store.Disable(t.Context(), "e", ann); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.sender.Resend(t.Context(), "e", time.Now(), ann)
+	_, unknown := r.sender.Test(t.Context(), "nobody", ann)
+	_, anonymous := r.sender.Test(t.Context(), "e", webhook.Audit{})
+	if !errors.Is(err, webhook.ErrEndpointDisabled) || !errors.Is(unknown, webhook.ErrUnknownEndpoint) || anonymous == nil {
+		t.Error(fmt.Errorf("%w; %w; %w", err, unknown, anonymous))
+	}
+}

@@ -1,0 +1,240 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/outbound"
+)
+
+// SenderConfig tunes a [Sender]. Name is required.
+//
+// Wide because each field is a choice of its own, and a caller sets two or three of them.
+type SenderConfig struct {
+	// Name is the name of the handler that delivers, which must never change; see
+	// inbox.Subscription.
+	Name string
+
+	// Schema is the database schema that holds Postroom's tables.
+	//
+	// Defaults to "postroom".
+	Schema string
+
+	// AccountHeader names the header of an event that says which account it belongs to. Only
+	// endpoints of that account get the event.
+	//
+	// Defaults to none: all events belong to the empty account.
+	AccountHeader string
+
+	// AcceptOnly makes this process accept deliveries and leave them to processes with another
+	// Sender of the same Name.
+	AcceptOnly bool
+
+	// Workers is how many deliveries are under way at the same time.
+	//
+	// Defaults to 64.
+	Workers int
+
+	// InFlight is how many deliveries to one endpoint are under way at the same time in this
+	// process, at most. An endpoint that fails gets one at a time.
+	//
+	// Defaults to 4.
+	InFlight int
+
+	// Timeout limits one attempt, from the lookup of the name to the status.
+	//
+	// Defaults to 20 seconds.
+	Timeout time.Duration
+
+	// AllowedPrefixes are addresses to which webhooks may go although they are not public, and
+	// there to any port: for instance 10.1.2.0/24, for services of your own. If customers add
+	// endpoints, they can then reach these.
+	//
+	// Defaults to none: only public addresses, on port 443.
+	AllowedPrefixes []netip.Prefix
+
+	// RootCAs are the authorities whose certificates count.
+	//
+	// Defaults to those of the system.
+	RootCAs *x509.CertPool
+
+	// Resolver looks up names.
+	//
+	// Defaults to net.DefaultResolver.
+	Resolver *net.Resolver
+
+	// Logger receives what happens to endpoints.
+	//
+	// Defaults to slog.Default.
+	Logger *slog.Logger
+
+	// MeterProvider receives metrics.
+	//
+	// Defaults to the global provider of OpenTelemetry.
+	MeterProvider metric.MeterProvider
+
+	// TracerProvider receives a span for each attempt.
+	//
+	// Defaults to the global provider of OpenTelemetry.
+	TracerProvider trace.TracerProvider
+}
+
+// The schedule of Standard Webhooks: ten attempts, the first at once, within 75 hours and 35
+// minutes, and a random fifth more at most.
+const sendAttempts = 10
+
+func sendSchedule() postroom.Backoff {
+	return postroom.Backoff{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+		10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	}
+}
+
+// DisableAfter is for how long an endpoint may fail, without any success, until it is disabled.
+const DisableAfter = 5 * 24 * time.Hour
+
+// alike is how long receivers recognise a webhook-id, for the step of a delivery: repeating a
+// request with its webhook-id is what they expect, at any time.
+const alike = 10 * 365 * 24 * time.Hour
+
+func (c SenderConfig) defaults() SenderConfig {
+	c.Workers = cmp.Or(c.Workers, 64)
+	c.InFlight = cmp.Or(c.InFlight, 4)
+	c.Timeout = cmp.Or(c.Timeout, 20*time.Second)
+	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
+	return c
+}
+
+func (c SenderConfig) validate() error {
+	var faults []error
+	if c.InFlight < 1 {
+		faults = append(faults, fmt.Errorf("config: InFlight is %d, want at least 1", c.InFlight))
+	}
+	if c.Timeout < time.Millisecond || c.Timeout > time.Minute {
+		faults = append(faults, fmt.Errorf("config: Timeout is %s, want 1ms to 1m", c.Timeout))
+	}
+	for _, p := range c.AllowedPrefixes {
+		if !p.IsValid() || p != p.Masked() {
+			faults = append(faults, fmt.Errorf("config: AllowedPrefixes: %s is not a prefix, or has bits behind it", p))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Sender delivers events to endpoints as Standard Webhooks describes it. It is safe for
+// concurrent use.
+type Sender struct {
+	cfg       SenderConfig
+	endpoints *Endpoints
+	in        *inbox.Inbox
+	err       error // what is wrong with the config
+	out       *outbound.Transport
+	lanes     *lanes
+	schedule  postroom.Backoff
+}
+
+// NewSender registers the external handler that delivers, and returns a sender. The inbox runs
+// it. NewSender does no I/O and cannot fail: [Sender.Check] returns faults of the config, and so
+// does the inbox. Like inbox.HandleExternal it panics if the name has a handler already.
+func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
+	cfg = cfg.defaults()
+	s := &Sender{
+		cfg: cfg, endpoints: NewEndpoints(pool, EndpointsConfig{Schema: cfg.Schema}), in: in, schedule: sendSchedule(),
+		lanes: &lanes{most: cfg.InFlight, of: make(map[string]*lane)},
+	}
+	s.out = outbound.New(outbound.Config{
+		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
+		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // its metrics name hosts: here, those of customers
+	})
+	if err := errors.Join(cfg.validate(), s.endpoints.err); err != nil {
+		s.err = fmt.Errorf("webhook: %w", err)
+	}
+	sub := inbox.Subscription{
+		Name: cfg.Name, Workers: cfg.Workers, DedupeKey: dedupeKey, Attempts: sendAttempts, Schedule: s.schedule,
+		Timeout: cfg.Timeout + 10*time.Second, VendorWindow: alike,
+		Pause: inbox.Pause{Off: true}, // some endpoints must not stop the others
+	}
+	if cfg.AcceptOnly {
+		in.Declare(sub)
+	} else {
+		in.HandleExternal(sub, s.deliver)
+	}
+	return s
+}
+
+// dedupeKey recognises a delivery: an event and an endpoint. The event keeps its own source and
+// id, so that it is found by them, and so that its id can be the webhook-id.
+func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " " + ev.ID }
+
+// Check returns faults of the config, and reports whether the database has the tables that are
+// needed.
+func (s *Sender) Check(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.endpoints.Check(ctx)
+}
+
+// FanOut returns a transactional handler that makes an event due for each endpoint of its
+// account that is enabled and gets its type, in the handler's transaction. It sends nothing: a
+// receiver that hangs does not hold it up.
+//
+// An endpoint that is disabled at that moment does not get the event later: see [Sender.Resend].
+func (s *Sender) FanOut() postroom.Handler { return postroom.HandlerFunc(s.fanOut) }
+
+func (s *Sender) fanOut(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	if s.err != nil {
+		return s.err
+	}
+	rows, _ := tx.Query(ctx, s.endpoints.sql.Matching, s.accountOf(ev), ev.Type) // CollectRows reports the error
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("webhook: find the endpoints of an event: %w", s.endpoints.explain(err))
+	}
+	for some := range slices.Chunk(ids, acceptAtOnce) {
+		all := make([]inbox.Acceptance, len(some))
+		for i, id := range some {
+			all[i] = s.acceptance(ev, id)
+		}
+		if _, err := s.in.AcceptTx(ctx, tx, all...); err != nil {
+			return fmt.Errorf("webhook: accept deliveries: %w", err)
+		}
+	}
+	return nil
+}
+
+// acceptAtOnce is how many deliveries one statement stores.
+const acceptAtOnce = 1000
+
+func (s *Sender) accountOf(ev postroom.Event) string {
+	if s.cfg.AccountHeader == "" {
+		return ""
+	}
+	return ev.Headers[s.cfg.AccountHeader]
+}
+
+// acceptance returns the delivery of an event to an endpoint.
+func (s *Sender) acceptance(ev postroom.Event, endpoint string) inbox.Acceptance {
+	ev.Key, ev.NotBefore = endpoint, time.Time{}
+	if ev.Time.IsZero() { // it is in the body, which is the same in each attempt
+		ev.Time = ev.LoggedAt
+	}
+	return inbox.Acceptance{Handler: s.cfg.Name, Event: ev}
+}

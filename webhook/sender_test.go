@@ -1,0 +1,341 @@
+package webhook_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/webhook"
+)
+
+// Each endpoint that gets an event's type gets the event, signed, and once.
+func TestEventsGoToTheirEndpoints(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader = "tenant" }), newReceiver(t)
+	secret := r.add(webhook.NewEndpoint{ID: "all", Account: "acme", URL: to.URL + "/all"})
+	r.add(webhook.NewEndpoint{ID: "placed", Account: "acme", URL: to.URL, Types: []string{"order.placed"}, Secret: secret})
+	r.add(webhook.NewEndpoint{ID: "paid", Account: "acme", URL: to.URL, Types: []string{"order.paid"}})
+	r.add(webhook.NewEndpoint{ID: "disabled", Account: "acme", URL: to.URL})
+	r.add(webhook.NewEndpoint{ID: "other", Account: "other", URL: to.URL})
+	r.add(webhook.NewEndpoint{ID: "none", URL: to.URL, Secret: secret}) // of the empty account
+	if err := r.store.Disable(t.Context(), "disabled", ann); err != nil {
+		t.Fatal(err)
+	}
+	r.run()
+	tenant := func(ev *postroom.Event) { ev.Headers = map[string]string{"tenant": "acme"} }
+	r.emit("e1", tenant)
+	r.emit("e1", tenant) // again
+	r.eventually("two deliveries", func() bool { return len(to.requests()) == 2 })
+	r.eventually("nothing to be held", func() bool { return one[int](r, "SELECT count(*) FROM postroom.held") == 0 })
+	for _, got := range to.requests() {
+		m, err := webhook.Standard(string(secret)).Verify(got.header, got.body, time.Now())
+		if err != nil || m.ID != "e1" || m.Type != "order.placed" {
+			t.Errorf("%+v, %v", m, err)
+		}
+		if b := decoded(t, got.body); b.Type != "order.placed" || string(b.Data) != `{"order":7}` || time.Since(b.Timestamp) > time.Minute {
+			t.Errorf("the body is %s", got.body)
+		}
+		if got.header.Get("Content-Type") != "application/json" || got.header.Get("Idempotency-Key") != "" {
+			t.Errorf("headers: %v", got.header)
+		}
+	}
+	receipts := one[string](r, "SELECT string_agg(convert_from(result, 'UTF8'), '; ' ORDER BY dedupe_key) FROM postroom.receipt")
+	if strings.Count(receipts, `{"status":204,"ms":`) != 2 {
+		t.Errorf("receipts: %s", receipts)
+	}
+	if n := one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'webhooks'"); n != 2 {
+		t.Errorf("%d deliveries, want 2", n)
+	}
+	if n := len(to.requests()); n != 2 {
+		t.Errorf("%d requests, want 2", n)
+	}
+	r.emit("e2", nil) // of the empty account
+	r.eventually("a third delivery", func() bool { return len(to.requests()) == 3 })
+}
+
+// What is not JSON comes in base64, and an id that would not do as a webhook-id as a digest.
+func TestWhatIsSentOfOddEvents(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	secret := r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.run()
+	r.emit("order.7", func(ev *postroom.Event) { ev.ContentType, ev.Data = "application/octet-stream", []byte{0, 1, 0xff} })
+	r.eventually("a delivery", func() bool { return len(to.requests()) == 1 })
+	got := to.requests()[0]
+	m, err := webhook.Standard(string(secret)).Verify(got.header, got.body, time.Now())
+	if err != nil || !strings.HasPrefix(m.ID, "sha256-") || string(decoded(t, got.body).Binary) != "\x00\x01\xff" {
+		t.Errorf("%+v, %v: %s", m, err, got.body)
+	}
+}
+
+// The same webhook-id in each attempt and replay; timestamp and signatures are fresh.
+func TestAttemptsAndReplaysKeepTheirID(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	old := r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.run()
+	to.answer(500)
+	r.emit("e1", nil)
+	if d := r.failed("e"); d.Attempts != 1 || d.Class != "error" || d.Wait < 3 || d.Wait > 7 || !strings.Contains(d.Text, "endpoint e answered 500") {
+		t.Errorf("held: %+v", d)
+	}
+	recent, err := r.store.Rotate(t.Context(), "e", "", ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := func(n int, signs map[webhook.Secret]bool) {
+		t.Helper()
+		r.due()
+		r.eventually(fmt.Sprint(n, " requests"), func() bool { return len(to.requests()) == n })
+		got := to.requests()[n-1]
+		for secret, want := range signs {
+			if m, err := webhook.Standard(string(secret)).Verify(got.header, got.body, time.Now()); (err == nil) != want || want && m.ID != "e1" {
+				t.Errorf("request %d: %+v, %v; want a signature of this secret: %v", n, m, err, want)
+			}
+		}
+		r.eventually("it to be recorded", func() bool {
+			return one[int](r, "SELECT count(*) FROM postroom.held WHERE claimed_by IS NOT NULL") == 0
+		})
+	}
+	verify(2, map[webhook.Secret]bool{old: true, recent: true})
+	r.exec("UPDATE postroom.webhook_endpoint SET rotated_at = now() - interval '24 hours 1 second'")
+	verify(3, map[webhook.Secret]bool{old: false, recent: true})
+	newest, err := r.store.Rotate(t.Context(), "e", "", ann)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.answer(200)
+	verify(4, map[webhook.Secret]bool{old: false, recent: true, newest: true})
+	first, last := to.requests()[0], to.requests()[3]
+	if string(first.body) != string(last.body) {
+		t.Errorf("the body changed from %s to %s", first.body, last.body)
+	}
+	if all, err := r.store.List(t.Context()); err != nil || len(all) != 1 || !all[0].FailingSince.IsZero() || all[0].LastStatus != 200 {
+		t.Errorf("endpoints: %+v, %v", all, err)
+	}
+}
+
+// Each row of the table of answers.
+func TestAnswersOfEndpoints(t *testing.T) {
+	t.Parallel()
+	type want struct {
+		class    string
+		attempts int
+		least    float64 // seconds until the next attempt
+		most     float64
+		dead     bool
+		disabled bool
+	}
+	again := want{class: "error", attempts: 1, least: 3, most: 7}
+	later := func(seconds float64) want {
+		return want{class: "error", attempts: 1, least: seconds - 5, most: seconds + 1}
+	}
+	for _, tt := range []struct {
+		name   string
+		status int
+		header []string
+		want   want
+	}{
+		{"gone", 410, nil, want{class: webhook.ClassDisabled, attempts: 1, dead: true, disabled: true}},
+		{"timeout", 408, nil, again},
+		{"too early", 425, nil, again},
+		{"too many", 429, []string{"Retry-After", "600"}, later(600)},
+		{"too many, again at once", 429, []string{"Retry-After", "1"}, again}, // the schedule is longer
+		{"broken", 500, nil, again},
+		{"bad gateway", 502, []string{"Retry-After", "700"}, later(700)},
+		{"unavailable", 503, []string{"Retry-After", "999999999"}, later(24 * 3600)},
+		{"gateway timeout", 504, []string{"Retry-After", "800"}, later(800)},
+		{"bad request", 400, nil, again},
+		{"not found", 404, []string{"Retry-After", "900"}, again},
+		{"conflict", 409, nil, again},
+		{"found elsewhere", 302, nil, again},
+		{"moved", 307, nil, again},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, to, elsewhere := newRig(t, nil), newReceiver(t), newReceiver(t)
+			to.answer(tt.status, append(tt.header, "Location", elsewhere.URL)...)
+			r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+			r.run()
+			r.emit("e1", nil)
+			d := r.failed("e")
+			w := tt.want
+			if d.Class != w.class || d.Attempts != w.attempts || d.Dead != w.dead || !d.Dead && (d.Wait < w.least || d.Wait > w.most) {
+				t.Errorf("held: %+v, want %+v", d, w)
+			}
+			all, err := r.store.List(t.Context())
+			if err != nil || all[0].LastStatus != tt.status || all[0].FailingSince.IsZero() || all[0].DisabledAt.IsZero() == w.disabled {
+				t.Errorf("endpoints: %+v, %v", all, err)
+			}
+			if len(elsewhere.requests()) != 0 {
+				t.Error("a redirect was followed")
+			}
+			if w.disabled {
+				if got := one[string](r, "SELECT actor || ': ' || reason FROM postroom.audit WHERE action = 'webhook disable'"); got != "sender: it answered 410 Gone" {
+					t.Errorf("the audit has %q", got)
+				}
+			}
+		})
+	}
+}
+
+// An endpoint that does not answer fails, too.
+func TestEndpointsThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Timeout = 300 * time.Millisecond })
+	hangs, resets := make(chan struct{}), newReceiver(t)
+	slow := newReceiver(t)
+	slow.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hangs })
+	t.Cleanup(func() { close(hangs) })
+	resets.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	gone := newReceiver(t)
+	gone.Close()
+	for id, url := range map[string]string{"hangs": slow.URL, "resets": resets.URL, "refuses": gone.URL} {
+		r.add(webhook.NewEndpoint{ID: id, URL: url})
+	}
+	r.run()
+	r.emit("e1", nil)
+	for _, id := range []string{"hangs", "resets", "refuses"} {
+		if d := r.failed(id); d.Class != "error" || d.Attempts != 1 || d.Dead {
+			t.Errorf("%s: %+v", id, d)
+		}
+	}
+	if n := one[int](r, "SELECT count(*) FROM postroom.webhook_endpoint WHERE last_status = 0 AND failing_since IS NOT NULL AND paused_until > failing_since"); n != 3 {
+		t.Errorf("%d endpoints fail, want 3", n)
+	}
+}
+
+// An endpoint is disabled after five days of failures, and its events die and can be replayed.
+func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, nil), newReceiver(t)
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.run()
+	to.answer(500)
+	r.emit("e1", nil)
+	r.failed("e")
+	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now() - interval '5 days' + interval '1 hour'")
+	again := func(requests int) {
+		t.Helper()
+		r.due()
+		r.eventually("another attempt", func() bool {
+			return len(to.requests()) == requests && one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'webhooks' AND (claimed_by IS NOT NULL OR class IS NULL)") == 0
+		})
+	}
+	again(2)
+	if d, _ := r.heldOf("e"); d.Dead || d.Attempts != 2 {
+		t.Errorf("an hour before: %+v", d)
+	}
+	r.emit("e2", nil) // it waits: the endpoint is paused
+	r.eventually("the second event to be snoozed", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.held WHERE event_id = 'e2' AND handler = 'webhooks' AND class = 'snoozed' AND attempts = 0 AND claimed_by IS NULL") == 1
+	})
+	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now() - interval '5 days 1 second'")
+	r.exec("UPDATE postroom.held SET next_at = now() + interval '1 day' WHERE event_id = 'e2' AND handler = 'webhooks'")
+	r.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'e1' AND handler = 'webhooks'")
+	r.exec("UPDATE postroom.webhook_endpoint SET paused_until = NULL")
+	r.eventually("the endpoint to be disabled", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.webhook_endpoint WHERE disabled_reason LIKE 'it failed since %'") == 1
+	})
+	r.due()
+	r.eventually("both events to be dead", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND class = 'endpoint_disabled'") == 2
+	})
+	if n := len(to.requests()); n != 3 {
+		t.Errorf("%d requests, want 3: none to a disabled endpoint", n)
+	}
+	r.emit("e3", nil) // not for a disabled endpoint
+	r.eventually("it to be fanned out", func() bool {
+		return one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'fanout'") == 3 && one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'fanout'") == 0
+	})
+	if n := one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'webhooks'"); n != 2 {
+		t.Errorf("%d deliveries, want 2", n)
+	}
+
+	to.answer(204)
+	if err := r.store.Enable(t.Context(), "e", ann); err != nil {
+		t.Fatal(err)
+	}
+	if job := <-r.replay(deadletter.Filter{Class: webhook.ClassDisabled}); job.Succeeded != 2 {
+		t.Errorf("replayed: %+v", job)
+	}
+	r.eventually("both events to be delivered", func() bool { return one[int](r, "SELECT count(*) FROM postroom.held") == 0 })
+	got := make(map[string]int)
+	for _, request := range to.requests() {
+		got[request.header.Get("webhook-id")]++
+	}
+	if got["e1"] != 4 || got["e2"] != 1 {
+		t.Errorf("requests by id: %v", got)
+	}
+}
+
+// Where no webhook may go.
+func TestBlockedAddresses(t *testing.T) {
+	t.Parallel()
+	to := newReceiver(t)
+	port := to.Listener.Addr().String()
+	port = port[strings.LastIndex(port, ":"):]
+	r := newRig(t, func(cfg *webhook.SenderConfig) {
+		cfg.AllowedPrefixes = []netip.Prefix{netip.MustParsePrefix("10.9.9.9/32")}
+		cfg.Resolver = resolver(func(name string, _ int) (string, bool) {
+			switch name {
+			case "inside.example.com.":
+				return "127.0.0.1", true
+			case "metadata.example.com.":
+				return "169.254.169.254", true
+			case "down.example.com.":
+				return "", false
+			}
+			return "", true
+		})
+	})
+	for id, url := range map[string]string{
+		"loopback": to.URL, "by-name": "https://inside.example.com" + port, "metadata": "https://metadata.example.com/latest", "private": "https://10.0.0.1",
+		"mapped": "https://[::ffff:127.0.0.1]" + port, "port": "https://93.184.215.14:22", "nat64": "https://[64:ff9b::a00:1]",
+	} {
+		r.add(webhook.NewEndpoint{ID: id, URL: url})
+	}
+	for id, url := range map[string]string{"plain": "http://127.0.0.1", "user": "https://a:hunter2@example.com"} {
+		r.exec("INSERT INTO postroom.webhook_endpoint (id, url, secrets) VALUES ($1, $2, '{whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw}')", id, url)
+	}
+	r.add(webhook.NewEndpoint{ID: "dns", URL: "https://down.example.com"})
+	r.add(webhook.NewEndpoint{ID: "unknown", URL: "https://unknown.example.com"})
+	r.run()
+	r.emit("e1", nil)
+	for _, id := range []string{"loopback", "by-name", "metadata", "private", "mapped", "port", "nat64", "plain", "user"} {
+		d := r.failed(id)
+		if !d.Dead || d.Class != "permanent" || strings.Contains(d.Text, "hunter2") {
+			t.Errorf("%s: %+v", id, d)
+		}
+	}
+	if len(to.requests()) != 0 {
+		t.Error("a request reached this machine")
+	}
+	if d := r.failed("dns"); d.Class != "snoozed" || d.Attempts != 0 || d.Dead {
+		t.Errorf("without a DNS server: %+v", d)
+	}
+	if d := r.failed("unknown"); d.Class != "error" || d.Attempts != 1 || d.Dead {
+		t.Errorf("a name that does not exist: %+v", d)
+	}
+}
+
+// Faults of the config are reported at once, and the sender sends nothing.
+func TestSenderConfig(t *testing.T) {
+	t.Parallel()
+	in := inbox.New(nil, nil, inbox.Config{})
+	s := webhook.NewSender(nil, in, webhook.SenderConfig{
+		Name: "w", Schema: "a b", InFlight: -1, Timeout: time.Hour, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")},
+	})
+	err := s.Check(t.Context())
+	for _, want := range []string{"Schema", "InFlight", "Timeout", "AllowedPrefixes"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+-- Note that an attempt at endpoint $1 failed with status $2, or 0 without an answer.
+--   $3  the endpoint asked for a pause of that many seconds; NULL: it did not
+--   $4  whether the failure is about the endpoint, and not only about this event: then it is
+--       paused for a tenth of the time for which it has failed, at most ten minutes
+--   $5  why it is disabled at once; NULL: it is disabled if it has failed for $6
+--   $7  the handler, for the audit
+-- It returns whether the endpoint is disabled, whether it became so now, and why.
+--
+-- Locks   the endpoint's row.
+-- Index   webhook_endpoint_pkey (id).
+-- Called  by Sender.failed.
+WITH before AS (
+    SELECT id, disabled_at, failing_since
+    FROM postroom.webhook_endpoint
+    WHERE id = $1
+    FOR UPDATE
+), changed AS (
+    UPDATE postroom.webhook_endpoint AS e
+    SET failing_since = coalesce(before.failing_since, now()),
+        last_status = $2, last_at = now(),
+        paused_until = greatest(e.paused_until,
+            now() + least($3::float8, 3600) * interval '1 second',
+            CASE WHEN $4 THEN now() + least(greatest((now() - coalesce(before.failing_since, now())) / 10, interval '1 second'), interval '10 minutes') END),
+        disabled_at = CASE WHEN before.disabled_at IS NULL AND ($5::text IS NOT NULL OR before.failing_since <= now() - $6::interval)
+                           THEN now() ELSE before.disabled_at END,
+        disabled_reason = CASE WHEN before.disabled_at IS NOT NULL THEN e.disabled_reason
+                               WHEN $5::text IS NOT NULL THEN $5
+                               WHEN before.failing_since <= now() - $6::interval
+                               THEN 'it failed since ' || to_char(before.failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') END
+    FROM before
+    WHERE e.id = before.id
+    RETURNING e.id, e.disabled_at IS NOT NULL AS disabled, e.disabled_at IS NOT NULL AND before.disabled_at IS NULL AS now, e.disabled_reason
+), said AS (
+    INSERT INTO postroom.audit (actor, action, reason, events, handler, details)
+    SELECT 'sender', 'webhook disable', disabled_reason, 0, $7, jsonb_build_object('endpoint', id)
+    FROM changed WHERE now
+)
+SELECT disabled, now, coalesce(disabled_reason, '') FROM changed;

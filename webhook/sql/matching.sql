@@ -1,0 +1,10 @@
+-- The ids of the enabled endpoints of account $1 that get events of type $2.
+--
+-- Locks   none: if an endpoint is disabled meanwhile, its events are dead when they are due.
+-- Index   webhook_endpoint_enabled (account).
+-- Order   by id.
+-- Called  by Sender.fanOut.
+SELECT id
+FROM postroom.webhook_endpoint
+WHERE disabled_at IS NULL AND account = $1 AND (types = '{}' OR $2 = ANY (types))
+ORDER BY id;

@@ -1,0 +1,8 @@
+-- Note that endpoint $1 answered with status $2, a success: it does not fail any more.
+--
+-- Locks   the endpoint's row.
+-- Index   webhook_endpoint_pkey (id).
+-- Called  by Sender.succeeded.
+UPDATE postroom.webhook_endpoint
+SET failing_since = NULL, paused_until = NULL, last_status = $2, last_at = now()
+WHERE id = $1;
