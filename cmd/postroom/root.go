@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/hooksend"
 )
 
 // Exit statuses. They are part of the interface: scripts read them.
@@ -81,7 +83,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newDead(getenv),
 		newRepublish(getenv),
 		newReconcile(getenv),
-		newWebhook(getenv),
+		hooksend.AddTo(newWebhook(getenv), getenv, usagef),
 		newAudit(getenv),
 		newDoctor(getenv),
 

@@ -1,0 +1,147 @@
+// Package hooksend has the command that sends a webhook by hand.
+package hooksend
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/webhook"
+)
+
+const long = `Send a webhook to an endpoint, signed as a provider signs it, and print the answer.
+
+The secret is that of the environment's WEBHOOK_SECRET, as the provider shows it.
+hmac means the headers X-Webhook-Id and X-Webhook-Type, and X-Signature: the
+signature of the body, in hex. With --times the same request is sent again, as
+providers do. It fails if an answer is not 2xx.`
+
+const example = `  WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw postroom webhook send --scheme standard http://localhost:8080/webhooks/acme
+  postroom webhook send --scheme stripe --type charge.succeeded --times 2 http://localhost:8080/webhooks/stripe
+  postroom webhook send --scheme github --type push --data '{"ref":"main"}' http://localhost:8080/webhooks/github`
+
+// request is what the command line asks for.
+type request struct {
+	url, scheme, id, kind, data string
+	age                         time.Duration
+	times                       int
+}
+
+// AddTo adds the command to a group, and returns that. usage makes an error of the command line.
+func AddTo(group *cobra.Command, getenv func(string) string, usage func(format string, args ...any) error) *cobra.Command {
+	group.Long = cmp.Or(group.Long, "Look after the endpoints to which webhooks are sent, and try those that receive them.")
+	group.AddCommand(command(getenv, usage))
+	return group
+}
+
+func command(getenv func(string) string, usage func(format string, args ...any) error) *cobra.Command {
+	var r request
+	cmd := &cobra.Command{
+		Use:     "send URL",
+		Short:   "Send a signed webhook to an endpoint, to try it",
+		Long:    long,
+		Example: example,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("give the URL of one endpoint")
+			}
+			r.url = args[0]
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := scheme(r.scheme, getenv("WEBHOOK_SECRET"))
+			switch {
+			case s == nil:
+				return usage("--scheme must be standard, stripe, github, shopify, slack or hmac")
+			case getenv("WEBHOOK_SECRET") == "":
+				return usage("set WEBHOOK_SECRET")
+			case r.times < 1:
+				return usage("--times must be at least 1")
+			}
+			return r.send(cmd.Context(), s, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.scheme, "scheme", "", "how to sign: standard, stripe, github, shopify, slack or hmac")
+	flags.StringVar(&r.id, "id", "", "the webhook's id; random if it is not given")
+	flags.StringVar(&r.kind, "type", "test", "the webhook's type")
+	flags.StringVar(&r.data, "data", "", "the body; if it is not given, JSON with id and type")
+	flags.DurationVar(&r.age, "age", 0, "how long ago it was signed, to see a stale webhook refused")
+	flags.IntVar(&r.times, "times", 1, "how often to send it")
+	return cmd
+}
+
+// scheme returns the scheme of a name, or nil.
+func scheme(name, secret string) webhook.Scheme {
+	switch name {
+	case "standard":
+		return webhook.Standard(secret)
+	case "stripe":
+		return webhook.Stripe(secret)
+	case "github":
+		return webhook.GitHub(secret)
+	case "shopify":
+		return webhook.Shopify(secret)
+	case "slack":
+		return webhook.Slack(secret)
+	case "hmac":
+		return webhook.HMAC{Secrets: []string{secret}, Signature: "X-Signature", ID: "X-Webhook-Id", Type: "X-Webhook-Type"}
+	}
+	return nil
+}
+
+// body returns the body, in a form in which each scheme finds id and type.
+func (r request) body() []byte {
+	if r.data != "" {
+		return []byte(r.data)
+	}
+	kind, event := r.kind, map[string]string{"type": r.kind}
+	if r.scheme == "slack" {
+		kind = "event_callback"
+	}
+	text, _ := json.Marshal(map[string]any{"id": r.id, "event_id": r.id, "type": kind, "event": event}) // texts
+	return text
+}
+
+// send sends the request and prints the answers.
+func (r request) send(ctx context.Context, s webhook.Scheme, out io.Writer) error {
+	r.id = cmp.Or(r.id, "test_"+rand.Text())
+	body := r.body()
+	refused := 0
+	for range r.times {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, strings.NewReader(string(body)))
+		if err != nil {
+			return fmt.Errorf("make the request: %w", err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if err := webhook.Sign(s, req.Header, webhook.Message{ID: r.id, Type: r.kind, Time: time.Now().Add(-r.age)}, body); err != nil {
+			return err
+		}
+		client := http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		resp, err := client.Do(req)
+		if err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+		answer, err := io.ReadAll(io.LimitReader(resp.Body, 2000))
+		_ = resp.Body.Close() // it was read
+		if err != nil {
+			return fmt.Errorf("read the answer: %w", err)
+		}
+		if resp.StatusCode/100 != 2 {
+			refused++
+		}
+		fmt.Fprintf(out, "%s %s %s\n", r.id, resp.Status, strings.TrimSpace(string(answer)))
+	}
+	if refused > 0 {
+		return fmt.Errorf("%d of %d answers are not 2xx", refused, r.times)
+	}
+	return nil
+}
