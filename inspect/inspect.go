@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/endpoints"
 	"github.com/postroom/postroom/internal/eventsearch"
 	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/remedy"
@@ -90,7 +91,7 @@ func (i *Inspector) explain(err error) error {
 func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
-	var types []string
+	var types, hooks []string
 	err := i.inTx(ctx, func(m *view) (err error) {
 		if s.operatorPauses, err = readPauses(m); err != nil {
 			return err
@@ -102,8 +103,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if s.Held, err = readHeld(m); err != nil {
 			return err
 		}
-		s.Discarded, err = one(m, "discarded events", m.sql.DiscardedCount, func(row pgx.CollectableRow, n *int64) error { return row.Scan(n) })
-		if err != nil {
+		if s.Discarded, err = one(m, "discarded events", m.sql.DiscardedCount, func(row pgx.CollectableRow, n *int64) error { return row.Scan(n) }); err != nil {
 			return err
 		}
 		if s.Replays, err = rows(m, "replays", m.sql.RunningReplays, scanReplayStatus); err != nil {
@@ -118,18 +118,18 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if subs, err = readSubscriptions(m); err != nil {
 			return err
 		}
-		types, err = readTypes(m)
+		if types, err = readTypes(m); err == nil {
+			hooks, err = endpoints.Notes(m.ctx, m.tx, m.schema)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("inspect: status: %w", i.explain(err))
 	}
-	views := i.broker.handlerViews(ctx, &s.Broker, subs, false)
-	streams := i.broker.types(ctx, &s.Broker, subs)
+	views, streams := i.broker.handlerViews(ctx, &s.Broker, subs, false), i.broker.types(ctx, &s.Broker, subs)
 	l := findings(s, subs, views)
 	s.Notes = append(l.checkTypes(subs, streams, types), unhandledNotes(subs, streams, types)...)
-	s.Notes = append(s.Notes, pauseNotes(s.operatorPauses, views)...)
-	s.Findings = l.all
+	s.Findings, s.Notes = l.all, append(s.Notes, append(pauseNotes(s.operatorPauses, views), hooks...)...)
 	return s, nil
 }
 

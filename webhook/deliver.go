@@ -19,6 +19,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/cause"
+	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -51,6 +52,30 @@ func (s *Sender) deliver(ctx context.Context, attempt *inbox.Attempt) error {
 	if s.err != nil {
 		return s.err
 	}
+	err := s.try(ctx, attempt)
+	s.delivered.Add(context.WithoutCancel(ctx), 1, telemetry.With(telemetry.Handler.String(s.cfg.Name), telemetry.Outcome.String(outcomeOf(err))))
+	return err
+}
+
+// outcomeOf is what came of an attempt, for metrics.
+func outcomeOf(err error) string {
+	_, isDisabled := errors.AsType[*cause.ClassError](err)
+	_, snoozes := postroom.SnoozeDelay(err)
+	switch {
+	case err == nil:
+		return "delivered"
+	case isDisabled:
+		return "disabled"
+	case errors.Is(err, postroom.ErrPermanent):
+		return "blocked"
+	case snoozes:
+		return "snoozed"
+	}
+	return "failed"
+}
+
+// try makes the attempt, unless the endpoint is disabled or has to be left alone.
+func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	to, err := s.read(ctx, attempt.Event.Key)
 	switch {
 	case err != nil:

@@ -21,6 +21,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/guard"
+	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -148,6 +149,7 @@ type Sender struct {
 	out       *outbound.Transport
 	lanes     *lanes
 	schedule  postroom.Backoff
+	delivered metric.Int64Counter
 }
 
 // NewSender registers the external handler that delivers, and returns a sender. The inbox runs
@@ -157,7 +159,8 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
 		cfg: cfg, endpoints: NewEndpoints(pool, EndpointsConfig{Schema: cfg.Schema}), in: in, schedule: sendSchedule(),
-		lanes: &lanes{most: cfg.InFlight, of: make(map[string]*lane)},
+		lanes:     &lanes{most: cfg.InFlight, of: make(map[string]*lane)},
+		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by what came of them."),
 	}
 	s.out = outbound.New(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,

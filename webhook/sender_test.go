@@ -2,11 +2,17 @@ package webhook_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
@@ -337,5 +343,51 @@ func TestSenderConfig(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
+	}
+}
+
+// Attempts are counted by what came of them, and each request has a span. No metric names a host.
+func TestDeliveriesAreCounted(t *testing.T) {
+	t.Parallel()
+	meter, spans := sdk.NewManualReader(), tracetest.NewSpanRecorder()
+	r := newRig(t, func(cfg *webhook.SenderConfig) {
+		cfg.MeterProvider = sdk.NewMeterProvider(sdk.WithReader(meter))
+		cfg.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	})
+	works, broken := newReceiver(t), newReceiver(t)
+	broken.answer(500)
+	r.add(webhook.NewEndpoint{ID: "works", URL: works.URL})
+	r.add(webhook.NewEndpoint{ID: "broken", URL: broken.URL})
+	r.add(webhook.NewEndpoint{ID: "inside", URL: "https://10.0.0.1"})
+	r.run()
+	r.emit("e1", nil)
+	r.failed("broken")
+	r.failed("inside")
+	counted := func() map[string]int64 {
+		var all metricdata.ResourceMetrics
+		if err := meter.Collect(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string]int64)
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				data, ok := m.Data.(metricdata.Sum[int64])
+				if !ok || m.Name != "postroom.webhook.delivered" {
+					t.Errorf("another metric: %s", m.Name)
+					continue
+				}
+				for _, point := range data.DataPoints {
+					outcome, _ := point.Attributes.Value("outcome")
+					got[outcome.AsString()] += point.Value
+				}
+			}
+		}
+		return got
+	}
+	r.eventually("three attempts to be counted", func() bool {
+		return maps.Equal(counted(), map[string]int64{"delivered": 1, "failed": 1, "blocked": 1})
+	})
+	if n := len(spans.Ended()); n != 3 {
+		t.Errorf("%d spans, want 3", n)
 	}
 }

@@ -30,8 +30,8 @@ exist. What is wrong comes last, with what to do about it. Then the exit status 
   - a handler asks for a type that is probably misspelt
   - the broker cannot be reached
 
-Notes do not change the exit status: a handler whose events no producer writes yet, and
-events of a type that no handler of this database takes.`,
+Notes do not change the exit status: a handler whose events no producer writes yet,
+events of a type that no handler of this database takes, and webhook endpoints that fail.`,
 		Example: `  postroom status --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom status --json | jq -r '.findings[] | .code'`,
 		Args: noArguments,

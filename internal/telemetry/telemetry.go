@@ -69,7 +69,8 @@ const (
 	OutboundDelay    = "postroom.outbound.retry.delay"
 	OutboundBreaker  = "postroom.outbound.breaker.state"
 
-	WebhookReceived = "postroom.webhook.received"
+	WebhookReceived  = "postroom.webhook.received"
+	WebhookDelivered = "postroom.webhook.delivered"
 
 	IdempotentCreated    = "idempotent.created"
 	IdempotentReplayed   = "idempotent.replayed"

@@ -1,0 +1,41 @@
+// Package endpoints says how the endpoints of webhooks do.
+package endpoints
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/sqlfile"
+	"github.com/postroom/postroom/schema"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// statements are the statements of this package. Each has a file in sql.
+type statements struct{ Failing string }
+
+var written = sqlfile.MustRead[statements](files)
+
+// Notes says which endpoints fail or are disabled, in the schema with a name that schema.Name
+// accepted. Their owners have to mend them.
+func Notes(ctx context.Context, tx pgx.Tx, name string) (notes []string, err error) {
+	var disabled, failing int64
+	var first string
+	var since *time.Time
+	if err := tx.QueryRow(ctx, schema.In(name, written.Failing)).Scan(&disabled, &failing, &first, &since); err != nil {
+		return nil, fmt.Errorf("read endpoints of webhooks: %w", err)
+	}
+	const list = "; 'postroom webhook endpoints' lists them"
+	if failing > 0 && since != nil {
+		notes = append(notes, fmt.Sprintf("webhook endpoints that fail: %d, %s since %s%s", failing, first, since.UTC().Format(time.RFC3339), list))
+	}
+	if disabled > 0 {
+		notes = append(notes, fmt.Sprintf("webhook endpoints that are disabled: %d%s", disabled, list))
+	}
+	return notes, nil
+}

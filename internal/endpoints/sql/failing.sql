@@ -1,0 +1,16 @@
+-- How many endpoints of webhooks are disabled, how many of the others fail, and which of these
+-- has failed for the longest. It counts up to 10,000.
+--
+-- Locks   none.
+-- Index   webhook_endpoint_unwell.
+-- Called  by Notes.
+SELECT count(*) FILTER (WHERE disabled_at IS NOT NULL),
+       count(*) FILTER (WHERE disabled_at IS NULL),
+       coalesce((array_agg(id ORDER BY failing_since) FILTER (WHERE disabled_at IS NULL))[1], ''),
+       min(failing_since) FILTER (WHERE disabled_at IS NULL)
+FROM (
+    SELECT id, disabled_at, failing_since
+    FROM postroom.webhook_endpoint
+    WHERE disabled_at IS NOT NULL OR failing_since IS NOT NULL
+    LIMIT 10000
+) AS e;
