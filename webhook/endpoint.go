@@ -130,17 +130,17 @@ func checkURL(address string) (*url.URL, error) {
 func (e NewEndpoint) validate() error {
 	var faults []error
 	if !isEndpointID(e.ID) {
-		faults = append(faults, errors.New("ID must be 1 to 128 letters, digits, '.', '_', '-' and ':'"))
+		faults = append(faults, errors.New("field ID must be 1 to 128 letters, digits, '.', '_', '-' and ':'"))
 	}
 	if len(e.Account) > 255 || !text.Valid(e.Account) {
-		faults = append(faults, errors.New("Account must be valid UTF-8 of at most 255 bytes"))
+		faults = append(faults, errors.New("field Account must be valid UTF-8 of at most 255 bytes"))
 	}
 	if _, err := checkURL(e.URL); err != nil {
-		faults = append(faults, fmt.Errorf("URL: %w", err))
+		faults = append(faults, fmt.Errorf("field URL: %w", err))
 	}
 	for _, t := range e.Types {
 		if t == "" || (postroom.Event{Type: t}).Validate() != nil {
-			faults = append(faults, fmt.Errorf("Types: %.100q is not a valid event type", t))
+			faults = append(faults, fmt.Errorf("field Types: %.100q is not a valid event type", t))
 		}
 	}
 	if _, err := e.Secret.key(); err != nil {

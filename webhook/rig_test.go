@@ -277,13 +277,15 @@ func (n *names) answer(query []byte) []byte {
 	return answer
 }
 
-// decoded is the body of a request.
-func decoded(t *testing.T, body []byte) (v struct {
+// envelope is the body of a request.
+type envelope struct {
 	Type      string          `json:"type"`
 	Timestamp time.Time       `json:"timestamp"`
 	Data      json.RawMessage `json:"data"`
 	Binary    []byte          `json:"data_base64"`
-}) {
+}
+
+func decoded(t *testing.T, body []byte) (v envelope) {
 	t.Helper()
 	if err := json.Unmarshal(body, &v); err != nil {
 		t.Errorf("the body %q: %v", body, err)
