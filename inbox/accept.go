@@ -20,6 +20,8 @@ const (
 	Stored = delivery.Accepted
 	// Duplicate says that the handler has decided this event, or that it is held already.
 	Duplicate = delivery.AcceptedBefore
+	// Changed says the same of other content, which is dropped: [Acceptance.IgnoreChanged].
+	Changed = delivery.AcceptChanged
 	// Conflict says that another event with the same identity was decided or is held.
 	// Accept keeps this one too: it is held as dead, of class conflict.
 	Conflict = delivery.AcceptConflict
@@ -30,8 +32,8 @@ type Acceptance struct {
 	Handler string
 	Event   postroom.Event
 
-	// IgnoreChanged makes an event a [Duplicate] if its source and id are known, even if its
-	// content differs. Otherwise that is a [Conflict].
+	// IgnoreChanged drops an event as [Changed] if its source and id are known with other
+	// content. Otherwise that is a [Conflict].
 	IgnoreChanged bool
 }
 
@@ -59,8 +61,8 @@ type Acceptance struct {
 // operator. Some providers send an event again with one field changed: Stripe's
 // pending_webhooks counts how many endpoints have not answered yet. Use
 // [Inbox.AcceptAll] with [Acceptance.IgnoreChanged] for these, or set
-// [Subscription.DedupeKey]. Then the first event with a key counts. A later one with the
-// same key is a [Duplicate], even if its content differs:
+// [Subscription.DedupeKey]. Then the first event counts. With DedupeKey, a later one with
+// the same key is a [Duplicate], even if its content differs:
 //
 //	in.HandleExternal(inbox.Subscription{
 //		Name:      "stripe",

@@ -185,7 +185,7 @@ func TestAcceptAll(t *testing.T) {
 		accepted("bill", "a", "1"), accepted("mail", "a", "1"), accepted("bill", "a", "1"), accepted("bill", "a", "2"), accepted("bill", "a", "2"),
 		changed, accepted("bill", "b", "1"),
 	}
-	want := []inbox.AcceptResult{inbox.Stored, inbox.Stored, inbox.Duplicate, inbox.Conflict, inbox.Conflict, inbox.Duplicate, inbox.Stored}
+	want := []inbox.AcceptResult{inbox.Stored, inbox.Stored, inbox.Duplicate, inbox.Conflict, inbox.Conflict, inbox.Changed, inbox.Stored}
 	if got, err := b.in.AcceptAll(t.Context(), all...); err != nil || !slices.Equal(got, want) {
 		t.Errorf("AcceptAll = %v, %v; want %v", got, err, want)
 	}

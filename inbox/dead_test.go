@@ -237,7 +237,8 @@ func TestLogOutcomes(t *testing.T) {
 		return true
 	})
 	for line := range strings.Lines(out.String()) {
-		if strings.Contains(line, "delivery ended") && !(strings.Contains(line, "level=DEBUG") && strings.Contains(line, " duration=") && strings.Contains(line, " attempt=")) {
+		whole := strings.Contains(line, "level=DEBUG") && strings.Contains(line, " duration=") && strings.Contains(line, " attempt=")
+		if strings.Contains(line, "delivery ended") && !whole {
 			t.Errorf("a line lacks its level, duration or attempt: %s", line)
 		}
 	}

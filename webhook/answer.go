@@ -14,6 +14,7 @@ type outcome string
 const (
 	stored        outcome = "stored"
 	duplicate     outcome = "duplicate"
+	changed       outcome = "changed"
 	conflict      outcome = "conflict"
 	ignored       outcome = "ignored"
 	handshake     outcome = "handshake"

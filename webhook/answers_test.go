@@ -237,7 +237,7 @@ func TestChanged(t *testing.T) {
 		for _, n := range []int{1, 2} {
 			e.want(request(t, tt.scheme, "a", "", fmt.Sprintf(`{"id":"a","n":%d}`, n)), 200, "")
 		}
-		if e.in.calls[1].IgnoreChanged != tt.ignore || (e.counted("duplicate", "") == 1) != tt.ignore || (e.counted("conflict", "") == 1) == tt.ignore {
+		if e.in.calls[1].IgnoreChanged != tt.ignore || (e.counted("changed", "") == 1) != tt.ignore || (e.counted("conflict", "") == 1) == tt.ignore {
 			t.Errorf("%T, %d: %+v", tt.scheme, tt.set, e.in.calls)
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	// HoldChanged keeps the event as a conflict: it is dead, and an operator decides.
 	HoldChanged
 
-	// IgnoreChanged drops it as a duplicate.
+	// IgnoreChanged drops it, as it would a duplicate.
 	IgnoreChanged
 )
 

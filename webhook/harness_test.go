@@ -67,8 +67,10 @@ func (s *store) AcceptAll(ctx context.Context, all ...inbox.Acceptance) ([]inbox
 		}
 		s.known[key] = string(a.Event.Data)
 		return []inbox.AcceptResult{inbox.Stored}, nil
-	case body == string(a.Event.Data) || a.IgnoreChanged:
+	case body == string(a.Event.Data):
 		return []inbox.AcceptResult{inbox.Duplicate}, nil
+	case a.IgnoreChanged:
+		return []inbox.AcceptResult{inbox.Changed}, nil
 	}
 	return []inbox.AcceptResult{inbox.Conflict}, nil
 }

@@ -212,6 +212,8 @@ func accepted(ev postroom.Event, results []inbox.AcceptResult, err error) result
 		res.outcome = unavailable
 	case results[0] == inbox.Stored:
 		res.outcome = stored
+	case results[0] == inbox.Changed:
+		res.outcome = changed
 	case results[0] == inbox.Conflict:
 		res.outcome = conflict
 	default:

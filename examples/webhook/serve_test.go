@@ -59,7 +59,7 @@ func TestServe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		text, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)

@@ -96,10 +96,7 @@ func (a *Acceptor) check(all []Event, trace telemetry.Trace) ([]*delivery.Accept
 			faults = append(faults, err)
 			continue
 		}
-		if e.IgnoreChanged {
-			d.Digest = nil
-		}
-		entries[i] = &delivery.Acceptance{Handler: e.Handler, D: d}
+		entries[i] = &delivery.Acceptance{Handler: e.Handler, D: d, IgnoreChanged: e.IgnoreChanged}
 	}
 	if len(faults) == 1 {
 		return nil, faults[0]

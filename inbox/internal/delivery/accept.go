@@ -7,12 +7,14 @@ type AcceptResult string
 const (
 	Accepted       AcceptResult = "stored"
 	AcceptedBefore AcceptResult = "duplicate"
+	AcceptChanged  AcceptResult = "changed"
 	AcceptConflict AcceptResult = "conflict"
 )
 
 // Acceptance is an event that came without a broker, for one handler.
 type Acceptance struct {
-	Handler string
-	D       *Delivery
-	Result  AcceptResult // set when it is stored
+	Handler       string
+	D             *Delivery
+	IgnoreChanged bool         // other content with its identity is dropped, and no conflict
+	Result        AcceptResult // set when it is stored
 }

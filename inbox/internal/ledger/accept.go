@@ -102,7 +102,15 @@ func (a *Accepts) store(ctx context.Context, db sender, all acceptances, first .
 	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("store events: %w", err)
 	}
-	return a.compare(ctx, db, all)
+	if err := a.compare(ctx, db, all); err != nil {
+		return err
+	}
+	for _, one := range all {
+		if isConflict(one) && one.IgnoreChanged {
+			one.Result = delivery.AcceptChanged
+		}
+	}
+	return nil
 }
 
 // intoResults stores the results that accept.sql returned.
