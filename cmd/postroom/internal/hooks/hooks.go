@@ -177,6 +177,7 @@ func rotate(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
 		Short: "Give an endpoint a new secret, and print it",
 		Long: `Give an endpoint a new secret, and print it. For 24 hours the one before signs as well, so
 that the receiver can change in that time. Needs the rights of postroom.grant_webhooks.`,
+		Example: "  postroom webhook rotate ep_7",
 	}
 	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
 		return t.store(ctx, func(s *webhook.Endpoints) error {
@@ -235,6 +236,7 @@ func test(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
 		Long: `Send an endpoint an event of type webhook.test. A process that sends webhooks delivers it,
 like any other event; 'postroom events show' says what came of it. Needs the rights of
 postroom.grant_inbox and postroom.grant_webhooks.`,
+		Example: "  postroom webhook test ep_7",
 	}
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
 	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
