@@ -285,3 +285,20 @@ func TestManyHostsCostNoMore(t *testing.T) {
 		}
 	})
 }
+
+// A request that Next refuses for good is made once, and does not open the host's breaker.
+func TestARefusalOfNextIsNotTheHostsFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := errors.New("the address is not allowed")
+		v := &vendor{answer: func(int, *http.Request) (*http.Response, error) {
+			return nil, postroom.Permanent(blocked)
+		}}
+		c := fragile(v, outbound.Config{Attempts: 3})
+		for i := range 30 {
+			_, err := c.Fetch(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
+			if errors.Is(err, outbound.ErrBreakerOpen) || !errors.Is(err, blocked) || v.count() != i+1 {
+				t.Fatalf("after %d calls: %v", v.count(), err)
+			}
+		}
+	})
+}

@@ -21,7 +21,9 @@ import (
 // Wide because each field is a choice of its own, and a caller sets two or three of them.
 // Fields that belong together are types: Protocol, Budget, Breaker, Hosts.
 type Config struct {
-	// Next makes the attempts. It must not repeat attempts or follow redirects itself.
+	// Next makes the attempts. It must not repeat attempts or follow redirects itself. An error
+	// that matches postroom.ErrPermanent says that it refuses the request: no attempt follows,
+	// and the breaker does not hold it against the host.
 	//
 	// Defaults to a copy of http.DefaultTransport that keeps 32 idle connections
 	// for each host.

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/postroom/postroom"
 )
 
 // Class says how an attempt ended.
@@ -124,6 +126,8 @@ func classOfError(err error, native, asked bool) (Class, bool) {
 		inner        *Error
 	)
 	switch {
+	case errors.Is(err, postroom.ErrPermanent):
+		return ClassInvalid, false // Next refuses the request: that is not the host's fault
 	case errors.As(err, &inner):
 		return inner.Class, inner.Class == ClassConnection || inner.Class == ClassTimeout
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname),

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"code.dny.dev/ssrf"
+
+	"github.com/postroom/postroom"
 )
 
 // errBlocked says that a request would go where none may go.
@@ -28,7 +30,7 @@ func newTransport(cfg SenderConfig) *http.Transport {
 			return nil
 		}
 		if err := public.Safe(network, address, c); err != nil {
-			return fmt.Errorf("%w: %w", errBlocked, err)
+			return postroom.Permanent(fmt.Errorf("%w: %w", errBlocked, err)) // which no breaker holds against the host
 		}
 		return nil
 	}
