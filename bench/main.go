@@ -30,7 +30,7 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-const usage = `usage: bench [flags] [relay] [producer] [latency] [inbox] [http]
+const usage = `usage: bench [flags] [relay] [producer] [latency] [inbox] [http] [webhook]
 
 Measure the speed of Postroom on your own servers, or with --dev on throwaway
 ones of this machine. Each figure stands beside a reference that is measured in
@@ -43,6 +43,7 @@ the same run: their ratio says something also where the machine is busy.
              --dev starts and --nats-fsync-url names)
   inbox      handling a backlog, an event or a batch of them in a transaction
   http       answering requests that carry an Idempotency-Key
+  webhook    acknowledging webhooks, and handling what was accepted
 Without a group, all of them.
 
 Everything it creates has postroom_bench in its name: schemas in the database

@@ -44,6 +44,7 @@ const (
 	plainRequest  = "reference.request"
 	handKeys      = "reference.key_table"
 	bareRequest   = "reference.request_bare"
+	handWebhook   = "reference.webhook"
 )
 
 // idleRelay is measured for two figures.
@@ -133,6 +134,9 @@ var figures = []figure{
 	{name: "http.first_by_hand", trial: "http.first", unit: "requests/s", against: handKeys, conditions: fmt.Sprintf(firsts, pays) + "reference: the same handler with a table of keys written by hand, in one transaction: the key inserted before, updated with the answer after, a round trip for each statement, begin and commit"},
 	{name: "http.first_bare", unit: "requests/s", against: bareRequest, conditions: fmt.Sprintf(firsts, "inserts one row and nothing else") + inPlain},
 	{name: "http.replay", unit: "requests/s", against: "http.first", conditions: requests + "requests with {repeated} keys, all answered before, in turn; reference: each with a key of its own"},
+
+	{name: "webhook.ack", unit: "requests/s", against: handWebhook, conditions: requests + "each a webhook of Standard Webhooks with an id of its own, received by package webhook and stored for a handler in another process; reference: a receiver written by hand, which verifies the signature, inserts a row with the id as its primary key, and answers"},
+	{name: "webhook.effect", unit: "events/s", conditions: "backlog of {webhooks} accepted events of {bytes} bytes of JSON; one handler without a stream with {webhook_workers} workers, whose effect is one small insert; from the start of Run until the last effect is committed"},
 }
 
 // trials measure figures and references, by name.
@@ -179,10 +183,14 @@ var trials = map[string]trial{
 	"http.first":      httpTrial(false, (*endpoint).guarded, (*endpoint).pay),
 	"http.first_bare": httpTrial(false, (*endpoint).guarded, (*endpoint).place),
 	"http.replay":     httpTrial(true, (*endpoint).guarded, (*endpoint).pay),
+
+	handWebhook:      ackTrial(webhookByHand),
+	"webhook.ack":    ackTrial(webhookReceived),
+	"webhook.effect": effectTrial,
 }
 
 // Groups returns the names of the groups of figures.
-func Groups() []string { return []string{"relay", "producer", "latency", "inbox", "http"} }
+func Groups() []string { return []string{"relay", "producer", "latency", "inbox", "http", "webhook"} }
 
 // Names returns the names of all figures.
 func Names() []string {
@@ -279,6 +287,7 @@ func (f figure) describe(cfg Config) string {
 		"{rate}", fmt.Sprint(rate), "{turn}", turn.String(), "{seconds}", fmt.Sprint(cfg.Span.Seconds()), "{relay}", relay,
 		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
 		"{keys}", fmt.Sprint(keys), "{repeated}", fmt.Sprint(repeated), "{stuck}", fmt.Sprint(stuck),
+		"{webhooks}", fmt.Sprint(cfg.Events/webhookPart), "{webhook_workers}", fmt.Sprint(webhookWorkers),
 		"{backlog}", fmt.Sprint(cfg.Events/singlePart), "{batched}", fmt.Sprint(cfg.Events/batchedPart),
 	).Replace(f.conditions)
 }

@@ -17,3 +17,10 @@ CREATE TABLE postroom.key_by_hand (
     expires_at timestamptz NOT NULL
 );
 CREATE INDEX ON postroom.key_by_hand (expires_at);
+CREATE TABLE postroom.webhook_by_hand (
+    id          text        PRIMARY KEY,
+    type        text        NOT NULL,
+    body        bytea       NOT NULL,
+    received_at timestamptz NOT NULL DEFAULT now(),
+    done_at     timestamptz
+);

@@ -2,4 +2,5 @@
 --
 -- Locks   the tables.
 -- Called  by openEndpoint.
-TRUNCATE postroom.outbox, postroom.orders, postroom.entry, postroom.idempotency, postroom.key_by_hand;
+TRUNCATE postroom.outbox, postroom.orders, postroom.entry, postroom.idempotency, postroom.key_by_hand,
+         postroom.webhook_by_hand, postroom.inbox, postroom.held, postroom.receipt CASCADE;

@@ -1,0 +1,7 @@
+-- Keep webhook $1 of type $2 with body $3, unless it is known.
+--
+-- Locks   the new row; waits for a transaction that inserts the same one.
+-- Index   the primary key.
+-- Called  by endpoint.webhookByHand.
+INSERT INTO postroom.webhook_by_hand (id, type, body) VALUES ($1, $2, $3)
+ON CONFLICT DO NOTHING;
