@@ -7,6 +7,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/postroom/postroom/bench/internal/machine"
+	"github.com/postroom/postroom/bench/internal/webhooks"
 )
 
 // sample is what one measurement found.
@@ -45,6 +48,7 @@ const (
 	handKeys      = "reference.key_table"
 	bareRequest   = "reference.request_bare"
 	handWebhook   = "reference.webhook"
+	handWork      = "reference.webhook_jobs"
 )
 
 // idleRelay is measured for two figures.
@@ -136,7 +140,7 @@ var figures = []figure{
 	{name: "http.replay", unit: "requests/s", against: "http.first", conditions: requests + "requests with {repeated} keys, all answered before, in turn; reference: each with a key of its own"},
 
 	{name: "webhook.ack", unit: "requests/s", against: handWebhook, conditions: requests + "each a webhook of Standard Webhooks with an id of its own, received by package webhook and stored for a handler in another process; reference: a receiver written by hand, which verifies the signature, inserts a row with the id as its primary key, and answers"},
-	{name: "webhook.effect", unit: "events/s", conditions: "backlog of {webhooks} accepted events of {bytes} bytes of JSON; one handler without a stream with {webhook_workers} workers, whose effect is one small insert; from the start of Run until the last effect is committed"},
+	{name: "webhook.effect", unit: "events/s", against: handWork, conditions: "backlog of {webhooks} accepted events of {bytes} bytes of JSON; one handler without a stream with {webhook_workers} workers, whose effect is one small insert; from the start of Run until the last effect is committed; reference: as many workers by hand over a table of jobs, each: begin, take the oldest with SKIP LOCKED, the same effect, commit"},
 }
 
 // trials measure figures and references, by name.
@@ -184,9 +188,10 @@ var trials = map[string]trial{
 	"http.first_bare": httpTrial(false, (*endpoint).guarded, (*endpoint).place),
 	"http.replay":     httpTrial(true, (*endpoint).guarded, (*endpoint).pay),
 
-	handWebhook:      ackTrial(webhookByHand),
-	"webhook.ack":    ackTrial(webhookReceived),
-	"webhook.effect": effectTrial,
+	handWebhook:      ackTrial(handWebhooks),
+	"webhook.ack":    ackTrial(receivedWebhooks),
+	handWork:         effectTrial(jobsByHand),
+	"webhook.effect": effectTrial(acceptedEvents),
 }
 
 // Groups returns the names of the groups of figures.
@@ -224,7 +229,7 @@ func (f figure) value(s sample) float64 {
 
 // possible reports whether the figure can be measured on this system.
 func (f figure) possible() bool {
-	return f.name != idleCPU || canMeasureCPU
+	return f.name != idleCPU || machine.CanMeasureTime
 }
 
 // chosen returns the figures that c asks for.
@@ -287,7 +292,7 @@ func (f figure) describe(cfg Config) string {
 		"{rate}", fmt.Sprint(rate), "{turn}", turn.String(), "{seconds}", fmt.Sprint(cfg.Span.Seconds()), "{relay}", relay,
 		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
 		"{keys}", fmt.Sprint(keys), "{repeated}", fmt.Sprint(repeated), "{stuck}", fmt.Sprint(stuck),
-		"{webhooks}", fmt.Sprint(cfg.Events/webhookPart), "{webhook_workers}", fmt.Sprint(webhookWorkers),
+		"{webhooks}", fmt.Sprint(cfg.Events/webhookPart), "{webhook_workers}", fmt.Sprint(webhooks.Workers),
 		"{backlog}", fmt.Sprint(cfg.Events/singlePart), "{batched}", fmt.Sprint(cfg.Events/batchedPart),
 	).Replace(f.conditions)
 }

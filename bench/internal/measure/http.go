@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -41,6 +42,7 @@ type endpoint struct {
 	entry       string
 	claim, keep string // of keys by hand
 	schema      string
+	log         *slog.Logger
 
 	client *http.Client
 	url    string
@@ -89,7 +91,7 @@ func openEndpoint(ctx context.Context, b *bench) (*endpoint, error) {
 		return nil, fmt.Errorf("empty tables: %w", err)
 	}
 	return &endpoint{
-		producer: producerIn(b, name), schema: name,
+		producer: producerIn(b, name), schema: name, log: warnings(b.cfg.Logger),
 		entry: schema.In(name, entrySQL), claim: schema.In(name, keyClaimSQL), keep: schema.In(name, keyKeepSQL),
 	}, b.rest(ctx)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/postroom/postroom/bench/internal/machine"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -177,17 +178,17 @@ func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)
 // during returns what happens in this process in the time d.
 func (c *counter) during(ctx context.Context, d time.Duration) (idleness, error) {
 	cpu := time.Duration(0)
-	if canMeasureCPU {
+	if machine.CanMeasureTime {
 		var err error
-		if cpu, err = processorTime(); err != nil {
+		if cpu, err = machine.ProcessorTime(); err != nil {
 			return idleness{}, err
 		}
 	}
 	began, n := time.Now(), c.n.Load()
 	sleep(ctx, d)
 	found := idleness{Statements: c.n.Load() - n, Took: time.Since(began)}
-	if canMeasureCPU {
-		after, err := processorTime()
+	if machine.CanMeasureTime {
+		after, err := machine.ProcessorTime()
 		if err != nil {
 			return idleness{}, err
 		}

@@ -1,16 +1,15 @@
 package measure
 
 import (
-	"bufio"
 	"context"
 	_ "embed" // the statement
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/bench/internal/machine"
 )
 
 // Machine says on what a report was made.
@@ -46,7 +45,7 @@ var serverSQL string
 func (b *servers) describe(ctx context.Context) (Machine, error) {
 	m := Machine{
 		Date: time.Now().UTC().Truncate(time.Second), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		CPUs: runtime.GOMAXPROCS(0), CPU: processor(), Go: runtime.Version(),
+		CPUs: runtime.GOMAXPROCS(0), CPU: machine.Processor(), Go: runtime.Version(),
 		NATS: NATS{Version: b.nc.ConnectedServerVersion(), Storage: "file", Where: b.cfg.Broker.Where},
 	}
 	rows, _ := b.pool.Query(ctx, serverSQL) // CollectOneRow reports the error
@@ -62,19 +61,4 @@ func (b *servers) describe(ctx context.Context) (Machine, error) {
 		Version: s.Version, Fsync: s.Fsync, SynchronousCommit: s.Commit, SharedBuffers: s.Buffers, Checkpoints: !b.restless,
 	}
 	return m, nil
-}
-
-// processor returns the processor's name, where the system tells.
-func processor() string {
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = file.Close() }() // it was read only
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

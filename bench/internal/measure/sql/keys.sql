@@ -24,3 +24,4 @@ CREATE TABLE postroom.webhook_by_hand (
     received_at timestamptz NOT NULL DEFAULT now(),
     done_at     timestamptz
 );
+CREATE INDEX ON postroom.webhook_by_hand (received_at) WHERE done_at IS NULL;

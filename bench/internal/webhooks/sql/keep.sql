@@ -2,6 +2,6 @@
 --
 -- Locks   the new row; waits for a transaction that inserts the same one.
 -- Index   the primary key.
--- Called  by endpoint.webhookByHand.
+-- Called  by ByHand and Keep.
 INSERT INTO postroom.webhook_by_hand (id, type, body) VALUES ($1, $2, $3)
 ON CONFLICT DO NOTHING;

@@ -1,0 +1,85 @@
+// Package stopwatch measures from the commit of an event to its acknowledgement.
+package stopwatch
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postroom/postroom/eventlog"
+)
+
+// Times notes when events were committed and acknowledged. Its methods may be called
+// concurrently.
+type Times struct {
+	mu        sync.Mutex
+	ids       map[int64]string // by seq
+	committed map[string]time.Time
+	acks      map[string]time.Time
+}
+
+// New returns an empty one.
+func New() *Times {
+	t := &Times{ids: make(map[int64]string), acks: make(map[string]time.Time)}
+	t.Begin()
+	return t
+}
+
+// Begin forgets which events were committed so far. Acknowledgements it keeps: of an event
+// whose commit is answered only now, that may be there already.
+func (t *Times) Begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.committed = make(map[string]time.Time)
+}
+
+// Commit notes when the commit of an event was answered.
+func (t *Times) Commit(id string, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.committed[id] = at
+}
+
+// Ack notes when an event was acknowledged.
+func (t *Times) Ack(id string, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.acks[id] = at
+}
+
+// Read notes which seq an event has: that is all an acknowledgement tells.
+func (t *Times) Read(events []eventlog.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range events {
+		t.ids[events[i].Seq] = events[i].ID
+	}
+}
+
+// Acked notes that the event with a seq is acknowledged now.
+func (t *Times) Acked(seq int64) {
+	at := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.acks[t.ids[seq]] = at
+	delete(t.ids, seq)
+}
+
+// Complete returns the latencies in milliseconds, in order, and which of the events that
+// were committed are not acknowledged yet.
+func (t *Times) Complete() (latencies []float64, missing []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	latencies = make([]float64, 0, len(t.committed))
+	for id, committed := range t.committed {
+		acked, ok := t.acks[id]
+		if !ok {
+			missing = append(missing, id)
+			continue
+		}
+		// A relay that polls can be faster than the answer to the commit.
+		latencies = append(latencies, max(0, acked.Sub(committed).Seconds()*1000))
+	}
+	slices.Sort(latencies)
+	return latencies, missing
+}

@@ -1,0 +1,38 @@
+package stopwatch_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/postroom/postroom/bench/internal/stopwatch"
+)
+
+// An event may be acknowledged before its commit is answered, and the measurement begin in
+// between.
+func TestAcknowledgementBeforeTheCommitIsKept(t *testing.T) {
+	now := time.Now()
+	times := stopwatch.New()
+	times.Ack("a", now)
+	times.Begin()
+	times.Commit("a", now.Add(time.Millisecond))
+	times.Commit("b", now)
+	latencies, missing := times.Complete()
+	if !slices.Equal(latencies, []float64{0}) || !slices.Equal(missing, []string{"b"}) {
+		t.Errorf("latencies %v, missing %v", latencies, missing)
+	}
+	times.Ack("b", now.Add(2*time.Millisecond))
+	if latencies, missing = times.Complete(); !slices.Equal(latencies, []float64{0, 2}) || len(missing) != 0 {
+		t.Errorf("latencies %v, missing %v", latencies, missing)
+	}
+}
+
+// What was committed before the measurement begins does not count.
+func TestWhatWasBeforeTheBeginIsForgotten(t *testing.T) {
+	times := stopwatch.New()
+	times.Commit("a", time.Now())
+	times.Begin()
+	if latencies, missing := times.Complete(); len(latencies)+len(missing) != 0 {
+		t.Errorf("latencies %v, missing %v", latencies, missing)
+	}
+}

@@ -1,0 +1,106 @@
+// Package webhooks has what the bench measures of webhooks: package webhook and an inbox, and
+// beside them what a service would write by hand.
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/webhook"
+)
+
+// Workers is how many workers run accepted events, or jobs.
+const Workers = 8
+
+// secret is that of the webhooks.
+const secret = "bench bench bench bench!"
+
+func scheme() webhook.Scheme {
+	return webhook.Standard(base64.StdEncoding.EncodeToString([]byte(secret)))
+}
+
+// Received receives webhooks with package webhook, for a handler in another process.
+func Received(pool *pgxpool.Pool, schema string, log *slog.Logger) http.Handler {
+	in := inbox.New(pool, nil, inbox.Config{Schema: schema, Logger: log})
+	in.Declare(inbox.Subscription{Name: "bench"})
+	return webhook.New(in, webhook.Config{Source: "/bench", Handler: "bench", Scheme: scheme(), Logger: log})
+}
+
+// Send sends a signed webhook and reads its answer.
+func Send(ctx context.Context, client *http.Client, url, id string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if err := webhook.Sign(scheme(), req.Header, webhook.Message{ID: id, Time: time.Now()}, body); err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("the answer is %d: %.200s", resp.StatusCode, text)
+	}
+	return err
+}
+
+// Effect is what a handler or a job does.
+type Effect func(ctx context.Context, tx pgx.Tx) error
+
+// Accept accepts events, and returns the inbox that is to run them.
+func Accept(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Logger, events int, data []byte, effect Effect) (*inbox.Inbox, error) {
+	in := inbox.New(pool, nil, inbox.Config{Schema: schema, Logger: log})
+	in.Handle(inbox.Subscription{Name: "bench", Workers: Workers}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+		return effect(ctx, tx)
+	}))
+	for left := events; left > 0; {
+		some := make([]inbox.Acceptance, min(left, 100))
+		for i := range some {
+			some[i] = inbox.Acceptance{Handler: "bench", Event: postroom.Event{ID: fmt.Sprint(left - i), Source: "/bench", Type: "bench", Data: data}}
+		}
+		if _, err := in.AcceptAll(ctx, some...); err != nil {
+			return nil, err
+		}
+		left -= len(some)
+	}
+	return in, nil
+}
+
+// Handle runs an inbox until it has nothing more to do.
+func Handle(ctx context.Context, in *inbox.Inbox) (err error) {
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- in.Run(running) }()
+	defer func() {
+		stop()
+		if failed := <-ended; err == nil {
+			err = failed
+		}
+	}()
+	for {
+		left, err := in.Lag(ctx)
+		if err != nil || left[0].Retrying == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
