@@ -22,7 +22,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// patience is for whatever should happen.
+// patience is how long a test waits for something that should happen.
 const patience = 60 * time.Second
 
 // rig is one test's database, guard and service.

@@ -27,7 +27,7 @@ func (c *retries) open() {
 	case c.isOrdered() || c.external != nil: // all workers run held events: others wait behind them, or there are no others
 		room = c.workers
 	case c.reader == nil: // there are no others
-		room = 2 * c.workers * c.sub.Batch // some wait, so that a worker need not
+		room = 2 * c.workers * c.sub.Batch // as many wait: without them a third less runs, but no other process runs them meanwhile
 	}
 	h := claims.Handler{
 		Name: c.sub.Name, Attempts: c.sub.Attempts, Allowed: c.gate.Allowed, Lease: c.lease(c.inbox.cfg.AckWait), Renewed: c.external != nil, Spared: c.spared(),

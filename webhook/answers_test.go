@@ -286,7 +286,7 @@ func (c counting) Verify(h http.Header, body []byte, now time.Time) (webhook.Mes
 	return c.Scheme.Verify(h, body, now)
 }
 
-// A request of an unknown tenant is verified, too, and refused whatever comes of that.
+// A request of an unknown tenant is verified too, and is refused even if its signature is right.
 func TestTenants(t *testing.T) {
 	var calls []string
 	schemes := map[string]webhook.Scheme{

@@ -47,7 +47,7 @@ func newTransport(cfg SenderConfig) *http.Transport {
 	}
 }
 
-// isAllowed reports whether an operator has written the address down.
+// isAllowed reports whether SenderConfig.AllowedPrefixes has the address.
 func isAllowed(prefixes []netip.Prefix, address string) bool {
 	to, err := netip.ParseAddrPort(address)
 	return err == nil && slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(to.Addr().Unmap()) })

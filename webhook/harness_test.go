@@ -21,7 +21,7 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// patience is for whatever should happen.
+// patience is how long a test waits for something that should happen.
 const patience = 60 * time.Second
 
 // secret is the secret of tests.

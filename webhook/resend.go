@@ -86,7 +86,7 @@ func (s *Sender) mustBeEnabled(ctx context.Context, endpoint string, by Audit) e
 	return nil
 }
 
-// owed reads the next events of the log for an endpoint.
+// owed returns the next events of the log that an endpoint should have got.
 func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since time.Time) (events []postroom.Event, last int64, err error) {
 	rows, _ := s.endpoints.db.Query(ctx, s.endpoints.sql.Owed, after, endpoint, since, s.cfg.AccountHeader, resendAtOnce) // CollectRows reports the error
 	events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ev postroom.Event, err error) {

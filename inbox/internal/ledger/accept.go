@@ -1,9 +1,11 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,6 +50,9 @@ func (all acceptances) bytes() (n int) {
 // Store stores events in one transaction, and in each event its result. If ctx ends before
 // a statement has begun to store them, they are not stored. If it ends later, they may be.
 func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
+	for _, one := range all { // a caller that gives up may use them again while they are written
+		one.D.Event.Data, one.D.Event.Headers = bytes.Clone(one.D.Event.Data), maps.Clone(one.D.Event.Headers)
+	}
 	err := a.group.DoUntil(ctx, all)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == lockNotAvailable { // wait for the other transaction, beside the group
