@@ -72,6 +72,9 @@ const (
 	WebhookReceived  = "postroom.webhook.received"
 	WebhookDelivered = "postroom.webhook.delivered"
 
+	SagaStep    = "postroom.saga.step.duration"
+	SagaIgnored = "postroom.saga.ignored"
+
 	IdempotentCreated    = "idempotent.created"
 	IdempotentReplayed   = "idempotent.replayed"
 	IdempotentConflict   = "idempotent.conflict"
@@ -90,6 +93,8 @@ const (
 	Source    = attribute.Key("source")
 	Table     = attribute.Key("table")
 	Check     = attribute.Key("check")
+	Saga      = attribute.Key("saga")
+	Step      = attribute.Key("step")
 	ErrorType = attribute.Key("error.type")
 
 	System        = attribute.Key("messaging.system")

@@ -102,7 +102,7 @@ AS $$
         'INSERT, UPDATE ON postroom.republish',
         'INSERT ON postroom.audit',
         'UPDATE ON postroom.inbox, postroom.relay',
-        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.dead_letters, postroom.discarded'
+        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.dead_letters, postroom.discarded, postroom.decide_saga'
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_operator(regrole) IS
@@ -135,3 +135,18 @@ AS $$
 $$;
 COMMENT ON FUNCTION postroom.grant_webhooks(regrole) IS
     'Grants a role what it needs to send webhooks and to manage their endpoints, besides grant_inbox for the process that sends. Call it as the owner of the tables, and again after a migration.';
+
+CREATE FUNCTION postroom.grant_sagas(role regrole)
+RETURNS void
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT postroom.grant_all(ARRAY[
+        pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
+        'SELECT ON postroom.migration, postroom.instance, postroom.sweep',
+        'SELECT, INSERT, UPDATE ON postroom.saga_definition',
+        'SELECT, INSERT, UPDATE, DELETE ON postroom.saga, postroom.saga_step',
+        'SELECT (source, event_id, action, details) ON postroom.audit' -- the decisions of operators
+    ], role)
+$$;
+COMMENT ON FUNCTION postroom.grant_sagas(regrole) IS
+    'Grants a role what it needs to begin and run sagas, besides grant_producer and grant_inbox. Call it as the owner of the tables, and again after a migration.';

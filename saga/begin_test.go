@@ -1,0 +1,121 @@
+package saga_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/saga"
+)
+
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.begin("t1")
+	all := w.wants("seat.book", "travel.deadline")
+	w.is("t1", "running", "seat")
+	cmd := all[0]
+	if cmd.Key != "t1" || cmd.CorrelationID == "" || cmd.CausationID != "" || string(cmd.Data) != "2" || saga.StepKey(cmd)+":do" != cmd.ID {
+		t.Errorf("the command is %+v", cmd)
+	}
+	if d := all[1]; d.Key != "t1" || d.NotBefore.IsZero() || d.CorrelationID != cmd.CorrelationID {
+		t.Errorf("the deadline is %+v", d)
+	}
+	w.begin("t1") // the same once more
+	w.wants()
+
+	// Another input.
+	err := w.tryBegin(trip{ID: "t1", Seats: 3})
+	if !errors.Is(err, saga.ErrConflict) {
+		t.Errorf("another input: %v", err)
+	}
+	w.wants()
+}
+
+// Two callers begin the same instance at once.
+func TestBeginTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const callers = 8
+	errs := make([]error, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() { errs[i] = w.tryBegin(trip{ID: "t1", Seats: 2}) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	w.wants("seat.book", "travel.deadline")
+}
+
+func TestBeginIsRolledBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	broken := errors.New("broken")
+	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		return errors.Join(w.saga.Begin(t.Context(), tx, "t1", trip{ID: "t1"}), broken)
+	})
+	if !errors.Is(err, broken) || strings.Count(err.Error(), "\n") > 0 {
+		t.Error(err)
+	}
+	w.wants()
+	if _, err := w.saga.Status(t.Context(), "t1"); !errors.Is(err, saga.ErrUnknown) {
+		t.Errorf("status: %v", err)
+	}
+}
+
+// A first command that cannot be written fails the transaction of the caller.
+func TestBeginWithACommandThatIsNotValid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *saga.Definition[trip]) {
+		d.Steps[1].Do = saga.Send("seat.book", func(*trip) any { return func() {} })
+	})
+	if err := w.tryBegin(trip{ID: "t1"}); !errors.Is(err, postroom.ErrInvalidEvent) {
+		t.Errorf("begin: %v", err)
+	}
+	for _, key := range []string{"", "a\x00b", strings.Repeat("k", postroom.MaxKey+1)} {
+		if err := w.tryBegin(trip{ID: key}); err == nil || !strings.Contains(err.Error(), "key") {
+			t.Errorf("begin with key %.10q: %v", key, err)
+		}
+	}
+	var rows int
+	if err := w.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.saga").Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("%d instances, %v", rows, err)
+	}
+}
+
+// An event begins an instance, and comes again when it has ended.
+func TestStartOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *saga.Definition[trip]) {
+		d.Start = saga.StartOn("trip.asked", func(s trip) (string, trip) { return "", s })
+	})
+	start := postroom.NewEvent("trip.asked", trip{ID: "t1", Seats: 2})
+	start.Key, start.Source = "t1", "/others"
+	w.give(start)
+	all := w.wants("seat.book", "travel.deadline")
+	if all[0].CausationID != start.ID || all[0].CorrelationID != start.ID {
+		t.Errorf("the command is %+v, want it caused by %s", all[0], start.ID)
+	}
+	w.give(w.reply(all[0], "seat.full", nil))
+	ended := w.wants("travel.cancelled")[0]
+	if ended.CausationID != start.ID {
+		t.Errorf("the end is caused by %s, want the start: a saga that answers another one", ended.CausationID)
+	}
+	again := start
+	again.ID = "again"
+	w.give(again)
+	w.wants()
+	other := postroom.NewEvent("trip.asked", trip{ID: "t1", Seats: 5})
+	other.Key = "t1"
+	w.fails(w.try(other), saga.ErrConflict.Error(), true)
+	bad := start
+	bad.Data = []byte("{")
+	w.fails(w.try(bad), "decode", true)
+	w.is("t1", "undone", "open")
+}

@@ -1,0 +1,126 @@
+package saga
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/schema"
+)
+
+// outline is a step as table saga_definition has it.
+type outline struct {
+	Name   string   `json:"name"`
+	Do     string   `json:"do,omitempty"` // the type of the command, or "local"
+	Done   []string `json:"done,omitempty"`
+	Failed []string `json:"failed,omitempty"`
+	Undo   string   `json:"undo,omitempty"`
+	Undone []string `json:"undone,omitempty"`
+	Within float64  `json:"within,omitempty"` // seconds
+}
+
+// outlines describes the steps of a plan.
+func (p *plan[S]) outlines() []outline {
+	var all []outline
+	for _, s := range p.steps {
+		all = append(all, outline{
+			Name: s.Name, Do: s.Do.describe(), Done: s.Done.types(), Failed: s.Failed.types(),
+			Undo: s.Undo.describe(), Undone: s.Undone.types(), Within: s.Within.Seconds(),
+		})
+	}
+	return all
+}
+
+func (a Action[S]) describe() string {
+	if a.local != nil {
+		return "local"
+	}
+	return a.eventType
+}
+
+func (r Reply[S]) types() (all []string) {
+	for _, a := range r.answers {
+		all = append(all, a.eventType)
+	}
+	return all
+}
+
+// Check reports whether the saga could work: its definition has no faults, the tables are there,
+// no program before gave a version other steps, and each instance that has not ended has a
+// version that this program knows. The inbox calls it. Check records the definition for tools.
+func (g *Saga[S]) Check(ctx context.Context) error {
+	if g.err != nil {
+		return postroom.Unrecoverable(g.err)
+	}
+	err := g.check(ctx)
+	if err != nil {
+		return fmt.Errorf("saga %s: %w", g.def.Name, g.advise(err, g.pool))
+	}
+	return nil
+}
+
+func (g *Saga[S]) check(ctx context.Context) error {
+	if err := schema.Require(ctx, g.pool, g.schema); err != nil {
+		return err
+	}
+	versions := slices.Sorted(maps.Keys(g.plans))
+	var faults []error
+	err := pgx.BeginFunc(ctx, g.pool, func(tx pgx.Tx) error {
+		faults = nil
+		for _, version := range versions {
+			fault, err := g.define(ctx, tx, g.plans[version])
+			if err != nil {
+				return err
+			}
+			faults = append(faults, fault)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("record the definition: %w", err)
+	}
+	rows, _ := g.pool.Query(ctx, g.sql.Unended, g.def.Name, versions) // ForEachRow reports the error
+	var version int
+	var key string
+	_, err = pgx.ForEachRow(rows, []any{&version, &key}, func() error {
+		faults = append(faults, fmt.Errorf("key %s runs with version %d, which this program does not know: add the definition to Older", key, version))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look for instances of other versions: %w", err)
+	}
+	if err := errors.Join(faults...); err != nil {
+		return postroom.Unrecoverable(err)
+	}
+	return nil
+}
+
+// define records one version, and returns what differs from what was recorded before.
+func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err error) {
+	steps, err := json.Marshal(p.outlines())
+	if err != nil {
+		return nil, fmt.Errorf("encode the steps: %w", err)
+	}
+	var before []outline
+	err = tx.QueryRow(ctx, g.sql.Defined, g.def.Name, p.version).Scan(&before)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, err
+	}
+	for i := range min(len(before), len(p.steps)) {
+		if before[i].Name != p.steps[i].Name {
+			return fmt.Errorf("version %d: step %d is %s and was %s: to rename, remove or reorder steps, raise Version and keep the definition before in Older",
+				p.version, i+1, p.steps[i].Name, before[i].Name), nil
+		}
+	}
+	if len(before) > len(p.steps) {
+		return nil, nil // a newer program has added steps at the end
+	}
+	_, err = tx.Exec(ctx, g.sql.Define, g.def.Name, p.version, steps, g.def.Stuck)
+	return nil, err
+}

@@ -1,0 +1,248 @@
+package saga_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/saga"
+)
+
+// When the time of a step is over, its outcome is not known: its own Undo comes first. A reply that
+// comes after that changes nothing.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	due := w.expire("t1")
+	w.give(due)
+	refund := w.wants("payment.refund")[0]
+	if refund.CausationID != due.ID {
+		t.Errorf("the Undo is caused by %s, want the deadline", refund.CausationID)
+	}
+	w.give(w.reply(payment, "payment.charged", paidFor{Receipt: "late"}))
+	w.is("t1", "compensating", "payment")
+	w.give(due) // twice
+	w.wants()
+	w.give(w.reply(refund, "payment.refunded", nil))
+	free := w.wants("seat.free")[0]
+	w.give(w.reply(free, "seat.freed", nil))
+	w.wants("travel.cancelled")
+	w.is("t1", "undone", "open")
+	if got := w.effects("t1"); got != "open undone" {
+		t.Errorf("effects %q", got)
+	}
+}
+
+// The deadline and the reply come at one moment: who gets the lock first decides, and the other
+// changes nothing.
+func TestDeadlineAndReplyAtOneMoment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
+		_, payment := w.upTo(key)
+		due := w.expire(key)
+		both := make(chan error)
+		go func() { both <- w.try(due) }()
+		go func() { both <- w.try(w.reply(payment, "payment.charged", nil)) }()
+		if err := errors.Join(<-both, <-both); err != nil {
+			t.Fatal(err)
+		}
+		all := w.events()
+		r := w.row(key)
+		done := r.State == "done" && len(all) == 1 && all[0].Type == "travel.booked"
+		undoing := r.State == "compensating" && len(all) == 1 && all[0].Type == "payment.refund"
+		if !done && !undoing {
+			t.Errorf("%s is %s and wrote %v", key, r.State, all)
+		}
+	}
+}
+
+// A deadline of a step that is over, or that no program has written, changes nothing.
+func TestStaleDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.begin("t1")
+	all := w.wants("seat.book", "travel.deadline")
+	forged := postroom.NewEvent("travel.deadline", map[string]any{"at": time.Now().Add(-time.Hour)})
+	forged.Key = "t1"
+	w.give(forged)
+	w.is("t1", "running", "seat")
+	w.give(w.reply(all[0], "seat.full", nil))
+	w.wants("travel.cancelled")
+	w.give(all[1])
+	w.wants()
+	w.is("t1", "undone", "open")
+	bad := forged
+	bad.Data = []byte("{")
+	w.fails(w.try(bad), "decode", true)
+}
+
+// The deadline of the first step comes while a later step, with a later deadline, is pending. It
+// arms the next. So at most one is scheduled that counts.
+func TestDeadlineArmsTheNext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.begin("t1")
+	all := w.wants("seat.book", "travel.deadline")
+	w.give(w.reply(all[0], "seat.booked", nil))
+	w.wants("payment.charge") // its deadline is later: no event for it yet
+	w.give(all[1])            // it comes for nothing
+	next := w.wants("travel.deadline")[0]
+	if wait := next.NotBefore.Sub(all[1].NotBefore); wait < 58*time.Minute {
+		t.Errorf("the next deadline is %s later, want that of the payment", wait)
+	}
+	w.is("t1", "running", "payment")
+	w.give(next) // too early: the clock of another server, before a failover
+	again := w.wants("travel.deadline")[0]
+	if again.ID == next.ID || !again.NotBefore.Equal(next.NotBefore) {
+		t.Errorf("the deadline that came too early was not written again: %+v", again)
+	}
+	w.give(w.expire("t1"))
+	w.wants("payment.refund")
+}
+
+// A shorter deadline after a longer one gets an event of its own, and the older one means nothing.
+func TestEarlierDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *saga.Definition[trip]) { d.Steps[1].Within, d.Steps[2].Within = time.Hour, time.Minute })
+	w.begin("t1")
+	all := w.wants("seat.book", "travel.deadline")
+	w.give(w.reply(all[0], "seat.booked", nil))
+	w.wants("payment.charge", "travel.deadline")
+	w.give(all[1])
+	w.wants()
+	w.is("t1", "running", "payment")
+}
+
+// Everything was down for an hour: a reply that waited in the stream counts if it comes before the
+// deadline does, however late it is.
+func TestEverythingWasDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	due := w.expire("t1")
+	w.give(w.reply(payment, "payment.charged", nil))
+	w.wants("travel.booked")
+	w.give(due)
+	w.wants()
+	w.is("t1", "done", "confirm")
+}
+
+// Deadlines are the database's: a process whose clock is wrong computes the same.
+func TestDeadlineIsTheDatabases(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.begin("t1")
+	due := w.wants("seat.book", "travel.deadline")[1].NotBefore
+	var inTime bool
+	err := w.pool.QueryRow(t.Context(), "SELECT $1 BETWEEN started_at + interval '60 s' AND clock_timestamp() + interval '60 s' FROM postroom.saga", due).Scan(&inTime)
+	if err != nil || !inTime {
+		t.Errorf("the deadline %s is not a minute after the database's time: %v", due, err)
+	}
+}
+
+// A Failed of the first step has nothing to undo but what is local.
+func TestFirstStepFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.begin("t1")
+	seat := w.wants("seat.book", "travel.deadline")[0]
+	w.give(w.reply(seat, "seat.full", paidFor{Reason: "full"}))
+	ended := w.wants("travel.cancelled")[0]
+	if !strings.Contains(string(ended.Data), `"reason":"full"`) || w.effects("t1") != "open undone" {
+		t.Errorf("the end says %s, effects %q", ended.Data, w.effects("t1"))
+	}
+}
+
+// A Local function gives up: what it wrote is rolled back, what it changed in the state stays, and
+// the steps before are undone in reverse order. Each Undone is awaited.
+func TestGiveUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *saga.Definition[trip]) {
+		d.Steps[3].Do = saga.Local(func(ctx context.Context, tx pgx.Tx, s *trip) error {
+			s.Reason = "closed"
+			return errors.Join(wrote("half")(ctx, tx, s), saga.GiveUp(errors.New("the office is closed")))
+		})
+	})
+	_, payment := w.upTo("t1")
+	w.give(w.reply(payment, "payment.charged", nil))
+	refund := w.wants("payment.refund")[0]
+	if !strings.Contains(string(refund.Data), `"reason":"closed"`) || w.effects("t1") != "" {
+		t.Errorf("the refund has %s, effects %q", refund.Data, w.effects("t1"))
+	}
+	if note := w.row("t1").Note; !strings.Contains(note, "the office is closed") {
+		t.Errorf("the note is %q", note)
+	}
+	w.give(w.reply(refund, "payment.refunded", nil))
+	w.give(w.reply(w.wants("seat.free")[0], "seat.freed", nil))
+	w.wants("travel.cancelled")
+}
+
+// A Local function fails: nothing of its event is stored, and another attempt finishes it.
+func TestLocalFails(t *testing.T) {
+	t.Parallel()
+	var broken error
+	fails := func(line string) func(context.Context, pgx.Tx, *trip) error {
+		return func(ctx context.Context, tx pgx.Tx, s *trip) error {
+			return errors.Join(wrote(line)(ctx, tx, s), broken)
+		}
+	}
+	w := newWorld(t, func(d *saga.Definition[trip]) {
+		d.Steps[0].Undo, d.Steps[3].Do = saga.Local(fails("open undone")), saga.Local(fails("confirmed"))
+	})
+	_, payment := w.upTo("t1")
+	charged := w.reply(payment, "payment.charged", nil)
+	broken = errors.New("broken")
+	w.fails(w.try(charged), "broken", false)
+	w.wants()
+	w.is("t1", "running", "payment")
+	broken = nil
+	w.give(charged)
+	w.wants("travel.booked")
+
+	// An Undo that fails is repeated, not skipped, even if it says that it gives up.
+	w.begin("t2")
+	full := w.reply(w.wants("seat.book", "travel.deadline")[0], "seat.full", nil)
+	broken = saga.GiveUp(errors.New("broken"))
+	w.fails(w.try(full), "broken", false)
+	w.is("t2", "running", "seat")
+	broken = nil
+	w.give(full)
+	w.is("t2", "undone", "open")
+}
+
+// An Undo is at its participant for long, and dies there. The saga waits, and goes on by itself
+// when the reply comes. Meanwhile it is stuck.
+func TestUndoThatWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	store := saga.NewStore(w.pool, saga.StoreConfig{})
+	_, payment := w.upTo("t1")
+	w.give(w.reply(payment, "payment.declined", nil))
+	free := w.wants("seat.free")[0]
+	stuck := func() int {
+		all, err := store.List(t.Context(), saga.Filter{Stuck: true}, saga.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	if n := stuck(); n != 0 {
+		t.Errorf("%d are stuck at once", n)
+	}
+	w.exec("UPDATE postroom.saga SET waits_since = now() - interval '25 h', waits_hour = date_bin('1 hour', now() - interval '25 h', 'epoch')")
+	if n := stuck(); n != 1 {
+		t.Errorf("%d are stuck after a day, want 1", n)
+	}
+	w.give(w.reply(free, "seat.freed", nil))
+	w.wants("travel.cancelled")
+	if n := stuck(); n != 0 {
+		t.Errorf("%d are stuck after the end", n)
+	}
+}

@@ -1,0 +1,178 @@
+package saga_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/saga"
+)
+
+// by is the operator of tests.
+var by = saga.Audit{Actor: "ann", Reason: "the vendor says so"}
+
+// decide gives a decision to the store, and the event of it to the saga.
+func (w *world) decide(d saga.Decision) postroom.Event {
+	w.Helper()
+	d.Saga, d.Revision = "travel", w.row(d.Key).Revision
+	id, err := saga.NewStore(w.pool, saga.StoreConfig{}).Decide(w.Context(), d, by)
+	if err != nil {
+		w.Fatal(err)
+	}
+	ev := w.wants("travel.decision")[0]
+	if ev.ID != id || ev.Source != "/postroom/operator" || ev.Key != d.Key {
+		w.Fatalf("the event is %+v", ev)
+	}
+	w.give(ev)
+	return ev
+}
+
+func TestDecisions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	t.Run("retry", func(t *testing.T) {
+		_, payment := w.upTo("retry")
+		ev := w.decide(saga.Decision{Key: "retry", Choice: saga.Retry})
+		again := w.wants("payment.charge")[0]
+		if again.ID != payment.ID+".2" || saga.StepKey(again) != saga.StepKey(payment) || again.CausationID != ev.ID {
+			t.Errorf("sent again as %+v", again)
+		}
+		// The first one failed, but the second may still take effect.
+		w.give(w.reply(payment, "payment.declined", nil))
+		w.is("retry", "running", "payment")
+		w.give(w.reply(again, "payment.charged", nil))
+		w.wants("travel.booked")
+	})
+	t.Run("the reply to the first of two commands", func(t *testing.T) {
+		_, payment := w.upTo("first")
+		w.decide(saga.Decision{Key: "first", Choice: saga.Retry})
+		w.wants("payment.charge")
+		w.give(w.reply(payment, "payment.charged", nil))
+		w.wants("travel.booked")
+	})
+	t.Run("skip", func(t *testing.T) {
+		w.upTo("skip")
+		w.decide(saga.Decision{Key: "skip", Choice: saga.Skip})
+		if ended := w.wants("travel.booked")[0]; strings.Contains(string(ended.Data), "receipt") {
+			t.Errorf("the state changed: %s", ended.Data)
+		}
+	})
+	t.Run("done", func(t *testing.T) {
+		w.upTo("done")
+		w.decide(saga.Decision{Key: "done", Choice: saga.MarkDone, Data: json.RawMessage(`{"receipt": "by hand", "x": null, "n": 12345678901234567890}`)})
+		if ended := w.wants("travel.booked")[0]; !strings.Contains(string(ended.Data), `"receipt":"by hand"`) {
+			t.Errorf("the state did not change: %s", ended.Data)
+		}
+	})
+	t.Run("compensate", func(t *testing.T) {
+		w.upTo("undo")
+		w.decide(saga.Decision{Key: "undo", Choice: saga.Compensate})
+		w.wants("payment.refund")
+		w.decide(saga.Decision{Key: "undo", Choice: saga.Retry})
+		refund := w.wants("payment.refund")[0]
+		w.give(w.reply(refund, "payment.refunded", nil))
+		w.wants("seat.free")
+		w.decide(saga.Decision{Key: "undo", Choice: saga.Skip})
+		w.wants("travel.cancelled")
+	})
+	var n int
+	if err := w.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.audit WHERE action LIKE 'saga %' AND actor = 'ann'").Scan(&n); err != nil || n != 7 {
+		t.Errorf("%d rows of audit, want 7, %v", n, err)
+	}
+}
+
+func TestDecisionsThatComeTooLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	store := saga.NewStore(w.pool, saga.StoreConfig{})
+	_, payment := w.upTo("t1")
+	d := saga.Decision{Saga: "travel", Key: "t1", Revision: w.row("t1").Revision, Choice: saga.Compensate}
+	if _, err := store.Decide(t.Context(), d, by); err != nil {
+		t.Fatal(err)
+	}
+	ev := w.wants("travel.decision")[0]
+	w.give(w.reply(payment, "payment.charged", nil)) // while the decision was on its way
+	w.wants("travel.booked")
+	w.give(ev)
+	w.wants()
+	w.is("t1", "done", "confirm")
+	if note := w.row("t1").Note; !strings.Contains(note, "which is over") {
+		t.Errorf("the note is %q", note)
+	}
+	if _, err := store.Decide(t.Context(), d, by); !errors.Is(err, saga.ErrOver) {
+		t.Errorf("a decision on what has ended: %v", err)
+	}
+	d.Key = "t9"
+	if _, err := store.Decide(t.Context(), d, by); !errors.Is(err, saga.ErrUnknown) {
+		t.Errorf("a decision on nothing: %v", err)
+	}
+	var rows int
+	if err := w.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.audit").Scan(&rows); err != nil || rows != 1 {
+		t.Errorf("%d rows of audit, want 1: %v", rows, err)
+	}
+}
+
+// Anybody who may publish can write an event of type decision. It counts only with its row in the
+// audit, and with the content that the row has.
+func TestForgedDecisions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.upTo("t1")
+	w.upTo("t2")
+	real, err := saga.NewStore(w.pool, saga.StoreConfig{}).
+		Decide(t.Context(), saga.Decision{Saga: "travel", Key: "t2", Revision: 2, Choice: saga.Skip}, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authentic := w.wants("travel.decision")[0]
+	forged := postroom.NewEvent("travel.decision", map[string]any{"saga": "travel", "key": "t1", "step": "payment", "revision": 2, "action": "skip"})
+	forged.Key, forged.Source = "t1", "/postroom/operator"
+	taken := forged // the id of a decision on another instance
+	taken.ID = real
+	moved := authentic // the content of a decision on another instance
+	moved.Key = "t1"
+	for _, ev := range []postroom.Event{forged, taken, moved} {
+		w.exec("UPDATE postroom.saga SET note = NULL")
+		w.give(ev)
+		w.is("t1", "running", "payment")
+		if note := w.row("t1").Note; !strings.Contains(note, "was refused") {
+			t.Errorf("the note is %q", note)
+		}
+	}
+	w.wants()
+	w.give(authentic)
+	w.is("t2", "done", "confirm")
+}
+
+func TestDecisionsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	store := saga.NewStore(w.pool, saga.StoreConfig{})
+	for name, d := range map[string]saga.Decision{
+		"no choice":         {},
+		"another choice":    {Choice: "explode"},
+		"data for skip":     {Choice: saga.Skip, Data: json.RawMessage("{}")},
+		"data, and no JSON": {Choice: saga.MarkDone, Data: json.RawMessage("{")},
+	} {
+		if _, err := store.Decide(t.Context(), d, by); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := store.Decide(t.Context(), saga.Decision{Choice: saga.Skip}, saga.Audit{}); err == nil || !strings.Contains(err.Error(), "Actor") {
+		t.Errorf("nobody decides: %v", err)
+	}
+	w.upTo("t1")
+	w.fails(w.tryDecide(saga.Decision{Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"}), "no reply that ends step payment", true)
+	w.is("t1", "running", "payment")
+}
+
+func (w *world) tryDecide(d saga.Decision) error {
+	w.Helper()
+	d.Saga, d.Revision = "travel", w.row(d.Key).Revision
+	if _, err := saga.NewStore(w.pool, saga.StoreConfig{}).Decide(w.Context(), d, by); err != nil {
+		w.Fatal(err)
+	}
+	return w.try(w.wants("travel.decision")[0])
+}

@@ -1,0 +1,236 @@
+package saga
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/postroom/postroom"
+)
+
+// Definition describes a saga whose state is an S. S is encoded as JSON, and may take 960 KiB.
+type Definition[S any] struct {
+	// Name identifies the saga. It must be unique within this database and must never change.
+	// The types of the saga's own events begin with it, so it has the form of a type. Required.
+	Name string
+
+	// Version is the version of the steps, from 1. An instance keeps the version with which it
+	// began. New steps at the end, other payloads and other times need no new version. To
+	// rename, remove or reorder steps, raise Version and keep the definition before in Older.
+	// Required.
+	Version int
+
+	// Steps are done in this order, and undone in reverse. Required.
+	Steps []Step[S]
+
+	// Older are definitions of older versions, as long as they have instances. Only their
+	// Version, Steps and Ended count.
+	Older []Definition[S]
+
+	// Start is the event that begins an instance. If it is not set, [Saga.Begin] does.
+	Start Start[S]
+
+	// Ended are the events that announce how an instance ended.
+	Ended End[S]
+
+	// Stuck is how long an instance may wait for a step before tools report it as stuck.
+	//
+	// Defaults to an hour.
+	Stuck time.Duration
+
+	// Keep is for how long an instance is kept after it has ended, so that beginning it again
+	// changes nothing. It is kept at least as long as the inbox remembers its events.
+	//
+	// Defaults to 30 days.
+	Keep time.Duration
+
+	// Schema is the database schema that holds Postroom's tables.
+	//
+	// Defaults to "postroom".
+	Schema string
+
+	// MeterProvider receives metrics.
+	//
+	// Defaults to the global provider of OpenTelemetry.
+	MeterProvider metric.MeterProvider
+}
+
+// Step is a step of a saga. A step without Do is only there to be undone, or waits for an event
+// of [OnAny].
+type Step[S any] struct {
+	// Name identifies the step within its saga. It has the form of a type. Required.
+	Name string
+
+	// Do sends a command or runs a function.
+	Do Action[S]
+
+	// Done is the reply that ends the step. Without it the step ends at once.
+	Done Reply[S]
+
+	// Failed is the reply that says that the step had no effect. The saga then undoes the
+	// steps before it.
+	Failed Reply[S]
+
+	// Undo undoes the step. A step that sends and has Within must have it.
+	Undo Action[S]
+
+	// Undone is the reply to an Undo that sends. The saga waits for it without a deadline.
+	Undone Reply[S]
+
+	// Within is how long the saga waits for Done or Failed. Then the outcome is not known, and
+	// the saga undoes this step and those before it.
+	//
+	// Defaults to 0, which waits for ever.
+	Within time.Duration
+}
+
+// Action is what a step does: see [Send] and [Local].
+type Action[S any] struct {
+	eventType string
+	data      func(*S) any
+	local     func(ctx context.Context, tx pgx.Tx, s *S) error
+}
+
+func (a Action[S]) isSet() bool { return a.eventType != "" || a.local != nil }
+
+// Send returns an action that writes an event of the given type, with the JSON of what data
+// returns. As a command of a step the event has the instance's key, an id of its own for each
+// step and direction, and the header "saga-step"; see [StepKey].
+func Send[S, T any](eventType string, data func(*S) T) Action[S] {
+	return Action[S]{eventType: eventType, data: func(s *S) any { return data(s) }}
+}
+
+// Local returns an action that runs a function in the saga's transaction, in this service's
+// database. The function may change the state. It must not call other systems: it may run again.
+//
+// If the function returns an error, its event is tried again as that of any handler. An error of
+// [GiveUp] from a Do makes the saga compensate instead: what the function wrote is rolled back,
+// its change of the state is kept.
+func Local[S any](f func(ctx context.Context, tx pgx.Tx, s *S) error) Action[S] {
+	return Action[S]{local: f}
+}
+
+// giveUp is an error of GiveUp.
+type giveUp struct{ err error }
+
+func (g *giveUp) Error() string { return "give up: " + g.err.Error() }
+func (g *giveUp) Unwrap() error { return g.err }
+
+// GiveUp marks an error of a [Local] function that is a Do: the step cannot be done, and the saga
+// undoes the steps before it. An Undo cannot be given up: there it is an error like any other. It
+// returns nil for nil.
+func GiveUp(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &giveUp{err}
+}
+
+// Reply is what a step waits for: see [On], [OnAny], [Died] and [OneOf].
+type Reply[S any] struct{ answers []answer[S] }
+
+// answer is one type of event that a Reply takes.
+type answer[S any] struct {
+	eventType string
+	anyCause  bool // takes events that no command of the saga caused
+	apply     func(*S, []byte) error
+}
+
+func (r Reply[S]) isSet() bool { return len(r.answers) > 0 }
+
+// find returns the answer of a type. With anyCause it returns only one of OnAny.
+func (r Reply[S]) find(eventType string, anyCause bool) *answer[S] {
+	for i := range r.answers {
+		if a := &r.answers[i]; a.eventType == eventType && (a.anyCause || !anyCause) {
+			return a
+		}
+	}
+	return nil
+}
+
+// On returns a reply that is an event of the given type, caused by the command of the step. apply
+// changes the state by the event's data. It must do nothing else.
+func On[S, T any](eventType string, apply func(*S, T)) Reply[S] {
+	return Reply[S]{[]answer[S]{{eventType: eventType, apply: applied(apply)}}}
+}
+
+// OnAny is [On] for an event of any cause with the instance's key. Use it for services that do not
+// answer commands, and for what people do. An event that comes before the saga waits for it is
+// noted and does not count.
+func OnAny[S, T any](eventType string, apply func(*S, T)) Reply[S] {
+	return Reply[S]{[]answer[S]{{eventType: eventType, anyCause: true, apply: applied(apply)}}}
+}
+
+// Died is [On] for the event by which a participant reports that it could not handle the command;
+// see [ReportDeath]. An operator of the participant must then discard the dead command and not
+// replay it, because this saga takes it as without effect.
+func Died[S any](eventType string, apply func(*S, Death)) Reply[S] { return On(eventType, apply) }
+
+// OneOf returns a reply that is any of several.
+func OneOf[S any](replies ...Reply[S]) Reply[S] {
+	var all Reply[S]
+	for _, r := range replies {
+		all.answers = append(all.answers, r.answers...)
+	}
+	return all
+}
+
+// applied returns apply for the JSON of its data. An event without data leaves T as it is.
+func applied[S, T any](apply func(*S, T)) func(*S, []byte) error {
+	return func(s *S, data []byte) error {
+		var v T
+		if len(data) > 0 {
+			if err := json.Unmarshal(data, &v); err != nil {
+				return fmt.Errorf("decode the event's data as %T: %w", v, err)
+			}
+		}
+		if apply != nil {
+			apply(s, v)
+		}
+		return nil
+	}
+}
+
+// Start is the event that begins an instance: see [StartOn].
+type Start[S any] struct {
+	eventType string
+	begin     func([]byte) (key string, s S, err error)
+}
+
+// StartOn returns a start by an event of the given type. begin returns the key of the instance and
+// its state. An empty key stands for the key of the event.
+//
+// If an instance with the key exists, an event with the same data changes nothing, and one with
+// other data becomes a dead letter.
+func StartOn[S, T any](eventType string, begin func(T) (key string, s S)) Start[S] {
+	return Start[S]{eventType: eventType, begin: func(data []byte) (string, S, error) {
+		var v T
+		var none S
+		if len(data) > 0 {
+			if err := json.Unmarshal(data, &v); err != nil {
+				return "", none, fmt.Errorf("decode the event's data as %T: %w", v, err)
+			}
+		}
+		key, s := begin(v)
+		return key, s, nil
+	}}
+}
+
+// End are the events that a saga writes when an instance ends. Their cause is the event that began
+// the instance, if one did. So a saga can be a participant of another one, with the same key: it
+// starts with the command, and answers with its end.
+type End[S any] struct {
+	Done   Action[S] // each step is done
+	Undone Action[S] // each step that was done is undone
+}
+
+func (s Start[S]) isSet() bool { return s.eventType != "" }
+
+// validType reports what is wrong with an event type.
+func validType(eventType string) error {
+	return postroom.Event{Type: eventType, Source: "check"}.Validate()
+}

@@ -1,0 +1,541 @@
+package saga
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// State is how far an instance is.
+type State string
+
+// The states of an instance. Done and Undone are its ends.
+const (
+	Running      State = "running"
+	Compensating State = "compensating"
+	Done         State = "done"
+	Undone       State = "undone"
+)
+
+// Ended reports whether an instance with this state has ended.
+func (s State) Ended() bool { return s == Done || s == Undone }
+
+// direction is whether a step is done or undone.
+type direction string
+
+const (
+	toDo   direction = "do"
+	toUndo direction = "undo"
+)
+
+// What history records.
+const (
+	wasSent       = "sent"
+	wasLocal      = "local"
+	wasDone       = "done"
+	wasFailed     = "failed"
+	wasUndone     = "undone"
+	wasGivenUp    = "gave_up"
+	wasTooLate    = "deadline"
+	wasMarkedDone = "mark_done"
+)
+
+// instance is an instance as the rules see it.
+type instance[S any] struct {
+	key         string
+	state       State
+	step        string
+	run         int
+	revision    int64
+	data        S
+	correlation string
+	cause       string // the event that began it
+	deadline    time.Time
+	alarm       time.Time
+	note        string
+}
+
+// happened is a row of the history.
+type happened struct {
+	step      string
+	direction direction
+	what      string
+	eventType string
+	eventID   string
+}
+
+// turn is what one event leads to. Its methods are the rules of a saga. They do no I/O: where a
+// Local function has to run, local is set, and the caller runs it and calls localEnded.
+type turn[S any] struct {
+	plan  *plan[S]
+	owner [16]byte // the identity of this Postroom
+	inst  *instance[S]
+	now   time.Time
+	cause string // the event that led to it
+
+	traceParent, traceState string
+
+	begins bool // the instance begins
+
+	// What it comes to.
+	changed bool // there is a new revision
+	touched bool // something is to be stored that makes no new revision
+	waits   bool // it waits for a step anew
+	events  []postroom.Event
+	history []happened
+	local   func(ctx context.Context, tx pgx.Tx, s *S) error
+}
+
+// stepKey identifies a step of an instance, in any database.
+func stepKey(owner [16]byte, name, key, step string) string {
+	h := sha256.New()
+	for _, part := range []string{string(owner[:]), "saga", name, key, step} {
+		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(part)))) //nolint:gosec // parts are short
+		h.Write([]byte(part))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+func (t *turn[S]) stepKey(step string) string {
+	return stepKey(t.owner, t.plan.name, t.inst.key, step)
+}
+
+// commandID is the id of the n-th command of a step in a direction.
+func commandID(stepKey string, d direction, run int) string {
+	id := stepKey + ":" + string(d)
+	if run > 1 {
+		id += "." + strconv.Itoa(run)
+	}
+	return id
+}
+
+// isCommand reports whether id is a command of the step with this key, in this direction, and
+// which.
+func isCommand(id, stepKey string, d direction) (run int, ok bool) {
+	rest, ok := strings.CutPrefix(id, stepKey+":"+string(d))
+	switch {
+	case !ok:
+		return 0, false
+	case rest == "":
+		return 1, true
+	}
+	run, err := strconv.Atoi(strings.TrimPrefix(rest, "."))
+	return run, err == nil && strings.HasPrefix(rest, ".")
+}
+
+// ownStep returns the step of which id is a command; nil if it is of none.
+func (t *turn[S]) ownStep(id string) *Step[S] {
+	for i := range t.plan.steps {
+		key := t.stepKey(t.plan.steps[i].Name)
+		if strings.HasPrefix(id, key+":") {
+			return &t.plan.steps[i]
+		}
+	}
+	return nil
+}
+
+// direction is in which direction the instance goes.
+func (t *turn[S]) direction() direction {
+	if t.inst.state == Compensating {
+		return toUndo
+	}
+	return toDo
+}
+
+// begin begins the instance.
+func (t *turn[S]) begin() {
+	t.inst.state = Running
+	t.change()
+	t.forward(0)
+	t.arm()
+}
+
+// change makes a new revision, once in a turn.
+func (t *turn[S]) change() {
+	if !t.changed {
+		t.changed = true
+		t.inst.revision++
+	}
+}
+
+func (t *turn[S]) record(step string, d direction, what, eventType, eventID string) {
+	t.history = append(t.history, happened{step, d, what, eventType, eventID})
+}
+
+// forward does the steps from the i-th on, up to one that has to wait.
+func (t *turn[S]) forward(i int) {
+	for ; i < len(t.plan.steps); i++ {
+		s := &t.plan.steps[i]
+		t.enter(s)
+		if s.Do.local != nil {
+			t.local = s.Do.local
+			return
+		}
+		if t.started(s) {
+			return
+		}
+	}
+	t.end(Done, t.plan.ended.Done)
+}
+
+// started sends the command of a step, if it has one, and reports whether the step has to wait.
+func (t *turn[S]) started(s *Step[S]) bool {
+	if s.Do.eventType != "" {
+		t.send(s, toDo)
+	}
+	if !s.Done.isSet() {
+		return false
+	}
+	t.limit(s.Within)
+	return true
+}
+
+// backward undoes the steps from the i-th down, up to one that has to wait.
+func (t *turn[S]) backward(i int) {
+	t.inst.state = Compensating
+	for ; i >= 0; i-- {
+		s := &t.plan.steps[i]
+		if !s.Undo.isSet() {
+			continue
+		}
+		t.enter(s)
+		if s.Undo.local != nil {
+			t.local = s.Undo.local
+			return
+		}
+		t.send(s, toUndo)
+		return
+	}
+	t.end(Undone, t.plan.ended.Undone)
+}
+
+// enter makes a step the pending one.
+func (t *turn[S]) enter(s *Step[S]) {
+	t.inst.step, t.inst.run, t.inst.deadline, t.waits = s.Name, 1, time.Time{}, true
+}
+
+// limit sets the deadline of the pending step.
+func (t *turn[S]) limit(within time.Duration) {
+	t.inst.deadline, t.waits = time.Time{}, true
+	if within > 0 {
+		t.inst.deadline = t.now.Add(within).Truncate(time.Microsecond)
+	}
+}
+
+// end ends the instance, and announces that.
+func (t *turn[S]) end(state State, announce Action[S]) {
+	t.inst.state, t.inst.deadline, t.waits = state, time.Time{}, true
+	if announce.eventType == "" {
+		return
+	}
+	ev := t.event(announce.eventType, announce.data(&t.inst.data))
+	ev.ID = t.stepKey("") + ":ended"
+	if t.inst.cause != "" {
+		ev.CausationID = t.inst.cause
+	}
+	t.events = append(t.events, ev)
+}
+
+// event returns an event of the instance, caused by what led to this turn.
+func (t *turn[S]) event(eventType string, data any) postroom.Event {
+	ev := postroom.NewEvent(eventType, data)
+	ev.Key, ev.CorrelationID, ev.CausationID = t.inst.key, t.inst.correlation, t.cause
+	ev.TraceParent, ev.TraceState = t.traceParent, t.traceState
+	return ev
+}
+
+// The headers of a command.
+const (
+	stepHeader = "saga-step" // the StepKey
+	sagaHeader = "saga"      // for people: the saga and the step
+)
+
+// send writes the command of a step in a direction.
+func (t *turn[S]) send(s *Step[S], d direction) {
+	action := s.Do
+	if d == toUndo {
+		action = s.Undo
+	}
+	key := t.stepKey(s.Name)
+	ev := t.event(action.eventType, action.data(&t.inst.data))
+	ev.ID = commandID(key, d, t.inst.run)
+	ev.Headers = map[string]string{stepHeader: key, sagaHeader: t.plan.name + " " + s.Name}
+	t.events = append(t.events, ev)
+	t.record(s.Name, d, wasSent, ev.Type, ev.ID)
+}
+
+// localEnded goes on after the Local function of the pending step, which returned err. It returns
+// the errors for which the turn must not be stored.
+func (t *turn[S]) localEnded(err error) error {
+	t.local = nil
+	i := t.plan.find(t.inst.step)
+	s, d := &t.plan.steps[i], t.direction()
+	var gaveUp *giveUp
+	switch {
+	case err != nil && d == toDo && errors.As(err, &gaveUp):
+		t.record(s.Name, d, wasGivenUp, "", "")
+		t.inst.note = fmt.Sprintf("step %s: %v", s.Name, err)
+		t.backward(i - 1)
+	case err != nil:
+		return fmt.Errorf("step %s: %w", s.Name, err)
+	case d == toUndo:
+		t.record(s.Name, d, wasLocal, "", "")
+		t.backward(i - 1)
+	default:
+		t.record(s.Name, d, wasLocal, "", "")
+		if !t.started(s) {
+			t.forward(i + 1)
+		}
+	}
+	t.arm()
+	return nil
+}
+
+// meaning is what an event is for an instance.
+type meaning string
+
+const (
+	counts  meaning = "counted"
+	late    meaning = "late"    // a reply to an earlier command, or a second one
+	foreign meaning = "foreign" // no reply to a command of the instance
+	stale   meaning = "stale"   // a deadline or decision that no longer matters
+	refused meaning = "refused" // a decision that no operator made
+)
+
+// reply handles an event that may be an answer to the pending step.
+func (t *turn[S]) reply(ev postroom.Event) (meaning, error) {
+	own := t.ownStep(ev.CausationID)
+	i := t.plan.find(t.inst.step)
+	s, d := &t.plan.steps[i], t.direction()
+	if t.inst.state.Ended() {
+		return t.noted(ev, own), nil
+	}
+	if own != nil {
+		run, ok := isCommand(ev.CausationID, t.stepKey(s.Name), d)
+		if !ok || run > t.inst.run {
+			return t.noted(ev, own), nil
+		}
+		found := t.answer(s, d, ev.Type, false)
+		switch {
+		case found == nil:
+			return "", fmt.Errorf("step %s does not know %s as a reply to its command: add it to the step, or correct the participant", s.Name, ev.Type)
+		case found == s.Failed.find(ev.Type, false) && d == toDo && run < t.inst.run:
+			// A later run was sent, and may still take effect: its own reply decides.
+			return t.noted(ev, own), nil
+		}
+		return counts, t.apply(i, d, found, ev)
+	}
+	if found := t.answer(s, d, ev.Type, true); found != nil {
+		return counts, t.apply(i, d, found, ev)
+	}
+	return t.noted(ev, nil), nil
+}
+
+// answer returns the answer of a step that takes an event type in a direction.
+func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause bool) *answer[S] {
+	if d == toUndo {
+		return s.Undone.find(eventType, anyCause)
+	}
+	if found := s.Done.find(eventType, anyCause); found != nil {
+		return found
+	}
+	return s.Failed.find(eventType, anyCause)
+}
+
+// noted writes down an event that does not count, and returns what it is.
+func (t *turn[S]) noted(ev postroom.Event, own *Step[S]) meaning {
+	t.touched = true
+	if own != nil {
+		t.inst.note = fmt.Sprintf("%s %s came late or twice: it answers step %s", ev.Type, ev.ID, own.Name)
+		return late
+	}
+	t.inst.note = fmt.Sprintf("%s %s was caused by no command of this process; a participant answers with Follow", ev.Type, ev.ID)
+	return foreign
+}
+
+// apply applies an answer to the i-th step, and goes on.
+func (t *turn[S]) apply(i int, d direction, a *answer[S], ev postroom.Event) error {
+	s := &t.plan.steps[i]
+	if err := a.apply(&t.inst.data, ev.Data); err != nil {
+		return fmt.Errorf("step %s: %s: %w", s.Name, ev.Type, err)
+	}
+	t.change()
+	switch {
+	case d == toUndo:
+		t.record(s.Name, d, wasUndone, ev.Type, ev.ID)
+	case a == s.Failed.find(ev.Type, false):
+		t.record(s.Name, d, wasFailed, ev.Type, ev.ID)
+		t.backward(i - 1)
+		t.arm()
+		return nil
+	default:
+		t.record(s.Name, d, wasDone, ev.Type, ev.ID)
+	}
+	t.leave(i, d)
+	t.arm()
+	return nil
+}
+
+// alarm is the data of an event of type deadline.
+type alarm struct {
+	At time.Time `json:"at"`
+}
+
+// arm schedules the alarm of the instance, unless one comes early enough.
+func (t *turn[S]) arm() {
+	due := t.inst.deadline
+	if t.local != nil || due.IsZero() || !t.inst.alarm.IsZero() && !t.inst.alarm.After(due) {
+		return
+	}
+	t.inst.alarm = due
+	ev := t.event(t.plan.name+deadlineSuffix, alarm{due.UTC()})
+	ev.ID = t.stepKey("") + ":deadline:" + strconv.FormatInt(t.inst.revision, 10)
+	ev.NotBefore = due
+	t.events = append(t.events, ev)
+}
+
+// ring handles an event of type deadline.
+func (t *turn[S]) ring(a alarm) meaning {
+	if t.inst.alarm.IsZero() || !a.At.Equal(t.inst.alarm) {
+		return stale
+	}
+	t.touched = true
+	t.inst.alarm = time.Time{}
+	if t.inst.state != Running || t.inst.deadline.IsZero() {
+		return stale
+	}
+	t.change()
+	if t.now.Before(t.inst.deadline) {
+		t.arm()
+		return counts
+	}
+	i := t.plan.find(t.inst.step)
+	t.record(t.inst.step, toDo, wasTooLate, "", t.cause)
+	t.backward(i)
+	t.arm()
+	return counts
+}
+
+// decided is the data of an event of type decision.
+type decided struct {
+	Saga     string          `json:"saga"`
+	Key      string          `json:"key"`
+	Step     string          `json:"step"`
+	Revision int64           `json:"revision"`
+	Action   Choice          `json:"action"`
+	Type     string          `json:"type,omitempty"`
+	Data     json.RawMessage `json:"data,omitempty"`
+}
+
+// Choice is what an operator can decide on an instance.
+type Choice string
+
+const (
+	// Retry sends the pending command again, with a new id and the same [StepKey]: for a
+	// participant that has discarded it.
+	Retry Choice = "retry"
+
+	// Skip goes on as if the pending step were done, or undone. The state does not change.
+	Skip Choice = "skip"
+
+	// MarkDone is Skip with the reply's data, which an operator gives.
+	MarkDone Choice = "done"
+
+	// Compensate begins to undo, with the pending step.
+	Compensate Choice = "compensate"
+)
+
+// decide handles an operator's decision. An error says why it cannot be carried out.
+func (t *turn[S]) decide(d decided) (meaning, error) {
+	if t.inst.state.Ended() || d.Revision != t.inst.revision {
+		t.touched = true
+		t.inst.note = fmt.Sprintf("a decision to %s was made for revision %d, which is over", d.Action, d.Revision)
+		return stale, nil
+	}
+	i := t.plan.find(t.inst.step)
+	s, dir := &t.plan.steps[i], t.direction()
+	t.change()
+	switch d.Action {
+	case Retry:
+		if err := t.again(s, dir); err != nil {
+			return "", err
+		}
+	case Compensate:
+		if dir == toUndo {
+			return "", errors.New("it is being undone already")
+		}
+		t.record(s.Name, dir, string(Compensate), "", t.cause)
+		t.backward(i)
+	case Skip:
+		t.record(s.Name, dir, string(Skip), "", t.cause)
+		t.leave(i, dir)
+	case MarkDone:
+		if err := t.mark(s, dir, d); err != nil {
+			return "", err
+		}
+		t.leave(i, dir)
+	default:
+		return "", fmt.Errorf("there is no action %q", d.Action)
+	}
+	t.arm()
+	return counts, nil
+}
+
+// leave goes on after the i-th step.
+func (t *turn[S]) leave(i int, d direction) {
+	if d == toUndo {
+		t.backward(i - 1)
+	} else {
+		t.forward(i + 1)
+	}
+}
+
+// again sends the pending command once more.
+func (t *turn[S]) again(s *Step[S], d direction) error {
+	if d == toDo && s.Do.eventType == "" || d == toUndo && s.Undo.eventType == "" {
+		return fmt.Errorf("step %s sends no command", s.Name)
+	}
+	t.record(s.Name, d, string(Retry), "", t.cause)
+	t.inst.run++
+	t.send(s, d)
+	if d == toDo {
+		t.limit(s.Within)
+	} else {
+		t.limit(0)
+	}
+	return nil
+}
+
+// mark applies the reply that an operator gives for the pending step.
+func (t *turn[S]) mark(s *Step[S], d direction, given decided) error {
+	reply := s.Done
+	if d == toUndo {
+		reply = s.Undone
+	}
+	if !reply.isSet() {
+		return fmt.Errorf("step %s waits for no reply", s.Name)
+	}
+	found := &reply.answers[0]
+	if given.Type != "" {
+		found = reply.find(given.Type, false)
+	}
+	if found == nil {
+		return fmt.Errorf("%s is no reply that ends step %s", given.Type, s.Name)
+	}
+	if err := found.apply(&t.inst.data, given.Data); err != nil {
+		return fmt.Errorf("step %s: %s: %w", s.Name, found.eventType, err)
+	}
+	t.record(s.Name, d, wasMarkedDone, found.eventType, t.cause)
+	return nil
+}

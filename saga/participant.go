@@ -1,0 +1,64 @@
+package saga
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
+)
+
+// Participant returns a handler that handles commands of a saga and answers them. f does the work
+// in the transaction, and returns the reply, made with cmd.Follow. The reply is written in the same
+// transaction. A reply without a Type is none: write it later, with [Answer]. The data of the
+// command is decoded into a T; a fault is permanent.
+//
+// Give the command and its Undo to one ordered handler (inbox.HoldKey), with a postroom.Mux of
+// participants. Then no Undo overtakes its command.
+func Participant[T any](out Outbox, f func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) (postroom.Event, error)) postroom.Handler {
+	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) error {
+		reply, err := f(ctx, tx, cmd, data)
+		if err != nil || reply.Type == "" {
+			return err
+		}
+		if reply.CausationID != cmd.ID {
+			return postroom.Permanent(fmt.Errorf("the reply %s to %s does not name it as its cause: make it with cmd.Follow", reply.Type, cmd.Type))
+		}
+		return out.Write(ctx, tx, reply)
+	})
+}
+
+// Answer returns a reply to a command, for a participant that answers later: store the command's
+// ID and Key, and write what Answer returns in the transaction of the result.
+func Answer(commandID, key, eventType string, data any) postroom.Event {
+	ev := postroom.NewEvent(eventType, data)
+	ev.Key, ev.CausationID = key, commandID
+	return ev
+}
+
+// StepKey returns the key of a command's step. It is the same for a command that an operator sent
+// again, and for the Undo. Give it to a vendor as its idempotency key, with a word for what is done.
+// It is empty for an event that is no command of a saga.
+func StepKey(cmd postroom.Event) string { return cmd.Headers[stepHeader] }
+
+// Death says why a participant could not handle a command.
+type Death struct {
+	Class string `json:"class"` // of the failure, as a dead letter has it
+	Error string `json:"error"`
+}
+
+// ReportDeath writes an event that says that a command is dead, for a step that waits for it with
+// [Died]. Call it in the OnDead of the participant's inbox:
+//
+//	OnDead: func(ctx context.Context, tx pgx.Tx, l inbox.Letter) error {
+//		return saga.ReportDeath(ctx, tx, out, "payment.died", l.Event, saga.Death{Class: l.Class, Error: l.Error})
+//	}
+//
+// For an event that is no command of a saga it writes nothing.
+func ReportDeath(ctx context.Context, tx pgx.Tx, out Outbox, eventType string, cmd postroom.Event, d Death) error {
+	if StepKey(cmd) == "" {
+		return nil
+	}
+	return out.Write(ctx, tx, cmd.Follow(eventType, d))
+}

@@ -1,0 +1,187 @@
+package saga
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// plan is one version of a definition.
+type plan[S any] struct {
+	name    string
+	version int
+	steps   []Step[S]
+	ended   End[S]
+}
+
+// find returns the place of the step with a name, or -1.
+func (p *plan[S]) find(step string) int {
+	return slices.IndexFunc(p.steps, func(s Step[S]) bool { return s.Name == step })
+}
+
+// Types of the events that a saga writes to itself, after its name.
+const (
+	deadlineSuffix = ".deadline"
+	decisionSuffix = ".decision"
+)
+
+// types adds the event types that the plan reads.
+func (p *plan[S]) types(all map[string]bool) {
+	for _, s := range p.steps {
+		for _, r := range []Reply[S]{s.Done, s.Failed, s.Undone} {
+			for _, a := range r.answers {
+				all[a.eventType] = true
+			}
+		}
+	}
+}
+
+// plans returns the versions of a definition, the newest first.
+func (d *Definition[S]) plans() []*plan[S] {
+	all := []*plan[S]{{d.Name, d.Version, d.Steps, d.Ended}}
+	for _, o := range d.Older {
+		all = append(all, &plan[S]{d.Name, o.Version, o.Steps, o.Ended})
+	}
+	return all
+}
+
+// The defaults of a Definition.
+const (
+	defaultStuck = time.Hour
+	defaultKeep  = 30 * 24 * time.Hour
+)
+
+// complete sets what the definition leaves open.
+func (d *Definition[S]) complete() {
+	d.Stuck = cmp.Or(d.Stuck, defaultStuck)
+	d.Keep = cmp.Or(d.Keep, defaultKeep)
+}
+
+// validate returns all faults of a definition.
+func (d *Definition[S]) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("definition: "+format, args...)) }
+	if err := validType(d.Name + deadlineSuffix); err != nil || d.Name == "" || len(d.Name) > 128 {
+		fault("Name %q is not valid: the types of the saga's events begin with it, so use letters, digits, '_', '-' and dots between them, 128 at most", d.Name)
+	}
+	if d.Stuck < 0 || d.Keep < 0 {
+		fault("Stuck and Keep must not be negative")
+	}
+	seen := make(map[int]bool)
+	for _, p := range d.plans() {
+		switch {
+		case p.version < 1:
+			fault("Version is %d: count from 1", p.version)
+		case seen[p.version]:
+			fault("version %d is defined twice: raise Version", p.version)
+		case p.version > d.Version:
+			fault("Older has version %d, which is not older than %d", p.version, d.Version)
+		}
+		seen[p.version] = true
+		faults = append(faults, p.validate()...)
+	}
+	if d.Start.isSet() {
+		all := make(map[string]bool)
+		for _, p := range d.plans() {
+			p.types(all)
+		}
+		if err := validType(d.Start.eventType); err != nil {
+			fault("Start: %w", err)
+		}
+		if all[d.Start.eventType] {
+			fault("Start: %s is also a reply, so the saga could not tell what it means", d.Start.eventType)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// validate returns all faults of one version.
+func (p *plan[S]) validate() (faults []error) {
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("definition: version %d: "+format, append([]any{p.version}, args...)...))
+	}
+	if len(p.steps) == 0 {
+		fault("Steps is empty")
+	}
+	seen := make(map[string]bool)
+	for i := range p.steps {
+		s := &p.steps[i]
+		if validType(s.Name) != nil || strings.Contains(s.Name, ":") {
+			fault("step %d has the name %q: use letters, digits, '_', '-' and dots between them", i+1, s.Name)
+		}
+		if seen[s.Name] {
+			fault("step %s is there twice: give each step a name of its own", s.Name)
+		}
+		seen[s.Name] = true
+		for _, problem := range s.problems() {
+			fault("step %s: %s", s.Name, problem)
+		}
+		for _, problem := range s.badTypes(p.name) {
+			fault("step %s: %s", s.Name, problem)
+		}
+	}
+	for _, a := range []Action[S]{p.ended.Done, p.ended.Undone} {
+		if a.local != nil {
+			fault("Ended must be Send: use a last step with Local")
+		}
+		if a.eventType != "" && validType(a.eventType) != nil {
+			fault("Ended: %q is no event type", a.eventType)
+		}
+	}
+	return faults
+}
+
+// problems returns what does not fit together in a step.
+func (s *Step[S]) problems() (all []string) {
+	wrong := func(is bool, problem string) {
+		if is {
+			all = append(all, problem)
+		}
+	}
+	sends := s.Do.eventType != ""
+	wrong(sends && s.Within > 0 && !s.Undo.isSet(), "it sends and has Within, so it needs an Undo: when its time is over, its outcome is not known")
+	wrong(s.Within < 0, "Within is negative")
+	wrong(s.Within > 0 && !s.Done.isSet(), "it has Within and no Done to wait for")
+	wrong(s.Failed.isSet() && !s.Done.isSet(), "it has Failed and no Done")
+	wrong(s.Undo.eventType != "" && !s.Undone.isSet(), "its Undo sends, so it needs Undone, for which the saga waits")
+	wrong(s.Undone.isSet() && s.Undo.eventType == "", "it has Undone, and its Undo sends nothing")
+	wrong(!s.Do.isSet() && !s.Undo.isSet() && !s.Done.isSet(), "it does nothing and waits for nothing")
+	if !sends {
+		for _, a := range slices.Concat(s.Done.answers, s.Failed.answers) {
+			wrong(!a.anyCause, "it sends nothing that could cause "+a.eventType+": use OnAny")
+		}
+	}
+	return all
+}
+
+// badTypes returns which event types of a step are not valid, or ambiguous.
+func (s *Step[S]) badTypes(name string) (all []string) {
+	seen := make(map[string]bool)
+	for _, a := range slices.Concat(s.Done.answers, s.Failed.answers) {
+		if seen[a.eventType] {
+			all = append(all, a.eventType+" is there twice among Done and Failed")
+		}
+		seen[a.eventType] = true
+	}
+	for _, a := range s.Undone.answers {
+		seen[a.eventType] = true
+	}
+	for _, a := range []Action[S]{s.Do, s.Undo} {
+		if a.eventType != "" {
+			seen[a.eventType] = true
+		}
+	}
+	for eventType := range seen {
+		if err := validType(eventType); err != nil {
+			all = append(all, fmt.Sprintf("%q is no event type", eventType))
+		}
+		if eventType == name+deadlineSuffix || eventType == name+decisionSuffix {
+			all = append(all, eventType+" is an event of the saga itself")
+		}
+	}
+	slices.Sort(all)
+	return all
+}

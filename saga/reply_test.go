@@ -1,0 +1,191 @@
+package saga_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/saga"
+)
+
+func TestAllGoesWell(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	if payment.CausationID == "" {
+		t.Error("the second command has no cause")
+	}
+	w.give(w.reply(payment, "payment.charged", paidFor{Receipt: "r1"}))
+	ended := w.wants("travel.booked")[0]
+	w.is("t1", "done", "confirm")
+	if got := w.effects("t1"); got != "confirmed" || !strings.Contains(string(ended.Data), `"receipt":"r1"`) {
+		t.Errorf("effects %q, the end says %s", got, ended.Data)
+	}
+}
+
+// A reply comes twice, with the same id or with another one.
+func TestReplyTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	seat, payment := w.upTo("t1")
+	w.give(w.reply(seat, "seat.booked", nil))
+	w.give(w.reply(seat, "seat.full", nil)) // Done and then Failed: the first counts
+	w.wants()
+	w.is("t1", "running", "payment")
+	if note := w.row("t1").Note; !strings.Contains(note, "late or twice") || !strings.Contains(note, "step seat") {
+		t.Errorf("the note is %q", note)
+	}
+	w.give(w.reply(payment, "payment.declined", nil))
+	free := w.wants("seat.free")[0]
+	w.give(w.reply(payment, "payment.charged", nil)) // Failed and then Done
+	w.is("t1", "compensating", "seat")
+	w.give(w.reply(free, "seat.freed", nil))
+	w.wants("travel.cancelled")
+	w.give(w.reply(free, "seat.freed", nil)) // after the end
+	w.give(w.reply(seat, "seat.booked", nil))
+	w.wants()
+	w.is("t1", "undone", "open")
+}
+
+// Two copies of a reply are handled at the same moment by two processes.
+func TestReplyTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.begin("t1")
+	seat := w.wants("seat.book", "travel.deadline")[0]
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := w.try(w.reply(seat, "seat.booked", nil)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	w.wants("payment.charge")
+	if r := w.row("t1"); r.Revision != 2 {
+		t.Errorf("revision %d, want 2", r.Revision)
+	}
+}
+
+// Events that are no answer to the pending command change nothing.
+func TestForeignEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, other := w.upTo("t2")
+	seat, payment := w.upTo("t1")
+	foreign := w.reply(payment, "payment.charged", nil)
+	foreign.CausationID = "of somebody else"
+	none := w.reply(payment, "payment.charged", nil)
+	none.CausationID = ""
+	crossed := w.reply(other, "payment.charged", nil) // it answers t2, and names t1
+	crossed.Key = "t1"
+	for _, ev := range []postroom.Event{foreign, none, crossed} {
+		w.give(ev)
+		if note := w.row("t1").Note; !strings.Contains(note, "no command of this process") {
+			t.Errorf("the note is %q", note)
+		}
+	}
+	w.give(w.reply(seat, "seat.booked", nil)) // of an earlier step
+	unknown := w.reply(payment, "payment.charged", nil)
+	unknown.Key = "t3"
+	unknown.CausationID = "x"
+	w.give(unknown)
+	w.wants()
+	w.is("t1", "running", "payment")
+	w.give(w.reply(payment, "payment.charged", nil)) // and then the right one
+	w.wants("travel.booked")
+	w.is("t2", "running", "payment")
+}
+
+// Two sagas take the same types.
+func TestTwoSagasWithTheSameTypes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	seat, _ := w.upTo("t1")
+	_ = seat
+	first := w.saga
+	d := travel()
+	d.Name = "cruise"
+	w.use(d)
+	w.begin("t1")
+	cmd := w.wants("seat.book", "cruise.deadline")[0]
+	answer := w.reply(cmd, "seat.booked", nil)
+	w.give(answer)
+	w.wants("payment.charge")
+	w.saga = first
+	w.give(answer)
+	w.wants()
+}
+
+// The participant answers with a type that belongs to another step, or with data that does not
+// decode. Both are dead letters, and the instance stays as it is.
+func TestRepliesThatAreWrong(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	w.fails(w.try(w.reply(payment, "seat.booked", nil)), "does not know seat.booked", true)
+	bad := w.reply(payment, "payment.charged", nil)
+	bad.Data = []byte(`{"receipt":5}`)
+	w.fails(w.try(bad), "decode", true)
+	keyless := w.reply(payment, "payment.charged", nil)
+	keyless.Key = ""
+	w.fails(w.try(keyless), "no key", true)
+	w.is("t1", "running", "payment")
+	w.give(w.reply(payment, "payment.charged", nil))
+	w.is("t1", "done", "confirm")
+}
+
+// The row of an instance is gone, as in a restored database: the reply to its command fails, and
+// is not dropped.
+func TestInstanceIsLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	w.exec("DELETE FROM postroom.saga")
+	w.fails(w.try(w.reply(payment, "payment.charged", nil)), "there is no such instance", false)
+}
+
+// An operator replays a reply that was handled long ago.
+func TestOldReplyAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	seat, payment := w.upTo("t1")
+	old := w.reply(seat, "seat.booked", nil)
+	w.give(w.reply(payment, "payment.charged", nil))
+	w.wants("travel.booked")
+	w.give(old)
+	w.is("t1", "done", "confirm")
+}
+
+// A participant answers days later, in another transaction.
+func TestAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	later := saga.Answer(payment.ID, payment.Key, "payment.charged", paidFor{Receipt: "r9"})
+	w.give(later)
+	w.wants("travel.booked")
+}
+
+// An event of any cause counts while its step is pending, and not before.
+func TestOnAny(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *saga.Definition[trip]) {
+		d.Steps[3] = saga.Step[trip]{Name: "approval", Done: saga.OnAny("trip.approved", nothing), Failed: saga.OnAny("trip.rejected", nothing)}
+	})
+	approved := postroom.NewEvent("trip.approved", nil)
+	approved.Key = "t1"
+	_, payment := w.upTo("t1")
+	w.give(approved)
+	w.is("t1", "running", "payment")
+	w.give(w.reply(payment, "payment.charged", nil))
+	w.is("t1", "running", "approval")
+	late := w.reply(payment, "trip.approved", nil) // caused by a command before: it says nothing of this step
+	w.give(late)
+	w.is("t1", "running", "approval")
+	approved.ID = "second"
+	w.give(approved)
+	w.wants("travel.booked")
+}

@@ -1,0 +1,287 @@
+package saga
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/remedy"
+	"github.com/postroom/postroom/internal/sqlfile"
+	"github.com/postroom/postroom/internal/telemetry"
+	"github.com/postroom/postroom/schema"
+)
+
+// Outbox writes events in the caller's transaction: an *outbox.Outbox.
+//
+// It is an interface so that this package need not import the outbox.
+type Outbox interface {
+	Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event) error
+	Queue(batch *pgx.Batch, events ...postroom.Event) error
+}
+
+var (
+	// ErrConflict says that an instance with the key exists that began with another input.
+	ErrConflict = errors.New("an instance with this key began with another input")
+
+	// ErrUnknown says that there is no instance with a key.
+	ErrUnknown = errors.New("there is no such instance")
+)
+
+// Saga begins instances and handles their events. It is a postroom.Handler for an inbox, and safe
+// for concurrent use.
+type Saga[S any] struct {
+	def     Definition[S]
+	plans   map[int]*plan[S] // by version
+	pool    *pgxpool.Pool
+	out     Outbox
+	schema  string
+	err     error // what is wrong with the definition
+	sql     statements
+	signals *signals
+}
+
+// New returns a saga. It does no I/O and cannot fail: [Saga.Check] and all other methods return the
+// faults of the definition. The pool is for Check and [Saga.Status].
+func New[S any](pool *pgxpool.Pool, out Outbox, d Definition[S]) *Saga[S] {
+	d.complete()
+	name, err := schema.Name(d.Schema)
+	if err != nil {
+		err = fmt.Errorf("definition: Schema: %w", err)
+	}
+	g := &Saga[S]{def: d, plans: make(map[int]*plan[S]), pool: pool, out: out, schema: name, signals: newSignals(d.MeterProvider)}
+	for _, p := range d.plans() {
+		g.plans[p.version] = p
+	}
+	if err := errors.Join(err, d.validate()); err != nil {
+		g.err = fmt.Errorf("saga %s: %w", d.Name, err)
+	}
+	g.sql = sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
+	return g
+}
+
+// Types returns the types of all events that the saga handles, sorted: what its subscription asks
+// for. If the events come from several streams, give each subscription its part, and the same
+// saga as the handler.
+func (g *Saga[S]) Types() []string {
+	all := map[string]bool{g.def.Name + deadlineSuffix: true, g.def.Name + decisionSuffix: true}
+	for _, p := range g.plans {
+		p.types(all)
+	}
+	if g.def.Start.isSet() {
+		all[g.def.Start.eventType] = true
+	}
+	types := make([]string, 0, len(all))
+	for t := range all {
+		types = append(types, t)
+	}
+	slices.Sort(types)
+	return types
+}
+
+// Begin begins an instance in the caller's transaction, and writes its first command. Local
+// functions of the steps before it run in that transaction. The key names what the process is
+// about. It is the key of all its events.
+//
+// If an instance with the key began with the same state, running or ended, Begin changes nothing
+// and returns nil. If it began with another state, Begin returns [ErrConflict]. The instance and
+// its step are stored when tx commits. After any error the caller has to roll back.
+func (g *Saga[S]) Begin(ctx context.Context, tx pgx.Tx, key string, s S) error {
+	if g.err != nil {
+		return g.err
+	}
+	input, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("saga %s: begin: encode the state: %w", g.def.Name, err)
+	}
+	if err := g.begin(ctx, tx, key, s, input, postroom.Event{}); err != nil {
+		return fmt.Errorf("saga %s: begin: %w", g.def.Name, err)
+	}
+	return nil
+}
+
+// begin begins an instance with what a program or the event start says.
+func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input []byte, start postroom.Event) error {
+	if err := (postroom.Event{Type: g.def.Name, Source: "check", Key: key}).Validate(); err != nil || key == "" {
+		return fmt.Errorf("%w: the key of an instance must be a valid key of events, and not empty: %w", errLasting, cmp.Or(err, errNoKey))
+	}
+	sum := sha256.Sum256(input)
+	p := g.plans[g.def.Version]
+	inst := &instance[S]{key: key, state: Running, step: p.steps[0].Name, run: 1, data: s, cause: start.ID}
+	inst.correlation = cmp.Or(start.CorrelationID, start.ID)
+	data, err := encode(s)
+	if err != nil {
+		return err
+	}
+	t := g.turn(ctx, p, inst, start.ID)
+	err = tx.QueryRow(ctx, g.sql.Begin, g.def.Name, key, p.version, inst.step, data, sum[:], inst.correlation, given(start.ID)).
+		Scan(&t.owner, &t.now, &inst.correlation)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return g.begun(ctx, tx, key, sum[:])
+	}
+	if err != nil {
+		return fmt.Errorf("store the instance: %w", g.advise(err, tx))
+	}
+	t.begins = true
+	t.begin()
+	return g.finish(ctx, tx, t)
+}
+
+var errNoKey = errors.New("the key is empty")
+
+// begun compares the input of the instance that exists already.
+func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) error {
+	var before []byte
+	err := tx.QueryRow(ctx, g.sql.Input, g.def.Name, key).Scan(&before)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return errors.New("the instance was removed just now; try again")
+	case err != nil:
+		return fmt.Errorf("read the instance: %w", g.advise(err, tx))
+	case string(before) != string(sum):
+		return fmt.Errorf("%w: saga %s, key %s", ErrConflict, g.def.Name, key)
+	}
+	return nil
+}
+
+// turn returns a turn of an instance, which an event led to.
+func (g *Saga[S]) turn(ctx context.Context, p *plan[S], inst *instance[S], cause string) *turn[S] {
+	trace := telemetry.TraceOf(ctx)
+	return &turn[S]{plan: p, inst: inst, cause: cause, traceParent: trace.Parent, traceState: trace.State}
+}
+
+// unknownVersion is how long an event waits for a process that knows the version of its instance.
+const unknownVersion = 30 * time.Second
+
+// Handle handles one event of the saga. It is for the inbox.
+func (g *Saga[S]) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	if g.err != nil {
+		return g.err
+	}
+	err := g.handle(ctx, tx, ev)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("saga %s: %w", g.def.Name, err)
+	if errors.Is(err, errLasting) || errors.Is(err, ErrConflict) {
+		return postroom.Permanent(err)
+	}
+	return err
+}
+
+func (g *Saga[S]) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	if g.def.Start.isSet() && ev.Type == g.def.Start.eventType {
+		return g.start(ctx, tx, ev)
+	}
+	if ev.Key == "" {
+		return fmt.Errorf("%w: %s has no key, so it belongs to no instance", errLasting, ev.Type)
+	}
+	row, err := g.lock(ctx, tx, ev.Key)
+	if err != nil {
+		return err
+	}
+	if !row.exists {
+		return g.withoutInstance(ctx, row, ev)
+	}
+	p := g.plans[row.version]
+	if p == nil || p.find(row.step) < 0 {
+		return postroom.Snooze(unknownVersion, fmt.Errorf("this process does not know version %d with step %s; run a program that has it in Older", row.version, row.step))
+	}
+	inst, err := decode[S](row)
+	if err != nil {
+		return err
+	}
+	t := g.turn(ctx, p, inst, ev.ID)
+	t.owner, t.now = row.owner, row.now
+	m, err := g.apply(ctx, tx, t, ev)
+	if err != nil {
+		return err
+	}
+	if m != counts {
+		g.signals.ignored(ctx, g.def.Name, m)
+	} else {
+		g.signals.stepEnded(ctx, g.def.Name, t.history, row.now.Sub(row.waitsSince))
+	}
+	return g.finish(ctx, tx, t)
+}
+
+// apply applies an event to an instance.
+func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.Event) (meaning, error) {
+	switch ev.Type {
+	case g.def.Name + deadlineSuffix:
+		var a alarm
+		if err := ev.JSON(&a); err != nil {
+			return "", err
+		}
+		return t.ring(a), nil
+	case g.def.Name + decisionSuffix:
+		d, err := g.decision(ctx, tx, ev)
+		if errors.Is(err, errForged) {
+			t.touched, t.inst.note = true, fmt.Sprintf("decision %s was refused: %v", ev.ID, err)
+			return refused, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		return lasting(t.decide(d))
+	}
+	return lasting(t.reply(ev))
+}
+
+// lasting marks an error as one that another attempt would repeat.
+func lasting(m meaning, err error) (meaning, error) {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errLasting, err)
+	}
+	return m, err
+}
+
+// start begins an instance by an event.
+func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	key, s, err := g.def.Start.begin(ev.Data)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", errLasting, ev.Type, err)
+	}
+	return g.begin(ctx, tx, cmp.Or(key, ev.Key), s, ev.Data, ev)
+}
+
+// withoutInstance decides about an event with a key that no instance has. A reply to a command of
+// this saga means that the instance is lost, for instance in a restored database.
+func (g *Saga[S]) withoutInstance(ctx context.Context, row row, ev postroom.Event) error {
+	for _, p := range g.plans {
+		t := turn[S]{plan: p, inst: &instance[S]{key: ev.Key}, owner: row.owner}
+		if own := t.ownStep(ev.CausationID); own != nil {
+			return fmt.Errorf("%s answers step %s of key %s, and there is no such instance: it was removed, or the database was restored", ev.Type, own.Name, ev.Key)
+		}
+	}
+	g.signals.ignored(ctx, g.def.Name, foreign)
+	return nil
+}
+
+// finish runs the Local functions that a turn comes to, and stores the turn.
+func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
+	for t.local != nil {
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return t.local(ctx, tx, &t.inst.data) })
+		if err := t.localEnded(err); err != nil {
+			return err
+		}
+	}
+	if !t.changed && !t.touched {
+		return nil
+	}
+	return g.store(ctx, tx, t)
+}
+
+// advise adds to an error of the database what to do, so that a saga can work. db is where the
+// error came from.
+func (g *Saga[S]) advise(err error, db any) error {
+	return remedy.Explain(err, remedy.Use{Grant: "sagas", Schema: g.schema, DB: db})
+}

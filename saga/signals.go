@@ -1,0 +1,38 @@
+package saga
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// signals are the instruments of a saga.
+type signals struct {
+	steps  metric.Float64Histogram
+	events metric.Int64Counter
+}
+
+func newSignals(provider metric.MeterProvider) *signals {
+	m := telemetry.Meter(provider)
+	return &signals{
+		steps:  telemetry.Seconds(m, telemetry.SagaStep, "How long instances waited for a step, by what ended it."),
+		events: telemetry.Counter(m, telemetry.SagaIgnored, "{event}", "Events that came for an instance and changed nothing, by reason."),
+	}
+}
+
+// ignored counts an event that does not count.
+func (s *signals) ignored(ctx context.Context, saga string, why meaning) {
+	s.events.Add(ctx, 1, telemetry.With(telemetry.Saga.String(saga), telemetry.Reason.String(string(why))))
+}
+
+// stepEnded records how long a step took. An event that only writes the next alarm ends none.
+func (s *signals) stepEnded(ctx context.Context, saga string, history []happened, took time.Duration) {
+	if len(history) == 0 {
+		return
+	}
+	first := history[0]
+	s.steps.Record(ctx, took.Seconds(), telemetry.With(telemetry.Saga.String(saga), telemetry.Step.String(first.step), telemetry.Outcome.String(first.what)))
+}

@@ -1,0 +1,8 @@
+-- Gives decision $4 of operator $7 on instance $2 of saga $1 with revision $3 to the saga, as an
+-- event and a row of the audit. $5 is the type and $6 the data of the reply whose place it takes;
+-- $8 is the reason. Returns the id of the event; NULL if there is no such instance.
+--
+-- Locks   none of other transactions.
+-- Index   the primary key of saga.
+-- Called  by Store.Decide.
+SELECT postroom.decide_saga($1, $2, $3, $4, $5, $6::jsonb, $7, $8)

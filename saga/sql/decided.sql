@@ -1,0 +1,10 @@
+-- Whether the audit has the decision that is event $2 of source $1 and whose data has the SHA-256
+-- $3, in hexadecimal digits.
+--
+-- Locks   none.
+-- Index   audit_event (event_id).
+-- Called  by Saga.decision.
+SELECT EXISTS (
+    SELECT FROM postroom.audit
+    WHERE event_id = $2 AND source = $1 AND action LIKE 'saga %' AND details ->> 'sha256' = $3
+)

@@ -1,0 +1,12 @@
+-- Records version $2 of saga $1 with the steps $3, and after what time $4 it is stuck. Steps that
+-- another program has added at the end meanwhile stay.
+--
+-- Locks   the row.
+-- Index   the primary key.
+-- Called  by Saga.define.
+INSERT INTO postroom.saga_definition AS d (name, version, steps, stuck)
+VALUES ($1, $2, $3, $4)
+ON CONFLICT (name, version) DO UPDATE
+SET steps = CASE WHEN jsonb_array_length(excluded.steps) >= jsonb_array_length(d.steps) THEN excluded.steps ELSE d.steps END,
+    stuck = excluded.stuck
+WHERE (d.steps, d.stuck) IS DISTINCT FROM (excluded.steps, excluded.stuck)

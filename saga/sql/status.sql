@@ -1,0 +1,8 @@
+-- How far instance $2 of saga $1 is.
+--
+-- Locks   none.
+-- Index   the primary key.
+-- Called  by Saga.status.
+SELECT version, state, step, revision, data, deadline, started_at, ended_at
+FROM postroom.saga
+WHERE name = $1 AND key = $2

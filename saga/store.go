@@ -1,0 +1,266 @@
+package saga
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/change"
+	"github.com/postroom/postroom/internal/remedy"
+	"github.com/postroom/postroom/internal/sqlfile"
+	"github.com/postroom/postroom/schema"
+)
+
+// DB is what a [Store] needs of a database: a *pgxpool.Pool or a *pgx.Conn.
+type DB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// StoreConfig tunes a Store. The zero value is ready to use.
+type StoreConfig struct {
+	// Schema is the database schema that holds Postroom's tables.
+	//
+	// Defaults to "postroom".
+	Schema string
+}
+
+// Store shows sagas to operators, and takes their decisions. It needs no definition and no Go type
+// of a saga. With a *pgxpool.Pool it is safe for concurrent use, with a *pgx.Conn it is not.
+type Store struct {
+	db     DB
+	schema string
+	err    error // what is wrong with the config
+	sql    statements
+}
+
+// NewStore returns a store. It does no I/O and cannot fail: if the config is wrong, [Store.Check]
+// and all other methods return the error.
+func NewStore(db DB, cfg StoreConfig) *Store {
+	name, err := schema.Name(cfg.Schema)
+	if err != nil {
+		return &Store{db: db, err: fmt.Errorf("saga: config: Schema: %w", err)}
+	}
+	return &Store{db: db, schema: name, sql: sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })}
+}
+
+// Check reports whether the database has the tables that a store needs.
+func (s *Store) Check(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.explain(schema.Require(ctx, s.db, s.schema))
+}
+
+// explain adds to an error of the database what an operator can do about it.
+func (s *Store) explain(err error) error {
+	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: s.schema, DB: s.db})
+}
+
+// Instance is an instance in a list.
+type Instance struct {
+	Saga       string    `json:"saga"`
+	Key        string    `json:"key"`
+	Version    int       `json:"version"`
+	State      State     `json:"state"`
+	Stuck      bool      `json:"stuck"`
+	Step       string    `json:"step"` // for which it waits
+	Revision   int64     `json:"revision"`
+	StartedAt  time.Time `json:"started_at"`
+	WaitsSince time.Time `json:"waits_since"`
+	Deadline   time.Time `json:"deadline,omitzero"`
+	EndedAt    time.Time `json:"ended_at,omitzero"`
+}
+
+// Filter says which instances [Store.List] returns. The zero value means all.
+type Filter struct {
+	Saga   string
+	Key    string
+	States []State
+	Step   string
+	Stuck  bool // only instances that have waited for longer than their definition allows
+}
+
+// Page is a part of a list.
+type Page struct {
+	// Limit is how many instances it has at most, from 1 to 1,000.
+	//
+	// Defaults to 100.
+	Limit int
+
+	// After is the last instance of the page before.
+	//
+	// Defaults to nil, for the first page.
+	After *Instance
+}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// List returns instances, the newest first. A page with fewer than its limit is the last one. With
+// Step it may have to read all instances of the states.
+func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Instance, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if p.Limit == 0 {
+		p.Limit = defaultPage
+	}
+	if p.Limit < 1 || p.Limit > maxPage {
+		return nil, fmt.Errorf("saga: list: Limit is %d, want 1 to %d", p.Limit, maxPage)
+	}
+	states := f.States
+	if len(states) == 0 {
+		states = []State{Running, Compensating, Done, Undone}
+	}
+	var started *time.Time
+	var name, key string
+	if p.After != nil {
+		started, name, key = &p.After.StartedAt, p.After.Saga, p.After.Key
+	}
+	rows, _ := s.db.Query(ctx, s.sql.List, f.Saga, f.Key, states, f.Step, f.Stuck, started, name, key, p.Limit) // CollectRows reports the error
+	all, err := pgx.CollectRows(rows, scanInstance)
+	if err != nil {
+		return nil, fmt.Errorf("saga: list: %w", s.explain(err))
+	}
+	return all, nil
+}
+
+func scanInstance(row pgx.CollectableRow) (i Instance, err error) {
+	var deadline, ended *time.Time
+	err = row.Scan(&i.Saga, &i.Key, &i.Version, &i.State, &i.Stuck, &i.Step, &i.Revision, &i.StartedAt, &i.WaitsSince, &deadline, &ended)
+	i.Deadline, i.EndedAt = or(deadline), or(ended)
+	return i, err
+}
+
+// Story is all that is known of one instance.
+type Story struct {
+	Instance
+	Note          string          `json:"note,omitempty"` // the last event that did not count, and why
+	CorrelationID string          `json:"correlation_id"`
+	CausationID   string          `json:"causation_id,omitempty"` // the event that began it
+	Steps         []StepStatus    `json:"steps"`
+	WaitsFor      []string        `json:"waits_for,omitempty"`
+	Data          json.RawMessage `json:"data"` // the state
+	History       []Happened      `json:"history"`
+}
+
+// Happened is one thing that happened to an instance.
+type Happened struct {
+	At        time.Time `json:"at"`
+	Revision  int64     `json:"revision"`
+	Step      string    `json:"step"`
+	Direction string    `json:"direction"` // do or undo
+
+	// What is sent (a command was written), local (a function ran), done, failed or undone (a reply
+	// came), gave_up, deadline, or an operator's decision: retry, skip, mark_done, compensate.
+	What    string `json:"what"`
+	Type    string `json:"type,omitempty"`     // of the event
+	EventID string `json:"event_id,omitempty"` // of the command, the reply or the decision
+}
+
+// Show returns one instance with its history, or [ErrUnknown].
+func (s *Store) Show(ctx context.Context, saga, key string) (Story, error) {
+	if s.err != nil {
+		return Story{}, s.err
+	}
+	story := Story{Instance: Instance{Saga: saga, Key: key}}
+	var deadline, ended *time.Time
+	var note, cause *string
+	var steps []outline
+	err := s.db.QueryRow(ctx, s.sql.Show, saga, key).Scan(&story.Version, &story.State, &story.Stuck, &story.Step, &story.Revision, &story.StartedAt,
+		&story.WaitsSince, &deadline, &ended, &note, &story.CorrelationID, &cause, &story.Data, &steps)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Story{}, fmt.Errorf("saga %s, key %s: %w", saga, key, ErrUnknown)
+	}
+	if err != nil {
+		return Story{}, fmt.Errorf("saga %s: show key %s: %w", saga, key, s.explain(err))
+	}
+	story.Deadline, story.EndedAt, story.Note, story.CausationID = or(deadline), or(ended), or(note), or(cause)
+	story.Steps, story.WaitsFor = progress(steps, story.State, story.Step), waitsFor(steps, story.State, story.Step)
+	rows, _ := s.db.Query(ctx, s.sql.Steps, saga, key) // CollectRows reports the error
+	story.History, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Happened])
+	if err != nil {
+		return Story{}, fmt.Errorf("saga %s: read the history of key %s: %w", saga, key, s.explain(err))
+	}
+	return story, nil
+}
+
+// Audit says who decides something, and why. It is stored with the decision.
+type Audit struct {
+	Actor  string // required, 255 bytes at most
+	Reason string // 4,096 bytes at most
+}
+
+// Decision is an operator's decision on an instance.
+type Decision struct {
+	Saga, Key string
+
+	// Revision is the revision of the instance that the operator has seen. If the instance has
+	// gone on since, the decision changes nothing.
+	Revision int64
+
+	Choice Choice
+
+	// Type is the type of the reply whose place MarkDone takes.
+	//
+	// Defaults to the first that ends the step.
+	Type string
+
+	// Data is the data of that reply, for MarkDone.
+	Data json.RawMessage
+}
+
+// ErrOver says that a decision was made for a revision of an instance that is over.
+var ErrOver = errors.New("the instance has gone on since")
+
+// Decide gives a decision to the saga: as an event, together with its row in the audit. It returns
+// the id of the event. The saga carries it out when the relay has published the event and a process
+// of the saga runs. It returns [ErrUnknown] or [ErrOver] if it would change nothing.
+func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, err error) {
+	if err := errors.Join(s.err, d.validate(), change.By(by).Validate()); err != nil {
+		return "", fmt.Errorf("saga: decide: %w", err)
+	}
+	var data *string
+	if len(d.Data) > 0 {
+		data = given(string(d.Data))
+	}
+	var event *string
+	err = s.db.QueryRow(ctx, s.sql.Decide, d.Saga, d.Key, d.Revision, d.Choice, d.Type, data, by.Actor, by.Reason).Scan(&event)
+	if err != nil {
+		return "", fmt.Errorf("saga %s: decide on key %s: %w", d.Saga, d.Key, s.explain(err))
+	}
+	if event != nil {
+		return *event, nil
+	}
+	story, err := s.Show(ctx, d.Saga, d.Key)
+	if err != nil {
+		return "", err
+	}
+	return "", fmt.Errorf("saga %s, key %s: it is %s at revision %d, and the decision is for %d: %w", d.Saga, d.Key, story.State, story.Revision, d.Revision, ErrOver)
+}
+
+func (d Decision) validate() error {
+	switch d.Choice {
+	case Retry, Skip, Compensate:
+		if d.Type != "" || len(d.Data) > 0 {
+			return fmt.Errorf("%s takes no Type and no Data", d.Choice)
+		}
+		return nil
+	case MarkDone:
+		if len(d.Data) > 0 && !json.Valid(d.Data) {
+			return errors.New("Data is no JSON")
+		}
+		return nil
+	}
+	return fmt.Errorf("there is no choice %q: use %s, %s, %s or %s", d.Choice, Retry, Skip, MarkDone, Compensate)
+}

@@ -1,0 +1,162 @@
+-- Sagas: processes across services, a row for each, and the record of their steps.
+--
+-- Locks   nothing that is in use: every object is new.
+-- Called  by Migrate and Print, as the seventh migration.
+
+CREATE TABLE postroom.saga_definition (
+    name       text        COLLATE "C" NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 128),
+    version    int         NOT NULL CHECK (version >= 1),
+    steps      jsonb       NOT NULL CHECK (jsonb_typeof(steps) = 'array'),
+    stuck      interval    NOT NULL CHECK (stuck > interval '0'),
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (name, version)
+);
+COMMENT ON TABLE postroom.saga_definition IS
+    'The definitions of sagas that processes have run, so that tools can show a saga without its program.';
+COMMENT ON COLUMN postroom.saga_definition.name IS
+    'The name of the saga, with which the types of its own events begin.';
+COMMENT ON COLUMN postroom.saga_definition.version IS
+    'The version of the definition. An instance keeps the version with which it began.';
+COMMENT ON COLUMN postroom.saga_definition.steps IS
+    'The steps in their order: of each its name, what it sends, and the types of the replies that it waits for. A later program may add steps at the end, and nothing else.';
+COMMENT ON COLUMN postroom.saga_definition.stuck IS
+    'How long an instance waits before it counts as stuck.';
+
+-- No index has a column that changes with each step, so that these updates stay HOT:
+-- waits_hour changes once in an hour.
+CREATE TABLE postroom.saga (
+    name           text        COLLATE "C" NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 128),
+    key            text        COLLATE "C" NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 255),
+    version        int         NOT NULL,
+    state          text        NOT NULL CHECK (state IN ('running', 'compensating', 'done', 'undone')),
+    step           text        NOT NULL,
+    run            int         NOT NULL DEFAULT 1 CHECK (run >= 1),
+    revision       bigint      NOT NULL DEFAULT 0,
+    data           bytea       NOT NULL CHECK (octet_length(data) <= 983040),
+    input          bytea       NOT NULL,
+    correlation_id text        NOT NULL,
+    causation_id   text,
+    waits_since    timestamptz NOT NULL DEFAULT now(),
+    waits_hour     timestamptz NOT NULL DEFAULT now(),
+    deadline       timestamptz,
+    alarm_at       timestamptz,
+    note           text,
+    started_at     timestamptz NOT NULL DEFAULT now(),
+    ended_at       timestamptz,
+    PRIMARY KEY (name, key),
+    CHECK ((ended_at IS NOT NULL) = (state IN ('done', 'undone')))
+) WITH (fillfactor = 70);
+COMMENT ON TABLE postroom.saga IS
+    'A row for each process that a saga runs: an instance. Each step changes it in the transaction that records the event which led to the step.';
+COMMENT ON COLUMN postroom.saga.name IS
+    'The saga.';
+COMMENT ON COLUMN postroom.saga.key IS
+    'What the process is about, such as the number of an order. Its commands and replies have this key.';
+COMMENT ON COLUMN postroom.saga.version IS
+    'The version of the definition with which it began.';
+COMMENT ON COLUMN postroom.saga.state IS
+    'running; compensating: it undoes its steps in reverse order; done and undone: it has ended.';
+COMMENT ON COLUMN postroom.saga.step IS
+    'The name of the step that it waits for; of an ended one the last.';
+COMMENT ON COLUMN postroom.saga.run IS
+    'How many times the command of this step was sent: more than once if an operator sent it again.';
+COMMENT ON COLUMN postroom.saga.revision IS
+    'Rises with each step. An operator''s decision names the revision that it was made for.';
+COMMENT ON COLUMN postroom.saga.data IS
+    'The state of the process, as its program encodes it.';
+COMMENT ON COLUMN postroom.saga.input IS
+    'A digest of what it began with. Beginning again with the same input changes nothing.';
+COMMENT ON COLUMN postroom.saga.correlation_id IS
+    'The correlation id of all its events.';
+COMMENT ON COLUMN postroom.saga.causation_id IS
+    'The id of the event that began it. NULL: a program did.';
+COMMENT ON COLUMN postroom.saga.waits_since IS
+    'Since when it has waited for this step.';
+COMMENT ON COLUMN postroom.saga.waits_hour IS
+    'waits_since, without minutes and seconds: the column of an index.';
+COMMENT ON COLUMN postroom.saga.deadline IS
+    'When it gives this step up and begins to compensate. NULL: never.';
+COMMENT ON COLUMN postroom.saga.alarm_at IS
+    'When its scheduled event of type deadline comes. NULL: none is scheduled.';
+COMMENT ON COLUMN postroom.saga.note IS
+    'The last event that came for it and was no answer to it, and why.';
+
+-- Serves list.sql of package saga, and the lists of one state.
+CREATE INDEX saga_listed ON postroom.saga (name, state, started_at, key);
+
+-- Serves stuck.sql of package sagas.
+CREATE INDEX saga_waiting ON postroom.saga (name, waits_hour) WHERE ended_at IS NULL;
+
+-- Serves unended.sql of package saga.
+CREATE INDEX saga_version ON postroom.saga (name, version) WHERE ended_at IS NULL;
+
+-- Serves expire.sql of package saga.
+CREATE INDEX saga_ended ON postroom.saga (name, ended_at) WHERE ended_at IS NOT NULL;
+
+CREATE TABLE postroom.saga_step (
+    id        bigint      GENERATED ALWAYS AS IDENTITY,
+    name      text        COLLATE "C" NOT NULL,
+    key       text        COLLATE "C" NOT NULL,
+    revision  bigint      NOT NULL,
+    step      text        NOT NULL,
+    direction text        NOT NULL CHECK (direction IN ('do', 'undo')),
+    what      text        NOT NULL CHECK (octet_length(what) BETWEEN 1 AND 32),
+    type      text,
+    event_id  text        COLLATE "C",
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (name, key, id)
+) WITH (fillfactor = 100);
+COMMENT ON TABLE postroom.saga_step IS
+    'What happened in each instance, in its order. No row is changed. The rows go with the row of saga.';
+COMMENT ON COLUMN postroom.saga_step.name IS
+    'The saga.';
+COMMENT ON COLUMN postroom.saga_step.key IS
+    'The key of the instance.';
+COMMENT ON COLUMN postroom.saga_step.revision IS
+    'The revision of the instance that this led to.';
+COMMENT ON COLUMN postroom.saga_step.step IS
+    'The step that it is about.';
+COMMENT ON COLUMN postroom.saga_step.direction IS
+    'Whether the step was done or undone.';
+COMMENT ON COLUMN postroom.saga_step.what IS
+    'sent: a command was written; local: a function ran; done, failed, undone: the reply that came; gave_up, deadline; retry, skip, mark_done, compensate: an operator''s decision.';
+
+-- Serves step_of.sql of package sagas: the saga of a command.
+CREATE UNIQUE INDEX saga_step_sent ON postroom.saga_step (event_id) WHERE what = 'sent';
+
+-- An operator's decision on an instance is an event for the saga's handler, and a row of the
+-- audit. It runs with the rights of the tables' owner, because an operator cannot write
+-- events. The search path is set, so that no operator of the caller is called with these
+-- rights.
+CREATE FUNCTION postroom.decide_saga(name text, key text, revision bigint, action text, reply_type text, data jsonb, actor text, reason text)
+RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    instance postroom.saga%ROWTYPE;
+    decision jsonb;
+    event    text;
+BEGIN
+    IF $4 NOT IN ('retry', 'skip', 'done', 'compensate') THEN
+        RAISE EXCEPTION 'no such action: %', $4 USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT s.* INTO instance FROM postroom.saga s
+    WHERE s.name = $1 AND s.key = $2 AND s.revision = $3 AND s.ended_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    decision := jsonb_strip_nulls(jsonb_build_object('saga', $1, 'key', $2, 'step', instance.step, 'revision', $3,
+        'action', $4, 'type', nullif($5, '')));
+    IF $6 IS NOT NULL THEN
+        decision := decision || jsonb_build_object('data', $6);
+    END IF;
+    event := postroom.write('/postroom/operator', $1 || '.decision', decision, key => $2, correlation_id => instance.correlation_id);
+    INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, details)
+    VALUES ($7, 'saga ' || $4, $8, 1, NULL, '/postroom/operator', event,
+            decision - 'data' || jsonb_build_object('sha256', encode(sha256(convert_to(decision::text, 'UTF8')), 'hex')));
+    RETURN event;
+END
+$$;
+COMMENT ON FUNCTION postroom.decide_saga IS
+    'Writes an operator''s decision on a saga as an event, with its row of audit, and returns the event''s id. NULL: there is no such instance with this revision that has not ended.';
+REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC;
