@@ -61,10 +61,12 @@ func New[S any](pool *pgxpool.Pool, out Outbox, d Definition[S]) *Saga[S] {
 	for _, p := range d.plans() {
 		g.plans[p.version] = p
 	}
-	if err := errors.Join(err, d.validate()); err != nil {
+	if err = errors.Join(err, d.validate()); err != nil {
 		g.err = fmt.Errorf("saga %s: %w", d.Name, err)
 	}
-	g.sql = sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
+	if err == nil {
+		g.sql = sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
+	}
 	return g
 }
 

@@ -1,0 +1,159 @@
+package saga_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/saga"
+)
+
+// second is version 2 of the saga of tests: the payment comes first, the seat has another name, and
+// version 1 still has instances.
+func second() saga.Definition[trip] {
+	d := travel()
+	old := d
+	d.Version, d.Older = 2, []saga.Definition[trip]{old}
+	d.Steps = []saga.Step[trip]{old.Steps[0], old.Steps[2], old.Steps[1], old.Steps[3]}
+	d.Steps[2].Name = "place"
+	return d
+}
+
+// Instances end with the version with which they began. A process that does not know a version
+// leaves its events to others: they cost no attempt.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	first := w.saga
+	w.use(second())
+	w.begin("t2")
+	charge := w.wants("payment.charge", "travel.deadline")[0]
+
+	// The old program gets a reply for an instance of the new version.
+	charged := w.reply(charge, "payment.charged", nil)
+	newer := w.saga
+	w.saga = first
+	err := w.try(charged)
+	if d, ok := postroom.SnoozeDelay(err); !ok || d <= 0 || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("the old program: %v", err)
+	}
+	w.saga = newer
+	w.give(charged)
+	w.wants("seat.book", "travel.deadline")
+
+	// The new program ends an instance of the old version.
+	w.give(w.reply(payment, "payment.declined", nil))
+	free := w.wants("seat.free")[0]
+	w.give(w.reply(free, "seat.freed", nil))
+	w.wants("travel.cancelled")
+	w.is("t1", "undone", "open")
+}
+
+func TestCheckOfVersions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.upTo("t1")
+	d := second()
+	older := d.Older
+	d.Older = nil
+	err := saga.New(w.pool, w.out, d).Check(t.Context())
+	if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "key t1 runs with version 1") {
+		t.Errorf("without Older: %v", err)
+	}
+	d.Older = older
+	if err := saga.New(w.pool, w.out, d).Check(t.Context()); err != nil {
+		t.Errorf("with Older: %v", err)
+	}
+
+	renamed := travel()
+	renamed.Steps[1].Name = "place"
+	err = saga.New(w.pool, w.out, renamed).Check(t.Context())
+	if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "step 2 is place and was seat") {
+		t.Errorf("renamed without a version: %v", err)
+	}
+
+	// A step at the end needs no version, and an old program may go on beside the new one.
+	longer := travel()
+	longer.Steps = append(longer.Steps, saga.Step[trip]{Name: "thanks", Do: saga.Local(wrote("thanked"))})
+	for _, d := range []saga.Definition[trip]{longer, travel(), longer} {
+		if err := saga.New(w.pool, w.out, d).Check(t.Context()); err != nil {
+			t.Errorf("with %d steps: %v", len(d.Steps), err)
+		}
+	}
+}
+
+// A field of the state is added, and one is removed.
+func TestStateOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	w.exec(`UPDATE postroom.saga SET data = convert_to((convert_from(data, 'UTF8')::jsonb - 'seats' || '{"newer": 5}')::text, 'UTF8')`)
+	w.give(w.reply(payment, "payment.charged", nil))
+	w.is("t1", "done", "confirm")
+}
+
+// A state that does not decode is a dead letter, and stays as it is.
+func TestStateThatDoesNotDecode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	w.exec(`UPDATE postroom.saga SET data = '{"seats": "two"}'`)
+	w.fails(w.try(w.reply(payment, "payment.charged", nil)), "decode the state", true)
+	var data string
+	if err := w.pool.QueryRow(t.Context(), "SELECT convert_from(data, 'UTF8') FROM postroom.saga").Scan(&data); err != nil || data != `{"seats": "two"}` {
+		t.Errorf("the state is %s, %v", data, err)
+	}
+}
+
+func TestFaultsOfDefinitions(t *testing.T) {
+	t.Parallel()
+	send, on := saga.Send[trip]("a.do", whole), saga.On("a.done", nothing)
+	step := func(s saga.Step[trip]) func(*saga.Definition[trip]) {
+		return func(d *saga.Definition[trip]) { d.Steps[1] = s }
+	}
+	tests := map[string]struct {
+		set  func(*saga.Definition[trip])
+		want string
+	}{
+		"no name":                {func(d *saga.Definition[trip]) { d.Name = "" }, "Name"},
+		"a name with a space":    {func(d *saga.Definition[trip]) { d.Name = "a b" }, "Name"},
+		"no version":             {func(d *saga.Definition[trip]) { d.Version = 0 }, "Version is 0"},
+		"no steps":               {func(d *saga.Definition[trip]) { d.Steps = nil }, "Steps is empty"},
+		"two steps of a name":    {step(saga.Step[trip]{Name: "open", Do: send}), "step open is there twice"},
+		"a time and no Undo":     {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Within: 1}), "needs an Undo"},
+		"an Undo without Undone": {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Undo: send}), "needs Undone"},
+		"Failed without Done":    {step(saga.Step[trip]{Name: "x", Do: send, Failed: on}), "has Failed and no Done"},
+		"a reply to nothing":     {step(saga.Step[trip]{Name: "x", Done: on}), "use OnAny"},
+		"nothing":                {step(saga.Step[trip]{Name: "x"}), "does nothing"},
+		"a type twice":           {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Failed: on}), "a.done is there twice"},
+		"no type":                {step(saga.Step[trip]{Name: "x", Do: saga.Send[trip]("a b", whole)}), "no event type"},
+		"its own event":          {step(saga.Step[trip]{Name: "x", Done: saga.OnAny("travel.deadline", nothing)}), "event of the saga itself"},
+		"an older version that is newer": {func(d *saga.Definition[trip]) {
+			d.Older = []saga.Definition[trip]{{Version: 3, Steps: d.Steps}}
+		}, "not older than 1"},
+		"a version twice": {func(d *saga.Definition[trip]) { d.Older = []saga.Definition[trip]{{Version: 1, Steps: d.Steps}} }, "defined twice"},
+		"a start that is a reply": {func(d *saga.Definition[trip]) {
+			d.Start = saga.StartOn("seat.booked", func(s trip) (string, trip) { return "", s })
+		}, "also a reply"},
+		"an end that is local": {func(d *saga.Definition[trip]) { d.Ended.Done = saga.Local(wrote("x")) }, "Ended must be Send"},
+		"a schema":             {func(d *saga.Definition[trip]) { d.Schema = "a b" }, "Schema"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := travel()
+			test.set(&d)
+			err := saga.New(nil, nil, d).Check(t.Context())
+			if err == nil || !strings.Contains(err.Error(), test.want) || !errors.Is(err, postroom.ErrUnrecoverable) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+		})
+	}
+	d := travel()
+	d.Version, d.Stuck = 0, -1
+	if err := saga.New(nil, nil, d).Check(t.Context()); !strings.Contains(err.Error(), "Version") || !strings.Contains(err.Error(), "Stuck") {
+		t.Errorf("not all faults at once: %v", err)
+	}
+}
