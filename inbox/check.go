@@ -39,7 +39,7 @@ func (in *Inbox) preflight() *preflight.Inbox {
 	}
 	for _, c := range in.loops {
 		p.Handlers = append(p.Handlers, preflight.Handler{
-			Name: c.sub.Name, Stream: c.sub.Stream, Types: c.sub.Types, Filter: c.sub.filter(), Ordered: c.isOrdered(), Log: c.log,
+			Name: c.sub.Name, Stream: c.sub.Stream, Types: c.sub.Types, Filter: c.sub.filter(), Ordered: c.isOrdered(), Log: c.log, Runs: c.handler.apply,
 		})
 	}
 	return p

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
@@ -30,6 +31,60 @@ func migrated(t *testing.T, url string) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	return pool
+}
+
+// checked is a handler that knows its types, and whether it could work.
+type checked struct {
+	types []string
+	err   error
+	asked int
+}
+
+func (h *checked) Handle(context.Context, pgx.Tx, postroom.Event) error { return nil }
+func (h *checked) Types() []string                                      { return h.types }
+
+func (h *checked) Check(context.Context) error {
+	h.asked++
+	return h.err
+}
+
+// An inbox asks its handlers, each once, and refuses one that would not get all of its types.
+func TestCheckAsksHandlers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	named := func(name string, types ...string) inbox.Subscription {
+		sub := b.subscription(name)
+		sub.Types = types
+		return sub
+	}
+	check := func(h postroom.Handler, subs ...inbox.Subscription) error {
+		in := inbox.New(b.pool, b.nc, inbox.Config{})
+		for _, sub := range subs {
+			in.Handle(sub, h)
+		}
+		return in.Check(t.Context())
+	}
+	h := &checked{types: []string{"a.b", "c.d"}}
+	if err := check(h, named("one", "a.b", "e.f"), named("two", "c.d")); err != nil || h.asked != 1 {
+		t.Errorf("two subscriptions with all types: %v, asked %d times", err, h.asked)
+	}
+	if err := check(h, named("one", "a.b")); !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "handler one: it handles c.d,") {
+		t.Errorf("without a type: %v", err)
+	}
+	h.err = errors.New("not ready")
+	if err := check(h, named("one", "a.b", "c.d")); !errors.Is(err, h.err) || errors.Is(err, postroom.ErrUnrecoverable) {
+		t.Errorf("a handler that is not ready: %v", err)
+	}
+	var mux postroom.Mux
+	mux.On("a.b", postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return nil }))
+	if err := check(&mux, named("one", "c.d")); err == nil || !strings.Contains(err.Error(), "it handles a.b,") {
+		t.Errorf("a Mux without its type: %v", err)
+	}
+	bySubject := b.subscription("subjects")
+	bySubject.Types, bySubject.Subjects = nil, []string{"x.>"}
+	if err := check(&mux, bySubject); err != nil {
+		t.Errorf("a Mux that reads by subjects: %v", err)
+	}
 }
 
 func TestCheckRefuses(t *testing.T) {

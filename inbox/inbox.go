@@ -118,7 +118,8 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 // Handle registers a transactional handler. What the handler does in the transaction that
 // it gets is committed once for each event. Call Handle before Run. It panics if the name
 // has a handler already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other
-// faults of the subscription.
+// faults of the subscription. They call h.Check(ctx) if h has that method, and compare
+// h.Types(), which a Mux has, with the types of all subscriptions of h.
 func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))

@@ -20,6 +20,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/saga"
 	"github.com/postroom/postroom/webhook"
 )
 
@@ -49,6 +50,7 @@ func hire(t *testing.T) *staff {
 		"inbox":    "GRANT SELECT, INSERT ON effect TO %[1]s; SELECT postroom.grant_inbox('%[1]s')",
 		"operator": "SELECT postroom.grant_operator('%[1]s')",
 		"hooks":    "SELECT postroom.grant_webhooks('%[1]s')",
+		"sagas":    "SELECT postroom.grant_producer('%[1]s'), postroom.grant_sagas('%[1]s')",
 		"nobody":   "SELECT '%[1]s'",
 	} {
 		name := s.prefix + "_" + role
@@ -210,6 +212,7 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 			"UPDATE postroom.webhook_endpoint SET secrets = '{x}'", "UPDATE postroom.webhook_endpoint SET url = 'https://evil.example'",
 		},
 		"hooks":  {"SELECT FROM postroom.held", "DELETE FROM postroom.webhook_endpoint", "DELETE FROM postroom.audit", "SELECT actor FROM postroom.audit"},
+		"sagas":  {"SELECT FROM postroom.held", "SELECT actor FROM postroom.audit", "INSERT INTO postroom.audit (actor, action, events) VALUES ('x', 'saga skip', 1)", "SELECT postroom.decide_saga('a', 'b', 1, 'skip', '', NULL, 'x', '')"},
 		"nobody": {"SELECT FROM postroom.outbox", "SELECT FROM postroom.held", "SELECT postroom.write('/s', 'a', '{}')"},
 	} {
 		t.Run(role, func(t *testing.T) {
@@ -222,6 +225,56 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A service may begin and run sagas, and an operator may decide on them and not write events.
+func TestSagasUnderTheirRoles(t *testing.T) {
+	s := hire(t)
+	pool := s.as("sagas")
+	type state struct{ N int }
+	two := saga.Definition[state]{Name: "two", Version: 1, Steps: []saga.Step[state]{
+		{Name: "one", Do: saga.Send("one.do", func(s *state) int { return s.N }), Done: saga.On("one.done", func(*state, struct{}) {})},
+		{Name: "wait", Done: saga.OnAny("two.approved", func(*state, struct{}) {})},
+	}}
+	process := saga.New(pool, outbox.New(outbox.Config{Source: "/s"}), two)
+	if err := process.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return process.Begin(t.Context(), tx, "k", state{1}) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	handle := func(ev postroom.Event) {
+		t.Helper()
+		if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return process.Handle(t.Context(), tx, ev) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var cmd postroom.Event
+	var data []byte
+	if err := s.pool.QueryRow(t.Context(), "SELECT event_id, key FROM postroom.outbox").Scan(&cmd.ID, &cmd.Key); err != nil {
+		t.Fatal(err)
+	}
+	handle(cmd.Follow("one.done", nil))
+	store := saga.NewStore(s.as("operator"), saga.StoreConfig{})
+	id, err := store.Decide(t.Context(), saga.Decision{Saga: "two", Key: "k", Revision: 2, Choice: saga.Skip}, saga.Audit{Actor: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decision := postroom.Event{ID: id, Type: "two.decision", Source: "/operator", Key: "k"}
+	if err := s.pool.QueryRow(t.Context(), "SELECT data FROM postroom.outbox WHERE event_id = $1", id).Scan(&data); err != nil {
+		t.Fatal(err)
+	}
+	decision.Data = data
+	handle(decision)
+	story, err := store.Show(t.Context(), "two", "k")
+	if err != nil || story.State != saga.Done {
+		t.Errorf("it is %s, %v", story.State, err)
+	}
+	if err := saga.New(s.as("nobody"), nil, two).Check(t.Context()); err == nil || !strings.Contains(err.Error(), "grant_sagas") {
+		t.Errorf("a role without rights: %v", err)
 	}
 }
 

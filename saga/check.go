@@ -60,13 +60,13 @@ func (g *Saga[S]) Check(ctx context.Context) error {
 	}
 	err := g.check(ctx)
 	if err != nil {
-		return fmt.Errorf("saga %s: %w", g.def.Name, g.advise(err, g.pool))
+		return fmt.Errorf("saga %s: %w", g.def.Name, g.table.explain(err, g.pool))
 	}
 	return nil
 }
 
 func (g *Saga[S]) check(ctx context.Context) error {
-	if err := schema.Require(ctx, g.pool, g.schema); err != nil {
+	if err := schema.Require(ctx, g.pool, g.table.schema); err != nil {
 		return err
 	}
 	versions := slices.Sorted(maps.Keys(g.plans))
@@ -85,7 +85,7 @@ func (g *Saga[S]) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("record the definition: %w", err)
 	}
-	rows, _ := g.pool.Query(ctx, g.sql.Unended, g.def.Name, versions) // ForEachRow reports the error
+	rows, _ := g.pool.Query(ctx, g.table.sql.Unended, g.def.Name, versions) // ForEachRow reports the error
 	var version int
 	var key string
 	_, err = pgx.ForEachRow(rows, []any{&version, &key}, func() error {
@@ -108,7 +108,7 @@ func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err
 		return nil, fmt.Errorf("encode the steps: %w", err)
 	}
 	var before []outline
-	err = tx.QueryRow(ctx, g.sql.Defined, g.def.Name, p.version).Scan(&before)
+	err = tx.QueryRow(ctx, g.table.sql.Defined, g.def.Name, p.version).Scan(&before)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
 	}
@@ -121,6 +121,6 @@ func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err
 	if len(before) > len(p.steps) {
 		return nil, nil // a newer program has added steps at the end
 	}
-	_, err = tx.Exec(ctx, g.sql.Define, g.def.Name, p.version, steps, g.def.Stuck)
+	_, err = tx.Exec(ctx, g.table.sql.Define, g.def.Name, p.version, steps, g.def.Stuck)
 	return nil, err
 }

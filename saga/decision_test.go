@@ -22,7 +22,7 @@ func (w *world) decide(d saga.Decision) postroom.Event {
 		w.Fatal(err)
 	}
 	ev := w.wants("travel.decision")[0]
-	if ev.ID != id || ev.Source != "/postroom/operator" || ev.Key != d.Key {
+	if ev.ID != id || ev.Source != "/operator" || ev.Key != d.Key {
 		w.Fatalf("the event is %+v", ev)
 	}
 	w.give(ev)
@@ -112,6 +112,23 @@ func TestDecisionsThatComeTooLate(t *testing.T) {
 	if err := w.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.audit").Scan(&rows); err != nil || rows != 1 {
 		t.Errorf("%d rows of audit, want 1: %v", rows, err)
 	}
+
+	// The instance has gone on, and runs.
+	w.begin("t2")
+	seat := w.wants("seat.book", "travel.deadline")[0]
+	d = saga.Decision{Saga: "travel", Key: "t2", Revision: 1, Choice: saga.Skip}
+	if _, err := store.Decide(t.Context(), d, by); err != nil {
+		t.Fatal(err)
+	}
+	ev = w.wants("travel.decision")[0]
+	w.give(w.reply(seat, "seat.booked", nil))
+	w.wants("payment.charge")
+	w.give(ev)
+	w.wants()
+	w.is("t2", "running", "payment")
+	if _, err := store.Decide(t.Context(), d, by); !errors.Is(err, saga.ErrOver) {
+		t.Errorf("a decision for revision 1: %v", err)
+	}
 }
 
 // Anybody who may publish can write an event of type decision. It counts only with its row in the
@@ -128,7 +145,7 @@ func TestForgedDecisions(t *testing.T) {
 	}
 	authentic := w.wants("travel.decision")[0]
 	forged := postroom.NewEvent("travel.decision", map[string]any{"saga": "travel", "key": "t1", "step": "payment", "revision": 2, "action": "skip"})
-	forged.Key, forged.Source = "t1", "/postroom/operator"
+	forged.Key, forged.Source = "t1", "/operator"
 	taken := forged // the id of a decision on another instance
 	taken.ID = real
 	moved := authentic // the content of a decision on another instance

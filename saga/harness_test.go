@@ -80,7 +80,6 @@ type world struct {
 	out  *outbox.Outbox
 	saga *saga.Saga[trip]
 	seen int64 // the last event of the log that next has returned
-
 }
 
 func newWorld(t *testing.T, set ...func(*saga.Definition[trip])) *world {
@@ -172,7 +171,6 @@ func (w *world) wants(types ...string) []postroom.Event {
 
 // reply returns a reply to a command. It has an id of its own.
 func (w *world) reply(cmd postroom.Event, eventType string, data any) postroom.Event {
-
 	ev := cmd.Follow(eventType, data)
 	ev.Source = "/others"
 	return ev

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/sqlfile"
 )
 
@@ -20,6 +21,8 @@ import (
 var files embed.FS
 
 // statements are the statements of this package, for one schema. Each has a file in sql.
+//
+// Wide because each statement has a field.
 type statements struct {
 	Begin, Input, Lock, Save, Record, Expire, Decided string // of a Saga
 	Defined, Define, Unended, Status                  string
@@ -28,57 +31,122 @@ type statements struct {
 
 var written = sqlfile.MustRead[statements](files)
 
-// row is a row of table saga that is locked, or says that there is none.
+// row is a row of table saga, but for its state.
+//
+// Wide because each column has a field.
 type row struct {
-	owner       [16]byte
-	now         time.Time
-	exists      bool
+	key         string
 	version     int
 	state       State
 	step        string
 	run         int
 	revision    int64
-	data        []byte
 	correlation string
-	cause       string
+	cause       string // the event that began it
 	waitsSince  time.Time
 	deadline    time.Time
 	alarm       time.Time
 	note        string
-	key         string
 }
 
-// lock locks the row of an instance.
-func (g *Saga[S]) lock(ctx context.Context, tx pgx.Tx, key string) (row, error) {
-	r := row{key: key}
+// table has the instances of a saga in a database.
+type table struct {
+	saga   string
+	schema string
+	sql    statements
+}
+
+// explain adds to an error of the database what to do, so that a saga can work. db is where the
+// error came from.
+func (tb *table) explain(err error, db any) error {
+	return remedy.Explain(err, remedy.Use{Grant: "sagas", Schema: tb.schema, DB: db})
+}
+
+// insert begins an instance, and sets its correlation id. It returns pgx.ErrNoRows if there is one.
+func (tb *table) insert(ctx context.Context, tx pgx.Tx, r *row, data, input []byte) (m moment, err error) {
+	err = tx.QueryRow(ctx, tb.sql.Begin, tb.saga, r.key, r.version, r.step, data, input, r.correlation, given(r.cause)).
+		Scan(&m.owner, &m.now, &r.correlation)
+	if err != nil {
+		err = fmt.Errorf("store the instance: %w", tb.explain(err, tx))
+	}
+	return m, err
+}
+
+// input returns the digest of what an instance began with.
+func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, err error) {
+	err = tx.QueryRow(ctx, tb.sql.Input, tb.saga, key).Scan(&sum)
+	if err != nil {
+		err = fmt.Errorf("read the instance: %w", tb.explain(err, tx))
+	}
+	return sum, err
+}
+
+// lock locks the row of an instance and returns it with its state. It returns nil if there is none.
+func (tb *table) lock(ctx context.Context, tx pgx.Tx, key string) (m moment, r *row, data []byte, err error) {
 	var version, run *int
 	var state, step, correlation, cause, note *string
 	var revision *int64
 	var waits, deadline, alarm *time.Time
-	err := tx.QueryRow(ctx, g.sql.Lock, g.def.Name, key).
-		Scan(&r.owner, &r.now, &version, &state, &step, &run, &revision, &r.data, &correlation, &cause, &waits, &deadline, &alarm, &note)
+	err = tx.QueryRow(ctx, tb.sql.Lock, tb.saga, key).
+		Scan(&m.owner, &m.now, &version, &state, &step, &run, &revision, &data, &correlation, &cause, &waits, &deadline, &alarm, &note)
 	if err != nil {
-		return row{}, fmt.Errorf("lock the instance: %w", g.advise(err, tx))
+		return m, nil, nil, fmt.Errorf("lock the instance: %w", tb.explain(err, tx))
 	}
 	if version == nil {
-		return r, nil
+		return m, nil, nil, nil
 	}
-	r.exists, r.version, r.state, r.step, r.run, r.revision = true, *version, State(*state), *step, *run, *revision
-	r.correlation, r.cause, r.waitsSince, r.note = *correlation, or(cause), *waits, or(note)
-	r.deadline, r.alarm = or(deadline), or(alarm)
-	return r, nil
+	return m, &row{
+		key: key, version: *version, state: State(*state), step: *step, run: *run, revision: *revision, correlation: *correlation,
+		cause: or(cause), waitsSince: *waits, deadline: or(deadline), alarm: or(alarm), note: or(note),
+	}, data, nil
 }
 
-// decode returns the instance of a row.
-func decode[S any](r row) (*instance[S], error) {
-	inst := &instance[S]{
-		key: r.key, state: r.state, step: r.step, run: r.run, revision: r.revision, correlation: r.correlation, cause: r.cause,
-		deadline: r.deadline, alarm: r.alarm, note: r.note,
+// save adds to a batch what stores a row that is locked. waits says whether it waits for a step
+// anew.
+func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
+	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(r.note), r.state.Ended())
+}
+
+// record adds to a batch what records the history that led to a revision.
+func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
+	if len(history) == 0 {
+		return
 	}
-	if err := json.Unmarshal(r.data, &inst.data); err != nil {
-		return nil, fmt.Errorf("%w: decode the state of key %s as %T: %w", errLasting, r.key, inst.data, err)
+	columns := make([][]string, 5)
+	for _, e := range history {
+		for i, value := range []string{e.step, string(e.direction), e.what, e.eventType, e.eventID} {
+			columns[i] = append(columns[i], value)
+		}
 	}
-	return inst, nil
+	batch.Queue(tb.sql.Record, tb.saga, r.key, r.revision, columns[0], columns[1], columns[2], columns[3], columns[4])
+}
+
+// expire adds to a batch what removes old instances.
+func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
+	batch.Queue(tb.sql.Expire, tb.saga, keep)
+}
+
+// errForged says that an event of type decision is not an operator's.
+var errForged = errors.New("the audit has no such decision")
+
+// decision reads an operator's decision. Anybody who may publish could write such an event, so it
+// counts only if the audit has it too.
+func (tb *table) decision(ctx context.Context, tx pgx.Tx, ev postroom.Event) (d decisionData, err error) {
+	sum := sha256.Sum256(ev.Data)
+	var known bool
+	if err := tx.QueryRow(ctx, tb.sql.Decided, ev.Source, ev.ID, hex.EncodeToString(sum[:])).Scan(&known); err != nil {
+		return d, fmt.Errorf("look up the decision: %w", tb.explain(err, tx))
+	}
+	if !known {
+		return d, errForged
+	}
+	if err := ev.JSON(&d); err != nil {
+		return d, err
+	}
+	if d.Saga != tb.saga || d.Key != ev.Key {
+		return d, fmt.Errorf("%w for this instance", errForged)
+	}
+	return d, nil
 }
 
 // ErrTooLarge says that a state takes more than 960 KiB. It is a permanent failure.
@@ -99,60 +167,13 @@ func encode[S any](s S) ([]byte, error) {
 	return data, nil
 }
 
-// store stores a turn: the row, the history and the events, in one round trip.
-func (g *Saga[S]) store(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
-	inst := t.inst
-	data, err := encode(inst.data)
-	if err != nil {
-		return err
+// decode returns the instance of a row.
+func decode[S any](r row, data []byte) (*instance[S], error) {
+	inst := &instance[S]{row: r}
+	if err := json.Unmarshal(data, &inst.data); err != nil {
+		return nil, fmt.Errorf("%w: decode the state of key %s as %T: %w", errLasting, r.key, inst.data, err)
 	}
-	var batch pgx.Batch
-	batch.Queue(g.sql.Save, g.def.Name, inst.key, inst.state, inst.step, inst.run, inst.revision, data, t.waits, given(inst.deadline), given(inst.alarm),
-		given(inst.note), inst.state.Ended())
-	if len(t.history) > 0 {
-		var steps, directions, what, types, events []string
-		for _, h := range t.history {
-			steps, directions, what = append(steps, h.step), append(directions, string(h.direction)), append(what, h.what)
-			types, events = append(types, h.eventType), append(events, h.eventID)
-		}
-		batch.Queue(g.sql.Record, g.def.Name, inst.key, inst.revision, steps, directions, what, types, events)
-	}
-	if t.begins {
-		batch.Queue(g.sql.Expire, g.def.Name, g.def.Keep)
-	}
-	if len(t.events) > 0 {
-		if err := g.out.Queue(&batch, t.events...); err != nil {
-			return fmt.Errorf("%w: write commands: %w", errLasting, err)
-		}
-	}
-	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-		return fmt.Errorf("store the step: %w", g.advise(err, tx))
-	}
-	return nil
-}
-
-// errForged says that an event of type decision is not an operator's.
-var errForged = errors.New("the audit has no such decision")
-
-// decision reads an operator's decision. Anybody who may publish could write such an event, so it
-// counts only if the audit has it too.
-func (g *Saga[S]) decision(ctx context.Context, tx pgx.Tx, ev postroom.Event) (decided, error) {
-	sum := sha256.Sum256(ev.Data)
-	var known bool
-	if err := tx.QueryRow(ctx, g.sql.Decided, ev.Source, ev.ID, hex.EncodeToString(sum[:])).Scan(&known); err != nil {
-		return decided{}, fmt.Errorf("look up the decision: %w", g.advise(err, tx))
-	}
-	if !known {
-		return decided{}, errForged
-	}
-	var d decided
-	if err := ev.JSON(&d); err != nil {
-		return decided{}, err
-	}
-	if d.Saga != g.def.Name || d.Key != ev.Key {
-		return decided{}, fmt.Errorf("%w for this instance", errForged)
-	}
-	return d, nil
+	return inst, nil
 }
 
 // given is a value, or NULL if it is zero.

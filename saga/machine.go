@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/telemetry"
 )
 
 // State is how far an instance is.
@@ -53,21 +54,12 @@ const (
 
 // instance is an instance as the rules see it.
 type instance[S any] struct {
-	key         string
-	state       State
-	step        string
-	run         int
-	revision    int64
-	data        S
-	correlation string
-	cause       string // the event that began it
-	deadline    time.Time
-	alarm       time.Time
-	note        string
+	row
+	data S
 }
 
-// happened is a row of the history.
-type happened struct {
+// entry is a row of the history.
+type entry struct {
 	step      string
 	direction direction
 	what      string
@@ -75,25 +67,28 @@ type happened struct {
 	eventID   string
 }
 
+// moment is where and when something happens, as the database says.
+type moment struct {
+	owner [16]byte // the identity of this Postroom
+	now   time.Time
+}
+
 // turn is what one event leads to. Its methods are the rules of a saga. They do no I/O: where a
 // Local function has to run, local is set, and the caller runs it and calls localEnded.
 type turn[S any] struct {
+	moment
 	plan  *plan[S]
-	owner [16]byte // the identity of this Postroom
 	inst  *instance[S]
-	now   time.Time
 	cause string // the event that led to it
-
-	traceParent, traceState string
-
-	begins bool // the instance begins
+	trace telemetry.Trace
 
 	// What it comes to.
+	begins  bool // the instance begins
 	changed bool // there is a new revision
 	touched bool // something is to be stored that makes no new revision
 	waits   bool // it waits for a step anew
 	events  []postroom.Event
-	history []happened
+	history []entry
 	local   func(ctx context.Context, tx pgx.Tx, s *S) error
 }
 
@@ -170,7 +165,7 @@ func (t *turn[S]) change() {
 }
 
 func (t *turn[S]) record(step string, d direction, what, eventType, eventID string) {
-	t.history = append(t.history, happened{step, d, what, eventType, eventID})
+	t.history = append(t.history, entry{step, d, what, eventType, eventID})
 }
 
 // forward does the steps from the i-th on, up to one that has to wait.
@@ -251,7 +246,7 @@ func (t *turn[S]) end(state State, announce Action[S]) {
 func (t *turn[S]) event(eventType string, data any) postroom.Event {
 	ev := postroom.NewEvent(eventType, data)
 	ev.Key, ev.CorrelationID, ev.CausationID = t.inst.key, t.inst.correlation, t.cause
-	ev.TraceParent, ev.TraceState = t.traceParent, t.traceState
+	ev.TraceParent, ev.TraceState = t.trace.Parent, t.trace.State
 	return ev
 }
 
@@ -302,19 +297,19 @@ func (t *turn[S]) localEnded(err error) error {
 	return nil
 }
 
-// meaning is what an event is for an instance.
-type meaning string
+// outcome is what an event is for an instance.
+type outcome string
 
 const (
-	counts  meaning = "counted"
-	late    meaning = "late"    // a reply to an earlier command, or a second one
-	foreign meaning = "foreign" // no reply to a command of the instance
-	stale   meaning = "stale"   // a deadline or decision that no longer matters
-	refused meaning = "refused" // a decision that no operator made
+	counts  outcome = "counted"
+	late    outcome = "late"    // a reply to an earlier command, or a second one
+	foreign outcome = "foreign" // no reply to a command of the instance
+	stale   outcome = "stale"   // a deadline or decision that no longer matters
+	refused outcome = "refused" // a decision that no operator made
 )
 
 // reply handles an event that may be an answer to the pending step.
-func (t *turn[S]) reply(ev postroom.Event) (meaning, error) {
+func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	own := t.ownStep(ev.CausationID)
 	i := t.plan.find(t.inst.step)
 	s, d := &t.plan.steps[i], t.direction()
@@ -354,7 +349,7 @@ func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause boo
 }
 
 // noted writes down an event that does not count, and returns what it is.
-func (t *turn[S]) noted(ev postroom.Event, own *Step[S]) meaning {
+func (t *turn[S]) noted(ev postroom.Event, own *Step[S]) outcome {
 	t.touched = true
 	if own != nil {
 		t.inst.note = fmt.Sprintf("%s %s came late or twice: it answers step %s", ev.Type, ev.ID, own.Name)
@@ -406,7 +401,7 @@ func (t *turn[S]) arm() {
 }
 
 // ring handles an event of type deadline.
-func (t *turn[S]) ring(a alarm) meaning {
+func (t *turn[S]) ring(a alarm) outcome {
 	if t.inst.alarm.IsZero() || !a.At.Equal(t.inst.alarm) {
 		return stale
 	}
@@ -427,8 +422,8 @@ func (t *turn[S]) ring(a alarm) meaning {
 	return counts
 }
 
-// decided is the data of an event of type decision.
-type decided struct {
+// decisionData is the data of an event of type decision.
+type decisionData struct {
 	Saga     string          `json:"saga"`
 	Key      string          `json:"key"`
 	Step     string          `json:"step"`
@@ -457,7 +452,7 @@ const (
 )
 
 // decide handles an operator's decision. An error says why it cannot be carried out.
-func (t *turn[S]) decide(d decided) (meaning, error) {
+func (t *turn[S]) decide(d decisionData) (outcome, error) {
 	if t.inst.state.Ended() || d.Revision != t.inst.revision {
 		t.touched = true
 		t.inst.note = fmt.Sprintf("a decision to %s was made for revision %d, which is over", d.Action, d.Revision)
@@ -518,7 +513,7 @@ func (t *turn[S]) again(s *Step[S], d direction) error {
 }
 
 // mark applies the reply that an operator gives for the pending step.
-func (t *turn[S]) mark(s *Step[S], d direction, given decided) error {
+func (t *turn[S]) mark(s *Step[S], d direction, given decisionData) error {
 	reply := s.Done
 	if d == toUndo {
 		reply = s.Undone

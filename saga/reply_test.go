@@ -189,3 +189,17 @@ func TestOnAny(t *testing.T) {
 	w.give(approved)
 	w.wants("travel.booked")
 }
+
+// The reply to the last command comes again after the end.
+func TestLastReplyAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *saga.Definition[trip]) { d.Steps = d.Steps[:3] })
+	_, payment := w.upTo("t1")
+	w.give(w.reply(payment, "payment.charged", nil))
+	w.wants("travel.booked")
+	for _, eventType := range []string{"payment.charged", "payment.declined"} {
+		w.give(w.reply(payment, eventType, nil))
+		w.wants()
+	}
+	w.is("t1", "done", "payment")
+}

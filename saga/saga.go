@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -14,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
-	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/sqlfile"
 	"github.com/postroom/postroom/internal/telemetry"
 	"github.com/postroom/postroom/schema"
@@ -43,9 +43,8 @@ type Saga[S any] struct {
 	plans   map[int]*plan[S] // by version
 	pool    *pgxpool.Pool
 	out     Outbox
-	schema  string
+	table   table
 	err     error // what is wrong with the definition
-	sql     statements
 	signals *signals
 }
 
@@ -57,7 +56,7 @@ func New[S any](pool *pgxpool.Pool, out Outbox, d Definition[S]) *Saga[S] {
 	if err != nil {
 		err = fmt.Errorf("definition: Schema: %w", err)
 	}
-	g := &Saga[S]{def: d, plans: make(map[int]*plan[S]), pool: pool, out: out, schema: name, signals: newSignals(d.MeterProvider)}
+	g := &Saga[S]{def: d, plans: make(map[int]*plan[S]), pool: pool, out: out, table: table{saga: d.Name, schema: name}, signals: newSignals(d.MeterProvider)}
 	for _, p := range d.plans() {
 		g.plans[p.version] = p
 	}
@@ -65,7 +64,7 @@ func New[S any](pool *pgxpool.Pool, out Outbox, d Definition[S]) *Saga[S] {
 		g.err = fmt.Errorf("saga %s: %w", d.Name, err)
 	}
 	if err == nil {
-		g.sql = sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
+		g.table.sql = sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
 	}
 	return g
 }
@@ -117,22 +116,21 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	}
 	sum := sha256.Sum256(input)
 	p := g.plans[g.def.Version]
-	inst := &instance[S]{key: key, state: Running, step: p.steps[0].Name, run: 1, data: s, cause: start.ID}
-	inst.correlation = cmp.Or(start.CorrelationID, start.ID)
 	data, err := encode(s)
 	if err != nil {
 		return err
 	}
-	t := g.turn(ctx, p, inst, start.ID)
-	err = tx.QueryRow(ctx, g.sql.Begin, g.def.Name, key, p.version, inst.step, data, sum[:], inst.correlation, given(start.ID)).
-		Scan(&t.owner, &t.now, &inst.correlation)
+	inst := &instance[S]{data: s, row: row{
+		key: key, version: p.version, state: Running, step: p.steps[0].Name, run: 1, correlation: cmp.Or(start.CorrelationID, start.ID), cause: start.ID,
+	}}
+	m, err := g.table.insert(ctx, tx, &inst.row, data, sum[:])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return g.begun(ctx, tx, key, sum[:])
 	}
 	if err != nil {
-		return fmt.Errorf("store the instance: %w", g.advise(err, tx))
+		return err
 	}
-	t.begins = true
+	t := &turn[S]{moment: m, plan: p, inst: inst, cause: start.ID, trace: telemetry.TraceOf(ctx), begins: true}
 	t.begin()
 	return g.finish(ctx, tx, t)
 }
@@ -141,23 +139,16 @@ var errNoKey = errors.New("the key is empty")
 
 // begun compares the input of the instance that exists already.
 func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) error {
-	var before []byte
-	err := tx.QueryRow(ctx, g.sql.Input, g.def.Name, key).Scan(&before)
+	before, err := g.table.input(ctx, tx, key)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return errors.New("the instance was removed just now; try again")
 	case err != nil:
-		return fmt.Errorf("read the instance: %w", g.advise(err, tx))
-	case string(before) != string(sum):
+		return err
+	case !bytes.Equal(before, sum):
 		return fmt.Errorf("%w: saga %s, key %s", ErrConflict, g.def.Name, key)
 	}
 	return nil
-}
-
-// turn returns a turn of an instance, which an event led to.
-func (g *Saga[S]) turn(ctx context.Context, p *plan[S], inst *instance[S], cause string) *turn[S] {
-	trace := telemetry.TraceOf(ctx)
-	return &turn[S]{plan: p, inst: inst, cause: cause, traceParent: trace.Parent, traceState: trace.State}
 }
 
 // unknownVersion is how long an event waits for a process that knows the version of its instance.
@@ -186,37 +177,36 @@ func (g *Saga[S]) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 	if ev.Key == "" {
 		return fmt.Errorf("%w: %s has no key, so it belongs to no instance", errLasting, ev.Type)
 	}
-	row, err := g.lock(ctx, tx, ev.Key)
+	m, r, data, err := g.table.lock(ctx, tx, ev.Key)
 	if err != nil {
 		return err
 	}
-	if !row.exists {
-		return g.withoutInstance(ctx, row, ev)
+	if r == nil {
+		return g.withoutInstance(ctx, m, ev)
 	}
-	p := g.plans[row.version]
-	if p == nil || p.find(row.step) < 0 {
-		return postroom.Snooze(unknownVersion, fmt.Errorf("this process does not know version %d with step %s; run a program that has it in Older", row.version, row.step))
+	p := g.plans[r.version]
+	if p == nil || p.find(r.step) < 0 {
+		return postroom.Snooze(unknownVersion, fmt.Errorf("this process does not know version %d with step %s; run a program that has it in Older", r.version, r.step))
 	}
-	inst, err := decode[S](row)
+	inst, err := decode[S](*r, data)
 	if err != nil {
 		return err
 	}
-	t := g.turn(ctx, p, inst, ev.ID)
-	t.owner, t.now = row.owner, row.now
-	m, err := g.apply(ctx, tx, t, ev)
+	t := &turn[S]{moment: m, plan: p, inst: inst, cause: ev.ID, trace: telemetry.TraceOf(ctx)}
+	out, err := g.apply(ctx, tx, t, ev)
 	if err != nil {
 		return err
 	}
-	if m != counts {
-		g.signals.ignored(ctx, g.def.Name, m)
+	if out != counts {
+		g.signals.ignored(ctx, g.def.Name, out)
 	} else {
-		g.signals.stepEnded(ctx, g.def.Name, t.history, row.now.Sub(row.waitsSince))
+		g.signals.stepEnded(ctx, g.def.Name, t.history, m.now.Sub(r.waitsSince))
 	}
 	return g.finish(ctx, tx, t)
 }
 
 // apply applies an event to an instance.
-func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.Event) (meaning, error) {
+func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.Event) (outcome, error) {
 	switch ev.Type {
 	case g.def.Name + deadlineSuffix:
 		var a alarm
@@ -225,7 +215,7 @@ func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.
 		}
 		return t.ring(a), nil
 	case g.def.Name + decisionSuffix:
-		d, err := g.decision(ctx, tx, ev)
+		d, err := g.table.decision(ctx, tx, ev)
 		if errors.Is(err, errForged) {
 			t.touched, t.inst.note = true, fmt.Sprintf("decision %s was refused: %v", ev.ID, err)
 			return refused, nil
@@ -239,7 +229,7 @@ func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.
 }
 
 // lasting marks an error as one that another attempt would repeat.
-func lasting(m meaning, err error) (meaning, error) {
+func lasting(m outcome, err error) (outcome, error) {
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errLasting, err)
 	}
@@ -257,9 +247,9 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 
 // withoutInstance decides about an event with a key that no instance has. A reply to a command of
 // this saga means that the instance is lost, for instance in a restored database.
-func (g *Saga[S]) withoutInstance(ctx context.Context, row row, ev postroom.Event) error {
+func (g *Saga[S]) withoutInstance(ctx context.Context, m moment, ev postroom.Event) error {
 	for _, p := range g.plans {
-		t := turn[S]{plan: p, inst: &instance[S]{key: ev.Key}, owner: row.owner}
+		t := turn[S]{moment: m, plan: p, inst: &instance[S]{row: row{key: ev.Key}}}
 		if own := t.ownStep(ev.CausationID); own != nil {
 			return fmt.Errorf("%s answers step %s of key %s, and there is no such instance: it was removed, or the database was restored", ev.Type, own.Name, ev.Key)
 		}
@@ -282,8 +272,25 @@ func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 	return g.store(ctx, tx, t)
 }
 
-// advise adds to an error of the database what to do, so that a saga can work. db is where the
-// error came from.
-func (g *Saga[S]) advise(err error, db any) error {
-	return remedy.Explain(err, remedy.Use{Grant: "sagas", Schema: g.schema, DB: db})
+// store stores a turn: the row, the history and the events, in one round trip.
+func (g *Saga[S]) store(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
+	data, err := encode(t.inst.data)
+	if err != nil {
+		return err
+	}
+	var batch pgx.Batch
+	g.table.save(&batch, t.inst.row, data, t.waits)
+	g.table.record(&batch, t.inst.row, t.history)
+	if t.begins {
+		g.table.expire(&batch, g.def.Keep)
+	}
+	if len(t.events) > 0 {
+		if err := g.out.Queue(&batch, t.events...); err != nil {
+			return fmt.Errorf("%w: write commands: %w", errLasting, err)
+		}
+	}
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("store the step: %w", g.table.explain(err, tx))
+	}
+	return nil
 }

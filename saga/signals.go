@@ -24,12 +24,12 @@ func newSignals(provider metric.MeterProvider) *signals {
 }
 
 // ignored counts an event that does not count.
-func (s *signals) ignored(ctx context.Context, saga string, why meaning) {
+func (s *signals) ignored(ctx context.Context, saga string, why outcome) {
 	s.events.Add(ctx, 1, telemetry.With(telemetry.Saga.String(saga), telemetry.Reason.String(string(why))))
 }
 
 // stepEnded records how long a step took. An event that only writes the next alarm ends none.
-func (s *signals) stepEnded(ctx context.Context, saga string, history []happened, took time.Duration) {
+func (s *signals) stepEnded(ctx context.Context, saga string, history []entry, took time.Duration) {
 	if len(history) == 0 {
 		return
 	}

@@ -59,13 +59,13 @@ func (g *Saga[S]) status(ctx context.Context, key string) (st Status, data []byt
 	st = Status{Saga: g.def.Name, Key: key}
 	var step string
 	var deadline, ended *time.Time
-	err = g.pool.QueryRow(ctx, g.sql.Status, g.def.Name, key).
+	err = g.pool.QueryRow(ctx, g.table.sql.Status, g.def.Name, key).
 		Scan(&st.Version, &st.State, &step, &st.Revision, &data, &deadline, &st.StartedAt, &ended)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Status{}, nil, fmt.Errorf("saga %s, key %s: %w", g.def.Name, key, ErrUnknown)
 	}
 	if err != nil {
-		return Status{}, nil, fmt.Errorf("saga %s: read the instance: %w", g.def.Name, g.advise(err, g.pool))
+		return Status{}, nil, fmt.Errorf("saga %s: read the instance: %w", g.def.Name, g.table.explain(err, g.pool))
 	}
 	st.Deadline, st.EndedAt = or(deadline), or(ended)
 	if p := g.plans[st.Version]; p != nil {

@@ -151,11 +151,11 @@ type Story struct {
 	Steps         []StepStatus    `json:"steps"`
 	WaitsFor      []string        `json:"waits_for,omitempty"`
 	Data          json.RawMessage `json:"data"` // the state
-	History       []Happened      `json:"history"`
+	History       []Entry         `json:"history"`
 }
 
-// Happened is one thing that happened to an instance.
-type Happened struct {
+// Entry is one thing that happened to an instance.
+type Entry struct {
 	At        time.Time `json:"at"`
 	Revision  int64     `json:"revision"`
 	Step      string    `json:"step"`
@@ -188,7 +188,7 @@ func (s *Store) Show(ctx context.Context, saga, key string) (Story, error) {
 	story.Deadline, story.EndedAt, story.Note, story.CausationID = or(deadline), or(ended), or(note), or(cause)
 	story.Steps, story.WaitsFor = progress(steps, story.State, story.Step), waitsFor(steps, story.State, story.Step)
 	rows, _ := s.db.Query(ctx, s.sql.Steps, saga, key) // CollectRows reports the error
-	story.History, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Happened])
+	story.History, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Entry])
 	if err != nil {
 		return Story{}, fmt.Errorf("saga %s: read the history of key %s: %w", saga, key, s.explain(err))
 	}
@@ -258,7 +258,7 @@ func (d Decision) validate() error {
 		return nil
 	case MarkDone:
 		if len(d.Data) > 0 && !json.Valid(d.Data) {
-			return errors.New("Data is no JSON")
+			return errors.New("the decision has Data that is no JSON")
 		}
 		return nil
 	}

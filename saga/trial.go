@@ -57,8 +57,8 @@ func (tr *Trial[S]) FailLocal(step string, err error) *Trial[S] {
 func (tr *Trial[S]) Begin(s S) *Trial[S] {
 	tr.tb.Helper()
 	p := tr.def.plans()[0]
-	inst := &instance[S]{key: "key", data: s, correlation: "process", run: 1}
-	tr.turn = &turn[S]{plan: p, inst: inst, now: tr.now}
+	inst := &instance[S]{data: s, row: row{key: "key", correlation: "process", run: 1}}
+	tr.turn = &turn[S]{moment: moment{now: tr.now}, plan: p, inst: inst}
 	tr.turn.begin()
 	tr.run()
 	return tr
@@ -150,7 +150,7 @@ func (tr *Trial[S]) Ends(state State) {
 func (tr *Trial[S]) next(cause string) {
 	tr.events++
 	before := tr.turn
-	tr.turn = &turn[S]{plan: before.plan, owner: before.owner, inst: before.inst, now: tr.now, cause: fmt.Sprintf("%s-%d", cause, tr.events)}
+	tr.turn = &turn[S]{moment: moment{now: tr.now}, plan: before.plan, inst: before.inst, cause: fmt.Sprintf("%s-%d", cause, tr.events)}
 }
 
 // run takes what a turn comes to.

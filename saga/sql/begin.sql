@@ -5,7 +5,7 @@
 --
 -- Locks   the row, until the transaction ends. Waits for a transaction that begins the same one.
 -- Index   the primary key.
--- Called  by Saga.begin.
+-- Called  by table.insert.
 INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, causation_id)
 VALUES ($1, $2, $3, 'running', $4, $5, $6, coalesce(nullif($7, ''), gen_random_uuid()::text), $8)
 ON CONFLICT (name, key) DO NOTHING

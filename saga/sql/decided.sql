@@ -3,7 +3,7 @@
 --
 -- Locks   none.
 -- Index   audit_event (event_id).
--- Called  by Saga.decision.
+-- Called  by table.decision.
 SELECT EXISTS (
     SELECT FROM postroom.audit
     WHERE event_id = $2 AND source = $1 AND action LIKE 'saga %' AND details ->> 'sha256' = $3

@@ -5,7 +5,7 @@
 -- Locks   the rows that it removes; passes over those that others have locked.
 -- Index   saga_ended (name, ended_at); of saga_step the primary key.
 -- Order   the oldest first.
--- Called  by Saga.store.
+-- Called  by table.expire.
 WITH old AS (
     SELECT s.key
     FROM postroom.saga s

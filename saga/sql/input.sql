@@ -2,5 +2,5 @@
 --
 -- Locks   none.
 -- Index   the primary key.
--- Called  by Saga.begun.
+-- Called  by table.input.
 SELECT input FROM postroom.saga WHERE name = $1 AND key = $2

@@ -3,7 +3,7 @@
 --
 -- Locks   the row, until the transaction ends.
 -- Index   the primary key.
--- Called  by Saga.lock.
+-- Called  by table.lock.
 SELECT i.id, clock_timestamp(), s.version, s.state, s.step, s.run, s.revision, s.data, s.correlation_id, s.causation_id,
        s.waits_since, s.deadline, s.alarm_at, s.note
 FROM postroom.instance i

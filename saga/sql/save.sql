@@ -3,7 +3,7 @@
 --
 -- Locks   the row, which is locked already.
 -- Index   the primary key.
--- Called  by Saga.store.
+-- Called  by table.save.
 UPDATE postroom.saga
 SET state = $3, step = $4, run = $5, revision = $6, data = $7,
     waits_since = CASE WHEN $8 THEN now() ELSE waits_since END,

@@ -4,7 +4,7 @@
 -- Locks   none.
 -- Index   saga_version (name, version): a probe for each recorded version.
 -- Order   by version.
--- Called  by Saga.Check.
+-- Called  by Saga.check.
 SELECT d.version, s.key
 FROM postroom.saga_definition d
 CROSS JOIN LATERAL (

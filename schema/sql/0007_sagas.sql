@@ -28,7 +28,7 @@ CREATE TABLE postroom.saga (
     name           text        COLLATE "C" NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 128),
     key            text        COLLATE "C" NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 255),
     version        int         NOT NULL,
-    state          text        NOT NULL CHECK (state IN ('running', 'compensating', 'done', 'undone')),
+    state          text        COLLATE "C" NOT NULL CHECK (state IN ('running', 'compensating', 'done', 'undone')),
     step           text        NOT NULL,
     run            int         NOT NULL DEFAULT 1 CHECK (run >= 1),
     revision       bigint      NOT NULL DEFAULT 0,
@@ -49,7 +49,7 @@ CREATE TABLE postroom.saga (
 COMMENT ON TABLE postroom.saga IS
     'A row for each process that a saga runs: an instance. Each step changes it in the transaction that records the event which led to the step.';
 COMMENT ON COLUMN postroom.saga.name IS
-    'The saga.';
+    'The name of the saga.';
 COMMENT ON COLUMN postroom.saga.key IS
     'What the process is about, such as the number of an order. Its commands and replies have this key.';
 COMMENT ON COLUMN postroom.saga.version IS
@@ -109,7 +109,7 @@ CREATE TABLE postroom.saga_step (
 COMMENT ON TABLE postroom.saga_step IS
     'What happened in each instance, in its order. No row is changed. The rows go with the row of saga.';
 COMMENT ON COLUMN postroom.saga_step.name IS
-    'The saga.';
+    'The name of the saga.';
 COMMENT ON COLUMN postroom.saga_step.key IS
     'The key of the instance.';
 COMMENT ON COLUMN postroom.saga_step.revision IS
@@ -150,9 +150,9 @@ BEGIN
     IF $6 IS NOT NULL THEN
         decision := decision || jsonb_build_object('data', $6);
     END IF;
-    event := postroom.write('/postroom/operator', $1 || '.decision', decision, key => $2, correlation_id => instance.correlation_id);
+    event := postroom.write('/operator', $1 || '.decision', decision, key => $2, correlation_id => instance.correlation_id);
     INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, details)
-    VALUES ($7, 'saga ' || $4, $8, 1, NULL, '/postroom/operator', event,
+    VALUES ($7, 'saga ' || $4, $8, 1, NULL, '/operator', event,
             decision - 'data' || jsonb_build_object('sha256', encode(sha256(convert_to(decision::text, 'UTF8')), 'hex')));
     RETURN event;
 END

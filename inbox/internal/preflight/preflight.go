@@ -54,6 +54,7 @@ type Handler struct {
 	Filter  []string // the subjects that it reads
 	Ordered bool
 	Log     *slog.Logger
+	Runs    any // the user's handler; nil if it is a function
 }
 
 // Database has the questions to the database.
@@ -77,6 +78,9 @@ func (in *Inbox) Check(ctx context.Context) error {
 	}
 	if err := in.checkIsolation(ctx); err != nil {
 		return in.Advise(err)
+	}
+	if err := checkHandlers(ctx, in.Handlers); err != nil {
+		return err
 	}
 	var looked []string
 	for _, h := range in.Handlers {
