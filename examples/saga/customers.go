@@ -76,7 +76,7 @@ func (c *customers) place(ctx context.Context) error {
 			return nil
 		default:
 		}
-		isNew, err := c.shop.place(ctx, o, c.job.Patience)
+		isNew, err := c.shop.place(ctx, o)
 		if err != nil {
 			return fmt.Errorf("place %s: %w", o.ID, err)
 		}

@@ -19,6 +19,7 @@ type tableCopy struct{ service, to, sql string }
 func evidence() []tableCopy {
 	all := []tableCopy{
 		{order, "placed", "SELECT id, customer, sku, quantity, amount, state, reason, placed_at, ended_at FROM orders"},
+		{order, "process", "SELECT key AS order_id, state FROM postroom.saga"},
 		{payment, "account", "SELECT customer, before, credit FROM account"},
 		{payment, "money", "SELECT order_id, customer, kind, amount, at FROM movement"},
 		{stock, "item", "SELECT sku, supplied, before, available, lowest FROM item"},
@@ -40,7 +41,7 @@ func evidence() []tableCopy {
 // the streams, anew.
 func (b books) gather(ctx context.Context, nc *nats.Conn, from map[string]demo.Querier) error {
 	auditor := b[audit].Pool
-	if _, err := auditor.Exec(ctx, "TRUNCATE placed, account, money, item, goods, asked, event, decided, held, message, subscribed"); err != nil {
+	if _, err := auditor.Exec(ctx, "TRUNCATE placed, process, account, money, item, goods, asked, event, decided, held, message, subscribed"); err != nil {
 		return fmt.Errorf("empty the auditor's tables: %w", err)
 	}
 	var all []demo.Evidence
@@ -61,9 +62,9 @@ func (b books) gather(ctx context.Context, nc *nats.Conn, from map[string]demo.Q
 			messages = append(messages, []any{m.ID(), m.Type()})
 		}
 	}
-	for _, s := range subscriptions {
-		for _, eventType := range s.types {
-			subscribed = append(subscribed, []any{s.handler, eventType})
+	for _, s := range subscriptions() {
+		for _, eventType := range s.Types {
+			subscribed = append(subscribed, []any{s.Name, eventType})
 		}
 	}
 	all = append(all,

@@ -1,7 +1,7 @@
 // Saga is a shop of three services, order, payment and stock, each a process with a
-// database of its own, that know one another by events only. An order is paid, its
-// goods are reserved, and it is confirmed; where one step fails, those before it are
-// undone. The services are killed in the midst of that and started again. At the end
+// database of its own, that know one another by events only. The order service runs a
+// saga for each order: it is paid, its goods are reserved, and it is confirmed. If a
+// step fails, those before it are undone. The services are killed in the midst of that and started again. At the end
 // the program proves with SQL over all databases that every order ended in one way,
 // and that money and goods add up.
 //
@@ -52,7 +52,7 @@ func command() *cobra.Command {
 	flags.IntVar(&opt.rate, "rate", 120, "orders to place in a second")
 	flags.IntVar(&opt.kills, "kills", 5, "how often a service is killed meanwhile")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses customers and goods")
-	flags.DurationVar(&opt.patience, "patience", 3*time.Second, "how long an order may take before it is given up")
+	flags.DurationVar(&opt.patience, "patience", 3*time.Second, "how long a step may take before the order is given up")
 	demo.TimeoutFlag(cmd, &opt.timeout)
 	flags.BoolVar(&opt.verbose, "verbose", false, "show the services' logs")
 	return cmd

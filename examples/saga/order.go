@@ -1,102 +1,82 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/saga"
 )
 
-// orderService begins each saga and ends it. An order is pending, or expired while
-// others undo their parts, and in the end confirmed or cancelled.
-//
-// Events come in any order and race each other: goods are reserved while the time of
-// the order runs out. Each handler therefore moves the order's row only from the
-// states in which its event still matters, and writes its own event only if it did.
-// The row's lock decides who comes first.
+// orderService takes orders. For each it runs a saga: the order is paid, its goods are
+// reserved, and it is confirmed. If a step fails or takes too long, the steps before it
+// are undone, and the order is cancelled.
 type orderService struct {
-	pool   *pgxpool.Pool
-	outbox *outbox.Outbox
+	pool     *pgxpool.Pool
+	checkout *saga.Saga[Order]
 }
 
+// checkout is the saga of an order. A step may take as long as patience.
+func checkout(patience time.Duration) saga.Definition[Order] {
+	return saga.Definition[Order]{
+		Name: "order.checkout", Version: 1,
+		Steps: []saga.Step[Order]{
+			{Name: "open", Undo: saga.Local(end("cancelled", reasonTime))},
+			{
+				Name: "payment", Within: patience,
+				Do: saga.Send("payment.charge", whole), Done: saga.On("payment.charged", nothing), Failed: saga.On("payment.declined", refused),
+				Undo: saga.Send("payment.refund", whole), Undone: saga.On("payment.refunded", nothing),
+			},
+			{
+				Name: "stock", Within: patience,
+				Do: saga.Send("stock.reserve", whole), Done: saga.On("stock.reserved", nothing), Failed: saga.On("stock.short", refused),
+				Undo: saga.Send("stock.release", whole), Undone: saga.On("stock.released", nothing),
+			},
+			{Name: "confirm", Do: saga.Local(end("confirmed", ""))},
+		},
+		Ended: saga.End[Order]{Done: saga.Send("order.confirmed", whole), Undone: saga.Send("order.cancelled", whole)},
+	}
+}
+
+func whole(o *Order) Order         { return *o }
+func nothing(*Order, struct{})     {}
+func refused(o *Order, said Order) { o.Reason = said.Reason }
+
+// subscribe reads what the saga waits for, from the streams of all services.
 func (s *orderService) subscribe(in *inbox.Inbox) {
-	in.Handle(subscribe("order.confirm"), postroom.JSON(s.confirm))
-	in.Handle(subscribe("order.cancel"), postroom.JSON(s.cancel))
-	in.Handle(subscribe("order.expire"), postroom.JSON(s.expire))
+	for _, service := range services {
+		in.Handle(reading("checkout."+service, service, s.checkout.Types()), s.checkout)
+	}
 }
 
-const insertOrder = `INSERT INTO orders (id, customer, sku, quantity, amount, deadline)
-	VALUES ($1, $2, $3, $4, $5, now() + $6::interval)
-	ON CONFLICT (id) DO NOTHING RETURNING deadline`
+const insertOrder = `INSERT INTO orders (id, customer, sku, quantity, amount) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING`
 
-// place places an order, with the event that begins the saga and the one that ends
-// its patience. It reports whether the order is new: after a crash nobody knows how
-// far the one before had come, and placing it again is safe.
-func (s *orderService) place(ctx context.Context, o Order, patience time.Duration) (isNew bool, err error) {
+// place places an order and begins its saga. It reports whether the order is new: after a
+// crash nobody knows how far the one before had come, and placing it again is safe.
+func (s *orderService) place(ctx context.Context, o Order) (isNew bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		var deadline time.Time
-		err := tx.QueryRow(ctx, insertOrder, o.ID, o.Customer, o.SKU, o.Quantity, o.Amount, patience).Scan(&deadline)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
+		tag, err := tx.Exec(ctx, insertOrder, o.ID, o.Customer, o.SKU, o.Quantity, o.Amount)
 		if err != nil {
 			return fmt.Errorf("insert order: %w", err)
 		}
-		isNew = true
-		placed := postroom.NewEvent(orderPlaced, o)
-		placed.Key = o.ID
-		late := placed.Follow(orderDeadline, o)
-		late.NotBefore = deadline // by the database's clock, as it will be judged
-		return s.outbox.Write(ctx, tx, placed, late)
+		isNew = tag.RowsAffected() > 0
+		return s.checkout.Begin(ctx, tx, o.ID, o)
 	})
 	return isNew, err
 }
 
-const endOrder = `UPDATE orders SET state = $2, reason = $3, ended_at = clock_timestamp() WHERE id = $1 AND state = ANY ($4)`
+const endOrder = `UPDATE orders SET state = $2, reason = $3, ended_at = clock_timestamp() WHERE id = $1`
 
-// confirm ends an order that is paid and whose goods are reserved.
-func (s *orderService) confirm(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
-	tag, err := tx.Exec(ctx, endOrder, o.ID, "confirmed", "", []string{"pending"})
-	if err != nil {
-		return fmt.Errorf("confirm order: %w", err)
+// end returns a function that ends an order.
+func end(state, reason string) func(context.Context, pgx.Tx, *Order) error {
+	return func(ctx context.Context, tx pgx.Tx, o *Order) error {
+		o.Reason = cmp.Or(o.Reason, reason)
+		_, err := tx.Exec(ctx, endOrder, o.ID, state, o.Reason)
+		return err
 	}
-	if tag.RowsAffected() == 0 {
-		return nil // its time was over before: stock learns of that, and releases the goods
-	}
-	return s.outbox.Write(ctx, tx, ev.Follow(orderConfirmed, o))
-}
-
-// cancel ends an order that costs nothing any more: its payment was declined,
-// refunded or never made.
-func (s *orderService) cancel(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
-	tag, err := tx.Exec(ctx, endOrder, o.ID, "cancelled", o.Reason, []string{"pending", "expired"})
-	if err != nil {
-		return fmt.Errorf("cancel order: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return nil
-	}
-	return s.outbox.Write(ctx, tx, ev.Follow(orderCancelled, o))
-}
-
-const expireOrder = `UPDATE orders SET state = 'expired' WHERE id = $1 AND state = 'pending'`
-
-// expire gives up an order whose time is over. It ends when its payment is undone.
-func (s *orderService) expire(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
-	tag, err := tx.Exec(ctx, expireOrder, o.ID)
-	if err != nil {
-		return fmt.Errorf("expire order: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return nil // it ended in time, as most do
-	}
-	o.Reason = reasonTime
-	return s.outbox.Write(ctx, tx, ev.Follow(orderExpired, o))
 }

@@ -105,12 +105,12 @@ func (s state) missing() string {
 	var all demo.Todo
 	if s.dead == 0 {
 		all.Add(s.Pending, "orders have not ended")
-		for _, sub := range subscriptions {
+		for _, sub := range subscriptions() {
 			wrote := int64(0)
-			for _, eventType := range sub.types {
+			for _, eventType := range sub.Types {
 				wrote += s.wrote[eventType]
 			}
-			all.Add(wrote-s.decided[sub.handler], "events to come to "+sub.handler)
+			all.Add(wrote-s.decided[sub.Name], "events to come to "+sub.Name)
 		}
 	}
 	all.Add(s.unpublished, "events not published")

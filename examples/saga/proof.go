@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	_ "embed" // the statements
+	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/saga"
 )
 
 var (
@@ -13,20 +17,14 @@ var (
 	proveSQL string
 	//go:embed sql/measure.sql
 	measureSQL string
-	//go:embed sql/tale.sql
-	taleSQL string
+	//go:embed sql/longest.sql
+	longestSQL string
 )
 
 // findings are what measure.sql returns.
 type findings struct {
-	Orders, Confirmed, Cancelled, Declined, Short, Expired int64
-	Events, Decided, Charged, Refunded                     int64
-}
-
-// scene is a step of the story of one order.
-type scene struct {
-	Seconds              float64 // since it was placed
-	Service, Table, What string
+	Orders, Confirmed, Cancelled, Declined, Short, Expired, Undone int64
+	Events, Decided, Charged, Refunded                             int64
 }
 
 // prove runs the proof over what was gathered; placed is how many orders there are
@@ -58,16 +56,36 @@ func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	scenes, err := demo.Rows[scene](ctx, d.books[audit].Pool, taleSQL)
+	story, stuck, err := d.ask(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("tell the story of an order: %w", err)
+		return nil, err
 	}
 	delivered, err := deliveries(ctx, d.nc)
 	if err != nil {
 		return nil, err
 	}
 	return &result{
-		Proof: demo.Proof{Checks: checks, Running: running}, findings: found, scenes: scenes, interrupted: interrupted,
+		Proof: demo.Proof{Checks: checks, Running: running}, findings: found, story: story, stuck: stuck, interrupted: interrupted,
 		killed: d.crashes.killed, kills: d.opt.kills, repeated: delivered - found.Decided,
 	}, nil
+}
+
+// ask asks the order service's database, as an operator does, for the story of one order, and how
+// many sagas are stuck.
+func (d *deployment) ask(ctx context.Context) (story saga.Story, stuck int, err error) {
+	sagas := saga.NewStore(d.books[order].Pool, saga.StoreConfig{})
+	all, err := sagas.List(ctx, saga.Filter{Stuck: true}, saga.Page{})
+	if err != nil {
+		return story, 0, err
+	}
+	var id string
+	err = d.books[audit].Pool.QueryRow(ctx, longestSQL).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return story, len(all), nil
+	}
+	if err != nil {
+		return story, 0, fmt.Errorf("choose an order: %w", err)
+	}
+	story, err = sagas.Show(ctx, "order.checkout", id)
+	return story, len(all), err
 }

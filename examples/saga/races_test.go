@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,27 +13,26 @@ import (
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/postroomtest"
 	"github.com/postroom/postroom/postroomtest/servers"
+	"github.com/postroom/postroom/saga"
 )
 
-// Events of different services overtake each other. Whatever comes first, each
-// service ends where it should.
+// participant is a service's function.
+type participant = func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (postroom.Event, error)
 
-// deliver makes one delivery to a handler and adds the types of the events that it wrote.
-func deliver(t *testing.T, pool *pgxpool.Pool, h handler, eventType string, o Order, wrote []string) []string {
+// deliver gives a command to a participant, and returns the type of its reply.
+func deliver(t *testing.T, pool *pgxpool.Pool, f participant, eventType string, o Order) string {
 	t.Helper()
-	ev := postroom.NewEvent(eventType, o)
-	ev.Key = o.ID
-	got := postroomtest.Apply(t, pool, postroom.JSON(h), ev)
+	cmd := postroom.NewEvent(eventType, o)
+	cmd.Key = o.ID
+	got := postroomtest.Apply(t, pool, saga.Participant(outbox.New(outbox.Config{Source: "/test"}), f), cmd)
 	if got.Outcome != postroomtest.Applied {
 		t.Fatalf("%s is %s: %v", eventType, got.Outcome, got.Err)
 	}
-	for _, ev := range got.Written {
-		wrote = append(wrote, ev.Type)
+	if len(got.Written) == 0 {
+		return "-"
 	}
-	return wrote
+	return got.Written[0].Type
 }
-
-type handler = func(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error
 
 // value returns the text that a statement returns.
 func value(t *testing.T, pool *pgxpool.Pool, sql string) (text string) {
@@ -54,124 +52,87 @@ func tables(t *testing.T, sql string) *pgxpool.Pool {
 	return pool
 }
 
-func TestPaymentWhateverComesFirst(t *testing.T) {
+// What a participant does and undoes, in the order that an ordered handler keeps.
+func TestParticipants(t *testing.T) {
 	t.Parallel()
+	commands := map[string]participant{"payment.charge": charge, "payment.refund": refund, "stock.reserve": reserve, "stock.release": release}
 	for _, tt := range []struct {
-		name, events string
-		credit       int
-		writes       string
-		left         int // of the credit
+		name, commands string
+		o              Order
+		replies        string
+		left           string
 	}{
-		{"charged", orderPlaced, 100, paymentCharged, 60},
-		{"declined", orderPlaced, 39, paymentDeclined, 39},
-		{"no goods", orderPlaced + " " + stockShort, 100, paymentCharged + " " + paymentRefunded, 100},
-		{"no time", orderPlaced + " " + orderExpired, 100, paymentCharged + " " + paymentRefunded, 100},
-		{"no goods and no time", orderPlaced + " " + stockShort + " " + orderExpired, 100, paymentCharged + " " + paymentRefunded, 100},
-		{"no time and no goods", orderPlaced + " " + orderExpired + " " + stockShort, 100, paymentCharged + " " + paymentRefunded, 100},
-		{"declined, and no time", orderPlaced + " " + orderExpired, 39, paymentDeclined, 39},
-		{"no time before the charge", orderExpired + " " + orderPlaced, 100, paymentVoided, 100},
+		{"charged", "payment.charge", Order{Amount: 40}, "payment.charged", "60"},
+		{"declined", "payment.charge", Order{Amount: 101}, "payment.declined", "100"},
+		{"refunded", "payment.charge payment.refund", Order{Amount: 40}, "payment.charged payment.refunded", "100"},
+		{"declined, and refunded for want of a reply", "payment.charge payment.refund", Order{Amount: 101}, "payment.declined payment.refunded", "100"},
+		{"reserved", "stock.reserve", Order{SKU: "x", Quantity: 3}, "stock.reserved", "0"},
+		{"short", "stock.reserve", Order{SKU: "x", Quantity: 4}, "stock.short", "3"},
+		{"released", "stock.reserve stock.release", Order{SKU: "x", Quantity: 2}, "stock.reserved stock.released", "3"},
+		{"a supplier, and released for want of a reply", "stock.reserve stock.release", Order{SKU: "y", Quantity: 2}, "- stock.released", "3"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			pool := tables(t, paymentTables+fmt.Sprintf("INSERT INTO account VALUES (7, %d, %[1]d)", tt.credit))
-			s := &paymentService{outbox: outbox.New(outbox.Config{Source: "/payment"})}
-			var wrote []string
-			for _, eventType := range strings.Fields(tt.events) {
-				h := s.refund
-				if eventType == orderPlaced {
-					h = s.charge
-				}
-				wrote = deliver(t, pool, h, eventType, Order{ID: "a", Customer: 7, Amount: 40}, wrote)
+			pool, left := tables(t, paymentTables+"INSERT INTO account VALUES (7, 100, 100)"), "SELECT credit::text FROM account"
+			if strings.HasPrefix(tt.commands, stock) {
+				pool = tables(t, stockTables+"INSERT INTO item VALUES ('x', false, 3, 3, 3), ('y', true, 0, 0, 0)")
+				left = "SELECT available::text FROM item WHERE sku = 'x'"
 			}
-			if got := strings.Join(wrote, " "); got != tt.writes {
-				t.Errorf("it wrote %q, want %q", got, tt.writes)
+			tt.o.ID, tt.o.Customer = "a", 7
+			var replies []string
+			for _, c := range strings.Fields(tt.commands) {
+				replies = append(replies, deliver(t, pool, commands[c], c, tt.o))
 			}
-			if got := value(t, pool, "SELECT credit::text FROM account"); got != fmt.Sprint(tt.left) {
-				t.Errorf("%s of the credit are left, want %d", got, tt.left)
+			if got := strings.Join(replies, " "); got != tt.replies {
+				t.Errorf("it answered %q, want %q", got, tt.replies)
+			}
+			if got := value(t, pool, left); got != tt.left {
+				t.Errorf("%s are left, want %s", got, tt.left)
 			}
 		})
 	}
 }
 
-func TestStockWhateverComesFirst(t *testing.T) {
+// The ways of an order through its saga.
+func TestCheckout(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name, events string
-		quantity     int64
-		sku          string
-		writes       string
-		left         int
-	}{
-		{"reserved", paymentCharged, 3, "x", stockReserved, 0},
-		{"short", paymentCharged, 4, "x", stockShort, 3},
-		{"reserved, and no time", paymentCharged + " " + orderExpired, 3, "x", stockReserved + " " + stockReleased, 3},
-		{"short, and no time", paymentCharged + " " + orderExpired, 4, "x", stockShort, 3},
-		{"no time before the charge", orderExpired + " " + paymentCharged, 3, "x", "", 3},
-		{"supplier", paymentCharged, 3, "y", "", 3},
-		{"supplier, and no time", paymentCharged + " " + orderExpired, 3, "y", "", 3},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			pool := tables(t, stockTables+"INSERT INTO item VALUES ('x', false, 3, 3, 3), ('y', true, 0, 0, 0)")
-			s := &stockService{outbox: outbox.New(outbox.Config{Source: "/stock"})}
-			var wrote []string
-			for _, eventType := range strings.Fields(tt.events) {
-				h := s.release
-				if eventType == paymentCharged {
-					h = s.reserve
-				}
-				wrote = deliver(t, pool, h, eventType, Order{ID: "a", SKU: tt.sku, Quantity: tt.quantity}, wrote)
-			}
-			if got := strings.Join(wrote, " "); got != tt.writes {
-				t.Errorf("it wrote %q, want %q", got, tt.writes)
-			}
-			if got := value(t, pool, "SELECT available::text FROM item WHERE sku = 'x'"); got != fmt.Sprint(tt.left) {
-				t.Errorf("%s are left, want %d", got, tt.left)
-			}
-		})
+	begin := func(t *testing.T) *saga.Trial[Order] {
+		return saga.Test(t, checkout(time.Minute)).Begin(Order{ID: "a"})
 	}
+	t.Run("confirmed", func(t *testing.T) {
+		begin(t).Sends("payment.charge").Gets("payment.charged", nil).
+			Sends("stock.reserve").Gets("stock.reserved", nil).
+			Sends("order.confirmed").Ends(saga.Done)
+	})
+	t.Run("declined", func(t *testing.T) {
+		begin(t).Sends("payment.charge").Gets("payment.declined", Order{Reason: reasonDeclined}).
+			Holds("the reason", func(o Order) bool { return o.Reason == reasonDeclined }).
+			Sends("order.cancelled").Ends(saga.Undone)
+	})
+	t.Run("out of stock", func(t *testing.T) {
+		begin(t).Sends("payment.charge").Gets("payment.charged", nil).
+			Sends("stock.reserve").Gets("stock.short", Order{Reason: reasonStock}).
+			Sends("payment.refund").Gets("payment.refunded", nil).
+			Sends("order.cancelled").Ends(saga.Undone)
+	})
+	t.Run("out of time", func(t *testing.T) {
+		begin(t).Sends("payment.charge").Gets("payment.charged", nil).
+			Sends("stock.reserve").Deadline().
+			Sends("stock.release").Gets("stock.released", nil).
+			Sends("payment.refund").Gets("payment.refunded", nil).
+			Sends("order.cancelled").Ends(saga.Undone)
+	})
 }
 
-func TestOrderWhateverComesFirst(t *testing.T) {
+// An order is placed once, with its saga.
+func TestPlaceTwice(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name, events  string
-		writes, state string
-	}{
-		{"confirmed", stockReserved, orderConfirmed, "confirmed"},
-		{"confirmed in time", stockReserved + " " + orderDeadline, orderConfirmed, "confirmed"},
-		{"declined", paymentDeclined + " " + orderDeadline, orderCancelled, "cancelled"},
-		{"no time", orderDeadline, orderExpired, "expired"},
-		{"no time, voided", orderDeadline + " " + paymentVoided, orderExpired + " " + orderCancelled, "cancelled"},
-		{"reserved too late", orderDeadline + " " + stockReserved + " " + paymentRefunded, orderExpired + " " + orderCancelled, "cancelled"},
-		{"reserved after the end", orderDeadline + " " + paymentRefunded + " " + stockReserved, orderExpired + " " + orderCancelled, "cancelled"},
-		{"declined after the deadline", orderDeadline + " " + paymentDeclined, orderExpired + " " + orderCancelled, "cancelled"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			pool := tables(t, orderTables)
-			s := &orderService{pool: pool, outbox: outbox.New(outbox.Config{Source: "/order"})}
-			o := Order{ID: "a", Customer: 7, SKU: "x", Quantity: 1, Amount: 40}
-			for _, want := range []bool{true, false} { // the second time, it is there
-				if isNew, err := s.place(t.Context(), o, time.Hour); err != nil || isNew != want {
-					t.Fatalf("place = %t, %v", isNew, err)
-				}
-			}
-			postroomtest.RequireWritten(t, pool, postroomtest.Want{Type: orderPlaced, Key: o.ID}, postroomtest.Want{Type: orderDeadline, Key: o.ID})
-			var wrote []string
-			for _, eventType := range strings.Fields(tt.events) {
-				h := map[string]handler{stockReserved: s.confirm, orderDeadline: s.expire}[eventType]
-				if h == nil {
-					h = s.cancel
-				}
-				wrote = deliver(t, pool, h, eventType, o, wrote)
-			}
-			if got := strings.Join(wrote, " "); got != tt.writes {
-				t.Errorf("it wrote %q, want %q", got, tt.writes)
-			}
-			if got := value(t, pool, "SELECT state FROM orders"); got != tt.state {
-				t.Errorf("it is %s, want %s", got, tt.state)
-			}
-		})
+	pool := tables(t, orderTables)
+	s := &orderService{pool: pool, checkout: saga.New(pool, outbox.New(outbox.Config{Source: "/order"}), checkout(time.Hour))}
+	for _, want := range []bool{true, false} { // the second time, it is there
+		if isNew, err := s.place(t.Context(), Order{ID: "a", Customer: 7, SKU: "x", Quantity: 1, Amount: 40}); err != nil || isNew != want {
+			t.Fatalf("place = %t, %v", isNew, err)
+		}
 	}
+	postroomtest.RequireWritten(t, pool, postroomtest.Want{Type: "payment.charge", Key: "a"}, postroomtest.Want{Type: "order.checkout.deadline", Key: "a"})
 }

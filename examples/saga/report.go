@@ -9,16 +9,18 @@ import (
 
 	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/internal/verdict"
+	"github.com/postroom/postroom/saga"
 )
 
 // result is what the program prints.
 type result struct {
 	demo.Proof
 	findings
-	scenes        []scene
-	interrupted   bool  // before all orders were placed
-	killed, kills int   // services, and how many were to be
-	repeated      int64 // deliveries beyond the first of each event to each handler
+	story         saga.Story // of one order
+	stuck         int        // sagas
+	interrupted   bool       // before all orders were placed
+	killed, kills int        // services, and how many were to be
+	repeated      int64      // deliveries beyond the first of each event to each handler
 }
 
 // verdict returns nil where the proof holds. A run in which no order ended in one of
@@ -43,15 +45,15 @@ func (r *result) verdict() error {
 // write prints the story of an order, the proof, and under it the summary, for
 // scripts.
 func (r *result) write(out io.Writer) error {
-	return r.Write(out, r.story(), "the tables of all services and the messages of their streams", r.summary())
+	return r.Write(out, r.tale(), "the tables of all services and the messages of their streams", r.summary())
 }
 
-func (r *result) story() string {
+func (r *result) tale() string {
 	var b strings.Builder
-	b.WriteString("\nThe story of one order, from the tables of each service:\n\n")
+	fmt.Fprintf(&b, "\nThe story of %s, which is %s:\n\n", r.story.Key, r.story.State)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, s := range r.scenes {
-		fmt.Fprintf(w, "  %8.1f ms\t%s\t%s\t%s\n", s.Seconds*1000, s.Service, s.Table, s.What)
+	for _, e := range r.story.History {
+		fmt.Fprintf(w, "  %8.1f ms\t%s\t%s\t%s\t%s\n", float64(e.At.Sub(r.story.StartedAt).Microseconds())/1000, e.Step, e.Direction, e.What, e.Type)
 	}
 	_ = w.Flush() // a strings.Builder takes all
 	return b.String()
@@ -60,8 +62,8 @@ func (r *result) story() string {
 // summary is the last line of the output.
 func (r *result) summary() string {
 	word := verdict.Of(r.verdict())
-	return fmt.Sprintf("saga: orders=%d confirmed=%d cancelled=%d declined=%d out_of_stock=%d out_of_time=%d killed=%d events=%d redelivered=%d"+
+	return fmt.Sprintf("saga: orders=%d confirmed=%d cancelled=%d declined=%d out_of_stock=%d out_of_time=%d undone=%d stuck=%d killed=%d events=%d redelivered=%d"+
 		" charged_cents=%d refunded_cents=%d lost=%d ghosts=%d double_effects=%d wrong=%d verdict=%s",
-		r.Orders, r.Confirmed, r.Cancelled, r.Declined, r.Short, r.Expired, r.killed, r.Events, r.repeated,
+		r.Orders, r.Confirmed, r.Cancelled, r.Declined, r.Short, r.Expired, r.Undone, r.stuck, r.killed, r.Events, r.repeated,
 		r.Charged, r.Refunded, r.Violations("lost"), r.Violations("ghost"), r.Violations("double"), r.Violations("wrong"), word)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/postroom/postroom"
@@ -14,7 +15,52 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/saga"
 )
+
+// Services, in the order in which they are killed. Each has a stream, which takes the
+// events whose types begin with its name.
+const (
+	order   = "order"
+	payment = "payment"
+	stock   = "stock"
+)
+
+var (
+	services = []string{payment, stock, order}
+	streams  = map[string]string{order: "ORDER", payment: "PAYMENT", stock: "STOCK"}
+)
+
+// workers is how many events a handler works on at a time.
+const workers = 3
+
+// reading returns the subscription of a handler that reads those of the types that are in
+// a service's stream. Its name is for ever: events are decided once for each name.
+func reading(handler, service string, types []string) inbox.Subscription {
+	var its []string
+	for _, t := range types {
+		if strings.HasPrefix(t, service+".") {
+			its = append(its, t)
+		}
+	}
+	return inbox.Subscription{
+		Name: handler, Stream: streams[service], Types: its, Workers: workers, Timeout: 5 * time.Second,
+		Schedule: postroom.FastBackoff(), Attempts: postroom.FastAttempts, // nobody waits for a demo for a quarter of an hour
+	}
+}
+
+// subscriptions are all that the services have, for who watches and proves.
+func subscriptions() []inbox.Subscription {
+	all := []inbox.Subscription{
+		reading(payment, payment, []string{"payment.charge", "payment.refund"}),
+		reading(stock, stock, []string{"stock.reserve", "stock.release"}),
+	}
+	types := saga.New(nil, nil, checkout(0)).Types()
+	for _, service := range services {
+		all = append(all, reading("checkout."+service, service, types))
+	}
+	return all
+}
 
 // roleService is this program as a process of a service.
 const roleService = "service"
@@ -75,13 +121,13 @@ func serve(ctx context.Context, text []byte) error {
 	}
 	switch j.Service {
 	case order:
-		s := &orderService{pool: base.Pool, outbox: events}
+		s := &orderService{pool: base.Pool, checkout: saga.New(base.Pool, events, checkout(j.Patience))}
 		s.subscribe(in)
 		parts = append(parts, &customers{shop: s, job: &j, enough: childproc.Told(sayEnough)})
 	case payment:
-		(&paymentService{outbox: events}).subscribe(in)
+		subscribePayment(in, events)
 	case stock:
-		(&stockService{outbox: events}).subscribe(in)
+		subscribeStock(in, events)
 	default:
 		return fmt.Errorf("no such service: %q", j.Service)
 	}

@@ -9,82 +9,56 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/saga"
 )
 
-// stockService reserves goods and releases them. Some come from a supplier, who is
+// subscribeStock reserves goods and releases them. Some come from a supplier, who is
 // asked and, in this play, never answers: the orders' time runs out.
-type stockService struct{ outbox *outbox.Outbox }
-
-func (s *stockService) subscribe(in *inbox.Inbox) {
-	in.Handle(subscribe("stock.reserve"), postroom.JSON(s.reserve))
-	in.Handle(subscribe("stock.release"), postroom.JSON(s.release))
+func subscribeStock(in *inbox.Inbox, out *outbox.Outbox) {
+	commands := &postroom.Mux{}
+	commands.On("stock.reserve", saga.Participant(out, reserve))
+	commands.On("stock.release", saga.Participant(out, release))
+	sub := reading(stock, stock, commands.Types())
+	sub.Order = inbox.HoldKey
+	in.Handle(sub, commands)
 }
 
 const (
 	askSupplier = `INSERT INTO supplier_request (order_id, sku, quantity)
 		SELECT $1, sku, $3 FROM item WHERE sku = $2 AND supplied`
-	takeGoods = `UPDATE item SET available = available - $2, lowest = least(lowest, available - $2) WHERE sku = $1 AND available >= $2`
-	giveGoods = `UPDATE item SET available = available + $2 WHERE sku = $1`
-	noteGoods = `INSERT INTO movement (order_id, sku, quantity) VALUES ($1, $2, $3)`
-	sumGoods  = `SELECT coalesce(sum(quantity), 0)::bigint FROM movement WHERE order_id = $1`
+	takeGoods = `WITH taken AS (
+			UPDATE item SET available = available - $3, lowest = least(lowest, available - $3) WHERE sku = $2 AND available >= $3 RETURNING sku
+		) INSERT INTO movement (order_id, sku, quantity) SELECT $1, sku, $3 FROM taken`
+	giveGoods = `WITH given AS (
+			INSERT INTO movement (order_id, sku, quantity)
+			SELECT order_id, sku, -quantity FROM movement WHERE order_id = $1
+			RETURNING sku, quantity
+		) UPDATE item SET available = available - quantity FROM given WHERE item.sku = given.sku`
 )
 
 // reserve reserves the goods of an order that is paid.
-func (s *stockService) reserve(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
-	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
-		return err
-	}
+func reserve(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply postroom.Event, err error) {
 	tag, err := tx.Exec(ctx, askSupplier, o.ID, o.SKU, o.Quantity)
 	if err != nil {
-		return fmt.Errorf("ask supplier: %w", err)
+		return reply, fmt.Errorf("ask supplier: %w", err)
 	}
 	if tag.RowsAffected() > 0 {
-		return nil // the answer would be another event
+		return reply, nil // the reply would come later, with saga.Answer
 	}
-	if tag, err = tx.Exec(ctx, takeGoods, o.SKU, o.Quantity); err != nil {
-		return fmt.Errorf("take goods: %w", err)
+	if tag, err = tx.Exec(ctx, takeGoods, o.ID, o.SKU, o.Quantity); err != nil {
+		return reply, fmt.Errorf("take goods: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
 		o.Reason = reasonStock
-		if err := s.close(ctx, tx, o); err != nil {
-			return err
-		}
-		return s.outbox.Write(ctx, tx, ev.Follow(stockShort, o))
+		return cmd.Follow("stock.short", o), nil
 	}
-	if _, err := tx.Exec(ctx, noteGoods, o.ID, o.SKU, o.Quantity); err != nil {
-		return fmt.Errorf("note goods: %w", err)
-	}
-	return s.outbox.Write(ctx, tx, ev.Follow(stockReserved, o))
+	return cmd.Follow("stock.reserved", o), nil
 }
 
-// release gives back what was reserved for an order that was given up, and sees to
-// it that nothing is reserved for it later.
-func (s *stockService) release(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
-	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
-		return err
+// release gives back what was reserved. That may be nothing: the saga does not know.
+func release(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply postroom.Event, err error) {
+	if _, err := tx.Exec(ctx, giveGoods, o.ID); err != nil {
+		return reply, fmt.Errorf("give goods back: %w", err)
 	}
-	if err := s.close(ctx, tx, o); err != nil {
-		return err
-	}
-	var reserved int64
-	if err := tx.QueryRow(ctx, sumGoods, o.ID).Scan(&reserved); err != nil {
-		return fmt.Errorf("look up goods: %w", err)
-	}
-	if reserved == 0 {
-		return nil
-	}
-	if _, err := tx.Exec(ctx, giveGoods, o.SKU, reserved); err != nil {
-		return fmt.Errorf("give goods back: %w", err)
-	}
-	if _, err := tx.Exec(ctx, noteGoods, o.ID, o.SKU, -reserved); err != nil {
-		return fmt.Errorf("note goods: %w", err)
-	}
-	return s.outbox.Write(ctx, tx, ev.Follow(stockReleased, o))
-}
-
-func (s *stockService) close(ctx context.Context, tx pgx.Tx, o Order) error {
-	if _, err := tx.Exec(ctx, closeOrder, o.ID); err != nil {
-		return fmt.Errorf("close order: %w", err)
-	}
-	return nil
+	return cmd.Follow("stock.released", o), nil
 }

@@ -13,6 +13,7 @@ CREATE TABLE placed (
     placed_at timestamptz NOT NULL,
     ended_at  timestamptz
 );
+CREATE TABLE process (order_id text PRIMARY KEY, state text NOT NULL); -- postroom.saga
 CREATE TABLE account (customer int PRIMARY KEY, before bigint NOT NULL, credit bigint NOT NULL);
 CREATE TABLE money   (order_id text NOT NULL, customer int NOT NULL, kind text NOT NULL, amount bigint NOT NULL, at timestamptz NOT NULL);
 CREATE TABLE item    (sku text PRIMARY KEY, supplied boolean NOT NULL, before bigint NOT NULL, available bigint NOT NULL, lowest bigint NOT NULL);

@@ -20,10 +20,3 @@ CREATE TABLE movement (
     at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 CREATE INDEX ON movement (order_id);
-
--- Orders that this service has heard of; for one that is closed nothing is done any
--- more.
-CREATE TABLE seen (
-    order_id text    PRIMARY KEY,
-    closed   boolean NOT NULL DEFAULT false
-);

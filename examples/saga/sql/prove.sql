@@ -101,8 +101,18 @@ SELECT 19, 'lost', 'nothing is owed any more, and nothing is dead',
        (SELECT count(*) FROM held)
 UNION ALL
 SELECT 20, 'wrong', 'every event tells its saga and its cause',
-       (SELECT count(*) FROM event e WHERE e.type <> 'order.placed' AND NOT EXISTS (
+       (SELECT count(*) FROM event e
+        WHERE NOT (e.causation_id IS NULL AND e.type IN ('payment.charge', 'order.checkout.deadline')) -- the first that a saga writes
+          AND NOT EXISTS (
             SELECT FROM event cause
-            WHERE cause.event_id = e.causation_id AND cause.key = e.key
-              AND e.correlation_id = coalesce(cause.correlation_id, cause.event_id)))
+            WHERE cause.event_id = e.causation_id AND cause.key = e.key AND cause.correlation_id = e.correlation_id))
+UNION ALL
+SELECT 21, 'wrong', 'every saga is done if its order is confirmed, and else undone',
+       (SELECT count(*) FROM placed p FULL JOIN process s ON s.order_id = p.id
+        WHERE s.state IS DISTINCT FROM CASE p.state WHEN 'confirmed' THEN 'done' WHEN 'cancelled' THEN 'undone' END)
+UNION ALL
+SELECT 22, 'wrong', 'what was done was undone in reverse order',
+       (SELECT count(*) FROM event r JOIN event g USING (key)
+        WHERE r.type = 'payment.refund' AND g.type = 'stock.release' AND NOT EXISTS (
+            SELECT FROM event e WHERE e.key = r.key AND e.type = 'stock.released' AND e.at <= r.at))
 ORDER BY n;

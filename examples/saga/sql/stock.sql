@@ -27,10 +27,3 @@ CREATE TABLE supplier_request (
     quantity bigint      NOT NULL,
     at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-
--- Orders that this service has heard of; for one that is closed nothing is done any
--- more.
-CREATE TABLE seen (
-    order_id text    PRIMARY KEY,
-    closed   boolean NOT NULL DEFAULT false
-);
