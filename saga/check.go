@@ -25,6 +25,9 @@ type outline struct {
 	Within float64  `json:"within,omitempty"` // seconds
 }
 
+// localStep is the Do or Undo of a step that runs a function here.
+const localStep = "local"
+
 // outlines describes the steps of a plan.
 func (p *plan[S]) outlines() []outline {
 	var all []outline
@@ -39,7 +42,7 @@ func (p *plan[S]) outlines() []outline {
 
 func (a Action[S]) describe() string {
 	if a.local != nil {
-		return "local"
+		return localStep
 	}
 	return a.eventType
 }
@@ -121,6 +124,6 @@ func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err
 	if len(before) > len(p.steps) {
 		return nil, nil // a newer program has added steps at the end
 	}
-	_, err = tx.Exec(ctx, g.table.sql.Define, g.def.Name, p.version, steps, g.def.Stuck)
+	_, err = tx.Exec(ctx, g.table.sql.Define, g.def.Name, p.version, string(steps), g.def.Stuck)
 	return nil, err
 }

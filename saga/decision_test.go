@@ -181,15 +181,37 @@ func TestDecisionsThatDoNotFit(t *testing.T) {
 		t.Errorf("nobody decides: %v", err)
 	}
 	w.upTo("t1")
-	w.fails(w.tryDecide(saga.Decision{Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"}), "no reply that ends step payment", true)
+	w.upTo("t2")
+	w.decide(saga.Decision{Key: "t2", Choice: saga.Compensate})
+	w.wants("payment.refund")
+	w.begin("t3")
+	w.exec("UPDATE postroom.saga SET step = 'confirm' WHERE key = 't3'")
+	w.wants("seat.book", "travel.deadline")
+	for text, d := range map[string]saga.Decision{
+		"seat.freed is no reply that ends step payment: use payment.charged": {Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"},
+		"it is being undone already":                                         {Key: "t2", Choice: saga.Compensate},
+		"use payment.refunded":                                               {Key: "t2", Choice: saga.MarkDone, Type: "payment.charged"},
+		"step confirm sends no command":                                      {Key: "t3", Choice: saga.Retry},
+		"step confirm waits for no reply: use skip":                          {Key: "t3", Choice: saga.MarkDone},
+	} {
+		d.Saga, d.Revision = "travel", w.row(d.Key).Revision
+		if _, err := store.Decide(t.Context(), d, by); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s on %s: %v, want %q", d.Choice, d.Key, err, text)
+		}
+	}
+	w.wants()
+
+	// The saga itself refuses them, too.
+	w.fails(w.carryOut(saga.Decision{Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"}), "no reply that ends step payment", true)
 	w.is("t1", "running", "payment")
+	w.fails(w.carryOut(saga.Decision{Key: "t2", Choice: saga.Compensate}), "is being undone already", true)
+	w.fails(w.carryOut(saga.Decision{Key: "t3", Choice: saga.Retry}), "step confirm sends no command", true)
+	w.fails(w.carryOut(saga.Decision{Key: "t3", Choice: saga.MarkDone}), "step confirm waits for no reply", true)
 }
 
-func (w *world) tryDecide(d saga.Decision) error {
+// carryOut writes a decision past the store, and gives it to the saga.
+func (w *world) carryOut(d saga.Decision) error {
 	w.Helper()
-	d.Saga, d.Revision = "travel", w.row(d.Key).Revision
-	if _, err := saga.NewStore(w.pool, saga.StoreConfig{}).Decide(w.Context(), d, by); err != nil {
-		w.Fatal(err)
-	}
+	w.exec("SELECT postroom.decide_saga('travel', $1, $2, $3, $4, NULL, 'ann', '')", d.Key, w.row(d.Key).Revision, d.Choice, d.Type)
 	return w.try(w.wants("travel.decision")[0])
 }

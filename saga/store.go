@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -118,9 +120,12 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Instance, error) 
 	if p.Limit < 1 || p.Limit > maxPage {
 		return nil, fmt.Errorf("saga: list: Limit is %d, want 1 to %d", p.Limit, maxPage)
 	}
-	states := f.States
+	states := []string{} // strings, because pgx knows no array of State behind a pooler
+	for _, state := range f.States {
+		states = append(states, string(state))
+	}
 	if len(states) == 0 {
-		states = []State{Running, Compensating, Done, Undone}
+		states = []string{string(Running), string(Compensating), string(Done), string(Undone)}
 	}
 	var started *time.Time
 	var name, key string
@@ -170,29 +175,37 @@ type Entry struct {
 
 // Show returns one instance with its history, or [ErrUnknown].
 func (s *Store) Show(ctx context.Context, saga, key string) (Story, error) {
-	if s.err != nil {
-		return Story{}, s.err
-	}
-	story := Story{Instance: Instance{Saga: saga, Key: key}}
-	var deadline, ended *time.Time
-	var note, cause *string
-	var steps []outline
-	err := s.db.QueryRow(ctx, s.sql.Show, saga, key).Scan(&story.Version, &story.State, &story.Stuck, &story.Step, &story.Revision, &story.StartedAt,
-		&story.WaitsSince, &deadline, &ended, &note, &story.CorrelationID, &cause, &story.Data, &steps)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Story{}, fmt.Errorf("saga %s, key %s: %w", saga, key, ErrUnknown)
-	}
+	story, _, err := s.show(ctx, saga, key)
 	if err != nil {
-		return Story{}, fmt.Errorf("saga %s: show key %s: %w", saga, key, s.explain(err))
+		return Story{}, err
 	}
-	story.Deadline, story.EndedAt, story.Note, story.CausationID = or(deadline), or(ended), or(note), or(cause)
-	story.Steps, story.WaitsFor = progress(steps, story.State, story.Step), waitsFor(steps, story.State, story.Step)
 	rows, _ := s.db.Query(ctx, s.sql.Steps, saga, key) // CollectRows reports the error
 	story.History, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Entry])
 	if err != nil {
 		return Story{}, fmt.Errorf("saga %s: read the history of key %s: %w", saga, key, s.explain(err))
 	}
 	return story, nil
+}
+
+// show returns one instance without its history, and the steps of its definition.
+func (s *Store) show(ctx context.Context, saga, key string) (story Story, steps []outline, err error) {
+	if s.err != nil {
+		return Story{}, nil, s.err
+	}
+	story = Story{Instance: Instance{Saga: saga, Key: key}}
+	var deadline, ended *time.Time
+	var note, cause *string
+	err = s.db.QueryRow(ctx, s.sql.Show, saga, key).Scan(&story.Version, &story.State, &story.Stuck, &story.Step, &story.Revision, &story.StartedAt,
+		&story.WaitsSince, &deadline, &ended, &note, &story.CorrelationID, &cause, &story.Data, &steps)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Story{}, nil, fmt.Errorf("saga %s, key %s: %w", saga, key, ErrUnknown)
+	}
+	if err != nil {
+		return Story{}, nil, fmt.Errorf("saga %s: show key %s: %w", saga, key, s.explain(err))
+	}
+	story.Deadline, story.EndedAt, story.Note, story.CausationID = or(deadline), or(ended), or(note), or(cause)
+	story.Steps, story.WaitsFor = progress(steps, story.State, story.Step), waitsFor(steps, story.State, story.Step)
+	return story, steps, nil
 }
 
 // Audit says who decides something, and why. It is stored with the decision.
@@ -225,10 +238,19 @@ var ErrOver = errors.New("the instance has gone on since")
 
 // Decide gives a decision to the saga: as an event, together with its row in the audit. It returns
 // the id of the event. The saga carries it out when the relay has published the event and a process
-// of the saga runs. It returns [ErrUnknown] or [ErrOver] if it would change nothing.
+// of the saga runs. Decide returns [ErrUnknown] or [ErrOver] if the decision would change nothing,
+// and another error if it does not fit the step: a retry of a step that sends nothing, for
+// instance. If the saga cannot apply Data, the event becomes a dead letter of its handler.
 func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, err error) {
 	if err := errors.Join(s.err, d.validate(), change.By(by).Validate()); err != nil {
 		return "", fmt.Errorf("saga: decide: %w", err)
+	}
+	story, steps, err := s.show(ctx, d.Saga, d.Key)
+	if err != nil {
+		return "", err
+	}
+	if err := d.fits(story.Instance, steps); err != nil {
+		return "", fmt.Errorf("saga %s, key %s: %w", d.Saga, d.Key, err)
 	}
 	var data *string
 	if len(d.Data) > 0 {
@@ -242,11 +264,42 @@ func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, er
 	if event != nil {
 		return *event, nil
 	}
-	story, err := s.Show(ctx, d.Saga, d.Key)
-	if err != nil {
+	if story, _, err = s.show(ctx, d.Saga, d.Key); err != nil {
 		return "", err
 	}
-	return "", fmt.Errorf("saga %s, key %s: it is %s at revision %d, and the decision is for %d: %w", d.Saga, d.Key, story.State, story.Revision, d.Revision, ErrOver)
+	return "", fmt.Errorf("saga %s, key %s: %w", d.Saga, d.Key, d.over(story.Instance))
+}
+
+// over says that an instance is not at the revision of a decision.
+func (d Decision) over(i Instance) error {
+	return fmt.Errorf("it is %s at revision %d, and the decision is for %d: %w", i.State, i.Revision, d.Revision, ErrOver)
+}
+
+// fits says why an instance could not carry a decision out. The rules of the saga say the same;
+// here the operator hears it.
+func (d Decision) fits(i Instance, steps []outline) error {
+	at := slices.IndexFunc(steps, func(s outline) bool { return s.Name == i.Step })
+	switch {
+	case i.State.Ended(), i.Revision != d.Revision:
+		return d.over(i)
+	case d.Choice == Compensate && i.State == Compensating:
+		return errors.New("it is being undone already")
+	case at < 0:
+		return nil // nothing recorded its definition
+	}
+	sends, ends := steps[at].Do, steps[at].Done
+	if i.State == Compensating {
+		sends, ends = steps[at].Undo, steps[at].Undone
+	}
+	switch {
+	case d.Choice == Retry && (sends == "" || sends == localStep):
+		return fmt.Errorf("step %s sends no command", i.Step)
+	case d.Choice == MarkDone && len(ends) == 0:
+		return fmt.Errorf("step %s waits for no reply: use %s", i.Step, Skip)
+	case d.Choice == MarkDone && d.Type != "" && !slices.Contains(ends, d.Type):
+		return fmt.Errorf("%s is no reply that ends step %s: use %s", d.Type, i.Step, strings.Join(ends, " or "))
+	}
+	return nil
 }
 
 func (d Decision) validate() error {
