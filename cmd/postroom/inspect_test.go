@@ -14,6 +14,7 @@ import (
 
 	root "github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
+	"github.com/postroom/postroom/cmd/postroom/internal/tableview"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
@@ -381,8 +382,8 @@ func TestSpan(t *testing.T) {
 		}
 	}
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 kB", 5 << 30: "5.0 GB"} {
-		if got := bytesOf(n); got != want {
-			t.Errorf("bytesOf(%d) = %s, want %s", n, got, want)
+		if got := tableview.Bytes(n); got != want {
+			t.Errorf("Bytes(%d) = %s, want %s", n, got, want)
 		}
 	}
 	for text, want := range map[string]string{"a": "a", "a\nb": "a…", "a\tb\x1bc": "a·b·c", "abcdefghijk": "abcdefghi…", "äöüäöüäöüä": "äöüäöüäöüä"} {

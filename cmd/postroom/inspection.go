@@ -104,18 +104,5 @@ func setBrokerFault(b *inspect.Broker, away error) {
 // spanOf formats a number of seconds for a person.
 func spanOf(seconds float64) string { return span(time.Duration(seconds * float64(time.Second))) }
 
-// bytesOf formats a size for a person.
-func bytesOf(n int64) string {
-	const units = "kMGTPE"
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	size, unit := float64(n)/1024, 0
-	for size >= 1024 && unit < len(units)-1 {
-		size, unit = size/1024, unit+1
-	}
-	return fmt.Sprintf("%.1f %cB", size, units[unit])
-}
-
 // count formats a number in a table.
 func count(n int64) string { return fmt.Sprintf("%d", n) }

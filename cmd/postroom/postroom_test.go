@@ -257,7 +257,7 @@ func TestUsage(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"no command", nil, "audit, completion, dead, doctor, events, handlers, held, keys, migrate, reconcile, relay, republish, status, stream, tables, version"},
+		{"no command", nil, "audit, completion, dead, doctor, events, handlers, held, keys, migrate, reconcile, relay, republish, saga, status, stream, tables, version, webhook"},
 		{"no verb", []string{"migrate"}, "print, status, up"},
 		{"unknown command", []string{"frobnicate"}, `unknown command "frobnicate"`},
 		{"mistyped command", []string{"migrat"}, `did you mean "migrate"?`},

@@ -83,6 +83,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newDead(getenv),
 		newRepublish(getenv),
 		newReconcile(getenv),
+		newSaga(getenv),
 		hooksend.AddTo(newWebhook(getenv), getenv, usagef),
 		newAudit(getenv),
 		newDoctor(getenv),

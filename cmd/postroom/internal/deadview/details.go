@@ -2,9 +2,6 @@
 package deadview
 
 import (
-	"bytes"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -12,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
@@ -59,14 +55,14 @@ func Details(out io.Writer, w deadletter.Details) error {
 		return err
 	}
 	for i, f := range w.Failures {
-		fmt.Fprintf(&b, "\nfailure %d of %d, %s, %s\n  %s\n", i+1, len(w.Failures), since(f.At), output.Cell(f.Class, 64), lines(f.Text))
+		fmt.Fprintf(&b, "\nfailure %d of %d, %s, %s\n  %s\n", i+1, len(w.Failures), since(f.At), output.Cell(f.Class, 64), output.Lines(f.Text))
 		if f.Stack != "" {
-			fmt.Fprintf(&b, "  %s\n", lines(f.Stack))
+			fmt.Fprintf(&b, "  %s\n", output.Lines(f.Stack))
 		}
 	}
 	writeSteps(&b, w.Steps)
 	for _, r := range w.Revisions {
-		fmt.Fprintf(&b, "\nrevision %d, until %s edited it %s%s\n%s\n", r.Revision, output.Cell(r.Actor, 60), since(r.ReplacedAt), because(r.Reason), body(r.Data))
+		fmt.Fprintf(&b, "\nrevision %d, until %s edited it %s%s\n%s\n", r.Revision, output.Cell(r.Actor, 60), since(r.ReplacedAt), because(r.Reason), output.Document(r.Data))
 	}
 	if len(w.History) > 0 {
 		b.WriteString("\nwhat was done\n")
@@ -75,9 +71,9 @@ func Details(out io.Writer, w deadletter.Details) error {
 		}
 	}
 	if w.RawHeaders != nil {
-		fmt.Fprintf(&b, "\nheaders as they came\n%s\n", body(w.RawHeaders))
+		fmt.Fprintf(&b, "\nheaders as they came\n%s\n", output.Document(w.RawHeaders))
 	}
-	fmt.Fprintf(&b, "\nbody, %d bytes\n%s\n", w.Size, body(w.Data))
+	fmt.Fprintf(&b, "\nbody, %d bytes\n%s\n", w.Size, output.Document(w.Data))
 	return output.Text(out, b.String())
 }
 
@@ -123,27 +119,6 @@ func because(reason string) string {
 		return ""
 	}
 	return ": " + output.Cell(reason, 200)
-}
-
-// body is a body as a person reads it: indented JSON, text, or a dump of bytes.
-func body(data []byte) string {
-	var pretty bytes.Buffer
-	switch {
-	case len(data) == 0:
-		return "  (empty)"
-	case json.Indent(&pretty, data, "  ", "  ") == nil:
-		return "  " + output.Printable(pretty.String())
-	case utf8.Valid(data):
-		return "  " + lines(string(data))
-	default:
-		const most = 1024
-		return strings.TrimRight(hex.Dump(data[:min(len(data), most)]), "\n")
-	}
-}
-
-// lines are the lines of a text, indented.
-func lines(s string) string {
-	return strings.ReplaceAll(output.Printable(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }
 
 // since is a time, and how long ago it was.

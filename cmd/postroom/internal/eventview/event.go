@@ -39,7 +39,7 @@ func Event(out io.Writer, asJSON bool, j *inspect.EventTrace) error {
 		notes = append(notes, "note: "+note)
 	}
 	if len(j.CausedBy)+len(j.Caused) > 0 {
-		notes = append(notes, "the whole process: postroom events tree "+quoted(j.EventID))
+		notes = append(notes, "the whole process: postroom events tree "+output.Quoted(j.EventID))
 	}
 	if len(notes) == 0 {
 		return nil

@@ -3,7 +3,6 @@ package eventview
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
@@ -31,7 +30,7 @@ func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) er
 	}
 	next := "--after " + page.Next
 	if wanted != "" {
-		next = "postroom events list --any " + quoted(wanted) + " " + next
+		next = "postroom events list --any " + output.Quoted(wanted) + " " + next
 	}
 	switch {
 	case page.Stopped:
@@ -56,16 +55,6 @@ func stopped(page *inspect.EventPage) string {
 	}
 	return text
 }
-
-// quoted is a text as a shell takes it for one word.
-func quoted(text string) string {
-	if plain.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(output.Cell(text, 255), "'", `'\''`) + "'"
-}
-
-var plain = regexp.MustCompile(`^[\w/.:-]+$`)
 
 func rows(n int) string {
 	if n == 1 {

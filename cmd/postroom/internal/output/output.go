@@ -2,14 +2,18 @@
 package output
 
 import (
+	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -158,3 +162,35 @@ func Width(w io.Writer) int {
 	}
 	return width
 }
+
+// Document is the data of an event, or a state, as a person reads it: indented JSON, text, or a
+// dump of bytes.
+func Document(data []byte) string {
+	var pretty bytes.Buffer
+	switch {
+	case len(data) == 0:
+		return "  (empty)"
+	case json.Indent(&pretty, data, "  ", "  ") == nil:
+		return "  " + Printable(pretty.String())
+	case utf8.Valid(data):
+		return "  " + Lines(string(data))
+	default:
+		const most = 1024
+		return strings.TrimRight(hex.Dump(data[:min(len(data), most)]), "\n")
+	}
+}
+
+// Lines are the lines of a text, indented.
+func Lines(s string) string {
+	return strings.ReplaceAll(Printable(strings.TrimRight(s, "\n")), "\n", "\n  ")
+}
+
+// Quoted is a text as a shell takes it for one word.
+func Quoted(text string) string {
+	if plain.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(Cell(text, 255), "'", `'\''`) + "'"
+}
+
+var plain = regexp.MustCompile(`^[\w/.:-]+$`)

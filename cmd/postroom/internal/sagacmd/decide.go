@@ -1,0 +1,188 @@
+package sagacmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/saga"
+)
+
+func retry(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "retry NAME KEY --revision N",
+		Short: "Have an instance send its pending command again",
+		Long: `Have an instance send its pending command again, with a new id and the same step key. That is
+for a participant that discarded the command, or lost it. If the command is dead there,
+'postroom dead replay' is enough.
+
+If the participant did what it was told, it may do it twice, unless it goes by the step key.
+The time that the step has (Within) begins anew.` + carriedOut,
+		Example: `  postroom saga retry checkout order-7 --revision 4 --reason 'the command was discarded'`,
+	}
+	return decision(prepare, cmd, saga.Retry, nil)
+}
+
+func skip(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "skip NAME KEY --revision N",
+		Short: "Have an instance go on as if its pending step were done, or undone",
+		Long: `Have an instance go on as if its pending step were done or, where it undoes its steps, undone.
+Its state does not change. If later steps need what the reply has, use 'saga done'.` + carriedOut,
+		Example: `  postroom saga skip checkout order-7 --revision 4 --reason 'paid in cash'`,
+	}
+	return decision(prepare, cmd, saga.Skip, nil)
+}
+
+func markDone(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	var eventType, data string
+	cmd := &cobra.Command{
+		Use:   "done NAME KEY --revision N",
+		Short: "Have an instance go on with a reply that you give",
+		Long: `Have an instance go on as if the reply had come that ends its pending step, with the data that
+you give. 'saga show' has the types of the replies.
+
+If the saga cannot decode the data, the decision becomes a dead letter of its handler, and
+the instance stays as it is.` + carriedOut,
+		Example: `  postroom saga done checkout order-7 --revision 4 --data '{"receipt":"4711"}' --reason 'seen at the bank'
+  postroom saga done checkout order-7 --revision 4 --type payment.charged --data @reply.json
+  jq .reply case.json | postroom saga done checkout order-7 --revision 4 --data -`,
+	}
+	cmd.Flags().StringVar(&eventType, "type", "", "type of the reply (default the first that ends the step)")
+	cmd.Flags().StringVar(&data, "data", "", "data of the reply: JSON; @FILE for that of a file, - for standard input")
+	noFiles(cmd, "type")
+	return decision(prepare, cmd, saga.MarkDone, func(d *saga.Decision) (err error) {
+		d.Type = eventType
+		d.Data, err = document(cmd.InOrStdin(), data)
+		return err
+	})
+}
+
+func compensate(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "compensate NAME KEY --revision N",
+		Short: "Have an instance undo its steps",
+		Long: `Have an instance undo its steps in reverse order. It begins with the pending step, whose
+outcome is not known, and waits until each is undone.` + carriedOut,
+		Example: `  postroom saga compensate checkout order-7 --revision 4 --reason 'the customer cancelled'`,
+	}
+	return decision(prepare, cmd, saga.Compensate, nil)
+}
+
+const carriedOut = `
+
+The decision is an event for the saga. The saga carries it out when the relay has published
+it and a process of the saga runs. --revision is the revision that 'saga show' printed; if
+the instance has gone on since, nothing changes. Needs the rights of postroom.grant_operator.`
+
+// badData says that the command line names no JSON.
+type badData struct{ text string }
+
+func (e *badData) Error() string { return e.text }
+
+// document returns the JSON that a flag names.
+func document(stdin io.Reader, flag string) (data json.RawMessage, err error) {
+	name, file := strings.CutPrefix(flag, "@")
+	switch {
+	case flag == "":
+		return nil, nil
+	case flag == "-":
+		data, err = io.ReadAll(stdin)
+	case file:
+		data, err = os.ReadFile(name) //nolint:gosec // the operator names it
+	default:
+		data = json.RawMessage(flag)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the data of the reply: %w", err)
+	case !json.Valid(data):
+		return nil, &badData{"--data is no JSON: write it in single quotes, or give @FILE or -"}
+	}
+	return data, nil
+}
+
+// result is what a decision came to, as programs read it.
+type result struct {
+	EventID string      `json:"event_id"`
+	Saga    string      `json:"saga"`
+	Key     string      `json:"key"`
+	Choice  saga.Choice `json:"choice"`
+}
+
+// decision finishes a command that decides. add sets what only this choice has.
+func decision(prepare func(cmd *cobra.Command) Tool, cmd *cobra.Command, choice saga.Choice, add func(d *saga.Decision) error) *cobra.Command {
+	var revision int64
+	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision of the instance that you have seen (required)")
+	noFiles(cmd, "revision")
+	t := prepare(cmd)
+	t.Audit(cmd)
+	cmd.Args, cmd.ValidArgsFunction = oneInstance(&t), cobra.NoFileCompletions
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		d := saga.Decision{Saga: args[0], Key: args[1], Revision: revision, Choice: choice}
+		if add != nil {
+			err := add(&d)
+			var bad *badData
+			if errors.As(err, &bad) {
+				return t.Usage("%s", bad.text)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return t.store(cmd.Context(), func(s *saga.Store) error {
+			if revision == 0 {
+				return t.withoutRevision(cmd, s, d)
+			}
+			actor, reason := t.By()
+			id, err := s.Decide(cmd.Context(), d, saga.Audit{Actor: actor, Reason: reason})
+			if err != nil {
+				return advise(err, d.Saga, d.Key)
+			}
+			if *t.JSON {
+				return output.JSON(cmd.OutOrStdout(), result{id, d.Saga, d.Key, choice})
+			}
+			return output.Line(cmd.OutOrStdout(), "decided, as event %s\nWhen the relay has published it and a process of %s runs, the instance %s.\n%s says whether it did.",
+				id, output.Cell(d.Saga, 128), consequence[choice], reference(d.Saga, d.Key))
+		})
+	}
+	return cmd
+}
+
+// consequence says what an instance does after a decision.
+var consequence = map[saga.Choice]string{
+	saga.Retry:      "sends its pending command again",
+	saga.Skip:       "goes on with the step after this one",
+	saga.MarkDone:   "goes on with the data that you gave",
+	saga.Compensate: "begins to undo its steps",
+}
+
+// withoutRevision says which revision an instance has, to a person who gave none.
+func (t Tool) withoutRevision(cmd *cobra.Command, s *saga.Store, d saga.Decision) error {
+	story, err := s.Show(cmd.Context(), d.Saga, d.Key)
+	switch {
+	case err != nil:
+		return advise(err, d.Saga, d.Key)
+	case story.State.Ended():
+		return fmt.Errorf("the instance is %s: there is nothing to decide", story.State)
+	}
+	return t.Usage("for which revision? The instance is %s now and waits for step %s, at revision %d: look at it with %s, then give --revision %d",
+		story.State, story.Step, story.Revision, reference(d.Saga, d.Key), story.Revision)
+}
+
+// advise adds to an error what to do about it.
+func advise(err error, name, key string) error {
+	switch {
+	case errors.Is(err, saga.ErrUnknown):
+		return fmt.Errorf("%w; 'postroom saga list --saga %s' shows which there are", err, output.Quoted(name))
+	case errors.Is(err, saga.ErrOver):
+		return fmt.Errorf("%w; nothing was changed: look at it again with %s", err, reference(name, key))
+	}
+	return err
+}

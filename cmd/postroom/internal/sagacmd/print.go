@@ -1,0 +1,147 @@
+package sagacmd
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/saga"
+)
+
+// printPage prints a page of instances.
+func printPage(out io.Writer, asJSON bool, p page) error {
+	if asJSON {
+		if p.Instances == nil {
+			p.Instances = []saga.Instance{} // not null
+		}
+		return output.JSON(out, p)
+	}
+	if len(p.Instances) == 0 {
+		return output.Line(out, "there is no such instance")
+	}
+	rows := [][]string{{"SAGA", "KEY", "STATE", "STEP", "WAITS", "DEADLINE", "REVISION", "STARTED"}}
+	for _, i := range p.Instances {
+		step, waits, deadline := output.Cell(i.Step, 60), output.Span(time.Since(i.WaitsSince)), "-"
+		if i.State.Ended() {
+			step, waits = "-", "ended "+output.Ago(i.EndedAt)
+		}
+		if !i.Deadline.IsZero() {
+			deadline = output.Ago(i.Deadline)
+		}
+		rows = append(rows, []string{
+			output.Cell(i.Saga, 60), output.Cell(i.Key, 60), stateOf(i), step, waits, deadline, fmt.Sprint(i.Revision), output.Stamp(i.StartedAt),
+		})
+	}
+	if err := output.Table(out, rows); err != nil {
+		return err
+	}
+	if p.Next != "" {
+		return output.Line(out, "\nthere may be more: --after %s", p.Next)
+	}
+	return nil
+}
+
+// stateOf is the state of an instance, and whether it is stuck.
+func stateOf(i saga.Instance) string {
+	if i.Stuck {
+		return string(i.State) + ", stuck"
+	}
+	return string(i.State)
+}
+
+// printStory prints one instance.
+func printStory(out io.Writer, asJSON bool, s saga.Story) error {
+	if asJSON {
+		return output.JSON(out, s)
+	}
+	if err := output.Facts(out, facts(s)); err != nil {
+		return err
+	}
+	steps := [][]string{{"STEP", "STATE"}}
+	for _, step := range s.Steps {
+		steps = append(steps, []string{output.Cell(step.Name, 60), string(step.State)})
+	}
+	if err := output.Block(out, steps); err != nil {
+		return err
+	}
+	if err := output.Block(out, historyRows(s.History)); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("\nstate, %d bytes\n%s\n", len(s.Data), output.Document(s.Data))
+	if !s.State.Ended() {
+		text += fmt.Sprintf("\nto decide: postroom saga retry|skip|done|compensate %s --revision %d\n", named(s.Saga, s.Key), s.Revision)
+	}
+	return output.Text(out, text)
+}
+
+// facts says where an instance is.
+func facts(s saga.Story) [][]string {
+	rows := [][]string{
+		{"SAGA", fmt.Sprintf("%s, version %d", output.Cell(s.Saga, 128), s.Version)},
+		{"KEY", output.Cell(s.Key, 255)},
+		{"STATE", stateOf(s.Instance)},
+		{"REVISION", fmt.Sprint(s.Revision)},
+		{"STARTED", since(s.StartedAt)},
+	}
+	add := func(name, value string) { rows = append(rows, []string{name, value}) }
+	if s.State.Ended() {
+		add("ENDED", since(s.EndedAt))
+	} else {
+		add("WAITS FOR", waiting(s))
+		if command, ok := pending(s); ok {
+			add("COMMAND", fmt.Sprintf("%s %s; 'postroom events show %s' says what became of it", output.Cell(command.Type, 255), output.Cell(command.EventID, 255), output.Quoted(command.EventID)))
+		}
+		deadline := "none: it waits until the reply comes"
+		if !s.Deadline.IsZero() {
+			deadline = since(s.Deadline) + ": then it begins to undo"
+		}
+		add("DEADLINE", deadline)
+	}
+	if s.Note != "" {
+		add("NOTE", output.Cell(s.Note, 1000))
+	}
+	add("CORRELATION", output.Cell(s.CorrelationID, 255))
+	if s.CausationID != "" {
+		add("BEGUN BY", output.Cell(s.CausationID, 255))
+	}
+	return rows
+}
+
+// waiting says what an instance waits for.
+func waiting(s saga.Story) string {
+	what := "step " + output.Cell(s.Step, 128)
+	if len(s.WaitsFor) > 0 {
+		what += ": " + output.Cell(strings.Join(s.WaitsFor, " or "), 500)
+	}
+	return what + ", since " + since(s.WaitsSince)
+}
+
+// pending returns the last command of the step that an instance waits for.
+func pending(s saga.Story) (command saga.Entry, ok bool) {
+	direction := "do"
+	if s.State == saga.Compensating {
+		direction = "undo"
+	}
+	for _, e := range s.History {
+		if e.What == "sent" && e.Step == s.Step && e.Direction == direction {
+			command, ok = e, true
+		}
+	}
+	return command, ok
+}
+
+func historyRows(history []saga.Entry) [][]string {
+	rows := [][]string{{"TIME", "REVISION", "STEP", "DIRECTION", "WHAT", "TYPE", "EVENT"}}
+	for _, e := range history {
+		rows = append(rows, []string{
+			e.At.UTC().Format("2006-01-02T15:04:05.000Z"), fmt.Sprint(e.Revision), output.Cell(e.Step, 60), e.Direction, e.What,
+			output.OrDash(output.Cell(e.Type, 60)), output.OrDash(output.Cell(e.EventID, 60)),
+		})
+	}
+	return rows
+}
+
+// since is a time, and how long ago it was.
+func since(t time.Time) string { return output.Stamp(t) + " (" + output.Ago(t) + ")" }

@@ -1,0 +1,204 @@
+// Package sagacmd has the commands for sagas: what their instances wait for, and what an operator
+// decides about them.
+package sagacmd
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/saga"
+)
+
+// Help is the help of the group.
+const Help = `Look at sagas, which run processes across services, and decide about instances that cannot
+go on. An instance is one process: of a saga, for a key.
+
+An instance is stuck if it has waited for longer than its definition allows, an hour unless
+that says otherwise. It goes on by itself when the reply comes. 'saga show' has the id of the
+command that it waits for: 'postroom events show' says what became of that, and 'postroom
+dead' replays it where it is dead. That is better than a decision, which the participant
+does not hear of.
+
+A decision is for one revision of an instance. If the instance has gone on since, nothing
+changes. The audit keeps who decided it and why.`
+
+// Tool is what a command needs of the program.
+type Tool struct {
+	With  func(ctx context.Context, do func(conn *pgx.Conn, schema string) error) error
+	By    func() (actor, reason string)
+	Audit func(cmd *cobra.Command) // adds the flags of By
+	JSON  *bool
+	Usage func(format string, args ...any) error
+}
+
+// Commands returns the commands. prepare adds the common flags to each.
+func Commands(prepare func(cmd *cobra.Command) Tool) []*cobra.Command {
+	return []*cobra.Command{list(prepare), show(prepare), retry(prepare), skip(prepare), markDone(prepare), compensate(prepare)}
+}
+
+// store calls do with the sagas of the database.
+func (t Tool) store(ctx context.Context, do func(s *saga.Store) error) error {
+	return t.With(ctx, func(conn *pgx.Conn, schema string) error {
+		s := saga.NewStore(conn, saga.StoreConfig{Schema: schema})
+		if err := s.Check(ctx); err != nil {
+			return err
+		}
+		return do(s)
+	})
+}
+
+// states are the states of an instance, as words.
+var states = []string{string(saga.Running), string(saga.Compensating), string(saga.Done), string(saga.Undone)}
+
+// page is a page of instances, as programs read it.
+type page struct {
+	Instances []saga.Instance `json:"instances"`
+	Next      string          `json:"next,omitempty"` // where the next page begins
+}
+
+func list(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	var f saga.Filter
+	var inStates []string
+	var after string
+	limit := 100
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List instances of sagas",
+		Long: `List instances that have every property that you give, the newest first: in which state each
+is, for which step it waits, and since when. Changes nothing.`,
+		Example: `  postroom saga list --stuck
+  postroom saga list --saga checkout --state running,compensating --step payment
+  postroom saga list --key order-7
+  postroom saga list --state undone --limit 1000 --json | jq -r '.instances[].key'`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.Saga, "saga", "", "of this saga")
+	flags.StringVar(&f.Key, "key", "", "with this key")
+	flags.StringSliceVar(&inStates, "state", nil, "in one of these states: "+strings.Join(states, ", "))
+	flags.StringVar(&f.Step, "step", "", "that wait for this step")
+	flags.BoolVar(&f.Stuck, "stuck", false, "that have waited for longer than their definition allows")
+	flags.IntVar(&limit, "limit", limit, "how many, 1 to 1000")
+	flags.StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
+	noFiles(cmd, "saga", "key", "step", "limit", "after")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	t := prepare(cmd)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 { // not shown: it may be a misplaced URL with a password
+			return t.Usage("'postroom saga list' takes flags only, no arguments")
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p := saga.Page{Limit: limit}
+		if limit < 1 || limit > 1000 {
+			return t.Usage("--limit is %d, want 1 to 1000", limit)
+		}
+		for _, state := range inStates {
+			if !slices.Contains(states, state) {
+				return t.Usage("--state is one of %s", strings.Join(states, ", "))
+			}
+			f.States = append(f.States, saga.State(state))
+		}
+		if after != "" {
+			if p.After = instanceOf(after); p.After == nil {
+				return t.Usage("--after is a value that 'saga list' printed at the end of a page")
+			}
+		}
+		return t.store(cmd.Context(), func(s *saga.Store) error {
+			all, err := s.List(cmd.Context(), f, p)
+			if err != nil {
+				return err
+			}
+			found := page{Instances: all}
+			if len(all) == limit {
+				found.Next = cursor(all[len(all)-1])
+			}
+			return printPage(cmd.OutOrStdout(), *t.JSON, found)
+		})
+	}
+	return cmd
+}
+
+// noFiles makes the shell not complete files for flags.
+func noFiles(cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions) // the flag is there
+	}
+}
+
+// cursor is where the page after an instance begins.
+func cursor(i saga.Instance) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(i.StartedAt.UTC().Format(time.RFC3339Nano) + " " + i.Saga + " " + i.Key))
+}
+
+// instanceOf returns what of an instance a cursor has; nil if it is none.
+func instanceOf(cursor string) *saga.Instance {
+	text, err := base64.RawURLEncoding.DecodeString(cursor)
+	parts := strings.SplitN(string(text), " ", 3)
+	if err != nil || len(parts) < 3 {
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, parts[0])
+	if err != nil {
+		return nil
+	}
+	return &saga.Instance{StartedAt: at, Saga: parts[1], Key: parts[2]}
+}
+
+// sagaName matches the name of a saga.
+var sagaName = regexp.MustCompile(`^[\w.-]{1,128}$`)
+
+// oneInstance takes the name of a saga and the key of an instance. Its error shows neither: one may
+// be a misplaced URL with a password.
+func oneInstance(t *Tool) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 2 || !sagaName.MatchString(args[0]) || args[1] == "" {
+			return t.Usage("give the name of the saga and the key of the instance; 'postroom saga list' has both")
+		}
+		return nil
+	}
+}
+
+func show(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show NAME KEY",
+		Short: "Show one instance: its steps, what it waits for, its history, its state",
+		Long: `Show one instance: how far each step is, for which events it waits and until when, the last
+event that did not count and why, what happened so far, and its state. Changes nothing.
+
+It shows the state, which may be confidential.`,
+		Example: `  postroom saga show checkout order-7
+  postroom saga show checkout order-7 --json | jq .history`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	t := prepare(cmd)
+	cmd.Args = oneInstance(&t)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return t.store(cmd.Context(), func(s *saga.Store) error {
+			story, err := s.Show(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return advise(err, args[0], args[1])
+			}
+			return printStory(cmd.OutOrStdout(), *t.JSON, story)
+		})
+	}
+	return cmd
+}
+
+// named is an instance as a command line has it.
+func named(name, key string) string { return output.Quoted(name) + " " + output.Quoted(key) }
+
+// reference is the command that shows an instance.
+func reference(name, key string) string {
+	return fmt.Sprintf("'postroom saga show %s'", named(name, key))
+}
