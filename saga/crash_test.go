@@ -1,0 +1,166 @@
+package saga_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/postroomtest"
+	"github.com/postroom/postroom/saga"
+)
+
+// town is a saga with its participants in one database, as a scenario of Crash plays it. It keeps
+// nothing in memory.
+type town struct {
+	pool *pgxpool.Pool
+	out  *outbox.Outbox
+	saga *saga.Saga[trip]
+
+	deadline bool // the payment is never answered, and an operator sends an Undo again
+}
+
+// play gives each event of the log to whom it is for, until the instance has ended.
+func (w *town) play(ctx context.Context) error {
+	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.saga.Begin(ctx, tx, "t1", trip{ID: "t1", Seats: 2}) })
+	if err != nil {
+		return err
+	}
+	for range 20 {
+		st, err := w.saga.Status(ctx, "t1")
+		if err != nil || st.State.Ended() {
+			return err
+		}
+		if err := w.disturb(ctx, st); err != nil {
+			return err
+		}
+		rows, _ := w.pool.Query(ctx, "SELECT event_id, type, key, coalesce(causation_id, ''), correlation_id, coalesce(headers, '{}'), data, source, not_before IS NOT NULL FROM postroom.outbox ORDER BY seq")
+		type logged struct {
+			postroom.Event
+			scheduled bool
+		}
+		events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l logged, err error) {
+			err = row.Scan(&l.ID, &l.Type, &l.Key, &l.CausationID, &l.CorrelationID, &l.Headers, &l.Data, &l.Source, &l.scheduled)
+			return l, err
+		})
+		if err != nil {
+			return err
+		}
+		for _, l := range events {
+			h := postroom.Handler(w.saga)
+			if saga.StepKey(l.Event) != "" {
+				h = postroom.HandlerFunc(w.participate)
+			} else if l.scheduled || !slices.Contains(w.saga.Types(), l.Type) {
+				continue
+			}
+			if err := postroomtest.Deliver(ctx, w.pool, h, l.Event); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.New("the instance has not ended")
+}
+
+var replies = map[string]string{"seat.book": "seat.booked", "seat.free": "seat.freed", "payment.charge": "payment.charged", "payment.refund": "payment.refunded"}
+
+// participate does what a command says, once for each step, and answers it.
+func (w *town) participate(ctx context.Context, tx pgx.Tx, cmd postroom.Event) error {
+	_, err := tx.Exec(ctx, "INSERT INTO did (step, type) VALUES ($1, $2) ON CONFLICT DO NOTHING", saga.StepKey(cmd), cmd.Type)
+	if err != nil || w.deadline && cmd.Type == "payment.charge" {
+		return err
+	}
+	return w.out.Write(ctx, tx, cmd.Follow(replies[cmd.Type], nil))
+}
+
+// disturb lets the time of the payment pass, and has an operator send the Undo of the seat again.
+func (w *town) disturb(ctx context.Context, st saga.Status) error {
+	if !w.deadline {
+		return nil
+	}
+	switch pending := pendingStep(st); {
+	case st.State == saga.Running && pending == "payment":
+		var at any
+		err := w.pool.QueryRow(ctx, "UPDATE postroom.saga SET deadline = least(deadline, started_at), alarm_at = least(alarm_at, started_at) RETURNING alarm_at").Scan(&at)
+		if err != nil {
+			return err
+		}
+		ev := postroom.NewEvent("travel.deadline", map[string]any{"at": at})
+		ev.ID, ev.Key, ev.Source = "due", "t1", "/trips"
+		return postroomtest.Deliver(ctx, w.pool, w.saga, ev)
+	case st.State == saga.Compensating && pending == "seat":
+		var decided bool
+		err := w.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM postroom.audit)").Scan(&decided)
+		if err != nil || decided {
+			return err
+		}
+		_, err = saga.NewStore(w.pool, saga.StoreConfig{}).Decide(ctx, saga.Decision{Saga: "travel", Key: "t1", Revision: st.Revision, Choice: saga.Retry}, by)
+		return err
+	}
+	return nil
+}
+
+func pendingStep(st saga.Status) string {
+	for _, s := range st.Steps {
+		if s.State == saga.StepPending || s.State == saga.StepUndoing {
+			return s.Name
+		}
+	}
+	return ""
+}
+
+// What a saga leaves does not depend on where its process is killed: it is cut off before and after
+// every statement of Begin, of replies, of a deadline, of a decision, of local steps and of the
+// compensation. Afterwards there is one command for each step and direction, each has one effect,
+// and they are in order.
+func TestCrashAnywhere(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		deadline bool
+		state    saga.State
+		did      string // by the participants
+		effects  string // of Local functions
+		sent     string
+	}{
+		{"done", false, saga.Done, "seat.book payment.charge", "confirmed", "seat.book payment.charge travel.booked"},
+		{
+			"undone", true, saga.Undone, "seat.book payment.charge payment.refund seat.free", "open undone",
+			"seat.book payment.charge payment.refund seat.free seat.free travel.cancelled",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			postroomtest.Crash(t, postroomtest.Scenario{
+				Setup: func(ctx context.Context, pool *pgxpool.Pool) error {
+					_, err := pool.Exec(ctx, `CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY, key text, line text);
+						CREATE TABLE did (id bigint GENERATED ALWAYS AS IDENTITY, step text, type text, PRIMARY KEY (step, type))`)
+					return err
+				},
+				Run: func(ctx context.Context, pool *pgxpool.Pool) error {
+					out := outbox.New(outbox.Config{Source: "/trips"})
+					w := &town{pool: pool, out: out, saga: saga.New(pool, out, travel()), deadline: tt.deadline}
+					return w.play(ctx)
+				},
+			}, func(ctx context.Context, pool *pgxpool.Pool) error {
+				var state, did, effects, sent string
+				var held, unlike int
+				err := pool.QueryRow(ctx, `SELECT (SELECT state FROM postroom.saga),
+					(SELECT string_agg(type, ' ' ORDER BY id) FROM did), (SELECT coalesce(string_agg(line, ' ' ORDER BY id), '') FROM effect),
+					(SELECT string_agg(type, ' ' ORDER BY seq) FROM postroom.outbox WHERE event_id ~ ':(do|undo|ended)'), (SELECT count(*) FROM postroom.held),
+					(SELECT count(*) FROM postroom.saga_step h FULL JOIN postroom.outbox o ON o.event_id = h.event_id
+						WHERE (h.what = 'sent') IS DISTINCT FROM (o.event_id ~ ':(do|undo)') AND (h.what = 'sent' OR o.event_id ~ ':(do|undo)'))`).
+					Scan(&state, &did, &effects, &sent, &held, &unlike)
+				got := fmt.Sprintf("%s; did %s; effects %s; sent %s; held %d; unlike %d", state, did, effects, sent, held, unlike)
+				want := fmt.Sprintf("%s; did %s; effects %s; sent %s; held 0; unlike 0", tt.state, tt.did, tt.effects, tt.sent)
+				if err == nil && got != want {
+					err = fmt.Errorf("%s\nwant %s", got, want)
+				}
+				return err
+			})
+		})
+	}
+}
