@@ -107,7 +107,7 @@ var layers = []struct {
 	{"deadletter", []string{rootPath, heldPath, changePath, snapshotPath, sqlFilePath, schemaPath, remedyPath, pgxAllPath}, "it reads and changes held events with SQL; it runs no handler and publishes nothing"},
 	{"control", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it stores what operators decide; the processes obey"},
 	{"held", []string{heldPath, changePath, sqlFilePath, schemaPath, pgxAllPath}, "it changes held events with SQL; it runs no handler and publishes nothing"},
-	{"saga", []string{rootPath, changePath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath}, "it is a handler like any other; it writes through an interface, so it knows no outbox, inbox or broker"},
+	{"saga", []string{rootPath, changePath, guardPath, sqlFilePath, schemaPath, remedyPath, telemetryPath, pgxAllPath, otelPath}, "it is a handler like any other; it writes through an interface, so it knows no outbox, inbox or broker"},
 	{"internal/endpoints", []string{schemaPath, sqlFilePath, pgxAllPath}, "it reads one table, for status; package webhook changes it"},
 	{"inspect", []string{rootPath, module + "/internal/endpoints", heldPath, snapshotPath, eventFindPath, textPath, consumerPath, sqlFilePath, schemaPath, wirePath, wildcardPath, identityPath, remedyPath, jsremedyPath, eventTypePath, pgxAllPath, natsPath, uuidPath}, "it reads the database and the broker and changes neither"},
 	{"outbound", []string{rootPath, pausePath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},

@@ -30,7 +30,7 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-const usage = `usage: bench [flags] [relay] [producer] [latency] [inbox] [http] [webhook]
+const usage = `usage: bench [flags] [relay] [producer] [latency] [inbox] [http] [webhook] [saga]
 
 Measure the speed of Postroom on your own servers, or with --dev on throwaway
 ones of this machine. Each figure stands beside a reference that is measured in
@@ -44,6 +44,7 @@ the same run: their ratio says something also where the machine is busy.
   inbox      handling a backlog, an event or a batch of them in a transaction
   http       answering requests that carry an Idempotency-Key
   webhook    acknowledging webhooks, and handling what was accepted
+  saga       steps of processes across services
 Without a group, all of them.
 
 Everything it creates has postroom_bench in its name: schemas in the database

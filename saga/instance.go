@@ -8,11 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/internal/sqlfile"
 )
@@ -24,6 +26,7 @@ var files embed.FS
 //
 // Wide because each statement has a field.
 type statements struct {
+	Owner                                             string
 	Begin, Input, Lock, Save, Record, Expire, Decided string // of a Saga
 	Defined, Define, Unended, Status                  string
 	List, Show, Steps, Decide                         string // of a Store
@@ -46,7 +49,7 @@ type row struct {
 	waitsSince  time.Time
 	deadline    time.Time
 	alarm       time.Time
-	note        string
+	note        string // a new one
 }
 
 // table has the instances of a saga in a database.
@@ -54,6 +57,19 @@ type table struct {
 	saga   string
 	schema string
 	sql    statements
+	owner  atomic.Pointer[[16]byte] // the identity of this Postroom, once it was read
+}
+
+// identify returns the identity of this Postroom.
+func (tb *table) identify(ctx context.Context, tx pgx.Tx) (owner [16]byte, err error) {
+	if known := tb.owner.Load(); known != nil {
+		return *known, nil
+	}
+	if err := tx.QueryRow(ctx, tb.sql.Owner).Scan(&owner); err != nil {
+		return owner, fmt.Errorf("read the identity of this Postroom: %w", tb.explain(err, tx))
+	}
+	tb.owner.Store(&owner)
+	return owner, nil
 }
 
 // explain adds to an error of the database what to do, so that a saga can work. db is where the
@@ -64,8 +80,11 @@ func (tb *table) explain(err error, db any) error {
 
 // insert begins an instance, and sets its correlation id. It returns pgx.ErrNoRows if there is one.
 func (tb *table) insert(ctx context.Context, tx pgx.Tx, r *row, data, input []byte) (m moment, err error) {
+	if m.owner, err = tb.identify(ctx, tx); err != nil {
+		return m, err
+	}
 	err = tx.QueryRow(ctx, tb.sql.Begin, tb.saga, r.key, r.version, r.step, data, input, r.correlation, given(r.cause)).
-		Scan(&m.owner, &m.now, &r.correlation)
+		Scan(&m.now, &r.correlation)
 	if err != nil {
 		err = fmt.Errorf("store the instance: %w", tb.explain(err, tx))
 	}
@@ -83,29 +102,32 @@ func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, 
 
 // lock locks the row of an instance and returns it with its state. It returns nil if there is none.
 func (tb *table) lock(ctx context.Context, tx pgx.Tx, key string) (m moment, r *row, data []byte, err error) {
-	var version, run *int
-	var state, step, correlation, cause, note *string
-	var revision *int64
-	var waits, deadline, alarm *time.Time
+	if m.owner, err = tb.identify(ctx, tx); err != nil {
+		return m, nil, nil, err
+	}
+	r = &row{key: key}
+	var cause *string
+	var deadline, alarm *time.Time
 	err = tx.QueryRow(ctx, tb.sql.Lock, tb.saga, key).
-		Scan(&m.owner, &m.now, &version, &state, &step, &run, &revision, &data, &correlation, &cause, &waits, &deadline, &alarm, &note)
+		Scan(&m.now, &r.version, &r.state, &r.step, &r.run, &r.revision, &data, &r.correlation, &cause, &r.waitsSince, &deadline, &alarm)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return m, nil, nil, nil
+	}
 	if err != nil {
 		return m, nil, nil, fmt.Errorf("lock the instance: %w", tb.explain(err, tx))
 	}
-	if version == nil {
-		return m, nil, nil, nil
-	}
-	return m, &row{
-		key: key, version: *version, state: State(*state), step: *step, run: *run, revision: *revision, correlation: *correlation,
-		cause: or(cause), waitsSince: *waits, deadline: or(deadline), alarm: or(alarm), note: or(note),
-	}, data, nil
+	r.cause, r.deadline, r.alarm = or(cause), or(deadline), or(alarm)
+	return m, r, data, nil
 }
 
 // save adds to a batch what stores a row that is locked. waits says whether it waits for a step
 // anew.
 func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
-	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(r.note), r.state.Ended())
+	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended())
 }
+
+// maxNote is how many bytes of a note are stored.
+const maxNote = 1000
 
 // record adds to a batch what records the history that led to a revision.
 func (tb *table) record(batch *pgx.Batch, r row, history []entry) {

@@ -310,9 +310,12 @@ const (
 
 // reply handles an event that may be an answer to the pending step.
 func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
-	own := t.ownStep(ev.CausationID)
 	i := t.plan.find(t.inst.step)
 	s, d := &t.plan.steps[i], t.direction()
+	own := s // mostly
+	if !strings.HasPrefix(ev.CausationID, t.stepKey(s.Name)+":") {
+		own = t.ownStep(ev.CausationID)
+	}
 	if t.inst.state.Ended() {
 		return t.noted(ev, own), nil
 	}

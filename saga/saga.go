@@ -43,7 +43,7 @@ type Saga[S any] struct {
 	plans   map[int]*plan[S] // by version
 	pool    *pgxpool.Pool
 	out     Outbox
-	table   table
+	table   *table
 	err     error // what is wrong with the definition
 	signals *signals
 }
@@ -56,7 +56,7 @@ func New[S any](pool *pgxpool.Pool, out Outbox, d Definition[S]) *Saga[S] {
 	if err != nil {
 		err = fmt.Errorf("definition: Schema: %w", err)
 	}
-	g := &Saga[S]{def: d, plans: make(map[int]*plan[S]), pool: pool, out: out, table: table{saga: d.Name, schema: name}, signals: newSignals(d.MeterProvider)}
+	g := &Saga[S]{def: d, plans: make(map[int]*plan[S]), pool: pool, out: out, table: &table{saga: d.Name, schema: name}, signals: newSignals(d.MeterProvider)}
 	for _, p := range d.plans() {
 		g.plans[p.version] = p
 	}

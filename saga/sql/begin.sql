@@ -1,7 +1,6 @@
 -- Begins instance $2 of saga $1 with version $3 at step $4 with the state $5; $6 is the digest of
--- its input, $7 its correlation id, if it has one, and $8 the event that began it. Returns the
--- identity of this Postroom, the time, and the correlation id; nothing if there is such an
--- instance.
+-- its input, $7 its correlation id, if it has one, and $8 the event that began it. Returns the time
+-- and the correlation id; nothing if there is such an instance.
 --
 -- Locks   the row, until the transaction ends. Waits for a transaction that begins the same one.
 -- Index   the primary key.
@@ -9,4 +8,4 @@
 INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, causation_id)
 VALUES ($1, $2, $3, 'running', $4, $5, $6, coalesce(nullif($7, ''), gen_random_uuid()::text), $8)
 ON CONFLICT (name, key) DO NOTHING
-RETURNING (SELECT id FROM postroom.instance), clock_timestamp(), correlation_id
+RETURNING clock_timestamp(), correlation_id

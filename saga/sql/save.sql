@@ -1,5 +1,5 @@
 -- Stores what a turn made of instance $2 of saga $1, which this transaction has locked. $8 says
--- whether it waits for a step anew, $12 whether it has ended.
+-- whether it waits for a step anew, $11 is a new note or NULL, and $12 says whether it has ended.
 --
 -- Locks   the row, which is locked already.
 -- Index   the primary key.
@@ -8,6 +8,6 @@ UPDATE postroom.saga
 SET state = $3, step = $4, run = $5, revision = $6, data = $7,
     waits_since = CASE WHEN $8 THEN now() ELSE waits_since END,
     waits_hour = CASE WHEN $8 THEN date_bin('1 hour', now(), 'epoch') ELSE waits_hour END,
-    deadline = $9, alarm_at = $10, note = postroom.clipped($11, 1000),
+    deadline = $9, alarm_at = $10, note = coalesce($11, note),
     ended_at = CASE WHEN $12 THEN coalesce(ended_at, now()) END
 WHERE name = $1 AND key = $2

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/postroom/postroom/bench/internal/machine"
+	"github.com/postroom/postroom/bench/internal/sagas"
 	"github.com/postroom/postroom/bench/internal/webhooks"
 )
 
@@ -49,6 +50,7 @@ const (
 	bareRequest   = "reference.request_bare"
 	handWebhook   = "reference.webhook"
 	handWork      = "reference.webhook_jobs"
+	handStep      = "reference.saga"
 )
 
 // idleRelay is measured for two figures.
@@ -141,6 +143,8 @@ var figures = []figure{
 
 	{name: "webhook.ack", unit: "requests/s", against: handWebhook, conditions: requests + "each a webhook of Standard Webhooks with an id of its own, received by package webhook and stored for a handler in another process; reference: a receiver written by hand, which verifies the signature, inserts a row with the id as its primary key, and answers"},
 	{name: "webhook.effect", unit: "events/s", against: handWork, conditions: "backlog of {webhooks} accepted events of {bytes} bytes of JSON; one handler without a stream with {webhook_workers} workers, whose effect is one small insert; from the start of Run until the last effect is committed; reference: as many workers by hand over a table of jobs, each: begin, take the oldest with SKIP LOCKED, the same effect, commit"},
+
+	{name: "saga.step", unit: "steps/s", against: handStep, conditions: "{clients} clients, each: begin, give the saga the reply of one of {processes} processes of 20 steps with a state of {bytes} bytes, which writes the next command, commit; after the last step another process begins; reference: the same by hand, a round trip for each statement: begin, lock a row with step and state, compare the cause, update the row, write the command, commit"},
 }
 
 // trials measure figures and references, by name.
@@ -192,10 +196,37 @@ var trials = map[string]trial{
 	"webhook.ack":    ackTrial(receivedWebhooks),
 	handWork:         effectTrial(jobsByHand),
 	"webhook.effect": effectTrial(acceptedEvents),
+
+	handStep: stepTrial(func(_ context.Context, e *endpoint) (*sagas.Steps, error) {
+		return sagas.ByHand(e.pool, e.schema, e.data, processes), nil
+	}),
+	"saga.step": stepTrial(func(ctx context.Context, e *endpoint) (*sagas.Steps, error) {
+		return sagas.WithSaga(ctx, e.pool, e.schema, e.data, processes)
+	}),
+}
+
+// processes is how many processes a saga runs at a time.
+const processes = 200
+
+// stepTrial measures how many steps of sagas are made in a second.
+func stepTrial(prepare func(ctx context.Context, e *endpoint) (*sagas.Steps, error)) trial {
+	return func(ctx context.Context, b *bench) (sample, error) {
+		e, err := openEndpoint(ctx, b)
+		if err != nil {
+			return sample{}, err
+		}
+		steps, err := prepare(ctx, e)
+		if err != nil {
+			return sample{}, err
+		}
+		return throughput(ctx, b, steps.Do)
+	}
 }
 
 // Groups returns the names of the groups of figures.
-func Groups() []string { return []string{"relay", "producer", "latency", "inbox", "http", "webhook"} }
+func Groups() []string {
+	return []string{"relay", "producer", "latency", "inbox", "http", "webhook", "saga"}
+}
 
 // Names returns the names of all figures.
 func Names() []string {
@@ -292,7 +323,7 @@ func (f figure) describe(cfg Config) string {
 		"{rate}", fmt.Sprint(rate), "{turn}", turn.String(), "{seconds}", fmt.Sprint(cfg.Span.Seconds()), "{relay}", relay,
 		"{workers}", fmt.Sprint(workers), "{callers}", fmt.Sprint(callers), "{batch}", fmt.Sprint(batchSize),
 		"{keys}", fmt.Sprint(keys), "{repeated}", fmt.Sprint(repeated), "{stuck}", fmt.Sprint(stuck),
-		"{webhooks}", fmt.Sprint(cfg.Events/webhookPart), "{webhook_workers}", fmt.Sprint(webhooks.Workers),
+		"{processes}", fmt.Sprint(processes), "{webhooks}", fmt.Sprint(cfg.Events/webhookPart), "{webhook_workers}", fmt.Sprint(webhooks.Workers),
 		"{backlog}", fmt.Sprint(cfg.Events/singlePart), "{batched}", fmt.Sprint(cfg.Events/batchedPart),
 	).Replace(f.conditions)
 }

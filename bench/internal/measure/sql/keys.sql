@@ -25,3 +25,10 @@ CREATE TABLE postroom.webhook_by_hand (
     done_at     timestamptz
 );
 CREATE INDEX ON postroom.webhook_by_hand (received_at) WHERE done_at IS NULL;
+CREATE TABLE postroom.process_by_hand (
+    id         text        PRIMARY KEY,
+    step       int         NOT NULL DEFAULT 0,
+    state      jsonb       NOT NULL,
+    command    text        NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT now()
+);

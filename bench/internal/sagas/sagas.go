@@ -1,0 +1,162 @@
+// Package sagas has what the bench measures of sagas: a step with package saga, and beside it the
+// same step by hand.
+package sagas
+
+import (
+	"context"
+	_ "embed" // the statements
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/saga"
+	"github.com/postroom/postroom/schema"
+)
+
+// steps is how many steps a process has. After the last its client begins another one.
+const steps = 20
+
+// state is the state of a process.
+type state struct {
+	ID   string          `json:"id"`
+	Body json.RawMessage `json:"body"`
+	Seen int             `json:"seen"`
+}
+
+// process is a process, of which one client at a time makes a step. A step returns the command
+// that it wrote, if any.
+type process struct {
+	begin func(ctx context.Context, tx pgx.Tx, s state) (cmd postroom.Event, err error)
+	next  func(ctx context.Context, tx pgx.Tx, reply postroom.Event) (cmd postroom.Event, err error)
+	reply postroom.Event // for the next step; none: it has to begin
+}
+
+// Steps makes steps of processes in turn. Each is one transaction: begin, lock the row, change it,
+// write the next command, commit.
+type Steps struct {
+	pool    *pgxpool.Pool
+	body    json.RawMessage
+	serial  atomic.Int64
+	waiting chan *process
+}
+
+// Do makes one step of one process, or begins one.
+func (st *Steps) Do(ctx context.Context) error {
+	p := <-st.waiting
+	var cmd postroom.Event
+	err := pgx.BeginFunc(ctx, st.pool, func(tx pgx.Tx) (err error) {
+		if p.reply.ID == "" {
+			cmd, err = p.begin(ctx, tx, state{ID: strconv.FormatInt(st.serial.Add(1), 10), Body: st.body})
+		} else {
+			cmd, err = p.next(ctx, tx, p.reply)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.reply = postroom.Event{}
+	if cmd.ID != "" {
+		p.reply = cmd.Follow("bench.done", nil)
+	}
+	st.waiting <- p
+	return nil
+}
+
+// recorder is an outbox that notes the command of a transaction, which writes one at most.
+type recorder struct {
+	*outbox.Outbox
+	cmd postroom.Event
+}
+
+func (n *recorder) Queue(batch *pgx.Batch, events ...postroom.Event) error {
+	n.cmd = events[0]
+	return n.Outbox.Queue(batch, events...)
+}
+
+func outboxIn(schemaName string) *outbox.Outbox {
+	return outbox.New(outbox.Config{Source: "/bench", Schema: schemaName})
+}
+
+// WithSaga makes steps with package saga.
+func WithSaga(ctx context.Context, pool *pgxpool.Pool, schemaName string, body []byte, processes int) (*Steps, error) {
+	d := saga.Definition[state]{Name: "bench", Version: 1, Schema: schemaName}
+	for i := range steps {
+		d.Steps = append(d.Steps, saga.Step[state]{
+			Name: fmt.Sprint("step", i),
+			Do:   saga.Send("bench.do", func(s *state) state { return *s }), Done: saga.On("bench.done", func(s *state, _ struct{}) { s.Seen++ }),
+		})
+	}
+	out := outboxIn(schemaName)
+	if err := saga.New(pool, out, d).Check(ctx); err != nil {
+		return nil, err
+	}
+	st := &Steps{pool: pool, body: body, waiting: make(chan *process, processes)}
+	for range processes {
+		wrote := &recorder{Outbox: out}
+		g := saga.New(pool, wrote, d)
+		st.waiting <- &process{
+			begin: func(ctx context.Context, tx pgx.Tx, s state) (postroom.Event, error) {
+				err := g.Begin(ctx, tx, s.ID, s)
+				return wrote.cmd, err
+			},
+			next: func(ctx context.Context, tx pgx.Tx, reply postroom.Event) (postroom.Event, error) {
+				wrote.cmd = postroom.Event{}
+				err := g.Handle(ctx, tx, reply)
+				return wrote.cmd, err
+			},
+		}
+	}
+	return st, nil
+}
+
+var (
+	//go:embed sql/begin.sql
+	beginSQL string
+	//go:embed sql/lock.sql
+	lockSQL string
+	//go:embed sql/update.sql
+	updateSQL string
+)
+
+// ByHand makes steps as a service would without package saga: a row with the step and the state,
+// and a round trip for each statement.
+func ByHand(pool *pgxpool.Pool, schemaName string, body []byte, processes int) *Steps {
+	begin, lock, update := schema.In(schemaName, beginSQL), schema.In(schemaName, lockSQL), schema.In(schemaName, updateSQL)
+	out := outboxIn(schemaName)
+	first := func(ctx context.Context, tx pgx.Tx, s state) (postroom.Event, error) {
+		cmd := postroom.NewEvent("bench.do", s)
+		cmd.Key = s.ID
+		if _, err := tx.Exec(ctx, begin, s.ID, s, cmd.ID); err != nil {
+			return cmd, err
+		}
+		return cmd, out.Write(ctx, tx, cmd)
+	}
+	next := func(ctx context.Context, tx pgx.Tx, reply postroom.Event) (cmd postroom.Event, err error) {
+		var step int
+		var s state
+		var pending string
+		if err := tx.QueryRow(ctx, lock, reply.Key).Scan(&step, &s, &pending); err != nil || pending != reply.CausationID {
+			return cmd, err
+		}
+		s.Seen++
+		if step+1 < steps {
+			cmd = reply.Follow("bench.do", s)
+		}
+		if _, err := tx.Exec(ctx, update, reply.Key, step+1, s, cmd.ID); err != nil || cmd.ID == "" {
+			return cmd, err
+		}
+		return cmd, out.Write(ctx, tx, cmd)
+	}
+	st := &Steps{pool: pool, body: body, waiting: make(chan *process, processes)}
+	for range processes {
+		st.waiting <- &process{begin: first, next: next}
+	}
+	return st
+}
