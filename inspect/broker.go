@@ -12,6 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/consumer"
 	"github.com/postroom/postroom/internal/identity"
 	"github.com/postroom/postroom/internal/jsremedy"
+	"github.com/postroom/postroom/internal/messages"
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
@@ -153,23 +154,23 @@ func (v *BrokerView) setMissing(code, handler, text, do string) {
 
 // measureLag finds the oldest message for the handler from a sequence on.
 func (v *BrokerView) measureLag(ctx context.Context, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
-	r, err := openReader(ctx, stream, jetstream.ConsumerConfig{
+	r, err := messages.Open(ctx, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: wildcard.Union(nil, subjects),
 	})
 	if err != nil {
 		v.Fault = "lag not known: " + faultOf(err)
 		return
 	}
-	defer r.close(ctx)
+	defer r.Close(ctx)
 	if v.Consumer == "" {
-		v.Pending = r.pending
+		v.Pending = r.Pending()
 	}
-	first, err := r.next(ctx, 1)
+	first, err := r.Next(ctx, 1)
 	if err != nil {
 		v.Fault = "lag not known: " + faultOf(err)
 	}
 	if len(first) == 1 {
-		v.OldestAt = first[0].stored.UTC()
+		v.OldestAt = first[0].Stored.UTC()
 		v.LagSeconds = max(now.Sub(v.OldestAt).Seconds(), 0) // both by the broker's clock
 	}
 }

@@ -19,7 +19,7 @@ func newEventTrace(id string) *EventTrace {
 	return &EventTrace{
 		EventID: id, Sources: []string{}, LogEntries: []LogEntry{}, Streams: []StreamSearch{}, Decisions: []Decision{}, Held: []HeldEvent{}, Discarded: []HeldEvent{},
 		Steps: []Step{}, Revisions: []Revision{}, Replays: []ReplayItem{}, Republishes: []RepublishItem{}, Audit: []AuditEntry{}, Undecided: []string{}, CausedBy: []LogEntry{},
-		Caused: []RelatedEvent{}, Notes: []string{},
+		Caused: []RelatedEvent{}, Sagas: []SagaStep{}, Notes: []string{},
 	}
 }
 
@@ -94,7 +94,7 @@ func (m *view) readRelated(j *EventTrace) (err error) {
 	return err
 }
 
-// readLedger reads the inbox rows of the event, by its source and id.
+// readLedger reads the inbox rows of the event, by its source and id, and to what they led.
 func (m *view) readLedger(j *EventTrace) (err error) {
 	keys := []string{}
 	for _, s := range j.Sources {
@@ -122,8 +122,10 @@ func (m *view) readLedger(j *EventTrace) (err error) {
 	if len(j.Sources) == 0 {
 		j.note("the inbox was not asked: it is looked up by source and id, so give the source")
 	}
-	j.Steps, err = rows(m, "receipts", m.sql.Steps, scanStep, handlers, derived)
-	return err
+	if j.Steps, err = rows(m, "receipts", m.sql.Steps, scanStep, handlers, derived); err != nil {
+		return err
+	}
+	return m.readSagas(j)
 }
 
 // noteUndecided notes which handlers should get the event and have not decided it.

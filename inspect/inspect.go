@@ -22,6 +22,7 @@ import (
 	"github.com/postroom/postroom/internal/eventsearch"
 	"github.com/postroom/postroom/internal/held"
 	"github.com/postroom/postroom/internal/remedy"
+	"github.com/postroom/postroom/internal/sagas"
 	"github.com/postroom/postroom/internal/snapshot"
 	"github.com/postroom/postroom/schema"
 )
@@ -92,6 +93,7 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
 	var types, hooks []string
+	var stuck []sagas.Stuck
 	err := i.inTx(ctx, func(m *view) (err error) {
 		if s.operatorPauses, err = readPauses(m); err != nil {
 			return err
@@ -118,9 +120,13 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 		if subs, err = readSubscriptions(m); err != nil {
 			return err
 		}
-		if types, err = readTypes(m); err == nil {
-			hooks, err = endpoints.Notes(m.ctx, m.tx, m.schema)
+		if types, err = readTypes(m); err != nil {
+			return err
 		}
+		if stuck, err = sagas.StuckOf(m.ctx, m.tx, m.schema); err != nil {
+			return err
+		}
+		hooks, err = endpoints.Notes(m.ctx, m.tx, m.schema)
 		return err
 	})
 	if err != nil {
@@ -128,6 +134,10 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	}
 	views, streams := i.broker.handlerViews(ctx, &s.Broker, subs, false), i.broker.types(ctx, &s.Broker, subs)
 	l := findings(s, subs, views)
+	for _, one := range stuck {
+		text, do := one.Finding()
+		l.add(FoundSagaStuck, "", text, do)
+	}
 	s.Notes = append(l.checkTypes(subs, streams, types), unhandledNotes(subs, streams, types)...)
 	s.Findings, s.Notes = l.all, append(s.Notes, append(pauseNotes(s.operatorPauses, views), hooks...)...)
 	return s, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/internal/messages"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -131,18 +132,18 @@ func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id s
 		return s, err
 	}
 	from := s.From
-	r, err := openReader(ctx, stream, jetstream.ConsumerConfig{
+	r, err := messages.Open(ctx, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from, FilterSubjects: q.subjects,
 	})
 	if err != nil {
 		return s, err
 	}
-	defer r.close(ctx)
-	for r.pending > 0 {
-		batch, err := r.next(ctx, searchBatch)
+	defer r.Close(ctx)
+	for r.Pending() > 0 {
+		batch, err := r.Next(ctx, searchBatch)
 		for _, m := range batch {
 			s.Examined++
-			s.Through = m.stored.UTC()
+			s.Through = m.Stored.UTC()
 			if q.matches(m, id, &s) {
 				return s, nil
 			}
@@ -156,11 +157,12 @@ func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id s
 }
 
 // matches reports whether a message is the event, and notes it if it is.
-func (q streamSearcher) matches(m message, id string, s *StreamSearch) bool {
-	ev, err := wire.Decode(m.subject, m.header, nil)
+func (q streamSearcher) matches(m messages.Message, id string, s *StreamSearch) bool {
+	ev, err := wire.Decode(m.Subject, m.Header, nil)
 	if err != nil || ev.ID != id || q.source != "" && ev.Source != q.source {
 		return false
 	}
-	s.Found, s.Seq, s.StoredAt, s.MessageID, s.Source, s.Subject = true, m.seq, m.stored.UTC(), m.header.Get(wire.MsgID), ev.Source, m.subject
+	s.Found, s.Seq, s.StoredAt, s.MessageID, s.Source, s.Subject = true, m.Seq, m.Stored.UTC(), m.Header.Get(wire.MsgID), ev.Source, m.Subject
+	s.CausationID = ev.CausationID
 	return true
 }

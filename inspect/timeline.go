@@ -10,7 +10,7 @@ import (
 // TimelineEntry is one thing that happened to an event.
 type TimelineEntry struct {
 	At    time.Time `json:"at"`
-	Where string    `json:"where"` // log, stream, replay, republish, operator, or a handler's name; Outgoing for outgoing events
+	Where string    `json:"where"` // log, stream, replay, republish, saga, operator, or a handler's name; Outgoing for outgoing events
 	Text  string    `json:"text"`
 }
 
@@ -42,6 +42,9 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 	for _, s := range j.Steps {
 		add(s.StartedAt, s.Handler, "step %s begun, key %s%s", s.Step, s.Key, revision(s.Revision))
 		add(s.DoneAt, s.Handler, "step %s done%s", s.Step, revision(s.Revision))
+	}
+	for _, s := range j.Sagas {
+		add(s.At, "saga", "%s", s)
 	}
 	for _, r := range j.Revisions {
 		if j.hasAction(r.AuditID) { // the action is in the timeline already

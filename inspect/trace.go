@@ -41,6 +41,9 @@ type EventTrace struct {
 	CausedBy []LogEntry     `json:"caused_by"`
 	Caused   []RelatedEvent `json:"caused"`
 
+	// Sagas are the steps of sagas of which it is a command or a reply.
+	Sagas []SagaStep `json:"sagas"`
+
 	// Notes say what could not be found out, and why.
 	Notes []string `json:"notes"`
 
@@ -99,6 +102,8 @@ type StreamSearch struct {
 	Seq       uint64    `json:"seq,omitzero"`
 	StoredAt  time.Time `json:"stored_at,omitzero"`
 	MessageID string    `json:"message_id,omitempty"`
+
+	CausationID string `json:"causation_id,omitempty"`
 }
 
 // Decision says that a handler decided the event: it took effect, or is held, or was discarded.

@@ -390,7 +390,9 @@ type alarm struct {
 	At time.Time `json:"at"`
 }
 
-// arm schedules the alarm of the instance, unless one comes early enough.
+// arm schedules the alarm of the instance, unless one comes early enough. The command for whose
+// reply the instance waits is the alarm's cause, if there is one, so that the events of a process
+// are one tree.
 func (t *turn[S]) arm() {
 	due := t.inst.deadline
 	if t.local != nil || due.IsZero() || !t.inst.alarm.IsZero() && !t.inst.alarm.After(due) {
@@ -399,6 +401,9 @@ func (t *turn[S]) arm() {
 	t.inst.alarm = due
 	ev := t.event(t.plan.name+deadlineSuffix, alarm{due.UTC()})
 	ev.ID = t.stepKey("") + ":deadline:" + strconv.FormatInt(t.inst.revision, 10)
+	if i := t.plan.find(t.inst.step); t.plan.steps[i].Do.eventType != "" {
+		ev.CausationID = commandID(t.stepKey(t.inst.step), toDo, t.inst.run)
+	}
 	ev.NotBefore = due
 	t.events = append(t.events, ev)
 }

@@ -142,9 +142,17 @@ func TestRepliesThatAreWrong(t *testing.T) {
 func TestInstanceIsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, payment := w.upTo("t1")
+	w.begin("t1")
+	begun := w.wants("seat.book", "travel.deadline")
+	w.give(w.reply(begun[0], "seat.booked", nil))
+	payment := w.wants("payment.charge")[0]
 	w.exec("DELETE FROM postroom.saga")
 	w.fails(w.try(w.reply(payment, "payment.charged", nil)), "there is no such instance", false)
+	if begun[1].CausationID != begun[0].ID {
+		t.Errorf("the deadline was caused by %q, want the command %s", begun[1].CausationID, begun[0].ID)
+	}
+	w.give(begun[1]) // it comes long after the end of an instance that was removed
+	w.wants()
 }
 
 // An operator replays a reply that was handled long ago.

@@ -248,6 +248,10 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 // withoutInstance decides about an event with a key that no instance has. A reply to a command of
 // this saga means that the instance is lost, for instance in a restored database.
 func (g *Saga[S]) withoutInstance(ctx context.Context, m moment, ev postroom.Event) error {
+	if ev.Type == g.def.Name+deadlineSuffix || ev.Type == g.def.Name+decisionSuffix {
+		g.signals.ignored(ctx, g.def.Name, stale) // the instance ended long ago
+		return nil
+	}
 	for _, p := range g.plans {
 		t := turn[S]{moment: m, plan: p, inst: &instance[S]{row: row{key: ev.Key}}}
 		if own := t.ownStep(ev.CausationID); own != nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	root "github.com/postroom/postroom"
+	"github.com/postroom/postroom/inspect"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/saga"
@@ -250,4 +252,78 @@ func TestSagaDecisionsThatChangeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	postroom(t, c.env, "saga", "retry", "checkout", "o1").want(t, exitFailed).says(t, "the instance is done: there is nothing to decide")
+}
+
+// answer writes a reply to the last command of a type, and gives it to the saga. It returns its id.
+func (c *checkout) answer(t *testing.T, command, reply string, data any) string {
+	t.Helper()
+	cmd := root.Event{ID: c.command(t, command), Source: "/shop"}
+	if err := c.pool.QueryRow(t.Context(), "SELECT key, correlation_id FROM postroom.outbox WHERE event_id = $1", cmd.ID).Scan(&cmd.Key, &cmd.CorrelationID); err != nil {
+		t.Fatal(err)
+	}
+	ev := cmd.Follow(reply, data)
+	ev.ID = reply + ":" + cmd.Key
+	err := pgx.BeginFunc(t.Context(), c.pool, func(tx pgx.Tx) error {
+		return outbox.New(outbox.Config{Source: "/bank"}).Write(t.Context(), tx, ev)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.give(t, ev.ID)
+	return ev.ID
+}
+
+func TestStatusOfSagas(t *testing.T) {
+	t.Parallel()
+	c := newCheckout(t)
+	c.begin(t, "o1", "o2", "o3")
+	stuck := func(key, ago string) {
+		t.Helper()
+		if _, err := c.pool.Exec(t.Context(), "UPDATE postroom.saga SET waits_since = now() - $2::interval, waits_hour = date_bin('1 hour', now() - $2::interval, 'epoch') WHERE key = $1", key, ago); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stuck("o3", "59 min")
+	if r := postroom(t, c.env, "status").want(t, exitTodo); strings.Contains(r.out, "stuck") {
+		t.Errorf("nothing is stuck: %s", r.out)
+	}
+	stuck("o2", "61 min")
+	postroom(t, c.env, "status").want(t, exitTodo).says(t, "! 1 instance of saga checkout is stuck: o2 has waited for step payment for 1h1m0", "\n  'postroom saga list --saga checkout --stuck' lists them")
+	stuck("o1", "2 h 59 min")
+	postroom(t, c.env, "status").want(t, exitTodo).says(t, "! 2 instances of saga checkout are stuck: the first, o1, has waited for step payment for 2h59m0")
+	status := decode[inspect.Status](t, postroom(t, c.env, "status", "--json").want(t, exitTodo))
+	if !slices.ContainsFunc(status.Findings, func(f inspect.Finding) bool { return f.Code == inspect.FoundSagaStuck }) {
+		t.Errorf("status --json has %+v", status.Findings)
+	}
+}
+
+// What an event is to a saga, and a whole process as one tree.
+func TestEventsOfSagas(t *testing.T) {
+	t.Parallel()
+	c := newCheckout(t)
+	c.begin(t, "o1")
+	charge := c.command(t, "payment.charge")
+	charged := c.answer(t, "payment.charge", "payment.charged", "r")
+	late := c.answer(t, "payment.charge", "payment.declined", "r")
+	decided := decode[map[string]string](t, postroom(t, c.env, "saga", "compensate", "checkout", "o1", "--revision", "2", "--json").want(t, exitOK))["event_id"]
+	c.give(t, decided)
+	refund := c.command(t, "payment.refund")
+	refunded := c.answer(t, "payment.refund", "payment.refunded", 1)
+	for id, want := range map[string]string{
+		charge:   "SAGA          command to do step payment of saga checkout, key o1; 'postroom saga show checkout o1'",
+		charged:  "SAGA          counted as done for step payment of saga checkout, key o1; 'postroom",
+		late:     "SAGA          reply to the command to do step payment of saga checkout, key o1; it has not counted; 'postroom",
+		refund:   "saga    command to undo step payment of saga checkout, key o1\n",
+		refunded: "saga    counted as undone for step payment of saga checkout, key o1\n",
+	} {
+		postroom(t, c.env, "events", "show", id).want(t, exitOK).says(t, want)
+	}
+	trace := decode[inspect.EventTrace](t, postroom(t, c.env, "events", "show", charged, "--json").want(t, exitOK))
+	if len(trace.Sagas) != 1 || trace.Sagas[0].Step != "payment" || trace.Sagas[0].Command || trace.Sagas[0].Outcome != "done" {
+		t.Errorf("events show --json has %+v", trace.Sagas)
+	}
+	tree := decode[inspect.EventTree](t, postroom(t, c.env, "events", "tree", refunded, "--json").want(t, exitOK))
+	if len(tree.Roots) != 1 || tree.Roots[0].EventID != charge || tree.Events != 8 {
+		t.Errorf("the tree has %d events and %d roots:\n%s", tree.Events, len(tree.Roots), postroom(t, c.env, "events", "tree", refunded).out)
+	}
 }

@@ -26,7 +26,7 @@ exist. What is wrong comes last, with what to do about it. Then the exit status 
   - events are dead, or they are due and no process takes them
   - no process runs a handler
   - a stream or a consumer is gone
-  - a replay is idle
+  - a replay is idle, or instances of a saga are stuck
   - a handler asks for a type that is probably misspelt
   - the broker cannot be reached
 

@@ -150,7 +150,9 @@ BEGIN
     IF $6 IS NOT NULL THEN
         decision := decision || jsonb_build_object('data', $6);
     END IF;
-    event := postroom.write('/operator', $1 || '.decision', decision, key => $2, correlation_id => instance.correlation_id);
+    event := postroom.write('/operator', $1 || '.decision', decision, key => $2, correlation_id => instance.correlation_id,
+        causation_id => (SELECT h.event_id FROM postroom.saga_step h
+                         WHERE h.name = $1 AND h.key = $2 AND h.what = 'sent' ORDER BY h.id DESC LIMIT 1)); -- so that a process is one tree
     INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, details)
     VALUES ($7, 'saga ' || $4, $8, 1, NULL, '/operator', event,
             decision - 'data' || jsonb_build_object('sha256', encode(sha256(convert_to(decision::text, 'UTF8')), 'hex')));

@@ -80,6 +80,9 @@ func factRows(j *inspect.EventTrace) [][]string {
 	for _, c := range j.Caused {
 		rows = append(rows, []string{"CAUSED", fmt.Sprintf("%s %s of %s", c.Type, output.Cell(c.EventID, 255), output.Cell(c.Source, 255))})
 	}
+	for _, s := range j.Sagas {
+		rows = append(rows, []string{"SAGA", fmt.Sprintf("%s; 'postroom saga show %s %s'", output.Cell(s.String(), 700), output.Quoted(s.Saga), output.Quoted(s.Key))})
+	}
 	return rows
 }
 

@@ -1,4 +1,5 @@
-package inspect
+// Package messages reads the headers of a stream's messages, and takes none from handlers.
+package messages
 
 import (
 	"context"
@@ -10,27 +11,27 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// messageReader reads the headers of a stream's messages, with a consumer of its own that
-// acknowledges nothing. It takes no messages from handlers.
-type messageReader struct {
+// Reader reads the headers of a stream's messages, with a consumer of its own that acknowledges
+// nothing.
+type Reader struct {
 	stream   jetstream.Stream
 	consumer jetstream.Consumer
-	pending  uint64 // messages that it has not returned yet
+	pending  uint64
 }
 
-// message is a message of a stream, without its data.
-type message struct {
-	seq     uint64
-	subject string
-	header  nats.Header
-	stored  time.Time
+// Message is a message of a stream, without its data.
+type Message struct {
+	Seq     uint64
+	Subject string
+	Header  nats.Header
+	Stored  time.Time
 }
 
 // forgetAfter is when the server removes a consumer that was not removed.
 const forgetAfter = 5 * time.Second
 
-// openReader returns a reader that begins where cfg says.
-func openReader(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*messageReader, error) {
+// Open returns a reader that begins where cfg says.
+func Open(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*Reader, error) {
 	cfg.Description = "Postroom looks; it removes itself"
 	cfg.AckPolicy = jetstream.AckNonePolicy
 	cfg.HeadersOnly, cfg.MemoryStorage, cfg.Replicas = true, true, 1
@@ -39,11 +40,14 @@ func openReader(ctx context.Context, stream jetstream.Stream, cfg jetstream.Cons
 	if err != nil {
 		return nil, fmt.Errorf("make a consumer to look with: %w", err)
 	}
-	return &messageReader{stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
+	return &Reader{stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
 }
 
-// next returns the next messages, at most n. It returns none if there are no more.
-func (r *messageReader) next(ctx context.Context, n int) ([]message, error) {
+// Pending is how many messages it has not returned yet.
+func (r *Reader) Pending() uint64 { return r.pending }
+
+// Next returns the next messages, at most n. It returns none if there are no more.
+func (r *Reader) Next(ctx context.Context, n int) ([]Message, error) {
 	if r.pending < uint64(n) { //nolint:gosec // a small number
 		n = int(r.pending) //nolint:gosec // a small number
 	}
@@ -58,13 +62,13 @@ func (r *messageReader) next(ctx context.Context, n int) ([]message, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []message
+	var all []Message
 	for msg := range batch.Messages() {
 		meta, err := msg.Metadata()
 		if err != nil {
 			continue // not a message of a stream
 		}
-		all = append(all, message{meta.Sequence.Stream, msg.Subject(), msg.Headers(), meta.Timestamp})
+		all = append(all, Message{meta.Sequence.Stream, msg.Subject(), msg.Headers(), meta.Timestamp})
 		r.pending = meta.NumPending
 	}
 	if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
@@ -73,7 +77,8 @@ func (r *messageReader) next(ctx context.Context, n int) ([]message, error) {
 	return all, nil
 }
 
-func (r *messageReader) close(ctx context.Context) {
+// Close removes the consumer.
+func (r *Reader) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = r.stream.DeleteConsumer(ctx, r.consumer.CachedInfo().Name) // if it fails, the server removes it

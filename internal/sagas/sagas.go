@@ -1,0 +1,104 @@
+// Package sagas says what tools show of sagas beside package saga: which step an event belongs to,
+// and which instances are stuck.
+package sagas
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/sqlfile"
+	"github.com/postroom/postroom/schema"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// statements are the statements of this package. Each has a file in sql.
+type statements struct{ StepOf, Stuck string }
+
+var written = sqlfile.MustRead[statements](files)
+
+// Step says that an event is a command of a step, or a reply to one.
+type Step struct {
+	Saga, Key, Step string
+	Direction       string // do or undo
+	Command         bool
+	Outcome         string    // of a reply that counted: done, failed or undone
+	At              time.Time // when the command was written, or the reply counted
+}
+
+// String says what the event is to the step.
+func (s Step) String() string {
+	name := fmt.Sprintf("step %s of saga %s, key %s", s.Step, s.Saga, s.Key)
+	switch {
+	case s.Command:
+		return fmt.Sprintf("command to %s %s", s.Direction, name)
+	case s.Outcome == "":
+		return fmt.Sprintf("reply to the command to %s %s; it has not counted", s.Direction, name)
+	}
+	return fmt.Sprintf("counted as %s for %s", s.Outcome, name)
+}
+
+// StepsOf returns the steps to which the event with an id belongs that was caused by others, in
+// the schema with a name that schema.Name accepted.
+func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, causes []string) ([]Step, error) {
+	if causes == nil {
+		causes = []string{} // not NULL
+	}
+	rows, _ := tx.Query(ctx, schema.In(name, written.StepOf), id, causes) // CollectRows reports the error
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Step, err error) {
+		var at *time.Time
+		err = row.Scan(&s.Saga, &s.Key, &s.Step, &s.Direction, &s.Command, &s.Outcome, &at)
+		if at != nil {
+			s.At = at.UTC()
+		}
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read steps of sagas: %w", err)
+	}
+	return all, nil
+}
+
+// mostStuck is how many instances of a saga are counted.
+const mostStuck = 10_000
+
+// Stuck says which instances of a saga are stuck.
+type Stuck struct {
+	Saga      string
+	Instances int64
+
+	// Key, Step and Since are of the instance that has waited for the longest.
+	Key, Step string
+	Since     time.Time
+	Seconds   float64 // since then
+}
+
+// Finding says what is wrong, and what to do next.
+func (s Stuck) Finding() (text, remedy string) {
+	switch {
+	case s.Instances == 1:
+		text = fmt.Sprintf("1 instance of saga %s is stuck: %s", s.Saga, s.Key)
+	case s.Instances < mostStuck:
+		text = fmt.Sprintf("%d instances of saga %s are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
+	default:
+		text = fmt.Sprintf("%d instances of saga %s or more are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
+	}
+	text += fmt.Sprintf(" has waited for step %s for %s", s.Step, time.Duration(s.Seconds)*time.Second)
+	return text, fmt.Sprintf("'postroom saga list --saga %s --stuck' lists them; 'postroom saga show' has the command that one waits for", s.Saga)
+}
+
+// StuckOf returns the sagas that have instances that are stuck, in the schema with a name that
+// schema.Name accepted.
+func StuckOf(ctx context.Context, tx pgx.Tx, name string) ([]Stuck, error) {
+	rows, _ := tx.Query(ctx, schema.In(name, written.Stuck)) // CollectRows reports the error
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stuck])
+	if err != nil {
+		return nil, fmt.Errorf("read stuck instances of sagas: %w", err)
+	}
+	return all, nil
+}
