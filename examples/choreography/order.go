@@ -1,0 +1,102 @@
+package choreography
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/outbox"
+)
+
+// orderService begins each saga and ends it. An order is pending, or expired while
+// others undo their parts, and in the end confirmed or cancelled.
+//
+// Events come in any order and race each other: goods are reserved while the time of
+// the order runs out. Each handler therefore moves the order's row only from the
+// states in which its event still matters, and writes its own event only if it did.
+// The row's lock decides who comes first.
+type orderService struct {
+	pool   *pgxpool.Pool
+	outbox *outbox.Outbox
+}
+
+func (s *orderService) subscribe(in *inbox.Inbox) {
+	in.Handle(on("order.confirm", "STOCK", stockReserved), postroom.JSON(s.confirm))
+	in.Handle(on("order.cancel", "PAYMENT", paymentDeclined, paymentRefunded, paymentVoided), postroom.JSON(s.cancel))
+	in.Handle(on("order.expire", "ORDER", orderDeadline), postroom.JSON(s.expire))
+}
+
+const insertOrder = `INSERT INTO orders (id, customer, sku, quantity, amount, deadline)
+	VALUES ($1, $2, $3, $4, $5, now() + $6::interval)
+	ON CONFLICT (id) DO NOTHING RETURNING deadline`
+
+// place places an order, with the event that begins the saga and the one that ends
+// its patience. It reports whether the order is new: after a crash nobody knows how
+// far the one before had come, and placing it again is safe.
+func (s *orderService) place(ctx context.Context, o Order, patience time.Duration) (isNew bool, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		var deadline time.Time
+		err := tx.QueryRow(ctx, insertOrder, o.ID, o.Customer, o.SKU, o.Quantity, o.Amount, patience).Scan(&deadline)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("insert order: %w", err)
+		}
+		isNew = true
+		placed := postroom.NewEvent(orderPlaced, o)
+		placed.Key = o.ID
+		late := placed.Follow(orderDeadline, o)
+		late.NotBefore = deadline // by the database's clock, as it will be judged
+		return s.outbox.Write(ctx, tx, placed, late)
+	})
+	return isNew, err
+}
+
+const endOrder = `UPDATE orders SET state = $2, reason = $3, ended_at = clock_timestamp() WHERE id = $1 AND state = ANY ($4)`
+
+// confirm ends an order that is paid and whose goods are reserved.
+func (s *orderService) confirm(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
+	tag, err := tx.Exec(ctx, endOrder, o.ID, "confirmed", "", []string{"pending"})
+	if err != nil {
+		return fmt.Errorf("confirm order: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return nil // its time was over before: stock learns of that, and releases the goods
+	}
+	return s.outbox.Write(ctx, tx, ev.Follow(orderConfirmed, o))
+}
+
+// cancel ends an order that costs nothing any more: its payment was declined,
+// refunded or never made.
+func (s *orderService) cancel(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
+	tag, err := tx.Exec(ctx, endOrder, o.ID, "cancelled", o.Reason, []string{"pending", "expired"})
+	if err != nil {
+		return fmt.Errorf("cancel order: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return nil
+	}
+	return s.outbox.Write(ctx, tx, ev.Follow(orderCancelled, o))
+}
+
+const expireOrder = `UPDATE orders SET state = 'expired' WHERE id = $1 AND state = 'pending'`
+
+// expire gives up an order whose time is over. It ends when its payment is undone.
+func (s *orderService) expire(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
+	tag, err := tx.Exec(ctx, expireOrder, o.ID)
+	if err != nil {
+		return fmt.Errorf("expire order: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return nil // it ended in time, as most do
+	}
+	o.Reason = reasonTime
+	return s.outbox.Write(ctx, tx, ev.Follow(orderExpired, o))
+}

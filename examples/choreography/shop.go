@@ -1,0 +1,92 @@
+// Package choreography is a shop of three services without a saga: each service reacts to what the
+// others did, and undoes its own part. It is the shop of examples/saga, to compare.
+//
+//	order.placed ──► payment.charged ──► stock.reserved ──► order.confirmed
+//	             └─► payment.declined ────────────────────► order.cancelled
+//	                                 └─► stock.short
+//	                                       └─► payment.refunded ──► order.cancelled
+//	order.deadline ─► order.expired ──► payment.refunded or .voided ──► order.cancelled
+//	                                └─► stock.released
+//
+// Events of different services overtake each other: there is no order between two streams. So what
+// undoes a step can come before the step. Each service keeps a row for each order, whose lock lets
+// one handler at a time decide, and in which it notes that nothing more is to be done.
+package choreography
+
+import (
+	"context"
+	_ "embed" // the tables
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/outbox"
+)
+
+var (
+	//go:embed sql/order.sql
+	orderTables string
+	//go:embed sql/payment.sql
+	paymentTables string
+	//go:embed sql/stock.sql
+	stockTables string
+)
+
+// Events of the services. Each service writes those that begin with its name.
+const (
+	orderPlaced    = "order.placed"
+	orderDeadline  = "order.deadline" // scheduled: the time of an order is over
+	orderExpired   = "order.expired"  // it was over before the order had ended
+	orderConfirmed = "order.confirmed"
+	orderCancelled = "order.cancelled"
+
+	paymentCharged  = "payment.charged"
+	paymentDeclined = "payment.declined"
+	paymentRefunded = "payment.refunded"
+	paymentVoided   = "payment.voided" // nothing was charged, and nothing will be
+
+	stockReserved = "stock.reserved"
+	stockShort    = "stock.short"
+	stockReleased = "stock.released"
+)
+
+// Order is what all events say: each service needs a part of it, and none asks another.
+type Order struct {
+	ID       string `json:"id"`
+	Customer int    `json:"customer"`
+	SKU      string `json:"sku"`
+	Quantity int64  `json:"quantity"`
+	Amount   int64  `json:"amount"`           // cents
+	Reason   string `json:"reason,omitempty"` // of what did not go well
+}
+
+// Reasons for which orders are cancelled.
+const (
+	reasonDeclined = "declined"
+	reasonStock    = "out of stock"
+	reasonTime     = "out of time"
+)
+
+// Orders adds the handlers of the order service to its inbox, and returns what places an order.
+// place reports whether the order is new; patience is how long it may take.
+func Orders(in *inbox.Inbox, pool *pgxpool.Pool, out *outbox.Outbox) (place func(ctx context.Context, o Order, patience time.Duration) (isNew bool, err error)) {
+	s := &orderService{pool: pool, outbox: out}
+	s.subscribe(in)
+	return s.place
+}
+
+// Payments adds the handlers of the payment service to its inbox.
+func Payments(in *inbox.Inbox, out *outbox.Outbox) { (&paymentService{outbox: out}).subscribe(in) }
+
+// Stock adds the handlers of the stock service to its inbox.
+func Stock(in *inbox.Inbox, out *outbox.Outbox) { (&stockService{outbox: out}).subscribe(in) }
+
+// on returns the subscription of a handler to some types of a stream.
+func on(handler, stream string, types ...string) inbox.Subscription {
+	return inbox.Subscription{
+		Name: handler, Stream: stream, Types: types, Timeout: 5 * time.Second,
+		Schedule: postroom.DefaultBackoff(), Attempts: postroom.DefaultAttempts,
+	}
+}

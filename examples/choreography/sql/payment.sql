@@ -1,0 +1,29 @@
+-- The tables of the payment service. No constraint would refuse a second charge for
+-- an order, on purpose: nothing here hides a fault of the delivery.
+--
+-- Called  by its tests.
+
+-- What each customer can spend.
+CREATE TABLE account (
+    customer int    PRIMARY KEY,
+    before   bigint NOT NULL, -- when the run began
+    credit   bigint NOT NULL
+);
+
+-- Every movement of money.
+CREATE TABLE movement (
+    id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    order_id text        NOT NULL,
+    customer int         NOT NULL,
+    kind     text        NOT NULL CHECK (kind IN ('charge', 'refund')),
+    amount   bigint      NOT NULL CHECK (amount > 0),
+    at       timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX ON movement (order_id);
+
+-- Orders that this service has heard of; for one that is closed nothing is done any
+-- more.
+CREATE TABLE seen (
+    order_id text    PRIMARY KEY,
+    closed   boolean NOT NULL DEFAULT false
+);

@@ -1,0 +1,36 @@
+-- The tables of the stock service. No constraint would refuse a second reservation
+-- for an order, nor goods below none, on purpose: nothing here hides a fault of the
+-- delivery.
+--
+-- Called  by its tests.
+CREATE TABLE item (
+    sku       text    PRIMARY KEY,
+    supplied  boolean NOT NULL, -- by somebody who has to be asked
+    before    bigint  NOT NULL, -- when the run began
+    available bigint  NOT NULL,
+    lowest    bigint  NOT NULL  -- that it ever was
+);
+
+-- Every reservation, and with less than none every release.
+CREATE TABLE movement (
+    id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    order_id text        NOT NULL,
+    sku      text        NOT NULL,
+    quantity bigint      NOT NULL,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX ON movement (order_id);
+
+CREATE TABLE supplier_request (
+    order_id text        NOT NULL,
+    sku      text        NOT NULL,
+    quantity bigint      NOT NULL,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Orders that this service has heard of; for one that is closed nothing is done any
+-- more.
+CREATE TABLE seen (
+    order_id text    PRIMARY KEY,
+    closed   boolean NOT NULL DEFAULT false
+);
