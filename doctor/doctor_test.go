@@ -139,6 +139,7 @@ func TestARoleOfOnePart(t *testing.T) {
 		{"relay", "what the relay does", "DELETE ON postroom.outbox"},
 		{"inbox", "what the inbox does", "INSERT ON postroom.receipt"},
 		{"idempotency", "what a guard of requests does", "DELETE ON postroom.idempotency"},
+		{"sagas", "what a saga does", "DELETE ON postroom.saga_step"},
 		{"operator", "what an operator does", "UPDATE ON postroom.job"},
 	}
 	for _, tt := range tests {

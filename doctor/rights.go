@@ -18,7 +18,7 @@ func checkRights(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	parts, lacking := []string{"relay", "inbox", "idempotency", "operator"}, make(map[string][]string)
+	parts, lacking := []string{"relay", "inbox", "idempotency", "sagas", "operator"}, make(map[string][]string)
 	for _, r := range needs {
 		if !r.Has {
 			lacking[r.Part] = append(lacking[r.Part], fmt.Sprintf("%s ON %s.%s", r.Privilege, e.d.name, r.Relation))
@@ -52,7 +52,7 @@ func checkRights(ctx context.Context, e *examination) error {
 }
 
 // roleNames are the parts of Postroom that a role may be for, in a reader's words.
-var roleNames = map[string]string{"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "operator": "an operator"}
+var roleNames = map[string]string{"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "sagas": "a saga", "operator": "an operator"}
 
 // checkPublic looks for rights of PUBLIC.
 func checkPublic(ctx context.Context, e *examination) error {

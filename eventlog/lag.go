@@ -40,6 +40,26 @@ type Lag struct {
 
 	// Bytes has the sizes of tables on disk, with their indexes, by name.
 	Bytes map[string]int64
+
+	// Sagas has a count for each saga of the database.
+	Sagas []SagaCount
+
+	// SagasHidden says that the relay's role may not count the instances of sagas: grant it
+	// the rights of a relay again.
+	SagasHidden bool
+}
+
+// SagaCount is how many instances of a saga have not ended.
+type SagaCount struct {
+	Saga string
+
+	// Running and Compensating are how many instances have that state, up to 100,000. Stuck is
+	// how many of both have waited for longer than their definition allows, up to 10,000.
+	Running, Compensating, Stuck int64
+
+	// Oldest is for how long the instance has waited for its step that has waited for the
+	// longest.
+	Oldest time.Duration
 }
 
 // HeldReason is why an event is held.

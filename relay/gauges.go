@@ -21,6 +21,7 @@ type gauges struct {
 	age, events, leader, paused, check metric.Float64ObservableGauge
 	held, heldAge, keys, overdue       metric.Float64ObservableGauge
 	retention, size, writer            metric.Float64ObservableGauge
+	sagas, sagaAge                     metric.Float64ObservableGauge
 	appended                           metric.Int64ObservableCounter
 	lane                               metric.MeasurementOption
 	reasons                            map[eventlog.HeldReason]metric.MeasurementOption
@@ -44,6 +45,8 @@ func (r *Relay) registerGauges() (end func()) {
 		retention: telemetry.Gauge(m, telemetry.RetentionLag, "s", "By how much the oldest event in the log is older than the retention."),
 		writer:    telemetry.Gauge(m, telemetry.RelayWriter, "s", "For how long the oldest transaction has been open that wrote to the log."),
 		size:      telemetry.Gauge(m, telemetry.TableSize, "By", "Size of a table with its indexes."),
+		sagas:     telemetry.Gauge(m, telemetry.SagaInstances, "{instance}", "Instances of sagas that have not ended, counted up to 100,000; stuck ones up to 10,000."),
+		sagaAge:   telemetry.Gauge(m, telemetry.SagaOldest, "s", "For how long an instance has waited for its step, of the one that has waited for the longest."),
 		lane:      telemetry.With(telemetry.Lane.String("outbox")),
 		reasons:   make(map[eventlog.HeldReason]metric.MeasurementOption),
 		broker:    telemetry.With(telemetry.Reason.String("broker")),
@@ -59,7 +62,7 @@ func (r *Relay) registerGauges() (end func()) {
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		g.observe(o, r)
 		return nil
-	}, g.age, g.events, g.leader, g.paused, g.check, g.held, g.heldAge, g.keys, g.overdue, g.retention, g.size, g.writer, g.appended)
+	}, g.age, g.events, g.leader, g.paused, g.check, g.held, g.heldAge, g.keys, g.overdue, g.retention, g.size, g.writer, g.sagas, g.sagaAge, g.appended)
 	if err != nil {
 		r.cfg.Logger.Error("gauges not registered", "error", err)
 		return func() {}
@@ -94,6 +97,13 @@ func (g *gauges) observe(o metric.Observer, r *Relay) {
 	}
 	for table, bytes := range b.Bytes {
 		o.ObserveFloat64(g.size, float64(bytes), telemetry.With(telemetry.Table.String(table)))
+	}
+	for _, s := range b.Sagas {
+		name := telemetry.Saga.String(s.Saga)
+		o.ObserveFloat64(g.sagas, float64(s.Running), telemetry.With(name, telemetry.State.String("running")))
+		o.ObserveFloat64(g.sagas, float64(s.Compensating), telemetry.With(name, telemetry.State.String("compensating")))
+		o.ObserveFloat64(g.sagas, float64(s.Stuck), telemetry.With(name, telemetry.State.String("stuck")))
+		o.ObserveFloat64(g.sagaAge, s.Oldest.Seconds(), telemetry.With(name))
 	}
 	if keep := r.cfg.Retention; keep > 0 {
 		o.ObserveFloat64(g.retention, max(0, b.OldestEventAge-keep).Seconds(), r.metrics.log)

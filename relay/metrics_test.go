@@ -88,6 +88,7 @@ func TestMetrics(t *testing.T) {
 			Age: 3 * time.Second, Events: 7, Appended: 20, HeldKeys: 2, Overdue: 4 * time.Second, OldestEventAge: 80 * time.Hour, OldestWriterAge: time.Minute,
 			Held:  map[eventlog.HeldReason]eventlog.HeldCount{eventlog.HeldDead: {Events: 5, Age: time.Hour}},
 			Bytes: map[string]int64{"outbox": 4096, "held": 8192},
+			Sagas: []eventlog.SagaCount{{Saga: "checkout", Running: 9, Compensating: 4, Stuck: 2, Oldest: time.Hour}},
 		}}
 		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP", answer: func(ev eventlog.Event, try int) (time.Duration, error) {
 			switch {
@@ -116,6 +117,10 @@ func TestMetrics(t *testing.T) {
 			"messaging.client.sent.messages error.type=publish_timeout":      1,
 			"postroom.relay.lag.age lane=outbox":                             3,
 			"postroom.relay.lag.events":                                      7,
+			"postroom.saga.instances state=running":                          9,
+			"postroom.saga.instances state=compensating":                     4,
+			"postroom.saga.instances state=stuck":                            2,
+			"postroom.saga.oldest.age saga=checkout":                         3600,
 			"postroom.relay.leader":                                          1,
 			"postroom.relay.takeovers":                                       1,
 			"postroom.relay.paused":                                          0,

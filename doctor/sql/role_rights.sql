@@ -1,4 +1,4 @@
--- The rights on the tables that a relay, an inbox, a guard of requests and an operator
+-- The rights on the tables that a relay, an inbox, a guard of requests, a saga and an operator
 -- need, and whether the current role has them.
 --
 -- Locks   none.
@@ -16,6 +16,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('relay', 'republish', 'SELECT'), ('relay', 'republish', 'INSERT'), ('relay', 'republish', 'UPDATE'),
              ('relay', 'relay_checkpoint', 'SELECT'), ('relay', 'relay_checkpoint', 'INSERT'), ('relay', 'relay_checkpoint', 'UPDATE'), ('relay', 'relay_checkpoint', 'DELETE'),
              ('relay', 'refused', 'SELECT'), ('relay', 'refused', 'INSERT'), ('relay', 'refused', 'UPDATE'), ('relay', 'refused', 'DELETE'),
+             ('relay', 'saga_definition', 'SELECT'), ('relay', 'saga', 'SELECT'),
              ('inbox', 'migration', 'SELECT'), ('inbox', 'instance', 'SELECT'),
              ('inbox', 'inbox', 'SELECT'), ('inbox', 'inbox', 'INSERT'), ('inbox', 'inbox', 'UPDATE'), ('inbox', 'inbox', 'DELETE'),
              ('inbox', 'held', 'SELECT'), ('inbox', 'held', 'INSERT'), ('inbox', 'held', 'UPDATE'), ('inbox', 'held', 'DELETE'),
@@ -27,6 +28,10 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE'),
              ('idempotency', 'migration', 'SELECT'), ('idempotency', 'idempotency', 'SELECT'), ('idempotency', 'idempotency', 'INSERT'),
              ('idempotency', 'idempotency', 'UPDATE'), ('idempotency', 'idempotency', 'DELETE'),
+             ('sagas', 'migration', 'SELECT'), ('sagas', 'instance', 'SELECT'), ('sagas', 'sweep', 'SELECT'), ('sagas', 'audit', 'SELECT'),
+             ('sagas', 'saga_definition', 'SELECT'), ('sagas', 'saga_definition', 'INSERT'), ('sagas', 'saga_definition', 'UPDATE'),
+             ('sagas', 'saga', 'SELECT'), ('sagas', 'saga', 'INSERT'), ('sagas', 'saga', 'UPDATE'), ('sagas', 'saga', 'DELETE'),
+             ('sagas', 'saga_step', 'SELECT'), ('sagas', 'saga_step', 'INSERT'), ('sagas', 'saga_step', 'DELETE'),
              ('operator', 'migration', 'SELECT'), ('operator', 'outbox', 'SELECT'), ('operator', 'subscription', 'SELECT'), ('operator', 'node', 'SELECT'),
              ('operator', 'held', 'SELECT'), ('operator', 'held', 'INSERT'), ('operator', 'held', 'UPDATE'), ('operator', 'held', 'DELETE'),
              ('operator', 'archive', 'SELECT'), ('operator', 'archive', 'INSERT'), ('operator', 'archive', 'UPDATE'), ('operator', 'archive', 'DELETE'),

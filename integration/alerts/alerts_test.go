@@ -140,6 +140,10 @@ var cases = map[string]struct{ fires, quiet []set }{
 		fires: []set{{`postroom_held_oldest_age_seconds{handler="billing",reason="dead"}`: "86401x159"}},
 		quiet: []set{{`postroom_held_oldest_age_seconds{handler="billing",reason="dead"}`: "86400x159"}},
 	},
+	"PostroomSagaStuck": {
+		fires: []set{{`postroom_saga_instances{saga="checkout",state="stuck"}`: "0x130 1x28"}},
+		quiet: []set{{`postroom_saga_instances{saga="checkout",state="stuck"}`: "0x145 1x13"}, {`postroom_saga_instances{saga="checkout",state="running"}`: "9x159"}},
+	},
 	"PostroomLongTransaction": {
 		fires: []set{{"postroom_relay_oldest_transaction_age_seconds": "3601x159"}},
 		quiet: []set{{"postroom_relay_oldest_transaction_age_seconds": "3600x159"}},

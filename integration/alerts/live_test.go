@@ -23,6 +23,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
+	"github.com/postroom/postroom/saga"
 )
 
 // told is what a relay, one that stands by and an inbox tell: while all is well, and after
@@ -67,6 +68,12 @@ func tell(t *testing.T) told {
 		return standBy(t, parse(t, page.Body.String()))
 	}
 
+	checkout := saga.New(pool, outbox.New(outbox.Config{Source: "/shop"}), saga.Definition[string]{
+		Name: "checkout", Version: 1, Steps: []saga.Step[string]{{Name: "pay", Done: saga.OnAny("alerts.paid", func(*string, string) {})}},
+	})
+	if err := checkout.Check(t.Context()); err != nil { // which records it
+		t.Fatal(err)
+	}
 	write(t, pool, postroom.NewEvent("alerts.good", 1))
 	var all told
 	wait(t, "an event to be done, and all to be measured", []string{

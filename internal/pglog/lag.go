@@ -9,6 +9,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/internal/sagas"
 )
 
 // lagRow is a row of lag.sql. Ages are in seconds.
@@ -25,8 +26,9 @@ type lagRow struct {
 	HiddenWriters                      int64
 }
 
-// Lag returns how far the relay is behind, how many events are held, and how large the
-// tables are. It reads a few rows of the log, and at most 100,000 held events.
+// Lag returns how far the relay is behind, how many events are held, how many instances of
+// sagas have not ended, and how large the tables are. It reads a few rows of the log, at most
+// 100,000 held events, and at most 211,000 instances of each saga.
 func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if l.err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
@@ -40,7 +42,11 @@ func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if err != nil {
 		return eventlog.Lag{}, err
 	}
-	return eventlog.Lag{
+	counts, hidden, err := sagas.CountsOf(ctx, l.pool, l.schema)
+	if err != nil {
+		return eventlog.Lag{}, fmt.Errorf("outbox: %w", l.advise(err))
+	}
+	lag := eventlog.Lag{
 		Age: seconds(row.Age), Events: row.Events, Appended: row.Appended,
 		Held: map[eventlog.HeldReason]eventlog.HeldCount{
 			eventlog.HeldScheduled: {Events: row.Scheduled},
@@ -51,8 +57,15 @@ func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 		HeldKeys: row.Keys, Overdue: seconds(row.Overdue),
 		OldestEventAge:  sizes.Oldest,
 		OldestWriterAge: seconds(row.WriterAge), HiddenWriters: row.HiddenWriters,
-		Bytes: map[string]int64{"outbox": sizes.Log, "held": sizes.Held, "inbox": sizes.Inbox},
-	}, nil
+		Bytes:       map[string]int64{"outbox": sizes.Log, "held": sizes.Held, "inbox": sizes.Inbox},
+		SagasHidden: hidden,
+	}
+	for _, c := range counts {
+		lag.Sagas = append(lag.Sagas, eventlog.SagaCount{
+			Saga: c.Saga, Running: c.Running, Compensating: c.Compensating, Stuck: c.Stuck, Oldest: seconds(c.OldestSeconds),
+		})
+	}
+	return lag, nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

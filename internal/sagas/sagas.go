@@ -1,14 +1,16 @@
 // Package sagas says what tools show of sagas beside package saga: which step an event belongs to,
-// and which instances are stuck.
+// which instances are stuck, and how many there are.
 package sagas
 
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/internal/sqlfile"
 	"github.com/postroom/postroom/schema"
@@ -18,7 +20,7 @@ import (
 var files embed.FS
 
 // statements are the statements of this package. Each has a file in sql.
-type statements struct{ StepOf, Stuck string }
+type statements struct{ StepOf, Stuck, Counts string }
 
 var written = sqlfile.MustRead[statements](files)
 
@@ -101,4 +103,32 @@ func StuckOf(ctx context.Context, tx pgx.Tx, name string) ([]Stuck, error) {
 		return nil, fmt.Errorf("read stuck instances of sagas: %w", err)
 	}
 	return all, nil
+}
+
+// Count says how many instances of a saga have not ended.
+type Count struct {
+	Saga                         string
+	Running, Compensating, Stuck int64   // counted up to a limit
+	OldestSeconds                float64 // how long one has waited for its step
+}
+
+// Querier is a pool, a connection or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// CountsOf returns the counts of all sagas, in the schema with a name that schema.Name accepted. If
+// the role may not read the tables of sagas, hidden is true.
+func CountsOf(ctx context.Context, db Querier, name string) (all []Count, hidden bool, err error) {
+	// No plan is kept: a plan from when there were few instances would read all of them later.
+	rows, _ := db.Query(ctx, schema.In(name, written.Counts), pgx.QueryExecModeExec) // CollectRows reports the error
+	all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Count])
+	var refused *pgconn.PgError
+	switch {
+	case errors.As(err, &refused) && refused.Code == "42501":
+		return nil, true, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("count instances of sagas: %w", err)
+	}
+	return all, false, nil
 }

@@ -72,8 +72,10 @@ const (
 	WebhookReceived  = "postroom.webhook.received"
 	WebhookDelivered = "postroom.webhook.delivered"
 
-	SagaStep    = "postroom.saga.step.duration"
-	SagaIgnored = "postroom.saga.ignored"
+	SagaStep      = "postroom.saga.step.duration"
+	SagaIgnored   = "postroom.saga.ignored"
+	SagaInstances = "postroom.saga.instances"
+	SagaOldest    = "postroom.saga.oldest.age"
 
 	IdempotentCreated    = "idempotent.created"
 	IdempotentReplayed   = "idempotent.replayed"
@@ -95,6 +97,7 @@ const (
 	Check     = attribute.Key("check")
 	Saga      = attribute.Key("saga")
 	Step      = attribute.Key("step")
+	State     = attribute.Key("state")
 	ErrorType = attribute.Key("error.type")
 
 	System        = attribute.Key("messaging.system")

@@ -60,6 +60,8 @@ AS $$
         'SELECT, INSERT, UPDATE, DELETE ON postroom.held, postroom.relay_checkpoint, postroom.refused',
         'SELECT, INSERT, UPDATE ON postroom.republish',
         'INSERT ON postroom.audit',
+        'SELECT ON postroom.saga_definition',
+        'SELECT (name, state, started_at, waits_since, waits_hour, ended_at) ON postroom.saga', -- it counts them, for metrics
         'EXECUTE ON FUNCTION postroom.event_lock'
     ], role)
 $$;

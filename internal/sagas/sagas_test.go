@@ -1,0 +1,121 @@
+package sagas_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/sagas"
+)
+
+func TestMain(m *testing.M) { devtest.Main(m) }
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fill makes instances of saga a that have waited for some minutes, and one each of b and c, of
+// which none is stuck.
+func fill(t *testing.T, pool *pgxpool.Pool, minutes ...int) {
+	t.Helper()
+	exec(t, pool, `INSERT INTO postroom.saga_definition (name, version, steps, stuck)
+		VALUES ('a', 1, '[]', '1 min'), ('a', 2, '[]', '1 h'), ('b', 1, '[]', '30 days'), ('c', 1, '[]', '1 h'), ('d', 1, '[]', '1 h')`)
+	exec(t, pool, `INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, waits_since, waits_hour, ended_at)
+		SELECT name, name || n, 1, state, 'pay' || n, '{}', '', 'c', at, date_bin('1 hour', at, 'epoch'), CASE WHEN state = 'done' THEN now() END
+		FROM (SELECT 'a' AS name, n, CASE WHEN n % 2 = 0 THEN 'compensating' ELSE 'running' END AS state, now() - make_interval(mins => m) AS at
+		      FROM unnest($1::int[]) WITH ORDINALITY AS w (m, n)
+		      UNION ALL VALUES ('b', 1, 'running', now() - interval '1 day'), ('c', 1, 'done', now() - interval '1 day')) i`, minutes)
+}
+
+func TestStuck(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	fill(t, pool, 59, 61, 5, 190, 62)
+	var stuck []sagas.Stuck
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) (err error) {
+		stuck, err = sagas.StuckOf(t.Context(), tx, "postroom")
+		return err
+	})
+	if err != nil || len(stuck) != 1 {
+		t.Fatalf("stuck are %+v, %v; want those of a", stuck, err)
+	}
+	s := stuck[0]
+	if s.Saga != "a" || s.Instances != 3 || s.Key != "a4" || s.Step != "pay4" || time.Since(s.Since).Round(time.Minute) != 190*time.Minute {
+		t.Errorf("stuck are %+v", s)
+	}
+	for n, want := range map[int64]string{1: "1 instance of saga a is stuck: a4 has", 3: "3 instances of saga a are stuck: the first, a4, has", 10_000: "10000 instances of saga a or more"} {
+		s.Instances = n
+		if text, _ := s.Finding(); !strings.HasPrefix(text, want) || !strings.Contains(text, "for step pay4 for 3h10m") {
+			t.Errorf("%d: %s", n, text)
+		}
+	}
+
+	counts, hidden, err := sagas.CountsOf(t.Context(), pool, "postroom")
+	if err != nil || hidden || len(counts) != 4 {
+		t.Fatalf("counts are %+v, %t, %v", counts, hidden, err)
+	}
+	a := counts[0]
+	if a.Saga != "a" || a.Running != 3 || a.Compensating != 2 || a.Stuck != 3 || time.Duration(a.OldestSeconds*float64(time.Second)).Round(time.Minute) != 190*time.Minute {
+		t.Errorf("a has %+v", a)
+	}
+	if b := counts[1]; b.Running != 1 || b.Stuck != 0 || b.OldestSeconds < 86400 {
+		t.Errorf("b has %+v", b)
+	}
+	if c := counts[2]; c.Running+c.Compensating+c.Stuck != 0 || c.OldestSeconds != 0 {
+		t.Errorf("c, which has ended: %+v", c)
+	}
+}
+
+// A relay whose role lacks the right goes on measuring the rest.
+func TestCountsWithoutRights(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	as, role := devtest.RolePool(t, pool)
+	exec(t, pool, fmt.Sprintf("SELECT postroom.grant_relay('%s')", role))
+	if _, hidden, err := sagas.CountsOf(t.Context(), as, "postroom"); hidden || err != nil {
+		t.Errorf("a relay may not count, %v", err)
+	}
+	exec(t, pool, "REVOKE SELECT ON postroom.saga_definition FROM "+role)
+	if _, hidden, err := sagas.CountsOf(t.Context(), as, "postroom"); !hidden || err != nil {
+		t.Errorf("a role without the right counts, %v", err)
+	}
+}
+
+// Each statement finds its rows by an index, also by a plan from before the server knew how many
+// there are.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	fill(t, pool, slices.Repeat([]int{5}, 20_000)...)
+	exec(t, pool, `INSERT INTO postroom.saga_step (name, key, revision, step, direction, what, event_id)
+		SELECT name, key, 1, step, 'do', 'sent', 'x' || key FROM postroom.saga`)
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			exec(t, pool, "ANALYZE postroom.saga, postroom.saga_step, postroom.saga_definition")
+		}
+		for file, args := range map[string][]any{"step_of": {"x7", []string{"x8", ""}}, "stuck": nil, "counts": nil} {
+			sql, err := os.ReadFile("sql/" + file + ".sql")
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows, _ := pool.Query(t.Context(), "EXPLAIN "+string(sql), append([]any{pgx.QueryExecModeExec}, args...)...) // CollectRows reports the error
+			plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := strings.Join(plan, "\n"); strings.Contains(text, "Seq Scan on saga ") || strings.Contains(text, "Seq Scan on saga_step") || !strings.Contains(text, "Index") {
+				t.Errorf("%s, analyzed %t:\n%s", file, analyzed, text)
+			}
+		}
+	}
+}
