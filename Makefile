@@ -13,6 +13,7 @@ BENCHTIME ?= 1s
 FUZZTIME  ?= 30s
 SECONDS   ?= 60
 SEED      ?=
+SCENARIO  ?=
 ONLY      ?=
 PLANTED   ?=
 
@@ -27,7 +28,7 @@ TESTFLAGS = -race -vet=off -timeout 40m # vet is one of the linters
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS and SEED for chaos, ONLY and PLANTED for mutants, PKG for test and bench (./relay), TESTS, NATS, BENCH, BENCHTIME, FUZZTIME.'
+	@echo 'Variables: ARGS for demo, examples, soak and chaos, SECONDS, SEED and SCENARIO for chaos, ONLY and PLANTED for mutants, PKG for test and bench (./relay), TESTS, NATS, BENCH, BENCHTIME, FUZZTIME.'
 
 setup: ## Install what is missing (Debian, Ubuntu), download modules, build the NATS server; demos and tests do it first
 	@GO=$(GO) integration/setup
@@ -114,9 +115,14 @@ soak: setup ## Prove on throwaway servers what takes long, half an hour in all (
 	@$(BROKER) bin/soak $(ARGS)
 	@$(SCRATCH) $(BROKER) POSTROOM_OUTAGE=45s $(GO) test -count=1 -vet=off -timeout 20m -v -run TestVendorOutage ./integration/outage
 
-chaos: setup ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3"); status 3 is undecided
+chaos: setup ## Break processes, servers, network and disks, and see whether the guarantees hold (SECONDS=60 SEED=7 ARGS="--nodes 3"); status 3 is undecided. SCENARIO=saga: 1,000 sagas over three services that are killed
+ifeq ($(SCENARIO),saga)
+	@$(GO) build -o bin/saga ./examples/saga
+	@$(BROKER) bin/saga --orders 1000 --rate 150 --kills 30 $(if $(SEED),--seed $(SEED)) $(ARGS)
+else
 	@$(GO) build -o bin/chaos ./integration/chaos
 	@$(BROKER) bin/chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+endif
 
 mutants: setup ## Remove each guard of integration/mutants, and see a test fail (ONLY=name; PLANTED=1: bugs that chaos has to find)
 	$(SCRATCH) $(BROKER) $(GO) run ./integration/mutants $(if $(ONLY),--only $(ONLY)) $(if $(PLANTED),--planted) $(ARGS)

@@ -153,7 +153,8 @@ func (r Reply[S]) find(eventType string, anyCause bool) *answer[S] {
 }
 
 // On returns a reply that is an event of the given type, caused by the command of the step. apply
-// changes the state by the event's data. It must do nothing else.
+// changes the state by the event's data. It must do nothing else. A nil apply changes nothing, and
+// the data is not decoded.
 func On[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, apply: applied(apply)}}}
 }
@@ -179,20 +180,29 @@ func OneOf[S any](replies ...Reply[S]) Reply[S] {
 	return all
 }
 
-// applied returns apply for the JSON of its data. An event without data leaves T as it is.
+// applied returns apply for the JSON of its data.
 func applied[S, T any](apply func(*S, T)) func(*S, []byte) error {
 	return func(s *S, data []byte) error {
-		var v T
-		if len(data) > 0 {
-			if err := json.Unmarshal(data, &v); err != nil {
-				return fmt.Errorf("decode the event's data as %T: %w", v, err)
-			}
+		if apply == nil {
+			return nil
 		}
-		if apply != nil {
+		v, err := decodeData[T](data)
+		if err == nil {
 			apply(s, v)
 		}
-		return nil
+		return err
 	}
+}
+
+// decodeData decodes the data of an event. Without data it returns the zero value.
+func decodeData[T any](data []byte) (v T, err error) {
+	if len(data) == 0 {
+		return v, nil
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return v, fmt.Errorf("decode the event's data as %T: %w", v, err)
+	}
+	return v, nil
 }
 
 // Start is the event that begins an instance: see [StartOn].
@@ -207,15 +217,12 @@ type Start[S any] struct {
 // If an instance with the key exists, an event with the same data changes nothing, and one with
 // other data becomes a dead letter.
 func StartOn[S, T any](eventType string, begin func(T) (key string, s S)) Start[S] {
-	return Start[S]{eventType: eventType, begin: func(data []byte) (string, S, error) {
-		var v T
-		var none S
-		if len(data) > 0 {
-			if err := json.Unmarshal(data, &v); err != nil {
-				return "", none, fmt.Errorf("decode the event's data as %T: %w", v, err)
-			}
+	return Start[S]{eventType: eventType, begin: func(data []byte) (key string, s S, err error) {
+		v, err := decodeData[T](data)
+		if err != nil {
+			return key, s, err
 		}
-		key, s := begin(v)
+		key, s = begin(v)
 		return key, s, nil
 	}}
 }

@@ -1,21 +1,37 @@
 package main
 
-import "github.com/postroom/postroom/examples/internal/demo"
+import (
+	"math/rand/v2"
+	"slices"
 
-// crashes kills services in the midst of their work, and starts them again.
+	"github.com/postroom/postroom/examples/internal/demo"
+)
+
+// crashes kills services in the midst of their work, and starts them again. The seed chooses which,
+// and when.
 type crashes struct {
 	*deployment
 
+	chance *rand.Rand
+	when   []int64 // how many orders are placed at each kill, in order
 	killed int
 }
 
-// next kills a service where it is time for that. Kills are spread evenly over the
-// orders.
+func newCrashes(d *deployment) *crashes {
+	c := &crashes{deployment: d, chance: rand.New(rand.NewPCG(d.opt.seed, 1))} //nolint:gosec // a play, not a secret
+	for range d.opt.kills {
+		c.when = append(c.when, c.chance.Int64N(int64(d.opt.orders)))
+	}
+	slices.Sort(c.when)
+	return c
+}
+
+// next kills a service when it is time for that.
 func (c *crashes) next(now state) error {
-	if c.done() || now.Placed*int64(c.opt.kills+1) < int64(c.killed+1)*int64(c.opt.orders) {
+	if c.done() || now.Placed < c.when[c.killed] {
 		return nil
 	}
-	service := services[c.killed%len(services)]
+	service := services[c.chance.IntN(len(services))]
 	from := c.staff.kill(service)
 	c.killed++
 	to, err := c.staff.start(service)

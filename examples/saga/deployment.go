@@ -75,7 +75,7 @@ func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writ
 		}
 	}
 	d.staff = newStaff(jobs, log)
-	d.crashes = &crashes{deployment: d}
+	d.crashes = newCrashes(d)
 	return d, nil
 }
 

@@ -18,8 +18,7 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// Services, in the order in which they are killed. Each has a stream, which takes the
-// events whose types begin with its name.
+// Services. Each has a stream, which takes the events whose types begin with its name.
 const (
 	order   = "order"
 	payment = "payment"
