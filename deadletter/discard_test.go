@@ -254,12 +254,12 @@ func TestTheLedgerKeepsWhatWasDiscarded(t *testing.T) {
 	sweep := func() {
 		t.Helper()
 		n.exec("UPDATE postroom.inbox SET at = now() - interval '1 day'")
-		n.exec("UPDATE postroom.sweep SET next_page = 0, next_at = now()")
+		n.exec("UPDATE postroom.sweep SET next_page = 0, due_at = now()")
 		in := inbox.New(n.pool, nil, inbox.Config{DedupeWindow: 2 * time.Hour, MaxEventAge: time.Hour, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 		in.Handle(sub("billing"), newScript().handler("billing"))
 		stop := n.run(in)
 		devtest.Eventually(n, patience, "a sweep", func() bool {
-			return n.number("SELECT count(*) FROM postroom.sweep WHERE next_at > now() + interval '1 second'") == 1
+			return n.number("SELECT count(*) FROM postroom.sweep WHERE due_at > now() + interval '1 second'") == 1
 		})
 		stop()
 		n.exec("DELETE FROM postroom.node")

@@ -332,6 +332,18 @@ func TestReplayAsNew(t *testing.T) {
 	if _, err := o.store.CreateReplay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}, o.by); !errors.Is(err, deadletter.ErrTooOld) {
 		t.Errorf("Replay = %v, want ErrTooOld", err)
 	}
+
+	// And one whose handler remembers events for twenty minutes.
+	forgets := inbox.New(o.pool, nil, inbox.Config{})
+	shorter := sub("shorter")
+	shorter.DedupeWindow = 20 * time.Minute
+	forgets.Handle(shorter, newScript().handler("shorter"))
+	o.exec("UPDATE postroom.held SET logged_at = now() - interval '20 minutes'")
+	o.run(forgets)
+	devtest.Eventually(o, patience, "the handler's time to count", func() bool {
+		forecasts, err := o.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+		return err == nil && len(forecasts) == 1 && forecasts[0].TooOld == 1
+	})
 }
 
 // Relays come and go while events of many keys are replayed: each is published once,

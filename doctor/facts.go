@@ -100,19 +100,6 @@ func (e *examination) loadProcesses(ctx context.Context) ([]process, error) {
 	return e.processes.get(func() ([]process, error) { return query[process](ctx, e, e.d.sql.Processes) })
 }
 
-// ledger returns the shortest time for which a live process keeps inbox rows, and the
-// shortest for which one relies on them.
-func (e *examination) ledger(ctx context.Context) (kept, trusted time.Duration, err error) {
-	nodes, err := e.loadProcesses(ctx)
-	if err != nil || len(nodes) == 0 {
-		return defaultLedger, defaultLedger / 30 * 29, err
-	}
-	shortest := func(of func(process) float64) time.Duration {
-		return seconds(of(slices.MinFunc(nodes, func(a, b process) int { return int(of(a) - of(b)) })))
-	}
-	return shortest(func(n process) float64 { return n.Ledger }), shortest(func(n process) float64 { return n.AgeGate }), nil
-}
-
 func (e *examination) js() (jetstream.JetStream, error) {
 	js, err := jetstream.New(e.d.nc)
 	if err != nil {

@@ -46,50 +46,6 @@ func (s subscription) ackFloorPosition() consumer.Position {
 	return f
 }
 
-// process is a live process.
-type process struct {
-	Name            string
-	Handlers        []string
-	Ledger, AgeGate float64 // in seconds
-}
-
-// defaultLedger is the default of inbox.Config.DedupeWindow.
-const defaultLedger = 30 * 24 * time.Hour
-
-func checkLedger(ctx context.Context, e *examination) error {
-	nodes, err := e.loadProcesses(ctx)
-	if err != nil {
-		return err
-	}
-	const remedy = "give all processes of this database the same inbox.Config.DedupeWindow, and a MaxEventAge that is shorter"
-	for i, n := range nodes {
-		if n.AgeGate > n.Ledger*0.99 {
-			e.fault(n.Name, remedy, "a process relies on inbox rows for %s and keeps them for %s: an event whose age is between the two is applied again",
-				duration(seconds(n.AgeGate)), duration(seconds(n.Ledger)))
-		}
-		for _, other := range nodes[:i] {
-			switch {
-			case n.AgeGate >= other.Ledger || other.AgeGate >= n.Ledger:
-				e.fault(n.Name, remedy, "it keeps inbox rows for %s and relies on them for %s, and %s for %s and %s: one relies on rows that the other removes, and applies their events again",
-					duration(seconds(n.Ledger)), duration(seconds(n.AgeGate)), other.Name, duration(seconds(other.Ledger)), duration(seconds(other.AgeGate)))
-			case n.Ledger != other.Ledger || n.AgeGate != other.AgeGate:
-				e.warn(n.Name, remedy, "it keeps inbox rows for %s and relies on them for %s, and %s for %s and %s",
-					duration(seconds(n.Ledger)), duration(seconds(n.AgeGate)), other.Name, duration(seconds(other.Ledger)), duration(seconds(other.AgeGate)))
-			default:
-				continue
-			}
-			return nil // one pair is enough
-		}
-	}
-	kept, trusted, err := e.ledger(ctx)
-	if err == nil && len(nodes) > 0 {
-		e.ok("", "%s keep inbox rows for %s and rely on them for %s", countOf(len(nodes), "process"), duration(kept), duration(trusted))
-	} else if err == nil {
-		e.ok("", "no process runs handlers")
-	}
-	return err
-}
-
 // checkUnknown looks for handlers that no process runs.
 func checkUnknown(ctx context.Context, e *examination) error {
 	subs, err := e.loadSubscriptions(ctx)
@@ -179,22 +135,22 @@ func checkDead(ctx context.Context, e *examination) error {
 		Archived    int64
 		ArchivedAge float64
 	}
-	o, err := queryOne[old](ctx, e, e.d.sql.OldDead, kept)
+	o, err := queryOne[old](ctx, e, e.d.sql.OldDead, kept.least)
 	if err != nil {
 		return err
 	}
 	if o.Dead > 0 {
 		e.warn("held", "decide about them: replay or discard",
 			"%s dead for longer than the inbox keeps others (%s), the oldest for %s: no operator seems to decide about them, and what they wait for may be gone",
-			eventsAre(o.Dead, 10000), duration(kept), duration(seconds(o.DeadAge)))
+			eventsAre(o.Dead, 10000), duration(kept.least), duration(seconds(o.DeadAge)))
 		return nil
 	}
 	text := "no event has been dead for longer than the inbox keeps others (%s)"
 	if o.Archived > 0 {
-		e.ok("held", text+"; %d discarded ones keep their inbox rows, the oldest for %s", duration(kept), o.Archived, duration(seconds(o.ArchivedAge)))
+		e.ok("held", text+"; %d discarded ones keep their inbox rows, the oldest for %s", duration(kept.least), o.Archived, duration(seconds(o.ArchivedAge)))
 		return nil
 	}
-	e.ok("held", text, duration(kept))
+	e.ok("held", text, duration(kept.least))
 	return nil
 }
 

@@ -171,7 +171,7 @@ func checkRetention(ctx context.Context, e *examination) error {
 	return e.each(ctx, func(s *stream) {
 		had, kept := len(e.findings), s.info.Config.MaxAge
 		if kept == 0 {
-			e.ok(s.name, "it keeps messages for ever; events that are older than %s are held as too_old", duration(trusted))
+			e.ok(s.name, "it keeps messages for ever; events that are older than %s are held as too_old", duration(trusted.least))
 			return
 		}
 		if s.log && kept < e.d.cfg.Retention {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
@@ -15,10 +14,10 @@ import (
 )
 
 // Check reports whether the inbox could start. It checks the Config, the subscriptions,
-// the size of the pool, the schema's version and the streams. It also checks that other
-// processes of the database keep inbox rows for as long as this one needs them. A person
-// has to mend an error that matches postroom.ErrUnrecoverable. Any other error is an
-// outage, which Run would wait out.
+// the size of the pool, the schema's version and the streams. A person has to mend an
+// error that matches postroom.ErrUnrecoverable. Any other error is an outage, which Run
+// would wait out. If another process gives a handler a different DedupeWindow, Check logs
+// a warning: that is no error, because the longer one counts.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkSettings(); err != nil {
 		return fmt.Errorf("inbox: %w", postroom.Unrecoverable(err))
@@ -35,11 +34,11 @@ func (in *Inbox) Check(ctx context.Context) error {
 // preflight returns the part that checks the database and the broker.
 func (in *Inbox) preflight() *preflight.Inbox {
 	p := &preflight.Inbox{
-		Conn: in.nc, Database: ledger.Upkeep{DB: in.db}, Log: in.cfg.Logger, DedupeWindow: in.cfg.DedupeWindow, MaxEventAge: in.cfg.MaxEventAge, Advise: in.advise,
+		Conn: in.nc, Database: ledger.Upkeep{DB: in.db}, Log: in.cfg.Logger, Advise: in.advise,
 	}
 	for _, c := range in.loops {
 		p.Handlers = append(p.Handlers, preflight.Handler{
-			Name: c.sub.Name, Stream: c.sub.Stream, Types: c.sub.Types, Filter: c.sub.filter(), Ordered: c.isOrdered(), Log: c.log, Runs: c.handler.apply,
+			Name: c.sub.Name, Stream: c.sub.Stream, Types: c.sub.Types, Filter: c.sub.filter(), Ordered: c.isOrdered(), Window: c.window, Log: c.log, Runs: c.handler.apply,
 		})
 	}
 	return p
@@ -53,12 +52,8 @@ func (in *Inbox) checkSettings() error {
 	if len(in.acceptor.Handlers) == 0 {
 		return errors.New("no handler is registered; call Handle before Run")
 	}
-	readsStream := slices.ContainsFunc(in.loops, func(c *loop) bool { return c.sub.Stream != "" })
-	if readsStream && in.nc == nil {
-		return errors.New("there is no connection to NATS, and a handler that reads a stream")
-	}
-	if readsStream && (in.nc.Opts.MaxReconnect >= 0 || !in.nc.Opts.AllowReconnect) {
-		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with natsjs.ConnectOptions()")
+	if err := in.preflight().CheckConnection(); err != nil {
+		return err
 	}
 	return share.Check(in.needs(), in.pool.Config().MaxConns)
 }

@@ -99,8 +99,8 @@ func TestCheckRefuses(t *testing.T) {
 	}{
 		{"a bad config, all faults at once", inbox.Config{Schema: "a b", AckWait: time.Millisecond, DrainTimeout: -1}, nil, []string{"Schema", "AckWait", "DrainTimeout"}},
 		{"a bad subscription, all faults at once", inbox.Config{}, func(s *inbox.Subscription) {
-			s.Name, s.Stream, s.Types, s.Workers, s.From, s.Schedule = "a b", "a.b", []string{"a..b"}, -1, 7, postroom.Backoff{-1}
-		}, []string{"Name", "Stream", "Types", "Workers", "From", "Schedule"}},
+			s.Name, s.Stream, s.Types, s.Workers, s.From, s.Schedule, s.DedupeWindow = "a b", "a.b", []string{"a..b"}, -1, 7, postroom.Backoff{-1}, time.Millisecond
+		}, []string{"Name", "Stream", "Types", "Workers", "From", "Schedule", "DedupeWindow"}},
 		{"neither types nor subjects", inbox.Config{}, func(s *inbox.Subscription) { s.Types = nil }, []string{"Types or Subjects"}},
 		{"both types and subjects", inbox.Config{}, func(s *inbox.Subscription) { s.Subjects = []string{"a"} }, []string{"Types or Subjects"}},
 		{"more workers than connections", inbox.Config{}, func(s *inbox.Subscription) { s.Workers = 500 }, []string{"pool_max_conns", "500"}},

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/schema"
@@ -38,9 +39,10 @@ type Config struct {
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
 
-	// DedupeWindow is how long the inbox remembers a decided event, and so recognises it
+	// DedupeWindow is how long a handler remembers a decided event, and so recognises it
 	// when it comes again. Then the event's inbox row is removed, unless the event is
-	// still held. It must be longer than the MaxEventAge of every process of the database.
+	// still held. [Subscription.DedupeWindow] gives a handler a time of its own. If two
+	// processes give a handler different times, the longer one counts.
 	//
 	// Defaults to 30 days.
 	DedupeWindow time.Duration
@@ -49,7 +51,8 @@ type Config struct {
 	// older one may be gone, so the event is not run: it is held as dead, of class
 	// too_old. Events that were in the stream before the handler existed are exempt.
 	// MaxEventAge must be at least one percent shorter than DedupeWindow. If DedupeWindow was
-	// shorter before, events from a time whose rows were removed are too old as well.
+	// shorter before, events from a time whose rows were removed are too old as well. For a
+	// handler with a DedupeWindow of its own it is 29 thirtieths of that.
 	//
 	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
 	MaxEventAge time.Duration
@@ -115,11 +118,22 @@ func (c Config) defaults() Config {
 	c.AckWait = cmp.Or(c.AckWait, 30*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
 	c.DedupeWindow = cmp.Or(c.DedupeWindow, 30*24*time.Hour)
-	c.MaxEventAge = cmp.Or(c.MaxEventAge, c.DedupeWindow/30*29)
+	c.MaxEventAge = cmp.Or(c.MaxEventAge, ageWithin(c.DedupeWindow))
 	c.PullBytes = cmp.Or(c.PullBytes, 32<<20)
 	c.IdlePoll = cmp.Or(c.IdlePoll, 250*time.Millisecond)
 	c.Logger = guard.Logger(cmp.Or(c.Logger, slog.Default()))
 	return c
+}
+
+// ageWithin returns the greatest age of an event that a DedupeWindow allows by default.
+func ageWithin(dedupeWindow time.Duration) time.Duration { return dedupeWindow / 30 * 29 }
+
+// window returns for how long a handler needs its inbox rows.
+func (c Config) window(s Subscription) delivery.Window {
+	if s.DedupeWindow != 0 {
+		return delivery.Window{Handler: s.Name, Keep: s.DedupeWindow, Age: ageWithin(s.DedupeWindow)}
+	}
+	return delivery.Window{Handler: s.Name, Keep: c.DedupeWindow, Age: c.MaxEventAge}
 }
 
 func (c Config) validate() error {

@@ -28,11 +28,6 @@ var (
 	// ErrIsolation says that the database's transactions begin at another isolation level
 	// than an ordered handler needs.
 	ErrIsolation = preflight.ErrIsolation
-
-	// ErrDedupeWindow says that the settings of two processes of the same database
-	// conflict: one removes inbox rows (Config.DedupeWindow) of events that the other
-	// would still run (Config.MaxEventAge).
-	ErrDedupeWindow = preflight.ErrDedupeWindow
 )
 
 // ErrRunning is returned by [Inbox.Run] while another Run of the same inbox is under way.

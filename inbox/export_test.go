@@ -12,12 +12,23 @@ import (
 // LookOften has an inbox look at its consumers, and note its floors, every d.
 func LookOften(in *Inbox, d time.Duration) { in.lookEvery, in.floorEvery = d, d }
 
+// Register registers the process of an inbox that is not running.
+func Register(ctx context.Context, in *Inbox) error { return in.node.Beat(ctx) }
+
+// TrustsFrom returns the time since which the process relies on the rows of a handler.
+func TrustsFrom(in *Inbox, handler string) time.Time {
+	return in.node.TrustsFrom(in.byName(handler).window)
+}
+
 // Sweep removes what has expired from the whole ledger, in steps of the given
-// number of pages, and returns how many rows that were.
+// number of pages, and returns how many rows that were. The process registers before.
 func Sweep(ctx context.Context, in *Inbox) (removed int64, err error) {
+	if err := in.node.Beat(ctx); err != nil {
+		return 0, err
+	}
 	s := in.sweeper()
 	for range 1000 {
-		if _, err := in.pool.Exec(ctx, "UPDATE postroom.sweep SET next_at = now()"); err != nil {
+		if _, err := in.pool.Exec(ctx, "UPDATE postroom.sweep SET due_at = now()"); err != nil {
 			return removed, err
 		}
 		n, err := s.Step(ctx)

@@ -18,6 +18,7 @@ import (
 // handler is a registered handler: the user's function and its settings.
 type handler struct {
 	sub      Subscription
+	window   delivery.Window
 	apply    postroom.Handler
 	external ExternalHandler // instead of apply
 	log      *slog.Logger
@@ -32,7 +33,7 @@ type handler struct {
 func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external ExternalHandler) *handler {
 	sub = sub.defaults(external != nil)
 	h := &handler{
-		sub: sub, apply: apply, external: external,
+		sub: sub, window: in.cfg.window(sub), apply: apply, external: external,
 		log: in.cfg.Logger.With("handler", sub.Name),
 	}
 	h.signals = in.signals.Of(sub.Name, sub.Stream, h.log)

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +31,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/dryrun"
 	"github.com/postroom/postroom/inbox/internal/gate"
 	"github.com/postroom/postroom/inbox/internal/holder"
+	"github.com/postroom/postroom/inbox/internal/invoke"
 	"github.com/postroom/postroom/inbox/internal/ledger"
 	"github.com/postroom/postroom/inbox/internal/share"
 	"github.com/postroom/postroom/inbox/internal/signals"
@@ -106,7 +106,7 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 		return dryRun(ctx, in.byName(h.Handler), h)
 	})
 	in.node = upkeep.NewNode(upkeep.NodeConfig{
-		Processes: ledger.Upkeep{DB: in.db}, Handlers: in.names, Paused: in.gates.Report, DedupeWindow: cfg.DedupeWindow, MaxEventAge: cfg.MaxEventAge, Log: cfg.Logger, Advise: in.advise,
+		Processes: ledger.Upkeep{DB: in.db}, Windows: in.windows, Paused: in.gates.Report, DedupeWindow: cfg.DedupeWindow, MaxEventAge: cfg.MaxEventAge, Log: cfg.Logger, Advise: in.advise,
 	})
 	in.runner = claims.NewRunner(claims.Config{
 		Ledger: ledger.Claims{DB: in.db}, Process: in.node.Name(), DryRuns: in.dryRuns, Log: cfg.Logger, Warn: in.warn, Outage: outage,
@@ -182,6 +182,15 @@ func (in *Inbox) names() []string {
 	return names
 }
 
+// windows returns for how long each handler needs its inbox rows.
+func (in *Inbox) windows() []delivery.Window {
+	all := make([]delivery.Window, len(in.loops))
+	for i, c := range in.loops {
+		all[i] = c.window
+	}
+	return all
+}
+
 // lostSession logs that a connection was closed.
 func (in *core) lostSession(ctx context.Context, why error) {
 	in.lines.Warn(ctx, in.cfg.Logger, "connection closed: a handler changed its session", why)
@@ -222,7 +231,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 		c.announce(ctx)
 	}
 	in.runner.Serve(queues)
-	defer in.tellStop(ctx)()
+	defer invoke.TellStop(ctx, in.cfg.Logger, in.cfg.DrainTimeout, in.atWork)()
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	beside.Go(func() { in.preflight().TellUnseen(ctx) })
@@ -231,7 +240,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for _, c := range in.loops {
 		loops.Add(1)
-		parts = append(parts, runnerFunc(func(ctx context.Context) error {
+		parts = append(parts, delivery.RunnerFunc(func(ctx context.Context) error {
 			defer loops.Done()
 			return c.Run(ctx)
 		}))
@@ -241,6 +250,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 		in.holder.Close()
 	}()
 	err := postroom.Run(ctx, parts...)
+	in.node.Leave(ctx) // after the handlers: until then their rows are kept for as long as they need
 	for _, c := range in.loops {
 		c.invoker.Close()
 	}
@@ -249,11 +259,6 @@ func (in *Inbox) Run(ctx context.Context) error {
 	}
 	return nil
 }
-
-// runnerFunc makes a function a postroom.Runner.
-type runnerFunc func(ctx context.Context) error
-
-func (f runnerFunc) Run(ctx context.Context) error { return f(ctx) }
 
 // waitUntilReady waits until Check passes. It returns an error that a person has to mend.
 func (in *Inbox) waitUntilReady(ctx context.Context) error {
@@ -288,16 +293,10 @@ func (in *core) outage(life delivery.Lifetime, log *slog.Logger, err error, fail
 	pause.For(life.Take, outage.Delay(failures))
 }
 
-// lifetime returns the lifetime of a part that is to stop when ctx ends. Call end when
-// the part has stopped.
-func (in *core) lifetime(ctx context.Context) (life delivery.Lifetime, end func()) {
-	return delivery.NewLifetime(ctx, in.cfg.DrainTimeout)
-}
-
 // sweeper returns the part that removes expired inbox rows.
 func (in *Inbox) sweeper() *upkeep.Sweeper {
 	return upkeep.NewSweeper(upkeep.SweeperConfig{
-		Ledger: ledger.Upkeep{DB: in.db}, Keep: in.cfg.DedupeWindow, Steps: ledger.SweepSteps, Removed: in.signals.Removed, Warn: in.warn, Outage: outage,
+		Ledger: ledger.Upkeep{DB: in.db}, Windows: in.windows(), Steps: ledger.SweepSteps, Removed: in.signals.Removed, Warn: in.warn, Outage: outage,
 	})
 }
 
@@ -323,26 +322,12 @@ func (in *Inbox) gauges() *signals.Gauges {
 	return in.signals.NewGauges(in.cfg.Logger, backlog, levels)
 }
 
-// tellStop logs what a stopping inbox waits for, and returns a function that logs that it
-// has stopped.
-func (in *Inbox) tellStop(ctx context.Context) (stopped func()) {
-	cancel := context.AfterFunc(ctx, func() {
-		var running []string
-		for _, c := range in.loops {
-			if n := c.invoker.AtWork(); n > 0 {
-				running = append(running, fmt.Sprintf("%s: %d", c.sub.Name, n))
-			}
-		}
-		if len(running) == 0 {
-			in.cfg.Logger.InfoContext(ctx, "inbox stopping, no handler is running")
-			return
-		}
-		in.cfg.Logger.InfoContext(ctx, "inbox stopping, waiting for running handlers",
-			"running", strings.Join(running, ", "), "at_most", in.cfg.DrainTimeout)
-	})
-	return func() {
-		if !cancel() {
-			in.cfg.Logger.InfoContext(ctx, "inbox stopped")
+// atWork returns the handlers that run, each with how many events.
+func (in *Inbox) atWork() (running []string) {
+	for _, c := range in.loops {
+		if n := c.invoker.AtWork(); n > 0 {
+			running = append(running, fmt.Sprintf("%s: %d", c.sub.Name, n))
 		}
 	}
+	return running
 }

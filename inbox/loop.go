@@ -93,7 +93,7 @@ func newReader(c *loop) stream.Reader {
 func (c *loop) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	life, cancel := c.inbox.lifetime(ctx)
+	life, cancel := delivery.NewLifetime(ctx, c.inbox.cfg.DrainTimeout)
 	defer cancel()
 	beating, still := context.WithCancel(life.Work)
 	defer still()

@@ -9,11 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/wire"
 )
 
 // lines is what was logged.
@@ -77,40 +74,6 @@ func TestHandlersThatNobodyRunsAreListed(t *testing.T) {
 	})
 }
 
-// A process must not trust rows that another one removes.
-func TestProcessesAgreeOnTheLedger(t *testing.T) {
-	t.Parallel()
-	day := 24 * time.Hour
-	for _, tt := range []struct {
-		ledger, gate time.Duration
-		refused      bool
-	}{
-		{10 * day, 9 * day, false},
-		{20 * day, 9 * day, false},
-		{10 * day, day, false},
-		{9*day + time.Hour, day, false},
-		{9 * day, day, true},         // its rows would be gone while the other trusts them
-		{20 * day, 10 * day, true},   // it would trust what the other has removed
-		{365 * day, 300 * day, true}, // likewise
-	} {
-		b := newBench(t)
-		cfg := b.config()
-		cfg.DedupeWindow, cfg.MaxEventAge = 10*day, 9*day
-		b.in = inbox.New(b.pool, b.nc, cfg)
-		b.in.Handle(b.subscription("h"), effect("h"))
-		b.run()
-		b.publish("a")
-		b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
-		cfg.DedupeWindow, cfg.MaxEventAge = tt.ledger, tt.gate
-		other := inbox.New(b.pool, b.nc, cfg)
-		other.Handle(b.subscription("other"), effect("other"))
-		err := other.Check(t.Context())
-		if refused := errors.Is(err, inbox.ErrDedupeWindow) && errors.Is(err, postroom.ErrUnrecoverable); refused != tt.refused || !refused && err != nil {
-			t.Errorf("ledger %s, gate %s: Check = %v, want refused: %t", tt.ledger, tt.gate, err, tt.refused)
-		}
-	}
-}
-
 func TestMaxEventAgeFitsTheDedupeWindow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -130,6 +93,7 @@ func TestTheLedgerExpires(t *testing.T) {
 	cfg := b.config()
 	cfg.DedupeWindow = time.Hour
 	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.subscription("h"), effect("h"))
 	b.exec(`INSERT INTO postroom.inbox (handler, dedupe_key, digest, at)
 		SELECT 'h', n::text, '\x00112233445566778899aabbccddeeff', now() - CASE WHEN n % 3 = 0 THEN interval '1 m' ELSE interval '2 h' END
 		FROM generate_series(1, 60000) n`)
@@ -144,23 +108,17 @@ func TestTheLedgerExpires(t *testing.T) {
 	}
 }
 
-// Rows that a shorter Ledger removed are not there when it is lengthened: the ledger is not
+// Rows that a shorter DedupeWindow removed are not there when it is lengthened: the ledger is not
 // trusted for that time, or an event of then that comes again would have a second effect.
 func TestALongerLedgerTrustsNoTimeThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
 	cfg.DedupeWindow, cfg.MaxEventAge = 2*time.Hour, time.Hour
-	publish := func(id string, age time.Duration) {
-		at := time.Now().Add(-age)
-		header := nats.Header(wire.Encode(postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", LoggedAt: at, Time: at}))
-		header.Del(wire.MsgID)
-		b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header})
-	}
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	b.in.Handle(b.subscription("h"), effect("h"))
 	stop := b.run()
-	publish("removed", 50*time.Minute)
+	b.publishAged("removed", 50*time.Minute)
 	b.eventually("its effect", func() bool { return b.effects("h")["removed"] == 1 })
 	stop()
 	b.exec("UPDATE postroom.inbox SET at = now() - interval '3 h'") // as if two hours had passed, and one more
@@ -172,8 +130,8 @@ func TestALongerLedgerTrustsNoTimeThatWasRemoved(t *testing.T) {
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	b.in.Handle(b.subscription("h"), effect("h"))
 	b.run()
-	publish("removed", 4*time.Hour) // it comes again, from before what was removed
-	publish("new", time.Minute)
+	b.publishAged("removed", 4*time.Hour) // it comes again, from before what was removed
+	b.publishAged("new", time.Minute)
 	b.eventually("an effect and a death", func() bool { return b.effects("h")["new"] == 1 && b.dead("h") == 1 })
 	b.wantOnce("h", "new", "removed")
 	if got := b.held("h")["/shop removed"]; got.Class != "too_old" {

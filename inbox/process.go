@@ -107,7 +107,7 @@ func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	case d.Place.Republished && c.isOrdered():
 		return delivery.AsLate, true
 	case c.isTooOld(d):
-		return delivery.TooOld(d.Event.LoggedAt, c.inbox.cfg.DedupeWindow), true
+		return delivery.TooOld(d.Event.LoggedAt, c.window.Keep), true
 	case d.Place.Delivered > suspectAfter || d.Source.Suspects():
 		// It may be what ended the processes, or it only ran at the same time.
 		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true
@@ -123,7 +123,7 @@ const suspectAfter = 3
 // isTooOld reports whether the event may have had an inbox row that has expired. Events
 // that were in the stream before the handler never had a row.
 func (c *loop) isTooOld(d *delivery.Delivery) bool {
-	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom())
+	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }
 
 // maxRounds is how often one delivery is run again at once after a fault that neither the event

@@ -116,13 +116,20 @@ type Subscription struct {
 
 	// DedupeKey returns the key by which an event is recognised as a duplicate, for
 	// instance "commission:" and an order number. Of all events with the same key only the
-	// first takes effect, for as long as Config.DedupeWindow. DedupeKey must always return the
+	// first takes effect, for as long as DedupeWindow. DedupeKey must always return the
 	// same for the same event, and may be called concurrently. If it returns an empty text,
 	// the event is dead.
 	//
 	// Defaults to the event's source and id. With the default, an event that has the same
 	// source and id as another and a different content is held as a conflict.
 	DedupeKey func(postroom.Event) string
+
+	// DedupeWindow is how long this handler remembers a decided event, for instance 90 days
+	// for payments. An older event is held as dead, of class too_old, from 29 thirtieths of
+	// DedupeWindow on. See [Config.DedupeWindow].
+	//
+	// Defaults to Config.DedupeWindow, and the age to Config.MaxEventAge.
+	DedupeWindow time.Duration
 
 	// Attempts is how many attempts are made before an event is dead. An attempt during
 	// which the process dies counts.
@@ -246,6 +253,9 @@ func (s Subscription) validate(external bool) error {
 	s.validateExternal(external, add)
 	if !slices.Contains([]pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, s.Isolation) {
 		add("Isolation must be a level that PostgreSQL has: pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable")
+	}
+	if s.DedupeWindow != 0 && s.DedupeWindow < time.Second {
+		add("DedupeWindow is %s, want at least 1s, or 0 for that of the Config", s.DedupeWindow)
 	}
 	if s.Attempts < 0 || s.Attempts > maxAttempts {
 		add("Attempts is %d, want 1 to %d, or 0 for the default", s.Attempts, maxAttempts)

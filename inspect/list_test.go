@@ -179,7 +179,7 @@ func TestTables(t *testing.T) {
 	p.exec("UPDATE postroom.outbox SET created_at = now() - interval '80 hours'")
 	p.hold("h", "1", "next_at, held_at", "now(), now() - interval '1 hour'")
 	p.lives("h")
-	p.exec("UPDATE postroom.sweep SET next_at = now() - interval '1 hour'")
+	p.exec("UPDATE postroom.sweep SET due_at = now() - interval '1 hour'")
 	open, err := p.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestTables(t *testing.T) {
 	for _, one := range tables.Tables {
 		found[one.Name] = one
 	}
-	for _, name := range []string{"outbox", "held", "inbox", "relay", "receipt", "subscription", "node", "sweep", "job", "job_item", "audit", "archive", "revision", "trial"} {
+	for _, name := range []string{"outbox", "held", "inbox", "relay", "receipt", "subscription", "node", "dedupe_window", "sweep", "job", "job_item", "audit", "archive", "revision", "trial"} {
 		if found[name].Bytes+found[name].IndexBytes == 0 && name != "trial" {
 			t.Errorf("table %s: %+v", name, found[name])
 		}

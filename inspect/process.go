@@ -26,7 +26,7 @@ type Process struct {
 	// for nearly all events.
 	Paused map[string]SelfPause `json:"paused,omitempty"`
 
-	ledger float64 // how many seconds it keeps inbox rows
+	ledger float64 // how many seconds it keeps inbox rows at most
 }
 
 func readProcesses(m *view) ([]Process, error) {

@@ -40,7 +40,7 @@ type Sweep struct {
 	Page  int64 `json:"page"`
 	Pages int64 `json:"pages"`
 
-	// KeptSeconds is how long processes keep inbox rows; zero if none lives.
+	// KeptSeconds is the longest time for which a process keeps inbox rows; zero if none lives.
 	KeptSeconds float64 `json:"kept_seconds"`
 
 	// OverdueSeconds is how long the next pages have been due. If it is more than a few

@@ -133,13 +133,18 @@ func TestRetention(t *testing.T) {
 	if got := keys(); got != "a b c d n1 old" {
 		t.Errorf("the inbox may still get their events, and there are %s", got)
 	}
-	w.exec("UPDATE postroom.sweep SET expired_before = now() - interval '30 days'")
+	w.exec("INSERT INTO postroom.dedupe_window (handler, kept) VALUES ('h', '30 days'), ('payments', '90 days')")
 	w.begin("n2")
-	if got := keys(); len(strings.Fields(got)) != 5 {
-		t.Errorf("%s, want two fewer and n2", got)
+	if got := keys(); got != "a b c d n1 n2 old" {
+		t.Errorf("one handler may still get their events, and there are %s", got)
 	}
+	w.exec("DELETE FROM postroom.dedupe_window WHERE handler = 'payments'")
 	w.begin("n3")
-	if got := keys(); got != "n1 n2 n3 old" {
+	if got := keys(); len(strings.Fields(got)) != 6 {
+		t.Errorf("%s, want two fewer and n3", got)
+	}
+	w.begin("n4")
+	if got := keys(); got != "n1 n2 n3 n4 old" {
 		t.Error(got)
 	}
 	var orphans int

@@ -1,11 +1,15 @@
--- The living processes, with for how long each keeps rows of inbox, and for how long it
--- relies on them.
+-- The living processes, with their handlers, and of each handler for how many seconds the
+-- process needs its rows of inbox, and how old an event may be that it runs.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.
--- Order   by name.
+-- Order   by name; the handlers of a process as it has them.
 -- Called  by examination.loadProcesses.
-SELECT name, handlers, extract(epoch FROM ledger)::float8 AS ledger, extract(epoch FROM age_gate)::float8 AS age_gate
+SELECT name, handlers,
+       ARRAY(SELECT extract(epoch FROM coalesce(h.kept, ledger))::float8
+             FROM unnest(handlers, dedupe_windows) WITH ORDINALITY AS h (handler, kept, n) ORDER BY h.n) AS windows,
+       ARRAY(SELECT extract(epoch FROM coalesce(h.age, age_gate))::float8
+             FROM unnest(handlers, max_event_ages) WITH ORDINALITY AS h (handler, age, n) ORDER BY h.n) AS ages
 FROM postroom.node
 WHERE seen_at > now() - interval '1 minute'
 ORDER BY name;

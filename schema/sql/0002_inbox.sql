@@ -318,14 +318,16 @@ COMMENT ON COLUMN postroom.subscription.takeovers IS
     'How many readers in a row ended without releasing their lease and without moving floor.';
 
 CREATE TABLE postroom.node (
-    id         uuid        PRIMARY KEY,
-    name       text        NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 255),
-    handlers   text[]      NOT NULL,
-    ledger     interval    NOT NULL,
-    age_gate   interval    NOT NULL,
-    paused     jsonb       NOT NULL DEFAULT '{}',
-    started_at timestamptz NOT NULL DEFAULT now(),
-    seen_at    timestamptz NOT NULL DEFAULT now()
+    id             uuid        PRIMARY KEY,
+    name           text        NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 255),
+    handlers       text[]      NOT NULL,
+    dedupe_windows interval[],
+    max_event_ages interval[],
+    ledger         interval    NOT NULL,
+    age_gate       interval    NOT NULL,
+    paused         jsonb       NOT NULL DEFAULT '{}',
+    started_at     timestamptz NOT NULL DEFAULT now(),
+    seen_at        timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE postroom.node IS
     'The processes that run handlers, each with the handlers that it runs. A process renews its row every ten seconds. A row that was not renewed for an hour is removed.';
@@ -333,19 +335,38 @@ COMMENT ON COLUMN postroom.node.id IS
     'Is made anew each time the process starts.';
 COMMENT ON COLUMN postroom.node.name IS
     'The host, the process id and the beginning of id, for people to read.';
+COMMENT ON COLUMN postroom.node.dedupe_windows IS
+    'For each of handlers, for how long this process needs the handler''s rows of inbox. NULL: the process knows one time for all, which is ledger.';
+COMMENT ON COLUMN postroom.node.max_event_ages IS
+    'For each of handlers, how old an event may be that this process runs. It holds an older one as dead. NULL: age_gate, for all.';
 COMMENT ON COLUMN postroom.node.ledger IS
-    'For how long this process keeps a row of inbox.';
+    'The longest of dedupe_windows and Config.DedupeWindow.';
 COMMENT ON COLUMN postroom.node.age_gate IS
-    'This process holds an event that is older than this, and does not run it. It has to be shorter than the ledger of every process: an older event may have lost its row of inbox.';
+    'The shortest of max_event_ages; if the process runs no handler, Config.MaxEventAge.';
 COMMENT ON COLUMN postroom.node.paused IS
     'The handlers that paused by themselves in this process, because they fail for nearly all events: of each since when, and the class and text of its failure.';
 COMMENT ON COLUMN postroom.node.seen_at IS
     'When the process last renewed the row.';
 
+CREATE TABLE postroom.dedupe_window (
+    handler        postroom.handler COLLATE "C" PRIMARY KEY,
+    kept           interval         NOT NULL CHECK (kept > '0'),
+    expired_before timestamptz
+);
+COMMENT ON TABLE postroom.dedupe_window IS
+    'For how long the rows of inbox of each handler are kept. The sweep writes it, in the transaction that removes rows. It never removes rows of a handler that has no row here.';
+COMMENT ON COLUMN postroom.dedupe_window.kept IS
+    'The longest time that a process of node asks for which runs the handler. If none runs it, what was asked for last.';
+COMMENT ON COLUMN postroom.dedupe_window.expired_before IS
+    'Rows of the handler that were decided before this time may have been removed. An event of that time is not run, even if rows are kept for longer now. NULL: none was removed.';
+
+-- next_at is for processes that know one time for all handlers. They wait for it, and so
+-- remove no row that another process needs.
 CREATE TABLE postroom.sweep (
     only_one       boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
     next_page      bigint      NOT NULL DEFAULT 0 CHECK (next_page >= 0),
-    next_at        timestamptz NOT NULL DEFAULT now(),
+    next_at        timestamptz NOT NULL DEFAULT 'infinity' CHECK (next_at = 'infinity'),
+    due_at         timestamptz NOT NULL DEFAULT now(),
     expired_before timestamptz
 );
 COMMENT ON TABLE postroom.sweep IS
@@ -353,9 +374,11 @@ COMMENT ON TABLE postroom.sweep IS
 COMMENT ON COLUMN postroom.sweep.next_page IS
     'The page of the file of inbox at which the next removal begins. After the last page it is 0 again.';
 COMMENT ON COLUMN postroom.sweep.next_at IS
+    'Never: a process that knows one time for all handlers must not remove rows.';
+COMMENT ON COLUMN postroom.sweep.due_at IS
     'When the next removal may begin.';
 COMMENT ON COLUMN postroom.sweep.expired_before IS
-    'Rows of inbox that were decided before this time may have been removed. An event of that time is not run, even if rows are kept for longer now. NULL: none was removed.';
+    'The latest expired_before of all handlers. A process that knows one time for all handlers runs no event of an earlier time. NULL: no row was removed.';
 INSERT INTO postroom.sweep DEFAULT VALUES;
 
 --

@@ -76,7 +76,7 @@ AS $$
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
         'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
-        'SELECT, INSERT, UPDATE ON postroom.subscription',
+        'SELECT, INSERT, UPDATE ON postroom.subscription, postroom.dedupe_window',
         'SELECT, UPDATE ON postroom.sweep, postroom.trial',
         'INSERT ON postroom.archive, postroom.audit', -- what its handlers discard
         'USAGE ON SEQUENCE postroom.audit_id_seq',
@@ -144,7 +144,7 @@ LANGUAGE sql VOLATILE
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
-        'SELECT ON postroom.migration, postroom.instance, postroom.sweep',
+        'SELECT ON postroom.migration, postroom.instance, postroom.dedupe_window, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.saga_definition',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.saga, postroom.saga_step',
         'SELECT (source, event_id, action, details) ON postroom.audit' -- the decisions of operators

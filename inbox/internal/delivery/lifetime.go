@@ -30,3 +30,9 @@ func (l Lifetime) IsStopping() bool { return l.Take.Err() != nil }
 
 // IsOver reports whether the part must wait for nothing any longer.
 func (l Lifetime) IsOver() bool { return l.Work.Err() != nil }
+
+// RunnerFunc makes a function a postroom.Runner.
+type RunnerFunc func(ctx context.Context) error
+
+// Run implements postroom.Runner.
+func (f RunnerFunc) Run(ctx context.Context) error { return f(ctx) }

@@ -57,17 +57,36 @@ type Lag struct {
 	Retrying, Waiting, Dead int64
 }
 
-// Beat is what a process learns when it writes its sign of life.
-type Beat struct {
-	At            time.Time // the database's
-	Instance      string    // the id of this Postroom
-	ExpiredBefore time.Time // older ledger rows may have been removed; zero if none was
+// Window says for how long a process needs the ledger rows of a handler, and how old an
+// event may be that it runs.
+type Window struct {
+	Handler   string
+	Keep, Age time.Duration
 }
 
-// Process is another process, and its DedupeWindow and MaxEventAge.
-type Process struct {
-	Name                      string
-	DedupeWindow, MaxEventAge time.Duration
+// Sign is a process's sign of life.
+type Sign struct {
+	Name    string
+	Windows []Window      // of its handlers
+	Keep    time.Duration // the longest for which it keeps ledger rows
+	Age     time.Duration // the shortest of its handlers
+	Paused  string        // the handlers that paused by themselves, as JSON
+}
+
+// Beat is what a process learns when it writes its sign of life.
+type Beat struct {
+	At       time.Time // the database's
+	Instance string    // the id of this Postroom
+
+	// ExpiredBefore says of a handler that older ledger rows may have been removed. A handler
+	// that is not in it has all of them.
+	ExpiredBefore map[string]time.Time
+}
+
+// OtherWindow is another process that needs the ledger rows of a handler for another time.
+type OtherWindow struct {
+	Handler, Process string
+	Keep             time.Duration
 }
 
 // OrphanHandler is a handler that no process runs, and how many events are held for it.

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,19 +16,38 @@ import (
 type Upkeep struct{ *DB }
 
 // Beat writes a process's sign of life, and returns what the process learns from the
-// answer.
-func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration, paused string) (delivery.Beat, error) {
+// answer. It reads committed data: if a step of a sweep was under way, Beat has to see what
+// that removed.
+func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b delivery.Beat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	var b delivery.Beat
-	var expired *time.Time
-	if err := db.pool.QueryRow(ctx, db.sql.node, id, name, handlers, dedupeWindow, maxEventAge, paused).Scan(&b.At, &b.Instance, &expired); err != nil {
+	handlers, keep, ages := columnsOf(s.Windows)
+	var expired []*time.Time
+	err = pgx.BeginTxFunc(ctx, db.pool, readCommitted, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, db.sql.node, id, s.Name, handlers, keep, ages, s.Keep, s.Age, s.Paused).Scan(&b.At, &b.Instance, &expired)
+	})
+	if err != nil {
 		return b, fmt.Errorf("write sign of life: %w", err)
 	}
-	if expired != nil {
-		b.ExpiredBefore = *expired
+	b.ExpiredBefore = make(map[string]time.Time)
+	for i, at := range expired {
+		if at != nil {
+			b.ExpiredBefore[handlers[i]] = *at
+		}
 	}
 	return b, nil
+}
+
+// readCommitted is for transactions whose statements have to see what was committed while
+// they waited.
+var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+
+func columnsOf(all []delivery.Window) (handlers []string, keep, ages []time.Duration) {
+	handlers, keep, ages = []string{}, []time.Duration{}, []time.Duration{} // not NULL
+	for _, w := range all {
+		handlers, keep, ages = append(handlers, w.Handler), append(keep, w.Keep), append(ages, w.Age)
+	}
+	return handlers, keep, ages
 }
 
 // Leave removes a process.
@@ -74,20 +92,21 @@ func (db Upkeep) Paused(ctx context.Context, handlers []string) ([]string, error
 	return paused, nil
 }
 
-// Disagrees returns a live process whose settings conflict with these about how long
-// ledger rows are kept; nil if there is none.
-func (db Upkeep) Disagrees(ctx context.Context, dedupeWindow, maxEventAge time.Duration) (*delivery.Process, error) {
-	var p delivery.Process
-	var keeps, trusts float64
-	err := db.pool.QueryRow(ctx, db.sql.ledgers, dedupeWindow, maxEventAge).Scan(&p.Name, &keeps, &trusts)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, nil //nolint:nilnil // no process disagrees
-	case err != nil:
+// OtherWindows returns live processes that need the ledger rows of a handler for another time
+// than these, at most one for each handler.
+func (db Upkeep) OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error) {
+	handlers, keep, _ := columnsOf(windows)
+	rows, _ := db.pool.Query(ctx, db.sql.otherWindows, handlers, keep) // CollectRows returns its error
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d delivery.OtherWindow, err error) {
+		var keeps float64
+		err = row.Scan(&d.Handler, &d.Process, &keeps)
+		d.Keep = seconds(keeps)
+		return d, err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("look at other processes: %w", err)
 	}
-	p.DedupeWindow, p.MaxEventAge = seconds(keeps), seconds(trusts)
-	return &p, nil
+	return all, nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -108,12 +108,16 @@ var (
 	instanceSQL string
 	//go:embed sql/leave.sql
 	leaveSQL string
-	//go:embed sql/ledgers.sql
-	ledgersSQL string
+	//go:embed sql/other_windows.sql
+	otherWindowsSQL string
 	//go:embed sql/unknown.sql
 	unknownSQL string
 	//go:embed sql/sweep.sql
 	sweepSQL string
+	//go:embed sql/lock_nodes.sql
+	lockNodesSQL string
+	//go:embed sql/windows.sql
+	windowsSQL string
 	//go:embed sql/expire.sql
 	expireSQL string
 	//go:embed sql/swept.sql
@@ -146,8 +150,9 @@ type statements struct {
 	settleMany, renew                         string
 	start, done, undo, forget                 string
 	subscribe, recreated, types, floor, lower string
-	node, instance, leave, ledgers, unknown   string
-	sweep, expire, swept                      string
+	node, instance, leave, unknown            string
+	otherWindows                              string
+	sweep, lockNodes, windows, expire, swept  string
 	backlog                                   string
 	trials, try, tried, changes               string
 }
@@ -167,8 +172,8 @@ func load(name string) statements {
 		settleMany: in(settleManySQL), renew: in(renewSQL),
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL), lower: in(lowerSQL),
-		node: in(nodeSQL), instance: in(instanceSQL), leave: in(leaveSQL), ledgers: in(ledgersSQL), unknown: in(unknownSQL),
-		sweep: in(sweepSQL), expire: in(expireSQL), swept: in(sweptSQL),
+		node: in(nodeSQL), instance: in(instanceSQL), leave: in(leaveSQL), otherWindows: in(otherWindowsSQL), unknown: in(unknownSQL),
+		sweep: in(sweepSQL), lockNodes: in(lockNodesSQL), windows: in(windowsSQL), expire: in(expireSQL), swept: in(sweptSQL),
 		backlog: in(backlogSQL),
 		trials:  in(trialsSQL), try: in(trySQL), tried: in(triedSQL), changes: in(changesSQL),
 	}

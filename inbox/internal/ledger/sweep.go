@@ -19,10 +19,10 @@ const (
 // Sweep removes expired rows from the next pages of the ledger, if it is this process's
 // turn. The next step comes after half of rest or later, and the next sweep after pause
 // or later.
-func (db Upkeep) Sweep(ctx context.Context, keep, rest, pause time.Duration) (removed int64, err error) {
+func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	err = pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, db.pool, readCommitted, func(tx pgx.Tx) error {
 		var from, pages int64
 		err := tx.QueryRow(ctx, db.sql.sweep).Scan(&from, &pages)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -31,19 +31,15 @@ func (db Upkeep) Sweep(ctx context.Context, keep, rest, pause time.Duration) (re
 		if err != nil {
 			return fmt.Errorf("take the turn: %w", err)
 		}
-		if _, err := tx.Exec(ctx, db.sql.plan); err != nil {
-			return fmt.Errorf("choose plan: %w", err)
-		}
 		to, wait := from+max(sweepPages, pages/SweepSteps), rest/2
-		tag, err := tx.Exec(ctx, db.sql.expire, firstRow(from), firstRow(to), keep)
-		if err != nil {
-			return fmt.Errorf("remove rows: %w", err)
+		var before *time.Time
+		if removed, before, err = db.expire(ctx, tx, from, to); err != nil {
+			return err
 		}
-		removed = tag.RowsAffected()
 		if to >= pages {
 			to, wait = 0, pause
 		}
-		if _, err := tx.Exec(ctx, db.sql.swept, to, wait, keep, removed > 0); err != nil {
+		if _, err := tx.Exec(ctx, db.sql.swept, to, wait, before); err != nil {
 			return fmt.Errorf("note the place: %w", err)
 		}
 		return nil
@@ -52,6 +48,20 @@ func (db Upkeep) Sweep(ctx context.Context, keep, rest, pause time.Duration) (re
 		return 0, fmt.Errorf("remove old inbox rows: %w", err)
 	}
 	return removed, nil
+}
+
+// expire removes expired rows from some pages. It returns how many, and the time before
+// which they were decided; nil if there were none.
+func (db Upkeep) expire(ctx context.Context, tx pgx.Tx, from, to int64) (removed int64, before *time.Time, err error) {
+	for _, sql := range []string{db.sql.plan, db.sql.lockNodes, db.sql.windows} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return 0, nil, fmt.Errorf("read for how long rows are kept: %w", err)
+		}
+	}
+	if err := tx.QueryRow(ctx, db.sql.expire, firstRow(from), firstRow(to)).Scan(&removed, &before); err != nil {
+		return 0, nil, fmt.Errorf("remove rows: %w", err)
+	}
+	return removed, before, nil
 }
 
 // firstRow is the first row of a page.

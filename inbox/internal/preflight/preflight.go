@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,10 +26,6 @@ var (
 	// ErrIsolation says that the database's transactions begin at another isolation level
 	// than an ordered handler needs.
 	ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
-
-	// ErrDedupeWindow says that the settings of two processes of the same database
-	// conflict: one removes ledger rows of events that the other would still run.
-	ErrDedupeWindow = errors.New("two processes disagree on DedupeWindow or MaxEventAge")
 )
 
 // Inbox is the inbox to check.
@@ -39,8 +34,6 @@ type Inbox struct {
 	Database Database
 	Handlers []Handler
 	Log      *slog.Logger
-
-	DedupeWindow, MaxEventAge time.Duration // as in inbox.Config
 
 	// Advise adds to an error of the database or the broker what to do about it.
 	Advise func(error) error
@@ -53,6 +46,7 @@ type Handler struct {
 	Types   []string // or Subjects
 	Filter  []string // the subjects that it reads
 	Ordered bool
+	Window  delivery.Window
 	Log     *slog.Logger
 	Runs    any // the user's handler; nil if it is a function
 }
@@ -62,9 +56,9 @@ type Database interface {
 	// Isolation returns the level at which transactions begin.
 	Isolation(ctx context.Context) (level string, err error)
 
-	// Disagrees returns a live process whose settings conflict with these about how long
-	// ledger rows are kept; nil if there is none.
-	Disagrees(ctx context.Context, dedupeWindow, maxEventAge time.Duration) (*delivery.Process, error)
+	// OtherWindows returns live processes that need the ledger rows of a handler for another
+	// time than these, at most one for each handler.
+	OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error)
 
 	// Instance returns the id of this Postroom.
 	Instance(ctx context.Context) (string, error)
@@ -73,7 +67,7 @@ type Database interface {
 // Check reports why the inbox cannot start, or nil. A person has to mend an error that
 // matches postroom.ErrUnrecoverable. Any other error is an outage.
 func (in *Inbox) Check(ctx context.Context) error {
-	if err := in.checkDedupeWindow(ctx); err != nil {
+	if err := in.tellDiffering(ctx); err != nil {
 		return in.Advise(err)
 	}
 	if err := in.checkIsolation(ctx); err != nil {
@@ -105,14 +99,34 @@ func (in *Inbox) Check(ctx context.Context) error {
 	return nil
 }
 
-// checkDedupeWindow compares this process with the others that run now.
-func (in *Inbox) checkDedupeWindow(ctx context.Context) error {
-	other, err := in.Database.Disagrees(ctx, in.DedupeWindow, in.MaxEventAge)
-	if other == nil {
-		return err
+// CheckConnection reports why the connection to the broker does not suit the handlers. It
+// asks no server.
+func (in *Inbox) CheckConnection() error {
+	switch {
+	case !slices.ContainsFunc(in.Handlers, func(h Handler) bool { return h.Stream != "" }):
+		return nil
+	case in.Conn == nil:
+		return errors.New("there is no connection to NATS, and a handler that reads a stream")
+	case in.Conn.Opts.MaxReconnect >= 0 || !in.Conn.Opts.AllowReconnect:
+		return errors.New("the connection to NATS has bounded reconnects, after which it is closed for good: connect with nats.MaxReconnects(-1), or with natsjs.ConnectOptions()")
 	}
-	return postroom.Unrecoverable(fmt.Errorf("%w: %s has DedupeWindow %s and MaxEventAge %s, this one has %s and %s: each DedupeWindow must be longer than every MaxEventAge",
-		ErrDedupeWindow, other.Name, other.DedupeWindow, other.MaxEventAge, in.DedupeWindow, in.MaxEventAge))
+	return nil
+}
+
+// tellDiffering warns of processes that run a handler of this one with another DedupeWindow.
+// That is no fault: the ledger keeps the rows for the longer one.
+func (in *Inbox) tellDiffering(ctx context.Context) error {
+	windows := make([]delivery.Window, len(in.Handlers))
+	for i, h := range in.Handlers {
+		windows[i] = h.Window
+	}
+	all, err := in.Database.OtherWindows(ctx, windows)
+	for _, d := range all {
+		h := in.Handlers[slices.IndexFunc(in.Handlers, func(h Handler) bool { return h.Name == d.Handler })]
+		h.Log.WarnContext(ctx, "another process has a different DedupeWindow for this handler, the longer one counts",
+			"dedupe_window", h.Window.Keep, "process", d.Process, "its_dedupe_window", d.Keep)
+	}
+	return err
 }
 
 // checkIsolation refuses an ordered handler if its statements would not see what was

@@ -24,8 +24,8 @@ const beatEvery = 10 * time.Second
 // Processes has the processes of a database. Each call has its own time limit.
 type Processes interface {
 	// Beat writes a process's sign of life, and returns what the process learns from the
-	// answer. paused are its handlers that paused by themselves, as JSON.
-	Beat(ctx context.Context, id uuid.UUID, name string, handlers []string, dedupeWindow, maxEventAge time.Duration, paused string) (delivery.Beat, error)
+	// answer.
+	Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (delivery.Beat, error)
 
 	// Leave removes a process.
 	Leave(ctx context.Context, id uuid.UUID) error
@@ -49,9 +49,9 @@ type Node struct {
 // NodeConfig has what a node needs.
 type NodeConfig struct {
 	Processes                 Processes
-	Handlers                  func() []string
-	Paused                    func() string // the handlers that paused by themselves, as JSON
-	DedupeWindow, MaxEventAge time.Duration
+	Windows                   func() []delivery.Window // of its handlers
+	Paused                    func() string            // the handlers that paused by themselves, as JSON
+	DedupeWindow, MaxEventAge time.Duration            // of handlers without times of their own
 	Log                       *slog.Logger
 	Advise                    func(error) error // adds to an error what to do about it
 }
@@ -76,15 +76,15 @@ func (n *Node) Instance() string { return n.last.Load().Instance }
 // mostSkew is how far the clock of a producer's database may be ahead of the ledger's.
 const mostSkew = time.Hour
 
-// TrustsFrom returns the time since which the ledger has a row for each decided event:
-// MaxEventAge ago, or later if another process removed rows that this one would have
-// kept.
-func (n *Node) TrustsFrom() time.Time {
-	from, expired := n.Now().Add(-n.cfg.MaxEventAge), n.last.Load().ExpiredBefore
+// TrustsFrom returns the time since which the ledger has a row for each event that a
+// handler decided: its greatest age ago, or later if rows were removed that this process
+// would have kept.
+func (n *Node) TrustsFrom(w delivery.Window) time.Time {
+	from, expired := n.Now().Add(-w.Age), n.last.Load().ExpiredBefore[w.Handler]
 	if expired.IsZero() {
 		return from
 	}
-	if expired = expired.Add(min(n.cfg.DedupeWindow/100, mostSkew)); expired.After(from) { // MaxEventAge leaves a hundredth too
+	if expired = expired.Add(min(w.Keep/100, mostSkew)); expired.After(from) { // Age leaves a hundredth too
 		return expired
 	}
 	return from
@@ -93,14 +93,13 @@ func (n *Node) TrustsFrom() time.Time {
 // Run writes signs of life until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
-		// A cancelled statement could still take effect after Leave has removed the row.
+		// A cancelled statement could still take effect after Leave removed the row.
 		if err := n.Beat(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
 			failures++
 			n.cfg.Log.DebugContext(ctx, "sign of life not written", "error", err, "failures", failures)
 		}
 		pause.For(ctx, beatEvery)
 	}
-	n.leave(ctx)
 	return nil
 }
 
@@ -108,7 +107,7 @@ func (n *Node) Run(ctx context.Context) error {
 // ledger rows were removed.
 func (n *Node) Beat(ctx context.Context) error {
 	before := time.Now()
-	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.name, n.cfg.Handlers(), n.cfg.DedupeWindow, n.cfg.MaxEventAge, n.cfg.Paused())
+	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.sign())
 	if err != nil {
 		return err
 	}
@@ -117,7 +116,21 @@ func (n *Node) Beat(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) leave(ctx context.Context) {
+// sign returns the sign of life. Keep and Age are for processes that know one time for all
+// handlers.
+func (n *Node) sign() delivery.Sign {
+	s := delivery.Sign{Name: n.name, Windows: n.cfg.Windows(), Keep: n.cfg.DedupeWindow, Age: n.cfg.MaxEventAge, Paused: n.cfg.Paused()}
+	for i, w := range s.Windows {
+		s.Keep = max(s.Keep, w.Keep)
+		if i == 0 || w.Age < s.Age {
+			s.Age = w.Age
+		}
+	}
+	return s
+}
+
+// Leave removes this process. Call it when no handler runs any more.
+func (n *Node) Leave(ctx context.Context) {
 	if err := n.cfg.Processes.Leave(context.WithoutCancel(ctx), n.id); err != nil {
 		n.cfg.Log.DebugContext(ctx, "row of this process not removed, it will expire", "error", err)
 	}
@@ -125,7 +138,11 @@ func (n *Node) leave(ctx context.Context) {
 
 // ListUnknown warns of events that are held for handlers that no process runs.
 func (n *Node) ListUnknown(ctx context.Context) {
-	all, err := n.cfg.Processes.Unknown(ctx, n.cfg.Handlers())
+	handlers := []string{} // not NULL
+	for _, w := range n.cfg.Windows() {
+		handlers = append(handlers, w.Handler)
+	}
+	all, err := n.cfg.Processes.Unknown(ctx, handlers)
 	if err != nil {
 		n.cfg.Log.WarnContext(ctx, "cannot look for handlers without a process", "error", n.cfg.Advise(err))
 	}

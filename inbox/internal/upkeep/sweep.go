@@ -5,18 +5,22 @@ import (
 	"time"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/delivery"
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// sweepRest is how long a sweep rests between steps at most.
-const sweepRest = time.Second
+// How long a sweep rests at most, between steps and before the next sweep.
+const (
+	sweepRest  = time.Second
+	sweepPause = time.Hour
+)
 
 // Ledger is the ledger to sweep.
 type Ledger interface {
 	// Sweep removes expired rows from the next pages of the ledger, if it is this
 	// process's turn. The next step comes after half of rest or later, and the next sweep
 	// after pause or later.
-	Sweep(ctx context.Context, keep, rest, pause time.Duration) (removed int64, err error)
+	Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error)
 }
 
 // Sweeper removes ledger rows that have expired. It reads the ledger from its first page
@@ -33,20 +37,22 @@ type Sweeper struct {
 // SweeperConfig has what a sweeper needs.
 type SweeperConfig struct {
 	Ledger  Ledger
-	Keep    time.Duration // for how long rows are kept
-	Steps   int           // in how many steps a sweep examines all pages, at most
+	Windows []delivery.Window // of the handlers of this process
+	Steps   int               // in how many steps a sweep examines all pages, at most
 	Removed func(ctx context.Context, rows int64)
 	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error of something that is tried again
 	Outage  postroom.Backoff
 }
 
-// NewSweeper returns a sweeper. Its rests depend on how long rows are kept.
+// NewSweeper returns a sweeper. Its rests depend on the shortest time for which a handler of
+// this process needs rows; which rows have expired does not.
 func NewSweeper(cfg SweeperConfig) *Sweeper {
-	return &Sweeper{
-		SweeperConfig: cfg,
-		rest:          min(sweepRest, max(cfg.Keep/time.Duration(cfg.Steps), time.Millisecond)),
-		pause:         min(time.Hour, max(cfg.Keep/720, 10*time.Millisecond)),
+	s := &Sweeper{SweeperConfig: cfg, rest: sweepRest, pause: sweepPause}
+	for _, w := range cfg.Windows {
+		s.rest = min(s.rest, max(w.Keep/time.Duration(cfg.Steps), time.Millisecond))
+		s.pause = min(s.pause, max(w.Keep/720, 10*time.Millisecond))
 	}
+	return s
 }
 
 // Run sweeps until ctx ends.
@@ -69,5 +75,5 @@ func (s *Sweeper) Run(ctx context.Context) error {
 
 // Step examines the next pages, if it is this process's turn.
 func (s *Sweeper) Step(ctx context.Context) (removed int64, err error) {
-	return s.Ledger.Sweep(ctx, s.Keep, s.rest, s.pause)
+	return s.Ledger.Sweep(ctx, s.rest, s.pause)
 }

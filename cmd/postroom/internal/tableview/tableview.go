@@ -49,7 +49,7 @@ func Print(out io.Writer, asJSON bool, t *inspect.Tables) error {
 func sweepLine(s inspect.Sweep) string {
 	line := fmt.Sprintf("swept up to page %d of %d", min(s.Page, s.Pages), s.Pages)
 	if s.KeptSeconds > 0 {
-		line += fmt.Sprintf(", rows are kept %s", span(s.KeptSeconds))
+		line += fmt.Sprintf(", rows are kept for at most %s", span(s.KeptSeconds))
 	}
 	if s.OverdueSeconds > 300 {
 		line += fmt.Sprintf("; no process has continued for %s: no inbox runs", span(s.OverdueSeconds))

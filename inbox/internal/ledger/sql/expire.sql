@@ -1,14 +1,35 @@
--- Remove rows that are older than $3 from pages $1 to $2 of inbox. The row of an event that
--- is held, or was discarded and can be reopened, stays at any age. "OFFSET 0" makes the
--- planner look up both for each row; a join would read all of held and archive.
+-- Remove rows from pages $1 to $2 of inbox that are older than their handler's time, and
+-- record for each of these handlers from which time on it has all rows. A handler that has no
+-- time, because none of its processes lived when a sweep looked, gets the longest of all. The
+-- row of an event that is held, or was discarded and can be reopened, stays at any age.
+-- "OFFSET 0" makes the planner look up both for each row; a join would read all of held and
+-- archive. The times of handlers are in arrays, because a look-up for each row that is not
+-- young would take most of a step. It returns the number of rows, and the latest time before
+-- which rows were removed.
 --
--- Locks   the removed rows.
+-- Locks   the removed rows, and the rows of dedupe_window of their handlers.
 -- Index   none: the pages are read; held_owed and archive_owed (handler, dedupe_key) for each old row.
--- Called  by Upkeep.Sweep.
-DELETE FROM postroom.inbox
-WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
-  AND at < now() - $3::interval
-  AND NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = inbox.handler AND held.dedupe_key = inbox.dedupe_key
-                  OFFSET 0)
-  AND NOT EXISTS (SELECT FROM postroom.archive WHERE archive.handler = inbox.handler AND archive.dedupe_key = inbox.dedupe_key
-                  OFFSET 0);
+-- Called  by Upkeep.Sweep, after windows.sql.
+WITH own AS (
+    SELECT array_agg(handler::text) AS handlers, array_agg(now() - kept) AS bounds FROM postroom.dedupe_window
+), known AS (
+    SELECT min(kept) AS shortest, max(kept) AS longest
+    FROM (SELECT kept FROM postroom.dedupe_window UNION ALL SELECT ledger FROM postroom.node) times
+), removed AS (
+    DELETE FROM postroom.inbox
+    WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
+      AND at < now() - (SELECT shortest FROM known)
+      AND at < coalesce((SELECT bounds FROM own)[array_position((SELECT handlers FROM own), inbox.handler::text)],
+                        now() - (SELECT longest FROM known))
+      AND NOT EXISTS (SELECT FROM postroom.held WHERE held.handler = inbox.handler AND held.dedupe_key = inbox.dedupe_key
+                      OFFSET 0)
+      AND NOT EXISTS (SELECT FROM postroom.archive WHERE archive.handler = inbox.handler AND archive.dedupe_key = inbox.dedupe_key
+                      OFFSET 0)
+    RETURNING handler
+), noted AS (
+    INSERT INTO postroom.dedupe_window AS w (handler, kept, expired_before)
+    SELECT DISTINCT removed.handler, known.longest, now() - known.longest FROM removed CROSS JOIN known
+    ON CONFLICT (handler) DO UPDATE SET expired_before = greatest(w.expired_before, now() - w.kept)
+    RETURNING expired_before
+)
+SELECT (SELECT count(*) FROM removed), (SELECT max(expired_before) FROM noted);

@@ -7,5 +7,5 @@
 -- Called  by Upkeep.Sweep, in the transaction of its step.
 SELECT next_page, pg_relation_size('postroom.inbox') / current_setting('block_size')::int
 FROM postroom.sweep
-WHERE next_at <= now()
+WHERE due_at <= now()
 FOR UPDATE SKIP LOCKED;

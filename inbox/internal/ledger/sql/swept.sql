@@ -1,10 +1,8 @@
--- Record that old rows were removed up to page $1 of inbox, and that the next step is due in
--- $2. If the step removed rows ($4), also record from which time on all rows exist: those
--- that were decided within the last $3.
+-- Record that old rows were removed up to page $1 of inbox, that the next step is due in $2,
+-- and that rows from before $3 were removed (NULL: none was).
 --
 -- Locks   the row of sweep.
 -- Index   none; one row.
 -- Called  by Upkeep.Sweep, in the transaction that removed the rows.
 UPDATE postroom.sweep
-SET next_page = $1, next_at = now() + $2::interval,
-    expired_before = CASE WHEN $4 THEN greatest(expired_before, now() - $3::interval) ELSE expired_before END;
+SET next_page = $1, due_at = now() + $2::interval, expired_before = greatest(expired_before, $3::timestamptz);

@@ -1,0 +1,26 @@
+package invoke
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// TellStop logs what a stopping inbox waits for when ctx ends, and for how long at most. It
+// returns a function that logs that it has stopped. atWork returns the handlers that run.
+func TellStop(ctx context.Context, log *slog.Logger, atMost time.Duration, atWork func() []string) (stopped func()) {
+	cancel := context.AfterFunc(ctx, func() {
+		running := atWork()
+		if len(running) == 0 {
+			log.InfoContext(ctx, "inbox stopping, no handler is running")
+			return
+		}
+		log.InfoContext(ctx, "inbox stopping, waiting for running handlers", "running", strings.Join(running, ", "), "at_most", atMost)
+	})
+	return func() {
+		if !cancel() {
+			log.InfoContext(ctx, "inbox stopped")
+		}
+	}
+}

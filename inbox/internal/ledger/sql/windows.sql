@@ -1,0 +1,13 @@
+-- Record for how long the rows of each handler are kept: the longest time that a process asks
+-- for which runs the handler, also one that was not seen for a while. A process without times
+-- for its handlers asks for its only one. A handler that no process runs keeps its time.
+--
+-- Locks   the rows of dedupe_window that change.
+-- Index   dedupe_window's primary key; node is read, it has as many rows as processes.
+-- Called  by Upkeep.Sweep, after lock_nodes.sql.
+INSERT INTO postroom.dedupe_window AS w (handler, kept)
+SELECT h.handler, max(coalesce(h.kept, node.ledger))
+FROM postroom.node
+CROSS JOIN LATERAL unnest(node.handlers, node.dedupe_windows) AS h (handler, kept)
+GROUP BY h.handler
+ON CONFLICT (handler) DO UPDATE SET kept = excluded.kept WHERE w.kept <> excluded.kept;

@@ -1,0 +1,340 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/wire"
+)
+
+// publishAged sends an event that was logged some time ago.
+func (b *bench) publishAged(id string, age time.Duration) {
+	b.Helper()
+	at := time.Now().Add(-age)
+	header := nats.Header(wire.Encode(postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", LoggedAt: at, Time: at}))
+	header.Del(wire.MsgID)
+	b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header})
+}
+
+// remembering is an inbox with a handler that has a DedupeWindow of its own.
+func (b *bench) remembering(name string, window time.Duration) *inbox.Inbox {
+	in := inbox.New(b.pool, b.nc, b.config())
+	sub := b.subscription(name)
+	sub.DedupeWindow = window
+	in.Handle(sub, effect(name))
+	return in
+}
+
+// decided writes a row of inbox of some age.
+func (b *bench) decided(handler, key string, age time.Duration) {
+	b.Helper()
+	b.exec(`INSERT INTO postroom.inbox (handler, dedupe_key, digest, at) VALUES ($1, $2, '\x00112233445566778899aabbccddeeff', now() - $3::interval)`,
+		handler, key, age)
+}
+
+func (b *bench) expiredBefore(handler string) (age time.Duration) {
+	b.Helper()
+	err := b.pool.QueryRow(b.Context(), "SELECT coalesce(now() - expired_before, '0') FROM postroom.dedupe_window WHERE handler = $1", handler).Scan(&age)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return age.Truncate(time.Minute)
+}
+
+// Two handlers of one process: one forgets after two hours, the other after 30 days.
+func TestEachHandlerHasItsDedupeWindow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in = b.remembering("short", 2*time.Hour)
+	b.in.Handle(b.subscription("long"), effect("long"))
+	for _, handler := range []string{"short", "long"} {
+		b.decided(handler, "/shop young", 90*time.Minute)
+		b.decided(handler, "/shop old", 3*time.Hour)
+		b.decided(handler, "/shop ancient", 31*24*time.Hour)
+	}
+	if removed, err := inbox.Sweep(t.Context(), b.in); err != nil || removed != 3 {
+		t.Errorf("%d rows removed, %v; want 3", removed, err)
+	}
+	if short, long := b.ledger("short"), b.ledger("long"); short != 1 || long != 2 {
+		t.Errorf("%d and %d rows are left, want 1 and 2", short, long)
+	}
+	if short, long := b.expiredBefore("short"), b.expiredBefore("long"); short != 2*time.Hour || long != 30*24*time.Hour {
+		t.Errorf("rows are gone from before %s and %s ago", short, long)
+	}
+	// What processes see that know one time for all.
+	var ledger, gate, expired time.Duration
+	err := b.pool.QueryRow(t.Context(), "SELECT ledger, age_gate, now() - expired_before FROM postroom.node, postroom.sweep").Scan(&ledger, &gate, &expired)
+	if err != nil || ledger != 30*24*time.Hour || gate != 116*time.Minute || expired.Truncate(time.Minute) != 2*time.Hour {
+		t.Errorf("ledger %s, age gate %s, expired before %s ago, %v", ledger, gate, expired, err)
+	}
+
+	b.run()
+	b.publish("first")
+	b.eventually("both to read", func() bool { return len(b.effects("short")) == 1 && len(b.effects("long")) == 1 })
+	b.publishAged("fresh", 115*time.Minute)
+	b.publishAged("stale", 118*time.Minute)
+	b.publishAged("week", 7*24*time.Hour)
+	b.publishAged("month", 29*24*time.Hour+time.Hour)
+	b.eventually("the effects and the deaths", func() bool {
+		return len(b.effects("short")) == 2 && b.dead("short") == 3 && len(b.effects("long")) == 4 && b.dead("long") == 1
+	})
+	b.wantOnce("short", "first", "fresh")
+	b.wantOnce("long", "first", "fresh", "stale", "week")
+	if got := b.held("short")["/shop stale"]; got.Class != "too_old" {
+		t.Errorf("held: %+v", got)
+	}
+}
+
+// The process that sweeps needs rows for an hour. What others need stays.
+func TestASweepKeepsWhatOthersNeed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const node = "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, ledger, age_gate, seen_at) VALUES (gen_random_uuid(), $1, $2, $3, $3, $4, '1 h', now() - $5::interval)"
+	hours := func(n ...int) (all []time.Duration) {
+		for _, n := range n {
+			all = append(all, time.Duration(n)*time.Hour)
+		}
+		return all
+	}
+	b.exec(node, "lives", []string{"shared", "others"}, hours(3, 3), 3*time.Hour, time.Duration(0))
+	b.exec(node, "stalled", []string{"stalled"}, hours(3), 3*time.Hour, 50*time.Minute)
+	b.exec(node, "knows one time", []string{"of-old"}, nil, 3*time.Hour, time.Duration(0))
+	b.exec(node, "needs little", []string{"others"}, hours(1), time.Hour, time.Duration(0))
+	b.exec("INSERT INTO postroom.dedupe_window (handler, kept) VALUES ('nobody-runs', '3 h')")
+
+	handlers := []string{"own", "shared", "others", "stalled", "of-old", "nobody-runs", "unknown"}
+	for _, handler := range handlers {
+		b.decided(handler, "young", 59*time.Minute)
+		b.decided(handler, "old", 2*time.Hour)
+	}
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	for _, name := range []string{"own", "shared"} {
+		sub := b.subscription(name)
+		sub.DedupeWindow = time.Hour
+		b.in.Handle(sub, effect(name))
+	}
+	// The Config's 30 days are for handlers of this process, and it has none without a time of
+	// its own; but the longest time that is known is for those that nobody knows.
+	if _, err := inbox.Sweep(t.Context(), b.in); err != nil {
+		t.Fatal(err)
+	}
+	for _, handler := range handlers {
+		want := 2
+		if handler == "own" {
+			want = 1
+		}
+		if got := b.ledger(handler); got != want {
+			t.Errorf("%s has %d rows, want %d", handler, got, want)
+		}
+	}
+
+	b.exec("UPDATE postroom.inbox SET at = now() - interval '4 h' WHERE dedupe_key = 'old'")
+	b.exec("UPDATE postroom.inbox SET at = now() - interval '31 d' WHERE handler = 'unknown' AND dedupe_key = 'old'")
+	if _, err := inbox.Sweep(t.Context(), b.in); err != nil {
+		t.Fatal(err)
+	}
+	for _, handler := range handlers {
+		want := 3 * time.Hour
+		switch handler {
+		case "own":
+			want = time.Hour
+		case "unknown":
+			want = 30 * 24 * time.Hour
+		}
+		if got, at := b.ledger(handler), b.expiredBefore(handler); got != 1 || at != want {
+			t.Errorf("%s has %d rows, and lacks those from before %s ago; want 1 and %s", handler, got, at, want)
+		}
+	}
+}
+
+// When the process that needed rows for longer has gone, the shorter time counts.
+func TestTheLongerDedupeWindowCounts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in = b.remembering("h", 3*time.Hour)
+	stop := b.run()
+	b.publish("a")
+	b.eventually("its effect", func() bool { return len(b.effects("h")) == 1 })
+	b.decided("h", "old", 2*time.Hour)
+	short := b.remembering("h", time.Hour)
+	for _, want := range []int{2, 1} {
+		if _, err := inbox.Sweep(t.Context(), short); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.ledger("h"); got != want {
+			t.Errorf("%d rows are left, want %d", got, want)
+		}
+		stop()
+	}
+}
+
+// waits returns a condition: a statement of this database waits for a lock, and has the comment.
+func (b *bench) waits(comment string) func() bool {
+	return func() bool {
+		var waits bool
+		err := b.pool.QueryRow(b.Context(), `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+			WHERE NOT l.granted AND a.datname = current_database() AND a.query LIKE '%' || $1 || '%')`, comment).Scan(&waits)
+		return err == nil && waits
+	}
+}
+
+// An event that is settled while a sweep waits for its old row is decided now: its row stays.
+func TestASweepMeetsASettledEvent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.decided("h", "settled", 3*time.Hour)
+	b.decided("h", "old", 3*time.Hour)
+	settling, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer settling.Rollback(t.Context()) //nolint:errcheck // it is over, or of no use
+	if _, err := settling.Exec(t.Context(), "UPDATE postroom.inbox SET at = now() WHERE dedupe_key = 'settled'"); err != nil {
+		t.Fatal(err)
+	}
+	swept := make(chan error, 1)
+	go func() {
+		removed, err := inbox.Sweep(t.Context(), b.remembering("h", 2*time.Hour))
+		if err == nil && removed != 1 {
+			err = fmt.Errorf("%d rows removed, want 1", removed)
+		}
+		swept <- err
+	}()
+	b.eventually("the sweep to wait for the row", b.waits("-- Remove rows from pages"))
+	if err := errors.Join(settling.Commit(t.Context()), <-swept); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A process that registers while rows are removed learns that they are gone before it runs
+// anything.
+func TestAProcessRegistersBesideASweep(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.decided("h", "removed", 3*time.Hour)
+	held, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Rollback(t.Context()) //nolint:errcheck // it is over, or of no use
+	if _, err := held.Exec(t.Context(), "SELECT FROM postroom.inbox FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	swept, registered := make(chan error, 1), make(chan error, 1)
+	go func() {
+		removed, err := inbox.Sweep(t.Context(), b.remembering("h", 2*time.Hour))
+		if err == nil && removed != 1 {
+			err = fmt.Errorf("%d rows removed, want 1", removed)
+		}
+		swept <- err
+	}()
+	b.eventually("the sweep to wait for the row", b.waits("-- Remove rows from pages"))
+	long := b.remembering("h", 48*time.Hour)
+	go func() { registered <- inbox.Register(t.Context(), long) }()
+	b.eventually("the process to wait for the sweep", b.waits("-- Record that process"))
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(<-swept, <-registered); err != nil {
+		t.Fatal(err)
+	}
+	if age := time.Since(inbox.TrustsFrom(long, "h")); age > 2*time.Hour {
+		t.Errorf("it relies on all rows of the last %s, want less than 2h", age)
+	}
+}
+
+// A process that knows one time for all handlers takes no turn, so it removes no row that
+// others need. Its statement is the one that such a process has.
+func TestProcessesThatKnowOneTimeDoNotSweep(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tag, err := b.pool.Exec(t.Context(), "SELECT next_page FROM postroom.sweep WHERE next_at <= now() FOR UPDATE SKIP LOCKED")
+	if err != nil || tag.RowsAffected() != 0 {
+		t.Errorf("it took %d turns, %v", tag.RowsAffected(), err)
+	}
+}
+
+// Processes may differ about a handler, and each says so when it starts. About different
+// handlers there is nothing to say.
+func TestProcessesThatDifferAboutAHandler(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.in = b.remembering("h", 10*24*time.Hour)
+	b.run()
+	b.publish("a")
+	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
+	for _, tt := range []struct {
+		handler string
+		window  time.Duration
+		differs bool
+	}{
+		{"h", 10 * 24 * time.Hour, false},
+		{"h", 9 * 24 * time.Hour, true},
+		{"h", 365 * 24 * time.Hour, true},
+		{"h", 0, true}, // the Config's
+		{"other", time.Hour, false},
+	} {
+		var log lines
+		cfg := b.config()
+		cfg.Logger = log.logger()
+		other := inbox.New(b.pool, b.nc, cfg)
+		sub := b.subscription(tt.handler)
+		sub.DedupeWindow = tt.window
+		other.Handle(sub, effect(tt.handler))
+		if err := other.Check(t.Context()); err != nil {
+			t.Errorf("%s, %s: Check = %v", tt.handler, tt.window, err)
+		}
+		if differs := log.has("a different DedupeWindow") && log.has("its_dedupe_window=240h0m0s"); differs != tt.differs {
+			t.Errorf("%s, %s: Check warns: %t, want %t", tt.handler, tt.window, differs, tt.differs)
+		}
+	}
+}
+
+// A process that stops is among those that need rows until its handlers have ended.
+func TestAStoppingProcessStaysRegistered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var log lines
+	cfg := b.config()
+	cfg.Logger = log.logger()
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	runs, end := make(chan struct{}), make(chan struct{})
+	b.in.Handle(b.subscription("h"), postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error {
+		close(runs)
+		<-end
+		return nil
+	}))
+	stop := b.run()
+	b.publish("a")
+	<-runs
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		stop()
+	}()
+	registered := func() (n int) {
+		if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.node").Scan(&n); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	b.eventually("the stop to begin", func() bool { return log.has("inbox stopping, waiting for running handlers") })
+	for range 100 { // to leave takes one statement
+		if registered() != 1 {
+			t.Fatal("the process left while its handler ran")
+		}
+	}
+	close(end)
+	<-ended
+	if registered() != 0 {
+		t.Error("the process ended and stays registered")
+	}
+}
