@@ -146,9 +146,9 @@ type HeldPage struct {
 	Next string `json:"next,omitempty"`
 }
 
-// HeldEvents returns the events that are held, in any state. They come by handler; of
-// each first those that are due at a time, the first to be due first, then those that wait
-// behind their key, then the dead ones, the last to die first.
+// HeldEvents returns the events that are held, in any state. They come by handler; of each
+// first those that are due at a time, the first to be due first, then those that wait behind
+// their key, then the dead ones, the last to die first. With Key they come as they were held.
 func (i *Inspector) HeldEvents(ctx context.Context, f HeldFilter) (*HeldPage, error) {
 	s := held.Selection{Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, DueSince: f.DueSince, DueUntil: f.DueUntil}
 	for _, state := range f.States {

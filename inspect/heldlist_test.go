@@ -2,6 +2,7 @@ package inspect_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,11 +90,22 @@ func TestHeldEvents(t *testing.T) {
 	if h := page.Events[0]; h.Class != "timeout" || h.Error != "last" || h.State != inspect.Retrying || h.Key != "order-7" || h.Failures == nil {
 		t.Errorf("it is %+v", h)
 	}
-	for _, f := range []inspect.HeldFilter{{After: "x"}, {States: []inspect.State{inspect.Discarded}}, {DueSince: hour, DueUntil: hour}, {Type: "\xff"}} {
+	ofKey, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Key: "order-7", Limit: 1})
+	if err != nil || ofKey.Next == "" {
+		t.Fatalf("HeldEvents = %+v, %v; want a next page", ofKey, err)
+	}
+	for _, f := range []inspect.HeldFilter{{After: "x"}, {After: ofKey.Next}, {States: []inspect.State{inspect.Discarded}}, {DueSince: hour, DueUntil: hour}, {Type: "\xff"}} {
 		if page, err := p.alone().HeldEvents(t.Context(), f); err == nil {
 			t.Errorf("HeldEvents(%+v) = %+v, want an error", f, page)
 		}
 	}
+}
+
+// distinct returns how many different words a text has.
+func distinct(text string) int {
+	words := strings.Fields(text)
+	slices.Sort(words)
+	return len(slices.Compact(words))
 }
 
 // A page that finds nothing among very many rows ends, and the next one goes on.
@@ -101,8 +113,9 @@ func TestHeldEventsStopsToSearch(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'a', n::text FROM generate_series(1, 60001) n`)
-	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, content_type, data)
-		SELECT 'a', n::text, now() + n * interval '1 s', now(), '/shop', n::text, CASE WHEN n = 60001 THEN 'b.c' ELSE 'a.b' END, 'a.b', 'text/plain', '' FROM generate_series(1, 60001) n`)
+	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
+		SELECT 'a', n::text, now() + n * interval '1 s', now(), '/shop', n::text, CASE WHEN n = 60001 THEN 'b.c' ELSE 'a.b' END, 'a.b',
+		       CASE WHEN n = 60001 THEN 'one' WHEN n % 50 = 0 THEN 'some' WHEN n % 10 = 0 THEN 'many' END, 'text/plain', '' FROM generate_series(1, 60001) n`)
 	first, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Type: "b.c"})
 	if err != nil || len(first.Events) != 0 || first.Next == "" {
 		t.Fatalf("the first page = %+v, %v; want none, and a next one", first, err)
@@ -113,5 +126,23 @@ func TestHeldEventsStopsToSearch(t *testing.T) {
 	}
 	if got := len(strings.Fields(p.heldIDs(inspect.HeldFilter{Limit: 1000}))); got != 60001 {
 		t.Errorf("all pages have %d events, want 60001", got)
+	}
+	// A key is looked up, and many events of it are a list.
+	page, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Key: "one"})
+	if err != nil || len(page.Events) != 1 || page.Next != "" {
+		t.Errorf("the events of a key = %+v, %v; want one, and no next page", page, err)
+	}
+	page, err = p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Key: "some", Type: "b.c"})
+	if err != nil || len(page.Events) != 0 || page.Next != "" {
+		t.Errorf("those of another type = %+v, %v; want none, and no next page", page, err)
+	}
+	for key, want := range map[string]int{"some": 1200, "many": 4800} {
+		if got := distinct(p.heldIDs(inspect.HeldFilter{Key: key, Limit: 900})); got != want {
+			t.Errorf("all pages of key %s have %d events, want %d", key, got, want)
+		}
+	}
+	p.exec("UPDATE postroom.held SET event_key = 'many' WHERE event_key = 'some'")
+	if got := distinct(p.heldIDs(inspect.HeldFilter{Key: "many", Limit: 900})); got != 6000 {
+		t.Errorf("all pages of a key with many events have %d, want 6000", got)
 	}
 }

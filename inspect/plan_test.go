@@ -49,6 +49,7 @@ var tested = []struct {
 	{"page_waiting", pageParameters, "'h1', '{waiting}', NULL, NULL, NULL, NULL, NULL, NULL, 15000, 'k5', 5000, 100", 2000},
 	{"page_dead", pageParameters, "'h1', NULL, NULL, NULL, NULL, NULL, NULL, now(), 9, NULL, 5000, 100", 800},
 	{"page_given", "(bigint[], text, text[], text, text, text, timestamptz, timestamptz)", "'{7,8}', NULL, NULL, NULL, NULL, NULL, NULL, NULL", 30},
+	{"of_key", "(text, int)", "'k7', 5001", 50},
 	{"decisions", "(text[], text[], text[])", "'{/shop 150,/none 7}', '{h1}', '{derived}'", 150},
 	{"steps", "(text[], text[])", "'{h1,h2}', '{/shop 150,/shop 151}'", 50},
 	{"revisions", "(text)", "'150'", 50},
@@ -129,9 +130,9 @@ func (p *plans) fill() {
 		FROM generate_series(1, 200000) n`)
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || n % 4, '/shop ' || n FROM generate_series(1, 200000) n`)
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, '/held ' || n FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
-	p.do(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+	p.do(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, event_key, content_type, data)
 		SELECT 'h' || h, '/held ' || n, 'k' || n % 12000, n, CASE WHEN n <= 12000 AND n % 2 = 0 THEN now() END,
-		       CASE WHEN n <= 12000 AND n % 2 = 1 THEN now() END, 'x', now(), '/held', n::text, 'a.b', 'a.b', 'text/plain', repeat('x', 300)::bytea
+		       CASE WHEN n <= 12000 AND n % 2 = 1 THEN now() END, 'x', now(), '/held', n::text, 'a.b', 'a.b', 'k' || n % 12000, 'text/plain', repeat('x', 300)::bytea
 		FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
 	p.do(`INSERT INTO postroom.held (handler, pos, key, next_at, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'outbox', n, 'k' || n, now(), now(), '/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 20000) n`)

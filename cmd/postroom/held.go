@@ -74,10 +74,10 @@ func newHeldList(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List events that are scheduled, retried, waiting, running or dead",
-		Long: `List held events that have every property that you give, by handler. For each handler the
-events with a due time come first, then those that wait behind their key, then the dead
-ones. 'due' means that the time has come. 'abandoned' means that a process claimed the
-event and its claim ran out. Changes nothing.`,
+		Long: `List held events that have every property that you give: by handler, or as they were
+held if --key is given. Of a handler those with a due time come first, then those that wait
+behind their key, then the dead ones. 'due' means that the time has come, 'abandoned' that
+a process claimed the event and its claim ran out. Changes nothing.`,
 		Example: `  postroom held list --handler billing.charge --state retrying,due
   postroom held list --handler outbox --state scheduled --type order.reminder
   postroom held list --key order-7

@@ -7,8 +7,8 @@
 -- events. NULL is no condition.
 --
 -- Locks   none.
--- Index   held_pkey (id) for ids; held_due (handler, next_at, pos) and held_key_pos (handler, key, pos) for a handler; without
---         both it reads what is held.
+-- Index   held_pkey (id) for ids; held_event_key (event_key) for a key; held_due (handler, next_at, pos) and held_key_pos
+--         (handler, key, pos) for a handler; without these it reads what is held.
 -- Order   by time, then by key and place.
 -- Called  by Store.Select.
 SELECT id, state

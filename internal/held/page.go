@@ -59,6 +59,8 @@ const (
 	partWaiting
 	partDead
 	partCount
+
+	partOfKey = partCount // not of a handler: the events of a key, by id
 )
 
 // partOf returns the part that has the events in a state.
@@ -117,7 +119,7 @@ func parsePlace(s string) (p place, err error) {
 	if err == nil {
 		err = json.Unmarshal(document, &p)
 	}
-	if err == nil && (p.Part < 0 || p.Part >= partCount) {
+	if err == nil && (p.Part < 0 || p.Part > partOfKey) {
 		err = errors.New("it is of no list")
 	}
 	if err != nil {
@@ -135,13 +137,20 @@ const (
 
 	// lookCost is how many rows a statement counts as if it finds the end of a part.
 	lookCost = 100
+
+	// fewOfKey is how many events a key may have so that they are looked up by the key.
+	fewOfKey = 5000
+
+	// ofKeyAtOnce is how many of these one statement reads.
+	ofKeyAtOnce = 500
 )
 
 // Page returns at most limit held events that match, after the place after. It also returns
 // the place where the next page begins; "" if there is none. Events come by handler. For each
 // handler, those with a due time come first, then those that wait behind their key, then the
 // dead ones, the last to die first. A page reads about 50,000 rows, so it may have fewer rows
-// than limit, or none, and still a next page.
+// than limit, or none, and still a next page. If the selection has a key of at most 5,000 held
+// events, only these are read, and come by id.
 //
 // Call it in a transaction with one snapshot. If the selection has ids, there is one page.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (rows []Row, next string, err error) {
@@ -155,6 +164,15 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 	from, err := parsePlace(after)
 	if err != nil {
 		return nil, "", err
+	}
+	if from.Part == partOfKey && s.Key == "" {
+		return nil, "", errors.New("read the start of a page (After): it is of the events of a key, and the filter has none")
+	}
+	if from.Part == partOfKey || s.Key != "" && after == "" {
+		rows, next, few, err := r.ofKey(ctx, db, s, from, limit)
+		if few || err != nil {
+			return rows, next, err
+		}
 	}
 	handlers := []string{s.Handler}
 	if s.Handler == "" {
@@ -179,6 +197,39 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 		}
 	}
 	return l.rows, "", nil
+}
+
+// ofKey returns a page of the events of a key, by id. few is false if there are too many: the
+// list has one of them on each of its pages. A page after the first looks up all.
+func (r Reader) ofKey(ctx context.Context, db Queryer, s Selection, from place, limit int) (rows []Row, next string, few bool, err error) {
+	var most *int
+	if from.Part != partOfKey {
+		most = new(int)
+		*most = fewOfKey + 1
+	}
+	found, _ := db.Query(ctx, r.sql.OfKey, pgx.QueryExecModeExec, s.Key, most) // CollectRows reports the error
+	ids, err := pgx.CollectRows(found, pgx.RowTo[int64])
+	if err != nil {
+		return nil, "", false, fmt.Errorf("read the held events of a key: %w", err)
+	}
+	if most != nil && len(ids) == *most {
+		return nil, "", false, nil
+	}
+	slices.Sort(ids)
+	ids = slices.DeleteFunc(ids, func(id int64) bool { return id <= from.Row })
+	for chunk := range slices.Chunk(ids, ofKeyAtOnce) {
+		page := s
+		page.IDs = chunk
+		read, _, err := r.Page(ctx, db, page, "", limit)
+		if err != nil {
+			return nil, "", false, err
+		}
+		if rows = append(rows, read...); len(rows) > limit {
+			rows = rows[:limit]
+			return rows, place{Part: partOfKey, Row: rows[limit-1].ID}.String(), true, nil
+		}
+	}
+	return rows, "", true, nil
 }
 
 // look builds one page.

@@ -22,6 +22,7 @@ type statements struct {
 	Holders                   string
 	PageDue, PageWaiting      string
 	PageDead, PageGiven       string
+	OfKey                     string
 }
 
 var written = sqlfile.MustRead[statements](files)

@@ -120,7 +120,7 @@ CREATE TABLE postroom.held (
     event_id        text              COLLATE "C" NOT NULL,
     type            text              NOT NULL,
     subject         text              NOT NULL,
-    event_key       text,
+    event_key       text              COLLATE "C",
     content_type    text              NOT NULL,
     correlation_id  text,
     causation_id    text,
@@ -216,8 +216,9 @@ CREATE INDEX held_dead ON postroom.held (dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_handler ON postroom.held (handler, dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_cause ON postroom.held (fingerprint, dead_at, id) WHERE dead_at IS NOT NULL;
 
--- Ids come from anywhere, and may be longer than a B-tree takes.
+-- Ids and keys come from anywhere, and may be longer than a B-tree takes.
 CREATE INDEX held_event ON postroom.held USING hash (event_id);
+CREATE INDEX held_event_key ON postroom.held USING hash (event_key);
 
 --
 -- External handlers
