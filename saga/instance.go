@@ -131,16 +131,10 @@ const maxNote = 1000
 
 // record adds to a batch what records the history that led to a revision.
 func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
-	if len(history) == 0 {
-		return
-	}
-	columns := make([][]string, 5)
 	for _, e := range history {
-		for i, value := range []string{e.step, string(e.direction), e.what, e.eventType, e.eventID} {
-			columns[i] = append(columns[i], value)
-		}
+		batch.Queue(tb.sql.Record, tb.saga, r.key, r.revision, e.step, e.direction, e.what, given(e.eventType), given(e.eventID),
+			given(e.command.step), given(e.command.eventType), given(e.command.id))
 	}
-	batch.Queue(tb.sql.Record, tb.saga, r.key, r.revision, columns[0], columns[1], columns[2], columns[3], columns[4])
 }
 
 // expire adds to a batch what removes old instances.

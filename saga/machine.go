@@ -42,7 +42,8 @@ const (
 
 // What history records.
 const (
-	wasSent       = "sent"
+	wasSent       = "sent" // a command, and nothing else
+	wasBegun      = "begun"
 	wasLocal      = "local"
 	wasDone       = "done"
 	wasFailed     = "failed"
@@ -65,7 +66,11 @@ type entry struct {
 	what      string
 	eventType string
 	eventID   string
+	command   command // that was written because of it
 }
+
+// command is a command in the history.
+type command struct{ step, eventType, id string }
 
 // moment is where and when something happens, as the database says.
 type moment struct {
@@ -152,6 +157,7 @@ func (t *turn[S]) direction() direction {
 func (t *turn[S]) begin() {
 	t.inst.state = Running
 	t.change()
+	t.record(t.plan.steps[0].Name, toDo, wasBegun, "", t.cause)
 	t.forward(0)
 	t.arm()
 }
@@ -165,7 +171,7 @@ func (t *turn[S]) change() {
 }
 
 func (t *turn[S]) record(step string, d direction, what, eventType, eventID string) {
-	t.history = append(t.history, entry{step, d, what, eventType, eventID})
+	t.history = append(t.history, entry{step: step, direction: d, what: what, eventType: eventType, eventID: eventID})
 }
 
 // forward does the steps from the i-th on, up to one that has to wait.
@@ -267,7 +273,10 @@ func (t *turn[S]) send(s *Step[S], d direction) {
 	ev.ID = commandID(key, d, t.inst.run)
 	ev.Headers = map[string]string{stepHeader: key, sagaHeader: t.plan.name + " " + s.Name}
 	t.events = append(t.events, ev)
-	t.record(s.Name, d, wasSent, ev.Type, ev.ID)
+	if last := len(t.history) - 1; last < 0 || t.history[last].command.id != "" {
+		t.record(s.Name, d, wasSent, "", "")
+	}
+	t.history[len(t.history)-1].command = command{s.Name, ev.Type, ev.ID}
 }
 
 // localEnded goes on after the Local function of the pending step, which returned err. It returns

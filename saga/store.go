@@ -166,7 +166,7 @@ type Entry struct {
 	Step      string    `json:"step"`
 	Direction string    `json:"direction"` // do or undo
 
-	// What is sent (a command was written), local (a function ran), done, failed or undone (a reply
+	// What is begun, sent (a command was written), local (a function ran), done, failed or undone (a reply
 	// came), gave_up, deadline, or an operator's decision: retry, skip, mark_done, compensate.
 	What    string `json:"what"`
 	Type    string `json:"type,omitempty"`     // of the event

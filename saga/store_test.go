@@ -94,7 +94,7 @@ func TestStoreShows(t *testing.T) {
 		happened = append(happened, fmt.Sprintf("%d %s %s %s %s", h.Revision, h.Step, h.Direction, h.What, h.Type))
 	}
 	want := []string{
-		"1 seat do sent seat.book", "2 seat do done seat.booked", "2 payment do sent payment.charge",
+		"1 open do begun ", "1 seat do sent seat.book", "2 seat do done seat.booked", "2 payment do sent payment.charge",
 		"3 payment do failed payment.declined", "3 seat undo sent seat.free",
 	}
 	if got := strings.Join(happened, "\n"); got != strings.Join(want, "\n") {

@@ -167,7 +167,7 @@ func TestSagaShow(t *testing.T) {
 		t.Error("a terminal would obey the note")
 	}
 	story := decode[saga.Story](t, postroom(t, c.env, "saga", "show", "checkout", "o 1", "--json").want(t, exitOK))
-	if story.Revision != 1 || len(story.History) != 1 || string(story.State) != "running" {
+	if story.Revision != 1 || len(story.History) != 2 || string(story.State) != "running" {
 		t.Errorf("--json has %+v", story)
 	}
 	postroom(t, c.env, "saga", "show", "checkout", "o2").want(t, exitFailed).says(t, "there is no such instance; 'postroom saga list --saga checkout'")

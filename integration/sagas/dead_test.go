@@ -117,7 +117,7 @@ func TestDeathIsAnAnswer(t *testing.T) {
 		t.Error(did)
 	}
 	story, err := saga.NewStore(w.pool, saga.StoreConfig{}).Show(t.Context(), w.name, "t1")
-	if err != nil || story.History[3].What != "failed" {
+	if err != nil || story.History[4].What != "failed" {
 		t.Errorf("history %v, %v", story.History, err)
 	}
 }

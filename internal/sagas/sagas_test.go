@@ -97,8 +97,8 @@ func TestPlans(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	fill(t, pool, slices.Repeat([]int{5}, 20_000)...)
-	exec(t, pool, `INSERT INTO postroom.saga_step (name, key, revision, step, direction, what, event_id)
-		SELECT name, key, 1, step, 'do', 'sent', 'x' || key FROM postroom.saga`)
+	exec(t, pool, `INSERT INTO postroom.saga_step (name, key, revision, step, direction, what, next_step, command_id)
+		SELECT name, key, 1, step, 'do', 'begun', step, 'x' || key FROM postroom.saga`)
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
 			exec(t, pool, "ANALYZE postroom.saga, postroom.saga_step, postroom.saga_definition")

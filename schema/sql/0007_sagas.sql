@@ -94,20 +94,24 @@ CREATE INDEX saga_version ON postroom.saga (name, version) WHERE ended_at IS NUL
 CREATE INDEX saga_ended ON postroom.saga (name, ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE postroom.saga_step (
-    id        bigint      GENERATED ALWAYS AS IDENTITY,
-    name      text        COLLATE "C" NOT NULL,
-    key       text        COLLATE "C" NOT NULL,
-    revision  bigint      NOT NULL,
-    step      text        NOT NULL,
-    direction text        NOT NULL CHECK (direction IN ('do', 'undo')),
-    what      text        NOT NULL CHECK (octet_length(what) BETWEEN 1 AND 32),
-    type      text,
-    event_id  text        COLLATE "C",
-    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (name, key, id)
+    id         bigint      GENERATED ALWAYS AS IDENTITY,
+    name       text        COLLATE "C" NOT NULL,
+    key        text        COLLATE "C" NOT NULL,
+    revision   bigint      NOT NULL,
+    step       text        NOT NULL,
+    direction  text        NOT NULL CHECK (direction IN ('do', 'undo')),
+    what       text        NOT NULL CHECK (octet_length(what) BETWEEN 1 AND 32),
+    type       text,
+    event_id   text        COLLATE "C",
+    next_step  text,
+    next_type  text,
+    command_id text        COLLATE "C",
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (name, key, id),
+    CHECK ((next_step IS NULL) = (command_id IS NULL))
 ) WITH (fillfactor = 100);
 COMMENT ON TABLE postroom.saga_step IS
-    'What happened in each instance, in its order. No row is changed. The rows go with the row of saga.';
+    'What happened in each instance, in its order, and the command that was written because of it. No row is changed. The rows go with the row of saga.';
 COMMENT ON COLUMN postroom.saga_step.name IS
     'The name of the saga.';
 COMMENT ON COLUMN postroom.saga_step.key IS
@@ -119,10 +123,16 @@ COMMENT ON COLUMN postroom.saga_step.step IS
 COMMENT ON COLUMN postroom.saga_step.direction IS
     'Whether the step was done or undone.';
 COMMENT ON COLUMN postroom.saga_step.what IS
-    'sent: a command was written; local: a function ran; done, failed, undone: the reply that came; gave_up, deadline; retry, skip, mark_done, compensate: an operator''s decision.';
+    'begun: the instance began; local: a function ran; done, failed, undone: the reply that came; gave_up, deadline; retry, skip, mark_done, compensate: an operator''s decision; sent: only the command.';
+COMMENT ON COLUMN postroom.saga_step.next_step IS
+    'The step to which the command belongs. NULL: no command was written.';
+COMMENT ON COLUMN postroom.saga_step.next_type IS
+    'The type of the command.';
+COMMENT ON COLUMN postroom.saga_step.command_id IS
+    'The id of the command. It ends with :do or :undo, and with .2 and so on if it was written again.';
 
 -- Serves step_of.sql of package sagas: the saga of a command.
-CREATE UNIQUE INDEX saga_step_sent ON postroom.saga_step (event_id) WHERE what = 'sent';
+CREATE UNIQUE INDEX saga_step_command ON postroom.saga_step (command_id) WHERE command_id IS NOT NULL;
 
 -- An operator's decision on an instance is an event for the saga's handler, and a row of the
 -- audit. It runs with the rights of the tables' owner, because an operator cannot write
@@ -151,8 +161,8 @@ BEGIN
         decision := decision || jsonb_build_object('data', $6);
     END IF;
     event := postroom.write('/operator', $1 || '.decision', decision, key => $2, correlation_id => instance.correlation_id,
-        causation_id => (SELECT h.event_id FROM postroom.saga_step h
-                         WHERE h.name = $1 AND h.key = $2 AND h.what = 'sent' ORDER BY h.id DESC LIMIT 1)); -- so that a process is one tree
+        causation_id => (SELECT h.command_id FROM postroom.saga_step h
+                         WHERE h.name = $1 AND h.key = $2 AND h.command_id IS NOT NULL ORDER BY h.id DESC LIMIT 1)); -- so that a process is one tree
     INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, details)
     VALUES ($7, 'saga ' || $4, $8, 1, NULL, '/operator', event,
             decision - 'data' || jsonb_build_object('sha256', encode(sha256(convert_to(decision::text, 'UTF8')), 'hex')));
