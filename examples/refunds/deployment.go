@@ -87,7 +87,7 @@ func (d *deployment) startAll(ctx context.Context) error {
 
 // url is where a process of the service is reached.
 func (d *deployment) url(n int) string {
-	return "http://" + strings.TrimPrefix(d.children[n].Says(), sayServes)
+	return strings.TrimPrefix(d.children[n].Says(), sayServes)
 }
 
 // restart starts a process again that is about to end, or has.

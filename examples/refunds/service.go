@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -79,14 +77,12 @@ func serve(ctx context.Context, text []byte) error {
 	}
 	guard := idempotency.New(base.Pool, idempotency.Config{Principal: merchantOf, Logger: log})
 	events := relay.New(outbox.NewLog(base.Pool), natsjs.NewPublisher(base.NATS), relay.Config{Lease: lease, DrainTimeout: drainTimeout, Logger: log})
-	listener, err := net.Listen("tcp4", j.Address)
+	web, err := demo.Listen(j.Address, s.routes(guard), log)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err
 	}
-	w := &web{listener: listener, server: &http.Server{
-		Handler: s.routes(guard), ReadTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}}
-	return postroom.Run(ctx, guard, events, w)
+	childproc.Tell("%s%s", sayServes, web.URL())
+	return postroom.Run(ctx, guard, events, web)
 }
 
 // routes puts the service's endpoints together. Authentication stands outside of the
@@ -105,29 +101,4 @@ func (s *service) routes(guard *idempotency.Guard) http.Handler {
 	}
 	mux.HandleFunc("GET /ledger", s.ledger)
 	return crashable(authenticated(mux))
-}
-
-// web serves HTTP until its context ends.
-type web struct {
-	listener net.Listener
-	server   *http.Server
-}
-
-// Run implements postroom.Runner.
-func (w *web) Run(ctx context.Context) error {
-	serving := make(chan error, 1)
-	go func() { serving <- w.server.Serve(w.listener) }() // ends with Shutdown
-	childproc.Tell("%s%s", sayServes, w.listener.Addr())
-	select {
-	case err := <-serving:
-		return fmt.Errorf("serve: %w", err)
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-	defer cancel()
-	down := w.server.Shutdown(drain)
-	if err := <-serving; !errors.Is(err, http.ErrServerClosed) {
-		return errors.Join(fmt.Errorf("serve: %w", err), down)
-	}
-	return down
 }

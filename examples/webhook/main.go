@@ -37,14 +37,9 @@ func command() *cobra.Command {
 	var opt options
 	cmd := demo.Command("webhook", "Take a provider's webhooks, and prove that each took effect once",
 		func() error { return opt.validate() },
-		func(ctx context.Context, out, progress io.Writer) error {
-			if opt.serve != "" {
-				return serve(ctx, opt.serve, os.Getenv("WEBHOOK_SECRET"), demo.Log(demo.Verbose(opt.verbose, progress), slog.LevelInfo), progress)
-			}
-			return run(ctx, opt, out, progress)
-		})
+		func(ctx context.Context, out, progress io.Writer) error { return run(ctx, opt, out, progress) })
 	flags := cmd.Flags()
-	flags.IntVar(&opt.payments, "payments", 1200, "payments that the provider tells of; each is one to four webhooks, sent one to four times")
+	flags.IntVar(&opt.payments, "payments", 1200, "payments that the provider tells of; each is one to five webhooks, sent one to four times")
 	flags.IntVar(&opt.senders, "senders", 12, "webhooks that it sends at the same time")
 	flags.Uint64Var(&opt.seed, "seed", 1, "chooses what happens to payments, and the order of webhooks")
 	flags.StringVar(&opt.serve, "serve", "", "take webhooks at this address, signed with the environment's WEBHOOK_SECRET, until Ctrl-C")
@@ -61,22 +56,23 @@ func (o options) validate() error {
 	)
 }
 
-// run is the whole program. The end of ctx means that no more webhooks are sent;
-// what was sent is brought to its end. The service's log is shown if that is wished for: that
-// connections break is what this is about.
+// run is the whole program. If ctx ends, no more webhooks are sent; what was sent is brought to
+// its end.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	log := demo.Log(demo.Verbose(opt.verbose, progress), slog.LevelInfo)
 	return demo.With(ctx, devstack.StartPostgres, log, func(server *devstack.Postgres) error {
+		if opt.serve != "" {
+			return serve(ctx, server, opt.serve, os.Getenv("WEBHOOK_SECRET"), log, progress)
+		}
 		d, err := open(ctx, server, opt, log, demo.NewStory(progress))
 		if err != nil {
 			return err
 		}
 		defer d.close()
-		running := d.play(ctx)
-		result, err := d.judge(running)
+		result, err := d.judge(d.play(ctx))
 		if err != nil {
-			return errors.Join(running, err)
+			return err
 		}
-		return errors.Join(result.write(out), result.verdict())
+		return errors.Join(result.Write(out, "", "the service's tables and the provider's books", result.summary()), result.verdict())
 	})
 }

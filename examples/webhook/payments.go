@@ -3,19 +3,28 @@ package main
 import (
 	"context"
 	_ "embed" // the statement
+	"encoding/json"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/webhook"
 )
 
-// handlerName is for ever: webhooks are decided once under it.
-const handlerName = "payments.apply"
-
-// What the provider tells of a payment.
 const (
+	// source names the endpoint, and with it the provider and our account there: a webhook's id
+	// is unique within it, and not among providers.
+	source      = "/webhooks/acme-pay"
+	handlerName = "payments.apply" // for ever: webhooks are decided once under it
+	workers     = 8                // how many webhooks are applied at the same time
+
+	// What the provider tells of a payment.
 	authorized = "payment.authorized"
 	captured   = "payment.captured"
 	refunded   = "payment.refunded"
@@ -31,21 +40,35 @@ type notice struct {
 	} `json:"data"`
 }
 
+// newService puts the service together: an inbox with a handler that reads no stream, and an
+// endpoint that gives it what the provider sends. The provider has two secrets while it
+// exchanges them.
+func newService(pool *pgxpool.Pool, log *slog.Logger, secrets ...string) (*inbox.Inbox, http.Handler) {
+	in := inbox.New(pool, nil, inbox.Config{Logger: log}) // no broker: webhooks are accepted
+	// What a broken connection leaves claimed is run again after two timeouts.
+	in.Handle(inbox.Subscription{Name: handlerName, Workers: workers, Timeout: 2 * time.Second}, postroom.JSON(apply))
+	mux := http.NewServeMux()
+	mux.Handle(source, webhook.New(in, webhook.Config{
+		Source: source, Handler: handlerName, Scheme: webhook.Standard(secrets...), Logger: log,
+		Types: []string{"standard." + authorized, "standard." + captured, "standard." + refunded}, // others are answered 200 and not stored
+		Key: func(ev postroom.Event) string {
+			var told notice
+			_ = json.Unmarshal(ev.Data, &told) // the handler reports what is no JSON
+			return told.Data.Payment
+		},
+	}))
+	return in, mux
+}
+
 //go:embed sql/apply.sql
 var applySQL string
 
 // apply is the handler: it adds the webhook's amount to its payment.
 //
-// Providers promise no order, so a capture may come before its authorization.
-// The tables are made so that this does not matter: sums are the same whichever
-// summand comes first, and the state follows from the sums (sql/tables.sql).
-// That a sum has each summand once is what the inbox is for.
-//
-// The other way would be to return postroom.RetryAfter until the predecessor is
-// there. It is the worse one here: a webhook would be tried again and again, and
-// be dead after Subscription.Attempts, because another one is late, which with a
-// provider's retries can be by days. Take it where a step cannot be done at all
-// without the one before.
+// Providers promise no order, so a capture may come before its authorization. That does not
+// matter here: sums are the same in any order, and the state follows from them (sql/tables.sql).
+// The inbox is what lets a sum have each summand once. To wait for the predecessor, with
+// postroom.RetryAfter, is for steps that cannot be done without it: a predecessor can be days late.
 func apply(ctx context.Context, tx pgx.Tx, ev postroom.Event, told notice) error {
 	if _, err := tx.Exec(ctx, applySQL, ev.ID, told.Data.Payment, told.Type, told.Data.Amount); err != nil {
 		return fmt.Errorf("apply %s: %w", told.Type, err)

@@ -2,81 +2,179 @@ package main
 
 import (
 	"context"
+	_ "embed" // the statements
 	"errors"
 	"fmt"
-	"net/http"
+	"log/slog"
+	"net/http/httptest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom/examples/internal/demo"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devstack"
+	"github.com/postroom/postroom/webhook"
 )
 
-// play serves, sends and disturbs until all webhooks took effect. The end of ctx
-// means that no more are sent.
+var (
+	//go:embed sql/tables.sql
+	tablesSQL string
+	//go:embed sql/owed.sql
+	owedSQL string
+	//go:embed sql/cut.sql
+	cutSQL string
+)
+
+// deployment is the payments service and the provider who calls it.
+type deployment struct {
+	opt      options
+	story    *demo.Story
+	server   *devstack.Postgres
+	db       *demo.Database
+	inbox    *inbox.Inbox
+	web      *httptest.Server
+	provider *provider
+	signers  []webhook.Scheme // of the provider, one after the other
+
+	fail         context.CancelCauseFunc // ends the run
+	stopHandlers func() error
+}
+
+// open makes a database, the service and the provider. The caller closes the deployment.
+func open(ctx context.Context, server *devstack.Postgres, opt options, log *slog.Logger, story *demo.Story) (*deployment, error) {
+	db, err := demo.OpenDatabase(ctx, server, "webhook", workers+2+opt.senders, tablesSQL) // 2 are the inbox's to spare
+	if err != nil {
+		return nil, err
+	}
+	before, after := newSecret(), newSecret()
+	in, handler := newService(db.Pool, log, before, after)
+	web := httptest.NewServer(handler)
+	return &deployment{
+		opt: opt, story: story, server: server, db: db, inbox: in, web: web, provider: newProvider(web.URL+source, plan(opt.seed, opt.payments)),
+		signers: []webhook.Scheme{webhook.Standard(before), webhook.Standard(after, before), webhook.Standard(after)},
+	}, nil
+}
+
+func (d *deployment) close() {
+	d.web.Close()
+	d.db.Close()
+}
+
+// play serves, sends and disturbs until all webhooks took effect. The end of ctx means that no
+// more are sent.
 func (d *deployment) play(ctx context.Context) error {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.timeout)
 	defer cancel()
-	serving := make(chan error, 1)
-	go func() { serving <- d.web.Serve(d.listener) }() // ends with Shutdown
-	d.worker.start()
+	work, d.fail = context.WithCancelCause(work)
+	defer d.fail(nil)
+	d.startHandlers()
+	all := d.provider.all
 	d.story.Tell("a provider sends %s webhooks of %s payments, several times each and in no order, to %s",
-		demo.Grouped(int64(len(d.provider.deliveries))), demo.Grouped(int64(d.opt.payments)), d.provider.url)
+		demo.Grouped(int64(len(all))), demo.Grouped(int64(d.opt.payments)), d.provider.url)
+	scenes := []func(d *deployment, ctx context.Context, send func()) error{ // each has send send its share
+		(*deployment).cutConnections, (*deployment).restartHandlers, (*deployment).cutConnections, (*deployment).takeDatabaseAway, (*deployment).cutConnections,
+	}
+	var err error
+	for n := 0; n < len(scenes) && err == nil && ctx.Err() == nil && work.Err() == nil; n++ {
+		share, signer := all[len(all)*n/len(scenes):len(all)*(n+1)/len(scenes)], d.signers[n*len(d.signers)/len(scenes)]
+		err = scenes[n](d, work, func() { d.provider.send(work, share, signer, d.opt.senders, ctx.Done()) })
+	}
+	if err == nil {
+		err = d.settle(work)
+	}
+	d.story.End()
+	return errors.Join(err, d.stopHandlers())
+}
 
-	troubled, stopTrouble := context.WithCancel(work)
-	defer stopTrouble()
-	made := make(chan error, 1)
-	go func() { made <- (&trouble{deployment: d}).run(troubled) }()
-	sending, stopSending := context.WithCancel(work)
-	defer stopSending()
+// startHandlers runs the inbox until stopHandlers is called, as a process of its own would. If the
+// inbox ends by itself, so does the run.
+func (d *deployment) startHandlers() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		err := d.inbox.Run(ctx)
+		if ctx.Err() == nil {
+			d.fail(errors.New("the inbox ended by itself"))
+		}
+		ended <- err
+	}()
+	d.stopHandlers = func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// during calls do in the midst of sending: when ready says so, or all was sent.
+func (d *deployment) during(send func(), ready func() bool, do func() error) error {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		d.provider.send(sending, d.opt.senders, ctx.Done())
+		send()
 	}()
-
-	err := d.watch(work, sent, made, stopTrouble)
-	stopTrouble()
-	stopSending()
-	<-sent
-	if trouble := <-made; err == nil {
-		err = trouble
+	defer func() { <-sent }()
+	for !ready() && !demo.IsClosed(sent) {
+		time.Sleep(5 * time.Millisecond)
+		d.story.Progress("answered %s of %s deliveries", demo.Grouped(d.provider.finished.Load()), demo.Grouped(int64(len(d.provider.all))))
 	}
-	d.story.End()
-	err = errors.Join(err, d.worker.stop())
-	down := d.web.Shutdown(context.WithoutCancel(work))
-	if served := <-serving; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, fmt.Errorf("serve: %w", served))
-	}
-	return errors.Join(err, down)
+	return do()
 }
 
-// watch shows how far everything is, until the provider is done and nothing is owed.
-// It leaves what made receives in it.
-func (d *deployment) watch(ctx context.Context, sent <-chan struct{}, made <-chan error, stopTrouble func()) error {
-	var last state
-	deliveries := int64(len(d.provider.deliveries))
+// cutConnections ends all connections to the database while webhooks are sent.
+func (d *deployment) cutConnections(ctx context.Context, send func()) error {
+	some := d.provider.finished.Load() + int64(d.opt.payments/2) // less than a scene has
+	return d.during(send, func() bool { return d.provider.finished.Load() >= some }, func() error {
+		n, err := d.admin(ctx, cutSQL, d.db.Name)
+		d.story.Tell("all %d connections to the database were cut", n)
+		return err
+	})
+}
+
+// restartHandlers stops the inbox, as the stop of its process would, and starts it again when
+// webhooks were sent. The endpoint needs none to run.
+func (d *deployment) restartHandlers(_ context.Context, send func()) error {
+	err := d.stopHandlers()
+	d.story.Tell("the handlers are stopped; webhooks are stored and answered meanwhile")
+	send()
+	d.startHandlers()
+	d.story.Tell("the handlers are started again")
+	return err
+}
+
+// takeDatabaseAway lets nobody connect to the database, until a webhook is answered with 503.
+func (d *deployment) takeDatabaseAway(ctx context.Context, send func()) error {
+	name := pgx.Identifier{d.db.Name}.Sanitize() // it cannot be a parameter
+	before := d.provider.away.Load()
+	_, refusing := d.admin(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", name))
+	_, cutting := d.admin(ctx, cutSQL, d.db.Name)
+	err := d.during(send, func() bool { return d.provider.away.Load() > before }, func() error {
+		_, err := d.admin(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS true", name))
+		return err
+	})
+	d.story.Tell("the database was away: %s webhooks were answered with 503, and are sent again", demo.Grouped(d.provider.away.Load()-before))
+	return errors.Join(refusing, cutting, err)
+}
+
+// admin runs a statement in the server's own database, also if ctx has ended: a database that
+// nobody can connect to cannot be looked at. It returns the number of rows.
+func (d *deployment) admin(ctx context.Context, sql string, args ...any) (n int64, err error) {
+	ctx = context.WithoutCancel(ctx)
+	err = demo.Session(ctx, d.server.URL(), func(conn *pgx.Conn) error {
+		tag, err := conn.Exec(ctx, sql, args...)
+		n = tag.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+// settle waits until nothing is owed.
+func (d *deployment) settle(ctx context.Context) error {
 	return demo.Watch(ctx, d.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
-		if err := d.worker.failed(); err != nil {
-			return demo.Progress{}, err
-		}
-		all := demo.IsClosed(sent) // asked before the state, which is complete then
-		if all {
-			stopTrouble() // what is left of it in an interrupted run
-			d.worker.start()
-		}
-		now, hidden := readState(ctx, d.db.Pool)
-		if hidden != nil {
-			now = last // the database is away at times
-		}
-		last = now
-		done := d.provider.finished.Load()
-		d.story.Progress("answered %s of %s deliveries, stored %s, duplicates %s, refused %s, sent again %s; took effect %s, owed %s",
-			demo.Grouped(done), demo.Grouped(deliveries), demo.Grouped(d.counts.stored.Load()), demo.Grouped(d.counts.duplicates.Load()),
-			demo.Grouped(d.counts.refused.Load()), demo.Grouped(d.provider.again.Load()), demo.Grouped(now.Applied), demo.Grouped(now.Owed))
+		var owed int64
+		hidden := d.db.Pool.QueryRow(ctx, owedSQL, handlerName).Scan(&owed) // an error: its connections were cut
 		return demo.Progress{
-			Done:    all && len(made) > 0 && hidden == nil && now.Owed == 0,
-			Mark:    [3]int64{now.Owed, now.Applied, done},
-			Missing: fmt.Sprintf("%d of %d deliveries are answered, %d webhooks are owed", done, deliveries, now.Owed),
-			Hidden:  hidden,
+			Done: hidden == nil && owed == 0, Mark: owed, Hidden: hidden,
+			Missing: fmt.Sprintf("%d of %d deliveries are answered, %d webhooks are owed", d.provider.finished.Load(), len(d.provider.all), owed),
 		}, nil
 	})
 }

@@ -3,78 +3,51 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/postroom/postroom/examples/internal/demo"
 	"github.com/postroom/postroom/webhook"
 )
 
 // loseEvery is of how many answers one is lost on its way to the provider.
 const loseEvery = 25
 
-// provider is the payment provider: it sends webhooks until they are answered
-// with 200, and exchanges its secret meanwhile.
+// provider is the payment provider: it sends webhooks until they are answered for good, and
+// remembers that.
 type provider struct {
-	url             string
-	client          *http.Client
-	secrets         [2]string // the old one and the new one
-	deliveries      []delivery
-	noGate          chan struct{}   // closed
-	gates           []chan struct{} // one for each plannedTrouble; closed when it may be passed
-	next            atomic.Int64
-	finished        atomic.Int64 // deliveries that were answered for good
-	requests, again atomic.Int64 // of all requests, those that were sent again
+	url                      string
+	client                   *http.Client
+	all                      []delivery
+	finished, requests, away atomic.Int64 // deliveries; requests, and those answered 503
 
-	mu    sync.Mutex
-	books books
+	mu      sync.Mutex
+	sent    map[*hook]bool // what has to take effect
+	answers [][]any        // rows of evidence
 }
 
-// books are what the provider remembers, for the proof.
-type books struct {
-	answered map[*hook]int // how often with 200
-	changed  []string
-	bad      []answeredBad
+func newProvider(url string, all []delivery) *provider {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
+	return &provider{url: url, client: client, all: all, sent: make(map[*hook]bool)}
 }
 
-type answeredBad struct {
-	id     string
-	kind   kind
-	answer int
-}
+func newSecret() string { return base64.StdEncoding.EncodeToString([]byte(rand.Text())) }
 
-func newProvider(url string, oldSecret, newSecret string, deliveries []delivery) *provider {
-	p := &provider{url: url, secrets: [2]string{oldSecret, newSecret}, deliveries: deliveries, noGate: make(chan struct{}), books: books{answered: make(map[*hook]int)}}
-	p.client = &http.Client{
-		Timeout:   10 * time.Second,
-		Transport: &lossy{next: &http.Transport{MaxIdleConnsPerHost: 100}},
-	}
-	close(p.noGate)
-	for range plannedTrouble {
-		p.gates = append(p.gates, make(chan struct{}))
-	}
-	return p
-}
-
-// send sends all, with so many senders at a time. It stops early when closing is
-// closed, after the deliveries that are under way, and when ctx ends.
-func (p *provider) send(ctx context.Context, senders int, closing <-chan struct{}) {
-	defer p.client.CloseIdleConnections()
+// send sends some deliveries, so many at a time, and returns when each is answered for good. It
+// stops early when closing is closed, after those that are under way, and when ctx ends.
+func (p *provider) send(ctx context.Context, some []delivery, signer webhook.Scheme, senders int, closing <-chan struct{}) {
 	var all sync.WaitGroup
+	var next atomic.Int64
 	for range senders {
 		all.Go(func() {
-			for i := p.next.Add(1) - 1; i < int64(len(p.deliveries)); i = p.next.Add(1) - 1 {
-				select {
-				case <-closing:
-					return
-				case <-ctx.Done():
-					return
-				case <-p.gate(i):
-				}
-				p.deliver(ctx, &p.deliveries[i], p.signer(int(i)))
+			for i := next.Add(1); i <= int64(len(some)) && ctx.Err() == nil && !demo.IsClosed(closing); i = next.Add(1) {
+				p.deliver(ctx, some[i-1], signer)
 				p.finished.Add(1)
 			}
 		})
@@ -82,117 +55,54 @@ func (p *provider) send(ctx context.Context, senders int, closing <-chan struct{
 	all.Wait()
 }
 
-// gate returns what delivery i waits for: that the trouble before it is under way,
-// however fast or slow this machine is.
-func (p *provider) gate(i int64) <-chan struct{} {
-	gate := p.noGate
-	for n, trouble := range plannedTrouble {
-		if i*100 >= trouble.at*int64(len(p.deliveries)) {
-			gate = p.gates[n]
-		}
-	}
-	return gate
-}
-
-// signer signs delivery i with the old secret at first, with both while the secret is exchanged,
-// then with the new one.
-func (p *provider) signer(i int) webhook.Scheme {
-	switch third := 3 * i / len(p.deliveries); third {
-	case 0:
-		return webhook.Standard(p.secrets[0])
-	case 1:
-		return webhook.Standard(p.secrets[1], p.secrets[0])
-	default:
-		return webhook.Standard(p.secrets[1])
-	}
-}
-
-// deliver sends one webhook until it is answered for good, and remembers that.
-func (p *provider) deliver(ctx context.Context, d *delivery, signer webhook.Scheme) {
-	p.begin(d)
+// deliver sends one webhook until it is answered for good.
+func (p *provider) deliver(ctx context.Context, d delivery, signer webhook.Scheme) {
+	p.mu.Lock()
+	p.sent[d.hook] = p.sent[d.hook] || d.kind == genuine
+	p.mu.Unlock()
 	for attempt := 1; ; attempt++ {
 		status, err := p.post(ctx, d, signer)
-		if ctx.Err() != nil {
-			return
-		}
 		if err == nil && status < http.StatusInternalServerError {
-			p.remember(d, status)
-			if d.then != nil && status == http.StatusOK {
-				p.deliver(ctx, d.then, signer)
+			p.mu.Lock()
+			p.answers = append(p.answers, []any{d.id, string(d.kind), status})
+			p.mu.Unlock()
+			if d.kind == genuine && d.hook.n%changeEvery == 0 {
+				p.deliver(ctx, delivery{changed, d.id, d.hook}, signer)
 			}
 			return
 		}
-		p.again.Add(1)
 		select { // a provider waits for minutes and hours
 		case <-ctx.Done():
+			return
 		case <-time.After(min(time.Duration(attempt)*50*time.Millisecond, 500*time.Millisecond)):
 		}
 	}
 }
 
-// post sends one request and returns the status of its answer.
-func (p *provider) post(ctx context.Context, d *delivery, signer webhook.Scheme) (int, error) {
-	p.requests.Add(1)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(d.body))
+// post sends one request and returns the status of its answer. Some answers are lost: the
+// endpoint has done its work, and the provider does not know.
+func (p *provider) post(ctx context.Context, d delivery, signer webhook.Scheme) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(d.body()))
 	if err != nil {
 		return 0, err
 	}
-	at, signed := time.Now(), d.body
-	switch d.kind {
-	case forged:
+	if d.kind == forged {
 		signer = webhook.Standard(newSecret())
-	case stale:
-		at = at.Add(-webhook.Tolerance - time.Minute)
-	case tampered:
-		signed = d.hook.body
 	}
-	if err := webhook.Sign(signer, req.Header, webhook.Message{ID: d.id, Time: at}, signed); err != nil {
+	if err := webhook.Sign(signer, req.Header, webhook.Message{ID: d.id, Time: time.Now()}, d.body()); err != nil {
 		return 0, err
 	}
+	nth := p.requests.Add(1)
 	resp, err := p.client.Do(req)
 	if err != nil {
 		return 0, err
 	}
+	if nth%loseEvery == 0 {
+		return 0, errors.Join(io.ErrUnexpectedEOF, resp.Body.Close())
+	}
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		p.away.Add(1)
+	}
 	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection can be used again
 	return resp.StatusCode, resp.Body.Close()
-}
-
-// begin notes that a webhook is sent: from now on it has to take effect.
-func (p *provider) begin(d *delivery) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if d.kind == genuine {
-		p.books.answered[d.hook] += 0
-	}
-}
-
-func (p *provider) remember(d *delivery, status int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case d.kind != genuine && d.kind != changed:
-		p.books.bad = append(p.books.bad, answeredBad{d.id, d.kind, status})
-	case status != http.StatusOK: // the proof will tell
-	case d.kind == changed:
-		p.books.changed = append(p.books.changed, d.id)
-	default:
-		p.books.answered[d.hook]++
-	}
-}
-
-// lossy is a network that loses some answers: the endpoint has done its work, and
-// the provider does not know.
-type lossy struct {
-	next http.RoundTripper
-	n    atomic.Int64
-}
-
-// RoundTrip implements http.RoundTripper.
-func (l *lossy) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := l.next.RoundTrip(req)
-	if err != nil || l.n.Add(1)%loseEvery != 0 {
-		return resp, err
-	}
-	_ = resp.Body.Close() // nobody will read it
-	return nil, fmt.Errorf("read answer: %w", io.ErrUnexpectedEOF)
 }

@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
+	_ "embed" // the statement
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,6 +19,9 @@ import (
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/webhook"
 )
+
+//go:embed sql/taken.sql
+var takenSQL string
 
 // schemes returns a scheme for each endpoint. The bytes of the secret are the key of all of
 // them; if it begins with whsec_, the rest is base64.
@@ -40,29 +41,24 @@ func schemes(secret string) map[string]webhook.Scheme {
 	}
 }
 
-// serve takes webhooks at an address until ctx ends, on servers of its own.
-func serve(ctx context.Context, address, secret string, log *slog.Logger, progress io.Writer) error {
-	return demo.With(ctx, devstack.StartPostgres, log, func(server *devstack.Postgres) error {
-		db, err := demo.CreateDatabase(ctx, server, "webhook", workers+4)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		if err := db.Migrate(ctx, tablesSQL); err != nil {
-			return err
-		}
-		in := inbox.New(db.Pool, nil, inbox.Config{Logger: log})
-		mux, err := endpoints(ctx, in, db, secret, log)
-		if err != nil {
-			return err
-		}
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-		if err != nil {
-			return fmt.Errorf("listen: %w", err)
-		}
-		fmt.Fprintf(progress, "webhooks are taken at http://%s/webhooks/; stop with Ctrl-C\n", listener.Addr())
-		return postroom.Run(ctx, in, webServer{&http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, listener})
-	})
+// serve takes webhooks at an address until ctx ends, on a database of its own.
+func serve(ctx context.Context, server *devstack.Postgres, address, secret string, log *slog.Logger, progress io.Writer) error {
+	db, err := demo.OpenDatabase(ctx, server, "webhook", workers+4, tablesSQL)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	in := inbox.New(db.Pool, nil, inbox.Config{Logger: log})
+	mux, err := endpoints(ctx, in, db, secret, log)
+	if err != nil {
+		return err
+	}
+	web, err := demo.Listen(address, mux, log)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "webhooks are taken at %s/webhooks/; stop with Ctrl-C\n", web.URL())
+	return postroom.Run(ctx, in, web)
 }
 
 // endpoints registers the handler, and returns the receivers and GET /taken.
@@ -90,26 +86,4 @@ func endpoints(ctx context.Context, in *inbox.Inbox, db *demo.Database, secret s
 		_ = json.NewEncoder(w).Encode(taken) // the client may be gone
 	})
 	return mux, nil
-}
-
-// webServer runs an HTTP server until its context ends.
-type webServer struct {
-	*http.Server
-	net.Listener
-}
-
-// Run serves, and then waits for the requests under way.
-func (s webServer) Run(ctx context.Context) error {
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(s.Listener) }() // ends with Shutdown
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	err := s.Shutdown(context.WithoutCancel(ctx))
-	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
-		err = errors.Join(err, ended)
-	}
-	return err
 }

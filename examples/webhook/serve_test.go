@@ -21,14 +21,11 @@ import (
 
 // Each endpoint takes what its provider signs with the secret, once, and nothing else.
 func TestServe(t *testing.T) {
-	db, err := demo.CreateDatabase(t.Context(), demotest.Postgres(t), "webhook", workers+4)
+	db, err := demo.OpenDatabase(t.Context(), demotest.Postgres(t), "webhook", workers+4, tablesSQL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	if err := db.Migrate(t.Context(), tablesSQL); err != nil {
-		t.Fatal(err)
-	}
 	log := slog.New(slog.DiscardHandler)
 	if _, err := endpoints(t.Context(), inbox.New(db.Pool, nil, inbox.Config{Logger: log}), db, "", log); err == nil {
 		t.Error("there is no secret, and no error")

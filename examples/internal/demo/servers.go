@@ -76,6 +76,19 @@ func CreateDatabase(ctx context.Context, server *devstack.Postgres, prefix strin
 	return db, nil
 }
 
+// OpenDatabase makes a database as CreateDatabase does, with Postroom's tables and the example's.
+func OpenDatabase(ctx context.Context, server *devstack.Postgres, prefix string, connections int, tables string) (*Database, error) {
+	db, err := CreateDatabase(ctx, server, prefix, connections)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Migrate(ctx, tables); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
 // Migrate makes Postroom's tables and the example's.
 func (db *Database) Migrate(ctx context.Context, tables string) error {
 	if _, err := schema.Migrate(ctx, db.Pool, ""); err != nil {
@@ -115,10 +128,7 @@ func OpenBase(ctx context.Context, servers *devstack.Stack, prefix string, conne
 			b.Close()
 		}
 	}()
-	if b.Database, err = CreateDatabase(ctx, servers.Postgres, prefix, connections); err != nil {
-		return nil, err
-	}
-	if err := b.Migrate(ctx, tables); err != nil {
+	if b.Database, err = OpenDatabase(ctx, servers.Postgres, prefix, connections, tables); err != nil {
 		return nil, err
 	}
 	if b.NATS, err = NATS(servers.NATS.URL()); err != nil {

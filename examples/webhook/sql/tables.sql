@@ -41,30 +41,15 @@ CREATE TABLE sent (
     n          int    NOT NULL, -- the order in which it happened at the provider
     payment    text   NOT NULL,
     type       text   NOT NULL,
-    amount     bigint NOT NULL,
-    answered   int    NOT NULL  -- how often with 200
+    amount     bigint NOT NULL
 );
 
--- Evidence: where the provider's own books say that a payment stands.
-CREATE TABLE expected (
-    payment    text   PRIMARY KEY,
-    authorized bigint NOT NULL,
-    captured   bigint NOT NULL,
-    refunded   bigint NOT NULL,
-    state      text   NOT NULL
-);
-
--- Evidence: what must not be taken. forged and stale have ids of their own,
--- tampered has the id of a genuine one.
-CREATE TABLE bad (
+-- Evidence: every delivery that was answered for good. A changed one has the id of a genuine one
+-- and another body, signed as it should be; a forged one has an id of its own.
+CREATE TABLE answer (
     webhook_id text NOT NULL,
-    kind       text NOT NULL, -- forged, stale or tampered
-    answer     int  NOT NULL  -- the HTTP status
-);
-
--- Evidence: ids under which the provider sent a second, signed body.
-CREATE TABLE changed (
-    webhook_id text PRIMARY KEY
+    kind       text NOT NULL, -- genuine, changed or forged
+    status     int  NOT NULL  -- of HTTP
 );
 
 -- With --serve: the effects of webhooks.

@@ -1,0 +1,56 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Web serves HTTP at an address. It is a part for postroom.Run.
+type Web struct {
+	server   *http.Server
+	listener net.Listener
+}
+
+// Listen opens an address; a port of 0 is one that is free. What the server has to say goes to
+// log.
+func Listen(address string, handler http.Handler, log *slog.Logger) (*Web, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	server := &http.Server{Handler: handler, ReadTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	return &Web{server: server, listener: listener}, nil
+}
+
+// URL is where the server is reached.
+func (w *Web) URL() string { return "http://" + w.listener.Addr().String() }
+
+// Run serves until ctx ends, and then waits a few seconds for the requests under way.
+func (w *Web) Run(ctx context.Context) error {
+	serving := make(chan error, 1)
+	go func() { serving <- w.server.Serve(w.listener) }() // ends with Shutdown
+	select {
+	case err := <-serving:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	down := w.server.Shutdown(drain)
+	if err := <-serving; !errors.Is(err, http.ErrServerClosed) {
+		return errors.Join(fmt.Errorf("serve: %w", err), down)
+	}
+	return down
+}
+
+// Close gives the address up, if Run was not called. A nil Web has none.
+func (w *Web) Close() {
+	if w != nil {
+		_ = w.listener.Close() // Run may have closed it
+	}
+}
