@@ -140,6 +140,7 @@ func TestARoleOfOnePart(t *testing.T) {
 		{"inbox", "what the inbox does", "INSERT ON postroom.receipt"},
 		{"idempotency", "what a guard of requests does", "DELETE ON postroom.idempotency"},
 		{"sagas", "what a saga does", "DELETE ON postroom.saga_step"},
+		{"webhooks", "what a sender of webhooks does", "INSERT ON postroom.webhook_endpoint"},
 		{"operator", "what an operator does", "UPDATE ON postroom.job"},
 	}
 	for _, tt := range tests {

@@ -18,7 +18,7 @@ func checkRights(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	parts, lacking := []string{"relay", "inbox", "idempotency", "sagas", "operator"}, make(map[string][]string)
+	parts, lacking := []string{"relay", "inbox", "idempotency", "sagas", "webhooks", "operator"}, make(map[string][]string)
 	for _, r := range needs {
 		if !r.Has {
 			lacking[r.Part] = append(lacking[r.Part], fmt.Sprintf("%s ON %s.%s", r.Privilege, e.d.name, r.Relation))
@@ -31,7 +31,7 @@ func checkRights(ctx context.Context, e *examination) error {
 	meant := slices.DeleteFunc(parts, func(part string) bool {
 		return isWhole(part) || !slices.ContainsFunc(needs, func(r right) bool {
 			shared := slices.ContainsFunc(needs, func(o right) bool { return o.Relation == r.Relation && isWhole(o.Part) })
-			return r.Part == part && r.Has && r.Privilege != "SELECT" && !shared
+			return r.Part == part && r.Has && !strings.HasPrefix(r.Privilege, "SELECT") && !shared
 		})
 	})
 	switch {
@@ -52,7 +52,10 @@ func checkRights(ctx context.Context, e *examination) error {
 }
 
 // roleNames are the parts of Postroom that a role may be for, in a reader's words.
-var roleNames = map[string]string{"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "sagas": "a saga", "operator": "an operator"}
+var roleNames = map[string]string{
+	"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "sagas": "a saga", "webhooks": "a sender of webhooks",
+	"operator": "an operator",
+}
 
 // checkPublic looks for rights of PUBLIC.
 func checkPublic(ctx context.Context, e *examination) error {

@@ -128,6 +128,8 @@ func TestAnswers(t *testing.T) {
 		{"another method", nil, get, 405, "method_not_allowed", "other_method"},
 		{"no id in the header", nil, signed(t, "", "{}"), 400, "webhook_without_id", "without_id"},
 		{"no id in the body", func(c *config) { c.Scheme = webhook.Stripe("s") }, request(t, webhook.Stripe("s"), "", "", `{"type":"a"}`), 400, "webhook_without_id", "without_id"},
+		{"no JSON, and the id would be in it", func(c *config) { c.Scheme = webhook.Stripe("s") }, request(t, webhook.Stripe("s"), "", "", "payment"), 400, "webhook_without_id", "without_id"},
+		{"no JSON, and the id is a header", nil, post("payment"), 200, "", "stored"}, // as untyped
 		{"a ping", github, request(t, webhook.GitHub("s"), "a", "ping", "{}"), 200, "", "handshake"},
 		{"a form", github, ofForm, 415, "webhook_is_form", "form"},
 		{"a type that is not stored", func(c *config) { c.Types = []string{"standard.a.*"} }, post(`{"type":"b"}`), 200, "", "ignored"},

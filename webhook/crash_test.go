@@ -282,6 +282,37 @@ func TestDatabaseIsKilled(t *testing.T) {
 	applied(t, pool, n)
 }
 
+// A receiver whose pool is closed stores nothing and never says that it did.
+func TestPoolIsClosed(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	if _, err := pool.Exec(t.Context(), "CREATE TABLE effect (id text)"); err != nil {
+		t.Fatal(err)
+	}
+	send := func(pool *pgxpool.Pool) *httptest.ResponseRecorder {
+		in := inbox.New(pool, nil, inbox.Config{})
+		in.Declare(inbox.Subscription{Name: "apply"})
+		w := httptest.NewRecorder()
+		quiet(in).ServeHTTP(w, signed(t, "a", "{}"))
+		return w
+	}
+	closed, err := pgxpool.NewWithConfig(t.Context(), pool.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	if w := send(closed); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("answered %d %v %s, want 503", w.Code, w.Header(), w.Body)
+	}
+	if n := count(t, pool, "SELECT count(*) FROM postroom.inbox"); n != 0 {
+		t.Errorf("%d events are stored, want none", n)
+	}
+	if w := send(pool); w.Code != http.StatusOK {
+		t.Errorf("sent again: answered %d", w.Code)
+	}
+	applied(t, pool, 1)
+}
+
 // A webhook is forwarded once, as an event of the outbox.
 func TestForward(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ func TestResend(t *testing.T) {
 	r.add(webhook.NewEndpoint{ID: "e", Account: "acme", URL: to.URL, Types: []string{"order.placed"}})
 	r.run()
 	r.emit("e1", func(ev *postroom.Event) { ev.Headers = map[string]string{"tenant": "acme"} }) // it was given e1 before
-	r.eventually("the first delivery", func() bool { return len(to.requests()) == 1 })
+	r.eventually("the first delivery", func() bool { return len(to.requests()) > 0 })
 
 	for _, want := range []int64{1, 0} { // the second time there is nothing left
 		if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err != nil || n != want {
@@ -54,12 +54,12 @@ func TestResend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.eventually("three deliveries", func() bool { return len(to.requests()) == 3 })
+	r.eventually("three deliveries", func() bool { return len(to.requests()) >= 3 })
 	got := make(map[string]string)
 	for _, request := range to.requests() {
 		got[request.header.Get("webhook-id")] = decoded(t, request.body).Type
 	}
-	if got["e1"] != "order.placed" || got["e2"] != "order.placed" || got[id] != webhook.TypeTest {
+	if len(got) != 3 || got["e1"] != "order.placed" || got["e2"] != "order.placed" || got[id] != webhook.TypeTest {
 		t.Errorf("the endpoint got %v", got)
 	}
 	if n := one[int](r, "SELECT count(*) FROM postroom.audit WHERE action IN ('webhook resend', 'webhook test') AND details ->> 'endpoint' = 'e'"); n != 3 {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/webhook"
 )
 
@@ -37,7 +39,7 @@ func TestEventsGoToTheirEndpoints(t *testing.T) {
 	tenant := func(ev *postroom.Event) { ev.Headers = map[string]string{"tenant": "acme"} }
 	r.emit("e1", tenant)
 	r.emit("e1", tenant) // again
-	r.eventually("two deliveries", func() bool { return len(to.requests()) == 2 })
+	r.eventually("two deliveries", func() bool { return len(to.requests()) >= 2 })
 	r.eventually("nothing to be held", func() bool { return one[int](r, "SELECT count(*) FROM postroom.held") == 0 })
 	for _, got := range to.requests() {
 		m, err := webhook.Standard(string(secret)).Verify(got.header, got.body, time.Now())
@@ -62,7 +64,7 @@ func TestEventsGoToTheirEndpoints(t *testing.T) {
 		t.Errorf("%d requests, want 2", n)
 	}
 	r.emit("e2", nil) // of the empty account
-	r.eventually("a third delivery", func() bool { return len(to.requests()) == 3 })
+	r.eventually("a third delivery", func() bool { return len(to.requests()) >= 3 })
 }
 
 // What is not JSON comes in base64, and an id that would not do as a webhook-id as a digest.
@@ -281,6 +283,48 @@ func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 	}
 }
 
+// No more requests to one endpoint are under way than it may have: one while it is not known to
+// work, then InFlight at most. The other events wait, and that costs them no attempt.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	const most, events = 2, 12
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.InFlight = most }), newReceiver(t)
+	begun, answer := make(chan struct{}, events), make(chan struct{})
+	var running, peak atomic.Int64
+	to.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if n := running.Add(1); n > peak.Load() {
+			peak.Store(n)
+		}
+		defer running.Add(-1)
+		begun <- struct{}{}
+		<-answer
+	})
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	r.run()
+	t.Cleanup(func() { close(answer) })
+	for n := range events {
+		r.emit(fmt.Sprint("e", n), nil)
+	}
+	waiting := func() int {
+		return one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'webhooks' AND class = 'snoozed' AND attempts = 0 AND dead_at IS NULL")
+	}
+	r.eventually("one request, and the other events to wait", func() bool { return waiting() == events-1 || peak.Load() > 1 })
+	if n := peak.Load(); n != 1 {
+		t.Fatalf("%d requests are under way to an endpoint of which nothing is known, want 1", n)
+	}
+	for n := range events { // two are under way when one more has begun
+		if n > 0 {
+			r.due()
+		}
+		devtest.Receive(t, patience, "a request", begun)
+		answer <- struct{}{}
+	}
+	r.eventually("all events to be delivered", func() bool { return one[int](r, "SELECT count(*) FROM postroom.held") == 0 })
+	if n := peak.Load(); n > most {
+		t.Errorf("%d requests were under way at the same time, want %d at most", n, most)
+	}
+}
+
 // Where no webhook may go.
 func TestBlockedAddresses(t *testing.T) {
 	t.Parallel()
@@ -346,7 +390,8 @@ func TestSenderConfig(t *testing.T) {
 	}
 }
 
-// Attempts are counted by what came of them, and each request has a span. No metric names a host.
+// Attempts are counted by what came of them, and so are endpoints that are disabled. Each request
+// has a span. No metric names a host.
 func TestDeliveriesAreCounted(t *testing.T) {
 	t.Parallel()
 	meter, spans := sdk.NewManualReader(), tracetest.NewSpanRecorder()
@@ -359,10 +404,15 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	r.add(webhook.NewEndpoint{ID: "works", URL: works.URL})
 	r.add(webhook.NewEndpoint{ID: "broken", URL: broken.URL})
 	r.add(webhook.NewEndpoint{ID: "inside", URL: "https://10.0.0.1"})
+	r.add(webhook.NewEndpoint{ID: "disabled", URL: works.URL})
+	if err := r.store.Disable(t.Context(), "disabled", ann); err != nil {
+		t.Fatal(err)
+	}
 	r.run()
 	r.emit("e1", nil)
 	r.failed("broken")
 	r.failed("inside")
+	disabled := 0.0
 	counted := func() map[string]int64 {
 		var all metricdata.ResourceMetrics
 		if err := meter.Collect(t.Context(), &all); err != nil {
@@ -371,6 +421,10 @@ func TestDeliveriesAreCounted(t *testing.T) {
 		got := make(map[string]int64)
 		for _, scope := range all.ScopeMetrics {
 			for _, m := range scope.Metrics {
+				if gauge, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "postroom.webhook.endpoints.disabled" {
+					disabled = gauge.DataPoints[0].Value
+					continue
+				}
 				data, ok := m.Data.(metricdata.Sum[int64])
 				if !ok || m.Name != "postroom.webhook.delivered" {
 					t.Errorf("another metric: %s", m.Name)
@@ -387,6 +441,9 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	r.eventually("three attempts to be counted", func() bool {
 		return maps.Equal(counted(), map[string]int64{"delivered": 1, "failed": 1, "blocked": 1})
 	})
+	if disabled != 1 {
+		t.Errorf("%g endpoints are disabled, want 1", disabled)
+	}
 	if n := len(spans.Ended()); n != 3 {
 		t.Errorf("%d spans, want 3", n)
 	}

@@ -58,7 +58,10 @@ func TestPatience(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t, func(c *webhook.Config) { c.Patience = time.Millisecond })
 	e.in.during = func(ctx context.Context) error {
-		<-ctx.Done()
+		select {
+		case <-ctx.Done():
+		case <-time.After(5 * time.Second): // it would wait for ever
+		}
 		return ctx.Err()
 	}
 	e.want(signed(t, "a", "{}"), 503, "webhook_not_stored")
@@ -78,6 +81,9 @@ func TestSlowBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience / 3)); err != nil { // else a receiver that waits for ever would stop the test
+		t.Fatal(err)
+	}
 	if _, err := fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}

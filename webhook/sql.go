@@ -13,6 +13,7 @@ var files embed.FS
 type statements struct {
 	Add, Rotate, Disable, Enable, List    string // of Endpoints
 	Matching, Endpoint, Succeeded, Failed string // of a Sender
+	Disabled                              string // of a Sender's gauge
 	Owed, Enabled                         string // of a Sender that resends
 }
 

@@ -1,5 +1,5 @@
--- The rights on the tables that a relay, an inbox, a guard of requests, a saga and an operator
--- need, and whether the current role has them.
+-- The rights on the tables that a relay, an inbox, a guard of requests, a saga, a sender of webhooks
+-- and an operator need, and whether the current role has them.
 --
 -- Locks   none.
 -- Index   none.
@@ -33,6 +33,8 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('sagas', 'saga_definition', 'SELECT'), ('sagas', 'saga_definition', 'INSERT'), ('sagas', 'saga_definition', 'UPDATE'),
              ('sagas', 'saga', 'SELECT'), ('sagas', 'saga', 'INSERT'), ('sagas', 'saga', 'UPDATE'), ('sagas', 'saga', 'DELETE'),
              ('sagas', 'saga_step', 'SELECT'), ('sagas', 'saga_step', 'INSERT'), ('sagas', 'saga_step', 'DELETE'),
+             ('webhooks', 'migration', 'SELECT'), ('webhooks', 'webhook_endpoint', 'INSERT'), ('webhooks', 'audit', 'SELECT'), ('webhooks', 'audit', 'INSERT'),
+             ('operator', 'webhook_endpoint', 'SELECT'), ('operator', 'webhook_endpoint', 'UPDATE'),
              ('operator', 'migration', 'SELECT'), ('operator', 'outbox', 'SELECT'), ('operator', 'subscription', 'SELECT'), ('operator', 'node', 'SELECT'),
              ('operator', 'held', 'SELECT'), ('operator', 'held', 'INSERT'), ('operator', 'held', 'UPDATE'), ('operator', 'held', 'DELETE'),
              ('operator', 'archive', 'SELECT'), ('operator', 'archive', 'INSERT'), ('operator', 'archive', 'UPDATE'), ('operator', 'archive', 'DELETE'),
@@ -45,4 +47,9 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('operator', 'pause', 'SELECT'), ('operator', 'pause', 'INSERT'), ('operator', 'pause', 'UPDATE'), ('operator', 'pause', 'DELETE'),
              ('operator', 'audit', 'SELECT'), ('operator', 'audit', 'INSERT'), ('operator', 'outbox_seq_seq', 'SELECT'),
              ('operator', 'inbox', 'SELECT'), ('operator', 'inbox', 'UPDATE'), ('operator', 'relay', 'SELECT'), ('operator', 'relay', 'UPDATE')) AS needs (part, relation, privilege)
-LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = needs.relation;
+LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = needs.relation
+UNION ALL -- what an operator has on other columns
+SELECT 'webhooks', 'webhook_endpoint', needs.privilege || ' (secrets)',
+       has_schema_privilege('postroom'::regnamespace, 'USAGE') AND coalesce(has_column_privilege(c.oid, 'secrets', needs.privilege), false)
+FROM (VALUES ('SELECT'), ('UPDATE')) AS needs (privilege)
+LEFT JOIN pg_class c ON c.relnamespace = 'postroom'::regnamespace AND c.relname = 'webhook_endpoint';

@@ -71,6 +71,7 @@ const (
 
 	WebhookReceived  = "postroom.webhook.received"
 	WebhookDelivered = "postroom.webhook.delivered"
+	WebhookDisabled  = "postroom.webhook.endpoints.disabled"
 
 	SagaStep      = "postroom.saga.step.duration"
 	SagaIgnored   = "postroom.saga.ignored"

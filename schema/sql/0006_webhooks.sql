@@ -49,5 +49,5 @@ COMMENT ON COLUMN postroom.webhook_endpoint.last_at IS
 -- Serves matching.sql of package webhook: the endpoints of an event.
 CREATE INDEX webhook_endpoint_enabled ON postroom.webhook_endpoint (account) WHERE disabled_at IS NULL;
 
--- Serves failing.sql of package endpoints.
+-- Serves failing.sql of package endpoints and disabled.sql of package webhook.
 CREATE INDEX webhook_endpoint_unwell ON postroom.webhook_endpoint (failing_since) WHERE disabled_at IS NOT NULL OR failing_since IS NOT NULL;

@@ -1,0 +1,57 @@
+package webhook
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/postroom/postroom/internal/telemetry"
+)
+
+// Bounds of a gauge that asks the database.
+const (
+	countEvery    = 15 * time.Second // however often the metrics are read
+	countPatience = 2 * time.Second
+)
+
+// disabledGauge tells how many endpoints are disabled, when the metrics are read.
+type disabledGauge struct {
+	sender *Sender
+	gauge  metric.Float64ObservableGauge
+
+	mu    sync.Mutex
+	at    time.Time // of the last count; zero before the first
+	count float64
+	known bool
+}
+
+// measureDisabled registers the gauge. It is there as long as the meter provider is.
+func (s *Sender) measureDisabled() {
+	m := telemetry.Meter(s.cfg.MeterProvider)
+	g := &disabledGauge{sender: s, gauge: telemetry.Gauge(m, telemetry.WebhookDisabled, "{endpoint}", "Endpoints of webhooks that are disabled.")}
+	if _, err := m.RegisterCallback(g.observe, g.gauge); err != nil {
+		s.cfg.Logger.Error("gauges not registered", "error", err)
+	}
+}
+
+// observe counts the endpoints, unless that was done a moment ago. If the database does not
+// answer, there is no value.
+func (g *disabledGauge) observe(ctx context.Context, o metric.Observer) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.at.IsZero() || time.Since(g.at) >= countEvery {
+		ctx, cancel := context.WithTimeout(ctx, countPatience)
+		defer cancel()
+		err := g.sender.endpoints.db.QueryRow(ctx, g.sender.endpoints.sql.Disabled).Scan(&g.count)
+		g.at, g.known = time.Now(), err == nil
+		if err != nil {
+			g.sender.cfg.Logger.DebugContext(ctx, "disabled endpoints not counted", "error", g.sender.endpoints.explain(err))
+		}
+	}
+	if g.known {
+		o.ObserveFloat64(g.gauge, g.count)
+	}
+	return nil
+}
