@@ -81,8 +81,5 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 	if err == nil && said != "" {
 		err = c.ledger.NoteResult(ctx, tx, cl.Key, said)
 	}
-	if err == nil { // last, because it locks the key, and the claim can be renewed only until here
-		err = c.settleClaim(ctx, tx, cl)
-	}
-	return c.endClaim(life, tx, cl, err)
+	return c.endClaim(life, tx, cl, err) // it locks the key, and the claim can be renewed only until here
 }

@@ -101,7 +101,7 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	if cfg.OnDead != nil {
 		accepts.OnDead = in.tell
 	}
-	in.acceptor = accept.Acceptor{Store: accepts, Wake: func() { in.runner.Wake(0) }, Handlers: make(map[string]accept.Handler)}
+	in.acceptor = accept.Acceptor{Store: accepts, Wake: func() { in.runner.Accepted() }, Handlers: make(map[string]accept.Handler)}
 	in.dryRuns = dryrun.NewRunner(ledger.Claims{DB: in.db}, cfg.Logger, func(ctx context.Context, h delivery.HeldEvent) (dryrun.Finding, error) {
 		return dryRun(ctx, in.byName(h.Handler), h)
 	})

@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
@@ -39,26 +38,6 @@ type Pause struct {
 	//
 	// Defaults to 1 second, and MaxProbe to a minute.
 	Probe, MaxProbe time.Duration
-}
-
-func (p Pause) config() gate.Config {
-	probe := cmp.Or(p.Probe, time.Second)
-	return gate.Config{
-		Off: p.Off, Events: cmp.Or(p.Events, 20), Share: cmp.Or(p.Share, 0.8), Window: cmp.Or(p.Window, time.Minute),
-		Probe: probe, MaxProbe: max(cmp.Or(p.MaxProbe, time.Minute), probe),
-	}
-}
-
-func (p Pause) validate(add func(format string, args ...any)) {
-	if p.Events < 0 || p.Probe < 0 || p.MaxProbe < 0 {
-		add("Pause.Events, Probe and MaxProbe are %d, %s and %s, want 0 or more", p.Events, p.Probe, p.MaxProbe)
-	}
-	if !(p.Share >= 0 && p.Share <= 1) {
-		add("Pause.Share is %v, want more than 0 and at most 1, or 0 for the default", p.Share)
-	}
-	if p.Window != 0 && (p.Window < time.Second || p.Window > gate.MaxWindow) {
-		add("Pause.Window is %s, want 1s to %s", p.Window, gate.MaxWindow)
-	}
 }
 
 // enter waits until a delivery may run. A transaction that was begun for it does not wait

@@ -22,17 +22,18 @@ type retries struct {
 
 // open makes what a run needs.
 func (c *retries) open() {
-	room := max(1, c.workers/4)
+	room, running := max(1, c.workers/4), 0
 	switch {
 	case c.isOrdered() || c.external != nil: // all workers run held events: others wait behind them, or there are no others
 		room = c.workers
-	case c.reader == nil: // there are no others
-		room = 2 * c.workers * c.sub.Batch // as many wait: without them a third less runs, but no other process runs them meanwhile
+	case c.reader == nil: // there are no others; more are claimed than run, so that a statement claims many
+		running = c.workers * c.sub.Batch
+		room = 4 * running
 	}
 	h := claims.Handler{
 		Name: c.sub.Name, Attempts: c.sub.Attempts, Allowed: c.gate.Allowed, Lease: c.lease(c.inbox.cfg.AckWait), Renewed: c.external != nil, Spared: c.spared(),
-		Run:     func(life delivery.Lifetime, cl *claims.Claim) { c.retry(life, &claim{Claim: cl}) },
-		Release: c.release,
+		Running: running, Release: c.release,
+		Run: func(life delivery.Lifetime, cl *claims.Claim) { c.retry(life, &claim{Claim: cl}) },
 	}
 	h.Types, h.Subjects = c.takes().Wished()
 	_, bytes := share.Bytes(c.inbox.needs(), c.inbox.cfg.PullBytes)
@@ -56,15 +57,21 @@ type claim struct {
 	next  *claims.Claim   // the next of the key, once it is claimed
 	more  bool            // more events of the key are held
 	probe bool            // it runs as a probe of a paused handler, alone
+
+	opened *ledger.Opened // its transaction, if the commit before began that
+	takes  bool           // the worker takes another claim before the commit, which begins the transaction of that
+	after  *claims.Claim  // that claim
+	opens  *ledger.Opened // its transaction
 }
 
 // retry runs a held event and records the result.
 func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	defer func() {
+		cl.opened.Drop(life.Work) // it did not run
 		c.inbox.runner.Ended(cl.Claim)
-		c.inbox.runner.Wake(0) // a worker is free
+		c.inbox.runner.Freed(c.queue)
 	}()
-	cl.Start = time.Now()
+	c.queue.Begin(cl.Claim)
 	pass, ok := c.gate.Try(cl.Key)
 	defer pass.Leave()
 	cl.probe, cl.leads = pass.Probe, cl.leads && !pass.Probe
@@ -214,10 +221,13 @@ func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *de
 	if c.external == nil && c.sub.Batch == 1 {
 		next = ledger.NewAhead(lane, nil)
 	}
+	var opened *ledger.Opened
 	for n := 1; due != nil; n++ {
-		cl := &claim{Claim: due, leads: n < mostRuns && !due.Solitary, ahead: next}
+		cl := &claim{Claim: due, leads: n < mostRuns && !due.Solitary, ahead: next, opened: opened, takes: c.reader == nil && c.external == nil}
 		c.retry(life, cl)
-		due = cl.next
+		if due, opened = cl.next, nil; due == nil {
+			due, opened, n = cl.after, cl.opens, 0
+		}
 	}
 	if next != nil {
 		c.deliverRun(life, next)
@@ -246,7 +256,10 @@ func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 // rollback, and returned as a delivery.RecordedError.
 func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 	if !cl.Solitary { // for a solitary event the runner holds the write lock
-		c.inbox.alone.RLock()
+		if !c.inbox.alone.TryRLock() {
+			cl.opened.Drop(life.Work) // an open transaction must not wait for an event that runs alone
+			c.inbox.alone.RLock()
+		}
 		defer c.inbox.alone.RUnlock()
 	}
 	if err := c.endedBefore(life.Work, cl.began); err != nil { // in an earlier round
@@ -265,9 +278,6 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 	if err == nil {
 		err = c.runAlong(life, tx, cl)
 	}
-	if err == nil {
-		err = c.settleClaim(life.Work, tx, cl)
-	}
 	return c.endClaim(life, tx, cl, err)
 }
 
@@ -275,6 +285,9 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 // along.
 func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error) {
 	cl.along = nil
+	if tx, err := cl.opened.Take(); tx != nil {
+		return tx, err
+	}
 	if cl.reach == 0 {
 		return c.ledger.Begin(ctx)
 	}
@@ -320,12 +333,36 @@ func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) err
 	return nil
 }
 
-// settleClaim settles the event, in the transaction of its effects.
-func (c *retries) settleClaim(ctx context.Context, tx *ledger.Tx, cl *claim) error {
-	if cl.Blocking != "" {
-		return c.settleKey(ctx, tx, cl)
+// finishClaim settles an event for which no other of its key waits, and commits. In the same
+// round trip it begins the transaction of what this worker runs next.
+func (c *retries) finishClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim) error {
+	opened, err := c.ledger.SettleAndCommit(life.Work, tx, &cl.HeldEvent, c.beginning(life, cl))
+	switch {
+	case opened == nil:
+	case cl.takes:
+		cl.opens = opened
+	default:
+		cl.ahead.Opened = opened
 	}
-	return c.ledger.Settle(ctx, tx, &cl.HeldEvent)
+	return unlessEnded(&cl.began, err)
+}
+
+// beginning returns the statement that begins the transaction of what this worker runs next. It
+// returns nil if nothing waits, or if that may have to do without a transaction.
+func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement {
+	if !cl.takes {
+		return c.peek(life.Take, cl.ahead)
+	}
+	if life.IsStopping() || !c.gate.IsOpen() {
+		return nil
+	}
+	if cl.after == nil {
+		cl.after = c.queue.Take()
+	}
+	if n := cl.after; n == nil || !n.IsPlain() || time.Until(n.Ends) < c.sub.Timeout+c.grace() {
+		return nil
+	}
+	return c.ledger.Beginning()
 }
 
 // settleKey settles an event that others of its key may wait for, and those that ran along, and
@@ -362,10 +399,16 @@ func (c *retries) follower(claims bool) ledger.Follower {
 	return f
 }
 
-// endClaim ends the transaction of a held event. If it claimed the next of the key, this
-// process has that claim from the commit on. If it did not, the commit begins the
-// transaction of the next delivery.
+// endClaim settles a held event, unless err is not nil, and ends its transaction. If it claimed
+// the next of the key, this process has that claim from the commit on. If it did not, the commit
+// begins the transaction of what the worker runs next.
 func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err error) error {
+	switch {
+	case err == nil && cl.Blocking == "":
+		return c.finishClaim(life, tx, cl)
+	case err == nil:
+		err = c.settleKey(life.Work, tx, cl)
+	}
 	if cl.next == nil && err == nil {
 		return c.alone(cl, unlessEnded(&cl.began, c.commit(life, tx, cl.ahead)))
 	}

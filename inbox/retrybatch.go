@@ -12,7 +12,7 @@ import (
 // are due. If an event of a batch fails, none of the batch is committed, and each runs by
 // itself.
 func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
-	for all := c.collect(first); len(all) > 0; {
+	for all := c.queue.Collect(first, c.sub.Batch); len(all) > 0; {
 		members, ended := c.runTogether(life, all)
 		if members == nil {
 			for _, cl := range all {
@@ -25,23 +25,9 @@ func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 			c.signals.Ended(life.Work, delivery.Done, cl.Task)
 			c.inbox.runner.Ended(cl)
 		}
-		c.inbox.runner.Wake(0) // a worker is free
+		c.inbox.runner.Freed(c.queue)
 		all = all[len(members):]
 	}
-}
-
-// collect returns a claim and those that wait for a worker.
-func (c *retries) collect(first *claims.Claim) []*claims.Claim {
-	all := []*claims.Claim{first}
-	for len(all) < c.sub.Batch {
-		select {
-		case cl := <-c.queue.Next():
-			all = append(all, cl)
-		default:
-			return all
-		}
-	}
-	return all
 }
 
 // runTogether runs the handler for the first of the events in one transaction and settles
@@ -49,16 +35,8 @@ func (c *retries) collect(first *claims.Claim) []*claims.Claim {
 // differs. It returns none if an event has to run by itself, and then the id of the last
 // transaction, which the handler may have committed.
 func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (members []*claims.Claim, began string) {
-	until := all[0].Ends
-	for _, cl := range all {
-		if cl.Ends.Before(until) {
-			until = cl.Ends
-		}
-		if cl.Fault != nil || cl.IsSpent() || cl.Solitary || cl.Blocking != "" {
-			return nil, ""
-		}
-	}
-	if len(all) == 1 || !c.gate.IsOpen() || life.IsStopping() || time.Until(until) < c.sub.Timeout+c.grace() {
+	until, can := claims.Together(all)
+	if !can || len(all) == 1 || !c.gate.IsOpen() || life.IsStopping() || time.Until(until) < c.sub.Timeout+c.grace() {
 		return nil, ""
 	}
 	err := c.persist(life, func() (err error) {
@@ -89,25 +67,17 @@ func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, unt
 			break
 		}
 		within, cancel := context.WithDeadlineCause(life.Work, until, delivery.ErrTimeout)
-		cl.Start = time.Now()
+		c.queue.Begin(cl)
 		err = c.call(within, tx, cl.Task)
 		cancel()
 		members = all[:i+1]
 	}
 	if err == nil {
-		err = c.ledger.SettleAll(life.Work, tx, heldOf(members))
+		err = c.ledger.SettleAll(life.Work, tx, claims.Held(members))
 	}
 	failed := err != nil
 	if err = c.ledger.End(life.Work, tx, err); !failed {
 		err = unlessEnded(&began, err)
 	}
 	return members, began, err
-}
-
-func heldOf(all []*claims.Claim) []*delivery.HeldEvent {
-	held := make([]*delivery.HeldEvent, len(all))
-	for i, cl := range all {
-		held[i] = &cl.HeldEvent
-	}
-	return held
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox/internal/gate"
 )
 
 // From says where a new handler begins in its stream.
@@ -248,7 +249,7 @@ func (s Subscription) validate(external bool) error {
 	if s.Batch < 0 || s.Batch > maxBatch {
 		add("Batch is %d, want 0 to %d", s.Batch, maxBatch)
 	}
-	s.Pause.validate(add)
+	gate.Config(s.Pause).Validate(add)
 	s.validateOrder(add)
 	s.validateExternal(external, add)
 	if !slices.Contains([]pgx.TxIsoLevel{"", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, s.Isolation) {

@@ -21,7 +21,8 @@ type Claim struct {
 	Fault *delivery.Failure // set if it cannot be read as an event
 
 	queue *Queue
-	size  int64 // in bytes
+	size  int64     // in bytes
+	since time.Time // when it began to wait for a worker; zero for one that did not
 
 	mu     sync.Mutex
 	lost   bool // another process has claimed the event since then
@@ -73,6 +74,34 @@ func (cl *Claim) IsSpent() bool {
 		return cl.Attempt > cl.Last+1
 	}
 	return cl.Attempt > cl.queue.Attempts
+}
+
+// IsPlain reports whether the event can be run in any transaction: it can be read, it has an
+// attempt left, it does not run alone, and no other of its key waits for it.
+func (cl *Claim) IsPlain() bool {
+	return cl.Fault == nil && !cl.IsSpent() && !cl.Solitary && cl.Blocking == ""
+}
+
+// Together returns when the first of the claims ends, and reports whether their events can be
+// run in one transaction.
+func Together(all []*Claim) (until time.Time, can bool) {
+	until, can = all[0].Ends, true
+	for _, cl := range all {
+		if cl.Ends.Before(until) {
+			until = cl.Ends
+		}
+		can = can && cl.IsPlain()
+	}
+	return until, can
+}
+
+// Held returns the events of claims.
+func Held(all []*Claim) []*delivery.HeldEvent {
+	held := make([]*delivery.HeldEvent, len(all))
+	for i, cl := range all {
+		held[i] = &cl.HeldEvent
+	}
+	return held
 }
 
 // readEvent reads the parts of the event that another program may have written. An error

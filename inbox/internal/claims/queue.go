@@ -15,6 +15,7 @@ type Handler struct {
 	Renewed         bool          // whether the claim is renewed while the handler runs
 	Types, Subjects *string       // that this process takes, as claim.sql has them
 	Spared          int32         // after how many expired claims an event runs alone
+	Running         int           // how many events can run at the same time, if others may wait claimed; 0: as many as may be claimed
 
 	// Allowed returns how many events may be claimed at the moment: less than there is room
 	// for while the handler is paused. If it is less than there are open claims, those that
@@ -35,16 +36,72 @@ type Queue struct {
 	claimed atomic.Int32
 	size    atomic.Int64 // bytes of the claimed events
 	most    int64        // the limit of size for new claims
+	ahead   *ahead       // how many may wait for a worker; nil: they do not
 }
 
 // NewQueue returns the queue of a handler. events and bytes limit what may be claimed at
 // the same time.
 func NewQueue(h Handler, events, bytes int) *Queue {
-	return &Queue{Handler: h, waiting: make(chan *Claim, events), most: int64(bytes)}
+	q := &Queue{Handler: h, waiting: make(chan *Claim, events), most: int64(bytes)}
+	if h.Running > 0 {
+		q.ahead = newAhead(events - h.Running)
+	}
+	return q
+}
+
+// put makes a claim wait for a worker. It does not block: there is room for all open claims.
+func (q *Queue) put(cl *Claim) {
+	cl.since = time.Now()
+	if q.ahead != nil {
+		q.ahead.put(cl.since, len(q.waiting))
+	}
+	q.waiting <- cl
+}
+
+// Begin notes that a worker begins to run a claim.
+func (q *Queue) Begin(cl *Claim) {
+	cl.Start = time.Now()
+	q.took(cl)
+}
+
+// took notes that a worker has taken a claim.
+func (q *Queue) took(cl *Claim) {
+	if q.ahead != nil && !cl.since.IsZero() {
+		q.ahead.taken(time.Now(), cl.since)
+	}
+	cl.since = time.Time{}
+}
+
+// wants reports whether so few claims wait for a worker that others should be claimed.
+func (q *Queue) wants() bool {
+	return q.ahead == nil || len(q.waiting) <= q.ahead.room()/2
 }
 
 // Next returns the channel of claims to run.
 func (q *Queue) Next() <-chan *Claim { return q.waiting }
+
+// Take returns a claim that waits for a worker, or nil.
+func (q *Queue) Take() *Claim {
+	select {
+	case cl := <-q.waiting:
+		q.took(cl)
+		return cl
+	default:
+		return nil
+	}
+}
+
+// Collect returns a claim and those that wait for a worker, most in all at most.
+func (q *Queue) Collect(first *Claim, most int) []*Claim {
+	q.took(first)
+	all := []*Claim{first}
+	for cl := first; len(all) < most && cl != nil; {
+		if cl = q.Take(); cl != nil {
+			all = append(all, cl)
+		}
+	}
+	return all
+}
 
 // Waiting is how many wait for a worker.
 func (q *Queue) Waiting() int { return len(q.waiting) }
@@ -62,19 +119,26 @@ func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 // room is how many more events may be claimed, and of how many bytes. While a claim
 // passes on to the next event of its key, both count for a moment.
 func (q *Queue) room() (events int32, bytes int64) {
-	if bytes = q.most - q.size.Load(); bytes <= 0 {
-		return 0, 0
+	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() {
+		return 0, max(bytes, 0)
 	}
 	return max(int32(q.allowed())-q.claimed.Load(), 0), bytes //nolint:gosec // a number of workers
 }
 
 // allowed returns how many claims may be open at the moment.
 func (q *Queue) allowed() int {
-	if q.Allowed == nil {
-		return cap(q.waiting)
+	n := cap(q.waiting)
+	if q.ahead != nil {
+		n = q.Running + q.ahead.room()
 	}
-	return min(q.Allowed(), cap(q.waiting))
+	if q.Allowed != nil {
+		n = min(q.Allowed(), n)
+	}
+	return n
 }
+
+// isStuck reports whether claims wait that no worker takes soon.
+func (q *Queue) isStuck() bool { return q.ahead != nil && q.ahead.isStuck(time.Now(), len(q.waiting)) }
 
 // isPaused reports whether nothing may be claimed.
 func (q *Queue) isPaused() bool { return q.allowed() == 0 }

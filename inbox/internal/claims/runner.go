@@ -66,6 +66,7 @@ type Runner struct {
 
 	out     sync.WaitGroup // counts the claims that a worker may run
 	more    bool           // the last claim brought as much as was asked for: more may be due
+	looked  time.Time      // when the last claim was made
 	unknown atomic.Bool    // the database did not answer a claim: this process may have claims that it does not know
 }
 
@@ -79,7 +80,11 @@ func NewRunner(cfg Config) *Runner {
 }
 
 // Serve sets the queues for which the runner claims. Call it before Run.
-func (r *Runner) Serve(queues []*Queue) { r.queues = queues }
+func (r *Runner) Serve(queues []*Queue) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queues = queues
+}
 
 // Wake makes the runner look after d, when an event is due.
 func (r *Runner) Wake(d time.Duration) {
@@ -94,6 +99,27 @@ func (r *Runner) Wake(d time.Duration) {
 		select {
 		case r.woken <- struct{}{}:
 		default: // one note is enough
+		}
+	}
+}
+
+// Freed records that a worker is free, and makes the runner look if too few claims wait.
+func (r *Runner) Freed(q *Queue) {
+	if q.wants() {
+		r.Wake(0)
+	}
+}
+
+// Accepted records that events may be due now. If the workers have no room for any, one that
+// becomes free makes the runner look.
+func (r *Runner) Accepted() {
+	r.mu.Lock()
+	queues := r.queues
+	r.mu.Unlock()
+	for _, q := range queues {
+		if events, _ := q.room(); events > 0 {
+			r.Wake(0)
+			return
 		}
 	}
 }
@@ -205,14 +231,18 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	r.releasePaused(life)
 	// The claim goes on even if ctx ends meanwhile, because it may have been made.
 	w := r.wishes()
+	if !slices.ContainsFunc(w.Most, func(n int32) bool { return n > 0 }) && time.Since(r.looked) < r.cfg.IdlePoll {
+		return r.cfg.IdlePoll, nil // a worker that becomes free wakes the runner
+	}
 	claims, due, err := r.claim(life.Work, w)
 	if err != nil {
 		return 0, err
 	}
+	r.looked = time.Now()
 	r.more = met(w, claims)
 	for _, cl := range claims {
 		r.Begun(cl)
-		cl.queue.waiting <- cl // does not block: there is room for all open claims
+		cl.queue.put(cl)
 	}
 	r.releasePaused(life) // of handlers that paused meanwhile
 	if due.Alone {
@@ -231,10 +261,11 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	return wait, nil
 }
 
-// releasePaused gives back the claims of paused handlers that no worker has begun.
+// releasePaused gives back the claims that no worker has begun, of handlers that are paused or
+// whose workers are all busy for long.
 func (r *Runner) releasePaused(life delivery.Lifetime) {
 	for _, q := range r.queues {
-		if q.isPaused() {
+		if q.isPaused() || q.isStuck() {
 			r.release(life, q)
 		}
 	}

@@ -4,6 +4,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -23,6 +24,27 @@ type Config struct {
 	// The first probe is made Probe after the pause began. Each further one is made twice as
 	// long after the one before, and at most MaxProbe after it.
 	Probe, MaxProbe time.Duration
+}
+
+// WithDefaults returns the config with a default for each field that is zero.
+func (c Config) WithDefaults() Config {
+	c.Events, c.Share, c.Window = cmp.Or(c.Events, 20), cmp.Or(c.Share, 0.8), cmp.Or(c.Window, time.Minute)
+	c.Probe = cmp.Or(c.Probe, time.Second)
+	c.MaxProbe = max(cmp.Or(c.MaxProbe, time.Minute), c.Probe)
+	return c
+}
+
+// Validate calls add for each fault of the config, before it has defaults.
+func (c Config) Validate(add func(format string, args ...any)) {
+	if c.Events < 0 || c.Probe < 0 || c.MaxProbe < 0 {
+		add("Pause.Events, Probe and MaxProbe are %d, %s and %s, want 0 or more", c.Events, c.Probe, c.MaxProbe)
+	}
+	if !(c.Share >= 0 && c.Share <= 1) {
+		add("Pause.Share is %v, want more than 0 and at most 1, or 0 for the default", c.Share)
+	}
+	if c.Window != 0 && (c.Window < time.Second || c.Window > MaxWindow) {
+		add("Pause.Window is %s, want 1s to %s", c.Window, MaxWindow)
+	}
 }
 
 // MaxWindow is the longest time for which a gate counts events.

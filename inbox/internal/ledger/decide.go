@@ -129,8 +129,21 @@ func (a *Handler) StoreIn(ctx context.Context, tx *Tx, o Owed) (fate delivery.Fa
 
 // Begin begins the transaction of a held event.
 func (a *Handler) Begin(ctx context.Context) (*Tx, error) {
-	tx, _, err := a.begin(ctx, a.isolation, Statement{sql: a.sql.limits, args: []any{a.idleLimit}})
+	owner, err := a.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	joins := a.joins(ctx, owner.Conn())
+	tx, _, err := a.beginOn(ctx, owner, a.isolation, *a.Beginning())
+	if tx != nil {
+		tx.joins = joins
+	}
 	return tx, err
+}
+
+// Beginning returns the statement that begins the transaction of a held event.
+func (a *Handler) Beginning() *Statement {
+	return &Statement{sql: a.sql.limits, args: []any{a.idleLimit}}
 }
 
 // BeginAlong begins the transaction of a held event, and reads the events that are to run

@@ -11,20 +11,45 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Settle removes a held event, in the transaction of its effects.
-func (a *Handler) Settle(ctx context.Context, tx *Tx, h *delivery.HeldEvent) error {
+// SettleAndCommit removes a held event, in the transaction of its effects, and commits. In the
+// same round trip it begins the transaction of the next event, if next is not nil. It returns
+// delivery.ErrSettled, and has rolled back, if the event is not this process's any more.
+func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldEvent, next *Statement) (*Opened, error) {
+	settle := Statement{sql: a.sql.settleLast, args: []any{h.ID, h.Epoch}}
+	if !tx.loan.Used() {
+		return tx.commit(ctx, a.sql.still, a.isolation, next, settle)
+	}
+	own := Statement{}
+	if own.sql, own.args = tx.loan.Own(); tx.joins {
+		return tx.commit(ctx, a.sql.still, a.isolation, next, own, settle)
+	}
 	if err := tx.asOwn(ctx); err != nil {
-		return err
+		return nil, a.End(ctx, tx, err)
 	}
-	tag, err := tx.Tx.Exec(ctx, a.sql.settle, h.ID, h.Epoch)
-	if err != nil {
-		return fmt.Errorf("settle: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return delivery.ErrSettled
-	}
-	return nil
+	return tx.commit(ctx, a.sql.still, a.isolation, next, settle)
 }
+
+// joins reports whether the statement that settles can be sent together with the one that makes
+// it run as the inbox's user. It can if the server does not prepare it before, as another user.
+func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
+	switch modeOf(conn) {
+	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec: // it is not prepared
+		return true
+	case pgx.QueryExecModeCacheStatement:
+	default:
+		return false
+	}
+	data := conn.PgConn().CustomData()
+	prepared, known := data[settlesKey].(bool)
+	if !known {
+		_, err := conn.Prepare(ctx, a.sql.settleLast, a.sql.settleLast) // pgx does not forget it, as it does others
+		prepared = err == nil
+		data[settlesKey] = prepared
+	}
+	return prepared
+}
+
+const settlesKey = "postroom.inbox.settles"
 
 // NoteResult stores what a handler says that it did, in the transaction of its effects.
 func (a *Handler) NoteResult(ctx context.Context, tx *Tx, key, text string) error {

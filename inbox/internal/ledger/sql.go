@@ -30,6 +30,8 @@ var (
 	moreSQL string
 	//go:embed sql/along.sql
 	alongSQL string
+	//go:embed sql/settle_last.sql
+	settleLastSQL string
 	//go:embed sql/settle_along.sql
 	settleAlongSQL string
 	//go:embed sql/follow.sql
@@ -147,7 +149,7 @@ type statements struct {
 	plan, due, claim, claimAlone              string
 	orphans, giveBack, paused                 string
 	limits, settle, fail, release             string
-	settleMany, renew                         string
+	settleLast, settleMany, renew             string
 	start, done, undo, forget                 string
 	subscribe, recreated, types, floor, lower string
 	node, instance, leave, unknown            string
@@ -169,7 +171,7 @@ func load(name string) statements {
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL),
 		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
-		settleMany: in(settleManySQL), renew: in(renewSQL),
+		settleLast: in(settleLastSQL), settleMany: in(settleManySQL), renew: in(renewSQL),
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL), lower: in(lowerSQL),
 		node: in(nodeSQL), instance: in(instanceSQL), leave: in(leaveSQL), otherWindows: in(otherWindowsSQL), unknown: in(unknownSQL),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,7 @@ type Tx struct {
 	// Then the inbox asks the server before the commit. See saw.
 	unsure atomic.Bool
 	simple bool // the connection puts parameters into the text of statements
+	joins  bool // see Handler.joins
 
 	// first has statements to send with the next Exec, or before any other call: the
 	// savepoint before a member of a batch.
@@ -70,10 +72,23 @@ func (t *Tx) inner() pgx.Tx {
 // transaction's id, unless it has its own function to read its rows. If no transaction
 // could begin, the error is a delivery.BeginError.
 func (db *DB) begin(ctx context.Context, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
+	owner, err := db.acquire(ctx)
+	if err != nil {
+		return nil, pgconn.CommandTag{}, err
+	}
+	return db.beginOn(ctx, owner, level, first, more...)
+}
+
+func (db *DB) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	owner, err := db.pool.Acquire(ctx)
 	if err != nil {
-		return nil, pgconn.CommandTag{}, &delivery.BeginError{Err: err}
+		return nil, &delivery.BeginError{Err: err}
 	}
+	return owner, nil
+}
+
+// beginOn is begin on a connection, which it gives back if no transaction could begin.
+func (db *DB) beginOn(ctx context.Context, owner *pgxpool.Conn, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
 	loan, look := db.sessions.Lend(owner.Conn(), batch)
@@ -84,8 +99,8 @@ func (db *DB) begin(ctx context.Context, level pgx.TxIsoLevel, first Statement, 
 		}
 	}
 	results := owner.SendBatch(ctx, batch)
-	t := &Tx{Tx: results.Tx(), owner: owner, loan: loan, lost: db.lost, simple: isSimple(owner.Conn())}
-	_, err = results.Exec()
+	t := &Tx{Tx: results.Tx(), owner: owner, loan: loan, lost: db.lost, simple: modeOf(owner.Conn()) == pgx.QueryExecModeSimpleProtocol}
+	_, err := results.Exec()
 	if err == nil && look != nil {
 		err = look(results)
 	}
@@ -170,15 +185,18 @@ func (t *Tx) Abort(ctx context.Context) {
 }
 
 // fail gives the connection back after the statement failed that was to end the
-// transaction.
+// transaction, or one before it.
 func (t *Tx) fail(ctx context.Context) {
-	var left error
-	if t.owner.Conn().PgConn().TxStatus() == 'I' {
+	switch t.owner.Conn().PgConn().TxStatus() {
+	case 'E':
+		t.Abort(ctx)
+	case 'I':
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
 		defer cancel()
-		left = t.loan.Undone(ctx)
+		t.give(ctx, t.loan.Undone(ctx))
+	default:
+		t.give(ctx, nil)
 	}
-	t.give(ctx, left)
 }
 
 // give gives the connection back. left says why it was closed.
@@ -247,19 +265,19 @@ func isRewriter(arg any) bool {
 	return is
 }
 
-// isSimple reports whether a connection puts parameters into the text of statements by
-// default. Reading the configuration copies it, so the inbox does that once.
-func isSimple(conn *pgx.Conn) bool {
+// modeOf returns how a connection sends statements by default. Reading the configuration
+// copies it, so the inbox does that once.
+func modeOf(conn *pgx.Conn) pgx.QueryExecMode {
 	data := conn.PgConn().CustomData()
-	simple, known := data[simpleKey].(bool)
+	mode, known := data[modeKey].(pgx.QueryExecMode)
 	if !known {
-		simple = conn.Config().DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol
-		data[simpleKey] = simple
+		mode = conn.Config().DefaultQueryExecMode
+		data[modeKey] = mode
 	}
-	return simple
+	return mode
 }
 
-const simpleKey = "postroom.inbox.simple"
+const modeKey = "postroom.inbox.mode"
 
 // Conn returns the connection of the transaction. It first sends the statements that wait
 // for the handler's first one, because the inbox does not see what the handler does with
@@ -433,25 +451,47 @@ type Opened struct {
 	Err error
 }
 
+// Take returns the transaction, once. A nil Opened has none.
+func (o *Opened) Take() (tx *Tx, err error) {
+	if o != nil {
+		tx, err, o.Tx = o.Tx, o.Err, nil
+	}
+	return tx, err
+}
+
+// Drop ends the transaction, unless it was taken.
+func (o *Opened) Drop(ctx context.Context) {
+	if tx, _ := o.Take(); tx != nil {
+		tx.Abort(ctx)
+	}
+}
+
 var (
 	commitStatement   = Statement{sql: "COMMIT"}
 	rollbackStatement = Statement{sql: "ROLLBACK"}
 )
 
-// commit commits the transaction, if it is still the one that the inbox began. If the
-// handler may have ended it, still.sql asks the server in the same round trip. If next is
-// not nil, commit begins the next transaction, as endWith does. The error is an
-// EndedError if a handler ended the transaction, otherwise a CommitError.
-func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *Statement) (*Opened, error) {
-	closing := []Statement{commitStatement}
+// commit runs the inbox's last statements and commits the transaction, if it is still the one
+// that the inbox began. If the handler may have ended it, still.sql asks the server in the same
+// round trip. If next is not nil, commit begins the next transaction, as endWith does. The error
+// is an EndedError if a handler ended the transaction, delivery.ErrSettled if the event was not
+// this process's any more, and a CommitError if the transaction may have committed.
+func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *Statement, last ...Statement) (*Opened, error) {
+	closing := slices.Concat(last, []Statement{commitStatement})
 	asks := t.ID != "" && t.unsure.Load() // otherwise it is the same transaction, or has done nothing
 	if asks {
-		closing = []Statement{{sql: still, args: []any{t.ID}}, commitStatement}
+		closing = slices.Insert(closing, 0, Statement{sql: still, args: []any{t.ID}})
 	}
 	tags, following, err := t.endWith(ctx, level, closing, next)
+	var refused *pgconn.PgError
 	switch {
-	case err != nil && asks && len(tags) == 0 && isOther(err):
+	case err != nil && asks && len(tags) == 0 && isNoNumber(err):
 		return nil, &delivery.EndedError{}
+	case errors.As(err, &refused) && len(last) > 0 && len(tags) < len(closing)-1:
+		if isNoNumber(err) {
+			return nil, delivery.ErrSettled
+		}
+		return nil, fmt.Errorf("settle: %w", err)
 	case err != nil:
 		return nil, &delivery.CommitError{Err: err}
 	case tags[len(tags)-1].String() == "ROLLBACK":
@@ -465,7 +505,7 @@ func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, nex
 
 // isStill returns an EndedError if the transaction is not the one that the inbox began.
 func (t *Tx) isStill(ctx context.Context, still string) error {
-	if _, err := t.Tx.Exec(ctx, still, t.ID); isOther(err) {
+	if _, err := t.Tx.Exec(ctx, still, t.ID); isNoNumber(err) {
 		return &delivery.EndedError{}
 	} else if err != nil {
 		return fmt.Errorf("ask whether it is the same transaction: %w", err)
@@ -487,8 +527,8 @@ func (t *Tx) asOwn(ctx context.Context) error {
 	return nil
 }
 
-// isOther reports whether still.sql found another transaction.
-func isOther(err error) bool {
+// isNoNumber reports whether still.sql found another transaction, or settle_last.sql no event.
+func isNoNumber(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "22P02"
 }
@@ -538,7 +578,7 @@ func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statem
 // open reads the results of BEGIN and the statement behind it.
 func (t *Tx) open(results pgx.BatchResults) *Opened {
 	t.loan.Next()
-	o := &Opened{Tx: &Tx{Tx: t.Tx, owner: t.owner, loan: t.loan, lost: t.lost, simple: t.simple}}
+	o := &Opened{Tx: &Tx{Tx: t.Tx, owner: t.owner, loan: t.loan, lost: t.lost, simple: t.simple, joins: t.joins}}
 	if _, o.Err = results.Exec(); o.Err == nil {
 		o.Tag, o.Err = readResult(results, o.Tx.readID)
 	}

@@ -4,7 +4,7 @@
 --
 -- Locks   the held row and its ledger row.
 -- Index   held_pkey (id), inbox's primary key.
--- Called  by Handler.Settle and Handler.SettleKey, after the handler, in its transaction.
+-- Called  by Handler.SettleKey, after the handler, in its transaction.
 WITH settled AS (
     DELETE FROM postroom.held WHERE id = $1 AND epoch = $2 RETURNING handler, dedupe_key, failures
 )
