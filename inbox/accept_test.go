@@ -352,10 +352,20 @@ func TestAcceptBesideAnOpenTransaction(t *testing.T) {
 		behind <- answer{result, err}
 	}()
 	b.eventually("it to wait for the transaction", func() bool { return b.blocked() > 0 })
+	twins := make(chan answer, 20)
+	for range cap(twins) { // they wait for the first of them, without a connection
+		go func() {
+			result, err := b.in.Accept(t.Context(), "bill", accepted("", "open", "1").Event)
+			twins <- answer{result, err}
+		}()
+	}
 	for _, id := range []string{"a", "b", "c"} {
 		if got, err := b.in.Accept(t.Context(), "bill", accepted("", id, "1").Event); got != inbox.Stored || err != nil {
 			t.Errorf("Accept of another event = %q, %v", got, err)
 		}
+	}
+	if n := b.blocked(); n != 1 {
+		t.Errorf("%d sessions wait for the transaction, want one", n)
 	}
 	if len(behind) > 0 {
 		t.Errorf("the event did not wait for the transaction: %+v", <-behind)
@@ -365,6 +375,11 @@ func TestAcceptBesideAnOpenTransaction(t *testing.T) {
 	}
 	if got := devtest.Receive(t, time.Minute, "the event to be accepted", behind); got != (answer{inbox.Duplicate, nil}) {
 		t.Errorf("Accept after the commit = %+v, want a duplicate", got)
+	}
+	for range cap(twins) {
+		if got := devtest.Receive(t, time.Minute, "a twin to be accepted", twins); got != (answer{inbox.Duplicate, nil}) {
+			t.Errorf("Accept of a twin = %+v, want a duplicate", got)
+		}
 	}
 }
 

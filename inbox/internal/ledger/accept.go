@@ -3,14 +3,12 @@ package ledger
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
@@ -22,8 +20,9 @@ type Accepts struct {
 	// nil.
 	OnDead func(ctx context.Context, tx pgx.Tx, handler string, t delivery.Task, h delivery.Holding) error
 
-	db    *DB
-	group Group[acceptances]
+	db      *DB
+	group   Group[acceptances]
+	blocked blocked
 }
 
 // acceptances are the events of one call. One transaction stores all of them.
@@ -32,9 +31,9 @@ type acceptances []*delivery.Acceptance
 // NewAccepts returns the part of the ledger that stores such events.
 func NewAccepts(db *DB) *Accepts {
 	a := &Accepts{db: db}
-	a.group.Bytes = acceptances.bytes
+	a.group.Bytes, a.group.Joint = acceptances.bytes, acceptances.waitsWith
 	a.group.Write = func(ctx context.Context, calls []acceptances) error {
-		return a.store(ctx, db.pool, slices.Concat(calls...), Statement{sql: db.sql.generic}, lockTimeout)
+		return a.store(ctx, db.pool, slices.Concat(calls...), a.accepting(togetherPatience))
 	}
 	return a
 }
@@ -47,19 +46,20 @@ func (all acceptances) bytes() (n int) {
 	return n
 }
 
+// waitsWith reports whether a call waits for the transaction for which another one waited too long.
+func (all acceptances) waitsWith(other acceptances, err error) bool {
+	return isLockTimeout(err) && slices.ContainsFunc(all, func(a *delivery.Acceptance) bool {
+		return slices.ContainsFunc(other, func(b *delivery.Acceptance) bool { return identityOf(a) == identityOf(b) })
+	})
+}
+
 // Store stores events in one transaction, and in each event its result. If ctx ends before
 // a statement has begun to store them, they are not stored. If it ends later, they may be.
 func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
 	for _, one := range all { // a caller that gives up may use them again while they are written
 		one.D.Event.Data, one.D.Event.Headers = bytes.Clone(one.D.Event.Data), maps.Clone(one.D.Event.Headers)
 	}
-	err := a.group.DoUntil(ctx, all)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == lockNotAvailable { // wait for the other transaction, beside the group
-		patient, cancel := context.WithTimeout(ctx, WritePatience)
-		defer cancel()
-		err = delivery.Written(a.store(patient, a.db.pool, all, Statement{sql: a.db.sql.generic}))
-	}
+	err := a.storeOwn(ctx, all)
 	if err != nil {
 		return err
 	}
@@ -67,6 +67,46 @@ func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
 		return nil
 	}
 	return pgx.BeginFunc(ctx, a.db.pool, func(tx pgx.Tx) error { return a.holdConflicts(ctx, tx, all) })
+}
+
+// storeOwn stores events together with those of other callers. If one of them has to wait for
+// another transaction, the call waits for that beside the others.
+func (a *Accepts) storeOwn(ctx context.Context, all acceptances) error {
+	patient, cancel := context.WithTimeout(ctx, WritePatience)
+	defer cancel()
+	for {
+		if err := a.blocked.await(patient, all); err != nil {
+			return err
+		}
+		err := a.group.DoUntil(ctx, all)
+		if !isLockTimeout(err) {
+			return err
+		}
+		leave, entered, err := a.blocked.enter(patient, all)
+		if err != nil {
+			return err
+		}
+		if entered {
+			err = a.storeAlone(patient, all)
+			leave()
+			return err
+		}
+	}
+}
+
+// storeAlone stores the events of one call, and waits for other transactions until ctx ends. The
+// server stops waiting a moment before that, so that the connection can be used again.
+func (a *Accepts) storeAlone(ctx context.Context, all acceptances) error {
+	patience := WritePatience
+	if end, ok := ctx.Deadline(); ok {
+		patience = time.Until(end) * 9 / 10
+	}
+	return delivery.Written(a.store(ctx, a.db.pool, all, a.accepting(patience)))
+}
+
+// accepting returns the statement that goes before accept.sql.
+func (a *Accepts) accepting(patience time.Duration) Statement {
+	return Statement{sql: a.db.sql.accepting, args: []any{milliseconds(patience) + "ms"}}
 }
 
 // StoreIn stores events in the caller's transaction, and in each event its result.
@@ -78,13 +118,6 @@ func (a *Accepts) StoreIn(ctx context.Context, tx pgx.Tx, all []*delivery.Accept
 }
 
 func isConflict(a *delivery.Acceptance) bool { return a.Result == delivery.AcceptConflict }
-
-// lockTimeout keeps an event that waits for a transaction with the same event from stopping
-// those of other callers.
-var lockTimeout = Statement{sql: "SELECT set_config('lock_timeout', '200ms', true)"}
-
-// lockNotAvailable is the code of a statement that waited for a lock longer than lock_timeout.
-const lockNotAvailable = "55P03"
 
 // sender is a pool or a transaction.
 type sender interface {
@@ -133,10 +166,9 @@ func (all acceptances) intoResults(rows pgx.Rows) error {
 // withoutTwins splits the events so that no part has two with the same identity. The parts
 // are stored one after the other.
 func (all acceptances) withoutTwins() (parts []acceptances) {
-	type identity struct{ handler, key string }
 	seen := make(map[identity]int, len(all))
 	for _, a := range all {
-		of := identity{a.Handler, a.D.Key}
+		of := identityOf(a)
 		n := seen[of]
 		seen[of]++
 		if n == len(parts) {

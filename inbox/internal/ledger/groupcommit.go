@@ -18,6 +18,9 @@ type Group[T any] struct {
 	// Write runs one statement for some items, and stores in each item its result.
 	Write func(ctx context.Context, items []T) error
 
+	// Joint reports whether an item would fail as another one did with err. It may be nil.
+	Joint func(item, other T, err error) bool
+
 	// Bytes returns the size of an item. It limits how many one statement writes, if it is
 	// not nil.
 	Bytes func(T) int
@@ -115,12 +118,28 @@ func (g *Group[T]) serveBatch(batch []*request[T]) {
 	}
 	err := g.patiently(items)
 	var pg *pgconn.PgError
-	alone := len(batch) > 1 && errors.As(err, &pg) // one of the items may be the cause
-	for i, s := range batch {
-		if alone {
-			err = g.patiently(items[i : i+1])
-		}
+	if len(batch) > 1 && errors.As(err, &pg) { // one of the items may be the cause
+		g.serveEach(batch, items)
+		return
+	}
+	for _, s := range batch {
 		s.done <- err
+	}
+}
+
+// serveEach writes items one by one. It does not try those that would fail as an earlier one did.
+func (g *Group[T]) serveEach(batch []*request[T], items []T) {
+	errs := make([]error, len(items))
+	for i, s := range batch {
+		for j := 0; j < i && errs[i] == nil && g.Joint != nil; j++ {
+			if errs[j] != nil && g.Joint(items[i], items[j], errs[j]) {
+				errs[i] = errs[j]
+			}
+		}
+		if errs[i] == nil {
+			errs[i] = g.patiently(items[i : i+1])
+		}
+		s.done <- errs[i]
 	}
 }
 

@@ -58,6 +58,8 @@ var (
 	resultSQL string
 	//go:embed sql/accept.sql
 	acceptSQL string
+	//go:embed sql/accepting.sql
+	acceptingSQL string
 	//go:embed sql/generic.sql
 	genericSQL string
 	//go:embed sql/plan.sql
@@ -145,7 +147,8 @@ type statements struct {
 	lockKey, follow, along, settleAlong, more string
 	lead, keep, restart                       string
 	still, committed                          string
-	generic, archive, accept, result          string
+	generic, archive, result                  string
+	accept, accepting                         string
 	plan, due, claim, claimAlone              string
 	orphans, giveBack, paused                 string
 	limits, settle, fail, release             string
@@ -167,7 +170,8 @@ func load(name string) statements {
 		lockKey: in(lockKeySQL), follow: in(followSQL), more: in(moreSQL), along: in(alongSQL), settleAlong: in(settleAlongSQL),
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
 		still: in(stillSQL), committed: in(committedSQL),
-		generic: in(genericSQL), archive: in(archiveSQL), accept: in(acceptSQL), result: in(resultSQL),
+		generic: in(genericSQL), archive: in(archiveSQL), result: in(resultSQL),
+		accept: in(acceptSQL), accepting: in(acceptingSQL),
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL),
 		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
