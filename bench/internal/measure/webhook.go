@@ -60,8 +60,8 @@ func effectTrial(prepare func(ctx context.Context, e *endpoint, n int) (handle f
 }
 
 func acceptedEvents(ctx context.Context, e *endpoint, n int) (func() error, error) {
-	in, err := webhooks.Accept(ctx, e.pool, e.schema, e.log, n, e.data, e.place)
-	return func() error { return webhooks.Handle(ctx, in) }, err
+	backlog, err := webhooks.Accept(ctx, e.pool, e.schema, e.log, n, e.data, e.place)
+	return func() error { return backlog.Handle(ctx) }, err
 }
 
 func jobsByHand(ctx context.Context, e *endpoint, n int) (func() error, error) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,30 +63,41 @@ func Send(ctx context.Context, client *http.Client, url, id string, body []byte)
 // Effect is what a handler or a job does.
 type Effect func(ctx context.Context, tx pgx.Tx) error
 
-// Accept accepts events, and returns the inbox that is to run them.
-func Accept(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Logger, events int, data []byte, effect Effect) (*inbox.Inbox, error) {
-	in := inbox.New(pool, nil, inbox.Config{Schema: schema, Logger: log})
-	in.Handle(inbox.Subscription{Name: "bench", Workers: Workers}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
-		return effect(ctx, tx)
+// Backlog is accepted events, and the inbox that is to run them.
+type Backlog struct {
+	in     *inbox.Inbox
+	events int64
+	ran    atomic.Int64 // runs of the handler that had their effect
+}
+
+// Accept accepts events.
+func Accept(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Logger, events int, data []byte, effect Effect) (*Backlog, error) {
+	b := &Backlog{in: inbox.New(pool, nil, inbox.Config{Schema: schema, Logger: log}), events: int64(events)}
+	b.in.Handle(inbox.Subscription{Name: "bench", Workers: Workers}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+		err := effect(ctx, tx)
+		if err == nil {
+			b.ran.Add(1)
+		}
+		return err
 	}))
 	for left := events; left > 0; {
 		some := make([]inbox.Acceptance, min(left, 100))
 		for i := range some {
 			some[i] = inbox.Acceptance{Handler: "bench", Event: postroom.Event{ID: fmt.Sprint(left - i), Source: "/bench", Type: "bench", Data: data}}
 		}
-		if _, err := in.AcceptAll(ctx, some...); err != nil {
+		if _, err := b.in.AcceptAll(ctx, some...); err != nil {
 			return nil, err
 		}
 		left -= len(some)
 	}
-	return in, nil
+	return b, nil
 }
 
-// Handle runs an inbox until it has nothing more to do.
-func Handle(ctx context.Context, in *inbox.Inbox) (err error) {
+// Handle runs the inbox until it has nothing more to do.
+func (b *Backlog) Handle(ctx context.Context) (err error) {
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- in.Run(running) }()
+	go func() { ended <- b.in.Run(running) }()
 	defer func() {
 		stop()
 		if failed := <-ended; err == nil {
@@ -93,8 +105,8 @@ func Handle(ctx context.Context, in *inbox.Inbox) (err error) {
 		}
 	}()
 	for {
-		left, err := in.Lag(ctx)
-		if err != nil || left[0].Retrying == 0 {
+		over, err := b.isOver(ctx)
+		if over || err != nil {
 			return err
 		}
 		select {
@@ -103,4 +115,14 @@ func Handle(ctx context.Context, in *inbox.Inbox) (err error) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// isOver reports whether nothing is left. It does not ask the database before the handler has run
+// for every event: that would take from what is measured.
+func (b *Backlog) isOver(ctx context.Context) (bool, error) {
+	if b.ran.Load() < b.events {
+		return false, nil
+	}
+	left, err := b.in.Lag(ctx)
+	return err == nil && left[0].Retrying == 0, err
 }
