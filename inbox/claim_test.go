@@ -102,6 +102,41 @@ func TestAStalledOwnerCannotSettle(t *testing.T) {
 	}
 }
 
+// Events that wait, claimed, behind slow runs are given back, so that another process runs them.
+func TestClaimsBehindSlowRunsAreGivenBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	entered, resume := make(chan struct{}), make(chan struct{})
+	b.in.Handle(inbox.Subscription{Name: "h", Workers: 1}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		close(entered) // a second event would fail
+		<-resume
+		return effect("h").Handle(ctx, tx, ev)
+	}))
+	for _, id := range []string{"a", "b", "c"} {
+		if _, err := b.in.Accept(t.Context(), "h", accepted("", id, "1").Event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run()
+	<-entered
+	t.Cleanup(func() { close(resume) })
+	other := inbox.New(b.pool, b.nc, b.config())
+	other.Handle(inbox.Subscription{Name: "h", Workers: 1}, effect("h"))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- other.Run(ctx) }()
+	b.eventually("the other process to run what waits", func() bool { return len(b.effects("h")) == 2 })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for key, o := range b.held("h") {
+		if o.State != "claimed" || o.Attempts != 1 {
+			t.Errorf("%s is held as %+v, want one that runs, with one attempt", key, o)
+		}
+	}
+}
+
 // A shutdown is no attempt, neither of what runs nor of what was only claimed.
 func TestShutdownReleasesClaims(t *testing.T) {
 	t.Parallel()

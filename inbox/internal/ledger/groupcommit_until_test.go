@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // A caller that gives up before a statement begins to write its item has not written it. One
@@ -81,6 +83,51 @@ func TestGroupIsBoundedByBytes(t *testing.T) {
 		synctest.Wait()
 		if want := []int{1, 2, 2, 1}; !slices.Equal(sizes, want) {
 			t.Errorf("statements of %v items, want %v", sizes, want)
+		}
+	})
+}
+
+// Items that would fail as an earlier one did are not tried after it.
+func TestJointItems(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun, answer := make(chan struct{}), make(chan struct{})
+		var tried []string
+		g := Group[string]{
+			Joint: func(item, other string, err error) bool { return item == other && isLockTimeout(err) },
+			Write: func(_ context.Context, items []string) error {
+				switch {
+				case items[0] == "first":
+					close(begun)
+					<-answer
+					return nil
+				case len(items) == 1:
+					tried = append(tried, items[0])
+				}
+				if slices.Contains(items, "blocked") {
+					return &pgconn.PgError{Code: lockNotAvailable}
+				}
+				return nil
+			},
+		}
+		go func() { _ = g.Do("first") }() // so that the others wait
+		<-begun
+		results := make(chan string, 5)
+		for _, item := range []string{"a", "blocked", "blocked", "b", "blocked"} {
+			go func() {
+				if err := g.Do(item); (err != nil) != (item == "blocked") {
+					t.Errorf("%s: %v", item, err)
+				}
+				results <- item
+			}()
+			synctest.Wait()
+		}
+		close(answer)
+		for range cap(results) {
+			<-results
+		}
+		if want := []string{"a", "blocked", "b"}; !slices.Equal(tried, want) {
+			t.Errorf("tried one by one: %v, want %v", tried, want)
 		}
 	})
 }
