@@ -21,7 +21,7 @@ var (
 
 // findings are what measure.sql returns.
 type findings struct {
-	Payments, Webhooks, Applied, Duplicates, Conflicts, Refused, OutOfOrder, Kept int64
+	Payments, Webhooks, Applied, Duplicates, Conflicts, Refused, OutOfOrder, Kept, Begun int64
 }
 
 // result is what the program prints.
@@ -92,9 +92,8 @@ func (r *result) verdict() error {
 
 // summary is the last line of the output, for scripts.
 func (r *result) summary() string {
-	again := r.provider.requests.Load() - int64(len(r.provider.answers))
 	return fmt.Sprintf("webhook: payments=%d webhooks=%d requests=%d applied=%d duplicates=%d conflicts=%d refused=%d answered_503=%d sent_again=%d"+
 		" out_of_order=%d kept_cents=%d lost=%d ghosts=%d double_effects=%d wrong=%d verdict=%s",
-		r.Payments, r.Webhooks, r.provider.requests.Load(), r.Applied, r.Duplicates, r.Conflicts, r.Refused, r.provider.away.Load(), again,
+		r.Payments, r.Webhooks, r.provider.requests.Load(), r.Applied, r.Duplicates, r.Conflicts, r.Refused, r.provider.away.Load(), r.provider.requests.Load()-r.Begun,
 		r.OutOfOrder, r.Kept, r.Violations("lost"), r.Violations("ghost"), r.Violations("double"), r.Violations("wrong"), verdict.Of(r.verdict()))
 }

@@ -59,6 +59,7 @@ func (p *provider) send(ctx context.Context, some []delivery, signer webhook.Sch
 func (p *provider) deliver(ctx context.Context, d delivery, signer webhook.Scheme) {
 	p.mu.Lock()
 	p.sent[d.hook] = p.sent[d.hook] || d.kind == genuine
+	p.answers = append(p.answers, []any{d.id, string(d.kind), 0})
 	p.mu.Unlock()
 	for attempt := 1; ; attempt++ {
 		status, err := p.post(ctx, d, signer)

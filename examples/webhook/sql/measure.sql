@@ -19,4 +19,5 @@ SELECT (SELECT count(DISTINCT payment) FROM sent)                               
        (SELECT count(*) FROM answer WHERE kind = 'forged' AND status = 401)                       AS refused,
        (SELECT count(*) FROM applied a WHERE EXISTS (
             SELECT FROM applied b WHERE b.payment = a.payment AND b.n < a.n AND b.id > a.id))     AS out_of_order,
-       (SELECT coalesce(sum(captured - refunded), 0)::bigint FROM payment)                        AS kept;
+       (SELECT coalesce(sum(captured - refunded), 0)::bigint FROM payment)                        AS kept,
+       (SELECT count(*) FROM answer WHERE status = 0)                                             AS begun;

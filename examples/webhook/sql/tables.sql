@@ -44,12 +44,12 @@ CREATE TABLE sent (
     amount     bigint NOT NULL
 );
 
--- Evidence: every delivery that was answered for good. A changed one has the id of a genuine one
+-- Evidence: every delivery when it was begun, and when it was answered for good. A changed one has the id of a genuine one
 -- and another body, signed as it should be; a forged one has an id of its own.
 CREATE TABLE answer (
     webhook_id text NOT NULL,
     kind       text NOT NULL, -- genuine, changed or forged
-    status     int  NOT NULL  -- of HTTP
+    status     int  NOT NULL  -- of HTTP; 0 when it was begun
 );
 
 -- With --serve: the effects of webhooks.
