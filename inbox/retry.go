@@ -59,8 +59,7 @@ type claim struct {
 	probe bool            // it runs as a probe of a paused handler, alone
 
 	opened *ledger.Opened // its transaction, if the commit before began that
-	takes  bool           // the worker takes another claim before the commit, which begins the transaction of that
-	after  *claims.Claim  // that claim
+	after  *claims.Claim  // the claim that the worker took before the commit, to run it next
 	opens  *ledger.Opened // its transaction
 }
 
@@ -223,7 +222,7 @@ func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *de
 	}
 	var opened *ledger.Opened
 	for n := 1; due != nil; n++ {
-		cl := &claim{Claim: due, leads: n < mostRuns && !due.Solitary, ahead: next, opened: opened, takes: c.reader == nil && c.external == nil}
+		cl := &claim{Claim: due, leads: n < mostRuns && !due.Solitary, ahead: next, opened: opened}
 		c.retry(life, cl)
 		if due, opened = cl.next, nil; due == nil {
 			due, opened, n = cl.after, cl.opens, 0
@@ -339,7 +338,7 @@ func (c *retries) finishClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim) 
 	opened, err := c.ledger.SettleAndCommit(life.Work, tx, &cl.HeldEvent, c.beginning(life, cl))
 	switch {
 	case opened == nil:
-	case cl.takes:
+	case cl.after != nil:
 		cl.opens = opened
 	default:
 		cl.ahead.Opened = opened
@@ -350,10 +349,10 @@ func (c *retries) finishClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim) 
 // beginning returns the statement that begins the transaction of what this worker runs next. It
 // returns nil if nothing waits, or if that may have to do without a transaction.
 func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement {
-	if !cl.takes {
+	switch {
+	case cl.ahead != nil && c.reader != nil:
 		return c.peek(life.Take, cl.ahead)
-	}
-	if life.IsStopping() || !c.gate.IsOpen() {
+	case c.reader != nil || c.external != nil || c.sub.Batch > 1 || cl.Solitary || life.IsStopping() || !c.gate.IsOpen():
 		return nil
 	}
 	if cl.after == nil {

@@ -28,7 +28,7 @@ type disabledGauge struct {
 }
 
 // measureDisabled registers the gauge. It is there as long as the meter provider is.
-func (s *Sender) measureDisabled() {
+func measureDisabled(s *Sender) {
 	m := telemetry.Meter(s.cfg.MeterProvider)
 	g := &disabledGauge{sender: s, gauge: telemetry.Gauge(m, telemetry.WebhookDisabled, "{endpoint}", "Endpoints of webhooks that are disabled.")}
 	if _, err := m.RegisterCallback(g.observe, g.gauge); err != nil {

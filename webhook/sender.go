@@ -169,7 +169,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	if err := errors.Join(cfg.validate(), s.endpoints.err); err != nil {
 		s.err = fmt.Errorf("webhook: %w", err)
 	} else {
-		s.measureDisabled()
+		measureDisabled(s)
 	}
 	sub := inbox.Subscription{
 		Name: cfg.Name, Workers: cfg.Workers, DedupeKey: dedupeKey, Attempts: sendAttempts, Schedule: s.schedule,

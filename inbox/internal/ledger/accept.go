@@ -22,7 +22,7 @@ type Accepts struct {
 
 	db      *DB
 	group   Group[acceptances]
-	blocked blocked
+	blocked waitRoom
 }
 
 // acceptances are the events of one call. One transaction stores all of them.

@@ -31,19 +31,19 @@ type identity struct{ handler, key string }
 
 func identityOf(a *delivery.Acceptance) identity { return identity{a.Handler, a.D.Key} }
 
-// blocked has the events that wait for another transaction with the same event. Other calls with
-// these events wait for that here: they take no connection and hold up nobody. The zero value is
+// waitRoom has the events that wait for another transaction with the same event. Other calls with
+// these events wait for that here: they take no connection and hold up no other call. The zero value is
 // ready to use.
-type blocked struct {
+type waitRoom struct {
 	mu      sync.Mutex
 	of      map[identity]chan struct{} // closed when it waits no more
 	waiting chan struct{}              // has an element for each call that waits in the database
 }
 
 // find returns the channel of one of the events, if another call waits with it.
-func (b *blocked) find(all acceptances) chan struct{} {
+func (w *waitRoom) find(all acceptances) chan struct{} {
 	for _, one := range all {
-		if over := b.of[identityOf(one)]; over != nil {
+		if over := w.of[identityOf(one)]; over != nil {
 			return over
 		}
 	}
@@ -51,62 +51,62 @@ func (b *blocked) find(all acceptances) chan struct{} {
 }
 
 // await waits until no other call waits with one of the events.
-func (b *blocked) await(ctx context.Context, all acceptances) error {
+func (w *waitRoom) await(ctx context.Context, all acceptances) error {
 	for {
-		b.mu.Lock()
-		over := b.find(all)
-		b.mu.Unlock()
+		w.mu.Lock()
+		over := w.find(all)
+		w.mu.Unlock()
 		if over == nil {
 			return nil
 		}
 		select {
 		case <-over:
 		case <-ctx.Done():
-			return b.gaveUp(ctx)
+			return w.gaveUp(ctx)
 		}
 	}
 }
 
 // enter lets a call wait in the database, unless another call waits with one of its events. When
 // that is over, call leave.
-func (b *blocked) enter(ctx context.Context, all acceptances) (leave func(), entered bool, err error) {
+func (w *waitRoom) enter(ctx context.Context, all acceptances) (leave func(), entered bool, err error) {
 	over := make(chan struct{})
-	b.mu.Lock()
-	if b.of == nil {
-		b.of, b.waiting = make(map[identity]chan struct{}), make(chan struct{}, mostBlocked)
+	w.mu.Lock()
+	if w.of == nil {
+		w.of, w.waiting = make(map[identity]chan struct{}), make(chan struct{}, mostBlocked)
 	}
-	if entered = b.find(all) == nil; entered {
+	if entered = w.find(all) == nil; entered {
 		for _, one := range all {
-			b.of[identityOf(one)] = over
+			w.of[identityOf(one)] = over
 		}
 	}
-	b.mu.Unlock()
+	w.mu.Unlock()
 	if !entered {
 		return func() {}, false, nil
 	}
 	end := func() {
-		b.mu.Lock()
+		w.mu.Lock()
 		for _, one := range all {
-			delete(b.of, identityOf(one))
+			delete(w.of, identityOf(one))
 		}
-		b.mu.Unlock()
+		w.mu.Unlock()
 		close(over)
 	}
 	select {
-	case b.waiting <- struct{}{}:
+	case w.waiting <- struct{}{}:
 		return func() {
-			<-b.waiting
+			<-w.waiting
 			end()
 		}, true, nil
 	case <-ctx.Done():
 		end()
-		return func() {}, false, b.gaveUp(ctx)
+		return func() {}, false, w.gaveUp(ctx)
 	}
 }
 
 var errBlocked = errors.New("another transaction stores the same event and does not end")
 
 // gaveUp returns the error of a call that has waited for too long. Its events are not stored.
-func (b *blocked) gaveUp(ctx context.Context) error {
+func (w *waitRoom) gaveUp(ctx context.Context) error {
 	return &delivery.BeginError{Err: errors.Join(errBlocked, context.Cause(ctx))}
 }

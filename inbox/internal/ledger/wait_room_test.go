@@ -12,10 +12,10 @@ import (
 
 // One call waits in the database for an event; others with that event wait for the call. Few calls
 // wait there at the same time.
-func TestBlocked(t *testing.T) {
+func TestWaitRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var b blocked
+		var w waitRoom
 		of := func(keys ...string) (all acceptances) {
 			for _, key := range keys {
 				all = append(all, &delivery.Acceptance{Handler: "h", D: &delivery.Delivery{Task: delivery.Task{Key: key}}})
@@ -24,26 +24,26 @@ func TestBlocked(t *testing.T) {
 		}
 		enter := func(ctx context.Context, want bool, keys ...string) (leave func()) {
 			t.Helper()
-			leave, entered, err := b.enter(ctx, of(keys...))
+			leave, entered, err := w.enter(ctx, of(keys...))
 			if entered != want || err != nil {
 				t.Fatalf("enter %v = %t, %v; want %t", keys, entered, err, want)
 			}
 			return leave
 		}
-		if err := b.await(t.Context(), of("a")); err != nil {
+		if err := w.await(t.Context(), of("a")); err != nil {
 			t.Fatal(err)
 		}
 		first := enter(t.Context(), true, "a", "b")
 		enter(t.Context(), false, "b", "c")
 		passed := make(chan error, 1)
-		go func() { passed <- b.await(t.Context(), of("c", "b")) }()
-		if err := b.await(t.Context(), of("c")); err != nil {
+		go func() { passed <- w.await(t.Context(), of("c", "b")) }()
+		if err := w.await(t.Context(), of("c")); err != nil {
 			t.Errorf("await of another event = %v", err)
 		}
 		brief, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var lost *delivery.BeginError
-		if err := b.await(brief, of("a")); !errors.As(err, &lost) || !errors.Is(err, errBlocked) || !errors.Is(err, context.DeadlineExceeded) {
+		if err := w.await(brief, of("a")); !errors.As(err, &lost) || !errors.Is(err, errBlocked) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("await of a caller that gives up = %v", err)
 		}
 
@@ -52,10 +52,10 @@ func TestBlocked(t *testing.T) {
 		}
 		brief, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, entered, err := b.enter(brief, of("too many")); entered || !errors.Is(err, errBlocked) {
+		if _, entered, err := w.enter(brief, of("too many")); entered || !errors.Is(err, errBlocked) {
 			t.Errorf("%d wait, and one more = %t, %v", mostBlocked, entered, err)
 		}
-		if err := b.await(t.Context(), of("too many")); err != nil { // it left
+		if err := w.await(t.Context(), of("too many")); err != nil { // it left
 			t.Errorf("await of an event whose caller gave up = %v", err)
 		}
 		synctest.Wait()
