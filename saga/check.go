@@ -55,8 +55,9 @@ func (r Reply[S]) types() (all []string) {
 }
 
 // Check reports whether the saga could work: its definition has no faults, the tables are there,
-// no program before gave a version other steps, and each instance that has not ended has a
-// version that this program knows. The inbox calls it. Check records the definition for tools.
+// no program before gave a version other steps, and this program knows the version of each instance
+// that has not ended, unless that is newer than its own: then a newer program runs, too. The inbox
+// calls it. Check records the definition for tools.
 func (g *Saga[S]) Check(ctx context.Context) error {
 	if g.err != nil {
 		return postroom.Unrecoverable(g.err)
@@ -88,7 +89,7 @@ func (g *Saga[S]) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("record the definition: %w", err)
 	}
-	rows, _ := g.pool.Query(ctx, g.table.sql.Unended, g.def.Name, versions) // ForEachRow reports the error
+	rows, _ := g.pool.Query(ctx, g.table.sql.Unended, g.def.Name, g.def.Version, versions) // ForEachRow reports the error
 	var version int
 	var key string
 	_, err = pgx.ForEachRow(rows, []any{&version, &key}, func() error {

@@ -75,7 +75,7 @@ type Step[S any] struct {
 	// steps before it.
 	Failed Reply[S]
 
-	// Undo undoes the step. A step that sends and has Within must have it.
+	// Undo undoes the step. A step that has a Do and Within must have it.
 	Undo Action[S]
 
 	// Undone is the reply to an Undo that sends. The saga waits for it without a deadline.

@@ -142,7 +142,7 @@ func (s *Step[S]) problems() (all []string) {
 		}
 	}
 	sends := s.Do.eventType != ""
-	wrong(sends && s.Within > 0 && !s.Undo.isSet(), "it sends and has Within, so it needs an Undo: when its time is over, its outcome is not known")
+	wrong(s.Do.isSet() && s.Within > 0 && !s.Undo.isSet(), "it does something and has Within, so it needs an Undo: when its time is over, its outcome is not known")
 	wrong(s.Within < 0, "Within is negative")
 	wrong(s.Within > 0 && !s.Done.isSet(), "it has Within and no Done to wait for")
 	wrong(s.Failed.isSet() && !s.Done.isSet(), "it has Failed and no Done")

@@ -185,6 +185,10 @@ func (g *Saga[S]) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 		return g.withoutInstance(ctx, m, ev)
 	}
 	p := g.plans[r.version]
+	if p == nil && r.state.Ended() { // its alarm, or a late reply; its definition may be gone
+		g.signals.ignored(ctx, g.def.Name, stale)
+		return nil
+	}
 	if p == nil || p.find(r.step) < 0 {
 		return postroom.Snooze(unknownVersion, fmt.Errorf("this process does not know version %d with step %s; run a program that has it in Older", r.version, r.step))
 	}

@@ -49,6 +49,15 @@ func TestVersions(t *testing.T) {
 	w.give(w.reply(free, "seat.freed", nil))
 	w.wants("travel.cancelled")
 	w.is("t1", "undone", "open")
+
+	// When all instances of the old version have ended, its definition can go: their deadlines come
+	// for nothing.
+	d := second()
+	d.Older = nil
+	w.use(d)
+	late := postroom.NewEvent("travel.deadline", map[string]any{"at": "2026-01-01T00:00:00Z"})
+	late.Key = "t1"
+	w.give(late)
 }
 
 func TestCheckOfVersions(t *testing.T) {
@@ -65,6 +74,13 @@ func TestCheckOfVersions(t *testing.T) {
 	d.Older = older
 	if err := saga.New(w.pool, w.out, d).Check(t.Context()); err != nil {
 		t.Errorf("with Older: %v", err)
+	}
+
+	// In a rolling upgrade a process of the old program starts again.
+	w.use(d)
+	w.begin("t2")
+	if err := saga.New(w.pool, w.out, travel()).Check(t.Context()); err != nil {
+		t.Errorf("the old program beside the new one: %v", err)
 	}
 
 	renamed := travel()
@@ -117,19 +133,20 @@ func TestFaultsOfDefinitions(t *testing.T) {
 		set  func(*saga.Definition[trip])
 		want string
 	}{
-		"no name":                {func(d *saga.Definition[trip]) { d.Name = "" }, "Name"},
-		"a name with a space":    {func(d *saga.Definition[trip]) { d.Name = "a b" }, "Name"},
-		"no version":             {func(d *saga.Definition[trip]) { d.Version = 0 }, "Version is 0"},
-		"no steps":               {func(d *saga.Definition[trip]) { d.Steps = nil }, "Steps is empty"},
-		"two steps of a name":    {step(saga.Step[trip]{Name: "open", Do: send}), "step open is there twice"},
-		"a time and no Undo":     {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Within: 1}), "needs an Undo"},
-		"an Undo without Undone": {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Undo: send}), "needs Undone"},
-		"Failed without Done":    {step(saga.Step[trip]{Name: "x", Do: send, Failed: on}), "has Failed and no Done"},
-		"a reply to nothing":     {step(saga.Step[trip]{Name: "x", Done: on}), "use OnAny"},
-		"nothing":                {step(saga.Step[trip]{Name: "x"}), "does nothing"},
-		"a type twice":           {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Failed: on}), "a.done is there twice"},
-		"no type":                {step(saga.Step[trip]{Name: "x", Do: saga.Send[trip]("a b", whole)}), "no event type"},
-		"its own event":          {step(saga.Step[trip]{Name: "x", Done: saga.OnAny("travel.deadline", nothing)}), "event of the saga itself"},
+		"no name":                              {func(d *saga.Definition[trip]) { d.Name = "" }, "Name"},
+		"a name with a space":                  {func(d *saga.Definition[trip]) { d.Name = "a b" }, "Name"},
+		"no version":                           {func(d *saga.Definition[trip]) { d.Version = 0 }, "Version is 0"},
+		"no steps":                             {func(d *saga.Definition[trip]) { d.Steps = nil }, "Steps is empty"},
+		"two steps of a name":                  {step(saga.Step[trip]{Name: "open", Do: send}), "step open is there twice"},
+		"a time, and no Undo of what is local": {step(saga.Step[trip]{Name: "x", Do: saga.Local(wrote("x")), Done: saga.OnAny("x.y", nothing), Within: 1}), "needs an Undo"},
+		"a time and no Undo":                   {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Within: 1}), "needs an Undo"},
+		"an Undo without Undone":               {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Undo: send}), "needs Undone"},
+		"Failed without Done":                  {step(saga.Step[trip]{Name: "x", Do: send, Failed: on}), "has Failed and no Done"},
+		"a reply to nothing":                   {step(saga.Step[trip]{Name: "x", Done: on}), "use OnAny"},
+		"nothing":                              {step(saga.Step[trip]{Name: "x"}), "does nothing"},
+		"a type twice":                         {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Failed: on}), "a.done is there twice"},
+		"no type":                              {step(saga.Step[trip]{Name: "x", Do: saga.Send[trip]("a b", whole)}), "no event type"},
+		"its own event":                        {step(saga.Step[trip]{Name: "x", Done: saga.OnAny("travel.deadline", nothing)}), "event of the saga itself"},
 		"an older version that is newer": {func(d *saga.Definition[trip]) {
 			d.Older = []saga.Definition[trip]{{Version: 3, Steps: d.Steps}}
 		}, "not older than 1"},

@@ -1,14 +1,21 @@
--- The versions of saga $1, other than $2, that have instances that have not ended, with one of
--- these.
+-- The versions of saga $1 below $2, other than $3, that have instances that have not ended, with one
+-- of these.
 --
 -- Locks   none.
--- Index   saga_version (name, version): a probe for each recorded version.
+-- Index   saga_version (name, version): two probes for each version that there is.
 -- Order   by version.
 -- Called  by Saga.check.
-SELECT d.version, s.key
-FROM postroom.saga_definition d
+WITH RECURSIVE versions AS (
+    SELECT min(version) AS version FROM postroom.saga WHERE name = $1 AND ended_at IS NULL
+    UNION ALL
+    SELECT (SELECT min(s.version) FROM postroom.saga s WHERE s.name = $1 AND s.ended_at IS NULL AND s.version > v.version)
+    FROM versions v
+    WHERE v.version < $2
+)
+SELECT v.version, s.key
+FROM versions v
 CROSS JOIN LATERAL (
-    SELECT key FROM postroom.saga WHERE name = d.name AND version = d.version AND ended_at IS NULL LIMIT 1
+    SELECT key FROM postroom.saga WHERE name = $1 AND version = v.version AND ended_at IS NULL LIMIT 1
 ) s
-WHERE d.name = $1 AND d.version <> ALL ($2::int[])
-ORDER BY d.version
+WHERE v.version < $2 AND v.version <> ALL ($3::int[])
+ORDER BY v.version
