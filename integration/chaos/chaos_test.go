@@ -91,7 +91,7 @@ func TestReport(t *testing.T) {
 		{checker.Verdict{Pending: []string{"held events: 7", "undecided at books: 9"}}, `chaos: events=0 faults=0 lost=0 ghosts=0 double_effects=0 misordered=0 verdict=undecided pending="held events: 7; undecided at books: 9"`, 3},
 		{checker.Verdict{Coverage: checker.Coverage{
 			Events: 5, Faults: map[string]int{"kill relay": 2}, UnknownCommits: 1, DuplicateAcks: 1, TakeOvers: 1, InboxDuplicates: 1, Dead: 1, Released: 1,
-			Cancelled: 1, Rescheduled: 1, Pauses: 1,
+			Cancelled: 1, CalledOff: 1, Rescheduled: 1, Pauses: 1,
 		}}, "chaos: events=5 faults=2 lost=0 ghosts=0 double_effects=0 misordered=0 verdict=ok", 0},
 	} {
 		r := report{verdict: tt.verdict}

@@ -48,17 +48,21 @@ func (s observer) observeShop(ctx context.Context, found *checker.State) error {
 		Event  string
 		Key, N int
 		Poison string
+		Later  bool
 	}
-	changes, err := rig.Collect[change](ctx, s.db.shop, "SELECT event, key, n, poison FROM change")
+	changes, err := rig.Collect[change](ctx, s.db.shop, "SELECT event, key, n, poison, later FROM change")
 	if err != nil {
 		return err
 	}
 	for _, c := range changes {
-		found.Domain = append(found.Domain, checker.Event{ID: c.Event, Key: c.Key, N: c.N, Poison: c.Poison})
+		found.Domain = append(found.Domain, checker.Event{ID: c.Event, Key: c.Key, N: c.N, Poison: c.Poison, Later: c.Later})
 	}
 	found.Log, err = rig.Collect[checker.LogEntry](ctx, s.db.shop,
 		"SELECT o.event_id, o.seq <= r.high AND NOT r.pending @> o.seq FROM postroom.outbox o, postroom.relay r ORDER BY o.seq")
 	if err != nil {
+		return err
+	}
+	if found.Archive, err = held(ctx, s.db.shop, "SELECT "+heldColumns+" FROM postroom.archive"); err != nil {
 		return err
 	}
 	found.Marks, err = rig.Collect[checker.Mark](ctx, s.db.shop, "SELECT epoch, high FROM witness ORDER BY serial")
@@ -90,13 +94,14 @@ func (s observer) observeBooks(ctx context.Context, found *checker.State) (err e
 	for _, e := range effects {
 		found.Effects[e.Handler] = append(found.Effects[e.Handler], checker.Event{ID: e.Event, Key: e.Key, N: e.N})
 	}
-	const columns = "handler, event_id, coalesce(class, ''), dead_at IS NOT NULL, attempts, coalesce(jsonb_array_length(failures::jsonb), 0), octet_length(data)"
-	if found.Held, err = s.held(ctx, "SELECT "+columns+" FROM postroom.held"); err != nil {
+	if found.Held, err = held(ctx, s.db.books, "SELECT "+heldColumns+" FROM postroom.held"); err != nil {
 		return err
 	}
-	if found.Archive, err = s.held(ctx, "SELECT "+columns+" FROM postroom.archive"); err != nil {
+	archive, err := held(ctx, s.db.books, "SELECT "+heldColumns+" FROM postroom.archive")
+	if err != nil {
 		return err
 	}
+	found.Archive = append(found.Archive, archive...)
 	if found.OpenReplays, err = s.db.books.Number(ctx, "SELECT count(*) FROM postroom.job WHERE state = 'running'"); err != nil {
 		return err
 	}
@@ -105,14 +110,17 @@ func (s observer) observeBooks(ctx context.Context, found *checker.State) (err e
 	return err
 }
 
-func (s observer) held(ctx context.Context, sql string) (all []checker.Held, err error) {
+const heldColumns = "handler, event_id, coalesce(class, ''), dead_at IS NOT NULL, attempts, coalesce(jsonb_array_length(failures::jsonb), 0), octet_length(data)"
+
+// held returns events that a database holds or has archived.
+func held(ctx context.Context, db *rig.Database, sql string) (all []checker.Held, err error) {
 	type row struct {
 		Handler, Event, Class string
 		Dead                  bool
 		Attempts, Failures    int
 		Bytes                 int
 	}
-	rows, err := rig.Collect[row](ctx, s.db.books, sql)
+	rows, err := rig.Collect[row](ctx, db, sql)
 	for _, r := range rows {
 		all = append(all, checker.Held{
 			Event: checker.Event{ID: r.Event, Handler: r.Handler, Class: r.Class},

@@ -81,6 +81,7 @@ func (r report) figures() [][2]string {
 		{"dead", fmt.Sprint(c.Dead)},
 		{"released by operators", fmt.Sprint(c.Released)},
 		{"cancelled by operators", fmt.Sprint(c.Cancelled)},
+		{"called off before they were published", fmt.Sprint(c.CalledOff)},
 		{"rescheduled by operators", fmt.Sprint(c.Rescheduled)},
 		{"pauses by operators", fmt.Sprint(c.Pauses)},
 		{"events not recorded when faults struck", spread(c.Unrecorded)},

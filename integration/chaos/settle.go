@@ -275,7 +275,8 @@ var decidedSQL string
 // drained is what is left to do everywhere. What is queued is looked at last: an event
 // that moves on meanwhile is found in one of the places.
 func (s poller) drained(ctx context.Context) (now progress, err error) {
-	events, err := s.db.shop.Number(ctx, "SELECT count(*) FROM change WHERE key <> $1", controlKey)
+	events, err := s.db.shop.Number(ctx, `SELECT count(*) FROM change WHERE key <> $1
+		AND event NOT IN (SELECT event_id FROM postroom.archive WHERE handler = 'outbox')`, controlKey)
 	if err != nil {
 		return now, err
 	}

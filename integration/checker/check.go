@@ -12,7 +12,7 @@ type Name string
 
 // Invariants.
 const (
-	NoLoss             Name = "NoLoss"             // what was committed took effect at every handler, or is dead, discarded or cancelled there
+	NoLoss             Name = "NoLoss"             // what was committed took effect at every handler, or is dead, discarded or cancelled there, or was called off
 	NoGhost            Name = "NoGhost"            // nothing else did, and nothing else is in the log or in the stream
 	EffectOnce         Name = "EffectOnce"         // no event took effect twice at a handler
 	KeyOrder           Name = "KeyOrder"           // the events of a key stand in the stream, and take effect at ordered handlers, in the order of their commits
@@ -86,17 +86,21 @@ type check struct {
 	history    []Record
 	found      State
 	domain     map[string]Event // by id
+	calledOff  map[string]bool  // events that were cancelled before they were published
 	violations map[Name][]string
 	atRest     bool // nobody had anything left to do, or nobody did it
 }
 
 func newCheck(history []Record, found State) *check {
 	c := &check{
-		history: history, found: found, domain: make(map[string]Event), violations: make(map[Name][]string),
+		history: history, found: found, domain: make(map[string]Event), calledOff: make(map[string]bool), violations: make(map[Name][]string),
 		atRest: len(found.Lead.Pending)+len(found.Drained.Pending) == 0,
 	}
 	for _, e := range found.Domain {
 		c.domain[e.ID] = e
+	}
+	for _, gone := range found.Archive {
+		c.calledOff[gone.ID] = c.calledOff[gone.ID] || gone.Handler == Outgoing
 	}
 	return c
 }
@@ -151,7 +155,10 @@ func (c *check) streams() {
 			}
 		}
 		for _, row := range c.found.Log {
-			if row.Published && !stored[row.ID] && c.atRest { // else a repair may be under way
+			switch {
+			case c.calledOff[row.ID] && stored[row.ID]:
+				c.violated(DeadLetterComplete, "event %s was called off, and is in the stream of %s", row.ID, server)
+			case row.Published && !stored[row.ID] && !c.calledOff[row.ID] && c.atRest: // else a repair may be under way
 				c.violated(MarkImpliesStored, "event %s is recorded as published and is not in the stream of %s", row.ID, server)
 			}
 		}
@@ -193,7 +200,7 @@ func (c *check) loss(h Handler) {
 		}
 	}
 	for _, e := range c.found.Domain {
-		if !accounted[e.ID] {
+		if !accounted[e.ID] && !c.calledOff[e.ID] {
 			c.violated(NoLoss, "event %s of key %d: no effect at %s, and neither dead, discarded nor cancelled there", e.ID, e.Key, h.Name)
 		}
 	}

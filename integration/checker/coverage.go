@@ -20,6 +20,8 @@ type Coverage struct {
 	// pauses of handlers and relays.
 	Cancelled, Rescheduled, Pauses int
 
+	CalledOff int // events that were cancelled before they were published
+
 	// What was in flight when faults struck, of those that could be counted, in ascending
 	// order.
 	Unrecorded, Unacknowledged []int64
@@ -48,6 +50,7 @@ func (c Coverage) Missing() (names []string) {
 		{"dead events", int64(c.Dead)},
 		{"released events", int64(c.Released)},
 		{"cancelled events", int64(c.Cancelled)},
+		{"events that were called off", int64(c.CalledOff)},
 		{"rescheduled events", int64(c.Rescheduled)},
 		{"pauses", int64(c.Pauses)},
 	} {
@@ -77,6 +80,8 @@ func Cover(history []Record, found State) Coverage {
 			c.UnknownCommits++
 		case r.What == Release && r.Phase == Invoked:
 			c.Released += len(r.Events)
+		case r.What == Cancel && r.Phase == OK && isOutgoing(r):
+			c.CalledOff += len(r.Events)
 		case r.What == Cancel && r.Phase == OK:
 			c.Cancelled += len(r.Events)
 		case r.What == Reschedule && r.Phase == OK:
@@ -108,4 +113,8 @@ func Cover(history []Record, found State) Coverage {
 	}
 	c.TakeOvers = max(len(epochs)-1, 0)
 	return c
+}
+
+func isOutgoing(r Record) bool {
+	return slices.ContainsFunc(r.Events, func(e Event) bool { return e.Handler == Outgoing })
 }

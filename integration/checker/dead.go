@@ -37,6 +37,11 @@ func (c *check) dead() {
 			c.violated(DeadLetterComplete, "event %s was discarded at %s, and its payload is gone", h.ID, h.Handler)
 		}
 	}
+	for at := range effective {
+		if c.calledOff[at.event] {
+			c.violated(DeadLetterComplete, "event %s was called off, and took effect at %s", at.event, at.handler)
+		}
+	}
 	c.cancelled()
 	c.released(effective)
 }

@@ -11,7 +11,7 @@ func (c *check) keyOrder() {
 		seen := make(map[string]bool)
 		order := newOrder()
 		for _, m := range c.found.Streams[server] {
-			if seen[m.ID] || m.Republished { // a repair says that it comes late
+			if seen[m.ID] || m.Republished || c.domain[m.ID].Later { // a repair says that it comes late
 				continue
 			}
 			seen[m.ID] = true
@@ -27,7 +27,7 @@ func (c *check) keyOrder() {
 		}
 		order := newOrder()
 		for _, e := range c.found.Effects[h.Name] {
-			if late[[2]string{h.Name, e.ID}] {
+			if late[[2]string{h.Name, e.ID}] || c.domain[e.ID].Later {
 				continue
 			}
 			if before, ok := order.next(e); !ok {

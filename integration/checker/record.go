@@ -16,7 +16,7 @@ const (
 	Call        What = "call"        // that a vendor carried out, for the first time with its key
 	Release     What = "release"     // of dead events, by an operator
 	Discard     What = "discard"     // likewise
-	Cancel      What = "cancel"      // of an event that a handler holds, by an operator
+	Cancel      What = "cancel"      // of an event that a handler holds, or that is scheduled, by an operator or its producer
 	Reschedule  What = "reschedule"  // likewise
 	Pause       What = "pause"       // of a handler or of the relays, by an operator
 	Fault       What = "fault"       // that was injected
@@ -57,7 +57,11 @@ type Event struct {
 	Poison  string `json:"poison,omitempty"` // the handler that cannot stand it
 	Handler string `json:"handler,omitempty"`
 	Class   string `json:"class,omitempty"`
+	Later   bool   `json:"later,omitempty"` // it is scheduled: no order is promised
 }
+
+// Outgoing is the handler of events that are scheduled, as the database has it.
+const Outgoing = "outbox"
 
 // Counts of a [Fault] that strikes.
 const (

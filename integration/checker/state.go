@@ -10,7 +10,7 @@ type State struct {
 	Streams  map[string][]Message // as each server has it, by its name
 	Effects  map[string][]Event   // by handler, in the order of their commits
 	Held     []Held
-	Archive  []Held // what operators discarded or cancelled
+	Archive  []Held // what operators discarded or cancelled, and what producers called off
 	Marks    []Mark // of the relays' common state, in the order of their commits
 
 	OpenReplays int   // replays that have not ended

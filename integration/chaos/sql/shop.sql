@@ -10,7 +10,7 @@ CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0) WITH (fillfa
 INSERT INTO account (id) SELECT generate_series(0, 999);
 INSERT INTO account (id) VALUES (1000); -- of the rig's own events
 CREATE TABLE deed (id text PRIMARY KEY);
-CREATE TABLE change (event text PRIMARY KEY, key int NOT NULL, n int NOT NULL, poison text NOT NULL);
+CREATE TABLE change (event text PRIMARY KEY, key int NOT NULL, n int NOT NULL, poison text NOT NULL, later boolean NOT NULL DEFAULT false);
 CREATE TABLE witness (serial bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, epoch bigint NOT NULL, high bigint NOT NULL);
 
 CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -24,21 +24,27 @@ import (
 const Healed = "healed"
 
 // meddler does what operators do although nothing is dead: it pauses and resumes handlers and
-// relays, and cancels and reschedules events that handlers hold. Its pauses end by themselves,
+// relays, and cancels and reschedules events that handlers hold, or that are scheduled. Its pauses end by themselves,
 // because an operator may be killed.
 type meddler struct {
 	*worker
 
-	books    *pgxpool.Pool
-	held     *held.Store
+	books    desk
+	shop     desk
 	handlers *control.Store
 	relays   *control.Store
 	luck     *rand.Rand
 }
 
+// desk is a database, and what acts on the events that it holds.
+type desk struct {
+	pool *pgxpool.Pool
+	held *held.Store
+}
+
 func newMeddler(w *worker, books, shop *pgxpool.Pool) *meddler {
 	return &meddler{
-		worker: w, books: books, held: held.New(books, held.Config{}),
+		worker: w, books: desk{books, held.New(books, held.Config{})}, shop: desk{shop, held.New(shop, held.Config{})},
 		handlers: control.New(books, control.Config{}), relays: control.New(shop, control.Config{}),
 		luck: rand.New(rand.NewPCG(w.Seed, uint64(os.Getpid()))), //nolint:gosec // made from a seed on purpose
 	}
@@ -66,23 +72,27 @@ func (m *meddler) run(ctx context.Context) {
 
 // round does one of these things.
 func (m *meddler) round(ctx context.Context) error {
-	handler := Handlers()[m.luck.IntN(len(Handlers()))]
+	paused := Handlers()[m.luck.IntN(len(Handlers()))]
+	handler, at := paused, m.books
 	length := time.Second + time.Duration(m.luck.IntN(1500))*time.Millisecond
+	if m.luck.IntN(4) == 0 {
+		at, handler = m.shop, checker.Outgoing
+	}
 	switch m.luck.IntN(8) {
 	case 0:
-		return m.pause(handler, func() error { return m.handlers.Pause(ctx, handler, length, pausedBy) })
+		return m.pause(paused, func() error { return m.handlers.Pause(ctx, paused, length, pausedBy) })
 	case 1:
-		return resumed(m.handlers.Resume(ctx, handler, pausedBy))
+		return resumed(m.handlers.Resume(ctx, paused, pausedBy))
 	case 2:
 		return m.pause(Relays, func() error { return m.relays.PauseRelay(ctx, length, pausedBy) })
 	case 3:
 		return resumed(m.relays.ResumeRelay(ctx, pausedBy))
 	case 4, 5:
-		return m.each(ctx, handler, checker.Reschedule, func(set held.Set) (held.Result, error) {
-			return m.held.RescheduleIn(ctx, set, length/2, heldBy, nil)
+		return m.each(ctx, at, handler, checker.Reschedule, func(set held.Set) (held.Result, error) {
+			return at.held.RescheduleIn(ctx, set, length/2, heldBy, nil)
 		})
 	default:
-		return m.each(ctx, handler, checker.Cancel, func(set held.Set) (held.Result, error) { return m.held.Cancel(ctx, set, heldBy, nil) })
+		return m.each(ctx, at, handler, checker.Cancel, func(set held.Set) (held.Result, error) { return at.held.Cancel(ctx, set, heldBy, nil) })
 	}
 }
 
@@ -103,11 +113,12 @@ func (m *meddler) pause(what string, pause func() error) error {
 	return nil
 }
 
-// each acts on a few of the events that a handler holds, one by one, and notes what became of
-// each. A process may be about to run them: then they may be left as they are.
-func (m *meddler) each(ctx context.Context, handler string, what checker.What, act func(held.Set) (held.Result, error)) error {
-	rows, err := m.books.Query(ctx, `SELECT id, event_id FROM postroom.held
-		WHERE handler = $1 AND dead_at IS NULL AND (convert_from(data, 'UTF8')::jsonb ->> 'key')::int < $2
+// each acts on a few of the events that a handler holds, or that are scheduled, one by one, and
+// notes what became of each. A process may be about to run them: then they may be left as they
+// are. It leaves alone what the broker refused: it may have stored that before.
+func (m *meddler) each(ctx context.Context, at desk, handler string, what checker.What, act func(held.Set) (held.Result, error)) error {
+	rows, err := at.pool.Query(ctx, `SELECT id, event_id FROM postroom.held
+		WHERE handler = $1 AND dead_at IS NULL AND (handler <> 'outbox' OR key IS NULL AND class IS NULL) AND (convert_from(data, 'UTF8')::jsonb ->> 'key')::int < $2
 		ORDER BY random() LIMIT 5`, handler, Keys)
 	if err != nil {
 		return err

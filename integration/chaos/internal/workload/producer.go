@@ -42,6 +42,7 @@ const (
 	large     = "large"     // the event is
 	Burst     = "burst"     // many events at once, by the rig
 	poison    = "poison"    // a handler cannot stand the event
+	scheduled = "scheduled" // the event is, for later, and perhaps called off
 )
 
 // producer changes the domain, and writes an event for each change.
@@ -87,12 +88,14 @@ func later(a, b time.Time) time.Time {
 type plan struct {
 	id, shape string
 	events    []draft
-	undone    string // the id of an event that is taken back
+	undone    string        // the id of an event that is taken back
+	off       time.Duration // how long after the commit its event is called off; zero if never
 }
 
 type draft struct {
 	id   string
 	body Body
+	wait time.Duration // it is published later by this
 }
 
 func (p *producer) plan(luck *rand.Rand) plan {
@@ -112,6 +115,9 @@ func (p *producer) plan(luck *rand.Rand) plan {
 		pl.shape = large
 	case dice < 27:
 		pl.shape = poison
+	case dice < 33:
+		pl.shape = scheduled
+		pl.off = time.Duration(luck.IntN(2)) * upTo(luck, time.Millisecond, 600*time.Millisecond)
 	}
 	for range n {
 		b := Body{Key: luck.IntN(Keys), Secret: p.Canary, Pad: strings.Repeat("x", 300)}
@@ -125,7 +131,11 @@ func (p *producer) plan(luck *rand.Rand) plan {
 				b.Fate = cure
 			}
 		}
-		pl.events = append(pl.events, draft{uuid.Must(uuid.NewV7()).String(), b})
+		ev := draft{id: uuid.Must(uuid.NewV7()).String(), body: b}
+		if pl.shape == scheduled {
+			ev.body.Later, ev.wait = true, upTo(luck, 50*time.Millisecond, 2*time.Second)
+		}
+		pl.events = append(pl.events, ev)
 	}
 	// Each transaction locks in one order.
 	slices.SortStableFunc(pl.events, func(a, b draft) int { return cmp.Compare(a.body.Key, b.body.Key) })
@@ -147,6 +157,9 @@ func (p *producer) transact(ctx context.Context, pl plan) {
 			r.Error = err.Error()
 		}
 		p.journal.Note(r)
+		if phase == checker.OK && pl.off > 0 && childproc.Sleep(ctx, pl.off) {
+			p.callOff(ctx, pl.events[0].id)
+		}
 		if phase != checker.Unknown {
 			return
 		}
@@ -234,11 +247,52 @@ func (p *producer) change(ctx context.Context, tx pgx.Tx, ev draft) (n int, err 
 	if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {
 		return 0, err
 	}
-	_, err = tx.Exec(ctx, "INSERT INTO change (event, key, n, poison) VALUES ($1, $2, $3, $4)", ev.id, b.Key, b.N, b.Poison)
+	_, err = tx.Exec(ctx, "INSERT INTO change (event, key, n, poison, later) VALUES ($1, $2, $3, $4, $5)", ev.id, b.Key, b.N, b.Poison, b.Later)
 	if err != nil {
 		return 0, err
 	}
-	return b.N, p.out.Write(ctx, tx, EventOf(ev.id, b))
+	written := EventOf(ev.id, b)
+	if b.Later {
+		written.NotBefore = time.Now().Add(ev.wait)
+	}
+	return b.N, p.out.Write(ctx, tx, written)
+}
+
+// callOff cancels a scheduled event, unless its time has come.
+func (p *producer) callOff(ctx context.Context, id string) {
+	r := checker.Record{What: checker.Cancel, Phase: checker.Invoked, Events: []checker.Event{{ID: id, Handler: checker.Outgoing}}}
+	p.journal.Note(r)
+	cancelled, err := p.cancel(ctx, id)
+	switch {
+	case err != nil:
+		r.Phase, r.Error = phaseOf(err), err.Error()
+	case cancelled:
+		r.Phase = checker.OK
+	default:
+		r.Phase = checker.Failed
+	}
+	p.journal.Note(r)
+}
+
+func (p *producer) cancel(ctx context.Context, id string) (cancelled bool, err error) {
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	tx, err := p.pool.Begin(work)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback(work) }() // fails where it is over
+	if cancelled, err = p.out.Cancel(work, tx, id); err != nil {
+		return false, err
+	}
+	if err := tx.Commit(work); err != nil {
+		return false, &sentCommit{err}
+	}
+	return cancelled, nil
+}
+
+func upTo(luck *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(luck.Int64N(int64(most-least)))
 }
 
 // EventOf is the event with an id that has a body.

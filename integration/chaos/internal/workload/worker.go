@@ -147,6 +147,7 @@ type Body struct {
 	Fate   string `json:"fate,omitempty"`   // what its operator does with it
 	Secret string `json:"secret"`
 	Pad    string `json:"pad,omitempty"`
+	Later  bool   `json:"later,omitempty"` // it is scheduled
 }
 
 // What operators do with an event that its handler cannot stand.
@@ -158,7 +159,7 @@ const (
 
 // Event is how the checker sees it.
 func (b Body) Event(id string) checker.Event {
-	return checker.Event{ID: id, Key: b.Key, N: b.N, Poison: b.Poison}
+	return checker.Event{ID: id, Key: b.Key, N: b.N, Poison: b.Poison, Later: b.Later}
 }
 
 // Read returns what an event is about.
