@@ -60,7 +60,8 @@ func sound() ([]Record, State) {
 		},
 		Held: []Held{{Event: held(e, mail, "error"), Dead: true, Attempts: 3, Failures: 3, Bytes: 10}},
 		Archive: []Held{
-			{Event: held(f, mail, "error"), Dead: true, Attempts: 3, Failures: 3, Bytes: 10}, {Event: held(i, mail, ""), Bytes: 10},
+			{Event: held(f, mail, "error"), Dead: true, Attempts: 3, Failures: 3, Bytes: 10},
+			{Event: held(i, mail, ""), Bytes: 10},
 			{Event: held(j, Outgoing, ""), Bytes: 10},
 		},
 		Marks:   []Mark{{1, 3}, {1, 5}, {2, 5}, {2, 8}},
