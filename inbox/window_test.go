@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
@@ -220,6 +222,21 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.decided("h", "removed", 3*time.Hour)
+	// Its connection has prepared the statement: then nothing but its execution waits.
+	cfg := b.pool.Config()
+	cfg.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := inbox.Register(t.Context(), inbox.New(pool, b.nc, b.config())); err != nil {
+		t.Fatal(err)
+	}
+	long, sub := inbox.New(pool, b.nc, b.config()), b.subscription("h")
+	sub.DedupeWindow = 48 * time.Hour
+	long.Handle(sub, effect("h"))
+
 	held, err := b.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +254,6 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 		swept <- err
 	}()
 	b.eventually("the sweep to wait for the row", b.waits("-- Remove rows from pages"))
-	long := b.remembering("h", 48*time.Hour)
 	go func() { registered <- inbox.Register(t.Context(), long) }()
 	b.eventually("the process to wait for the sweep", b.waits("-- Record that process"))
 	if err := held.Rollback(t.Context()); err != nil {
@@ -248,6 +264,54 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 	}
 	if age := time.Since(inbox.TrustsFrom(long, "h")); age > 2*time.Hour {
 		t.Errorf("it relies on all rows of the last %s, want less than 2h", age)
+	}
+}
+
+// stall is a process that stalls after a statement.
+type stall struct {
+	comment         string // of the statement
+	stalls, resumes chan struct{}
+}
+
+type statement struct{}
+
+func (s *stall) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, statement{}, data.SQL)
+}
+
+func (s *stall) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if sql, _ := ctx.Value(statement{}).(string); strings.Contains(sql, s.comment) {
+		close(s.stalls)
+		<-s.resumes
+	}
+}
+
+// A process that stalls while it sweeps keeps others from registering for two seconds at most:
+// the server ends its transaction.
+func TestAProcessStallsInASweep(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := &stall{"-- Record for how long", make(chan struct{}), make(chan struct{})}
+	cfg := b.pool.Config()
+	cfg.ConnConfig.Tracer = s
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	stalled, swept := inbox.New(pool, b.nc, b.config()), make(chan error, 1)
+	stalled.Handle(b.subscription("h"), effect("h"))
+	go func() {
+		_, err := inbox.Sweep(t.Context(), stalled)
+		swept <- err
+	}()
+	<-s.stalls
+	if err := inbox.Register(t.Context(), b.remembering("h", time.Hour)); err != nil {
+		t.Errorf("Register = %v", err)
+	}
+	close(s.resumes)
+	if err := <-swept; err == nil {
+		t.Error("the stalled sweep went on")
 	}
 }
 

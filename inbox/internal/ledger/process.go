@@ -23,10 +23,13 @@ func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b del
 	defer cancel()
 	handlers, keep, ages := columnsOf(s.Windows)
 	var expired []*time.Time
-	err = pgx.BeginTxFunc(ctx, db.pool, readCommitted, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, db.sql.node, id, s.Name, handlers, keep, ages, s.Keep, s.Age, s.Paused).Scan(&b.At, &b.Instance, &expired)
+	batch := &pgx.Batch{} // a process that stalls between two statements would keep others from sweeping
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	batch.Queue(db.sql.node, id, s.Name, handlers, keep, ages, s.Keep, s.Age, s.Paused).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&b.At, &b.Instance, &expired)
 	})
-	if err != nil {
+	batch.Queue("COMMIT")
+	if err := db.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return b, fmt.Errorf("write sign of life: %w", err)
 	}
 	b.ExpiredBefore = make(map[string]time.Time)
@@ -37,10 +40,6 @@ func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b del
 	}
 	return b, nil
 }
-
-// readCommitted is for transactions whose statements have to see what was committed while
-// they waited.
-var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 func columnsOf(all []delivery.Window) (handlers []string, keep, ages []time.Duration) {
 	handlers, keep, ages = []string{}, []time.Duration{}, []time.Duration{} // not NULL

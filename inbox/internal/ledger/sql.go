@@ -118,6 +118,8 @@ var (
 	unknownSQL string
 	//go:embed sql/sweep.sql
 	sweepSQL string
+	//go:embed sql/impatient.sql
+	impatientSQL string
 	//go:embed sql/lock_nodes.sql
 	lockNodesSQL string
 	//go:embed sql/windows.sql
@@ -156,7 +158,7 @@ type statements struct {
 	start, done, undo, forget                 string
 	subscribe, recreated, types, floor, lower string
 	node, instance, leave, unknown            string
-	otherWindows                              string
+	otherWindows, impatient                   string
 	sweep, lockNodes, windows, expire, swept  string
 	backlog                                   string
 	trials, try, tried, changes               string
@@ -179,7 +181,7 @@ func load(name string) statements {
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),
 		subscribe: in(subscribeSQL), recreated: in(recreatedSQL), types: in(typesSQL), floor: in(floorSQL), lower: in(lowerSQL),
 		node: in(nodeSQL), instance: in(instanceSQL), leave: in(leaveSQL), otherWindows: in(otherWindowsSQL), unknown: in(unknownSQL),
-		sweep: in(sweepSQL), lockNodes: in(lockNodesSQL), windows: in(windowsSQL), expire: in(expireSQL), swept: in(sweptSQL),
+		sweep: in(sweepSQL), impatient: in(impatientSQL), lockNodes: in(lockNodesSQL), windows: in(windowsSQL), expire: in(expireSQL), swept: in(sweptSQL),
 		backlog: in(backlogSQL),
 		trials:  in(trialsSQL), try: in(trySQL), tried: in(triedSQL), changes: in(changesSQL),
 	}

@@ -50,10 +50,14 @@ func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed 
 	return removed, nil
 }
 
+// readCommitted is for transactions whose statements have to see what was committed while
+// they waited.
+var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+
 // expire removes expired rows from some pages. It returns how many, and the time before
 // which they were decided; nil if there were none.
 func (db Upkeep) expire(ctx context.Context, tx pgx.Tx, from, to int64) (removed int64, before *time.Time, err error) {
-	for _, sql := range []string{db.sql.plan, db.sql.lockNodes, db.sql.windows} {
+	for _, sql := range []string{db.sql.plan, db.sql.impatient, db.sql.lockNodes, "SET LOCAL lock_timeout = 0", db.sql.windows} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return 0, nil, fmt.Errorf("read for how long rows are kept: %w", err)
 		}
