@@ -53,8 +53,9 @@ type Lag struct {
 type SagaCount struct {
 	Saga string
 
-	// Running and Compensating are how many instances have that state, up to 100,000. Stuck is
-	// how many of both have waited for longer than their definition allows, up to 10,000.
+	// Running and Compensating are how many instances have that state, up to 10,000. Stuck is
+	// how many of both have waited for longer than their definition allows, among the 10,000
+	// that began to wait first.
 	Running, Compensating, Stuck int64
 
 	// Oldest is for how long the instance has waited for its step that has waited for the

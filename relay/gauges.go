@@ -45,7 +45,7 @@ func (r *Relay) registerGauges() (end func()) {
 		retention: telemetry.Gauge(m, telemetry.RetentionLag, "s", "By how much the oldest event in the log is older than the retention."),
 		writer:    telemetry.Gauge(m, telemetry.RelayWriter, "s", "For how long the oldest transaction has been open that wrote to the log."),
 		size:      telemetry.Gauge(m, telemetry.TableSize, "By", "Size of a table with its indexes."),
-		sagas:     telemetry.Gauge(m, telemetry.SagaInstances, "{instance}", "Instances of sagas that have not ended, counted up to 100,000; stuck ones up to 10,000."),
+		sagas:     telemetry.Gauge(m, telemetry.SagaInstances, "{instance}", "Instances of sagas that have not ended, counted up to 10,000; stuck ones among the 10,000 that began to wait first."),
 		sagaAge:   telemetry.Gauge(m, telemetry.SagaOldest, "s", "For how long an instance has waited for its step, of the one that has waited for the longest."),
 		lane:      telemetry.With(telemetry.Lane.String("outbox")),
 		reasons:   make(map[eventlog.HeldReason]metric.MeasurementOption),

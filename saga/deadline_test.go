@@ -231,7 +231,7 @@ func TestUndoThatWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(all)
+		return len(all.Instances)
 	}
 	if n := stuck(); n != 0 {
 		t.Errorf("%d are stuck at once", n)

@@ -29,7 +29,8 @@ type statements struct {
 	Owner                                             string
 	Begin, Input, Lock, Save, Record, Expire, Decided string // of a Saga
 	Defined, Define, Unended, Status                  string
-	List, Show, Steps, Decide                         string // of a Store
+	List, ListStuck, ListKey, ListSagas               string // of a Store
+	Show, Steps, Decide                               string
 }
 
 var written = sqlfile.MustRead[statements](files)

@@ -41,6 +41,7 @@ type Store struct {
 	schema string
 	err    error // what is wrong with the config
 	sql    statements
+	lookAt int // about how many instances a page that has to search looks at in one go
 }
 
 // NewStore returns a store. It does no I/O and cannot fail: if the config is wrong, [Store.Check]
@@ -50,7 +51,7 @@ func NewStore(db DB, cfg StoreConfig) *Store {
 	if err != nil {
 		return &Store{db: db, err: fmt.Errorf("saga: config: Schema: %w", err)}
 	}
-	return &Store{db: db, schema: name, sql: sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })}
+	return &Store{db: db, schema: name, lookAt: lookAt, sql: sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })}
 }
 
 // Check reports whether the database has the tables that a store needs.
@@ -64,87 +65,6 @@ func (s *Store) Check(ctx context.Context) error {
 // explain adds to an error of the database what an operator can do about it.
 func (s *Store) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: s.schema, DB: s.db})
-}
-
-// Instance is an instance in a list.
-type Instance struct {
-	Saga       string    `json:"saga"`
-	Key        string    `json:"key"`
-	Version    int       `json:"version"`
-	State      State     `json:"state"`
-	Stuck      bool      `json:"stuck"`
-	Step       string    `json:"step"` // for which it waits
-	Revision   int64     `json:"revision"`
-	StartedAt  time.Time `json:"started_at"`
-	WaitsSince time.Time `json:"waits_since"`
-	Deadline   time.Time `json:"deadline,omitzero"`
-	EndedAt    time.Time `json:"ended_at,omitzero"`
-}
-
-// Filter says which instances [Store.List] returns. The zero value means all.
-type Filter struct {
-	Saga   string
-	Key    string
-	States []State
-	Step   string
-	Stuck  bool // only instances that have waited for longer than their definition allows
-}
-
-// Page is a part of a list.
-type Page struct {
-	// Limit is how many instances it has at most, from 1 to 1,000.
-	//
-	// Defaults to 100.
-	Limit int
-
-	// After is the last instance of the page before.
-	//
-	// Defaults to nil, for the first page.
-	After *Instance
-}
-
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
-
-// List returns instances, the newest first. A page with fewer than its limit is the last one. With
-// Step it may have to read all instances of the states.
-func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Instance, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
-	if p.Limit == 0 {
-		p.Limit = defaultPage
-	}
-	if p.Limit < 1 || p.Limit > maxPage {
-		return nil, fmt.Errorf("saga: list: Limit is %d, want 1 to %d", p.Limit, maxPage)
-	}
-	states := []string{} // strings, because pgx knows no array of State behind a pooler
-	for _, state := range f.States {
-		states = append(states, string(state))
-	}
-	if len(states) == 0 {
-		states = []string{string(Running), string(Compensating), string(Done), string(Undone)}
-	}
-	var started *time.Time
-	var name, key string
-	if p.After != nil {
-		started, name, key = &p.After.StartedAt, p.After.Saga, p.After.Key
-	}
-	rows, _ := s.db.Query(ctx, s.sql.List, f.Saga, f.Key, states, f.Step, f.Stuck, started, name, key, p.Limit) // CollectRows reports the error
-	all, err := pgx.CollectRows(rows, scanInstance)
-	if err != nil {
-		return nil, fmt.Errorf("saga: list: %w", s.explain(err))
-	}
-	return all, nil
-}
-
-func scanInstance(row pgx.CollectableRow) (i Instance, err error) {
-	var deadline, ended *time.Time
-	err = row.Scan(&i.Saga, &i.Key, &i.Version, &i.State, &i.Stuck, &i.Step, &i.Revision, &i.StartedAt, &i.WaitsSince, &deadline, &ended)
-	i.Deadline, i.EndedAt = or(deadline), or(ended)
-	return i, err
 }
 
 // Story is all that is known of one instance.

@@ -46,22 +46,21 @@ func TestStoreLists(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var keys []string
-			var last *saga.Instance
+			after := ""
 			for {
-				page, err := store.List(t.Context(), test.filter, saga.Page{Limit: 4, After: last})
+				page, err := store.List(t.Context(), test.filter, saga.Page{Limit: 4, After: after})
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, i := range page {
+				for _, i := range page.Instances {
 					if i.Stuck != (i.Key == "t10" || i.Key == "t12") {
 						t.Errorf("%s stuck: %t", i.Key, i.Stuck)
 					}
 					keys = append(keys, i.Key)
 				}
-				if len(page) < 4 {
+				if after = page.Next; after == "" {
 					break
 				}
-				last = &page[3]
 			}
 			seen := make(map[string]bool)
 			for _, k := range keys {
@@ -77,6 +76,9 @@ func TestStoreLists(t *testing.T) {
 	}
 	if _, err := store.List(t.Context(), saga.Filter{}, saga.Page{Limit: 1001}); err == nil {
 		t.Error("a page of 1,001")
+	}
+	if _, err := store.List(t.Context(), saga.Filter{}, saga.Page{After: "x"}); err == nil {
+		t.Error("a page after nothing")
 	}
 }
 

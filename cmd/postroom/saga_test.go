@@ -90,12 +90,6 @@ func (c *checkout) command(t *testing.T, eventType string) (id string) {
 	return id
 }
 
-// sagaPage is what 'saga list --json' prints.
-type sagaPage struct {
-	Instances []saga.Instance
-	Next      string
-}
-
 func TestSagaList(t *testing.T) {
 	t.Parallel()
 	c := newCheckout(t)
@@ -125,7 +119,7 @@ func TestSagaList(t *testing.T) {
 	} {
 		r := postroom(t, c.env, append([]string{"saga", "list", "--json"}, strings.Fields(args)...)...).want(t, exitOK)
 		got := []string{}
-		for _, i := range decode[sagaPage](t, r).Instances {
+		for _, i := range decode[saga.InstancePage](t, r).Instances {
 			got = append(got, i.Key)
 		}
 		if fmt.Sprint(got) != want {
@@ -134,7 +128,7 @@ func TestSagaList(t *testing.T) {
 	}
 	var pages []string
 	for after := []string{}; len(pages) < 10; {
-		p := decode[sagaPage](t, postroom(t, c.env, append([]string{"saga", "list", "--limit", "1", "--json"}, after...)...).want(t, exitOK))
+		p := decode[saga.InstancePage](t, postroom(t, c.env, append([]string{"saga", "list", "--limit", "1", "--json"}, after...)...).want(t, exitOK))
 		if len(p.Instances) == 0 {
 			break
 		}
@@ -144,7 +138,7 @@ func TestSagaList(t *testing.T) {
 		t.Errorf("pages: %q", pages)
 	}
 	postroom(t, c.env, "saga", "list", "--limit", "1").want(t, exitOK).says(t, "there may be more: --after ")
-	postroom(t, c.env, "saga", "list", "--after", "x").want(t, exitUsage).says(t, "--after")
+	postroom(t, c.env, "saga", "list", "--after", "x").want(t, exitFailed).says(t, "no page ended at After")
 	postroom(t, c.env, "saga", "list", "--state", "stuck").want(t, exitUsage).says(t, "running, compensating, done, undone")
 	postroom(t, c.env, "saga", "list", "--limit", "0").want(t, exitUsage).says(t, "1 to 1000")
 	if r := postroom(t, c.env, "saga", "list", canary).want(t, exitUsage); strings.Contains(r.errors, canary) {

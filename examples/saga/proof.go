@@ -81,11 +81,11 @@ func (d *deployment) ask(ctx context.Context) (story saga.Story, stuck int, err 
 	var id string
 	err = d.books[audit].Pool.QueryRow(ctx, longestSQL).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return story, len(all), nil
+		return story, len(all.Instances), nil
 	}
 	if err != nil {
 		return story, 0, fmt.Errorf("choose an order: %w", err)
 	}
 	story, err = sagas.Show(ctx, "order.checkout", id)
-	return story, len(all), err
+	return story, len(all.Instances), err
 }

@@ -1,8 +1,10 @@
 // Package large asks what operators ask of a database with ten million events in the log and
-// 500,000 dead ones, and measures how long the answers take. Run it by hand:
+// 500,000 dead ones, and of one with a million sagas that run, and measures how long the answers
+// take. Run it by hand:
 //
-//	POSTROOM_LARGE=10000000 go test -count=1 -timeout 2h -v ./integration/large
+//	POSTROOM_LARGE=10000000 go test -count=1 -timeout 2h -v ./integration/large -run Answers
+//	POSTROOM_SAGAS=1000000 go test -count=1 -timeout 1h -v ./integration/large -run ManySagas
 //
-// It takes about 10 GB of disk. Without the variable the database is small, and only the
-// answers are checked.
+// It takes about 10 GB of disk, for sagas 4 GB. Without the variables the databases are small, and
+// only the answers are checked.
 package large

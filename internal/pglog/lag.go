@@ -28,7 +28,7 @@ type lagRow struct {
 
 // Lag returns how far the relay is behind, how many events are held, how many instances of
 // sagas have not ended, and how large the tables are. It reads a few rows of the log, at most
-// 100,000 held events, and at most 211,000 instances of each saga.
+// 100,000 held events, and at most 31,000 instances of each saga.
 func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if l.err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))

@@ -66,13 +66,11 @@ func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, causes []string) (
 	return all, nil
 }
 
-// mostStuck is how many instances of a saga are counted.
-const mostStuck = 10_000
-
 // Stuck says which instances of a saga are stuck.
 type Stuck struct {
 	Saga      string
 	Instances int64
+	More      bool // not all were looked at, and there may be more
 
 	// Key, Step and Since are of the instance that has waited for the longest.
 	Key, Step string
@@ -83,12 +81,12 @@ type Stuck struct {
 // Finding says what is wrong, and what to do next.
 func (s Stuck) Finding() (text, remedy string) {
 	switch {
-	case s.Instances == 1:
+	case s.Instances == 1 && !s.More:
 		text = fmt.Sprintf("1 instance of saga %s is stuck: %s", s.Saga, s.Key)
-	case s.Instances < mostStuck:
-		text = fmt.Sprintf("%d instances of saga %s are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
+	case s.More:
+		text = fmt.Sprintf("%d instances or more of saga %s are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
 	default:
-		text = fmt.Sprintf("%d instances of saga %s or more are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
+		text = fmt.Sprintf("%d instances of saga %s are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
 	}
 	text += fmt.Sprintf(" has waited for step %s for %s", s.Step, time.Duration(s.Seconds)*time.Second)
 	return text, fmt.Sprintf("'postroom saga list --saga %s --stuck' lists them; 'postroom saga show' has the command that one waits for", s.Saga)
@@ -108,7 +106,7 @@ func StuckOf(ctx context.Context, tx pgx.Tx, name string) ([]Stuck, error) {
 // Count says how many instances of a saga have not ended.
 type Count struct {
 	Saga                         string
-	Running, Compensating, Stuck int64   // counted up to a limit
+	Running, Compensating, Stuck int64
 	OldestSeconds                float64 // how long one has waited for its step
 }
 

@@ -1,37 +1,45 @@
--- Instances of saga $1, or of all if it is empty, in the states $3; with key $2 and at step $4,
--- unless these are empty; with $5 only those that are stuck. They begin after the instance of saga
--- $7 with key $8 that began at $6, or with the newest; $9 at most.
+-- Instances of saga $1, or of all if it is empty, in the states $2 and, unless it is empty, at step
+-- $3. They come after the instance of saga $5 with key $6 that began at $4. Of each saga and state
+-- it looks at $7 instances; $8 is the most that it returns.
+--
+-- mark is where it stopped looking: of the sagas and states that have more, the one that it
+-- followed the least far. What is behind that is left to the next page. There is always a row,
+-- with NULLs for no mark and no instance.
 --
 -- Locks   none.
--- Index   saga_listed (name, state, started_at, key), for each saga and state; with $5
---         saga_waiting (name, waits_hour); with $2 the primary key.
+-- Index   saga_listed (name, state, started_at, key), for each saga and state; the primary key.
 -- Order   the newest first, then by saga and key, backwards.
 -- Called  by Store.List.
-SELECT s.name, s.key, s.version, s.state, s.ended_at IS NULL AND s.waits_since < now() - d.stuck, s.step, s.revision,
-       s.started_at, s.waits_since, s.deadline, s.ended_at
-FROM (
-    SELECT name, max(stuck) AS stuck FROM postroom.saga_definition WHERE $1 = '' OR name = $1 GROUP BY name
-) d
-CROSS JOIN unnest($3::text[]) AS want (state)
-CROSS JOIN LATERAL (
-    SELECT *
-    FROM (
-        SELECT * FROM postroom.saga i
-        WHERE NOT $5 AND $2 = '' AND i.name = d.name AND i.state = want.state AND ($4 = '' OR i.step = $4)
-          AND ($6::timestamptz IS NULL OR i.started_at <= $6)
-          AND ($6::timestamptz IS NULL OR (i.started_at, i.name, i.key) < ($6, $7, $8))
-        ORDER BY i.started_at DESC, i.key DESC
-        LIMIT $9
-    ) listed
-    UNION ALL
-    SELECT * FROM postroom.saga i
-    WHERE NOT $5 AND $2 <> '' AND i.name = d.name AND i.key = $2 AND i.state = want.state AND ($4 = '' OR i.step = $4)
-      AND ($6::timestamptz IS NULL OR (i.started_at, i.name, i.key) < ($6, $7, $8))
-    UNION ALL
-    SELECT * FROM postroom.saga i
-    WHERE $5 AND i.name = d.name AND i.ended_at IS NULL AND i.waits_hour <= now() - d.stuck AND i.waits_since < now() - d.stuck
-      AND i.state = want.state AND ($2 = '' OR i.key = $2) AND ($4 = '' OR i.step = $4)
-      AND ($6::timestamptz IS NULL OR (i.started_at, i.name, i.key) < ($6, $7, $8))
-) s
+WITH looked AS MATERIALIZED (
+    SELECT d.name, i.key, i.started_at, i.step, i.place
+    FROM (SELECT DISTINCT name FROM postroom.saga_definition WHERE $1 = '' OR name = $1) d
+    CROSS JOIN unnest($2::text[]) AS want (state)
+    CROSS JOIN LATERAL (
+        SELECT s.*, row_number() OVER () AS place
+        FROM (
+            SELECT key, started_at, step FROM postroom.saga
+            WHERE name = d.name AND state = want.state AND started_at <= $4 AND (started_at, name, key) < ($4, $5, $6)
+            ORDER BY started_at DESC, key DESC
+            LIMIT $7
+        ) s
+    ) i
+), mark AS (
+    SELECT started_at, name, key FROM looked WHERE place = $7 ORDER BY started_at DESC, name DESC, key DESC LIMIT 1
+), page AS (
+    SELECT l.name, l.key FROM looked l
+    WHERE ($3 = '' OR l.step = $3)
+      AND NOT EXISTS (SELECT FROM mark m WHERE (l.started_at, l.name, l.key) < (m.started_at, m.name, m.key))
+    ORDER BY l.started_at DESC, l.name DESC, l.key DESC
+    LIMIT $8
+)
+SELECT m.started_at, m.name, m.key, s.*
+FROM (VALUES (1)) AS one (row)
+LEFT JOIN mark m ON true
+LEFT JOIN LATERAL (
+    SELECT i.name, i.key, i.version, i.state, i.ended_at IS NULL AND i.waits_since < now() - d.stuck, i.step, i.revision,
+           i.started_at, i.waits_since, i.deadline, i.ended_at
+    FROM page p
+    CROSS JOIN LATERAL (SELECT * FROM postroom.saga WHERE name = p.name AND key = p.key LIMIT 1) i
+    CROSS JOIN LATERAL (SELECT max(stuck) AS stuck FROM postroom.saga_definition WHERE name = p.name) d
+) s ON true
 ORDER BY s.started_at DESC, s.name DESC, s.key DESC
-LIMIT $9

@@ -37,7 +37,7 @@ CREATE TABLE postroom.saga (
     correlation_id text        NOT NULL,
     causation_id   text,
     waits_since    timestamptz NOT NULL DEFAULT now(),
-    waits_hour     timestamptz NOT NULL DEFAULT now(),
+    waits_hour     timestamptz NOT NULL DEFAULT date_bin('1 hour', now(), 'epoch'),
     deadline       timestamptz,
     alarm_at       timestamptz,
     note           text,
@@ -84,8 +84,8 @@ COMMENT ON COLUMN postroom.saga.note IS
 -- Serves list.sql of package saga, and the lists of one state.
 CREATE INDEX saga_listed ON postroom.saga (name, state, started_at, key);
 
--- Serves stuck.sql of package sagas.
-CREATE INDEX saga_waiting ON postroom.saga (name, waits_hour) WHERE ended_at IS NULL;
+-- Serves list_stuck.sql of package saga, and stuck.sql and counts.sql of package sagas.
+CREATE INDEX saga_waiting ON postroom.saga (name, waits_hour, key) WHERE ended_at IS NULL;
 
 -- Serves unended.sql of package saga.
 CREATE INDEX saga_version ON postroom.saga (name, version) WHERE ended_at IS NULL;

@@ -1,11 +1,13 @@
 -- Of each saga how many instances run, how many undo their steps, how many of both are stuck, and
--- for how long one has waited for its step. The first two are counted up to 100,000, stuck ones up
--- to 10,000. The oldest is one of the first 1,000 of the oldest hour.
+-- for how long one has waited for its step. The first two are counted up to 10,000. Stuck ones are
+-- counted among the 10,000 that began to wait in the first hours, and the oldest is one of the
+-- first 1,000: if more begin to wait in one hour, some are counted when they have waited for an
+-- hour more.
 --
 -- It sorts as the index does, so that it never reads the table from its beginning.
 --
 -- Locks   none.
--- Index   saga_listed (name, state, started_at, key); saga_waiting (name, waits_hour).
+-- Index   saga_listed (name, state, started_at, key); saga_waiting (name, waits_hour, key).
 -- Order   by saga.
 -- Called  by CountsOf.
 SELECT d.name, running.instances, compensating.instances, stuck.instances,
@@ -13,17 +15,17 @@ SELECT d.name, running.instances, compensating.instances, stuck.instances,
 FROM (SELECT name, max(stuck) AS stuck FROM postroom.saga_definition GROUP BY name) d
 CROSS JOIN LATERAL (
     SELECT count(*) AS instances
-    FROM (SELECT FROM postroom.saga WHERE name = d.name AND state = 'running' ORDER BY started_at LIMIT 100000) s
+    FROM (SELECT FROM postroom.saga WHERE name = d.name AND state = 'running' ORDER BY started_at LIMIT 10000) s
 ) running
 CROSS JOIN LATERAL (
     SELECT count(*) AS instances
-    FROM (SELECT FROM postroom.saga WHERE name = d.name AND state = 'compensating' ORDER BY started_at LIMIT 100000) s
+    FROM (SELECT FROM postroom.saga WHERE name = d.name AND state = 'compensating' ORDER BY started_at LIMIT 10000) s
 ) compensating
 CROSS JOIN LATERAL (
-    SELECT count(*) AS instances
+    SELECT count(*) FILTER (WHERE waits_since < now() - d.stuck) AS instances
     FROM (
-        SELECT FROM postroom.saga
-        WHERE name = d.name AND ended_at IS NULL AND waits_hour <= now() - d.stuck AND waits_since < now() - d.stuck
+        SELECT waits_since FROM postroom.saga
+        WHERE name = d.name AND ended_at IS NULL AND waits_hour <= now() - d.stuck
         ORDER BY waits_hour
         LIMIT 10000
     ) s

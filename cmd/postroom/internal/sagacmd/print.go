@@ -11,14 +11,14 @@ import (
 )
 
 // printPage prints a page of instances.
-func printPage(out io.Writer, asJSON bool, p page) error {
+func printPage(out io.Writer, asJSON bool, p saga.InstancePage) error {
 	if asJSON {
-		if p.Instances == nil {
-			p.Instances = []saga.Instance{} // not null
-		}
 		return output.JSON(out, p)
 	}
-	if len(p.Instances) == 0 {
+	switch {
+	case len(p.Instances) == 0 && p.Next != "":
+		return output.Line(out, "no such instance so far: go on with --after %s", p.Next)
+	case len(p.Instances) == 0:
 		return output.Line(out, "there is no such instance")
 	}
 	rows := [][]string{{"SAGA", "KEY", "STATE", "STEP", "WAITS", "DEADLINE", "REVISION", "STARTED"}}

@@ -4,12 +4,10 @@ package sagacmd
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -59,12 +57,6 @@ func (t Tool) store(ctx context.Context, do func(s *saga.Store) error) error {
 // states are the states of an instance, as words.
 var states = []string{string(saga.Running), string(saga.Compensating), string(saga.Done), string(saga.Undone)}
 
-// page is a page of instances, as programs read it.
-type page struct {
-	Instances []saga.Instance `json:"instances"`
-	Next      string          `json:"next,omitempty"` // where the next page begins
-}
-
 func list(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
 	var f saga.Filter
 	var inStates []string
@@ -74,7 +66,11 @@ func list(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
 		Use:   "list",
 		Short: "List instances of sagas",
 		Long: `List instances that have every property that you give, the newest first: in which state each
-is, for which step it waits, and since when. Changes nothing.`,
+is, for which step it waits, and since when. With --stuck those come first that have waited
+for the longest. Changes nothing.
+
+With --step or --stuck a page looks at a limited number of instances: it may be short, or
+empty, and say how to go on.`,
 		Example: `  postroom saga list --stuck
   postroom saga list --saga checkout --state running,compensating --step payment
   postroom saga list --key order-7
@@ -99,7 +95,7 @@ is, for which step it waits, and since when. Changes nothing.`,
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p := saga.Page{Limit: limit}
+		f.States = nil
 		if limit < 1 || limit > 1000 {
 			return t.Usage("--limit is %d, want 1 to 1000", limit)
 		}
@@ -109,21 +105,12 @@ is, for which step it waits, and since when. Changes nothing.`,
 			}
 			f.States = append(f.States, saga.State(state))
 		}
-		if after != "" {
-			if p.After = instanceOf(after); p.After == nil {
-				return t.Usage("--after is a value that 'saga list' printed at the end of a page")
-			}
-		}
 		return t.store(cmd.Context(), func(s *saga.Store) error {
-			all, err := s.List(cmd.Context(), f, p)
+			page, err := s.List(cmd.Context(), f, saga.Page{Limit: limit, After: after})
 			if err != nil {
 				return err
 			}
-			found := page{Instances: all}
-			if len(all) == limit {
-				found.Next = cursor(all[len(all)-1])
-			}
-			return printPage(cmd.OutOrStdout(), *t.JSON, found)
+			return printPage(cmd.OutOrStdout(), *t.JSON, page)
 		})
 	}
 	return cmd
@@ -134,25 +121,6 @@ func noFiles(cmd *cobra.Command, flags ...string) {
 	for _, flag := range flags {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions) // the flag is there
 	}
-}
-
-// cursor is where the page after an instance begins.
-func cursor(i saga.Instance) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(i.StartedAt.UTC().Format(time.RFC3339Nano) + " " + i.Saga + " " + i.Key))
-}
-
-// instanceOf returns what of an instance a cursor has; nil if it is none.
-func instanceOf(cursor string) *saga.Instance {
-	text, err := base64.RawURLEncoding.DecodeString(cursor)
-	parts := strings.SplitN(string(text), " ", 3)
-	if err != nil || len(parts) < 3 {
-		return nil
-	}
-	at, err := time.Parse(time.RFC3339Nano, parts[0])
-	if err != nil {
-		return nil
-	}
-	return &saga.Instance{StartedAt: at, Saga: parts[1], Key: parts[2]}
 }
 
 // sagaName matches the name of a saga.

@@ -1,0 +1,233 @@
+package saga
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Instance is an instance in a list.
+type Instance struct {
+	Saga       string    `json:"saga"`
+	Key        string    `json:"key"`
+	Version    int       `json:"version"`
+	State      State     `json:"state"`
+	Stuck      bool      `json:"stuck"`
+	Step       string    `json:"step"` // for which it waits
+	Revision   int64     `json:"revision"`
+	StartedAt  time.Time `json:"started_at"`
+	WaitsSince time.Time `json:"waits_since"`
+	Deadline   time.Time `json:"deadline,omitzero"`
+	EndedAt    time.Time `json:"ended_at,omitzero"`
+}
+
+// Filter says which instances [Store.List] returns. The zero value means all.
+type Filter struct {
+	Saga   string
+	Key    string
+	States []State
+	Step   string
+	Stuck  bool // only instances that have waited for longer than their definition allows
+}
+
+// Page is a part of a list.
+type Page struct {
+	// Limit is how many instances it has at most, from 1 to 1,000.
+	//
+	// Defaults to 100.
+	Limit int
+
+	// After is where to begin: the Next of the page before, with the same filter.
+	After string
+}
+
+// InstancePage is a page of instances.
+type InstancePage struct {
+	Instances []Instance `json:"instances"`
+
+	// Next is where the next page begins; empty if this is the last one. With Step or Stuck a
+	// page looks at a limited number of instances. So it may have fewer than its limit, or none,
+	// and a Next.
+	Next string `json:"next,omitempty"`
+}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+
+	// A page that has to search looks at about lookAt instances at a time, and does so no more
+	// often than this.
+	lookAt = 20_000
+	rounds = 3
+)
+
+// place is a place in a list: behind an instance.
+type place struct {
+	at        time.Time
+	saga, key string
+}
+
+func (p place) String() string {
+	return base64.RawURLEncoding.EncodeToString([]byte(p.at.UTC().Format(time.RFC3339Nano) + " " + p.saga + " " + p.key))
+}
+
+// readPlace returns the place that a page printed.
+func readPlace(text string) (*place, error) {
+	if text == "" {
+		return nil, nil
+	}
+	plain, err := base64.RawURLEncoding.DecodeString(text)
+	parts := strings.SplitN(string(plain), " ", 3)
+	if err == nil && len(parts) == 3 {
+		var at time.Time
+		if at, err = time.Parse(time.RFC3339Nano, parts[0]); err == nil {
+			return &place{at, parts[1], parts[2]}, nil
+		}
+	}
+	return nil, errors.New("no page ended at After: use the Next of one")
+}
+
+// List returns instances, the newest first; with Stuck by the hour since when they wait, the first
+// one first; with Key by saga.
+func (s *Store) List(ctx context.Context, f Filter, p Page) (InstancePage, error) {
+	page := InstancePage{Instances: []Instance{}}
+	if s.err != nil {
+		return page, s.err
+	}
+	if p.Limit == 0 {
+		p.Limit = defaultPage
+	}
+	if p.Limit < 1 || p.Limit > maxPage {
+		return page, fmt.Errorf("saga: list: Limit is %d, want 1 to %d", p.Limit, maxPage)
+	}
+	after, err := readPlace(p.After)
+	if err != nil {
+		return page, fmt.Errorf("saga: list: %w", err)
+	}
+	each, err := s.lookEach(ctx, f)
+	if err != nil {
+		return page, fmt.Errorf("saga: list: %w", s.explain(err))
+	}
+	for range rounds {
+		most := p.Limit - len(page.Instances)
+		found, mark, err := s.look(ctx, f, after, each, most)
+		if err != nil {
+			return page, fmt.Errorf("saga: list: %w", s.explain(err))
+		}
+		page.Instances = append(page.Instances, found...)
+		if len(found) == most {
+			mark = f.placeOf(found[most-1])
+		}
+		if after, page.Next = mark, ""; mark == nil {
+			break
+		}
+		if page.Next = mark.String(); len(found) == most {
+			break
+		}
+	}
+	return page, nil
+}
+
+// placeOf returns the place of an instance in the list of a filter.
+func (f Filter) placeOf(i Instance) *place {
+	if f.Stuck && f.Key == "" {
+		return &place{i.WaitsSince.Truncate(time.Hour), i.Saga, i.Key} // as column waits_hour has it
+	}
+	return &place{i.StartedAt, i.Saga, i.Key}
+}
+
+// states returns the states of a filter as strings, because pgx knows no array of State behind a
+// pooler.
+func (f Filter) states() (all []string) {
+	for _, state := range f.States {
+		all = append(all, string(state))
+	}
+	if len(all) == 0 {
+		all = []string{string(Running), string(Compensating), string(Done), string(Undone)}
+	}
+	return all
+}
+
+// lookEach returns how many instances of each saga and state a page that has to search looks at in
+// one go.
+func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
+	groups := 1
+	switch {
+	case f.Key != "", f.Step == "" && !f.Stuck: // it need not search
+		return 0, nil
+	case f.Saga == "":
+		if err := s.db.QueryRow(ctx, s.sql.ListSagas).Scan(&groups); err != nil {
+			return 0, fmt.Errorf("count sagas: %w", err)
+		}
+	}
+	if !f.Stuck { // then a saga is looked at for all states at once
+		groups *= len(f.states())
+	}
+	return s.lookAt / max(groups, 1), nil
+}
+
+// look looks once for instances behind a place: at some of each saga and state, and at no fewer than
+// it may return. mark is where it stopped; nil if there are no more.
+func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, mark *place, err error) {
+	from, at := place{}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
+	if f.Stuck {
+		at.InfinityModifier = pgtype.NegativeInfinity
+	}
+	if after != nil {
+		from, at = *after, pgtype.Timestamptz{Valid: true, Time: after.at}
+	}
+	each = max(each, most)
+	states := f.states()
+	var rows pgx.Rows // CollectRows reports the error
+	switch {
+	case f.Key != "":
+		rows, _ = s.db.Query(ctx, s.sql.ListKey, f.Saga, states, f.Step, f.Key, f.Stuck, from.saga, most)
+	case f.Stuck:
+		rows, _ = s.db.Query(ctx, s.sql.ListStuck, f.Saga, states, f.Step, at, from.saga, from.key, each, most)
+	default:
+		rows, _ = s.db.Query(ctx, s.sql.List, f.Saga, states, f.Step, at, from.saga, from.key, each, most)
+	}
+	var one listRow
+	_, err = pgx.ForEachRow(rows, one.columns(), func() error {
+		if one.markAt != nil {
+			mark = &place{*one.markAt, or(one.markSaga), or(one.markKey)}
+		}
+		if one.saga != nil {
+			found = append(found, one.instance())
+		}
+		return nil
+	})
+	return found, mark, err
+}
+
+// listRow is a row of a list: where it stopped looking, and an instance, unless it found none.
+//
+// Wide because each column is a field.
+type listRow struct {
+	markAt                         *time.Time
+	markSaga, markKey              *string
+	saga, key, state, step         *string
+	version                        *int
+	stuck                          *bool
+	revision                       *int64
+	started, since, deadline, ends *time.Time
+}
+
+func (l *listRow) columns() []any {
+	return []any{
+		&l.markAt, &l.markSaga, &l.markKey, &l.saga, &l.key, &l.version, &l.state, &l.stuck, &l.step, &l.revision, &l.started, &l.since, &l.deadline, &l.ends,
+	}
+}
+
+func (l *listRow) instance() Instance {
+	return Instance{
+		Saga: or(l.saga), Key: or(l.key), Version: or(l.version), State: State(or(l.state)), Stuck: or(l.stuck), Step: or(l.step), Revision: or(l.revision),
+		StartedAt: or(l.started), WaitsSince: or(l.since), Deadline: or(l.deadline), EndedAt: or(l.ends),
+	}
+}

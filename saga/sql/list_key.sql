@@ -1,0 +1,15 @@
+-- Instances with key $4 of saga $1, or of all if it is empty, in the states $2 and, unless it is
+-- empty, at step $3; with $5 only those that are stuck. They come after saga $6; $7 is the most
+-- that it returns. It returns the same columns as list.sql, with no mark.
+--
+-- Locks   none.
+-- Index   the primary key, once for each saga.
+-- Order   by saga.
+-- Called  by Store.List.
+SELECT NULL::timestamptz, NULL, NULL, s.name, s.key, s.version, s.state, s.ended_at IS NULL AND s.waits_since < now() - d.stuck, s.step,
+       s.revision, s.started_at, s.waits_since, s.deadline, s.ended_at
+FROM (SELECT name, max(stuck) AS stuck FROM postroom.saga_definition WHERE ($1 = '' OR name = $1) AND name > $6 GROUP BY name) d
+CROSS JOIN LATERAL (SELECT * FROM postroom.saga WHERE name = d.name AND key = $4 LIMIT 1) s
+WHERE s.state = ANY ($2::text[]) AND ($3 = '' OR s.step = $3) AND (NOT $5 OR s.ended_at IS NULL AND s.waits_since < now() - d.stuck)
+ORDER BY s.name
+LIMIT $7

@@ -1,0 +1,6 @@
+-- How many sagas there are.
+--
+-- Locks   none.
+-- Index   the primary key.
+-- Called  by Store.List.
+SELECT count(DISTINCT name) FROM postroom.saga_definition
