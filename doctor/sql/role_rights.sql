@@ -29,7 +29,7 @@ FROM (VALUES ('relay', 'migration', 'SELECT'), ('relay', 'outbox', 'SELECT'), ('
              ('inbox', 'trial', 'SELECT'), ('inbox', 'trial', 'UPDATE'),
              ('idempotency', 'migration', 'SELECT'), ('idempotency', 'idempotency', 'SELECT'), ('idempotency', 'idempotency', 'INSERT'),
              ('idempotency', 'idempotency', 'UPDATE'), ('idempotency', 'idempotency', 'DELETE'),
-             ('sagas', 'migration', 'SELECT'), ('sagas', 'instance', 'SELECT'), ('sagas', 'sweep', 'SELECT'), ('sagas', 'audit', 'SELECT'),
+             ('sagas', 'migration', 'SELECT'), ('sagas', 'instance', 'SELECT'), ('sagas', 'dedupe_window', 'SELECT'), ('sagas', 'node', 'SELECT'), ('sagas', 'audit', 'SELECT'),
              ('sagas', 'saga_definition', 'SELECT'), ('sagas', 'saga_definition', 'INSERT'), ('sagas', 'saga_definition', 'UPDATE'),
              ('sagas', 'saga', 'SELECT'), ('sagas', 'saga', 'INSERT'), ('sagas', 'saga', 'UPDATE'), ('sagas', 'saga', 'DELETE'),
              ('sagas', 'saga_step', 'SELECT'), ('sagas', 'saga_step', 'INSERT'), ('sagas', 'saga_step', 'DELETE'),
