@@ -2,8 +2,10 @@ package postroom
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -49,4 +51,30 @@ func (m *Mux) On(eventType string, h Handler) {
 // Mux asks for.
 func (m *Mux) Types() []string {
 	return slices.Sorted(maps.Keys(m.handlers))
+}
+
+// Check asks those of its handlers that have a method Check whether they could work, each once, and
+// returns all faults. The inbox calls it.
+func (m *Mux) Check(ctx context.Context) error {
+	var faults []error
+	var asked []Handler
+	for _, eventType := range m.Types() {
+		h := m.handlers[eventType]
+		c, ok := h.(interface {
+			Check(ctx context.Context) error
+		})
+		if !ok || slices.ContainsFunc(asked, func(other Handler) bool { return isSame(h, other) }) {
+			continue
+		}
+		asked = append(asked, h)
+		if err := c.Check(ctx); err != nil {
+			faults = append(faults, fmt.Errorf("handler of %s: %w", eventType, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// isSame reports whether two handlers are the same pointer. Other values cannot always be compared.
+func isSame(a, b Handler) bool {
+	return reflect.ValueOf(a).Kind() == reflect.Pointer && reflect.ValueOf(b).Kind() == reflect.Pointer && a == b
 }

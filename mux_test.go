@@ -188,3 +188,31 @@ func panics(f func()) (panicked bool) {
 	f()
 	return false
 }
+
+// asked is a handler that says whether it could work.
+type asked struct {
+	err   error
+	times int
+}
+
+func (h *asked) Handle(context.Context, pgx.Tx, postroom.Event) error { return nil }
+
+func (h *asked) Check(context.Context) error {
+	h.times++
+	return h.err
+}
+
+func TestMuxAsksItsHandlers(t *testing.T) {
+	var mux postroom.Mux
+	good, bad := &asked{}, &asked{err: errors.New("not ready")}
+	mux.On("a.b", good)
+	mux.On("a.c", good)
+	mux.On("a.d", bad)
+	mux.On("a.e", postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return nil }))
+	if err := mux.Check(t.Context()); !errors.Is(err, bad.err) || !strings.Contains(err.Error(), "a.d") {
+		t.Errorf("check: %v", err)
+	}
+	if good.times != 1 || bad.times != 1 {
+		t.Errorf("asked %d and %d times", good.times, bad.times)
+	}
+}

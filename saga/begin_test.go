@@ -1,6 +1,7 @@
 package saga_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -66,6 +67,24 @@ func TestBeginIsRolledBack(t *testing.T) {
 	w.wants()
 	if _, err := w.saga.Status(t.Context(), "t1"); !errors.Is(err, saga.ErrUnknown) {
 		t.Errorf("status: %v", err)
+	}
+}
+
+// A caller begins again after its transaction lost to another one. What the Local functions of the
+// first try changed in the state is not in its own.
+func TestBeginSharesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *saga.Definition[trip]) {
+		d.Steps[0].Do = saga.Local(func(_ context.Context, _ pgx.Tx, s *trip) error {
+			s.Log[0] = "changed"
+			return nil
+		})
+	})
+	s := trip{ID: "t1", Log: []string{"mine"}}
+	for range 2 {
+		if err := w.tryBegin(s); err != nil || s.Log[0] != "mine" {
+			t.Errorf("begin: %v, the caller's state is %v", err, s)
+		}
 	}
 }
 

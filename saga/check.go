@@ -54,8 +54,26 @@ func (r Reply[S]) types() (all []string) {
 	return all
 }
 
+// problem says why instances that wait for a step could not go on with what is there of it now.
+func (o outline) problem(now outline) string {
+	if o.Name != now.Name {
+		return fmt.Sprintf("is %s and was %s", now.Name, o.Name)
+	}
+	for _, lists := range [][2][]string{{o.Done, now.Done}, {o.Failed, now.Failed}, {o.Undone, now.Undone}} {
+		for _, eventType := range lists[0] {
+			if !slices.Contains(lists[1], eventType) {
+				return fmt.Sprintf("(%s) does not wait for %s any more", o.Name, eventType)
+			}
+		}
+	}
+	if o.Undo != "" && now.Undo == "" {
+		return fmt.Sprintf("(%s) cannot be undone any more", o.Name)
+	}
+	return ""
+}
+
 // Check reports whether the saga could work: its definition has no faults, the tables are there,
-// no program before gave a version other steps, and this program knows the version of each instance
+// no program before gave a version other steps or replies, and this program knows the version of each instance
 // that has not ended, unless that is newer than its own: then a newer program runs, too. The inbox
 // calls it. Check records the definition for tools.
 func (g *Saga[S]) Check(ctx context.Context) error {
@@ -84,7 +102,8 @@ func (g *Saga[S]) check(ctx context.Context) error {
 			}
 			faults = append(faults, fault)
 		}
-		return nil
+		_, err := tx.Exec(ctx, g.table.sql.Stuck, g.def.Name, g.def.Version, g.def.Stuck)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("record the definition: %w", err)
@@ -116,10 +135,10 @@ func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, err
 	}
-	for i := range min(len(before), len(p.steps)) {
-		if before[i].Name != p.steps[i].Name {
-			return fmt.Errorf("version %d: step %d is %s and was %s: to rename, remove or reorder steps, raise Version and keep the definition before in Older",
-				p.version, i+1, p.steps[i].Name, before[i].Name), nil
+	after := p.outlines()
+	for i := range min(len(before), len(after)) {
+		if problem := before[i].problem(after[i]); problem != "" {
+			return fmt.Errorf("version %d: step %d %s: raise Version and keep the definition before in Older", p.version, i+1, problem), nil
 		}
 	}
 	if len(before) > len(p.steps) {

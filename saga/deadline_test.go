@@ -98,6 +98,9 @@ func TestDeadlineArmsTheNext(t *testing.T) {
 		t.Errorf("the next deadline is %s later, want that of the payment", wait)
 	}
 	w.is("t1", "running", "payment")
+	if r := w.row("t1"); r.Revision != 2 {
+		t.Errorf("revision %d, although no step was made", r.Revision)
+	}
 	w.give(next) // too early: the clock of another server, before a failover
 	again := w.wants("travel.deadline")[0]
 	if again.ID == next.ID || !again.NotBefore.Equal(next.NotBefore) {
@@ -105,6 +108,17 @@ func TestDeadlineArmsTheNext(t *testing.T) {
 	}
 	w.give(w.expire("t1"))
 	w.wants("payment.refund")
+}
+
+// The event deadline was lost: an operator discarded it. The next step that has a deadline gets one.
+func TestDeadlineThatWasLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.begin("t1")
+	seat := w.wants("seat.book", "travel.deadline")[0]
+	w.expire("t1") // and it never comes
+	w.give(w.reply(seat, "seat.booked", nil))
+	w.wants("payment.charge", "travel.deadline")
 }
 
 // A shorter deadline after a longer one gets an event of its own, and the older one means nothing.

@@ -19,9 +19,9 @@ type Definition[S any] struct {
 	Name string
 
 	// Version is the version of the steps, from 1. An instance keeps the version with which it
-	// began. New steps at the end, other payloads and other times need no new version. To
-	// rename, remove or reorder steps, raise Version and keep the definition before in Older.
-	// Required.
+	// began. New steps at the end, further replies, other payloads, other times and new fields of
+	// S need no new version. To rename, remove or reorder steps, raise Version and keep the
+	// definition before in Older. Required.
 	Version int
 
 	// Steps are done in this order, and undone in reverse. Required.
@@ -107,8 +107,8 @@ func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 // Local returns an action that runs a function in the saga's transaction, in this service's
 // database. The function may change the state. It must not call other systems: it may run again.
 //
-// If the function returns an error, its event is tried again as that of any handler. An error of
-// [GiveUp] from a Do makes the saga compensate instead: what the function wrote is rolled back,
+// If the function returns an error, its event is tried again as that of any handler; [Saga.Begin]
+// returns the error. An error of [GiveUp] from a Do makes the saga compensate instead: what the function wrote is rolled back,
 // its change of the state is kept.
 func Local[S any](f func(ctx context.Context, tx pgx.Tx, s *S) error) Action[S] {
 	return Action[S]{local: f}
@@ -121,8 +121,8 @@ func (g *giveUp) Error() string { return "give up: " + g.err.Error() }
 func (g *giveUp) Unwrap() error { return g.err }
 
 // GiveUp marks an error of a [Local] function that is a Do: the step cannot be done, and the saga
-// undoes the steps before it. An Undo cannot be given up: there it is an error like any other. It
-// returns nil for nil.
+// undoes the steps before it. It is an error like any other in an Undo, which cannot be given up,
+// and if err is a deadlock or another loss to a concurrent transaction. It returns nil for nil.
 func GiveUp(err error) error {
 	if err == nil {
 		return nil
@@ -159,9 +159,10 @@ func On[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, apply: applied(apply)}}}
 }
 
-// OnAny is [On] for an event of any cause with the instance's key. Use it for services that do not
-// answer commands, and for what people do. An event that comes before the saga waits for it is
-// noted and does not count.
+// OnAny is [On] for an event with the instance's key that no command of this saga caused. Use it for
+// services that do not answer commands, and for what people do. An event that comes before the saga
+// waits for it is noted and does not count. If such an event says that a step with a Do failed, the
+// outcome of that is not known, so the saga undoes this step, too.
 func OnAny[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, anyCause: true, apply: applied(apply)}}}
 }
@@ -215,7 +216,8 @@ type Start[S any] struct {
 // its state. An empty key stands for the key of the event.
 //
 // If an instance with the key exists, an event with the same data changes nothing, and one with
-// other data becomes a dead letter.
+// other data becomes a dead letter. A handler that is new begins with the oldest event of its stream:
+// set Subscription.From to inbox.DeliverNew if older events are to begin no instance.
 func StartOn[S, T any](eventType string, begin func(T) (key string, s S)) Start[S] {
 	return Start[S]{eventType: eventType, begin: func(data []byte) (key string, s S, err error) {
 		v, err := decodeData[T](data)

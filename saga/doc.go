@@ -21,9 +21,11 @@
 // # How it works
 //
 // A [Saga] is a transactional handler of an inbox. It has a row for each process, which is an
-// instance, and no loop, consumer or broker of its own. An event leads to at most one step: in
-// one transaction the saga locks the row, decides, changes the row, and writes the commands that
-// follow. So each command is written once, and what fails is held and tried again like any event.
+// instance, and no loop, consumer or broker of its own. In one transaction it locks the row, decides
+// what an event means, does the steps that need no waiting, changes the row, and writes the commands
+// that follow. So each command is written once, and what fails is held and tried again like any
+// event. Do not make the saga's own subscription ordered: the row decides, and a dead reply would
+// hold up its deadline.
 //
 // A reply counts if it was caused by the command that the instance waits for (CausationID). A
 // participant is any handler that answers with Event.Follow; see [Participant]. A late reply, a

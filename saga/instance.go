@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -28,7 +29,7 @@ var files embed.FS
 type statements struct {
 	Owner                                             string
 	Begin, Input, Lock, Save, Record, Expire, Decided string // of a Saga
-	Defined, Define, Unended, Status                  string
+	Defined, Define, Stuck, Unended, Status           string
 	List, ListStuck, ListKey, ListSagas               string // of a Store
 	Show, Steps, Decide                               string
 }
@@ -58,19 +59,7 @@ type table struct {
 	saga   string
 	schema string
 	sql    statements
-	owner  atomic.Pointer[[16]byte] // the identity of this Postroom, once it was read
-}
-
-// identify returns the identity of this Postroom.
-func (tb *table) identify(ctx context.Context, tx pgx.Tx) (owner [16]byte, err error) {
-	if known := tb.owner.Load(); known != nil {
-		return *known, nil
-	}
-	if err := tx.QueryRow(ctx, tb.sql.Owner).Scan(&owner); err != nil {
-		return owner, fmt.Errorf("read the identity of this Postroom: %w", tb.explain(err, tx))
-	}
-	tb.owner.Store(&owner)
-	return owner, nil
+	ends   atomic.Int64 // how many instances this process has seen end
 }
 
 // explain adds to an error of the database what to do, so that a saga can work. db is where the
@@ -81,11 +70,8 @@ func (tb *table) explain(err error, db any) error {
 
 // insert begins an instance, and sets its correlation id. It returns pgx.ErrNoRows if there is one.
 func (tb *table) insert(ctx context.Context, tx pgx.Tx, r *row, data, input []byte) (m moment, err error) {
-	if m.owner, err = tb.identify(ctx, tx); err != nil {
-		return m, err
-	}
 	err = tx.QueryRow(ctx, tb.sql.Begin, tb.saga, r.key, r.version, r.step, data, input, r.correlation, given(r.cause)).
-		Scan(&m.now, &r.correlation)
+		Scan(&m.owner, &m.now, &r.correlation)
 	if err != nil {
 		err = fmt.Errorf("store the instance: %w", tb.explain(err, tx))
 	}
@@ -103,14 +89,11 @@ func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, 
 
 // lock locks the row of an instance and returns it with its state. It returns nil if there is none.
 func (tb *table) lock(ctx context.Context, tx pgx.Tx, key string) (m moment, r *row, data []byte, err error) {
-	if m.owner, err = tb.identify(ctx, tx); err != nil {
-		return m, nil, nil, err
-	}
 	r = &row{key: key}
 	var cause *string
 	var deadline, alarm *time.Time
 	err = tx.QueryRow(ctx, tb.sql.Lock, tb.saga, key).
-		Scan(&m.now, &r.version, &r.state, &r.step, &r.run, &r.revision, &data, &r.correlation, &cause, &r.waitsSince, &deadline, &alarm)
+		Scan(&m.now, &m.owner, &r.version, &r.state, &r.step, &r.run, &r.revision, &data, &r.correlation, &cause, &r.waitsSince, &deadline, &alarm)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return m, nil, nil, nil
 	}
@@ -119,6 +102,14 @@ func (tb *table) lock(ctx context.Context, tx pgx.Tx, key string) (m moment, r *
 	}
 	r.cause, r.deadline, r.alarm = or(cause), or(deadline), or(alarm)
 	return m, r, data, nil
+}
+
+// owner returns the identity of this Postroom.
+func (tb *table) owner(ctx context.Context, tx pgx.Tx) (m moment, err error) {
+	if err := tx.QueryRow(ctx, tb.sql.Owner).Scan(&m.owner); err != nil {
+		return m, fmt.Errorf("read the identity of this Postroom: %w", tb.explain(err, tx))
+	}
+	return m, nil
 }
 
 // save adds to a batch what stores a row that is locked. waits says whether it waits for a step
@@ -138,9 +129,18 @@ func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
 	}
 }
 
-// expire adds to a batch what removes old instances.
+// Old instances are removed when others end, and so in a transaction of the inbox, which repeats it
+// if another process removes the same: expireBatch at each expireEvery-th end in a process.
+const (
+	expireEvery = 64
+	expireBatch = 2 * expireEvery // so that more are removed than end
+)
+
+// expire adds to a batch what removes old instances, if it is time for that.
 func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
-	batch.Queue(tb.sql.Expire, tb.saga, keep)
+	if tb.ends.Add(1)%expireEvery == 1 {
+		batch.Queue(tb.sql.Expire, tb.saga, keep, expireBatch)
+	}
 }
 
 // errForged says that an event of type decision is not an operator's.
@@ -173,8 +173,11 @@ var ErrTooLarge = errors.New("the state is too large")
 var errLasting = errors.New("cannot go on")
 
 // encode returns the bytes of a state.
-func encode[S any](s S) ([]byte, error) {
+func encode[S any](s S, unknown map[string]json.RawMessage) ([]byte, error) {
 	data, err := json.Marshal(s)
+	if err == nil {
+		data, err = withMembers(data, unknown)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: encode the state: %w", errLasting, err)
 	}
@@ -190,7 +193,42 @@ func decode[S any](r row, data []byte) (*instance[S], error) {
 	if err := json.Unmarshal(data, &inst.data); err != nil {
 		return nil, fmt.Errorf("%w: decode the state of key %s as %T: %w", errLasting, r.key, inst.data, err)
 	}
+	inst.unknown = unknownMembers(inst.data, data)
 	return inst, nil
+}
+
+// unknownMembers returns the members of a stored JSON object that S does not have: a newer program
+// has added them. They are stored again, so that an older program does not lose them.
+func unknownMembers[S any](s S, stored []byte) map[string]json.RawMessage {
+	known, err := json.Marshal(s)
+	if err != nil || bytes.Equal(known, stored) {
+		return nil
+	}
+	var all, its map[string]json.RawMessage
+	if json.Unmarshal(stored, &all) != nil || json.Unmarshal(known, &its) != nil { // S is no struct or map
+		return nil
+	}
+	for name := range its {
+		delete(all, name)
+	}
+	return all
+}
+
+// withMembers adds members to a JSON object that does not have them.
+func withMembers(data []byte, members map[string]json.RawMessage) ([]byte, error) {
+	if len(members) == 0 {
+		return data, nil
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	for name, value := range members {
+		if _, is := all[name]; !is {
+			all[name] = value
+		}
+	}
+	return json.Marshal(all)
 }
 
 // given is a value, or NULL if it is zero.

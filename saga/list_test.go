@@ -21,8 +21,8 @@ func crowd(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	for _, sql := range []string{
 		"INSERT INTO postroom.saga_definition (name, version, steps, stuck) SELECT 's' || n, 1, '[]', '1 h' FROM generate_series(1, 3) n",
-		`INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, started_at, waits_since, waits_hour, ended_at)
-			SELECT name, key, 1, state, step, '{}', '', 'c', started, since, date_bin('1 hour', since, 'epoch'), CASE WHEN state IN ('done', 'undone') THEN now() END
+		`INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, owner, started_at, waits_since, waits_hour, ended_at)
+			SELECT name, key, 1, state, step, '{}', '', 'c', gen_random_uuid(), started, since, date_bin('1 hour', since, 'epoch'), CASE WHEN state IN ('done', 'undone') THEN now() END
 			FROM (SELECT 's' || s AS name, 'k' || n AS key, CASE WHEN n % 11 = 7 THEN 'undone' WHEN n % 7 = 0 THEN 'compensating' WHEN n % 5 = 3 THEN 'done' ELSE 'running' END AS state, 'step' || n % 5 % 3 AS step,
 			             now() - interval '1 day' - n / 3 * interval '1 min' AS started,
 			             now() - CASE WHEN n % 3 = 0 THEN interval '2 h' + n % 6 * interval '1 h' ELSE interval '10 min' END AS since

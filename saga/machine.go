@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/internal/telemetry"
@@ -56,7 +57,8 @@ const (
 // instance is an instance as the rules see it.
 type instance[S any] struct {
 	row
-	data S
+	data    S
+	unknown map[string]json.RawMessage // members of the stored state that S does not have
 }
 
 // entry is a row of the history.
@@ -88,7 +90,6 @@ type turn[S any] struct {
 	trace telemetry.Trace
 
 	// What it comes to.
-	begins  bool // the instance begins
 	changed bool // there is a new revision
 	touched bool // something is to be stored that makes no new revision
 	waits   bool // it waits for a step anew
@@ -287,7 +288,7 @@ func (t *turn[S]) localEnded(err error) error {
 	s, d := &t.plan.steps[i], t.direction()
 	var gaveUp *giveUp
 	switch {
-	case err != nil && d == toDo && errors.As(err, &gaveUp):
+	case err != nil && d == toDo && errors.As(err, &gaveUp) && !isContention(err):
 		t.record(s.Name, d, wasGivenUp, "", "")
 		t.inst.note = fmt.Sprintf("step %s: %v", s.Name, err)
 		t.backward(i - 1)
@@ -304,6 +305,13 @@ func (t *turn[S]) localEnded(err error) error {
 	}
 	t.arm()
 	return nil
+}
+
+// isContention reports whether a transaction lost to another one: a deadlock, a serialization
+// failure, or a lock that it did not get in time.
+func isContention(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "55P03")
 }
 
 // outcome is what an event is for an instance.
@@ -325,28 +333,45 @@ func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	if !strings.HasPrefix(ev.CausationID, t.stepKey(s.Name)+":") {
 		own = t.ownStep(ev.CausationID)
 	}
-	if t.inst.state.Ended() {
-		return t.noted(ev, own), nil
-	}
 	if own != nil {
+		if t.isAhead(own, ev.CausationID) {
+			return "", fmt.Errorf("%w: %s answers a command to step %s, and the instance is at step %s", errAhead, ev.Type, own.Name, s.Name)
+		}
 		run, ok := isCommand(ev.CausationID, t.stepKey(s.Name), d)
-		if !ok || run > t.inst.run {
+		if t.inst.state.Ended() || !ok {
 			return t.noted(ev, own), nil
 		}
 		found := t.answer(s, d, ev.Type, false)
-		switch {
-		case found == nil:
-			return "", fmt.Errorf("step %s does not know %s as a reply to its command: add it to the step, or correct the participant", s.Name, ev.Type)
-		case found == s.Failed.find(ev.Type, false) && d == toDo && run < t.inst.run:
-			// A later run was sent, and may still take effect: its own reply decides.
-			return t.noted(ev, own), nil
+		if found == nil {
+			return "", fmt.Errorf("%w: step %s does not know %s as a reply to its command: add it to the step, or correct the participant", errLasting, s.Name, ev.Type)
 		}
-		return counts, t.apply(i, d, found, ev)
+		return counts, t.apply(i, d, found, ev, run)
 	}
-	if found := t.answer(s, d, ev.Type, true); found != nil {
-		return counts, t.apply(i, d, found, ev)
+	if found := t.answer(s, d, ev.Type, true); found != nil && !t.inst.state.Ended() {
+		return counts, t.apply(i, d, found, ev, t.inst.run)
 	}
 	return t.noted(ev, nil), nil
+}
+
+// errAhead says that an event answers a command that the instance has not written: the database was
+// restored from a time before it did.
+var errAhead = errors.New("the instance is not as far yet; the database was restored")
+
+// isAhead reports whether id is a command of a step that the instance cannot have written.
+func (t *turn[S]) isAhead(own *Step[S], id string) bool {
+	key, at, its := t.stepKey(own.Name), t.plan.find(t.inst.step), t.plan.find(own.Name)
+	undo, isUndo := isCommand(id, key, toUndo)
+	do, isDo := isCommand(id, key, toDo)
+	pending := its == at && !t.inst.state.Ended()
+	switch t.inst.state {
+	case Running:
+		return isUndo || its > at || pending && do > t.inst.run
+	case Compensating:
+		return isUndo && its < at || pending && undo > t.inst.run
+	case Done:
+		return isUndo
+	}
+	return !isDo && !isUndo
 }
 
 // answer returns the answer of a step that takes an event type in a direction.
@@ -371,27 +396,37 @@ func (t *turn[S]) noted(ev postroom.Event, own *Step[S]) outcome {
 	return foreign
 }
 
-// apply applies an answer to the i-th step, and goes on.
-func (t *turn[S]) apply(i int, d direction, a *answer[S], ev postroom.Event) error {
+// apply applies an answer to the i-th step, to the command of a run, and goes on.
+func (t *turn[S]) apply(i int, d direction, a *answer[S], ev postroom.Event, run int) error {
 	s := &t.plan.steps[i]
 	if err := a.apply(&t.inst.data, ev.Data); err != nil {
-		return fmt.Errorf("step %s: %s: %w", s.Name, ev.Type, err)
+		return fmt.Errorf("%w: step %s: %s: %w", errLasting, s.Name, ev.Type, err)
 	}
 	t.change()
 	switch {
 	case d == toUndo:
 		t.record(s.Name, d, wasUndone, ev.Type, ev.ID)
+		t.backward(i - 1)
 	case a == s.Failed.find(ev.Type, false):
 		t.record(s.Name, d, wasFailed, ev.Type, ev.ID)
-		t.backward(i - 1)
-		t.arm()
-		return nil
+		t.fail(i, a, run)
 	default:
 		t.record(s.Name, d, wasDone, ev.Type, ev.ID)
+		t.forward(i + 1)
 	}
-	t.leave(i, d)
 	t.arm()
 	return nil
+}
+
+// fail begins to compensate because the i-th step failed. The participant says that it had no
+// effect. That is not known if another service says that the step failed, if the step ran a
+// function here, or if its command was written again: then its own Undo comes first.
+func (t *turn[S]) fail(i int, a *answer[S], run int) {
+	if a.anyCause || t.plan.steps[i].Do.local != nil || run < t.inst.run {
+		t.backward(i)
+	} else {
+		t.backward(i - 1)
+	}
 }
 
 // alarm is the data of an event of type deadline.
@@ -399,21 +434,21 @@ type alarm struct {
 	At time.Time `json:"at"`
 }
 
-// arm schedules the alarm of the instance, unless one comes early enough. The command for whose
-// reply the instance waits is the alarm's cause, if there is one, so that the events of a process
-// are one tree.
+// arm schedules the alarm of the instance, unless one comes early enough. One whose time is over
+// may have been lost, so it does not count. The command for whose reply the instance waits is the
+// alarm's cause, if there is one, so that the events of a process are one tree.
 func (t *turn[S]) arm() {
-	due := t.inst.deadline
-	if t.local != nil || due.IsZero() || !t.inst.alarm.IsZero() && !t.inst.alarm.After(due) {
+	due, set := t.inst.deadline, t.inst.alarm
+	if t.local != nil || due.IsZero() || set.After(t.now) && !set.After(due) {
 		return
 	}
 	t.inst.alarm = due
 	ev := t.event(t.plan.name+deadlineSuffix, alarm{due.UTC()})
-	ev.ID = t.stepKey("") + ":deadline:" + strconv.FormatInt(t.inst.revision, 10)
+	ev.ID = fmt.Sprintf("%s:deadline:%d:%d", t.stepKey(""), due.UnixMicro(), t.now.UnixMicro())
+	ev.NotBefore = due
 	if i := t.plan.find(t.inst.step); t.plan.steps[i].Do.eventType != "" {
 		ev.CausationID = commandID(t.stepKey(t.inst.step), toDo, t.inst.run)
 	}
-	ev.NotBefore = due
 	t.events = append(t.events, ev)
 }
 
@@ -425,13 +460,13 @@ func (t *turn[S]) ring(a alarm) outcome {
 	t.touched = true
 	t.inst.alarm = time.Time{}
 	if t.inst.state != Running || t.inst.deadline.IsZero() {
-		return stale
+		return counts
 	}
-	t.change()
 	if t.now.Before(t.inst.deadline) {
 		t.arm()
 		return counts
 	}
+	t.change()
 	i := t.plan.find(t.inst.step)
 	t.record(t.inst.step, toDo, wasTooLate, "", t.cause)
 	t.backward(i)
@@ -485,7 +520,7 @@ func (t *turn[S]) decide(d decisionData) (outcome, error) {
 		}
 	case Compensate:
 		if dir == toUndo {
-			return "", errors.New("it is being undone already")
+			return "", fmt.Errorf("%w: it is being undone already", errLasting)
 		}
 		t.record(s.Name, dir, string(Compensate), "", t.cause)
 		t.backward(i)
@@ -498,7 +533,7 @@ func (t *turn[S]) decide(d decisionData) (outcome, error) {
 		}
 		t.leave(i, dir)
 	default:
-		return "", fmt.Errorf("there is no action %q", d.Action)
+		return "", fmt.Errorf("%w: there is no action %q", errLasting, d.Action)
 	}
 	t.arm()
 	return counts, nil
@@ -516,7 +551,7 @@ func (t *turn[S]) leave(i int, d direction) {
 // again sends the pending command once more.
 func (t *turn[S]) again(s *Step[S], d direction) error {
 	if d == toDo && s.Do.eventType == "" || d == toUndo && s.Undo.eventType == "" {
-		return fmt.Errorf("step %s sends no command", s.Name)
+		return fmt.Errorf("%w: step %s sends no command", errLasting, s.Name)
 	}
 	t.record(s.Name, d, string(Retry), "", t.cause)
 	t.inst.run++
@@ -536,17 +571,17 @@ func (t *turn[S]) mark(s *Step[S], d direction, given decisionData) error {
 		reply = s.Undone
 	}
 	if !reply.isSet() {
-		return fmt.Errorf("step %s waits for no reply", s.Name)
+		return fmt.Errorf("%w: step %s waits for no reply", errLasting, s.Name)
 	}
 	found := &reply.answers[0]
 	if given.Type != "" {
 		found = reply.find(given.Type, false)
 	}
 	if found == nil {
-		return fmt.Errorf("%s is no reply that ends step %s", given.Type, s.Name)
+		return fmt.Errorf("%w: %s is no reply that ends step %s", errLasting, given.Type, s.Name)
 	}
 	if err := found.apply(&t.inst.data, given.Data); err != nil {
-		return fmt.Errorf("step %s: %s: %w", s.Name, found.eventType, err)
+		return fmt.Errorf("%w: step %s: %s: %w", errLasting, s.Name, found.eventType, err)
 	}
 	t.record(s.Name, d, wasMarkedDone, found.eventType, t.cause)
 	return nil

@@ -22,8 +22,8 @@ func Participant[T any](out Outbox, f func(ctx context.Context, tx pgx.Tx, cmd p
 		if err != nil || reply.Type == "" {
 			return err
 		}
-		if reply.CausationID != cmd.ID {
-			return postroom.Permanent(fmt.Errorf("the reply %s to %s does not name it as its cause: make it with cmd.Follow", reply.Type, cmd.Type))
+		if reply.CausationID != cmd.ID || reply.Key != cmd.Key {
+			return postroom.Permanent(fmt.Errorf("the reply %s to %s must have it as its cause, and its key: make it with cmd.Follow", reply.Type, cmd.Type))
 		}
 		return out.Write(ctx, tx, reply)
 	})
@@ -49,15 +49,17 @@ type Death struct {
 }
 
 // ReportDeath writes an event that says that a command is dead, for a step that waits for it with
-// [Died]. Call it in the OnDead of the participant's inbox:
+// [Died]. types has the type of that event for each type of command that may die; for any other
+// event ReportDeath writes nothing. Do not list the type of an Undo: an Undo cannot fail. Call
+// ReportDeath in the OnDead of the participant's inbox:
 //
 //	OnDead: func(ctx context.Context, tx pgx.Tx, l inbox.Letter) error {
-//		return saga.ReportDeath(ctx, tx, out, "payment.died", l.Event, saga.Death{Class: l.Class, Error: l.Error})
+//		types := map[string]string{"payment.charge": "payment.died"}
+//		return saga.ReportDeath(ctx, tx, out, types, l.Event, saga.Death{Class: l.Class, Error: l.Error})
 //	}
-//
-// For an event that is no command of a saga it writes nothing.
-func ReportDeath(ctx context.Context, tx pgx.Tx, out Outbox, eventType string, cmd postroom.Event, d Death) error {
-	if StepKey(cmd) == "" {
+func ReportDeath(ctx context.Context, tx pgx.Tx, out Outbox, types map[string]string, cmd postroom.Event, d Death) error {
+	eventType := types[cmd.Type]
+	if StepKey(cmd) == "" || eventType == "" {
 		return nil
 	}
 	return out.Write(ctx, tx, cmd.Follow(eventType, d))

@@ -1,6 +1,7 @@
 package saga_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -52,20 +53,23 @@ func TestReplyTwice(t *testing.T) {
 func TestReplyTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.begin("t1")
-	seat := w.wants("seat.book", "travel.deadline")[0]
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			if err := w.try(w.reply(seat, "seat.booked", nil)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	w.wants("payment.charge")
-	if r := w.row("t1"); r.Revision != 2 {
-		t.Errorf("revision %d, want 2", r.Revision)
+	for i := range 10 {
+		key := fmt.Sprint("t", i)
+		w.begin(key)
+		seat := w.wants("seat.book", "travel.deadline")[0]
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				if err := w.try(w.reply(seat, "seat.booked", nil)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		w.wants("payment.charge")
+		if r := w.row(key); r.Revision != 2 {
+			t.Errorf("revision %d, want 2", r.Revision)
+		}
 	}
 }
 
@@ -210,4 +214,38 @@ func TestLastReplyAgain(t *testing.T) {
 		w.wants()
 	}
 	w.is("t1", "done", "payment")
+}
+
+// Another service says that a step failed while its command is under way: the outcome of the command
+// is not known, so its own Undo comes first.
+func TestFailedOfAnyCause(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *saga.Definition[trip]) {
+		d.Steps[2].Failed = saga.OneOf(d.Steps[2].Failed, saga.OnAny("trip.cancelled", nothing))
+	})
+	_, payment := w.upTo("t1")
+	cancelled := postroom.NewEvent("trip.cancelled", nil)
+	cancelled.Key = "t1"
+	w.give(cancelled)
+	w.wants("payment.refund")
+	w.give(w.reply(payment, "payment.charged", nil))
+	w.is("t1", "compensating", "payment")
+}
+
+// The database was restored from a time before a command was written: its reply is not dropped, so
+// that it can be replayed when the instance is as far again.
+func TestReplyFromTheFuture(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	seat, payment := w.upTo("t1")
+	w.give(w.reply(payment, "payment.declined", nil))
+	free := w.wants("seat.free")[0]
+	w.exec("UPDATE postroom.saga SET state = 'running', step = 'seat'") // as it was before
+	ahead := w.reply(payment, "payment.charged", nil)
+	w.fails(w.try(ahead), "database was restored", false)
+	w.fails(w.try(w.reply(free, "seat.freed", nil)), "database was restored", false)
+	second := w.reply(seat, "seat.booked", nil)
+	second.CausationID += ".2"
+	w.fails(w.try(second), "database was restored", false)
+	w.is("t1", "running", "seat")
 }

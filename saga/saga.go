@@ -95,6 +95,11 @@ func (g *Saga[S]) Types() []string {
 // If an instance with the key began with the same state, running or ended, Begin changes nothing
 // and returns nil. If it began with another state, Begin returns [ErrConflict]. The instance and
 // its step are stored when tx commits. After any error the caller has to roll back.
+//
+// A key is for one process, for ever: the ids of commands are derived from it, and participants
+// recognise them also after the instance was removed. States are compared as JSON, so a program
+// whose S has a new field begins a process again with another state, unless the field is omitted
+// while it is empty.
 func (g *Saga[S]) Begin(ctx context.Context, tx pgx.Tx, key string, s S) error {
 	if g.err != nil {
 		return g.err
@@ -116,13 +121,16 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	}
 	sum := sha256.Sum256(input)
 	p := g.plans[g.def.Version]
-	data, err := encode(s)
+	data, err := encode(s, nil)
 	if err != nil {
 		return err
 	}
-	inst := &instance[S]{data: s, row: row{
+	inst, err := decode[S](row{
 		key: key, version: p.version, state: Running, step: p.steps[0].Name, run: 1, correlation: cmp.Or(start.CorrelationID, start.ID), cause: start.ID,
-	}}
+	}, data) // and so shares nothing with the caller's s, who may try again
+	if err != nil {
+		return err
+	}
 	m, err := g.table.insert(ctx, tx, &inst.row, data, sum[:])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return g.begun(ctx, tx, key, sum[:])
@@ -130,7 +138,7 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	if err != nil {
 		return err
 	}
-	t := &turn[S]{moment: m, plan: p, inst: inst, cause: start.ID, trace: telemetry.TraceOf(ctx), begins: true}
+	t := &turn[S]{moment: m, plan: p, inst: inst, cause: start.ID, trace: telemetry.TraceOf(ctx)}
 	t.begin()
 	return g.finish(ctx, tx, t)
 }
@@ -152,7 +160,7 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 }
 
 // unknownVersion is how long an event waits for a process that knows the version of its instance.
-const unknownVersion = 30 * time.Second
+const unknownVersion = 5 * time.Second
 
 // Handle handles one event of the saga. It is for the inbox.
 func (g *Saga[S]) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
@@ -182,10 +190,10 @@ func (g *Saga[S]) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 		return err
 	}
 	if r == nil {
-		return g.withoutInstance(ctx, m, ev)
+		return g.withoutInstance(ctx, tx, ev)
 	}
 	p := g.plans[r.version]
-	if p == nil && r.state.Ended() { // its alarm, or a late reply; its definition may be gone
+	if r.state.Ended() && (p == nil || p.find(r.step) < 0) { // its alarm, or a late reply; its definition is gone
 		g.signals.ignored(ctx, g.def.Name, stale)
 		return nil
 	}
@@ -201,12 +209,15 @@ func (g *Saga[S]) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 	if err != nil {
 		return err
 	}
+	if err := g.finish(ctx, tx, t); err != nil {
+		return err
+	}
 	if out != counts {
 		g.signals.ignored(ctx, g.def.Name, out)
 	} else {
 		g.signals.stepEnded(ctx, g.def.Name, t.history, m.now.Sub(r.waitsSince))
 	}
-	return g.finish(ctx, tx, t)
+	return nil
 }
 
 // apply applies an event to an instance.
@@ -227,17 +238,9 @@ func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.
 		if err != nil {
 			return "", err
 		}
-		return lasting(t.decide(d))
+		return t.decide(d)
 	}
-	return lasting(t.reply(ev))
-}
-
-// lasting marks an error as one that another attempt would repeat.
-func lasting(m outcome, err error) (outcome, error) {
-	if err != nil {
-		err = fmt.Errorf("%w: %w", errLasting, err)
-	}
-	return m, err
+	return t.reply(ev)
 }
 
 // start begins an instance by an event.
@@ -251,7 +254,11 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 
 // withoutInstance decides about an event with a key that no instance has. A reply to a command of
 // this saga means that the instance is lost, for instance in a restored database.
-func (g *Saga[S]) withoutInstance(ctx context.Context, m moment, ev postroom.Event) error {
+func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+	m, err := g.table.owner(ctx, tx)
+	if err != nil {
+		return err
+	}
 	if ev.Type == g.def.Name+deadlineSuffix || ev.Type == g.def.Name+decisionSuffix {
 		g.signals.ignored(ctx, g.def.Name, stale) // the instance ended long ago
 		return nil
@@ -259,7 +266,7 @@ func (g *Saga[S]) withoutInstance(ctx context.Context, m moment, ev postroom.Eve
 	for _, p := range g.plans {
 		t := turn[S]{moment: m, plan: p, inst: &instance[S]{row: row{key: ev.Key}}}
 		if own := t.ownStep(ev.CausationID); own != nil {
-			return fmt.Errorf("%s answers step %s of key %s, and there is no such instance: it was removed, or the database was restored", ev.Type, own.Name, ev.Key)
+			return fmt.Errorf("%s answers step %s of key %s, and there is no such instance: it was removed, or the database was restored; begin it again, or discard this reply", ev.Type, own.Name, ev.Key)
 		}
 	}
 	g.signals.ignored(ctx, g.def.Name, foreign)
@@ -282,19 +289,21 @@ func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 
 // store stores a turn: the row, the history and the events, in one round trip.
 func (g *Saga[S]) store(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
-	data, err := encode(t.inst.data)
+	data, err := encode(t.inst.data, t.inst.unknown)
 	if err != nil {
 		return err
 	}
 	var batch pgx.Batch
 	g.table.save(&batch, t.inst.row, data, t.waits)
 	g.table.record(&batch, t.inst.row, t.history)
-	if t.begins {
+	if t.inst.state.Ended() && t.changed {
 		g.table.expire(&batch, g.def.Keep)
 	}
 	if len(t.events) > 0 {
-		if err := g.out.Queue(&batch, t.events...); err != nil {
+		if err := g.out.Queue(&batch, t.events...); errors.Is(err, postroom.ErrInvalidEvent) {
 			return fmt.Errorf("%w: write commands: %w", errLasting, err)
+		} else if err != nil {
+			return fmt.Errorf("write commands: %w", err)
 		}
 	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {

@@ -90,6 +90,13 @@ func TestCheckOfVersions(t *testing.T) {
 		t.Errorf("renamed without a version: %v", err)
 	}
 
+	deaf := travel()
+	deaf.Steps[1].Done = saga.On("seat.taken", nothing)
+	err = saga.New(w.pool, w.out, deaf).Check(t.Context())
+	if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "step 2 (seat) does not wait for seat.booked any more") {
+		t.Errorf("without a reply for which instances wait: %v", err)
+	}
+
 	// A step at the end needs no version, and an old program may go on beside the new one.
 	longer := travel()
 	longer.Steps = append(longer.Steps, saga.Step[trip]{Name: "thanks", Do: saga.Local(wrote("thanked"))})
@@ -108,6 +115,10 @@ func TestStateOfAnotherProgram(t *testing.T) {
 	w.exec(`UPDATE postroom.saga SET data = convert_to((convert_from(data, 'UTF8')::jsonb - 'seats' || '{"newer": 5}')::text, 'UTF8')`)
 	w.give(w.reply(payment, "payment.charged", nil))
 	w.is("t1", "done", "confirm")
+	var newer int
+	if err := w.pool.QueryRow(t.Context(), "SELECT (convert_from(data, 'UTF8')::jsonb ->> 'newer')::int FROM postroom.saga").Scan(&newer); err != nil || newer != 5 {
+		t.Errorf("an older program lost the field of a newer one: %d, %v", newer, err)
+	}
 }
 
 // A state that does not decode is a dead letter, and stays as it is.

@@ -107,7 +107,8 @@ func TestDeathIsAnAnswer(t *testing.T) {
 	g := w.saga(saga.Definition[trip]{Version: 1, Steps: []saga.Step[trip]{w.step("seat", time.Hour), w.step("payment", time.Hour)}})
 	w.process(w.runs(g), w.participates("seat", nil))
 	in := inbox.New(w.pool, w.nc, inbox.Config{Logger: quiet, OnDead: func(ctx context.Context, tx pgx.Tx, l inbox.Letter) error {
-		return saga.ReportDeath(ctx, tx, w.out, w.of("payment", "failed"), l.Event, saga.Death{Class: l.Class, Error: l.Error})
+		types := map[string]string{w.of("payment", "do"): w.of("payment", "failed")}
+		return saga.ReportDeath(ctx, tx, w.out, types, l.Event, saga.Death{Class: l.Class, Error: l.Error})
 	}})
 	w.participates("payment", func(postroom.Event) error { return errors.New("broken") })(in)
 	w.run(in)

@@ -30,8 +30,8 @@ func fill(t *testing.T, pool *pgxpool.Pool, minutes ...int) {
 	t.Helper()
 	exec(t, pool, `INSERT INTO postroom.saga_definition (name, version, steps, stuck)
 		VALUES ('a', 1, '[]', '1 min'), ('a', 2, '[]', '1 h'), ('b', 1, '[]', '30 days'), ('c', 1, '[]', '1 h'), ('d', 1, '[]', '1 h')`)
-	exec(t, pool, `INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, waits_since, waits_hour, ended_at)
-		SELECT name, name || n, 1, state, 'pay' || n, '{}', '', 'c', at, date_bin('1 hour', at, 'epoch'), CASE WHEN state = 'done' THEN now() END
+	exec(t, pool, `INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, owner, waits_since, waits_hour, ended_at)
+		SELECT name, name || n, 1, state, 'pay' || n, '{}', '', 'c', gen_random_uuid(), at, date_bin('1 hour', at, 'epoch'), CASE WHEN state = 'done' THEN now() END
 		FROM (SELECT 'a' AS name, n, CASE WHEN n % 2 = 0 THEN 'compensating' ELSE 'running' END AS state, now() - make_interval(mins => m) AS at
 		      FROM unnest($1::int[]) WITH ORDINALITY AS w (m, n)
 		      UNION ALL VALUES ('b', 1, 'running', now() - interval '1 day'), ('c', 1, 'done', now() - interval '1 day')) i`, minutes)

@@ -1,11 +1,12 @@
 -- Begins instance $2 of saga $1 with version $3 at step $4 with the state $5; $6 is the digest of
--- its input, $7 its correlation id, if it has one, and $8 the event that began it. Returns the time
--- and the correlation id; nothing if there is such an instance.
+-- its input, $7 its correlation id, if it has one, and $8 the event that began it. Returns the
+-- identity of this Postroom, the time and the correlation id; nothing if there is such an instance.
 --
 -- Locks   the row, until the transaction ends. Waits for a transaction that begins the same one.
 -- Index   the primary key.
 -- Called  by table.insert.
-INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, causation_id)
-VALUES ($1, $2, $3, 'running', $4, $5, $6, coalesce(nullif($7, ''), gen_random_uuid()::text), $8)
+INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, causation_id, owner)
+SELECT $1, $2, $3, 'running', $4, $5, $6, coalesce(nullif($7, ''), gen_random_uuid()::text), $8, id
+FROM postroom.instance
 ON CONFLICT (name, key) DO NOTHING
-RETURNING clock_timestamp(), correlation_id
+RETURNING owner, clock_timestamp(), correlation_id

@@ -1,6 +1,5 @@
--- Removes two instances of saga $1 that ended longer ago than $2, with their history, if every
--- handler has forgotten the events of that time, too, and so runs none of them. Each Begin calls
--- it, so that more are removed than are begun.
+-- Removes the oldest $3 instances of saga $1 that ended longer ago than $2, with their history, if
+-- every handler has forgotten the events of that time, too, and so runs none of them.
 --
 -- Locks   the rows that it removes; passes over those that others have locked.
 -- Index   saga_ended (name, ended_at); of saga_step the primary key. Of handlers and processes
@@ -14,7 +13,7 @@ WITH old AS (
       AND s.ended_at < now() - (SELECT max(kept) FROM (SELECT kept FROM postroom.dedupe_window UNION ALL
                                                        SELECT ledger FROM postroom.node) times)
     ORDER BY s.ended_at
-    LIMIT 2
+    LIMIT $3
     FOR UPDATE SKIP LOCKED
 ), history AS (
     DELETE FROM postroom.saga_step h USING old WHERE h.name = $1 AND h.key = old.key

@@ -2,5 +2,5 @@
 --
 -- Locks   none.
 -- Index   none: there is one row.
--- Called  by table.identify.
+-- Called  by table.owner.
 SELECT id FROM postroom.instance

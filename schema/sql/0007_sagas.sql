@@ -18,7 +18,7 @@ COMMENT ON COLUMN postroom.saga_definition.name IS
 COMMENT ON COLUMN postroom.saga_definition.version IS
     'The version of the definition. An instance keeps the version with which it began.';
 COMMENT ON COLUMN postroom.saga_definition.steps IS
-    'The steps in their order: of each its name, what it sends, and the types of the replies that it waits for. A later program may add steps at the end, and nothing else.';
+    'The steps in their order: of each its name, what it sends, and the types of the replies that it waits for. A later program may add steps at the end, and replies.';
 COMMENT ON COLUMN postroom.saga_definition.stuck IS
     'How long an instance waits before it counts as stuck.';
 
@@ -36,6 +36,7 @@ CREATE TABLE postroom.saga (
     input          bytea       NOT NULL,
     correlation_id text        NOT NULL,
     causation_id   text,
+    owner          uuid        NOT NULL,
     waits_since    timestamptz NOT NULL DEFAULT now(),
     waits_hour     timestamptz NOT NULL DEFAULT date_bin('1 hour', now(), 'epoch'),
     deadline       timestamptz,
@@ -70,6 +71,8 @@ COMMENT ON COLUMN postroom.saga.correlation_id IS
     'The correlation id of all its events.';
 COMMENT ON COLUMN postroom.saga.causation_id IS
     'The id of the event that began it. NULL: a program did.';
+COMMENT ON COLUMN postroom.saga.owner IS
+    'The identity of the Postroom in which it began. The ids of its commands are derived from it, also in a copy of the database.';
 COMMENT ON COLUMN postroom.saga.waits_since IS
     'Since when it has waited for this step.';
 COMMENT ON COLUMN postroom.saga.waits_hour IS
