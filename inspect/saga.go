@@ -7,30 +7,36 @@ import (
 	"github.com/postroom/postroom/internal/sagas"
 )
 
-// SagaStep says that an event is a command of a step of a saga, or a reply to one.
+// SagaStep says what an event is to a step of a saga.
 type SagaStep struct {
-	Saga      string    `json:"saga"`
-	Key       string    `json:"key"` // of the instance
-	Step      string    `json:"step"`
-	Direction string    `json:"direction"`         // do or undo
-	Command   bool      `json:"command"`           // false: a reply
-	Outcome   string    `json:"outcome,omitempty"` // of a reply that counted: done, failed or undone
-	At        time.Time `json:"at,omitzero"`       // when the command was written, or the reply counted
+	Saga      string `json:"saga"`
+	Key       string `json:"key"` // of the instance
+	Step      string `json:"step"`
+	Direction string `json:"direction"` // do or undo
+
+	// Kind is command, reply, deadline or decision. An event that a command caused and that the
+	// saga has not counted is a reply, too.
+	Kind string `json:"kind"`
+
+	// Outcome is what the saga recorded: done, failed or undone of a reply, deadline, or an
+	// operator's decision. Empty if it has not.
+	Outcome string    `json:"outcome,omitempty"`
+	At      time.Time `json:"at,omitzero"` // when the command was written, or the saga recorded it
 }
 
 // readSagas reads the steps of sagas to which the event belongs.
 func (m *view) readSagas(j *EventTrace) error {
-	var causes []string
+	var types, causes []string
 	for _, l := range j.LogEntries {
-		causes = append(causes, l.CausationID)
+		types, causes = append(types, l.Type), append(causes, l.CausationID)
 	}
 	for _, h := range slices.Concat(j.Held, j.Discarded) {
-		causes = append(causes, h.CausationID)
+		types, causes = append(types, h.Type), append(causes, h.CausationID)
 	}
 	for _, s := range j.Streams {
-		causes = append(causes, s.CausationID)
+		types, causes = append(types, s.Subject), append(causes, s.CausationID)
 	}
-	all, err := sagas.StepsOf(m.ctx, m.tx, m.schema, j.EventID, causes)
+	all, err := sagas.StepsOf(m.ctx, m.tx, m.schema, j.EventID, types, causes)
 	for _, s := range all {
 		j.Sagas = append(j.Sagas, SagaStep(s))
 	}

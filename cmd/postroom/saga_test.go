@@ -25,7 +25,8 @@ type purchase struct {
 	Order, Receipt string
 }
 
-// checkout is a database with a saga of two steps.
+// checkout is a database with a saga of two steps. Commands run as an operator, who has no other
+// rights.
 type checkout struct {
 	pool *pgxpool.Pool
 	env  environment
@@ -37,7 +38,11 @@ func newCheckout(t *testing.T) *checkout {
 	order := func(p *purchase) string { return p.Order }
 	nothing := func(*purchase, any) {}
 	c := &checkout{pool: devtest.Pool(t)}
-	c.env = inDatabase(c.pool)
+	operator, role := devtest.RolePool(t, c.pool)
+	if _, err := c.pool.Exec(t.Context(), "SELECT postroom.grant_operator($1::regrole)", role); err != nil {
+		t.Fatal(err)
+	}
+	c.env = inDatabase(operator)
 	c.env["POSTROOM_ACTOR"] = "ann"
 	c.saga = saga.New(c.pool, outbox.New(outbox.Config{Source: "/shop"}), saga.Definition[purchase]{
 		Name: "checkout", Version: 1,
@@ -296,7 +301,7 @@ func TestEventsOfSagas(t *testing.T) {
 	t.Parallel()
 	c := newCheckout(t)
 	c.begin(t, "o1")
-	charge := c.command(t, "payment.charge")
+	charge, deadline := c.command(t, "payment.charge"), c.command(t, "checkout.deadline")
 	charged := c.answer(t, "payment.charge", "payment.charged", "r")
 	late := c.answer(t, "payment.charge", "payment.declined", "r")
 	decided := decode[map[string]string](t, postroom(t, c.env, "saga", "compensate", "checkout", "o1", "--revision", "2", "--json").want(t, exitOK))["event_id"]
@@ -306,14 +311,16 @@ func TestEventsOfSagas(t *testing.T) {
 	for id, want := range map[string]string{
 		charge:   "SAGA          command to do step payment of saga checkout, key o1; 'postroom saga show checkout o1'",
 		charged:  "SAGA          counted as done for step payment of saga checkout, key o1; 'postroom",
-		late:     "SAGA          reply to the command to do step payment of saga checkout, key o1; it has not counted; 'postroom",
+		late:     "SAGA          caused by the command to do step payment of saga checkout, key o1; it has not counted as the reply; 'postroom",
+		decided:  "saga       decision compensate, carried out on step parcel of saga checkout, key o1\n",
+		deadline: "SAGA          deadline of step payment of saga checkout, key o1; it has not come, or the step had ended; 'postroom",
 		refund:   "saga    command to undo step payment of saga checkout, key o1\n",
 		refunded: "saga    counted as undone for step payment of saga checkout, key o1\n",
 	} {
 		postroom(t, c.env, "events", "show", id).want(t, exitOK).says(t, want)
 	}
 	trace := decode[inspect.EventTrace](t, postroom(t, c.env, "events", "show", charged, "--json").want(t, exitOK))
-	if len(trace.Sagas) != 1 || trace.Sagas[0].Step != "payment" || trace.Sagas[0].Command || trace.Sagas[0].Outcome != "done" {
+	if len(trace.Sagas) != 1 || trace.Sagas[0].Step != "payment" || trace.Sagas[0].Kind != "reply" || trace.Sagas[0].Outcome != "done" {
 		t.Errorf("events show --json has %+v", trace.Sagas)
 	}
 	tree := decode[inspect.EventTree](t, postroom(t, c.env, "events", "tree", refunded, "--json").want(t, exitOK))

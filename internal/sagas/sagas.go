@@ -7,6 +7,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,39 +25,64 @@ type statements struct{ StepOf, Stuck, Counts string }
 
 var written = sqlfile.MustRead[statements](files)
 
-// Step says that an event is a command of a step, or a reply to one.
+// What an event is to a step.
+const (
+	Command  = "command"
+	Reply    = "reply" // or another event that its command caused
+	Deadline = "deadline"
+	Decision = "decision" // of an operator
+)
+
+// Step says what an event is to a step of a saga.
 type Step struct {
 	Saga, Key, Step string
-	Direction       string // do or undo
-	Command         bool
-	Outcome         string    // of a reply that counted: done, failed or undone
-	At              time.Time // when the command was written, or the reply counted
+	Direction       string    // do or undo
+	Kind            string    // Command, Reply, Deadline or Decision
+	Outcome         string    // what the saga recorded: done, failed or undone, deadline, or the decision
+	At              time.Time // when the command was written, or the saga recorded it
 }
 
 // String says what the event is to the step.
 func (s Step) String() string {
 	name := fmt.Sprintf("step %s of saga %s, key %s", s.Step, s.Saga, s.Key)
 	switch {
-	case s.Command:
+	case s.Kind == Command:
 		return fmt.Sprintf("command to %s %s", s.Direction, name)
+	case s.Kind == Deadline && s.Outcome == "":
+		return fmt.Sprintf("deadline of %s; it has not come, or the step had ended", name)
+	case s.Kind == Deadline:
+		return "deadline, after which the saga gave up " + name
+	case s.Kind == Decision && s.Outcome == "":
+		return fmt.Sprintf("decision on %s; it has not been carried out", name)
+	case s.Kind == Decision:
+		return fmt.Sprintf("decision %s, carried out on %s", s.Outcome, name)
 	case s.Outcome == "":
-		return fmt.Sprintf("reply to the command to %s %s; it has not counted", s.Direction, name)
+		return fmt.Sprintf("caused by the command to %s %s; it has not counted as the reply", s.Direction, name)
 	}
 	return fmt.Sprintf("counted as %s for %s", s.Outcome, name)
 }
 
-// StepsOf returns the steps to which the event with an id belongs that was caused by others, in
-// the schema with a name that schema.Name accepted.
-func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, causes []string) ([]Step, error) {
+// StepsOf returns the steps to which the event with an id belongs that has these types, and that
+// was caused by others, in the schema with a name that schema.Name accepted.
+func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, types, causes []string) ([]Step, error) {
 	if causes == nil {
 		causes = []string{} // not NULL
 	}
 	rows, _ := tx.Query(ctx, schema.In(name, written.StepOf), id, causes) // CollectRows reports the error
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Step, err error) {
+		var command bool
 		var at *time.Time
-		err = row.Scan(&s.Saga, &s.Key, &s.Step, &s.Direction, &s.Command, &s.Outcome, &at)
+		err = row.Scan(&s.Saga, &s.Key, &s.Step, &s.Direction, &command, &s.Outcome, &at)
 		if at != nil {
 			s.At = at.UTC()
+		}
+		switch s.Kind = Reply; {
+		case command:
+			s.Kind = Command
+		case slices.Contains(types, s.Saga+".deadline"):
+			s.Kind = Deadline
+		case slices.Contains(types, s.Saga+".decision"):
+			s.Kind = Decision
 		}
 		return s, err
 	})

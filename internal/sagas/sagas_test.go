@@ -119,3 +119,21 @@ func TestPlans(t *testing.T) {
 		}
 	}
 }
+
+func TestStepsInWords(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[string]sagas.Step{
+		"command to undo step pay of saga a, key k":                                              {Kind: sagas.Command, Direction: "undo"},
+		"counted as failed for step pay of saga a, key k":                                        {Kind: sagas.Reply, Outcome: "failed"},
+		"caused by the command to do step pay of saga a, key k; it has not counted as the reply": {Kind: sagas.Reply, Direction: "do"},
+		"deadline, after which the saga gave up step pay of saga a, key k":                       {Kind: sagas.Deadline, Outcome: "deadline"},
+		"deadline of step pay of saga a, key k; it has not come, or the step had ended":          {Kind: sagas.Deadline},
+		"decision skip, carried out on step pay of saga a, key k":                                {Kind: sagas.Decision, Outcome: "skip"},
+		"decision on step pay of saga a, key k; it has not been carried out":                     {Kind: sagas.Decision},
+	} {
+		s.Saga, s.Key, s.Step = "a", "k", "pay"
+		if got := s.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
