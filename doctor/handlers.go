@@ -142,15 +142,15 @@ func checkDead(ctx context.Context, e *examination) error {
 	if o.Dead > 0 {
 		e.warn("held", "decide about them: replay or discard",
 			"%s dead for longer than the inbox keeps others (%s), the oldest for %s: no operator seems to decide about them, and what they wait for may be gone",
-			eventsAre(o.Dead, 10000), duration(kept.least), duration(seconds(o.DeadAge)))
+			eventsAre(o.Dead, 10000), kept, duration(seconds(o.DeadAge)))
 		return nil
 	}
 	text := "no event has been dead for longer than the inbox keeps others (%s)"
 	if o.Archived > 0 {
-		e.ok("held", text+"; %d discarded ones keep their inbox rows, the oldest for %s", duration(kept.least), o.Archived, duration(seconds(o.ArchivedAge)))
+		e.ok("held", text+"; %d discarded ones keep their inbox rows, the oldest for %s", kept, o.Archived, duration(seconds(o.ArchivedAge)))
 		return nil
 	}
-	e.ok("held", text, duration(kept.least))
+	e.ok("held", text, kept)
 	return nil
 }
 
