@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/saga"
 )
@@ -218,4 +220,41 @@ func (w *world) carryOut(d saga.Decision) error {
 	w.Helper()
 	w.exec("SELECT postroom.decide_saga('travel', $1, $2, $3, $4, NULL, 'ann', '')", d.Key, w.row(d.Key).Revision, d.Choice, d.Type)
 	return w.try(w.wants("travel.decision")[0])
+}
+
+// A program begins to undo an instance, in a transaction of its own.
+func TestCompensate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	compensate := func(key string) error {
+		return pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+			return w.saga.Compensate(t.Context(), tx, key, func(s *trip) { s.Reason = "the customer called" })
+		})
+	}
+	_, payment := w.upTo("t1")
+	for range 2 {
+		if err := compensate("t1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refund := w.wants("payment.refund")[0]
+	if refund.CausationID != payment.ID || !strings.Contains(string(refund.Data), "the customer called") {
+		t.Errorf("the Undo is %+v %s", refund, refund.Data)
+	}
+	w.give(w.reply(payment, "payment.charged", nil)) // too late
+	w.give(w.reply(refund, "payment.refunded", nil))
+	w.give(w.reply(w.wants("seat.free")[0], "seat.freed", nil))
+	w.wants("travel.cancelled")
+	if err := compensate("t1"); err != nil {
+		t.Errorf("an undone one: %v", err)
+	}
+	_, payment = w.upTo("t2")
+	w.give(w.reply(payment, "payment.charged", nil))
+	w.wants("travel.booked")
+	if err := compensate("t2"); !errors.Is(err, saga.ErrOver) {
+		t.Errorf("a done one: %v", err)
+	}
+	if err := compensate("t3"); !errors.Is(err, saga.ErrUnknown) {
+		t.Errorf("none: %v", err)
+	}
 }

@@ -522,8 +522,8 @@ func (t *turn[S]) decide(d decisionData) (outcome, error) {
 		if dir == toUndo {
 			return "", fmt.Errorf("%w: it is being undone already", errLasting)
 		}
-		t.record(s.Name, dir, string(Compensate), "", t.cause)
-		t.backward(i)
+		t.compensate()
+		return counts, nil
 	case Skip:
 		t.record(s.Name, dir, string(Skip), "", t.cause)
 		t.leave(i, dir)
@@ -537,6 +537,19 @@ func (t *turn[S]) decide(d decisionData) (outcome, error) {
 	}
 	t.arm()
 	return counts, nil
+}
+
+// compensate begins to undo, with the pending step. If no event led to that, the pending command is
+// the cause of what follows.
+func (t *turn[S]) compensate() {
+	i := t.plan.find(t.inst.step)
+	t.change()
+	t.record(t.inst.step, toDo, string(Compensate), "", t.cause)
+	if t.cause == "" && t.plan.steps[i].Do.eventType != "" {
+		t.cause = commandID(t.stepKey(t.inst.step), toDo, t.inst.run)
+	}
+	t.backward(i)
+	t.arm()
 }
 
 // leave goes on after the i-th step.

@@ -159,6 +159,49 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 	return nil
 }
 
+// Compensate begins to undo an instance, in the caller's transaction: the customer cancels, for
+// instance. It begins with the pending step, whose outcome is not known. apply changes the state
+// before that; nil changes nothing. If the instance is being undone already, or undone, Compensate
+// changes nothing and returns nil. If it is done, Compensate returns [ErrOver], and [ErrUnknown] if
+// there is none.
+func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
+	if g.err != nil {
+		return g.err
+	}
+	if err := g.compensate(ctx, tx, key, apply); err != nil {
+		return fmt.Errorf("saga %s: compensate key %s: %w", g.def.Name, key, err)
+	}
+	return nil
+}
+
+func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
+	m, r, data, err := g.table.lock(ctx, tx, key)
+	switch {
+	case err != nil:
+		return err
+	case r == nil:
+		return ErrUnknown
+	case r.state == Compensating, r.state == Undone:
+		return nil
+	case r.state == Done:
+		return fmt.Errorf("it is done: %w", ErrOver)
+	}
+	p := g.plans[r.version]
+	if p == nil || p.find(r.step) < 0 {
+		return fmt.Errorf("this process does not know version %d with step %s; run a program that has it in Older", r.version, r.step)
+	}
+	inst, err := decode[S](*r, data)
+	if err != nil {
+		return err
+	}
+	if apply != nil {
+		apply(&inst.data)
+	}
+	t := &turn[S]{moment: m, plan: p, inst: inst, trace: telemetry.TraceOf(ctx)}
+	t.compensate()
+	return g.finish(ctx, tx, t)
+}
+
 // unknownVersion is how long an event waits for a process that knows the version of its instance.
 const unknownVersion = 5 * time.Second
 
