@@ -144,6 +144,6 @@ func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err
 	if len(before) > len(p.steps) {
 		return nil, nil // a newer program has added steps at the end
 	}
-	_, err = tx.Exec(ctx, g.table.sql.Define, g.def.Name, p.version, string(steps), g.def.Stuck)
+	_, err = tx.Exec(ctx, g.table.sql.Define, g.def.Name, p.version, string(steps), g.def.Stuck, p.prefix)
 	return nil, err
 }

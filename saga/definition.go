@@ -53,6 +53,12 @@ type Definition[S any] struct {
 	// Defaults to "postroom".
 	Schema string
 
+	// SubjectPrefix is put before the type of each event that the saga writes, with a dot, to make
+	// its subject: for schemas of tenants that share a stream.
+	//
+	// Defaults to none: the subject is the type.
+	SubjectPrefix string
+
 	// MeterProvider receives metrics.
 	//
 	// Defaults to the global provider of OpenTelemetry.

@@ -218,3 +218,18 @@ func TestTypes(t *testing.T) {
 		t.Errorf("types %v, want %v", got, want)
 	}
 }
+
+// Tenants share a stream: all events of a saga have subjects of its tenant, decisions too.
+func TestSubjectPrefix(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *saga.Definition[trip]) { d.SubjectPrefix = "tenant_a" })
+	w.upTo("t1")
+	w.decide(saga.Decision{Key: "t1", Choice: saga.Skip})
+	var subjects string
+	if err := w.pool.QueryRow(t.Context(), "SELECT string_agg(subject, ' ' ORDER BY seq) FROM postroom.outbox").Scan(&subjects); err != nil {
+		t.Fatal(err)
+	}
+	if want := "tenant_a.seat.book tenant_a.travel.deadline tenant_a.payment.charge tenant_a.travel.decision tenant_a.travel.booked"; subjects != want {
+		t.Errorf("subjects %s, want %s", subjects, want)
+	}
+}

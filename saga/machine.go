@@ -252,6 +252,9 @@ func (t *turn[S]) end(state State, announce Action[S]) {
 // event returns an event of the instance, caused by what led to this turn.
 func (t *turn[S]) event(eventType string, data any) postroom.Event {
 	ev := postroom.NewEvent(eventType, data)
+	if t.plan.prefix != "" {
+		ev.Subject = t.plan.prefix + "." + eventType
+	}
 	ev.Key, ev.CorrelationID, ev.CausationID = t.inst.key, t.inst.correlation, t.cause
 	ev.TraceParent, ev.TraceState = t.trace.Parent, t.trace.State
 	return ev

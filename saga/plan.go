@@ -15,6 +15,7 @@ type plan[S any] struct {
 	version int
 	steps   []Step[S]
 	ended   End[S]
+	prefix  string // of subjects
 }
 
 // find returns the place of the step with a name, or -1.
@@ -41,9 +42,9 @@ func (p *plan[S]) types(all map[string]bool) {
 
 // plans returns the versions of a definition, the newest first.
 func (d *Definition[S]) plans() []*plan[S] {
-	all := []*plan[S]{{d.Name, d.Version, d.Steps, d.Ended}}
+	all := []*plan[S]{{d.Name, d.Version, d.Steps, d.Ended, d.SubjectPrefix}}
 	for _, o := range d.Older {
-		all = append(all, &plan[S]{d.Name, o.Version, o.Steps, o.Ended})
+		all = append(all, &plan[S]{d.Name, o.Version, o.Steps, o.Ended, d.SubjectPrefix})
 	}
 	return all
 }
@@ -66,6 +67,9 @@ func (d *Definition[S]) validate() error {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("definition: "+format, args...)) }
 	if err := validType(d.Name + deadlineSuffix); err != nil || d.Name == "" || len(d.Name) > 128 {
 		fault("Name %q is not valid: the types of the saga's events begin with it, so use letters, digits, '_', '-' and dots between them, 128 at most", d.Name)
+	}
+	if d.SubjectPrefix != "" && validType(d.SubjectPrefix+"."+d.Name+deadlineSuffix) != nil {
+		fault("SubjectPrefix %q is not valid: use letters, digits, '_', '-' and dots between them", d.SubjectPrefix)
 	}
 	if d.Stuck < 0 || d.Keep < 0 {
 		fault("Stuck and Keep must not be negative")

@@ -1,12 +1,12 @@
--- Records version $2 of saga $1 with the steps $3, and after what time $4 it is stuck. Steps that
--- another program has added at the end meanwhile stay.
+-- Records version $2 of saga $1 with the steps $3, after what time $4 it is stuck, and the prefix $5
+-- of its subjects. Steps that another program has added at the end meanwhile stay.
 --
 -- Locks   the row.
 -- Index   the primary key.
 -- Called  by Saga.define.
-INSERT INTO postroom.saga_definition AS d (name, version, steps, stuck)
-VALUES ($1, $2, $3, $4)
+INSERT INTO postroom.saga_definition AS d (name, version, steps, stuck, prefix)
+VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (name, version) DO UPDATE
 SET steps = CASE WHEN jsonb_array_length(excluded.steps) >= jsonb_array_length(d.steps) THEN excluded.steps ELSE d.steps END,
-    stuck = excluded.stuck
-WHERE (d.steps, d.stuck) IS DISTINCT FROM (excluded.steps, excluded.stuck)
+    stuck = excluded.stuck, prefix = excluded.prefix
+WHERE (d.steps, d.stuck, d.prefix) IS DISTINCT FROM (excluded.steps, excluded.stuck, excluded.prefix)

@@ -8,6 +8,7 @@ CREATE TABLE postroom.saga_definition (
     version    int         NOT NULL CHECK (version >= 1),
     steps      jsonb       NOT NULL CHECK (jsonb_typeof(steps) = 'array'),
     stuck      interval    NOT NULL CHECK (stuck > interval '0'),
+    prefix     text        NOT NULL DEFAULT '',
     created_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (name, version)
 );
@@ -21,6 +22,9 @@ COMMENT ON COLUMN postroom.saga_definition.steps IS
     'The steps in their order: of each its name, what it sends, and the types of the replies that it waits for. A later program may add steps at the end, and replies.';
 COMMENT ON COLUMN postroom.saga_definition.stuck IS
     'How long an instance waits before it counts as stuck.';
+
+COMMENT ON COLUMN postroom.saga_definition.prefix IS
+    'What stands before the type in the subjects of the saga''s events, with a dot. Empty: nothing.';
 
 -- No index has a column that changes with each step, so that these updates stay HOT:
 -- waits_hour changes once in an hour.
@@ -164,6 +168,8 @@ BEGIN
         decision := decision || jsonb_build_object('data', $6);
     END IF;
     event := postroom.write('/operator', $1 || '.decision', decision, key => $2, correlation_id => instance.correlation_id,
+        subject => (SELECT d.prefix || '.' || $1 || '.decision' FROM postroom.saga_definition d
+                    WHERE d.name = $1 AND d.version = instance.version AND d.prefix <> ''),
         causation_id => (SELECT h.command_id FROM postroom.saga_step h
                          WHERE h.name = $1 AND h.key = $2 AND h.command_id IS NOT NULL ORDER BY h.id DESC LIMIT 1)); -- so that a process is one tree
     INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, details)
