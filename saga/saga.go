@@ -186,9 +186,9 @@ func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 	case r.state == Done:
 		return fmt.Errorf("it is done: %w", ErrOver)
 	}
-	p := g.plans[r.version]
-	if p == nil || p.find(r.step) < 0 {
-		return fmt.Errorf("this process does not know version %d with step %s; run a program that has it in Older", r.version, r.step)
+	p, err := g.planOf(r)
+	if err != nil {
+		return err
 	}
 	inst, err := decode[S](*r, data)
 	if err != nil {
@@ -200,6 +200,18 @@ func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 	t := &turn[S]{moment: m, plan: p, inst: inst, trace: telemetry.TraceOf(ctx)}
 	t.compensate()
 	return g.finish(ctx, tx, t)
+}
+
+// planOf returns the version of the definition with which an instance began.
+func (g *Saga[S]) planOf(r *row) (*plan[S], error) {
+	p := g.plans[r.version]
+	if p == nil {
+		return nil, fmt.Errorf("this process does not know version %d; run a program that has it in Older", r.version)
+	}
+	if p.find(r.step) < 0 {
+		return nil, fmt.Errorf("this process does not know step %s of version %d; run the program that has it", r.step, r.version)
+	}
+	return p, nil
 }
 
 // unknownVersion is how long an event waits for a process that knows the version of its instance.
@@ -235,13 +247,13 @@ func (g *Saga[S]) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 	if r == nil {
 		return g.withoutInstance(ctx, tx, ev)
 	}
-	p := g.plans[r.version]
-	if r.state.Ended() && (p == nil || p.find(r.step) < 0) { // its alarm, or a late reply; its definition is gone
+	p, err := g.planOf(r)
+	if err != nil && r.state.Ended() { // its alarm, or a late reply; its definition is gone
 		g.signals.ignored(ctx, g.def.Name, stale)
 		return nil
 	}
-	if p == nil || p.find(r.step) < 0 {
-		return postroom.Snooze(unknownVersion, fmt.Errorf("this process does not know version %d with step %s; run a program that has it in Older", r.version, r.step))
+	if err != nil {
+		return postroom.Snooze(unknownVersion, err)
 	}
 	inst, err := decode[S](*r, data)
 	if err != nil {
