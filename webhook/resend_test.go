@@ -47,7 +47,7 @@ func TestResend(t *testing.T) {
 
 	for _, want := range []int64{1, 0} { // the second time there is nothing left
 		if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err != nil || n != want {
-			t.Errorf("resent %d events, %v; want %d", n, err, want)
+			t.Fatalf("resent %d events, %v; want %d", n, err, want)
 		}
 	}
 	id, err := r.sender.Test(t.Context(), "e", ann)

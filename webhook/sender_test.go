@@ -58,7 +58,7 @@ func TestEventsGoToTheirEndpoints(t *testing.T) {
 		t.Errorf("receipts: %s", receipts)
 	}
 	if n := one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'webhooks'"); n != 2 {
-		t.Errorf("%d deliveries, want 2", n)
+		t.Fatalf("%d deliveries, want 2", n)
 	}
 	if n := len(to.requests()); n != 2 {
 		t.Errorf("%d requests, want 2", n)
@@ -238,7 +238,7 @@ func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 	}
 	again(2)
 	if d, _ := r.heldOf("e"); d.Dead || d.Attempts != 2 {
-		t.Errorf("an hour before: %+v", d)
+		t.Fatalf("an hour before: %+v", d)
 	}
 	r.emit("e2", nil) // it waits: the endpoint is paused
 	r.eventually("the second event to be snoozed", func() bool {
@@ -263,7 +263,7 @@ func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 		return one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'fanout'") == 3 && one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'fanout'") == 0
 	})
 	if n := one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'webhooks'"); n != 2 {
-		t.Errorf("%d deliveries, want 2", n)
+		t.Fatalf("%d deliveries, want 2", n)
 	}
 
 	to.answer(204)
