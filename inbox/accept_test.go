@@ -339,6 +339,7 @@ func TestAcceptBesideAnOpenTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // if the test ends before the commit
 	if _, err := b.in.AcceptTx(t.Context(), tx, accepted("bill", "open", "1")); err != nil {
 		t.Fatal(err)
 	}
@@ -360,8 +361,11 @@ func TestAcceptBesideAnOpenTransaction(t *testing.T) {
 		}()
 	}
 	for _, id := range []string{"a", "b", "c"} {
-		if got, err := b.in.Accept(t.Context(), "bill", accepted("", id, "1").Event); got != inbox.Stored || err != nil {
-			t.Errorf("Accept of another event = %q, %v", got, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // less than the event above waits
+		got, err := b.in.Accept(ctx, "bill", accepted("", id, "1").Event)
+		cancel()
+		if got != inbox.Stored || err != nil {
+			t.Fatalf("Accept of another event = %q, %v", got, err)
 		}
 	}
 	if n := b.blocked(); n != 1 {

@@ -103,13 +103,13 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 }
 
 // waitFor is for how long an event waits if its endpoint has as many deliveries under way as it
-// may: until the one has ended that finds out whether the endpoint works again, or as long
-// again as the oldest has taken.
+// may: until the one has ended that finds out whether the endpoint works again, or for three times
+// as long as the oldest has taken, so that an endpoint that hangs is looked at a few times only.
 func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	if to.fails {
 		return s.cfg.Timeout
 	}
-	return min(max(busy, 100*time.Millisecond), s.cfg.Timeout)
+	return min(max(3*busy, 100*time.Millisecond), s.cfg.Timeout)
 }
 
 // read reads the endpoint. If the database does not answer, that costs no attempt.
