@@ -49,6 +49,7 @@ const (
 	handKeys      = "reference.key_table"
 	bareRequest   = "reference.request_bare"
 	handWebhook   = "reference.webhook"
+	handAnswer    = "reference.webhook_latency"
 	handWork      = "reference.webhook_jobs"
 	handStep      = "reference.saga"
 )
@@ -80,6 +81,8 @@ const handled = stocked +
 const untilAcked = "from the start of Run until the last effect is committed and acknowledged; "
 
 const requests = "{clients} clients over HTTP on the loopback interface, server and clients in the process that measures, request bodies of {bytes} bytes of JSON; "
+
+const received = "each a webhook of Standard Webhooks with an id of its own, received by package webhook and stored for a handler in another process; %sreference: a receiver written by hand, which verifies the signature, inserts a row with the id as its primary key, and answers"
 
 const firsts = requests + "each request with a key of its own, answered by a guard in transaction mode whose handler %s; "
 
@@ -141,7 +144,8 @@ var figures = []figure{
 	{name: "http.first_bare", unit: "requests/s", against: bareRequest, conditions: fmt.Sprintf(firsts, "inserts one row and nothing else") + inPlain},
 	{name: "http.replay", unit: "requests/s", against: "http.first", conditions: requests + "requests with {repeated} keys, all answered before, in turn; reference: each with a key of its own"},
 
-	{name: "webhook.ack", unit: "requests/s", against: handWebhook, conditions: requests + "each a webhook of Standard Webhooks with an id of its own, received by package webhook and stored for a handler in another process; reference: a receiver written by hand, which verifies the signature, inserts a row with the id as its primary key, and answers"},
+	{name: "webhook.ack", unit: "requests/s", against: handWebhook, conditions: requests + fmt.Sprintf(received, "")},
+	{name: "webhook.latency", unit: "ms", against: handAnswer, conditions: requests + fmt.Sprintf(received, "from sending a request until its answer was read; value is the 99th percentile; ")},
 	{name: "webhook.effect", unit: "events/s", against: handWork, conditions: "backlog of {webhooks} accepted events of {bytes} bytes of JSON; one handler without a stream with {webhook_workers} workers, whose effect is one small insert; from the start of Run until the last effect is committed; reference: as many workers by hand over a table of jobs, each: begin, take the oldest with SKIP LOCKED, the same effect, commit"},
 
 	{name: "saga.step", unit: "steps/s", against: handStep, conditions: "{clients} clients, each: begin, give the saga the reply of one of {processes} processes of 20 steps with a state of {bytes} bytes, which writes the next command, commit; after the last step another process begins; reference: the same by hand, a round trip for each statement: begin, lock a row with step and state, compare the cause, update the row, write the command, commit"},
@@ -192,10 +196,12 @@ var trials = map[string]trial{
 	"http.first_bare": httpTrial(false, (*endpoint).guarded, (*endpoint).place),
 	"http.replay":     httpTrial(true, (*endpoint).guarded, (*endpoint).pay),
 
-	handWebhook:      ackTrial(handWebhooks),
-	"webhook.ack":    ackTrial(receivedWebhooks),
-	handWork:         effectTrial(jobsByHand),
-	"webhook.effect": effectTrial(acceptedEvents),
+	handWebhook:       ackTrial(handWebhooks),
+	"webhook.ack":     ackTrial(receivedWebhooks),
+	handAnswer:        answerTrial(handWebhooks),
+	"webhook.latency": answerTrial(receivedWebhooks),
+	handWork:          effectTrial(jobsByHand),
+	"webhook.effect":  effectTrial(acceptedEvents),
 
 	handStep: stepTrial(func(_ context.Context, e *endpoint) (*sagas.Steps, error) {
 		return sagas.ByHand(e.pool, e.schema, e.data, processes), nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/postroom/postroom/bench/internal/webhooks"
@@ -15,6 +17,39 @@ const webhookPart = 20
 
 // ackTrial measures how many webhooks are acknowledged in a second by what handle returns.
 func ackTrial(handle func(e *endpoint) http.Handler) trial {
+	return receiveTrial(handle, throughput)
+}
+
+// answerTrial measures how long the answers to webhooks take, while as many clients as there are
+// send them.
+func answerTrial(handle func(e *endpoint) http.Handler) trial {
+	return receiveTrial(handle, func(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
+		var mu sync.Mutex
+		var took []float64 // in milliseconds
+		settled := time.Now().Add(b.cfg.Span / 5) // connections, prepared statements
+		_, err := throughput(ctx, b, func(ctx context.Context) error {
+			began := time.Now()
+			err := do(ctx)
+			if began.After(settled) {
+				mu.Lock()
+				defer mu.Unlock()
+				took = append(took, float64(time.Since(began))/float64(time.Millisecond))
+			}
+			return err
+		})
+		if err == nil && len(took) == 0 {
+			err = errors.New("not one request in the time")
+		}
+		if err != nil {
+			return sample{}, err
+		}
+		slices.Sort(took)
+		return sample{value: percentile(took, 99), p50: percentile(took, 50)}, nil
+	})
+}
+
+// receiveTrial measures what has clients send webhooks.
+func receiveTrial(handle func(e *endpoint) http.Handler, measure func(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error)) trial {
 	return func(ctx context.Context, b *bench) (_ sample, err error) {
 		e, err := openEndpoint(ctx, b)
 		if err != nil {
@@ -25,7 +60,7 @@ func ackTrial(handle func(e *endpoint) http.Handler) trial {
 			return sample{}, err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
-		return throughput(ctx, b, func(ctx context.Context) error {
+		return measure(ctx, b, func(ctx context.Context) error {
 			return webhooks.Send(ctx, e.client, e.url+"/orders", fmt.Sprint("msg_", e.serial.Add(1)), e.data)
 		})
 	}
