@@ -31,12 +31,16 @@ type acceptances []*delivery.Acceptance
 // NewAccepts returns the part of the ledger that stores such events.
 func NewAccepts(db *DB) *Accepts {
 	a := &Accepts{db: db}
-	a.group.Bytes, a.group.Joint = acceptances.bytes, acceptances.waitsWith
+	a.group.Bytes, a.group.Joint, a.group.Enough = acceptances.bytes, acceptances.waitsWith, enoughAccepts
 	a.group.Write = func(ctx context.Context, calls []acceptances) error {
 		return a.store(ctx, db.pool, slices.Concat(calls...), a.accepting(togetherPatience))
 	}
 	return a
 }
+
+// enoughAccepts is how many calls have to wait so that a second statement stores them. Eight clients
+// got a quarter more answers by it. A second statement for two or three calls gained nothing.
+const enoughAccepts = 4
 
 // bytes is about how much memory a statement needs for the events.
 func (all acceptances) bytes() (n int) {

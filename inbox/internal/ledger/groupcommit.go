@@ -13,7 +13,7 @@ import (
 
 // Group writes items of many callers together. While a statement is under way, new items
 // wait, and the next statement writes all of them. So a hundred workers cost the database
-// few statements, and a single caller does not wait.
+// few statements, and a single caller does not wait. If many wait, two statements are under way.
 type Group[T any] struct {
 	// Write runs one statement for some items, and stores in each item its result.
 	Write func(ctx context.Context, items []T) error
@@ -25,9 +25,13 @@ type Group[T any] struct {
 	// not nil.
 	Bytes func(T) int
 
+	// Enough is how many items have to wait so that a second statement begins beside the one
+	// that is under way; 0: it never does. Smaller statements would cost more than they gain.
+	Enough int
+
 	mu      sync.Mutex
 	waiting []*request[T]
-	writing bool
+	writing int // how many statements are under way
 }
 
 // request is an item and the channel on which its caller waits.
@@ -74,8 +78,10 @@ func (g *Group[T]) begin(item T) *request[T] {
 	s := &request[T]{item: item, done: make(chan error, 1)}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, s)
-	begin := !g.writing
-	g.writing = true
+	begin := g.writing == 0 || g.writing == 1 && g.hasEnough()
+	if begin {
+		g.writing++
+	}
 	g.mu.Unlock()
 	if begin {
 		go g.serve() // until no caller waits
@@ -83,7 +89,10 @@ func (g *Group[T]) begin(item T) *request[T] {
 	return s
 }
 
-// serve writes until no caller waits.
+// hasEnough reports whether enough items wait for a second statement.
+func (g *Group[T]) hasEnough() bool { return g.Enough > 0 && len(g.waiting) >= g.Enough }
+
+// serve writes until no caller waits, or the other statement will do.
 func (g *Group[T]) serve() {
 	for {
 		batch := g.take()
@@ -98,6 +107,10 @@ func (g *Group[T]) serve() {
 func (g *Group[T]) take() []*request[T] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.writing > 1 && !g.hasEnough() {
+		g.writing--
+		return nil
+	}
 	n, bytes := 0, 0
 	for n < min(len(g.waiting), most) && bytes < mostBytes {
 		if g.Bytes != nil {
@@ -107,7 +120,9 @@ func (g *Group[T]) take() []*request[T] {
 	}
 	batch := slices.Clone(g.waiting[:n]) // a caller that gives up moves those that still wait
 	g.waiting = slices.Delete(g.waiting, 0, n)
-	g.writing = n > 0
+	if n == 0 {
+		g.writing--
+	}
 	return batch
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -129,5 +130,59 @@ func TestJointItems(t *testing.T) {
 		if want := []string{"a", "blocked", "b"}; !slices.Equal(tried, want) {
 			t.Errorf("tried one by one: %v, want %v", tried, want)
 		}
+	})
+}
+
+// If enough items wait, a second statement writes them. If fewer do, they wait for the first.
+func TestGroupWithTwoStatements(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		var mu sync.Mutex
+		var writes []int
+		g := Group[int]{Enough: 3, Write: func(_ context.Context, items []int) error {
+			mu.Lock()
+			writes = append(writes, len(items))
+			mu.Unlock()
+			<-answer
+			return nil
+		}}
+		var all sync.WaitGroup
+		do := func(n int) {
+			for i := range n {
+				all.Go(func() { _ = g.Do(i) })
+				synctest.Wait()
+			}
+		}
+		want := func(when string, sizes ...int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(writes, sizes) {
+				t.Errorf("%s: statements of %v items, want %v", when, writes, sizes)
+			}
+		}
+		do(1)
+		want("one caller", 1)
+		do(2)
+		want("two others wait", 1)
+		do(1)
+		want("a third waits", 1, 3)
+		do(5)
+		want("both are under way", 1, 3)
+		answer <- struct{}{}
+		want("one of them ended", 1, 3, 5)
+		do(2)
+		answer <- struct{}{}
+		want("the other ended, and two wait", 1, 3, 5)
+		answer <- struct{}{}
+		want("the last ended", 1, 3, 5, 2)
+		answer <- struct{}{}
+		all.Wait()
+		do(1)
+		want("one caller again", 1, 3, 5, 2, 1)
+		answer <- struct{}{}
+		all.Wait()
 	})
 }
