@@ -25,7 +25,7 @@ func ackTrial(handle func(e *endpoint) http.Handler) trial {
 func answerTrial(handle func(e *endpoint) http.Handler) trial {
 	return receiveTrial(handle, func(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
 		var mu sync.Mutex
-		var took []float64 // in milliseconds
+		var took []float64                        // in milliseconds
 		settled := time.Now().Add(b.cfg.Span / 5) // connections, prepared statements
 		_, err := throughput(ctx, b, func(ctx context.Context) error {
 			began := time.Now()
