@@ -1,4 +1,4 @@
-// Package machine asks the system about its processor.
+// Package machine says on what a report is made: the processor, and the servers.
 package machine
 
 import (

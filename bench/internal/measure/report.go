@@ -3,15 +3,17 @@ package measure
 import (
 	"slices"
 	"strings"
+
+	"github.com/postroom/postroom/bench/internal/machine"
 )
 
 // Report is what [Run] found.
 type Report struct {
-	Machine Machine  `json:"machine"`
-	Events  int      `json:"events"`  // in the backlog of each drain
-	Runs    int      `json:"runs"`    // of which each figure is the median
-	Seconds float64  `json:"seconds"` // for what has no end of its own
-	Figures []Figure `json:"figures"`
+	Machine machine.Machine `json:"machine"`
+	Events  int             `json:"events"`  // in the backlog of each drain
+	Runs    int             `json:"runs"`    // of which each figure is the median
+	Seconds float64         `json:"seconds"` // for what has no end of its own
+	Figures []Figure        `json:"figures"`
 
 	// LeftOut are figures that were asked for, and need a broker that syncs every
 	// message.

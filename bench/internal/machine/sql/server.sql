@@ -1,7 +1,7 @@
 -- What decides how fast this server commits.
 --
 -- Locks   none.
--- Called  by servers.describe.
+-- Called  by machine.Describe.
 SELECT current_setting('server_version') AS version,
        current_setting('fsync') AS fsync,
        current_setting('synchronous_commit') AS commit,

@@ -1,0 +1,58 @@
+package machine
+
+import (
+	"context"
+	_ "embed" // the statement
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Machine says on what a report was made.
+type Machine struct {
+	Date     time.Time `json:"date"`
+	Platform string    `json:"platform"`
+	CPUs     int       `json:"cpus"` // that this process may use
+	CPU      string    `json:"cpu,omitempty"`
+	Go       string    `json:"go"`
+	Postgres Postgres  `json:"postgres"`
+	NATS     NATS      `json:"nats"`
+}
+
+// Postgres is what decides how fast a database server commits.
+type Postgres struct {
+	Version           string `json:"version"`
+	Fsync             string `json:"fsync"`
+	SynchronousCommit string `json:"synchronous_commit"`
+	SharedBuffers     string `json:"shared_buffers"`
+	Checkpoints       bool   `json:"checkpoints"` // one was made before each measurement
+}
+
+// NATS is what the broker says of itself.
+type NATS struct {
+	Version string `json:"version"`
+	Storage string `json:"storage"`
+	Where   string `json:"where,omitempty"` // where it runs
+}
+
+//go:embed sql/server.sql
+var serverSQL string
+
+// Describe returns the machine and its database server.
+func Describe(ctx context.Context, pool *pgxpool.Pool) (Machine, error) {
+	m := Machine{
+		Date: time.Now().UTC().Truncate(time.Second), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		CPUs: runtime.GOMAXPROCS(0), CPU: Processor(), Go: runtime.Version(),
+	}
+	rows, _ := pool.Query(ctx, serverSQL) // CollectOneRow reports the error
+	type settings struct{ Version, Fsync, Commit, Buffers string }
+	s, err := pgx.CollectOneRow(rows, pgx.RowToStructByName[settings])
+	if err != nil {
+		return m, fmt.Errorf("read settings: %w", err)
+	}
+	m.Postgres = Postgres{Version: s.Version, Fsync: s.Fsync, SynchronousCommit: s.Commit, SharedBuffers: s.Buffers}
+	return m, nil
+}
