@@ -41,7 +41,7 @@ type EventTrace struct {
 	CausedBy []LogEntry     `json:"caused_by"`
 	Caused   []RelatedEvent `json:"caused"`
 
-	// Sagas are the steps of sagas of which it is a command or a reply.
+	// Sagas are the steps of sagas to which it belongs.
 	Sagas []SagaStep `json:"sagas"`
 
 	// Notes say what could not be found out, and why.
