@@ -88,18 +88,34 @@ func (d *Definition[S]) validate() error {
 		faults = append(faults, p.validate()...)
 	}
 	if d.Start.isSet() {
-		all := make(map[string]bool)
-		for _, p := range d.plans() {
-			p.types(all)
-		}
 		if err := validType(d.Start.eventType); err != nil {
 			fault("Start: %w", err)
 		}
-		if all[d.Start.eventType] {
-			fault("Start: %s is also a reply, so the saga could not tell what it means", d.Start.eventType)
+		if what := d.uses(d.Start.eventType); what != "" {
+			fault("Start: %s is also %s, so the saga could not tell what it means", d.Start.eventType, what)
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// uses says what else the saga takes an event type for; empty if for nothing.
+func (d *Definition[S]) uses(eventType string) string {
+	if eventType == d.Name+deadlineSuffix || eventType == d.Name+decisionSuffix {
+		return "an event of the saga itself"
+	}
+	for _, p := range d.plans() {
+		replies := make(map[string]bool)
+		p.types(replies)
+		switch {
+		case replies[eventType]:
+			return "a reply"
+		case eventType == p.ended.Done.eventType || eventType == p.ended.Undone.eventType:
+			return "what it announces"
+		case slices.ContainsFunc(p.steps, func(s Step[S]) bool { return eventType == s.Do.eventType || eventType == s.Undo.eventType }):
+			return "a command"
+		}
+	}
+	return ""
 }
 
 // validate returns all faults of one version.
@@ -133,6 +149,9 @@ func (p *plan[S]) validate() (faults []error) {
 		}
 		if a.eventType != "" && validType(a.eventType) != nil {
 			fault("Ended: %q is no event type", a.eventType)
+		}
+		if a.eventType == p.name+deadlineSuffix || a.eventType == p.name+decisionSuffix {
+			fault("Ended: %s is an event of the saga itself", a.eventType)
 		}
 	}
 	return faults

@@ -165,8 +165,15 @@ func TestFaultsOfDefinitions(t *testing.T) {
 		"a start that is a reply": {func(d *saga.Definition[trip]) {
 			d.Start = saga.StartOn("seat.booked", func(s trip) (string, trip) { return "", s })
 		}, "also a reply"},
-		"an end that is local": {func(d *saga.Definition[trip]) { d.Ended.Done = saga.Local(wrote("x")) }, "Ended must be Send"},
-		"a schema":             {func(d *saga.Definition[trip]) { d.Schema = "a b" }, "Schema"},
+		"a start that is a command": {func(d *saga.Definition[trip]) {
+			d.Start = saga.StartOn("seat.book", func(s trip) (string, trip) { return "", s })
+		}, "also a command"},
+		"a start that is its deadline": {func(d *saga.Definition[trip]) {
+			d.Start = saga.StartOn("travel.deadline", func(s trip) (string, trip) { return "", s })
+		}, "event of the saga itself"},
+		"an end that is its deadline": {func(d *saga.Definition[trip]) { d.Ended.Done = saga.Send("travel.deadline", whole) }, "event of the saga itself"},
+		"an end that is local":        {func(d *saga.Definition[trip]) { d.Ended.Done = saga.Local(wrote("x")) }, "Ended must be Send"},
+		"a schema":                    {func(d *saga.Definition[trip]) { d.Schema = "a b" }, "Schema"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
