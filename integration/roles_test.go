@@ -259,7 +259,7 @@ func TestSagasUnderTheirRoles(t *testing.T) {
 	}
 	handle(cmd.Follow("one.done", nil))
 	store := saga.NewStore(s.as("operator"), saga.StoreConfig{})
-	id, err := store.Decide(t.Context(), saga.Decision{Saga: "two", Key: "k", Revision: 2, Choice: saga.Skip}, saga.Audit{Actor: "ann"})
+	id, err := store.Decide(t.Context(), saga.Decision{Saga: "two", Key: "k", Revision: 2, Choice: saga.Skip}, saga.Audit{Actor: "ann", Reason: "why"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func (s *Store) show(ctx context.Context, saga, key string) (story Story, steps 
 // Audit says who decides something, and why. It is stored with the decision.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
-	Reason string // 4,096 bytes at most
+	Reason string // 4,096 bytes at most; every choice but Retry needs one
 }
 
 // Decision is an operator's decision on an instance.
@@ -164,6 +164,9 @@ var ErrOver = errors.New("the instance has gone on since")
 func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, err error) {
 	if err := errors.Join(s.err, d.validate(), change.By(by).Validate()); err != nil {
 		return "", fmt.Errorf("saga: decide: %w", err)
+	}
+	if by.Reason == "" && d.Choice != Retry {
+		return "", fmt.Errorf("saga: decide: Audit.Reason is empty: say why the process is to go on like that (%s)", d.Choice)
 	}
 	story, steps, err := s.show(ctx, d.Saga, d.Key)
 	if err != nil {

@@ -201,18 +201,18 @@ func TestSagaDecisions(t *testing.T) {
 	}
 	postroom(t, c.env, "audit", "--actor", "ben").want(t, exitOK).says(t, "saga retry", id, "it was discarded")
 
-	decided("skip", "checkout", "o1", "--revision", "1")
+	decided("skip", "checkout", "o1", "--revision", "1", "--reason", "why")
 	shows("o1", "step parcel", "none: it waits until the reply comes", "payment   done")
 
 	file := filepath.Join(t.TempDir(), "reply.json")
 	if err := os.WriteFile(file, []byte(`"from a file"`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	decided("done", "checkout", "o2", "--revision", "1", "--data", "@"+file, "--type", "payment.charged")
+	decided("done", "checkout", "o2", "--revision", "1", "--data", "@"+file, "--type", "payment.charged", "--reason", "why")
 	shows("o2", `"Receipt": "from a file"`, "mark_done")
-	decided("compensate", "checkout", "o3", "--revision", "2")
+	decided("compensate", "checkout", "o3", "--revision", "2", "--reason", "why")
 	shows("o3", "compensating", "step payment: payment.refunded", "payment   undoing")
-	decided("done", "checkout", "o3", "--revision", "3", "--data", "{}")
+	decided("done", "checkout", "o3", "--revision", "3", "--data", "{}", "--reason", "why")
 	shows("o3", "undone", "ENDED")
 }
 
@@ -222,14 +222,15 @@ func TestSagaDecisionsThatChangeNothing(t *testing.T) {
 	c.begin(t, "o1")
 	postroom(t, c.env, "saga", "skip", "checkout", "o1").want(t, exitUsage).
 		says(t, "running now and waits for step payment, at revision 1", "'postroom saga show checkout o1'", "--revision 1")
-	postroom(t, c.env, "saga", "skip", "checkout", "o1", "--revision", "7").want(t, exitFailed).
+	postroom(t, c.env, "saga", "skip", "checkout", "o1", "--revision", "7", "--reason", "why").want(t, exitFailed).
 		says(t, "running at revision 1, and the decision is for 7", "nothing was changed", "'postroom saga show checkout o1'")
 	postroom(t, c.env, "saga", "skip", "checkout", "o2").want(t, exitFailed).says(t, "there is no such instance")
-	postroom(t, c.env, "saga", "skip", "checkout", "o2", "--revision", "1").want(t, exitFailed).says(t, "there is no such instance")
+	postroom(t, c.env, "saga", "skip", "checkout", "o2", "--revision", "1", "--reason", "why").want(t, exitFailed).says(t, "there is no such instance")
+	postroom(t, c.env, "saga", "skip", "checkout", "o1", "--revision", "1").want(t, exitUsage).says(t, "give a --reason")
 	postroom(t, c.env, "saga", "skip", "checkout").want(t, exitUsage).says(t, "the key of the instance")
 	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--data", "{").want(t, exitUsage).says(t, "--data is no JSON")
 	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--data", "@no-such-file").want(t, exitFailed).says(t, "read the data of the reply")
-	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--type", "parcel.sent").want(t, exitFailed).says(t, "use payment.charged")
+	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--type", "parcel.sent", "--reason", "why").want(t, exitFailed).says(t, "use payment.charged")
 	postroom(t, c.env, "saga", "skip", "checkout", "o1", "--revision", "1", "--reason", strings.Repeat("x", 4097)).want(t, exitFailed).says(t, "4096 bytes")
 	var written int
 	if err := c.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.outbox WHERE type = 'checkout.decision'").Scan(&written); err != nil || written != 0 {
@@ -237,7 +238,7 @@ func TestSagaDecisionsThatChangeNothing(t *testing.T) {
 	}
 
 	cmd := newRoot(func(name string) string { return c.env[name] })
-	cmd.SetArgs([]string{"saga", "done", "checkout", "o1", "--revision", "1", "--data", "-"})
+	cmd.SetArgs([]string{"saga", "done", "checkout", "o1", "--revision", "1", "--reason", "why", "--data", "-"})
 	cmd.SetIn(strings.NewReader(`"typed"`))
 	cmd.SetOut(io.Discard)
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
@@ -304,7 +305,7 @@ func TestEventsOfSagas(t *testing.T) {
 	charge, deadline := c.command(t, "payment.charge"), c.command(t, "checkout.deadline")
 	charged := c.answer(t, "payment.charge", "payment.charged", "r")
 	late := c.answer(t, "payment.charge", "payment.declined", "r")
-	decided := decode[map[string]string](t, postroom(t, c.env, "saga", "compensate", "checkout", "o1", "--revision", "2", "--json").want(t, exitOK))["event_id"]
+	decided := decode[map[string]string](t, postroom(t, c.env, "saga", "compensate", "checkout", "o1", "--revision", "2", "--json", "--reason", "why").want(t, exitOK))["event_id"]
 	c.give(t, decided)
 	refund := c.command(t, "payment.refund")
 	refunded := c.answer(t, "payment.refund", "payment.refunded", 1)

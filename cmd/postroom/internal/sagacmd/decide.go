@@ -79,7 +79,8 @@ const carriedOut = `
 
 The decision is an event for the saga. The saga carries it out when the relay has published
 it and a process of the saga runs. --revision is the revision that 'saga show' printed; if
-the instance has gone on since, nothing changes. Needs the rights of postroom.grant_operator.`
+the instance has gone on since, nothing changes. Every decision but retry needs a --reason.
+Needs the rights of postroom.grant_operator.`
 
 // badData says that the command line names no JSON.
 type badData struct{ text string }
@@ -141,6 +142,9 @@ func decision(prepare func(cmd *cobra.Command) Tool, cmd *cobra.Command, choice 
 				return t.withoutRevision(cmd, s, d)
 			}
 			actor, reason := t.By()
+			if reason == "" && choice != saga.Retry {
+				return t.Usage("give a --reason: the audit keeps it")
+			}
 			id, err := s.Decide(cmd.Context(), d, saga.Audit{Actor: actor, Reason: reason})
 			if err != nil {
 				return advise(err, d.Saga, d.Key)
