@@ -1,6 +1,7 @@
 // Package saga runs processes across services. A saga is a list of steps: each sends a command
 // to a service and waits for its reply. If a step fails, or takes too long, the saga undoes the
-// steps before it in reverse order. So each process ends done or undone.
+// steps before it in reverse order. So each process ends done or undone, or waits, visibly, for an
+// operator.
 //
 //	checkout := saga.New(pool, shop, saga.Definition[Order]{
 //		Name: "checkout", Version: 1,
