@@ -20,6 +20,7 @@ import (
 // nothing in memory.
 type town struct {
 	pool *pgxpool.Pool
+	look *pgxpool.Pool // whose connections are not cut: it looks what to do next
 	out  *outbox.Outbox
 	saga *saga.Saga[trip]
 
@@ -33,14 +34,15 @@ func (w *town) play(ctx context.Context) error {
 		return err
 	}
 	for range 20 {
-		st, err := w.saga.Status(ctx, "t1")
+		st, err := saga.New(w.look, w.out, travel()).Status(ctx, "t1")
 		if err != nil || st.State.Ended() {
 			return err
 		}
 		if err := w.disturb(ctx, st); err != nil {
 			return err
 		}
-		rows, _ := w.pool.Query(ctx, "SELECT event_id, type, key, coalesce(causation_id, ''), correlation_id, coalesce(headers, '{}'), data, source, not_before IS NOT NULL FROM postroom.outbox ORDER BY seq")
+		rows, _ := w.look.Query(ctx, `SELECT event_id, type, key, coalesce(causation_id, ''), correlation_id, coalesce(headers, '{}'), data, source, not_before IS NOT NULL
+			FROM postroom.outbox o WHERE NOT EXISTS (SELECT FROM postroom.inbox i WHERE i.dedupe_key = o.source || ' ' || o.event_id) ORDER BY seq`)
 		type logged struct {
 			postroom.Event
 			scheduled bool
@@ -86,7 +88,7 @@ func (w *town) disturb(ctx context.Context, st saga.Status) error {
 	switch pending := pendingStep(st); {
 	case st.State == saga.Running && pending == "payment":
 		var at any
-		err := w.pool.QueryRow(ctx, "UPDATE postroom.saga SET deadline = least(deadline, started_at), alarm_at = least(alarm_at, started_at) RETURNING alarm_at").Scan(&at)
+		err := w.look.QueryRow(ctx, "UPDATE postroom.saga SET deadline = least(deadline, started_at), alarm_at = least(alarm_at, started_at) RETURNING alarm_at").Scan(&at)
 		if err != nil {
 			return err
 		}
@@ -95,7 +97,7 @@ func (w *town) disturb(ctx context.Context, st saga.Status) error {
 		return postroomtest.Deliver(ctx, w.pool, w.saga, ev)
 	case st.State == saga.Compensating && pending == "seat":
 		var decided bool
-		err := w.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM postroom.audit)").Scan(&decided)
+		err := w.look.QueryRow(ctx, "SELECT EXISTS (SELECT FROM postroom.audit)").Scan(&decided)
 		if err != nil || decided {
 			return err
 		}
@@ -134,15 +136,26 @@ func TestCrashAnywhere(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			var look *pgxpool.Pool
+			end := func() {
+				if look != nil {
+					look.Close()
+				}
+			}
+			t.Cleanup(end)
 			postroomtest.Crash(t, postroomtest.Scenario{
-				Setup: func(ctx context.Context, pool *pgxpool.Pool) error {
-					_, err := pool.Exec(ctx, `CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY, key text, line text);
+				Setup: func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+					end()
+					if look, err = pgxpool.New(ctx, pool.Config().ConnString()); err != nil {
+						return err
+					}
+					_, err = pool.Exec(ctx, `CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY, key text, line text);
 						CREATE TABLE did (id bigint GENERATED ALWAYS AS IDENTITY, step text, type text, PRIMARY KEY (step, type))`)
 					return err
 				},
 				Run: func(ctx context.Context, pool *pgxpool.Pool) error {
 					out := outbox.New(outbox.Config{Source: "/trips"})
-					w := &town{pool: pool, out: out, saga: saga.New(pool, out, travel()), deadline: tt.deadline}
+					w := &town{pool: pool, look: look, out: out, saga: saga.New(pool, out, travel()), deadline: tt.deadline}
 					return w.play(ctx)
 				},
 			}, func(ctx context.Context, pool *pgxpool.Pool) error {
