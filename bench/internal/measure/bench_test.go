@@ -135,7 +135,7 @@ func checkFigure(t *testing.T, f measure.Figure) {
 	if compared := f.Ratio != nil && *f.Ratio > 0 && *f.ReferenceMedian > 0; compared == idle {
 		t.Errorf("%s: compared: %t", f.Name, compared)
 	}
-	latency := strings.HasPrefix(f.Name, "latency.")
+	latency := strings.Contains(f.Name, "latency")
 	if latency != (f.P50 != nil && *f.P50 <= *f.P99 && *f.P99 == f.Median && *f.ReferenceP50 <= *f.ReferenceP99) {
 		t.Errorf("%s: percentiles %v and %v", f.Name, f.P50, f.P99)
 	}
