@@ -6,7 +6,7 @@
 -- Index   the primary key.
 -- Called  by table.insert.
 INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, causation_id, owner)
-SELECT $1, $2, $3, 'running', $4, $5, $6, coalesce(nullif($7, ''), gen_random_uuid()::text), $8, id
+SELECT $1::text, $2::text, $3, 'running', $4, $5::bytea, $6, coalesce(nullif($7, ''), gen_random_uuid()::text), $8, id
 FROM postroom.instance
 ON CONFLICT (name, key) DO NOTHING
 RETURNING owner, clock_timestamp(), correlation_id

@@ -6,4 +6,4 @@
 -- Index   the primary key; saga_step_command refuses a second command with the same id.
 -- Called  by table.record.
 INSERT INTO postroom.saga_step (name, key, revision, step, direction, what, type, event_id, next_step, next_type, command_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+VALUES ($1::text, $2::text, $3, $4, $5::text, $6, $7, $8, $9, $10, $11)

@@ -144,6 +144,7 @@ LANGUAGE sql VOLATILE
 AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
+        'USAGE ON TYPE postroom.saga_name, postroom.saga_key, postroom.saga_state, postroom.saga_data, postroom.saga_direction',
         'SELECT ON postroom.migration, postroom.instance, postroom.dedupe_window, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.saga_definition',
         'SELECT, INSERT, UPDATE, DELETE ON postroom.saga, postroom.saga_step',
