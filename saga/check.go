@@ -54,28 +54,32 @@ func (r Reply[S]) types() (all []string) {
 	return all
 }
 
-// problem says why instances that wait for a step could not go on with what is there of it now.
+// problem says what of a step has changed so much that instances that wait for it, or that an older
+// program wrote, could not go on. It says the same if the two programs change places, so that a
+// program that was replaced can be brought back.
 func (o outline) problem(now outline) string {
 	if o.Name != now.Name {
 		return fmt.Sprintf("is %s and was %s", now.Name, o.Name)
 	}
-	for _, lists := range [][2][]string{{o.Done, now.Done}, {o.Failed, now.Failed}, {o.Undone, now.Undone}} {
-		for _, eventType := range lists[0] {
-			if !slices.Contains(lists[1], eventType) {
-				return fmt.Sprintf("(%s) does not wait for %s any more", o.Name, eventType)
-			}
+	for _, r := range []struct {
+		what        string
+		before, now []string
+	}{{"Done", o.Done, now.Done}, {"Failed", o.Failed, now.Failed}, {"Undone", o.Undone, now.Undone}} {
+		inBoth := slices.ContainsFunc(r.before, func(eventType string) bool { return slices.Contains(r.now, eventType) })
+		if !inBoth && len(r.before)+len(r.now) > 0 {
+			return fmt.Sprintf("(%s) has other types of %s than before", o.Name, r.what)
 		}
 	}
-	if o.Undo != "" && now.Undo == "" {
-		return fmt.Sprintf("(%s) cannot be undone any more", o.Name)
+	if (o.Undo == "") != (now.Undo == "") {
+		return fmt.Sprintf("(%s) has an Undo in one program and none in the other", o.Name)
 	}
 	return ""
 }
 
-// Check reports whether the saga could work: its definition has no faults, the tables are there,
-// no program before gave a version other steps or replies, and this program knows the version of each instance
-// that has not ended, unless that is newer than its own: then a newer program runs, too. The inbox
-// calls it. Check records the definition for tools.
+// Check reports whether the saga could work. It fails if the definition has faults, if the tables are
+// not there, if another program gave a version other steps or replies, or if an instance that has not
+// ended has an older version that is not in Older. It leaves newer versions to a newer program. The
+// inbox calls it. Check records the definition for tools.
 func (g *Saga[S]) Check(ctx context.Context) error {
 	if g.err != nil {
 		return postroom.Unrecoverable(g.err)

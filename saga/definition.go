@@ -19,8 +19,8 @@ type Definition[S any] struct {
 	Name string
 
 	// Version is the version of the steps, from 1. An instance keeps the version with which it
-	// began. New steps at the end, further replies, other payloads, other times and new fields of
-	// S need no new version. To rename, remove or reorder steps, raise Version and keep the
+	// began. New steps at the end, further types of a reply, other payloads, other times and new
+	// fields of S need no new version. To rename, remove or reorder steps, raise Version and keep the
 	// definition before in Older. Required.
 	Version int
 

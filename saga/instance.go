@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -146,8 +148,8 @@ func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 // errForged says that an event of type decision is not an operator's.
 var errForged = errors.New("the audit has no such decision")
 
-// decision reads an operator's decision. Anybody who may publish could write such an event, so it
-// counts only if the audit has it too.
+// decision reads an operator's decision. Every client that may publish could write such an event, so
+// it counts only if the audit has it too.
 func (tb *table) decision(ctx context.Context, tx pgx.Tx, ev postroom.Event) (d decisionData, err error) {
 	sum := sha256.Sum256(ev.Data)
 	var known bool
@@ -198,7 +200,9 @@ func decode[S any](r row, data []byte) (*instance[S], error) {
 }
 
 // unknownMembers returns the members of a stored JSON object that S does not have: a newer program
-// has added them. They are stored again, so that an older program does not lose them.
+// has added them. They are stored again, so that an older program does not lose them. Letter case
+// makes no difference, as in json.Unmarshal: else a member would come back under its former name, and
+// with its former value.
 func unknownMembers[S any](s S, stored []byte) map[string]json.RawMessage {
 	known, err := json.Marshal(s)
 	if err != nil || bytes.Equal(known, stored) {
@@ -208,10 +212,17 @@ func unknownMembers[S any](s S, stored []byte) map[string]json.RawMessage {
 	if json.Unmarshal(stored, &all) != nil || json.Unmarshal(known, &its) != nil { // S is no struct or map
 		return nil
 	}
-	for name := range its {
-		delete(all, name)
-	}
+	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return hasMember(its, name) })
 	return all
+}
+
+func hasMember(object map[string]json.RawMessage, name string) bool {
+	for its := range object {
+		if strings.EqualFold(its, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // withMembers adds members to a JSON object that does not have them.
@@ -224,7 +235,7 @@ func withMembers(data []byte, members map[string]json.RawMessage) ([]byte, error
 		return nil, err
 	}
 	for name, value := range members {
-		if _, is := all[name]; !is {
+		if !hasMember(all, name) {
 			all[name] = value
 		}
 	}

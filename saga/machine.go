@@ -409,16 +409,25 @@ func (t *turn[S]) apply(i int, d direction, a *answer[S], ev postroom.Event, run
 	switch {
 	case d == toUndo:
 		t.record(s.Name, d, wasUndone, ev.Type, ev.ID)
-		t.backward(i - 1)
+		t.leave(i, d)
 	case a == s.Failed.find(ev.Type, false):
 		t.record(s.Name, d, wasFailed, ev.Type, ev.ID)
 		t.fail(i, a, run)
 	default:
 		t.record(s.Name, d, wasDone, ev.Type, ev.ID)
-		t.forward(i + 1)
+		t.leave(i, d)
 	}
 	t.arm()
 	return nil
+}
+
+// leave goes on after the i-th step.
+func (t *turn[S]) leave(i int, d direction) {
+	if d == toUndo {
+		t.backward(i - 1)
+	} else {
+		t.forward(i + 1)
+	}
 }
 
 // fail begins to compensate because the i-th step failed. The participant says that it had no
@@ -475,130 +484,4 @@ func (t *turn[S]) ring(a alarm) outcome {
 	t.backward(i)
 	t.arm()
 	return counts
-}
-
-// decisionData is the data of an event of type decision.
-type decisionData struct {
-	Saga     string          `json:"saga"`
-	Key      string          `json:"key"`
-	Step     string          `json:"step"`
-	Revision int64           `json:"revision"`
-	Action   Choice          `json:"action"`
-	Type     string          `json:"type,omitempty"`
-	Data     json.RawMessage `json:"data,omitempty"`
-}
-
-// Choice is what an operator can decide on an instance.
-type Choice string
-
-const (
-	// Retry sends the pending command again, with a new id and the same [StepKey]: for a
-	// participant that has discarded it.
-	Retry Choice = "retry"
-
-	// Skip goes on as if the pending step were done, or undone. The state does not change.
-	Skip Choice = "skip"
-
-	// MarkDone is Skip with the reply's data, which an operator gives.
-	MarkDone Choice = "done"
-
-	// Compensate begins to undo, with the pending step.
-	Compensate Choice = "compensate"
-)
-
-// decide handles an operator's decision. An error says why it cannot be carried out.
-func (t *turn[S]) decide(d decisionData) (outcome, error) {
-	if t.inst.state.Ended() || d.Revision != t.inst.revision {
-		t.touched = true
-		t.inst.note = fmt.Sprintf("a decision to %s was made for revision %d, which is over", d.Action, d.Revision)
-		return stale, nil
-	}
-	i := t.plan.find(t.inst.step)
-	s, dir := &t.plan.steps[i], t.direction()
-	t.change()
-	switch d.Action {
-	case Retry:
-		if err := t.again(s, dir); err != nil {
-			return "", err
-		}
-	case Compensate:
-		if dir == toUndo {
-			return "", fmt.Errorf("%w: it is being undone already", errLasting)
-		}
-		t.compensate()
-		return counts, nil
-	case Skip:
-		t.record(s.Name, dir, string(Skip), "", t.cause)
-		t.leave(i, dir)
-	case MarkDone:
-		if err := t.mark(s, dir, d); err != nil {
-			return "", err
-		}
-		t.leave(i, dir)
-	default:
-		return "", fmt.Errorf("%w: there is no action %q", errLasting, d.Action)
-	}
-	t.arm()
-	return counts, nil
-}
-
-// compensate begins to undo, with the pending step. If no event led to that, the pending command is
-// the cause of what follows.
-func (t *turn[S]) compensate() {
-	i := t.plan.find(t.inst.step)
-	t.change()
-	t.record(t.inst.step, toDo, string(Compensate), "", t.cause)
-	if t.cause == "" && t.plan.steps[i].Do.eventType != "" {
-		t.cause = commandID(t.stepKey(t.inst.step), toDo, t.inst.run)
-	}
-	t.backward(i)
-	t.arm()
-}
-
-// leave goes on after the i-th step.
-func (t *turn[S]) leave(i int, d direction) {
-	if d == toUndo {
-		t.backward(i - 1)
-	} else {
-		t.forward(i + 1)
-	}
-}
-
-// again sends the pending command once more.
-func (t *turn[S]) again(s *Step[S], d direction) error {
-	if d == toDo && s.Do.eventType == "" || d == toUndo && s.Undo.eventType == "" {
-		return fmt.Errorf("%w: step %s sends no command", errLasting, s.Name)
-	}
-	t.record(s.Name, d, string(Retry), "", t.cause)
-	t.inst.run++
-	t.send(s, d)
-	if d == toDo {
-		t.limit(s.Within)
-	} else {
-		t.limit(0)
-	}
-	return nil
-}
-
-// mark applies the reply that an operator gives for the pending step.
-func (t *turn[S]) mark(s *Step[S], d direction, given decisionData) error {
-	reply := s.Done
-	if d == toUndo {
-		reply = s.Undone
-	}
-	if !reply.isSet() {
-		return fmt.Errorf("%w: step %s waits for no reply", errLasting, s.Name)
-	}
-	found := &reply.answers[0]
-	if given.Type != "" {
-		found = reply.find(given.Type, false)
-	}
-	if found == nil {
-		return fmt.Errorf("%w: %s is no reply that ends step %s", errLasting, given.Type, s.Name)
-	}
-	if err := found.apply(&t.inst.data, given.Data); err != nil {
-		return fmt.Errorf("%w: step %s: %s: %w", errLasting, s.Name, found.eventType, err)
-	}
-	t.record(s.Name, d, wasMarkedDone, found.eventType, t.cause)
-	return nil
 }

@@ -160,8 +160,8 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 }
 
 // Compensate begins to undo an instance, in the caller's transaction: the customer cancels, for
-// instance. It begins with the pending step, whose outcome is not known. apply changes the state
-// before that; nil changes nothing. If the instance is being undone already, or undone, Compensate
+// instance. It begins with the pending step, whose outcome is not known; if that step has no Undo,
+// what it did stays. apply changes the state before that; nil changes nothing. If the instance is being undone already, or undone, Compensate
 // changes nothing and returns nil. If it is done, Compensate returns [ErrOver], and [ErrUnknown] if
 // there is none.
 func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
@@ -310,13 +310,13 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 // withoutInstance decides about an event with a key that no instance has. A reply to a command of
 // this saga means that the instance is lost, for instance in a restored database.
 func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-	m, err := g.table.owner(ctx, tx)
-	if err != nil {
-		return err
-	}
 	if ev.Type == g.def.Name+deadlineSuffix || ev.Type == g.def.Name+decisionSuffix {
 		g.signals.ignored(ctx, g.def.Name, stale) // the instance ended long ago
 		return nil
+	}
+	m, err := g.table.owner(ctx, tx)
+	if err != nil {
+		return err
 	}
 	for _, p := range g.plans {
 		t := turn[S]{moment: m, plan: p, inst: &instance[S]{row: row{key: ev.Key}}}

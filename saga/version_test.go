@@ -1,9 +1,12 @@
 package saga_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/saga"
@@ -90,11 +93,33 @@ func TestCheckOfVersions(t *testing.T) {
 		t.Errorf("renamed without a version: %v", err)
 	}
 
-	deaf := travel()
-	deaf.Steps[1].Done = saga.On("seat.taken", nothing)
-	err = saga.New(w.pool, w.out, deaf).Check(t.Context())
-	if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "step 2 (seat) does not wait for seat.booked any more") {
-		t.Errorf("without a reply for which instances wait: %v", err)
+	for want, change := range map[string]func(seat *saga.Step[trip]){
+		"step 2 (seat) has other types of Done":   func(seat *saga.Step[trip]) { seat.Done = saga.On("seat.taken", nothing) },
+		"step 2 (seat) has other types of Failed": func(seat *saga.Step[trip]) { seat.Failed = saga.Reply[trip]{} },
+		"step 2 (seat) has other types of Undone": func(seat *saga.Step[trip]) {
+			seat.Within, seat.Undo, seat.Undone = 0, saga.Action[trip]{}, saga.OneOf[trip]()
+		},
+		"step 1 (open) has an Undo in one program": nil,
+	} {
+		other := travel()
+		if change == nil {
+			other.Steps[0] = saga.Step[trip]{Name: "open", Do: saga.Local(wrote("opened"))}
+		} else {
+			change(&other.Steps[1])
+		}
+		err = saga.New(w.pool, w.out, other).Check(t.Context())
+		if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+
+	// Nor does a further reply, and the program before may come back.
+	further := travel()
+	further.Steps[1].Done = saga.OneOf(further.Steps[1].Done, saga.On("seat.upgraded", nothing))
+	for i, d := range []saga.Definition[trip]{further, travel(), further} {
+		if err := saga.New(w.pool, w.out, d).Check(t.Context()); err != nil {
+			t.Errorf("program %d: %v", i, err)
+		}
 	}
 
 	// A step at the end needs no version, and an old program may go on beside the new one.
@@ -118,6 +143,36 @@ func TestStateOfAnotherProgram(t *testing.T) {
 	var newer int
 	if err := w.pool.QueryRow(t.Context(), "SELECT (convert_from(data, 'UTF8')::jsonb ->> 'newer')::int FROM postroom.saga").Scan(&newer); err != nil || newer != 5 {
 		t.Errorf("an older program lost the field of a newer one: %d, %v", newer, err)
+	}
+}
+
+// A field has another letter case than before, because its tag was removed. Its former name must not
+// bring its former value back.
+func TestLetterCaseOfAField(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	type untagged struct{ Receipt string }
+	g := saga.New(w.pool, w.out, saga.Definition[untagged]{Name: "untagged", Version: 1, Steps: []saga.Step[untagged]{{
+		Name: "payment", Do: saga.Send("payment.charge", func(s *untagged) string { return s.Receipt }),
+		Done: saga.On("payment.charged", func(s *untagged, p paidFor) { s.Receipt = p.Receipt }),
+	}}})
+	handle := func(do func(tx pgx.Tx) error) {
+		t.Helper()
+		if err := pgx.BeginFunc(t.Context(), w.pool, do); err != nil {
+			t.Fatal(err)
+		}
+	}
+	handle(func(tx pgx.Tx) error { return g.Begin(t.Context(), tx, "t1", untagged{}) })
+	w.exec(`UPDATE postroom.saga SET data = '{"receipt": "old"}'`) // as a program with a tag wrote it
+	charged := w.reply(w.wants("payment.charge")[0], "payment.charged", paidFor{Receipt: "new"})
+	handle(func(tx pgx.Tx) error { return g.Handle(t.Context(), tx, charged) })
+	var data []byte
+	if err := w.pool.QueryRow(t.Context(), "SELECT data FROM postroom.saga").Scan(&data); err != nil {
+		t.Fatal(err)
+	}
+	var s untagged
+	if err := json.Unmarshal(data, &s); err != nil || s.Receipt != "new" {
+		t.Errorf("the state is %s, %v", data, err)
 	}
 }
 

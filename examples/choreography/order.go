@@ -36,9 +36,9 @@ const insertOrder = `INSERT INTO orders (id, customer, sku, quantity, amount, de
 	VALUES ($1, $2, $3, $4, $5, now() + $6::interval)
 	ON CONFLICT (id) DO NOTHING RETURNING deadline`
 
-// place places an order, with the event that begins the saga and the one that ends
-// its patience. It reports whether the order is new: after a crash nobody knows how
-// far the one before had come, and placing it again is safe.
+// place places an order. It writes the event that begins the process, and a scheduled one
+// that ends the patience. It reports whether the order is new. A caller that crashed may
+// place the order again.
 func (s *orderService) place(ctx context.Context, o Order, patience time.Duration) (isNew bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var deadline time.Time

@@ -13,9 +13,9 @@ import (
 
 // paymentService charges and refunds.
 //
-// What is to be undone can arrive before what is to be done: order.expired comes from
-// the order service, and so may overtake an order.placed that waits for its next
-// attempt. An order that is closed is not charged any more, whatever comes later.
+// An order.expired can overtake an order.placed that waits for its next attempt, although
+// both come from the order service. So the service notes that an order is closed, and does
+// not charge it after that.
 type paymentService struct{ outbox *outbox.Outbox }
 
 func (s *paymentService) subscribe(in *inbox.Inbox) {
@@ -50,7 +50,7 @@ func (s *paymentService) charge(ctx context.Context, tx pgx.Tx, ev postroom.Even
 	return s.outbox.Write(ctx, tx, ev.Follow(paymentCharged, o))
 }
 
-// refund undoes the payment of an order, once, whoever asks first.
+// refund undoes the payment of an order, once: for the first event that asks for it.
 func (s *paymentService) refund(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
 		return err
@@ -87,8 +87,8 @@ const (
 	closeOrder = `UPDATE seen SET closed = true WHERE order_id = $1`
 )
 
-// enter locks an order's row until the transaction ends, and reports whether nothing
-// more is to be done for it.
+// enter locks an order's row until the transaction ends, and reports whether the order is
+// closed.
 func enter(ctx context.Context, tx pgx.Tx, order string) (closed bool, err error) {
 	if err := tx.QueryRow(ctx, enterOrder, order).Scan(&closed); err != nil {
 		return false, fmt.Errorf("look up order: %w", err)

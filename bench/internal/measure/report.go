@@ -11,7 +11,7 @@ import (
 type Report struct {
 	Machine machine.Machine `json:"machine"`
 	Events  int             `json:"events"`  // in the backlog of each drain
-	Runs    int             `json:"runs"`    // of which each figure is the median
+	Runs    int             `json:"runs"`    // how often each figure was measured; it is the median
 	Seconds float64         `json:"seconds"` // for what has no end of its own
 	Figures []Figure        `json:"figures"`
 

@@ -29,8 +29,8 @@ type state struct {
 	Seen int             `json:"seen"`
 }
 
-// process is a process, of which one client at a time makes a step. A step returns the command
-// that it wrote, if any.
+// process is a process. One client at a time makes a step of it. begin and next return the command
+// that they wrote, if any.
 type process struct {
 	begin func(ctx context.Context, tx pgx.Tx, s state) (cmd postroom.Event, err error)
 	next  func(ctx context.Context, tx pgx.Tx, reply postroom.Event) (cmd postroom.Event, err error)
