@@ -9,9 +9,8 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// maxPending is how many unpublished events below high a recording lists at most. If there
-// are more, the recorded high stays lower. That keeps the row small, and costs duplicates
-// after a crash.
+// maxPending is how many unpublished events may keep high from rising. If there are more,
+// high stays lower. That keeps the row small, and costs duplicates after a crash.
 const maxPending = 500
 
 // state is the content of the one row of postroom.relay: every event with seq <= high whose
@@ -40,6 +39,11 @@ type progress struct {
 	// its beginning are removed; passed is the last seq that was removed.
 	page   []entry
 	passed int64
+
+	// stated is the highest high that state returned. No later state has a lower one, even
+	// if late rows then lengthen pending: what is recorded as published stays so.
+	stated     int64
+	maxPending int
 }
 
 type entry struct {
@@ -49,8 +53,9 @@ type entry struct {
 
 func resume(s state) *progress {
 	return &progress{
-		high: s.high, floor: s.floor, snap: s.snap, passed: s.high,
+		high: s.high, floor: s.floor, snap: s.snap, passed: s.high, stated: s.high,
 		backlog: s.pending, late: make(map[int64]struct{}),
+		maxPending: maxPending,
 	}
 }
 
@@ -117,7 +122,7 @@ func (p *progress) entry(seq int64) *entry {
 // that was read, because events that were read ahead would only lengthen pending. The next
 // leader reads everything above high again, so pending lists nothing above high.
 func (p *progress) state() state {
-	unpublished := make([]int64, 0, len(p.late)+maxPending)
+	unpublished := make([]int64, 0, len(p.late)+p.maxPending)
 	for seq := range p.late {
 		unpublished = append(unpublished, seq)
 	}
@@ -127,11 +132,12 @@ func (p *progress) state() state {
 			high, open = e.seq, len(unpublished)
 			continue
 		}
-		if len(unpublished)-len(p.late) == maxPending {
+		if len(unpublished)-len(p.late) >= p.maxPending && e.seq > p.stated {
 			break
 		}
 		unpublished = append(unpublished, e.seq)
 	}
+	p.stated = high
 	pending := p.backlog.Union(seqset.Of(unpublished[:open])).UpTo(high)
 	return state{high: high, floor: p.floor, snap: p.snap, pending: pending}
 }

@@ -31,7 +31,7 @@ type model struct {
 
 func newModel() *model {
 	m := &model{visibleAt: map[int64]int{}, acked: map[int64]int{}, state: state{snap: "0"}}
-	m.progress = resume(m.state)
+	m.resume()
 	return m
 }
 
@@ -97,7 +97,11 @@ func (m *model) ack(t *rapid.T) {
 
 // record stores the state as it would be read back.
 func (m *model) record(t *rapid.T) {
+	before := m.state.high
 	m.state = m.progress.state()
+	if m.state.high < before {
+		t.Fatalf("the recorded high went back from %d to %d", before, m.state.high)
+	}
 	text := "{" // as PostgreSQL prints what String gives it
 	for i, r := range m.state.pending {
 		if i > 0 {
@@ -116,7 +120,13 @@ func (m *model) record(t *rapid.T) {
 func (m *model) crash(*rapid.T) {
 	m.crashes++
 	m.inHand = nil
+	m.resume()
+}
+
+// resume begins a term from what was recorded.
+func (m *model) resume() {
 	m.progress = resume(m.state)
+	m.maxPending = 1
 }
 
 // check holds after every step.
@@ -223,6 +233,28 @@ func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
 		if s := p.state(); s.high != step.high || s.pending.String() != step.pending {
 			t.Errorf("after %v: high %d, pending %s, want %d, %s", step.acked, s.high, s.pending, step.high, step.pending)
 		}
+	}
+}
+
+// Late rows below the recorded high lengthen pending. They do not lower high: the events
+// between would be published again after a crash.
+func TestLateRowsDoNotLowerHigh(t *testing.T) {
+	t.Parallel()
+	p := resume(state{})
+	var page, late []eventlog.Event
+	for seq := int64(2); seq <= 2*maxPending; seq += 2 {
+		page = append(page, eventlog.Event{Seq: seq})
+		late = append(late, eventlog.Event{Seq: seq - 1})
+	}
+	const last = 2*maxPending + 1
+	p.readPage(append(page, eventlog.Event{Seq: last}))
+	p.markDone([]int64{last})
+	if s := p.state(); s.high != last || s.pending.Size() != maxPending {
+		t.Fatalf("high %d with %d pending, want %d with %d", s.high, s.pending.Size(), last, maxPending)
+	}
+	p.readLate(late)
+	if s := p.state(); s.high != last || s.pending.Size() != 2*maxPending {
+		t.Errorf("after late rows: high %d with %d pending, want %d with %d", s.high, s.pending.Size(), last, 2*maxPending)
 	}
 }
 

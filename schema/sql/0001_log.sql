@@ -497,7 +497,7 @@ COMMENT ON COLUMN postroom.relay.owner IS
 COMMENT ON COLUMN postroom.relay.expires_at IS
     'When the lease of owner ends, unless it is renewed.';
 COMMENT ON COLUMN postroom.relay.high IS
-    'The highest seq that the relay has read.';
+    'Up to here the log is published, except late events and those in pending. It never goes back.';
 COMMENT ON COLUMN postroom.relay.floor IS
     'The relay never looks for events up to this seq by their transaction ids: the database was dumped and restored, and these ids are of the cluster before.';
 COMMENT ON COLUMN postroom.relay.snap IS
