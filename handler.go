@@ -48,9 +48,38 @@ type Middleware func(next Handler) Handler
 
 // Chain wraps h in the given middleware. The first one is outermost, so that
 // they run in the order in which they are written.
+//
+// The methods Check and Types of h, which an inbox asks for, stay visible. If several
+// subscriptions have the handler, give all of them the result of one Chain.
 func Chain(h Handler, middleware ...Middleware) Handler {
-	for i := len(middleware) - 1; i >= 0; i-- {
-		h = middleware[i](h)
+	if len(middleware) == 0 {
+		return h
 	}
-	return h
+	c := &chain{Handler: h, wrapped: h}
+	for i := len(middleware) - 1; i >= 0; i-- {
+		c.Handler = middleware[i](c.Handler)
+	}
+	return c
+}
+
+// chain is a handler in middleware.
+type chain struct {
+	Handler         // with the middleware
+	wrapped Handler // without
+}
+
+// Check asks the wrapped handler whether it could work, if it has that method.
+func (c *chain) Check(ctx context.Context) error {
+	if h, ok := c.wrapped.(interface{ Check(ctx context.Context) error }); ok {
+		return h.Check(ctx)
+	}
+	return nil
+}
+
+// Types returns the types that the wrapped handler handles, if it has that method.
+func (c *chain) Types() []string {
+	if h, ok := c.wrapped.(interface{ Types() []string }); ok {
+		return h.Types()
+	}
+	return nil
 }

@@ -75,6 +75,14 @@ func TestCheckAsksHandlers(t *testing.T) {
 	if err := check(h, named("one", "a.b", "c.d")); !errors.Is(err, h.err) || errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("a handler that is not ready: %v", err)
 	}
+	chained := postroom.Chain(h, func(next postroom.Handler) postroom.Handler { return next })
+	if err := check(chained, named("one", "a.b"), named("two", "c.d")); !errors.Is(err, h.err) {
+		t.Errorf("a handler in middleware that is not ready: %v", err)
+	}
+	h.err = nil
+	if err := check(chained, named("one", "a.b")); err == nil || !strings.Contains(err.Error(), "it handles c.d,") {
+		t.Errorf("a handler in middleware without a type: %v", err)
+	}
 	var mux postroom.Mux
 	mux.On("a.b", postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return nil }))
 	if err := check(&mux, named("one", "c.d")); err == nil || !strings.Contains(err.Error(), "it handles a.b,") {
