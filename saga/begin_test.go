@@ -138,3 +138,36 @@ func TestStartOn(t *testing.T) {
 	w.fails(w.try(bad), "decode", true)
 	w.is("t1", "undone", "open")
 }
+
+// A handler begins an instance, and another one has it undone: both name their event as the cause.
+func TestBeginWithItsCause(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	asked, cancelled := postroom.NewEvent("trip.asked", nil), postroom.NewEvent("trip.cancelled", nil)
+	asked.ID, asked.CorrelationID, cancelled.ID = "asked-1", "visit-1", "cancelled-1"
+	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		return w.saga.Begin(saga.WithCause(t.Context(), asked), tx, "t1", trip{ID: "t1", Seats: 2})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := w.wants("seat.book", "travel.deadline")[0]
+	if cmd.CausationID != "asked-1" || cmd.CorrelationID != "visit-1" {
+		t.Errorf("the command is %+v", cmd)
+	}
+	err = pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+		return w.saga.Compensate(saga.WithCause(t.Context(), cancelled), tx, "t1", nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	undo := w.wants("seat.free")[0]
+	if undo.CausationID != "cancelled-1" || undo.CorrelationID != "visit-1" {
+		t.Errorf("the undo is %+v", undo)
+	}
+	w.give(w.reply(undo, "seat.freed", nil))
+	ended := w.wants("travel.cancelled")[0]
+	if ended.CausationID != "asked-1" {
+		t.Errorf("the end answers %s, want what began the instance", ended.CausationID)
+	}
+}

@@ -15,7 +15,8 @@ import (
 // command is decoded into a T; a fault is permanent.
 //
 // Give the command and its Undo to one ordered handler (inbox.HoldKey), with a postroom.Mux of
-// participants. Then no Undo overtakes its command.
+// participants. Then no Undo overtakes its command. A participant that calls a vendor is no such
+// handler but an external one: it writes its reply in Attempt.OnSuccess; see the package's example.
 func Participant[T any](out Outbox, f func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) (postroom.Event, error)) postroom.Handler {
 	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) error {
 		reply, err := f(ctx, tx, cmd, data)
@@ -38,7 +39,8 @@ func Answer(commandID, key, eventType string, data any) postroom.Event {
 }
 
 // StepKey returns the key of a command's step. It is the same for a command that an operator sent
-// again, and for the Undo. Give it to a vendor as its idempotency key, with a word for what is done.
+// again, and for the Undo. Give it to a vendor as its idempotency key, with a word for what is done,
+// and not the key of Attempt.Step: that is another one for a command that was sent again.
 // It is empty for an event that is no command of a saga.
 func StepKey(cmd postroom.Event) string { return cmd.Headers[stepHeader] }
 

@@ -108,14 +108,31 @@ func (g *Saga[S]) Begin(ctx context.Context, tx pgx.Tx, key string, s S) error {
 	if err != nil {
 		return fmt.Errorf("saga %s: begin: encode the state: %w", g.def.Name, err)
 	}
-	if err := g.begin(ctx, tx, key, s, input, postroom.Event{}); err != nil {
+	if err := g.begin(ctx, tx, key, s, input, causeOf(ctx)); err != nil {
 		return fmt.Errorf("saga %s: begin: %w", g.def.Name, err)
 	}
 	return nil
 }
 
-// begin begins an instance with what a program or the event start says.
-func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input []byte, start postroom.Event) error {
+type causeKey struct{}
+
+// WithCause returns a context that tells [Saga.Begin] and [Saga.Compensate] which event led to them.
+// Use it in a handler of that event. The event is then the cause of the commands that follow. For
+// Begin, the process takes over its correlation id, and [End] answers it.
+func WithCause(ctx context.Context, ev postroom.Event) context.Context {
+	return context.WithValue(ctx, causeKey{}, cause{id: ev.ID, correlation: cmp.Or(ev.CorrelationID, ev.ID)})
+}
+
+// cause is the event that leads to something; zero if there is none.
+type cause struct{ id, correlation string }
+
+func causeOf(ctx context.Context) cause {
+	c, _ := ctx.Value(causeKey{}).(cause)
+	return c
+}
+
+// begin begins an instance with what a program or an event says.
+func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input []byte, start cause) error {
 	if err := (postroom.Event{Type: g.def.Name, Source: "check", Key: key}).Validate(); err != nil || key == "" {
 		return fmt.Errorf("%w: the key of an instance must be a valid key of events, and not empty: %w", errLasting, cmp.Or(err, errNoKey))
 	}
@@ -126,7 +143,7 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 		return err
 	}
 	inst, err := decode[S](row{
-		key: key, version: p.version, state: Running, step: p.steps[0].Name, run: 1, correlation: cmp.Or(start.CorrelationID, start.ID), cause: start.ID,
+		key: key, version: p.version, state: Running, step: p.steps[0].Name, run: 1, correlation: start.correlation, cause: start.id,
 	}, data) // and so shares nothing with the caller's s, who may try again
 	if err != nil {
 		return err
@@ -138,7 +155,7 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	if err != nil {
 		return err
 	}
-	t := &turn[S]{moment: m, plan: p, inst: inst, cause: start.ID, trace: telemetry.TraceOf(ctx)}
+	t := &turn[S]{moment: m, plan: p, inst: inst, cause: start.id, trace: telemetry.TraceOf(ctx)}
 	t.begin()
 	return g.finish(ctx, tx, t)
 }
@@ -161,9 +178,9 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 
 // Compensate begins to undo an instance, in the caller's transaction: the customer cancels, for
 // instance. It begins with the pending step, whose outcome is not known; if that step has no Undo,
-// what it did stays. apply changes the state before that; nil changes nothing. If the instance is being undone already, or undone, Compensate
-// changes nothing and returns nil. If it is done, Compensate returns [ErrOver], and [ErrUnknown] if
-// there is none.
+// what it did stays. apply changes the state before that; nil changes nothing. If the instance is
+// being undone already, or undone, Compensate changes nothing and returns nil. If it is done,
+// Compensate returns [ErrOver], and [ErrUnknown] if there is none.
 func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
 	if g.err != nil {
 		return g.err
@@ -197,7 +214,7 @@ func (g *Saga[S]) compensate(ctx context.Context, tx pgx.Tx, key string, apply f
 	if apply != nil {
 		apply(&inst.data)
 	}
-	t := &turn[S]{moment: m, plan: p, inst: inst, trace: telemetry.TraceOf(ctx)}
+	t := &turn[S]{moment: m, plan: p, inst: inst, cause: causeOf(ctx).id, trace: telemetry.TraceOf(ctx)}
 	t.compensate()
 	return g.finish(ctx, tx, t)
 }
@@ -304,7 +321,7 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", errLasting, ev.Type, err)
 	}
-	return g.begin(ctx, tx, cmp.Or(key, ev.Key), s, ev.Data, ev)
+	return g.begin(ctx, tx, cmp.Or(key, ev.Key), s, ev.Data, causeOf(WithCause(ctx, ev)))
 }
 
 // withoutInstance decides about an event with a key that no instance has. A reply to a command of
