@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
@@ -24,9 +23,7 @@ func TestShop(t *testing.T) {
 	var parts []postroom.Runner
 	service := func(name, stream, sql string) (*pgxpool.Pool, *inbox.Inbox, *outbox.Outbox) {
 		pool := tables(t, sql)
-		if err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: stream, Subjects: []string{name + ".>"}}); err != nil {
-			t.Fatal(err)
-		}
+		servers.Stream(t, nc, stream, name+".>")
 		in := inbox.New(pool, nc, inbox.Config{})
 		parts = append(parts, in, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{}))
 		return pool, in, outbox.New(outbox.Config{Source: "/" + name})

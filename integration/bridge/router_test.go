@@ -1,0 +1,252 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/postmill"
+	"github.com/postroom/postroom/relay"
+)
+
+// runRouter is the process of a service that uses Watermill: a handler that charges orders
+// and returns messages, and one that receives these.
+func runRouter(ctx context.Context, pool *pgxpool.Pool) error {
+	nc, err := nats.Connect(os.Getenv(natsVar), natsjs.ConnectOptions()...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	k, _ := pool.Config().ConnConfig.Tracer.(*killer)
+	if k != nil {
+		k.nc.Store(nc)
+	}
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		return err
+	}
+	router.AddMiddleware(postmill.Middleware)
+	sub := postmill.NewSubscriber(pool, nc, postmill.SubscriberConfig{
+		Group: "billing", Subscription: inbox.Subscription{Workers: 2},
+		Inbox: inbox.Config{AckWait: time.Second, IdlePoll: 20 * time.Millisecond, Logger: quiet},
+	})
+	pub := doomed{postmill.NewPublisher(shop, postmill.PublisherConfig{}), k}
+	router.AddHandler("charge", "orders", sub, "charges", pub, func(msg *message.Message) ([]*message.Message, error) {
+		err := insert(msg, "charge")
+		return []*message.Message{message.NewMessage("charge of "+msg.UUID, msg.Payload)}, err
+	})
+	router.AddConsumerHandler("receipt", "charges", sub, func(msg *message.Message) error { return insert(msg, "receipt") })
+	return router.Run(ctx)
+}
+
+// insert is the effect of a handler.
+func insert(msg *message.Message, table string) error {
+	_, err := postmill.Tx(msg.Context()).Exec(msg.Context(), "INSERT INTO "+table+" VALUES ($1)", string(msg.Payload))
+	return err
+}
+
+// doomed is a publisher around whose calls the process may end.
+type doomed struct {
+	message.Publisher
+
+	k *killer
+}
+
+func (d doomed) Publish(topic string, messages ...*message.Message) error {
+	d.k.at("publish", before)
+	err := d.Publisher.Publish(topic, messages...)
+	d.k.at("publish", after)
+	return err
+}
+
+// When a process ends itself: before or after a step.
+const (
+	before = "before "
+	after  = "after "
+)
+
+// steps of a delivery to the handler that charges. The others begin with these texts.
+var steps = []string{"INSERT INTO postroom.inbox", "INSERT INTO charge", "publish", "INSERT INTO postroom.outbox", "COMMIT"}
+
+// killer ends its process, without a word, the third time that it comes to a point. It is
+// the tracer of the pool.
+type killer struct {
+	point  string
+	passed atomic.Int64
+	nc     atomic.Pointer[nats.Conn]
+
+	charging sync.Map // connections whose transaction is that of a charge
+}
+
+// at ends the process if this is the point.
+func (k *killer) at(step, when string) {
+	if k == nil || when+step != k.point || k.passed.Add(1) != 3 {
+		return
+	}
+	if nc := k.nc.Load(); nc != nil {
+		_ = nc.FlushTimeout(time.Second) // an ack that was sent too early is to be seen
+	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+// step returns which step a statement is, if it is one.
+func (k *killer) step(conn *pgx.Conn, sql string) string {
+	for _, s := range steps {
+		if !strings.Contains(sql, s) {
+			continue
+		}
+		switch s {
+		case "INSERT INTO charge":
+			k.charging.Store(conn, true)
+		case "COMMIT":
+			if _, ours := k.charging.LoadAndDelete(conn); !ours {
+				return ""
+			}
+		}
+		return s
+	}
+	return ""
+}
+
+type stepKey struct{}
+
+// TraceQueryStart is called before a statement is sent.
+func (k *killer) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	step := k.step(conn, data.SQL)
+	k.at(step, before)
+	return context.WithValue(ctx, stepKey{}, step)
+}
+
+// TraceQueryEnd is called when the server has executed it.
+func (k *killer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	step, _ := ctx.Value(stepKey{}).(string)
+	k.at(step, after)
+}
+
+// TraceBatchStart is called before the statements of a batch are sent.
+func (k *killer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	found := map[string]string{} // steps by statement
+	for _, q := range data.Batch.QueuedQueries {
+		if step := k.step(conn, q.SQL); step != "" {
+			k.at(step, before)
+			found[q.SQL] = step
+		}
+	}
+	return context.WithValue(ctx, stepKey{}, found)
+}
+
+// TraceBatchQuery is called when the server has executed one of them.
+func (k *killer) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	found, _ := ctx.Value(stepKey{}).(map[string]string)
+	k.at(found[data.SQL], after)
+}
+
+// TraceBatchEnd is called at the end of a batch.
+func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// The process of a Router is killed before or after each step of a handler that returns
+// messages. The next process finds each order, and each is charged once, and has one receipt.
+func TestARouterThatIsKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	for _, step := range steps {
+		for _, when := range []string{before, after} {
+			t.Run(when+step, func(t *testing.T) {
+				t.Parallel()
+				testRouter(t, when+step)
+			})
+		}
+	}
+}
+
+const orders = 20
+
+func testRouter(t *testing.T, point string) {
+	url, server := devtest.DatabaseURL(t), devtest.OwnNATS(t)
+	pool := open(t, url)
+	execute(t, pool, "CREATE TABLE charge (id text); CREATE TABLE receipt (id text)")
+	nc, err := nats.Connect(server.URL(), natsjs.ConnectOptions()...)
+	must(t, err)
+	t.Cleanup(nc.Close)
+	must(t, natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "WM", Subjects: []string{"wm.>"}}))
+	runPart(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Lease: 2 * time.Second, IdlePoll: 20 * time.Millisecond, Logger: quiet}))
+	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{Pool: pool})
+	for i := range orders {
+		must(t, pub.Publish("orders", message.NewMessage(fmt.Sprint("u-", i), fmt.Append(nil, "o-", i))))
+	}
+
+	env := []string{dbVar + "=" + url, natsVar + "=" + server.URL()}
+	first := start(t, "router", append(env, pointVar+"="+point)...)
+	devtest.Receive(t, 20*time.Second, "the end of the first process", first.ended)
+	if first.cmd.ProcessState.Success() || first.cmd.ProcessState.Exited() {
+		t.Fatalf("the first process was not killed: %v", first.err)
+	}
+	done := count(t, pool, "SELECT count(*) FROM charge")
+	if done >= orders {
+		t.Errorf("%d charges at the kill: it came too late", done)
+	}
+	start(t, "router", env...)
+	devtest.Eventually(t, 30*time.Second, "all to be handled", func() bool {
+		return count(t, pool, "SELECT count(*) FROM postroom.inbox") >= 2*orders && count(t, pool, "SELECT count(*) FROM postroom.held") == 0 && isRead(t, nc)
+	})
+	for _, table := range []string{"charge", "receipt"} {
+		if n, different := count(t, pool, "SELECT count(*) FROM "+table), count(t, pool, "SELECT count(DISTINCT id) FROM "+table); n != orders || different != orders {
+			t.Errorf("%d rows of %d orders in %s, want one for each of %d", n, different, table, orders)
+		}
+	}
+	if n := count(t, pool, "SELECT count(*) FROM postroom.outbox WHERE type = 'charges'"); n != orders {
+		t.Errorf("%d messages were produced, want %d", n, orders)
+	}
+	t.Logf("%d charges were committed at the kill", done)
+}
+
+// isRead reports whether the broker has nothing left for a handler.
+func isRead(t *testing.T, nc *nats.Conn) bool {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	must(t, err)
+	stream, err := js.Stream(t.Context(), "WM")
+	must(t, err)
+	left, found := uint64(0), 0
+	consumers := stream.ListConsumers(t.Context())
+	for info := range consumers.Info() {
+		found++
+		left += info.NumPending + uint64(info.NumAckPending) //nolint:gosec // not negative
+	}
+	must(t, consumers.Err())
+	return found == 2 && left == 0
+}
+
+// runPart runs a part until the test ends.
+func runPart(t testing.TB, part interface {
+	Run(ctx context.Context) error
+}) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- part.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("%T: %v", part, err)
+		}
+	})
+}
