@@ -36,7 +36,7 @@ const wideMarker = "Wide because "
 
 // notYet are the figures that do not meet the limits, and are not to grow.
 var notYet = map[string]int{
-	"cmd/postroom lines":                      4909,
+	"cmd/postroom lines":                      4292,
 	"cmd/postroom.dead files":                 5,
 	"idempotency/conformance.Endpoint fields": 13,
 	"integration/checker.State fields":        18,

@@ -6,12 +6,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/inspect"
 )
 
 func newAudit(getenv func(string) string) *cobra.Command {
-	s := newInspection(getenv)
+	s := inspection.New(getenv)
 	var filter inspect.AuditFilter
 	var since string
 	cmd := &cobra.Command{
@@ -23,24 +28,24 @@ Changes nothing. --json has what each action was asked to do, too.`,
   postroom audit --actor ann --action discard
   postroom audit --event order-7
   postroom audit --replay 12 --json`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := checkLimit(filter.Limit)
+			err := argument.Limit(filter.Limit)
 			if err == nil && (filter.ReplayID < 0 || filter.Before < 0) {
-				err = usagef("--replay and --before are numbers above 0")
+				err = exit.Usagef("--replay and --before are numbers above 0")
 			}
 			if err == nil {
-				filter.Since, err = parseTime("since", since)
+				filter.Since, err = argument.Time("since", since)
 			}
 			if err != nil {
 				return err
 			}
-			return s.withDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
+			return s.WithDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
 				page, err := i.Audit(cmd.Context(), filter)
 				if err != nil {
 					return err
 				}
-				return printAudit(cmd, s.asJSON, page)
+				return printAudit(cmd, s.JSON, page)
 			})
 		},
 	}
@@ -53,40 +58,40 @@ Changes nothing. --json has what each action was asked to do, too.`,
 	flags.StringVar(&since, "since", "", "at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (24h)")
 	flags.Int64Var(&filter.Before, "before", 0, "begin below this id")
 	flags.IntVar(&filter.Limit, "limit", 100, "how many, 1 to 1000")
-	s.addFlags(cmd, false)
-	noFileCompletion(cmd, "actor", "action", "handler", "event", "replay", "since", "before", "limit")
+	s.AddFlags(cmd, false)
+	command.NoFileCompletion(cmd, "actor", "action", "handler", "event", "replay", "since", "before", "limit")
 	return cmd
 }
 
 func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error {
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), page)
+		return output.JSON(cmd.OutOrStdout(), page)
 	}
 	if len(page.Entries) == 0 && page.Next == 0 {
-		return printLine(cmd.OutOrStdout(), "nothing of that was done")
+		return output.Line(cmd.OutOrStdout(), "nothing of that was done")
 	}
 	rows := [][]string{{"ID", "AT", "BY", "DID", "TO", "HANDLER", "WHY"}}
 	for _, a := range page.Entries {
 		rows = append(rows, []string{
-			count(a.ID), stamp(a.At), cell(a.Actor, 40), cell(a.Action, 30), actionTarget(a), orDash(cell(a.Handler, 60)), orDash(cell(a.Reason, 80)),
+			fmt.Sprint(a.ID), output.Stamp(a.At), output.Cell(a.Actor, 40), output.Cell(a.Action, 30), actionTarget(a), output.OrDash(output.Cell(a.Handler, 60)), output.OrDash(output.Cell(a.Reason, 80)),
 		})
 	}
-	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+	if err := output.Table(cmd.OutOrStdout(), rows); err != nil {
 		return err
 	}
 	if page.Next > 0 {
-		return printLine(cmd.OutOrStdout(), "\nthere may be more: --before %d", page.Next)
+		return output.Line(cmd.OutOrStdout(), "\nthere may be more: --before %d", page.Next)
 	}
 	return nil
 }
 
 // actionTarget says what an action was done to.
 func actionTarget(a inspect.AuditEntry) string {
-	what := plural(int(a.Events), "event")
+	what := output.Plural(int(a.Events), "event")
 	var asked struct{ Filter *deadletter.Filter }
 	switch err := json.Unmarshal(a.Details, &asked); {
 	case a.EventID != "":
-		what = cell(a.EventID, 60)
+		what = output.Cell(a.EventID, 60)
 	case err == nil && asked.Filter != nil: // other actions have other details
 		what += ": " + filterText(*asked.Filter)
 	}

@@ -1,38 +1,25 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/terminal"
 )
 
-// ask asks a person. A script gives --yes.
+// ask asks a person about dead events.
 func ask(cmd *cobra.Command, question string) error {
-	return askOr(cmd, question, "--dry-run or 'postroom dead list'")
-}
-
-// askOr is ask, and also says how to look at the events first.
-func askOr(cmd *cobra.Command, question, look string) error {
-	in := cmd.InOrStdin()
-	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
-		return usagef("%s This is no terminal, so nothing can be asked: give --yes, or look first with %s", question, look)
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
-	line, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && line == "" {
-		return fmt.Errorf("read the answer: %w", err)
-	}
-	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
-		return todof("nothing was done")
-	}
-	return nil
+	return confirm.Ask(cmd, question, "--dry-run or 'postroom dead list'")
 }
 
 func newDeadDiscard(d *dead) *cobra.Command {
@@ -46,12 +33,12 @@ discarded event stays discarded when it comes again. 'postroom dead reopen' brin
 back.`,
 		Example: `  postroom dead discard 4711 --reason 'test order'
   postroom dead discard --cause 1f0c… --reason 'customer is gone' --yes`,
-		Args:              ids,
+		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := w.required(args)
-			if err == nil && d.reason == "" {
-				err = usagef("why? Give --reason: it is kept with the events")
+			if err == nil && d.Reason == "" {
+				err = exit.Usagef("why? Give --reason: it is kept with the events")
 			}
 			if err != nil {
 				return err
@@ -60,13 +47,13 @@ back.`,
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "discard at most this many events, the first to die first (default all)")
-	noFileCompletion(cmd, "limit")
+	command.NoFileCompletion(cmd, "limit")
 	w.addFlags(cmd)
 	w.addAll(cmd)
-	d.addAuditFlags(cmd)
-	d.addYes(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	d.AddAuditFlags(cmd)
+	d.AddYes(cmd)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }
 
@@ -81,7 +68,7 @@ later events of their keys may have taken effect. --since and --until mean the t
 which they were discarded.`,
 		Example: `  postroom dead list --discarded
   postroom dead reopen 4711 --reason 'it was no test order'`,
-		Args:              ids,
+		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := w.required(args)
@@ -93,13 +80,13 @@ which they were discarded.`,
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "reopen at most this many events, the first to be discarded first (default all)")
-	noFileCompletion(cmd, "limit")
+	command.NoFileCompletion(cmd, "limit")
 	w.addFlags(cmd)
 	w.addAll(cmd)
-	d.addAuditFlags(cmd)
-	d.addYes(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	d.AddAuditFlags(cmd)
+	d.AddYes(cmd)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }
 
@@ -111,9 +98,9 @@ type changeResult struct {
 // atLeast returns "20 events"; or "20 or more events" if there may be more.
 func atLeast(n int64, more bool, noun string) string {
 	if more {
-		return grouped(n) + " or more " + noun + "s"
+		return terminal.Grouped(n) + " or more " + noun + "s"
 	}
-	return plural(int(n), noun)
+	return output.Plural(int(n), noun)
 }
 
 // change discards or reopens events.
@@ -131,12 +118,12 @@ func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb s
 		if n == 0 && !more {
 			return fmt.Errorf("%s: there is no such event to %s", filterText(f), verb)
 		}
-		if !d.yes {
+		if !d.Yes {
 			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, atLeast(n, more, "event"), filterText(f))); err != nil {
 				return err
 			}
 		}
-		bar := newBar(cmd.ErrOrStderr())
+		bar := output.Bar(cmd.ErrOrStderr())
 		if !more {
 			limit = int(n) // the person agreed to these, and not to events that died or were discarded since
 		}
@@ -145,10 +132,10 @@ func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb s
 		if err != nil {
 			return err
 		}
-		if d.asJSON {
-			return printJSON(cmd.OutOrStdout(), changeResult{done})
+		if d.JSON {
+			return output.JSON(cmd.OutOrStdout(), changeResult{done})
 		}
-		return printLine(cmd.OutOrStdout(), "%s: %s", verb, plural(int(done), "event"))
+		return output.Line(cmd.OutOrStdout(), "%s: %s", verb, output.Plural(int(done), "event"))
 	})
 }
 
@@ -166,10 +153,10 @@ Calls that are done are not made again.`,
 		Example: `  postroom dead show 4711 --json | jq -r .data | base64 -d > body.json
   postroom dead edit 4711 --data body.json --reason 'amount had a comma'
   postroom dead replay 4711`,
-		Args:              oneID("an event, as 'postroom dead list' shows it"),
+		Args:              argument.OneID("an event, as 'postroom dead list' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, _ := eventID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // Args has seen it
 			change, err := editChange(cmd.InOrStdin(), data, contentType, headers, cmd.Flags().Changed("header"))
 			if err != nil {
 				return err
@@ -179,15 +166,15 @@ Calls that are done are not made again.`,
 				if err != nil {
 					return err
 				}
-				if d.asJSON {
-					return printJSON(cmd.OutOrStdout(), edited)
+				if d.JSON {
+					return output.JSON(cmd.OutOrStdout(), edited)
 				}
 				if len(edited.StepsDone) > 0 {
-					if err := printLine(cmd.OutOrStdout(), "done, and not called again: %s", cell(strings.Join(edited.StepsDone, ", "), 200)); err != nil {
+					if err := output.Line(cmd.OutOrStdout(), "done, and not called again: %s", output.Cell(strings.Join(edited.StepsDone, ", "), 200)); err != nil {
 						return err
 					}
 				}
-				return printLine(cmd.OutOrStdout(), "event %d is at revision %d; 'postroom dead replay %d' runs it", id, edited.Revision, id)
+				return output.Line(cmd.OutOrStdout(), "event %d is at revision %d; 'postroom dead replay %d' runs it", id, edited.Revision, id)
 			})
 		},
 	}
@@ -195,10 +182,10 @@ Calls that are done are not made again.`,
 	flags.StringVar(&data, "data", "", "file with the new body; - for standard input")
 	flags.StringVar(&contentType, "content-type", "", "the new content type")
 	flags.StringArrayVar(&headers, "header", nil, "name=value, replaces all headers; can be repeated. An empty one removes all headers")
-	noFileCompletion(cmd, "content-type", "header")
-	d.addAuditFlags(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	command.NoFileCompletion(cmd, "content-type", "header")
+	d.AddAuditFlags(cmd)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }
 
@@ -213,7 +200,7 @@ func editChange(stdin io.Reader, data, contentType string, headers []string, rep
 		switch {
 		case h == "":
 		case !ok:
-			return c, usagef("--header: write name=value")
+			return c, exit.Usagef("--header: write name=value")
 		default:
 			c.Headers[name] = value
 		}
@@ -221,7 +208,7 @@ func editChange(stdin io.Reader, data, contentType string, headers []string, rep
 	switch data {
 	case "":
 		if contentType == "" && !replace {
-			return c, usagef("what is to be changed? Give --data, --content-type or --header")
+			return c, exit.Usagef("what is to be changed? Give --data, --content-type or --header")
 		}
 		return c, nil
 	case "-":
@@ -249,26 +236,26 @@ func newDeadResolve(d *dead) *cobra.Command {
 happened, the handler goes on after it. If not, the next attempt makes it.`,
 		Example: `  postroom dead resolve 4711 --step charge --happened --result ch_123 --reason 'seen at the vendor'
   postroom dead resolve 4711 --step charge --not-happened --reason 'unknown to the vendor'`,
-		Args:              oneID("an event, as 'postroom dead list' shows it"),
+		Args:              argument.OneID("an event, as 'postroom dead list' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case step == "":
-				return usagef("which call? Give --step, as 'postroom dead show' has it")
+				return exit.Usagef("which call? Give --step, as 'postroom dead show' has it")
 			case happened == not:
-				return usagef("say one of --happened and --not-happened")
+				return exit.Usagef("say one of --happened and --not-happened")
 			case not && result != "":
-				return usagef("--result is what a call returned that happened")
+				return exit.Usagef("--result is what a call returned that happened")
 			}
-			id, _ := eventID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // Args has seen it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if err := store.Resolve(cmd.Context(), id, step, happened, []byte(result), d.audit()); err != nil {
 					return err
 				}
-				if d.asJSON {
-					return printJSON(cmd.OutOrStdout(), changeResult{1})
+				if d.JSON {
+					return output.JSON(cmd.OutOrStdout(), changeResult{1})
 				}
-				return printLine(cmd.OutOrStdout(), "noted; 'postroom dead replay %d' runs the event", id)
+				return output.Line(cmd.OutOrStdout(), "noted; 'postroom dead replay %d' runs the event", id)
 			})
 		},
 	}
@@ -277,9 +264,9 @@ happened, the handler goes on after it. If not, the next attempt makes it.`,
 	flags.BoolVar(&happened, "happened", false, "it happened")
 	flags.BoolVar(&not, "not-happened", false, "it did not")
 	flags.StringVar(&result, "result", "", "what the step would have returned to the handler")
-	noFileCompletion(cmd, "step", "result")
-	d.addAuditFlags(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	command.NoFileCompletion(cmd, "step", "result")
+	d.AddAuditFlags(cmd)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }

@@ -8,7 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/terminal"
 )
 
 // dryRun prints what a replay would do.
@@ -28,12 +31,12 @@ func (d *dead) dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.
 		}
 	}
 	out := cmd.OutOrStdout()
-	if d.asJSON {
-		err = printJSON(out, struct {
+	if d.JSON {
+		err = output.JSON(out, struct {
 			Events  int64                     `json:"events"`
 			Groups  []deadletter.PreviewGroup `json:"groups"`
 			DryRuns []deadletter.DryRun       `json:"dry_runs"`
-		}{all, groups, list(dryRuns)})
+		}{all, groups, output.List(dryRuns)})
 	} else if err = printPreview(out, groups); err == nil {
 		err = printDryRuns(out, dryRuns)
 	}
@@ -50,11 +53,11 @@ func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryR
 		switch {
 		case f.Events == 0:
 		case !f.HasProcess:
-			bad = append(bad, fmt.Sprintf("no process runs handler %s", cell(f.Handler, 60)))
+			bad = append(bad, fmt.Sprintf("no process runs handler %s", output.Cell(f.Handler, 60)))
 		case f.TooOld > 0:
 			bad = append(bad, fmt.Sprintf("%d outgoing events are older than consumers may take: they need --as-new", f.TooOld))
 		case f.StepsOpen > 0:
-			bad = append(bad, fmt.Sprintf("%d events of %s have calls of unknown outcome: 'postroom dead resolve' says what happened", f.StepsOpen, cell(f.Handler, 60)))
+			bad = append(bad, fmt.Sprintf("%d events of %s have calls of unknown outcome: 'postroom dead resolve' says what happened", f.StepsOpen, output.Cell(f.Handler, 60)))
 		}
 	}
 	fails, silent := 0, 0
@@ -73,7 +76,7 @@ func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryR
 		bad = append(bad, fmt.Sprintf("%d of %d that were to be tried were not", silent, len(dryRuns)))
 	}
 	if len(bad) > 0 {
-		return todof("%s", strings.Join(bad, "; "))
+		return exit.Todof("%s", strings.Join(bad, "; "))
 	}
 	return nil
 }
@@ -86,11 +89,11 @@ func printPreview(out io.Writer, groups []deadletter.PreviewGroup) error {
 			runs = "NOWHERE"
 		}
 		rows = append(rows, []string{
-			cell(f.Handler, 40), cell(f.Type, 40), grouped(f.Events), grouped(f.KeysWaiting), grouped(f.InReplay), grouped(f.Isolated),
-			grouped(f.StepsDone), grouped(f.StepsOpen), grouped(f.TooOld), runs,
+			output.Cell(f.Handler, 40), output.Cell(f.Type, 40), terminal.Grouped(f.Events), terminal.Grouped(f.KeysWaiting), terminal.Grouped(f.InReplay), terminal.Grouped(f.Isolated),
+			terminal.Grouped(f.StepsDone), terminal.Grouped(f.StepsOpen), terminal.Grouped(f.TooOld), runs,
 		})
 	}
-	return printTable(out, rows)
+	return output.Table(out, rows)
 }
 
 func printDryRuns(out io.Writer, dryRuns []deadletter.DryRun) error {
@@ -101,25 +104,25 @@ func printDryRuns(out io.Writer, dryRuns []deadletter.DryRun) error {
 	for _, t := range dryRuns {
 		now := string(t.Verdict)
 		if t.Class != "" {
-			now += " (" + cell(t.Class, 20) + ")"
+			now += " (" + output.Cell(t.Class, 20) + ")"
 		}
-		rows = append(rows, []string{fmt.Sprint(t.ID), cell(t.Handler, 40), cell(t.PreviousClass, 20), now, t.Took.Round(time.Millisecond / 10).String(), effects(t)})
+		rows = append(rows, []string{fmt.Sprint(t.ID), output.Cell(t.Handler, 40), output.Cell(t.PreviousClass, 20), now, t.Took.Round(time.Millisecond / 10).String(), effects(t)})
 	}
-	if err := printLine(out, ""); err != nil {
+	if err := output.Line(out, ""); err != nil {
 		return err
 	}
-	return printTable(out, rows)
+	return output.Table(out, rows)
 }
 
 // effects describes what a dry run would have changed, or why it failed.
 func effects(t deadletter.DryRun) string {
 	if t.Text != "" {
-		return cell(t.Text, 100)
+		return output.Cell(t.Text, 100)
 	}
 	var parts []string
 	for _, c := range t.Changes {
 		if c.Kind == "event" {
-			parts = append(parts, fmt.Sprintf("%s %s", plural(int(c.Inserted), "event"), cell(c.Name, 60)))
+			parts = append(parts, fmt.Sprintf("%s %s", output.Plural(int(c.Inserted), "event"), output.Cell(c.Name, 60)))
 			continue
 		}
 		for _, n := range []struct {
@@ -127,16 +130,16 @@ func effects(t deadletter.DryRun) string {
 			what string
 		}{{c.Inserted, "inserted"}, {c.Updated, "updated"}, {c.Deleted, "deleted"}} {
 			if n.n > 0 {
-				parts = append(parts, fmt.Sprintf("%s: %d %s", cell(c.Name, 60), n.n, n.what))
+				parts = append(parts, fmt.Sprintf("%s: %d %s", output.Cell(c.Name, 60), n.n, n.what))
 			}
 		}
 	}
 	for _, s := range t.Steps {
-		how := "open since " + stamp(s.StartedAt)
+		how := "open since " + output.Stamp(s.StartedAt)
 		if s.DoneAt != nil {
 			how = "done"
 		}
-		parts = append(parts, fmt.Sprintf("step %s %s", cell(s.Name, 40), how))
+		parts = append(parts, fmt.Sprintf("step %s %s", output.Cell(s.Name, 40), how))
 	}
 	return strings.Join(parts, ", ")
 }

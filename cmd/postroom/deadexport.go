@@ -11,7 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/internal/terminal"
 )
 
 // changeFunc is Store.Discard or Store.Reopen.
@@ -19,7 +23,7 @@ type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filt
 
 func newDeadExport(d *dead) *cobra.Command {
 	var w deadFilter
-	var output string
+	var file string
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write dead events as lines of JSON",
@@ -27,36 +31,36 @@ func newDeadExport(d *dead) *cobra.Command {
 body, headers, failures, and of discarded ones who discarded them and why.`,
 		Example: `  postroom dead export --handler billing.charge > dead.jsonl
   postroom dead export --discarded --output archive.jsonl`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := w.filter(nil)
 			if err != nil {
 				return err
 			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				n, err := writeTo(cmd, output, func(out io.Writer, progress func(int64)) (int64, error) {
+				n, err := writeTo(cmd, file, func(out io.Writer, progress func(int64)) (int64, error) {
 					return store.Export(cmd.Context(), f, out, progress)
 				})
-				if err != nil || output == "" {
+				if err != nil || file == "" {
 					return err
 				}
-				return printLine(cmd.OutOrStdout(), "exported: %s", plural(int(n), "event"))
+				return output.Line(cmd.OutOrStdout(), "exported: %s", output.Plural(int(n), "event"))
 			})
 		},
 	}
-	cmd.Flags().StringVar(&output, "output", "", "file to write, which must not exist (default standard output)")
+	cmd.Flags().StringVar(&file, "output", "", "file to write, which must not exist (default standard output)")
 	cmd.Flags().BoolVar(&w.f.Discarded, "discarded", false, "discarded events, not dead ones")
 	w.addFlags(cmd)
-	d.db.addURLFlag(cmd)
+	d.DB.AddURLFlag(cmd)
 	return cmd
 }
 
 // writeTo lets do write to a new file, and syncs it to the disk. If name is empty, do writes
 // to standard output.
 func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress func(int64)) (int64, error)) (int64, error) {
-	bar := newBar(cmd.ErrOrStderr())
+	bar := output.Bar(cmd.ErrOrStderr())
 	defer bar.Clear()
-	progress := func(n int64) { bar.Draw(fmt.Sprintf("%s events written", grouped(n))) }
+	progress := func(n int64) { bar.Draw(fmt.Sprintf("%s events written", terminal.Grouped(n))) }
 	if name == "" {
 		return do(bufio.NewWriter(cmd.OutOrStdout()), progress)
 	}
@@ -86,7 +90,7 @@ func (s *syncWriter) Flush() error {
 
 func newDeadPurge(d *dead) *cobra.Command {
 	var olderThan time.Duration
-	var output string
+	var file string
 	cmd := &cobra.Command{
 		Use:   "purge --older-than DURATION --output FILE",
 		Short: "Remove discarded events for good, after writing them to a file",
@@ -95,50 +99,50 @@ first, as 'postroom dead export --discarded' writes them; nothing is removed bef
 file is on the disk. Replays that ended as long ago go with them; what was done stays in
 'postroom audit'. Dead events are never removed by age: discard them, for a reason.`,
 		Example: `  postroom dead purge --older-than 2160h --output archive-2026-01.jsonl --yes`,
-		Args:    noArguments,
+		Args:    command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case olderThan <= 0:
-				return usagef("how old? Give --older-than, for instance 2160h")
-			case output == "":
-				return usagef("where are they to be kept? Give --output, a file that does not exist yet")
+				return exit.Usagef("how old? Give --older-than, for instance 2160h")
+			case file == "":
+				return exit.Usagef("where are they to be kept? Give --output, a file that does not exist yet")
 			}
 			before := time.Now().Add(-olderThan)
-			return d.with(cmd.Context(), func(store *deadletter.Store) error { return d.purge(cmd, store, before, output) })
+			return d.with(cmd.Context(), func(store *deadletter.Store) error { return d.purge(cmd, store, before, file) })
 		},
 	}
 	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "discarded longer ago than this (required)")
-	cmd.Flags().StringVar(&output, "output", "", "file to write, which must not exist (required)")
-	noFileCompletion(cmd, "older-than")
-	d.addAuditFlags(cmd)
-	d.addYes(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	cmd.Flags().StringVar(&file, "output", "", "file to write, which must not exist (required)")
+	command.NoFileCompletion(cmd, "older-than")
+	d.AddAuditFlags(cmd)
+	d.AddYes(cmd)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }
 
-func (d *dead) purge(cmd *cobra.Command, store *deadletter.Store, before time.Time, output string) error {
+func (d *dead) purge(cmd *cobra.Command, store *deadletter.Store, before time.Time, file string) error {
 	ctx := cmd.Context()
 	n, more, err := store.Count(ctx, deadletter.Filter{Discarded: true, Until: before})
 	if err != nil {
 		return err
 	}
-	if !d.yes {
-		if err := ask(cmd, fmt.Sprintf("remove %s for good that were discarded before %s?", atLeast(n, more, "event"), stamp(before))); err != nil {
+	if !d.Yes {
+		if err := ask(cmd, fmt.Sprintf("remove %s for good that were discarded before %s?", atLeast(n, more, "event"), output.Stamp(before))); err != nil {
 			return err
 		}
 	}
-	n, err = writeTo(cmd, output, func(out io.Writer, progress func(int64)) (int64, error) {
+	n, err = writeTo(cmd, file, func(out io.Writer, progress func(int64)) (int64, error) {
 		return store.Purge(ctx, before, out, d.audit(), progress)
 	})
 	if errors.Is(err, deadletter.ErrNoMatch) {
-		return fmt.Errorf("nothing was discarded, and no replay ended, before %s", stamp(before))
+		return fmt.Errorf("nothing was discarded, and no replay ended, before %s", output.Stamp(before))
 	}
 	if err != nil {
 		return err
 	}
-	if d.asJSON {
-		return printJSON(cmd.OutOrStdout(), changeResult{n})
+	if d.JSON {
+		return output.JSON(cmd.OutOrStdout(), changeResult{n})
 	}
-	return printLine(cmd.OutOrStdout(), "purged: %s, kept in %s", plural(int(n), "event"), cell(output, 200))
+	return output.Line(cmd.OutOrStdout(), "purged: %s, kept in %s", output.Plural(int(n), "event"), output.Cell(file, 200))
 }

@@ -6,7 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
 )
 
@@ -21,7 +25,7 @@ sign means that a group may have more events than were counted.`,
 		Example: `  postroom dead groups
   postroom dead groups --handler billing.charge --since 2h
   postroom dead groups --json | jq -r '.groups[0].cause'`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := w.filter(nil)
 			if err != nil {
@@ -32,13 +36,13 @@ sign means that a group may have more events than were counted.`,
 				if err != nil {
 					return err
 				}
-				return deadview.Groups(cmd.OutOrStdout(), groups, d.asJSON)
+				return deadview.Groups(cmd.OutOrStdout(), groups, d.JSON)
 			})
 		},
 	}
 	w.addFlags(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }
 
@@ -59,7 +63,7 @@ stopped there, it says how to go on.`,
   postroom dead list --text 'card 4242' --limit 1000 --json
   postroom dead list --discarded
   postroom dead list --type order.placed --count`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := w.filter(nil)
 			if err != nil {
@@ -71,13 +75,13 @@ stopped there, it says how to go on.`,
 			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if count {
-					return printCount(cmd, store, f, d.asJSON)
+					return printCount(cmd, store, f, d.JSON)
 				}
 				letters, next, err := store.List(cmd.Context(), f, page)
 				if err != nil {
 					return err
 				}
-				return deadview.Letters(cmd.OutOrStdout(), letters, next, d.asJSON)
+				return deadview.Letters(cmd.OutOrStdout(), letters, next, d.JSON)
 			})
 		},
 	}
@@ -86,10 +90,10 @@ stopped there, it says how to go on.`,
 	flags.StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
 	flags.BoolVar(&count, "count", false, "say how many there are")
 	flags.BoolVar(&w.f.Discarded, "discarded", false, "discarded events, not dead ones")
-	noFileCompletion(cmd, "limit", "after")
+	command.NoFileCompletion(cmd, "limit", "after")
 	w.addFlags(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }
 
@@ -99,15 +103,15 @@ func printCount(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter
 		return err
 	}
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), struct {
+		return output.JSON(cmd.OutOrStdout(), struct {
 			Count int64 `json:"count"`
 			More  bool  `json:"more"`
 		}{n, more})
 	}
 	if more {
-		return printLine(cmd.OutOrStdout(), "%d or more", n)
+		return output.Line(cmd.OutOrStdout(), "%d or more", n)
 	}
-	return printLine(cmd.OutOrStdout(), "%d", n)
+	return output.Line(cmd.OutOrStdout(), "%d", n)
 }
 
 func parseCursor(s string) (c deadletter.Cursor, err error) {
@@ -116,10 +120,10 @@ func parseCursor(s string) (c deadletter.Cursor, err error) {
 	}
 	at, id, _ := strings.Cut(s, "/")
 	if c.At, err = time.Parse(time.RFC3339Nano, at); err == nil {
-		c.ID, err = eventID(id)
+		c.ID, err = argument.ID(id)
 	}
 	if err != nil {
-		return c, usagef("--after: give what a list says at its end")
+		return c, exit.Usagef("--after: give what a list says at its end")
 	}
 	return c, nil
 }

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
 )
 
@@ -51,7 +56,7 @@ func newDeadReplay(d *dead) *cobra.Command {
   postroom dead replay 4711 4712
   postroom dead replay --handler billing.charge --since 2h --rate 50 --stop-at 0.02
   postroom dead replay --handler outbox --as-new --yes`,
-		Args:              ids,
+		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := w.filter.required(args)
@@ -80,13 +85,13 @@ func newDeadReplay(d *dead) *cobra.Command {
 	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 tries none")
 	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the dry runs")
 	flags.BoolVar(&w.detach, "detach", false, "make the replay and return; 'postroom dead resume' runs it")
-	noFileCompletion(cmd, "limit", "attempts", "rate", "canary", "stop-at", "try", "wait")
+	command.NoFileCompletion(cmd, "limit", "attempts", "rate", "canary", "stop-at", "try", "wait")
 	w.filter.addFlags(cmd)
 	w.filter.addAll(cmd)
-	d.addAuditFlags(cmd)
-	d.addYes(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	d.AddAuditFlags(cmd)
+	d.AddYes(cmd)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }
 
@@ -101,17 +106,17 @@ func (d *dead) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.
 	if all == 0 {
 		return nothingToReplay(f, busy)
 	}
-	if !d.yes && all > 1 {
+	if !d.Yes && all > 1 {
 		if err := printPreview(cmd.ErrOrStderr(), groups); err != nil {
 			return err
 		}
-		if err := ask(cmd, fmt.Sprintf("replay %s?", plural(int(all), "event"))); err != nil {
+		if err := ask(cmd, fmt.Sprintf("replay %s?", output.Plural(int(all), "event"))); err != nil {
 			return err
 		}
 	}
 	for _, c := range groups {
 		if c.Events > 0 && !c.HasProcess {
-			report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", cell(c.Handler, 60))
+			output.Report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", output.Cell(c.Handler, 60))
 		}
 	}
 	replay, err := store.CreateReplay(ctx, f, w.options, d.audit())
@@ -147,7 +152,7 @@ func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
 
 // run runs a replay to its end, shows its progress, and prints the result.
 func (d *dead) run(cmd *cobra.Command, store *deadletter.Store, id int64) error {
-	bar := newBar(cmd.ErrOrStderr())
+	bar := output.Bar(cmd.ErrOrStderr())
 	replay, err := store.RunReplay(cmd.Context(), id, func(j deadletter.Replay) {
 		done := j.Events - j.Remaining()
 		bar.Show(done, max(j.Events, 1), fmt.Sprintf("%s: %d succeeded, %d failed, %d open", j.Phase, j.Succeeded, j.Failed, j.Open()))
@@ -155,7 +160,7 @@ func (d *dead) run(cmd *cobra.Command, store *deadletter.Store, id int64) error 
 	bar.Clear()
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
-			return todof("interrupted; replay %d is idle now. Go on with it: 'postroom dead resume %d'; end it: 'postroom dead cancel %d'", id, id, id)
+			return exit.Todof("interrupted; replay %d is idle now. Go on with it: 'postroom dead resume %d'; end it: 'postroom dead cancel %d'", id, id, id)
 		}
 		return fmt.Errorf("%w; the replay is idle now. Go on with it: 'postroom dead resume %d'", err, id)
 	}
@@ -164,19 +169,19 @@ func (d *dead) run(cmd *cobra.Command, store *deadletter.Store, id int64) error 
 	}
 	switch {
 	case replay.State == deadletter.ReplayStopped:
-		return todof("replay %d stopped: %d of %d failed. The others are dead as they were; 'postroom dead groups' says why, 'postroom dead resume %d' goes on",
+		return exit.Todof("replay %d stopped: %d of %d failed. The others are dead as they were; 'postroom dead groups' says why, 'postroom dead resume %d' goes on",
 			id, replay.Failed, replay.Succeeded+replay.Failed, id)
 	case replay.Failed > 0:
-		return todof("%s failed again: 'postroom dead groups' says why", plural(replay.Failed, "event"))
+		return exit.Todof("%s failed again: 'postroom dead groups' says why", output.Plural(replay.Failed, "event"))
 	}
 	return nil
 }
 
 func (d *dead) printReplay(out io.Writer, replay deadletter.Replay) error {
-	if d.asJSON {
-		return printJSON(out, replay)
+	if d.JSON {
+		return output.JSON(out, replay)
 	}
-	return printTable(out, replayTable([]deadletter.Replay{replay}))
+	return output.Table(out, replayTable([]deadletter.Replay{replay}))
 }
 
 func replayTable(replays []deadletter.Replay) [][]string {
@@ -186,12 +191,12 @@ func replayTable(replays []deadletter.Replay) [][]string {
 		if j.State == deadletter.ReplayRunning {
 			state = "running, " + string(j.Phase)
 			if j.Idle > 30*time.Second {
-				state = "idle for " + span(j.Idle)
+				state = "idle for " + output.Span(j.Idle)
 			}
 		}
 		rows = append(rows, []string{
-			fmt.Sprint(j.ID), state, plain(j.Events), plain(j.Succeeded), plain(j.Failed), plain(j.Skipped), plain(j.Open()),
-			ago(j.CreatedAt), cell(j.Actor, 30), cell(filterText(j.Filter), 60), cell(j.Reason, 60),
+			fmt.Sprint(j.ID), state, strconv.Itoa(j.Events), strconv.Itoa(j.Succeeded), strconv.Itoa(j.Failed), strconv.Itoa(j.Skipped), strconv.Itoa(j.Open()),
+			output.Ago(j.CreatedAt), output.Cell(j.Actor, 30), output.Cell(filterText(j.Filter), 60), output.Cell(j.Reason, 60),
 		})
 	}
 	return rows
@@ -208,7 +213,7 @@ func newDeadReplays(d *dead) *cobra.Command {
 'idle', no process runs it: 'postroom dead resume' goes on with it.`,
 		Example: `  postroom dead replays
   postroom dead replays --running --json`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				replays, err := store.ListReplays(cmd.Context(), limit, before, running)
@@ -216,12 +221,12 @@ func newDeadReplays(d *dead) *cobra.Command {
 					return err
 				}
 				switch {
-				case d.asJSON:
-					return printJSON(cmd.OutOrStdout(), list(replays))
+				case d.JSON:
+					return output.JSON(cmd.OutOrStdout(), output.List(replays))
 				case len(replays) == 0:
-					return printLine(cmd.OutOrStdout(), "no replays")
+					return output.Line(cmd.OutOrStdout(), "no replays")
 				}
-				return printTable(cmd.OutOrStdout(), replayTable(replays))
+				return output.Table(cmd.OutOrStdout(), replayTable(replays))
 			})
 		},
 	}
@@ -229,9 +234,9 @@ func newDeadReplays(d *dead) *cobra.Command {
 	flags.IntVar(&limit, "limit", 20, "how many to show")
 	flags.Int64Var(&before, "before", 0, "only replays with a lower id")
 	flags.BoolVar(&running, "running", false, "only running replays")
-	noFileCompletion(cmd, "limit", "before")
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	command.NoFileCompletion(cmd, "limit", "before")
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }
 
@@ -243,10 +248,10 @@ func newDeadResume(d *dead) *cobra.Command {
 was. If it stopped or was cancelled, it releases the events that it left out and that are
 still dead.`,
 		Example:           `  postroom dead resume 7`,
-		Args:              oneID("a replay, as 'postroom dead replays' shows it"),
+		Args:              argument.OneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, _ := eventID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // Args has seen it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				replay, err := store.GetReplay(cmd.Context(), id)
 				if err == nil && replay.State != deadletter.ReplayRunning {
@@ -259,9 +264,9 @@ still dead.`,
 			})
 		},
 	}
-	d.addAuditFlags(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	d.AddAuditFlags(cmd)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }
 
@@ -272,10 +277,10 @@ func newDeadCancel(d *dead) *cobra.Command {
 		Long: `End a replay. Events that have not begun are dead as they were. Events that run are
 waited for, and their outcome is noted.`,
 		Example:           `  postroom dead cancel 7 --reason 'wrong group'`,
-		Args:              oneID("a replay, as 'postroom dead replays' shows it"),
+		Args:              argument.OneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, _ := eventID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // Args has seen it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if _, err := store.CancelReplay(cmd.Context(), id, d.audit()); err != nil {
 					return err
@@ -284,8 +289,8 @@ waited for, and their outcome is noted.`,
 			})
 		},
 	}
-	d.addAuditFlags(cmd)
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	d.AddAuditFlags(cmd)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }

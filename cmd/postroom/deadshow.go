@@ -3,7 +3,10 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
 )
 
@@ -18,23 +21,23 @@ was edited, and what operators did with it.
 It shows the body, which may be confidential.`,
 		Example: `  postroom dead show 4711
   postroom dead show 4711 --json | jq -r .data | base64 -d`,
-		Args:              oneID("an event, as 'postroom dead list' shows it"),
+		Args:              argument.OneID("an event, as 'postroom dead list' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				id, _ := eventID(args[0]) // Args has seen it
+				id, _ := argument.ID(args[0]) // Args has seen it
 				w, err := store.Get(cmd.Context(), id)
 				if err != nil {
 					return err
 				}
-				if d.asJSON {
-					return printJSON(cmd.OutOrStdout(), w)
+				if d.JSON {
+					return output.JSON(cmd.OutOrStdout(), w)
 				}
 				return deadview.Details(cmd.OutOrStdout(), w)
 			})
 		},
 	}
-	d.db.addURLFlag(cmd)
-	addJSON(cmd, &d.asJSON)
+	d.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &d.JSON)
 	return cmd
 }

@@ -1,17 +1,20 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/database"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/doctor"
 )
 
@@ -36,15 +39,15 @@ checked. Skipped checks and notes do not change the exit status.`
 
 // doctorFlags has the flags of the command.
 type doctorFlags struct {
-	db      database
-	broker  broker
+	db      database.Target
+	broker  *broker.Target
 	cfg     doctor.Config
 	asJSON  bool
 	verbose bool
 }
 
 func newDoctor(getenv func(string) string) *cobra.Command {
-	w := &doctorFlags{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
+	w := &doctorFlags{db: database.New(getenv), broker: broker.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what is wrong with the set-up before it costs an event",
@@ -52,23 +55,23 @@ func newDoctor(getenv func(string) string) *cobra.Command {
 		Example: `  postroom doctor --database-url postgres://relay@localhost/shop --nats-url nats://localhost:4222
   postroom doctor --producer-role shop_app --stream SHOP --verbose
   postroom doctor --json | jq '.findings[] | select(.severity == "fault")'`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkStreamNames(w.cfg.Streams); err != nil {
+			if err := argument.StreamNames(w.cfg.Streams); err != nil {
 				return err
 			}
 			if w.cfg.Retention <= 0 {
-				return usagef("--retention is %s, want a positive duration such as 72h", w.cfg.Retention)
+				return exit.Usagef("--retention is %s, want a positive duration such as 72h", w.cfg.Retention)
 			}
 			if w.cfg.Lease < 0 {
-				return usagef("--lease is %s, want a positive duration such as 10s", w.cfg.Lease)
+				return exit.Usagef("--lease is %s, want a positive duration such as 10s", w.cfg.Lease)
 			}
 			return w.run(cmd)
 		},
 	}
-	w.db.addURLFlag(cmd)
-	w.db.addSchemaFlag(cmd)
-	w.broker.addFlags(cmd)
+	w.db.AddURLFlag(cmd)
+	w.db.AddSchemaFlag(cmd)
+	w.broker.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringSliceVar(&w.cfg.ProducerRoles, "producer-role", nil, "roles that write events, and nothing else")
 	flags.StringSliceVar(&w.cfg.Streams, "stream", nil, "more streams to check, besides those in use")
@@ -76,17 +79,17 @@ func newDoctor(getenv func(string) string) *cobra.Command {
 	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "the --retention of the relays")
 	flags.DurationVar(&w.cfg.Lease, "lease", 0, "the --lease of the relays, if you set it")
 	flags.BoolVar(&w.verbose, "verbose", false, "list also the checks that passed")
-	addJSON(cmd, &w.asJSON)
-	noFileCompletion(cmd, "producer-role", "stream", "ignore", "retention", "lease")
+	command.AddJSON(cmd, &w.asJSON)
+	command.NoFileCompletion(cmd, "producer-role", "stream", "ignore", "retention", "lease")
 	return cmd
 }
 
 func (w *doctorFlags) run(cmd *cobra.Command) error {
 	var err error
-	if w.cfg.Schema, err = w.db.schema(); err != nil {
+	if w.cfg.Schema, err = w.db.Schema(); err != nil {
 		return err
 	}
-	pool, err := w.db.lookPool(cmd.Context())
+	pool, err := w.db.LookPool(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -111,37 +114,14 @@ func (w *doctorFlags) run(cmd *cobra.Command) error {
 	return w.print(cmd, report)
 }
 
-// lookPool returns a pool for a command with many statements: a statement that takes too long
-// costs a connection, and the pool has others.
-func (d *database) lookPool(ctx context.Context) (*pgxpool.Pool, error) {
-	conn, err := d.connect(ctx) // its errors are clearer than those of a pool
-	if err != nil {
-		return nil, err
-	}
-	if err := closeConn(ctx, conn); err != nil {
-		return nil, err
-	}
-	pool, err := d.pool(ctx)
-	if err != nil {
-		return nil, err
-	}
-	cfg := pool.Config()
-	pool.Close()
-	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 2, 0, 0
-	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler
-	}
-	return pgxpool.NewWithConfig(ctx, cfg)
-}
-
 // connect connects to the broker. It returns nil if no URL is given, and an error if the
 // broker cannot be reached.
 func (w *doctorFlags) connect() (nc *nats.Conn, unreachable, err error) {
-	if servers, _ := firstOf(w.broker.getenv, w.broker.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL"); servers == "" {
+	if !w.broker.IsGiven() {
 		return nil, nil, nil
 	}
-	nc, err = w.broker.connect()
-	var usage *usageError
+	nc, err = w.broker.Connect()
+	var usage *exit.UsageError
 	if errors.As(err, &usage) {
 		return nil, nil, err
 	}
@@ -152,14 +132,14 @@ func (w *doctorFlags) print(cmd *cobra.Command, report doctor.Report) error {
 	out := cmd.OutOrStdout()
 	var err error
 	if w.asJSON {
-		err = printJSON(out, report)
+		err = output.JSON(out, report)
 	} else {
-		err = printText(out, reportText(report, w.verbose))
+		err = output.Text(out, reportText(report, w.verbose))
 	}
 	if err != nil || report.Healthy() {
 		return err
 	}
-	return todof("%s and %s; see above", plural(len(report.Of(doctor.Fault)), "fault"), plural(len(report.Of(doctor.Warning)), "warning"))
+	return exit.Todof("%s and %s; see above", output.Plural(len(report.Of(doctor.Fault)), "fault"), output.Plural(len(report.Of(doctor.Warning)), "warning"))
 }
 
 // reportText lists findings by their severity, the worst first, each with its remedy
@@ -181,7 +161,7 @@ func reportText(report doctor.Report, verbose bool) string {
 			b.WriteString(findingText(f))
 		}
 	}
-	fmt.Fprintf(&b, "%s passed", plural(len(passed), "check"))
+	fmt.Fprintf(&b, "%s passed", output.Plural(len(passed), "check"))
 	if skipped := len(report.Of(doctor.Skipped)); skipped > 0 {
 		fmt.Fprintf(&b, ", %d skipped", skipped)
 	}

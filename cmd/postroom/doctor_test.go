@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/internal/devtest"
 )
 
@@ -48,7 +49,7 @@ func TestDoctorOfAHealthySetUp(t *testing.T) {
 		}
 	}
 	text := postroom(t, p.env, "doctor", "--producer-role", producer).want(t, exitOK).out
-	if text != plural(len(findings), "check")+" passed\n" {
+	if text != output.Plural(len(findings), "check")+" passed\n" {
 		t.Errorf("doctor says %q", text)
 	}
 	postroom(t, p.env, "doctor", "--verbose").want(t, exitOK).

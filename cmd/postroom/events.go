@@ -8,12 +8,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/inspect"
 )
 
 func newEvents(getenv func(string) string) *cobra.Command {
-	cmd := group("events", "Find events, and see what happened to them", newEventsList(getenv), newEventsShow(getenv), newEventsTree(getenv))
+	cmd := command.Group("events", "Find events, and see what happened to them", newEventsList(getenv), newEventsShow(getenv), newEventsTree(getenv))
 	cmd.Long = `Find events by their key, type, source, correlation id or trace, and see what happened
 to one, from its log to its last effect, or to a whole business process.`
 	return cmd
@@ -38,23 +42,23 @@ func (w *eventFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&w.until, "until", "", "written before this time")
 	flags.IntVar(&f.Limit, "limit", 100, "how many, 1 to 1000")
 	flags.StringVar(&f.After, "after", "", "go on after a page: the value that it printed at its end")
-	noFileCompletion(cmd, "key", "type", "source", "correlation", "cause", "trace", "any", "since", "until", "limit", "after")
+	command.NoFileCompletion(cmd, "key", "type", "source", "correlation", "cause", "trace", "any", "since", "until", "limit", "after")
 }
 
 // read reads the flags.
 func (w *eventFlags) read() (err error) {
-	if err = checkLimit(w.filter.Limit); err != nil {
+	if err = argument.Limit(w.filter.Limit); err != nil {
 		return err
 	}
-	if w.filter.Since, err = parseTime("since", w.since); err != nil {
+	if w.filter.Since, err = argument.Time("since", w.since); err != nil {
 		return err
 	}
-	w.filter.Until, err = parseTime("until", w.until)
+	w.filter.Until, err = argument.Time("until", w.until)
 	return err
 }
 
 func newEventsList(getenv func(string) string) *cobra.Command {
-	s := newInspection(getenv)
+	s := inspection.New(getenv)
 	var w eventFlags
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -71,27 +75,27 @@ only that part of the log. Changes nothing.`,
   postroom events list --any order-7 --since 2h
   postroom events list --trace 4bf92f3577b34da6a3ce929d0e0e4736 --since 2h
   postroom events list --type order.placed --since 2026-01-31T03:00 --until 2026-01-31T04:00 --json`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := w.read(); err != nil {
 				return err
 			}
-			return s.withDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
+			return s.WithDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
 				page, err := i.Events(cmd.Context(), w.filter)
 				if err != nil {
 					return err
 				}
-				return eventview.List(cmd.OutOrStdout(), s.asJSON, page, "")
+				return eventview.List(cmd.OutOrStdout(), s.JSON, page, "")
 			})
 		},
 	}
 	w.add(cmd)
-	s.addFlags(cmd, false)
+	s.AddFlags(cmd, false)
 	return cmd
 }
 
 func newEventsShow(getenv func(string) string) *cobra.Command {
-	s := newInspection(getenv)
+	s := inspection.New(getenv)
 	var source string
 	cmd := &cobra.Command{
 		Use:   "show ID",
@@ -117,16 +121,16 @@ shows every event with the id, and looks in the inbox for each source that it fi
 		Args:              oneEvent,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.withBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
+			return s.WithBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
 				j, page, err := findEvent(cmd.Context(), i, source, args[0])
 				switch {
 				case err != nil:
 					return errors.Join(err, away) // why the broker was not asked
 				case page != nil:
-					return eventview.List(cmd.OutOrStdout(), s.asJSON, page, args[0])
+					return eventview.List(cmd.OutOrStdout(), s.JSON, page, args[0])
 				}
-				setBrokerFault(&j.Broker, away)
-				if err := eventview.Event(cmd.OutOrStdout(), s.asJSON, j); err != nil {
+				inspection.SetBrokerFault(&j.Broker, away)
+				if err := eventview.Event(cmd.OutOrStdout(), s.JSON, j); err != nil {
 					return err
 				}
 				return away
@@ -134,14 +138,14 @@ shows every event with the id, and looks in the inbox for each source that it fi
 		},
 	}
 	cmd.Flags().StringVar(&source, "source", "", "the source of the event, for instance /shop")
-	noFileCompletion(cmd, "source")
-	s.addFlags(cmd, true)
+	command.NoFileCompletion(cmd, "source")
+	s.AddFlags(cmd, true)
 	return cmd
 }
 
 func oneEvent(_ *cobra.Command, args []string) error {
 	if len(args) != 1 || args[0] == "" || strings.Contains(args[0], "://") {
-		return usagef("give the id of one event")
+		return exit.Usagef("give the id of one event")
 	}
 	return nil
 }
@@ -168,7 +172,7 @@ func findEvent(ctx context.Context, i *inspect.Inspector, source, id string) (*i
 }
 
 func newEventsTree(getenv func(string) string) *cobra.Command {
-	s := newInspection(getenv)
+	s := inspection.New(getenv)
 	var q inspect.TreeQuery
 	var urls []string
 	cmd := &cobra.Command{
@@ -190,17 +194,17 @@ picture. Without it, the database of the environment is asked.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if q.ID = args[0]; q.Depth < 1 || q.Depth > 100 {
-				return usagef("--depth is %d, want 1 to 100", q.Depth)
+				return exit.Usagef("--depth is %d, want 1 to 100", q.Depth)
 			}
-			if err := checkLimit(q.Limit); err != nil {
+			if err := argument.Limit(q.Limit); err != nil {
 				return err
 			}
-			return s.withDatabases(cmd.Context(), urls, func(all []*inspect.Inspector, away error) error {
+			return s.WithDatabases(cmd.Context(), urls, func(all []*inspect.Inspector, away error) error {
 				tree, err := inspect.Tree(cmd.Context(), q, all...)
 				if err != nil {
 					return errors.Join(err, away)
 				}
-				return errors.Join(eventview.Tree(cmd.OutOrStdout(), s.asJSON, tree), away)
+				return errors.Join(eventview.Tree(cmd.OutOrStdout(), s.JSON, tree), away)
 			})
 		},
 	}
@@ -209,8 +213,8 @@ picture. Without it, the database of the environment is asked.`,
 	flags.IntVar(&q.Depth, "depth", 20, "how many levels of causes and of effects, 1 to 100")
 	flags.IntVar(&q.Limit, "limit", 200, "how many events, 1 to 1000")
 	flags.StringArrayVar(&urls, "database-url", nil, "PostgreSQL URL; may be given several times (env POSTROOM_DATABASE_URL, DATABASE_URL)")
-	s.db.addSchemaFlag(cmd)
-	addJSON(cmd, &s.asJSON)
-	noFileCompletion(cmd, "source", "depth", "limit", "database-url")
+	s.DB.AddSchemaFlag(cmd)
+	command.AddJSON(cmd, &s.JSON)
+	command.NoFileCompletion(cmd, "source", "depth", "limit", "database-url")
 	return cmd
 }

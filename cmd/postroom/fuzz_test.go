@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
 // FuzzCursor holds that what a list says at its end is read as the place that it was
@@ -40,7 +42,7 @@ func FuzzTime(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		before := time.Now()
-		at, err := parseTime("since", text)
+		at, err := argument.Time("since", text)
 		if err != nil {
 			wantUsage(t, text, err)
 			return
@@ -108,7 +110,7 @@ func FuzzKeyPlace(f *testing.F) {
 // wantUsage holds that a fault is one of usage, which exits with 2 and says what to do.
 func wantUsage(t *testing.T, given string, err error) {
 	t.Helper()
-	var usage *usageError
+	var usage *exit.UsageError
 	if !errors.As(err, &usage) {
 		t.Errorf("%q: %v is no fault of usage", given, err)
 	}

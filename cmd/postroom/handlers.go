@@ -1,14 +1,20 @@
 package main
 
 import (
+	"fmt"
+	"strconv"
+
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
+	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/inspect"
 )
 
 func newHandlers(getenv func(string) string) *cobra.Command {
-	s := newInspection(getenv)
+	s := inspection.New(getenv)
 	cmd := &cobra.Command{
 		Use:   "handlers",
 		Short: "Show where each handler stands in its stream",
@@ -20,55 +26,55 @@ is. To find the oldest, the command creates a consumer on the stream, which ackn
 nothing, and removes it at once.`,
 		Example: `  postroom handlers --database-url postgres://localhost/billing --nats-url nats://localhost:4222
   postroom handlers --json | jq '.handlers[] | select(.broker.lag_seconds > 60)'`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.withBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
+			return s.WithBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
 				h, err := i.Handlers(cmd.Context())
 				if err != nil {
 					return err
 				}
-				setBrokerFault(&h.Broker, away)
-				if err := printHandlers(cmd, s.asJSON, h); err != nil {
+				inspection.SetBrokerFault(&h.Broker, away)
+				if err := printHandlers(cmd, s.JSON, h); err != nil {
 					return err
 				}
 				return away
 			})
 		},
 	}
-	s.addFlags(cmd, true)
+	s.AddFlags(cmd, true)
 	cmd.AddCommand(newHandlersPause(getenv), newHandlersResume(getenv))
 	return cmd
 }
 
 func printHandlers(cmd *cobra.Command, asJSON bool, h *inspect.Handlers) error {
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), h)
+		return output.JSON(cmd.OutOrStdout(), h)
 	}
 	if len(h.Handlers) == 0 {
-		return printLine(cmd.OutOrStdout(), "no handler is known here: none has run yet")
+		return output.Line(cmd.OutOrStdout(), "no handler is known here: none has run yet")
 	}
 	rows := [][]string{{"HANDLER", "KIND", "STREAM", "ACK FLOOR", "LAST", "PENDING", "UNANSWERED", "LAG", "HELD", "DEAD", "PROCESSES", "READER"}}
 	for _, one := range h.Handlers {
 		rows = append(rows, handlerRow(one))
 	}
-	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+	if err := output.Table(cmd.OutOrStdout(), rows); err != nil {
 		return err
 	}
 	if !h.Broker.Asked || h.Broker.Fault != "" {
-		if err := printLine(cmd.OutOrStdout(), "\nbroker: %s", eventview.BrokerLine(h.Broker)); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "\nbroker: %s", eventview.BrokerLine(h.Broker)); err != nil {
 			return err
 		}
 	}
 	for _, one := range h.Handlers {
 		for _, pause := range one.Pauses() {
-			if err := printLine(cmd.OutOrStdout(), "! %s %s", one.Name, cell(pause, 300)); err != nil {
+			if err := output.Line(cmd.OutOrStdout(), "! %s %s", one.Name, output.Cell(pause, 300)); err != nil {
 				return err
 			}
 		}
 		if one.Broker == nil || one.Broker.Fault == "" {
 			continue
 		}
-		if err := printLine(cmd.OutOrStdout(), "! %s: %s", one.Name, one.Broker.Fault); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "! %s: %s", one.Name, one.Broker.Fault); err != nil {
 			return err
 		}
 	}
@@ -76,7 +82,7 @@ func printHandlers(cmd *cobra.Command, asJSON bool, h *inspect.Handlers) error {
 }
 
 func handlerRow(h inspect.Handler) []string {
-	kind, floor := "unordered", count(h.AckFloor)
+	kind, floor := "unordered", fmt.Sprint(h.AckFloor)
 	if h.Ordered {
 		kind = "ordered"
 	}
@@ -85,23 +91,23 @@ func handlerRow(h inspect.Handler) []string {
 	}
 	last, pending, unanswered, lag := "-", "-", "-", "-"
 	if b := h.Broker; b != nil && (b.LastSeq > 0 || b.Fault == "") {
-		last = count(int64(b.LastSeq)) //nolint:gosec // a sequence
+		last = fmt.Sprint(int64(b.LastSeq)) //nolint:gosec // a sequence
 		if b.Fault == "" {
-			pending, lag = count(int64(b.Pending)), spanOf(b.LagSeconds) //nolint:gosec // a number of messages
+			pending, lag = fmt.Sprint(int64(b.Pending)), output.Seconds(b.LagSeconds) //nolint:gosec // a number of messages
 		}
 		if b.Consumer != "" {
-			unanswered = count(int64(b.AckPending)) //nolint:gosec // a number of messages
+			unanswered = fmt.Sprint(int64(b.AckPending)) //nolint:gosec // a number of messages
 		}
 	}
-	held, dead := count(h.Held.Events()), count(h.Held.Events(inspect.Dead))
+	held, dead := fmt.Sprint(h.Held.Events()), fmt.Sprint(h.Held.Events(inspect.Dead))
 	if h.Held.More {
 		held, dead = held+"+", dead+"+"
 	}
 	processes := "none"
 	if n := len(h.Processes); n > 0 {
-		processes = plain(n)
+		processes = strconv.Itoa(n)
 	}
-	return []string{cell(h.Name, 60), kind, orDash(cell(h.Stream, 40)), floor, last, pending, unanswered, lag, held, dead, processes, readerOf(h)}
+	return []string{output.Cell(h.Name, 60), kind, output.OrDash(output.Cell(h.Stream, 40)), floor, last, pending, unanswered, lag, held, dead, processes, readerOf(h)}
 }
 
 // readerOf says who reads the stream of an ordered handler.
@@ -112,5 +118,5 @@ func readerOf(h inspect.Handler) string {
 	case !h.Reader.Reads:
 		return "nobody"
 	}
-	return cell(h.Reader.Name, 60)
+	return output.Cell(h.Reader.Name, 60)
 }

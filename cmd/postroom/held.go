@@ -6,7 +6,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
+	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/inspect"
 )
 
@@ -20,7 +24,7 @@ that runs, or that is being published, stays as it is, and the command says so. 
 action is noted with who did it and why: 'postroom audit' lists it.`
 
 func newHeld(getenv func(string) string) *cobra.Command {
-	cmd := group("held", "Look at events that are not through, and act on them",
+	cmd := command.Group("held", "Look at events that are not through, and act on them",
 		newHeldList(getenv), newHeldRetry(getenv), newHeldReschedule(getenv), newHeldCancel(getenv))
 	cmd.Long = heldHelp
 	return cmd
@@ -46,8 +50,8 @@ func (w *heldFlags) add(cmd *cobra.Command, states []string) {
 	flags.StringVar(&w.class, "class", "", "whose last failure has this class")
 	flags.StringVar(&w.dueSince, "due-since", "", "due at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
 	flags.StringVar(&w.dueUntil, "due-until", "", "due before this time")
-	noFileCompletion(cmd, "handler", "type", "key", "class", "due-since", "due-until")
-	completeWords(cmd, "state", states)
+	command.NoFileCompletion(cmd, "handler", "type", "key", "class", "due-since", "due-until")
+	command.CompleteWords(cmd, "state", states)
 }
 
 // filter returns the filter of the flags.
@@ -55,19 +59,19 @@ func (w *heldFlags) filter() (f inspect.HeldFilter, err error) {
 	f = inspect.HeldFilter{Handler: w.handler, Type: w.typ, Key: w.key, Class: w.class}
 	for _, state := range w.states {
 		if !slices.Contains(heldStates, state) {
-			return f, usagef("--state is one of %s", strings.Join(heldStates, ", "))
+			return f, exit.Usagef("--state is one of %s", strings.Join(heldStates, ", "))
 		}
 		f.States = append(f.States, inspect.State(state))
 	}
-	if f.DueSince, err = parseTime("due-since", w.dueSince); err != nil {
+	if f.DueSince, err = argument.Time("due-since", w.dueSince); err != nil {
 		return f, err
 	}
-	f.DueUntil, err = parseTime("due-until", w.dueUntil)
+	f.DueUntil, err = argument.Time("due-until", w.dueUntil)
 	return f, err
 }
 
 func newHeldList(getenv func(string) string) *cobra.Command {
-	s := newInspection(getenv)
+	s := inspection.New(getenv)
 	var w heldFlags
 	var after string
 	limit := 100
@@ -82,29 +86,29 @@ a process claimed the event and its claim ran out. Changes nothing.`,
   postroom held list --handler outbox --state scheduled --type order.reminder
   postroom held list --key order-7
   postroom held list --due-until 2026-02-01 --json`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := w.filter()
 			if err == nil {
-				err = checkLimit(limit)
+				err = argument.Limit(limit)
 			}
 			if err != nil {
 				return err
 			}
 			f.After, f.Limit = after, limit
-			return s.withDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
+			return s.WithDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
 				page, err := i.HeldEvents(cmd.Context(), f)
 				if err != nil {
 					return err
 				}
-				return heldview.List(cmd.OutOrStdout(), s.asJSON, page)
+				return heldview.List(cmd.OutOrStdout(), s.JSON, page)
 			})
 		},
 	}
 	w.add(cmd, heldStates)
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1 to 1000")
 	cmd.Flags().StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
-	s.addFlags(cmd, false)
-	noFileCompletion(cmd, "limit", "after")
+	s.AddFlags(cmd, false)
+	command.NoFileCompletion(cmd, "limit", "after")
 	return cmd
 }

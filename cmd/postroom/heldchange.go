@@ -11,7 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldview"
+	"github.com/postroom/postroom/cmd/postroom/internal/operator"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/held"
 )
 
@@ -20,7 +26,7 @@ var changeableStates = []string{"due", "retrying", "running", "scheduled", "wait
 
 // heldChange is what the commands share that change held events.
 type heldChange struct {
-	operator
+	operator.Operator
 
 	flags  heldFlags
 	limit  int
@@ -37,12 +43,12 @@ func (c *heldChange) addFlags(cmd *cobra.Command) {
 	flags.IntVar(&c.limit, "limit", 0, "at most this many events, the first to be due first (default all)")
 	flags.BoolVar(&c.all, "all", false, "all events that are held and not dead")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "say which events there are; change nothing")
-	noFileCompletion(cmd, "limit")
-	c.addAuditFlags(cmd)
-	c.addYes(cmd)
-	c.db.addSchemaFlag(cmd)
-	c.db.addURLFlag(cmd)
-	addJSON(cmd, &c.asJSON)
+	command.NoFileCompletion(cmd, "limit")
+	c.AddAuditFlags(cmd)
+	c.AddYes(cmd)
+	c.DB.AddSchemaFlag(cmd)
+	c.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &c.JSON)
 }
 
 // filter returns what the command line asks for, of which ids are the arguments.
@@ -54,12 +60,12 @@ func (c *heldChange) filter(ids []string) (f held.Filter, err error) {
 	f = held.Filter{Handler: w.Handler, Type: w.Type, Key: w.Key, Class: w.Class, DueSince: w.DueSince, DueUntil: w.DueUntil}
 	for _, state := range w.States {
 		if !slices.Contains(changeableStates, string(state)) {
-			return f, usagef("--state is one of %s; 'postroom dead' is for dead events", strings.Join(changeableStates, ", "))
+			return f, exit.Usagef("--state is one of %s; 'postroom dead' is for dead events", strings.Join(changeableStates, ", "))
 		}
 		f.States = append(f.States, held.State(state))
 	}
 	for _, arg := range ids {
-		id, err := eventID(arg)
+		id, err := argument.ID(arg)
 		if err != nil {
 			return f, err
 		}
@@ -67,11 +73,11 @@ func (c *heldChange) filter(ids []string) (f held.Filter, err error) {
 	}
 	switch {
 	case f.IsZero() && !c.all:
-		return f, usagef("which events? Give their ids, or say what they have in common, for instance --handler or --key; or --all")
+		return f, exit.Usagef("which events? Give their ids, or say what they have in common, for instance --handler or --key; or --all")
 	case !f.IsZero() && c.all:
-		return f, usagef("--all means all: leave the other conditions out")
+		return f, exit.Usagef("--all means all: leave the other conditions out")
 	case c.limit < 0:
-		return f, usagef("--limit is %d, want 1 or more", c.limit)
+		return f, exit.Usagef("--limit is %d, want 1 or more", c.limit)
 	}
 	return f, nil
 }
@@ -83,7 +89,7 @@ func (c *heldChange) run(cmd *cobra.Command, ids []string, verb string, do chang
 		return err
 	}
 	ctx := cmd.Context()
-	return c.db.with(ctx, func(conn *pgx.Conn, name string) error {
+	return c.DB.With(ctx, func(conn *pgx.Conn, name string) error {
 		store := held.New(conn, held.Config{Schema: name})
 		if err := store.Check(ctx); err != nil {
 			return err
@@ -96,29 +102,29 @@ func (c *heldChange) run(cmd *cobra.Command, ids []string, verb string, do chang
 			return err
 		}
 		if c.dryRun {
-			return heldview.Set(cmd.OutOrStdout(), c.asJSON, set)
+			return heldview.Set(cmd.OutOrStdout(), c.JSON, set)
 		}
 		n := len(set.IDs)
-		if !c.yes {
-			if err := askOr(cmd, fmt.Sprintf("%s %s (%s)?", verb, plural(n, "event"), heldview.States(set.States)), "--dry-run or 'postroom held list'"); err != nil {
+		if !c.Yes {
+			if err := confirm.Ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, output.Plural(n, "event"), heldview.States(set.States)), "--dry-run or 'postroom held list'"); err != nil {
 				return err
 			}
 		}
-		bar := newBar(cmd.ErrOrStderr())
-		r, err := do(ctx, store, set, held.Audit{Actor: c.who(), Reason: c.reason}, func(done int64) { bar.Show(int(done), n, verb) })
+		bar := output.Bar(cmd.ErrOrStderr())
+		r, err := do(ctx, store, set, held.Audit{Actor: c.Who(), Reason: c.Reason}, func(done int64) { bar.Show(int(done), n, verb) })
 		bar.Clear()
 		if err != nil {
 			return err
 		}
-		if err := heldview.Result(cmd.OutOrStdout(), c.asJSON, verb, r); err != nil || r.Events > 0 {
+		if err := heldview.Result(cmd.OutOrStdout(), c.JSON, verb, r); err != nil || r.Events > 0 {
 			return err
 		}
-		return todof("nothing was changed: %s", heldview.Advice(r.Unchanged))
+		return exit.Todof("nothing was changed: %s", heldview.Advice(r.Unchanged))
 	})
 }
 
 func newHeldRetry(getenv func(string) string) *cobra.Command {
-	c := &heldChange{operator: newOperator(getenv)}
+	c := &heldChange{Operator: operator.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "retry [ID...]",
 		Short: "Try events now that would be tried later",
@@ -132,7 +138,7 @@ Exit status 3: nothing was changed.`,
 		Example: `  postroom held retry 4711
   postroom held retry --handler billing.charge --class timeout --reason 'the vendor is back'
   postroom held retry --handler billing.charge --dry-run`,
-		Args:              ids,
+		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd, args, "retry", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
@@ -145,7 +151,7 @@ Exit status 3: nothing was changed.`,
 }
 
 func newHeldReschedule(getenv func(string) string) *cobra.Command {
-	c := &heldChange{operator: newOperator(getenv)}
+	c := &heldChange{Operator: operator.New(getenv)}
 	var at string
 	var in time.Duration
 	cmd := &cobra.Command{
@@ -161,15 +167,15 @@ Exit status 3: nothing was changed.`,
 		Example: `  postroom held reschedule 4711 --in 2h
   postroom held reschedule --handler outbox --type order.reminder --at 2026-02-01T08:00:00Z
   postroom held reschedule --handler billing.charge --in 24h --reason 'the vendor is down today'`,
-		Args:              ids,
+		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (at == "") == (in <= 0) {
-				return usagef("when? Give one of --at, a time such as 2026-02-01T08:00:00Z, and --in, for instance 2h")
+				return exit.Usagef("when? Give one of --at, a time such as 2026-02-01T08:00:00Z, and --in, for instance 2h")
 			}
-			when, ok := readStamp(at)
+			when, ok := argument.Stamp(at)
 			if at != "" && !ok {
-				return usagef("--at: write a time, for instance 2026-02-01T08:00:00Z")
+				return exit.Usagef("--at: write a time, for instance 2026-02-01T08:00:00Z")
 			}
 			return c.run(cmd, args, "reschedule", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
 				if at == "" {
@@ -181,13 +187,13 @@ Exit status 3: nothing was changed.`,
 	}
 	cmd.Flags().StringVar(&at, "at", "", "at this time, in UTC unless it says otherwise")
 	cmd.Flags().DurationVar(&in, "in", 0, "this long from now")
-	noFileCompletion(cmd, "at", "in")
+	command.NoFileCompletion(cmd, "at", "in")
 	c.addFlags(cmd)
 	return cmd
 }
 
 func newHeldCancel(getenv func(string) string) *cobra.Command {
-	c := &heldChange{operator: newOperator(getenv)}
+	c := &heldChange{Operator: operator.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "cancel [ID...] --reason REASON",
 		Short: "Give events up before they run or are published",
@@ -203,11 +209,11 @@ Exit status 3: nothing was changed.`,
 		Example: `  postroom held cancel 4711 --reason 'ordered twice'
   postroom held cancel --handler outbox --type order.reminder --key order-7 --reason 'order was paid'
   postroom held cancel --handler mail.send --due-until 2026-02-01 --reason 'too late now' --dry-run`,
-		Args:              ids,
+		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.reason == "" && !c.dryRun {
-				return usagef("why? Give --reason: it is kept with the events")
+			if c.Reason == "" && !c.dryRun {
+				return exit.Usagef("why? Give --reason: it is kept with the events")
 			}
 			return c.run(cmd, args, "cancel", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
 				return store.Cancel(ctx, set, by, progress)

@@ -14,6 +14,7 @@ import (
 
 	root "github.com/postroom/postroom"
 	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/cmd/postroom/internal/tableview"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/inspect"
@@ -377,7 +378,7 @@ func TestUsageOfLooking(t *testing.T) {
 
 func TestSpan(t *testing.T) {
 	for seconds, want := range map[float64]string{0: "0s", 0.4: "0s", 59.9: "59s", 60: "1m0s", 192: "3m12s", 7500: "2h5m", 86400*3 + 4*3600: "3d4h"} {
-		if got := spanOf(seconds); got != want {
+		if got := output.Seconds(seconds); got != want {
 			t.Errorf("spanOf(%v) = %s, want %s", seconds, got, want)
 		}
 	}
@@ -387,7 +388,7 @@ func TestSpan(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"a": "a", "a\nb": "a…", "a\tb\x1bc": "a·b·c", "abcdefghijk": "abcdefghi…", "äöüäöüäöüä": "äöüäöüäöüä"} {
-		if got := cell(text, 10); got != want {
+		if got := output.Cell(text, 10); got != want {
 			t.Errorf("cell(%q) = %q, want %q", text, got, want)
 		}
 	}

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/inspect"
 )
 
@@ -19,7 +25,7 @@ type keyFlags struct {
 var headStates = []string{"abandoned", "dead", "due", "retrying", "running", "waiting"}
 
 func newKeys(getenv func(string) string) *cobra.Command {
-	s := newInspection(getenv)
+	s := inspection.New(getenv)
 	var wish keyFlags
 	cmd := &cobra.Command{
 		Use:   "keys",
@@ -30,17 +36,17 @@ events wait behind it (counted up to 1,000). Keys of outgoing events have the ha
 		Example: `  postroom keys --handler ledger.move --state dead
   postroom keys --key account-7
   postroom keys --limit 20 --after ledger.move/account-7`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wish.read(); err != nil {
 				return err
 			}
-			return s.withDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
+			return s.WithDatabase(cmd.Context(), inspect.Config{}, func(i *inspect.Inspector) error {
 				keys, err := i.Keys(cmd.Context(), wish.filter)
 				if err != nil {
 					return err
 				}
-				return printKeys(cmd, s.asJSON, keys)
+				return printKeys(cmd, s.JSON, keys)
 			})
 		},
 	}
@@ -50,26 +56,19 @@ events wait behind it (counted up to 1,000). Keys of outgoing events have the ha
 	flags.StringVar(&wish.state, "state", "", "keys whose head is "+strings.Join(headStates, ", "))
 	flags.IntVar(&wish.filter.Limit, "limit", 100, "how many, 1 to 1000")
 	flags.StringVar(&wish.after, "after", "", "begin after this handler and key, with a / between them")
-	s.addFlags(cmd, false)
-	noFileCompletion(cmd, "handler", "key", "limit", "after")
-	completeWords(cmd, "state", headStates)
+	s.AddFlags(cmd, false)
+	command.NoFileCompletion(cmd, "handler", "key", "limit", "after")
+	command.CompleteWords(cmd, "state", headStates)
 	return cmd
-}
-
-// completeWords makes the shell complete these words for a flag.
-func completeWords(cmd *cobra.Command, flag string, words []string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag was not added
-	}
 }
 
 // read reads the flags.
 func (w *keyFlags) read() error {
-	if err := checkLimit(w.filter.Limit); err != nil {
+	if err := argument.Limit(w.filter.Limit); err != nil {
 		return err
 	}
 	if w.state != "" && !slices.Contains(headStates, w.state) {
-		return usagef("--state is one of %s", strings.Join(headStates, ", "))
+		return exit.Usagef("--state is one of %s", strings.Join(headStates, ", "))
 	}
 	w.filter.State = inspect.State(w.state)
 	if w.after == "" {
@@ -77,45 +76,38 @@ func (w *keyFlags) read() error {
 	}
 	handler, key, ok := strings.Cut(w.after, "/")
 	if !ok {
-		return usagef("--after is a handler and a key, for instance ledger.move/account-7")
+		return exit.Usagef("--after is a handler and a key, for instance ledger.move/account-7")
 	}
 	w.filter.After = &inspect.KeyPosition{Handler: handler, Key: key}
 	return nil
 }
 
-func checkLimit(n int) error {
-	if n < 1 || n > 1000 {
-		return usagef("--limit is %d, want 1 to 1000", n)
-	}
-	return nil
-}
-
 func printKeys(cmd *cobra.Command, asJSON bool, keys *inspect.Keys) error {
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), keys)
+		return output.JSON(cmd.OutOrStdout(), keys)
 	}
 	if len(keys.Keys) == 0 && keys.Next == nil {
-		return printLine(cmd.OutOrStdout(), "no such key is held up")
+		return output.Line(cmd.OutOrStdout(), "no such key is held up")
 	}
 	rows := [][]string{{"HANDLER", "KEY", "HEAD", "TYPE", "IS", "FOR", "BEHIND IT", "LAST FAILURE"}}
 	for _, k := range keys.Keys {
-		behind := count(k.Behind)
+		behind := fmt.Sprint(k.Behind)
 		if k.Behind >= 1000 {
 			behind += "+"
 		}
 		failure := "-"
 		if k.Head.Class != "" {
-			failure = cell(k.Head.Class+": "+k.Head.Failure, 80)
+			failure = output.Cell(k.Head.Class+": "+k.Head.Failure, 80)
 		}
 		rows = append(rows, []string{
-			cell(k.Handler, 60), cell(k.Key, 40), cell(k.Head.EventID, 60), cell(k.Head.Type, 40), string(k.Head.State), spanOf(k.Head.AgeSeconds), behind, failure,
+			output.Cell(k.Handler, 60), output.Cell(k.Key, 40), output.Cell(k.Head.EventID, 60), output.Cell(k.Head.Type, 40), string(k.Head.State), output.Seconds(k.Head.AgeSeconds), behind, failure,
 		})
 	}
-	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+	if err := output.Table(cmd.OutOrStdout(), rows); err != nil {
 		return err
 	}
 	if keys.Next != nil {
-		return printLine(cmd.OutOrStdout(), "\nthere may be more: --after '%s'", cell(keys.Next.Handler+"/"+keys.Next.Key, 400))
+		return output.Line(cmd.OutOrStdout(), "\nthere may be more: --after '%s'", output.Cell(keys.Next.Handler+"/"+keys.Next.Key, 400))
 	}
 	return nil
 }

@@ -3,27 +3,32 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/database"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/schema"
 )
 
 func newMigrate(getenv func(string) string) *cobra.Command {
-	db := &database{getenv: getenv}
-	cmd := group("migrate", "Create the tables and bring them to this version",
-		newMigrateUp(db), newMigrateStatus(db), newMigratePrint(db))
+	db := database.New(getenv)
+	cmd := command.Group("migrate", "Create the tables and bring them to this version",
+		newMigrateUp(&db), newMigrateStatus(&db), newMigratePrint(&db))
 	cmd.Long = `Create the tables of Postroom and bring them to the version of this program.
 
 Migrations are additive within a major version: migrate first, then deploy. Any
 number of processes may run 'migrate up' at once; each step is applied once.`
-	db.addSchemaFlag(cmd)
+	db.AddSchemaFlag(cmd)
 	return cmd
 }
 
-func newMigrateUp(db *database) *cobra.Command {
+func newMigrateUp(db *database.Target) *cobra.Command {
 	var asJSON bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -42,26 +47,26 @@ the migration is not applied, and the command can be run again.`,
   POSTROOM_DATABASE_URL=postgres://localhost/shop postroom migrate up
   postroom migrate up --schema shop_events
   postroom migrate up --timeout 10m`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < 0 {
-				return usagef("--timeout is %s, want 0 (no limit) or more", timeout)
+				return exit.Usagef("--timeout is %s, want 0 (no limit) or more", timeout)
 			}
-			return db.with(cmd.Context(), func(conn *pgx.Conn, name string) error {
+			return db.With(cmd.Context(), func(conn *pgx.Conn, name string) error {
 				applied, err := migrate(cmd, conn, name, timeout)
 				err = errors.Join(err, printApplied(cmd, asJSON, applied))
 				if err == nil {
 					err = schema.Require(cmd.Context(), conn, name) // reports a schema that is newer than this program
 				}
 				if err == nil && !asJSON && len(applied) == 0 {
-					err = printLine(cmd.OutOrStdout(), "nothing to do: schema %s is up to date", name)
+					err = output.Line(cmd.OutOrStdout(), "nothing to do: schema %s is up to date", name)
 				}
 				return err
 			})
 		},
 	}
-	db.addURLFlag(cmd)
-	addJSON(cmd, &asJSON)
+	db.AddURLFlag(cmd)
+	command.AddJSON(cmd, &asJSON)
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait for locks and for other migrations; 0 means no limit")
 	return cmd
 }
@@ -75,24 +80,24 @@ func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Durat
 		defer cancel()
 	}
 	m := schema.Migrator{Schema: name, Waiting: func(w schema.Wait) {
-		_ = printLine(cmd.ErrOrStderr(), "%s; tries again in %s", w, w.Pause.Round(100*time.Millisecond)) // it fails if the reader is gone
+		_ = output.Line(cmd.ErrOrStderr(), "%s; tries again in %s", w, w.Pause.Round(100*time.Millisecond)) // it fails if the reader is gone
 	}}
 	return m.Migrate(ctx, conn)
 }
 
 func printApplied(cmd *cobra.Command, asJSON bool, applied []schema.Migration) error {
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), stepsOf(applied))
+		return output.JSON(cmd.OutOrStdout(), stepsOf(applied))
 	}
 	for _, m := range applied {
-		if err := printLine(cmd.OutOrStdout(), "applied %d %s", m.Version, m.Name); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "applied %d %s", m.Version, m.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func newMigrateStatus(db *database) *cobra.Command {
+func newMigrateStatus(db *database.Target) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -103,9 +108,9 @@ Exit status 0 says that all are applied, 3 that some are pending, and 1 that the
 schema is too new for this program.`,
 		Example: `  postroom migrate status
   postroom migrate status --json | jq '.[] | select(.applied_at == null)'`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return db.with(cmd.Context(), func(conn *pgx.Conn, name string) error {
+			return db.With(cmd.Context(), func(conn *pgx.Conn, name string) error {
 				steps, err := schema.Status(cmd.Context(), conn, name)
 				if err != nil {
 					return err
@@ -114,14 +119,14 @@ schema is too new for this program.`,
 					return err
 				}
 				if n := pending(steps); n > 0 {
-					return todof("schema %s: %s pending; run 'postroom migrate up'", name, plural(n, "migration"))
+					return exit.Todof("schema %s: %s pending; run 'postroom migrate up'", name, output.Plural(n, "migration"))
 				}
 				return schema.Require(cmd.Context(), conn, name)
 			})
 		},
 	}
-	db.addURLFlag(cmd)
-	addJSON(cmd, &asJSON)
+	db.AddURLFlag(cmd)
+	command.AddJSON(cmd, &asJSON)
 	return cmd
 }
 
@@ -137,17 +142,17 @@ func pending(steps []schema.Migration) int {
 
 func printSteps(cmd *cobra.Command, asJSON bool, steps []schema.Migration) error {
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), stepsOf(steps))
+		return output.JSON(cmd.OutOrStdout(), stepsOf(steps))
 	}
 	rows := [][]string{{"VERSION", "NAME", "APPLIED AT"}}
 	for _, s := range stepsOf(steps) {
 		at := "pending"
 		if s.AppliedAt != nil {
-			at = stamp(*s.AppliedAt)
+			at = output.Stamp(*s.AppliedAt)
 		}
-		rows = append(rows, []string{plain(s.Version), s.Name, at})
+		rows = append(rows, []string{strconv.Itoa(s.Version), s.Name, at})
 	}
-	return printTable(cmd.OutOrStdout(), rows)
+	return output.Table(cmd.OutOrStdout(), rows)
 }
 
 // step is a migration as scripts see it.
@@ -169,7 +174,7 @@ func stepsOf(migrations []schema.Migration) []step {
 	return steps
 }
 
-func newMigratePrint(db *database) *cobra.Command {
+func newMigratePrint(db *database.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "print",
 		Short: "Print all migrations as SQL",
@@ -178,9 +183,9 @@ you have. It is one transaction, for a database without the tables, and records
 itself: 'migrate up' then finds nothing to do. Needs no database.`,
 		Example: `  postroom migrate print | psql --set ON_ERROR_STOP=1 shop
   postroom migrate print --schema shop_events > 0042_postroom.sql`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			name, err := db.schema()
+			name, err := db.Schema()
 			if err != nil {
 				return err
 			}
@@ -188,7 +193,7 @@ itself: 'migrate up' then finds nothing to do. Needs no database.`,
 			if err != nil {
 				return err
 			}
-			return printText(cmd.OutOrStdout(), script)
+			return output.Text(cmd.OutOrStdout(), script)
 		},
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"testing"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 )
 
 // What is no terminal gets everything.
@@ -12,10 +14,10 @@ func TestNoTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := widthOf(file); n != 0 {
+	if n := output.Width(file); n != 0 {
 		t.Errorf("a file is %d wide", n)
 	}
-	if n := widthOf(&bytes.Buffer{}); n != 0 {
+	if n := output.Width(&bytes.Buffer{}); n != 0 {
 		t.Errorf("a buffer is %d wide", n)
 	}
 }

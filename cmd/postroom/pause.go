@@ -8,6 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/operator"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/control"
 )
 
@@ -45,7 +49,7 @@ for the acknowledgements of what they sent, record them and give the lease back.
 write on, and their events wait in the log; scheduled events that become due wait, too. The
 pause outlives processes. It ends after --for, or with 'postroom relay resume'.`,
 		Example: "  postroom relay pause --reason 'the stream is moved' --for 30m",
-		Args:    noArguments,
+		Args:    command.NoArguments,
 	})
 }
 
@@ -58,66 +62,66 @@ func newRelayResume(getenv func(string) string) *cobra.Command {
 		Short:   "Let the relays publish again",
 		Long:    "Resume the relays that 'postroom relay pause' paused.\n\nExit status 3: they are not paused.",
 		Example: "  postroom relay resume",
-		Args:    noArguments,
+		Args:    command.NoArguments,
 	})
 }
 
 // newPause returns cmd, which pauses the handler of its argument, or without one the relay.
 func newPause(getenv func(string) string, pause func(s *control.Store, ctx context.Context, handler string, length time.Duration, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
-	o, length := newOperator(getenv), time.Duration(0)
+	o, length := operator.New(getenv), time.Duration(0)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case o.reason == "":
-			return usagef("give a --reason: the audit keeps it")
+		case o.Reason == "":
+			return exit.Usagef("give a --reason: the audit keeps it")
 		case len(args) > 0 && args[0] == control.Relay:
-			return usagef("%s is the relay: use 'postroom relay pause'", args[0])
+			return exit.Usagef("%s is the relay: use 'postroom relay pause'", args[0])
 		}
-		return o.control(cmd, args, "paused", func(s *control.Store, handler string, by control.Audit) error {
+		return change(&o, cmd, args, "paused", func(s *control.Store, handler string, by control.Audit) error {
 			return pause(s, cmd.Context(), handler, length, by)
 		})
 	}
 	cmd.Flags().DurationVar(&length, "for", 0, "for how long, such as 2h (default until it is resumed)")
-	noFileCompletion(cmd, "for")
-	o.addControlFlags(cmd)
+	command.NoFileCompletion(cmd, "for")
+	addControlFlags(&o, cmd)
 	return cmd
 }
 
 // newResume returns cmd, which resumes what newPause pauses.
 func newResume(getenv func(string) string, resume func(s *control.Store, ctx context.Context, handler string, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
-	o := newOperator(getenv)
+	o := operator.New(getenv)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return o.control(cmd, args, "resumed", func(s *control.Store, handler string, by control.Audit) error {
+		return change(&o, cmd, args, "resumed", func(s *control.Store, handler string, by control.Audit) error {
 			return resume(s, cmd.Context(), handler, by)
 		})
 	}
-	o.addControlFlags(cmd)
+	addControlFlags(&o, cmd)
 	return cmd
 }
 
-func (o *operator) addControlFlags(cmd *cobra.Command) {
-	o.addAuditFlags(cmd)
-	o.db.addSchemaFlag(cmd)
-	o.db.addURLFlag(cmd)
+func addControlFlags(o *operator.Operator, cmd *cobra.Command) {
+	o.AddAuditFlags(cmd)
+	o.DB.AddSchemaFlag(cmd)
+	o.DB.AddURLFlag(cmd)
 }
 
-// control pauses or resumes a handler or, without an argument, the relay, and says so.
-func (o *operator) control(cmd *cobra.Command, args []string, done string, do func(s *control.Store, handler string, by control.Audit) error) error {
+// change pauses or resumes a handler or, without an argument, the relay, and says so.
+func change(o *operator.Operator, cmd *cobra.Command, args []string, done string, do func(s *control.Store, handler string, by control.Audit) error) error {
 	what := "the relay"
 	if len(args) > 0 {
 		what = args[0]
 	}
-	return o.db.with(cmd.Context(), func(conn *pgx.Conn, name string) error {
+	return o.DB.With(cmd.Context(), func(conn *pgx.Conn, name string) error {
 		store := control.New(conn, control.Config{Schema: name})
 		err := store.Check(cmd.Context())
 		if err == nil {
-			err = do(store, what, control.Audit{Actor: o.who(), Reason: o.reason})
+			err = do(store, what, control.Audit{Actor: o.Who(), Reason: o.Reason})
 		}
 		switch {
 		case errors.Is(err, control.ErrNotPaused):
-			return todof("%s is not paused", what)
+			return exit.Todof("%s is not paused", what)
 		case err != nil:
 			return err
 		}
-		return printLine(cmd.OutOrStdout(), "%s %s", done, what)
+		return output.Line(cmd.OutOrStdout(), "%s %s", done, what)
 	})
 }

@@ -3,12 +3,20 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/operator"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/reconcile"
@@ -41,7 +49,7 @@ Exit status 3: something is missing and was not repaired, or a stream was not co
 type reconciliation struct {
 	republishCommand
 
-	broker  broker
+	broker  *broker.Target
 	streams []string
 	pace    float64
 	repair  bool
@@ -49,8 +57,8 @@ type reconciliation struct {
 
 func newReconcile(getenv func(string) string) *cobra.Command {
 	r := &reconciliation{
-		republishCommand: republishCommand{dead: dead{newOperator(getenv)}},
-		broker:           broker{getenv: getenv},
+		republishCommand: republishCommand{dead: dead{operator.New(getenv)}},
+		broker:           broker.New(getenv),
 	}
 	cmd := &cobra.Command{
 		Use:   "reconcile",
@@ -69,36 +77,36 @@ func newReconcile(getenv func(string) string) *cobra.Command {
 	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
 	flags.Float64Var(&r.request.Rate, "rate", republish.DefaultRate, "with --repair: publish at most this many events a second")
 	flags.BoolVar(&r.detach, "detach", false, "with --repair: do not watch the republish")
-	noFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
-	r.addAuditFlags(cmd)
-	r.addYes(cmd)
-	r.db.addURLFlag(cmd)
-	r.db.addSchemaFlag(cmd)
-	r.broker.addFlags(cmd)
-	addJSON(cmd, &r.asJSON)
+	command.NoFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
+	r.AddAuditFlags(cmd)
+	r.AddYes(cmd)
+	r.DB.AddURLFlag(cmd)
+	r.DB.AddSchemaFlag(cmd)
+	r.broker.AddFlags(cmd)
+	command.AddJSON(cmd, &r.JSON)
 	return cmd
 }
 
 func (r *reconciliation) run(cmd *cobra.Command) error {
-	since, err := parseTime("since", r.since)
+	since, err := argument.Time("since", r.since)
 	if err != nil {
 		return err
 	}
 	if !(r.request.Rate > 0 && r.request.Rate <= 1e6) {
-		return usagef("--rate is above 0, and 1000000 at the most")
+		return exit.Usagef("--rate is above 0, and 1000000 at the most")
 	}
 	if !(r.pace > 0) {
-		return usagef("--compare-rate is above 0")
+		return exit.Usagef("--compare-rate is above 0")
 	}
-	if err := checkStreamNames(r.streams); err != nil {
+	if err := argument.StreamNames(r.streams); err != nil {
 		return err
 	}
-	nc, err := r.broker.connect()
+	nc, err := r.broker.Connect()
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	if err := r.broker.checkJetStream(cmd.Context(), nc); err != nil {
+	if err := r.broker.CheckJetStream(cmd.Context(), nc); err != nil {
 		return err
 	}
 	return r.with(cmd.Context(), func(log *outbox.Log, store *republish.Store) error {
@@ -116,7 +124,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 	if err != nil {
 		return nil, err
 	}
-	bar := newBar(cmd.ErrOrStderr())
+	bar := output.Bar(cmd.ErrOrStderr())
 	defer bar.Clear()
 	return reconcile.Compare(cmd.Context(), log, natsjs.NewPublisher(nc), reconcile.Config{
 		Streams: r.streams, Since: since, Rate: r.pace,
@@ -136,11 +144,11 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 			failed = append(failed, f.Stream)
 		}
 	}
-	if r.asJSON && (!r.repair || len(missing) == 0) {
-		if err := printJSON(cmd.OutOrStdout(), findingsJSON(found)); err != nil {
+	if r.JSON && (!r.repair || len(missing) == 0) {
+		if err := output.JSON(cmd.OutOrStdout(), findingsJSON(found)); err != nil {
 			return err
 		}
-	} else if !r.asJSON {
+	} else if !r.JSON {
 		if err := printFindings(cmd, found); err != nil {
 			return err
 		}
@@ -150,24 +158,24 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 	case len(found) == 0:
 		return errors.New("no relay of this version has published anything yet: name streams with --stream")
 	case len(missing) > 0 && !r.repair:
-		err = todof("the broker lost %s: --repair publishes them again", plural(len(missing), "event"))
+		err = exit.Todof("the broker lost %s: --repair publishes them again", output.Plural(len(missing), "event"))
 	case len(missing) > 0:
 		err = r.mend(cmd, store, missing)
 	}
 	if len(failed) == 0 {
 		return err
 	}
-	left := fmt.Sprintf("%s not compared: %s", plural(len(failed), "stream"), strings.Join(failed, ", "))
+	left := fmt.Sprintf("%s not compared: %s", output.Plural(len(failed), "stream"), strings.Join(failed, ", "))
 	if err != nil {
 		return errors.Join(err, errors.New(left)) // with the exit status of err, because a failure is no finding
 	}
-	return todof("%s", left)
+	return exit.Todof("%s", left)
 }
 
 // mend orders a republish of the missing events.
 func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missing []int64) error {
-	if !r.yes {
-		if err := askOr(cmd, fmt.Sprintf("publish %s again?", plural(len(missing), "event")), "without --repair"); err != nil {
+	if !r.Yes {
+		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(len(missing), "event")), "without --repair"); err != nil {
 			return err
 		}
 	}
@@ -213,8 +221,8 @@ func printFindings(cmd *cobra.Command, found []reconcile.Result) error {
 	var why []string
 	for _, f := range found {
 		rows = append(rows, []string{
-			f.Stream, plain(f.Compared), plain(len(f.Missing)), plain(len(f.OutOfOrder)), plain(f.Unknown), plain(f.Messages),
-			plain(int(f.LastSeq)), f.Took.Round(time.Millisecond).String(), //nolint:gosec // a number of messages
+			f.Stream, strconv.Itoa(f.Compared), strconv.Itoa(len(f.Missing)), strconv.Itoa(len(f.OutOfOrder)), strconv.Itoa(f.Unknown), strconv.Itoa(f.Messages),
+			strconv.Itoa(int(f.LastSeq)), f.Took.Round(time.Millisecond).String(), //nolint:gosec // a number of messages
 		})
 		if f.Err != nil {
 			why = append(why, f.Err.Error())
@@ -223,13 +231,13 @@ func printFindings(cmd *cobra.Command, found []reconcile.Result) error {
 			why = append(why, fmt.Sprintf("%s: lacks seq %s of the log", f.Stream, someSeqs(f.Missing)))
 		}
 	}
-	if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+	if err := output.Table(cmd.OutOrStdout(), rows); err != nil {
 		return err
 	}
 	if len(why) == 0 {
 		return nil
 	}
-	return printLine(cmd.OutOrStdout(), "\n%s", strings.Join(why, "\n"))
+	return output.Line(cmd.OutOrStdout(), "\n%s", strings.Join(why, "\n"))
 }
 
 // someSeqs lists the first few seqs.

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	port "github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/database"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/health"
 	"github.com/postroom/postroom/cmd/postroom/internal/service"
 	"github.com/postroom/postroom/natsjs"
@@ -24,8 +26,8 @@ import (
 
 // relayWish has the flags of the command.
 type relayWish struct {
-	db        database
-	broker    broker
+	db        database.Target
+	broker    *broker.Target
 	cfg       relay.Config
 	accept    []string
 	listen    string
@@ -53,7 +55,7 @@ var relayVariables = []struct{ flag, name string }{
 }
 
 func newRelay(getenv func(string) string) *cobra.Command {
-	w := &relayWish{db: database{getenv: getenv}, broker: broker{getenv: getenv}}
+	w := &relayWish{db: database.New(getenv), broker: broker.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "Publish committed events until a signal ends it",
@@ -61,7 +63,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 		Example: `  postroom relay --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom relay --listen 127.0.0.1:8087 --log-format json --drain-timeout 25s
   postroom relay --streams SHOP --accept memory-storage --schema shop`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := w.fromEnvironment(cmd, getenv); err != nil {
 				return err
@@ -72,9 +74,9 @@ func newRelay(getenv func(string) string) *cobra.Command {
 			return w.run(cmd.Context(), cmd.ErrOrStderr())
 		},
 	}
-	w.db.addURLFlag(cmd)
-	w.db.addSchemaFlag(cmd)
-	w.broker.addFlags(cmd)
+	w.db.AddURLFlag(cmd)
+	w.db.AddSchemaFlag(cmd)
+	w.broker.AddFlags(cmd)
 	cmd.AddCommand(newRelayPause(getenv), newRelayResume(getenv))
 	flags := cmd.Flags()
 	flags.StringSliceVar(&w.cfg.Streams, "streams", nil, "streams to examine (default those that take the subjects in use)")
@@ -92,7 +94,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	for _, v := range relayVariables {
 		flags.Lookup(v.flag).Usage += " (env " + v.name + ")"
 		if v.flag != "nats-creds" { // nats-creds is a file
-			noFileCompletion(cmd, v.flag)
+			command.NoFileCompletion(cmd, v.flag)
 		}
 	}
 	return cmd
@@ -115,7 +117,7 @@ func (w *relayWish) fromEnvironment(cmd *cobra.Command, getenv func(string) stri
 			continue
 		}
 		if err := flag.Value.Set(value); err != nil {
-			return usagef("%s is no value for --%s, which takes a %s", v.name, v.flag, flag.Value.Type())
+			return exit.Usagef("%s is no value for --%s, which takes a %s", v.name, v.flag, flag.Value.Type())
 		}
 	}
 	return nil
@@ -125,27 +127,27 @@ func (w *relayWish) fromEnvironment(cmd *cobra.Command, getenv func(string) stri
 func (w *relayWish) check() error {
 	for _, name := range w.accept {
 		if !slices.Contains(risks(), name) {
-			return usagef("--accept takes no %q; it takes %s", name, strings.Join(risks(), ", "))
+			return exit.Usagef("--accept takes no %q; it takes %s", name, strings.Join(risks(), ", "))
 		}
 		w.cfg.Accept = append(w.cfg.Accept, port.Risk(name))
 	}
 	switch c := w.cfg; {
 	case c.Window < 1 || c.Window > 100_000:
-		return usagef("--window is %d, want 1 to 100000", c.Window)
+		return exit.Usagef("--window is %d, want 1 to 100000", c.Window)
 	case c.MaxUnpublished < 2000:
-		return usagef("--max-unpublished is %d, want at least 2000", c.MaxUnpublished)
+		return exit.Usagef("--max-unpublished is %d, want at least 2000", c.MaxUnpublished)
 	case c.Lease != 0 && c.Lease < time.Second:
-		return usagef("--lease is %s, want at least 1s", c.Lease)
+		return exit.Usagef("--lease is %s, want at least 1s", c.Lease)
 	case c.IdlePoll < time.Millisecond:
-		return usagef("--idle-poll is %s, want at least 1ms", c.IdlePoll)
+		return exit.Usagef("--idle-poll is %s, want at least 1ms", c.IdlePoll)
 	case c.Retention == 0:
-		return usagef("--retention is 0s, want a time for which published events are kept, or -1s for ever")
+		return exit.Usagef("--retention is 0s, want a time for which published events are kept, or -1s for ever")
 	case c.DrainTimeout <= 0:
-		return usagef("--drain-timeout is %s, want a positive duration", c.DrainTimeout)
+		return exit.Usagef("--drain-timeout is %s, want a positive duration", c.DrainTimeout)
 	case c.CheckEvery < time.Second:
-		return usagef("--check-every is %s, want at least 1s", c.CheckEvery)
+		return exit.Usagef("--check-every is %s, want at least 1s", c.CheckEvery)
 	case w.logFormat != "text" && w.logFormat != "json":
-		return usagef("--log-format is text or json")
+		return exit.Usagef("--log-format is text or json")
 	}
 	if w.cfg.Atomic && w.cfg.Window == defaultWindow { // the relay chooses a better one
 		w.cfg.Window = 0
@@ -155,17 +157,17 @@ func (w *relayWish) check() error {
 
 // run connects, and runs the relay until ctx ends.
 func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
-	name, err := w.db.schema()
+	name, err := w.db.Schema()
 	if err != nil {
 		return err
 	}
-	pool, err := w.db.pool(ctx)
+	pool, err := w.db.Pool(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
 	w.cfg.Logger = service.Logger(stderr, w.logFormat)
-	nc, err := w.broker.connect(service.Options(w.cfg.Logger)...)
+	nc, err := w.broker.Connect(service.Options(w.cfg.Logger)...)
 	if err != nil {
 		return err
 	}
@@ -194,35 +196,11 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 // tellDatabase logs an error if the database cannot be reached at the start. The relay waits
 // for it in any case.
 func (w *relayWish) tellDatabase(ctx context.Context) {
-	conn, err := w.db.connect(ctx)
+	conn, err := w.db.Connect(ctx)
 	if err == nil {
-		err = closeConn(ctx, conn)
+		err = database.Close(ctx, conn)
 	}
 	if err != nil && ctx.Err() == nil {
 		w.cfg.Logger.Warn("the relay waits for its database", "error", err)
 	}
-}
-
-// poolConfig reads the settings of a pool that a URL may have, such as pool_max_conns.
-func poolConfig(one *pgx.ConnConfig, origin string) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig(one.ConnString())
-	if err != nil { // the parser's error is left out, as in config
-		return nil, usagef("%s has a setting of the pool (pool_max_conns and the like) that cannot be read", origin)
-	}
-	return cfg, nil
-}
-
-// pool returns a pool, without connecting yet: a relay waits for its database.
-func (d *database) pool(ctx context.Context) (*pgxpool.Pool, error) {
-	one, origin, err := d.config()
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := poolConfig(one, origin)
-	if err != nil {
-		return nil, err
-	}
-	cfg.ConnConfig.ConnectTimeout = one.ConnectTimeout
-	cfg.ConnConfig.RuntimeParams["application_name"] = one.RuntimeParams["application_name"]
-	return pgxpool.NewWithConfig(ctx, cfg)
 }

@@ -10,6 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/operator"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/republish"
 )
@@ -43,7 +49,7 @@ type republishCommand struct {
 }
 
 func newRepublish(getenv func(string) string) *cobra.Command {
-	w := &republishCommand{dead: dead{newOperator(getenv)}}
+	w := &republishCommand{dead: dead{operator.New(getenv)}}
 	cmd := &cobra.Command{
 		Use:   "republish",
 		Short: "Publish events of the log again",
@@ -54,7 +60,7 @@ func newRepublish(getenv func(string) string) *cobra.Command {
   postroom republish --key order-7 --detach --json
   postroom republish list
   postroom republish cancel 7`,
-		Args: unknownCommand,
+		Args: command.Subcommands,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := w.readFlags(); err != nil {
 				return err
@@ -71,23 +77,23 @@ func newRepublish(getenv func(string) string) *cobra.Command {
 	flags.Float64Var(&w.request.Rate, "rate", republish.DefaultRate, "the most events to publish in a second")
 	flags.BoolVar(&w.dryRun, "dry-run", false, "show what it would publish; change nothing")
 	flags.BoolVar(&w.detach, "detach", false, "do not watch")
-	noFileCompletion(cmd, "since", "until", "type", "key", "rate")
-	w.addAuditFlags(cmd)
-	w.addYes(cmd)
-	w.db.addURLFlag(cmd)
-	w.db.addSchemaFlag(cmd)
-	addJSON(cmd, &w.asJSON)
+	command.NoFileCompletion(cmd, "since", "until", "type", "key", "rate")
+	w.AddAuditFlags(cmd)
+	w.AddYes(cmd)
+	w.DB.AddURLFlag(cmd)
+	w.DB.AddSchemaFlag(cmd)
+	command.AddJSON(cmd, &w.JSON)
 	cmd.AddCommand(newRepublishList(w), newRepublishCancel(w))
 	return cmd
 }
 
 // with connects, and calls do with the log and its republishes.
 func (w *republishCommand) with(ctx context.Context, do func(log *outbox.Log, store *republish.Store) error) error {
-	name, err := w.db.schema()
+	name, err := w.DB.Schema()
 	if err != nil {
 		return err
 	}
-	pool, err := w.db.lookPool(ctx)
+	pool, err := w.DB.LookPool(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,24 +107,24 @@ func (w *republishCommand) with(ctx context.Context, do func(log *outbox.Log, st
 
 // order reads the flags.
 func (w *republishCommand) readFlags() (err error) {
-	if w.request.Since, err = parseTime("since", w.since); err != nil {
+	if w.request.Since, err = argument.Time("since", w.since); err != nil {
 		return err
 	}
-	if w.request.Until, err = parseTime("until", w.until); err != nil {
+	if w.request.Until, err = argument.Time("until", w.until); err != nil {
 		return err
 	}
 	some := w.since != "" || w.until != "" || len(w.request.Types)+len(w.request.Keys) > 0
 	switch {
 	case !some && !w.all:
-		return usagef("which events? Give --since, --type or --key; or --all for the whole log")
+		return exit.Usagef("which events? Give --since, --type or --key; or --all for the whole log")
 	case some && w.all:
-		return usagef("--all means all: leave the other conditions out")
+		return exit.Usagef("--all means all: leave the other conditions out")
 	case !w.request.Since.IsZero() && !w.request.Until.IsZero() && !w.request.Since.Before(w.request.Until):
-		return usagef("--since is not before --until")
+		return exit.Usagef("--since is not before --until")
 	case !(w.request.Rate > 0 && w.request.Rate <= 1e6):
-		return usagef("--rate is above 0, and 1000000 at the most")
+		return exit.Usagef("--rate is above 0, and 1000000 at the most")
 	case slices.Contains(slices.Concat(w.request.Types, w.request.Keys), ""):
-		return usagef("--type and --key are not empty")
+		return exit.Usagef("--type and --key are not empty")
 	}
 	by := w.audit()
 	w.request.Actor, w.request.Reason = by.Actor, by.Reason
@@ -139,9 +145,9 @@ func (w *republishCommand) run(cmd *cobra.Command, store *republish.Store) error
 	case p.Events == 0:
 		return w.nothing(p.Log)
 	}
-	if !w.yes {
-		report(cmd.ErrOrStderr(), "%s", strings.Join(w.previewLines(p), "\n")+"\n")
-		if err := askOr(cmd, fmt.Sprintf("publish %s again?", plural(int(p.Events), "event")), "--dry-run"); err != nil {
+	if !w.Yes {
+		output.Report(cmd.ErrOrStderr(), "%s", strings.Join(w.previewLines(p), "\n")+"\n")
+		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(int(p.Events), "event")), "--dry-run"); err != nil {
 			return err
 		}
 	}
@@ -166,8 +172,8 @@ func (w *republishCommand) nothing(reach republish.Extent) error {
 
 // follow watches a republish; with --detach it only prints it.
 func (w *republishCommand) follow(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
-	if r.AlreadyRunning && !w.asJSON {
-		if err := printLine(cmd.OutOrStdout(), "republish %d of the same events runs since %s: no other is started", r.ID, ago(r.CreatedAt)); err != nil {
+	if r.AlreadyRunning && !w.JSON {
+		if err := output.Line(cmd.OutOrStdout(), "republish %d of the same events runs since %s: no other is started", r.ID, output.Ago(r.CreatedAt)); err != nil {
 			return err
 		}
 	}
@@ -187,14 +193,14 @@ const (
 // watch shows the progress of a republish until it ends.
 func (w *republishCommand) watch(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
 	ctx, reach, known := cmd.Context(), r.Log, r.AlreadyRunning
-	bar := newBar(cmd.ErrOrStderr())
+	bar := output.Bar(cmd.ErrOrStderr())
 	for led := time.Now(); r.State == republish.Running; {
 		bar.Show(int(r.Events-r.Left()), int(max(r.Events, 1)), fmt.Sprintf("republish %d: %d published, %d left out, %d held", r.ID, r.Published, r.Skipped, r.Held))
 		select {
 		case <-time.After(watchEvery):
 		case <-ctx.Done():
 			bar.Clear()
-			return todof("interrupted; republish %d goes on without this command. 'postroom republish list' shows it, 'postroom republish cancel %d' ends it", r.ID, r.ID)
+			return exit.Todof("interrupted; republish %d goes on without this command. 'postroom republish list' shows it, 'postroom republish cancel %d' ends it", r.ID, r.ID)
 		}
 		found := r
 		leads, err := store.HasLeader(ctx)
@@ -211,7 +217,7 @@ func (w *republishCommand) watch(cmd *cobra.Command, store *republish.Store, r r
 			led = time.Now()
 		case time.Since(led) > leaderPatience && found.State == republish.Running:
 			bar.Clear()
-			return todof("no relay leads: republish %d waits until one does. Start 'postroom relay', and repeat this command to watch", r.ID)
+			return exit.Todof("no relay leads: republish %d waits until one does. Start 'postroom relay', and repeat this command to watch", r.ID)
 		}
 		r = found
 	}
@@ -222,28 +228,28 @@ func (w *republishCommand) watch(cmd *cobra.Command, store *republish.Store, r r
 	}
 	switch {
 	case r.State == republish.Cancelled:
-		return todof("republish %d was cancelled: %s not published again", r.ID, plural(int(r.Left()), "event"))
+		return exit.Todof("republish %d was cancelled: %s not published again", r.ID, output.Plural(int(r.Left()), "event"))
 	case r.Held > 0:
-		return todof("the broker refused %s: 'postroom dead groups --handler outbox' says why, when they are dead", plural(int(r.Held), "event"))
+		return exit.Todof("the broker refused %s: 'postroom dead groups --handler outbox' says why, when they are dead", output.Plural(int(r.Held), "event"))
 	}
 	return nil
 }
 
 // print prints a republish, and whether the log lacks some of its events.
 func (w *republishCommand) print(cmd *cobra.Command, r republish.Republish) error {
-	if w.asJSON {
-		return printJSON(cmd.OutOrStdout(), r)
+	if w.JSON {
+		return output.JSON(cmd.OutOrStdout(), r)
 	}
-	if err := printTable(cmd.OutOrStdout(), republishRows([]republish.Republish{r})); err != nil {
+	if err := output.Table(cmd.OutOrStdout(), republishRows([]republish.Republish{r})); err != nil {
 		return err
 	}
 	if left := r.Left(); r.State == republish.Done && left > 0 {
-		if err := printLine(cmd.OutOrStdout(), "%s of it were gone from the log when their turn came", plural(int(left), "event")); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "%s of it were gone from the log when their turn came", output.Plural(int(left), "event")); err != nil {
 			return err
 		}
 	}
 	if r.Log != nil && r.Log.Gone {
-		return printLine(cmd.OutOrStdout(), "%s", goneLine(*r.Log))
+		return output.Line(cmd.OutOrStdout(), "%s", goneLine(*r.Log))
 	}
 	return nil
 }
@@ -252,22 +258,22 @@ func goneLine(reach republish.Extent) string {
 	if reach.FirstSeq == 0 {
 		return "the log is empty: what was written before is gone"
 	}
-	return fmt.Sprintf("the log begins at %s, seq %d: what was written before it is gone", stamp(reach.BeginsAt), reach.FirstSeq)
+	return fmt.Sprintf("the log begins at %s, seq %d: what was written before it is gone", output.Stamp(reach.BeginsAt), reach.FirstSeq)
 }
 
 func (w *republishCommand) printPreview(cmd *cobra.Command, p republish.Preview) error {
-	if w.asJSON {
-		return printJSON(cmd.OutOrStdout(), p)
+	if w.JSON {
+		return output.JSON(cmd.OutOrStdout(), p)
 	}
-	return printLine(cmd.OutOrStdout(), "%s", strings.Join(w.previewLines(p), "\n"))
+	return output.Line(cmd.OutOrStdout(), "%s", strings.Join(w.previewLines(p), "\n"))
 }
 
 func (w *republishCommand) previewLines(p republish.Preview) []string {
 	lines := []string{"no such events"}
 	if p.Events > 0 {
 		lines[0] = fmt.Sprintf("%s, written from %s to %s, seq %d to %d; at %g a second in about %s",
-			plural(int(p.Events), "event"), stamp(p.Earliest), stamp(p.Latest), p.First, p.Last, w.request.Rate,
-			span(time.Duration(float64(p.Events)/w.request.Rate*float64(time.Second))+time.Second))
+			output.Plural(int(p.Events), "event"), output.Stamp(p.Earliest), output.Stamp(p.Latest), p.First, p.Last, w.request.Rate,
+			output.Span(time.Duration(float64(p.Events)/w.request.Rate*float64(time.Second))+time.Second))
 	}
 	if p.Log.Gone {
 		lines = append(lines, goneLine(p.Log))
@@ -282,8 +288,8 @@ func republishRows(all []republish.Republish) [][]string {
 	rows := [][]string{{"REPUBLISH", "STATE", "EVENTS", "PUBLISHED", "LEFT OUT", "HELD", "OPEN", "RATE", "MADE", "BY", "WHAT", "REASON"}}
 	for _, r := range all {
 		rows = append(rows, []string{
-			count(r.ID), string(r.State), count(r.Events), count(r.Published), count(r.Skipped), count(r.Held), count(r.Left()),
-			fmt.Sprintf("%g/s", r.Rate), ago(r.CreatedAt), cell(r.Actor, 30), cell(describeRepublish(r), 80), orDash(cell(r.Reason, 60)),
+			fmt.Sprint(r.ID), string(r.State), fmt.Sprint(r.Events), fmt.Sprint(r.Published), fmt.Sprint(r.Skipped), fmt.Sprint(r.Held), fmt.Sprint(r.Left()),
+			fmt.Sprintf("%g/s", r.Rate), output.Ago(r.CreatedAt), output.Cell(r.Actor, 30), output.Cell(describeRepublish(r), 80), output.OrDash(output.Cell(r.Reason, 60)),
 		})
 	}
 	return rows
@@ -296,10 +302,10 @@ func describeRepublish(r republish.Republish) string {
 		parts = append(parts, r.Kind)
 	}
 	if !r.Since.IsZero() {
-		parts = append(parts, "since "+stamp(r.Since))
+		parts = append(parts, "since "+output.Stamp(r.Since))
 	}
 	if !r.Until.IsZero() {
-		parts = append(parts, "until "+stamp(r.Until))
+		parts = append(parts, "until "+output.Stamp(r.Until))
 	}
 	if len(r.Types) > 0 {
 		parts = append(parts, "type "+strings.Join(r.Types, " or "))
@@ -323,30 +329,30 @@ func newRepublishList(w *republishCommand) *cobra.Command {
 relay carries out one after the other, the first made first.`,
 		Example: `  postroom republish list
   postroom republish list --json | jq '.[] | select(.state == "running")'`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || before < 0 {
-				return usagef("--limit is 1 or more, --before is the id of a republish")
+				return exit.Usagef("--limit is 1 or more, --before is the id of a republish")
 			}
 			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
 				all, err := store.List(cmd.Context(), limit, before)
 				switch {
 				case err != nil:
 					return err
-				case w.asJSON:
-					return printJSON(cmd.OutOrStdout(), list(all))
+				case w.JSON:
+					return output.JSON(cmd.OutOrStdout(), output.List(all))
 				case len(all) == 0:
-					return printLine(cmd.OutOrStdout(), "no republishes")
+					return output.Line(cmd.OutOrStdout(), "no republishes")
 				}
-				return printTable(cmd.OutOrStdout(), republishRows(all))
+				return output.Table(cmd.OutOrStdout(), republishRows(all))
 			})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many to show")
 	cmd.Flags().Int64Var(&before, "before", 0, "only replays with a lower id")
-	noFileCompletion(cmd, "limit", "before")
-	w.db.addURLFlag(cmd)
-	addJSON(cmd, &w.asJSON)
+	command.NoFileCompletion(cmd, "limit", "before")
+	w.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &w.JSON)
 	return cmd
 }
 
@@ -357,10 +363,10 @@ func newRepublishCancel(w *republishCommand) *cobra.Command {
 		Long: `End a republish. The relay notices within two seconds. It still publishes what is on its way by
 then, and nothing else.`,
 		Example:           `  postroom republish cancel 7 --reason 'too fast for billing'`,
-		Args:              oneID("a republish, as 'postroom republish list' shows it"),
+		Args:              argument.OneID("a republish, as 'postroom republish list' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, _ := eventID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // Args has seen it
 			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
 				by := w.audit()
 				r, err := store.Cancel(cmd.Context(), id, by.Actor, by.Reason)
@@ -374,8 +380,8 @@ then, and nothing else.`,
 			})
 		},
 	}
-	w.addAuditFlags(cmd)
-	w.db.addURLFlag(cmd)
-	addJSON(cmd, &w.asJSON)
+	w.AddAuditFlags(cmd)
+	w.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &w.JSON)
 	return cmd
 }

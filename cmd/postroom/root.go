@@ -3,14 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"regexp"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/hooksend"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 )
 
 // Exit statuses. They are part of the interface: scripts read them.
@@ -47,30 +47,25 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	root.SetErr(stderr)
 	ran, err := root.ExecuteContextC(ctx)
 
-	var usage *usageError
-	var todo *todoError
+	var usage *exit.UsageError
+	var todo *exit.TodoError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		report(stderr, "postroom: %v\nRun '%s --help' for usage.\n", err, ran.CommandPath())
+		output.Report(stderr, "postroom: %v\nRun '%s --help' for usage.\n", err, ran.CommandPath())
 		return exitUsage
 	case errors.As(err, &todo):
-		report(stderr, "postroom: %v\n", err)
+		output.Report(stderr, "postroom: %v\n", err)
 		return exitTodo
 	default:
-		report(stderr, "postroom: %v\n", err)
+		output.Report(stderr, "postroom: %v\n", err)
 		return exitFailed
 	}
 }
 
-// report writes to standard error. It ignores a fault of writing, which cannot be reported.
-func report(w io.Writer, format string, args ...any) {
-	fmt.Fprintf(w, format, args...)
-}
-
 func newRoot(getenv func(string) string) *cobra.Command {
-	root := group("postroom", "Events from PostgreSQL through NATS JetStream",
+	root := command.Group("postroom", "Events from PostgreSQL through NATS JetStream",
 		newMigrate(getenv),
 		newStream(getenv),
 		newRelay(getenv),
@@ -84,7 +79,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newRepublish(getenv),
 		newReconcile(getenv),
 		newSaga(getenv),
-		hooksend.AddTo(newWebhook(getenv), getenv, usagef),
+		hooksend.AddTo(newWebhook(getenv), getenv, exit.Usagef),
 		newAudit(getenv),
 		newDoctor(getenv),
 
@@ -98,72 +93,6 @@ func newRoot(getenv func(string) string) *cobra.Command {
   postroom dead groups
   postroom completion bash > /etc/bash_completion.d/postroom`
 	root.SilenceErrors, root.SilenceUsage = true, true // run reports them
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exit.UsageError{Err: err} })
 	return root
 }
-
-// group returns a command that only holds others.
-func group(use, short string, children ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usagef("say what to do: %s", strings.Join(childNames(cmd), ", "))
-		},
-	}
-	cmd.AddCommand(children...)
-	return cmd
-}
-
-func childNames(cmd *cobra.Command) []string {
-	var names []string
-	for _, child := range cmd.Commands() {
-		if child.IsAvailableCommand() {
-			names = append(names, child.Name())
-		}
-	}
-	return names
-}
-
-// word matches an argument that an error may contain. Any other argument may be a misplaced
-// URL with a password.
-var word = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
-
-func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if !word.MatchString(args[0]) {
-		return usagef("no such command; use one of: %s", strings.Join(childNames(cmd), ", "))
-	}
-	cmd.SuggestionsMinimumDistance = 2 // cobra's own default, which it sets elsewhere
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("unknown command %q; did you mean %q?", args[0], near[0])
-	}
-	return usagef("unknown command %q; say what to do: %s", args[0], strings.Join(childNames(cmd), ", "))
-}
-
-// noArguments is cobra.NoArgs with an error that does not contain the argument.
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef("'%s' takes flags only, no arguments", cmd.CommandPath())
-	}
-	return nil
-}
-
-// usageError says that the command line is wrong.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-
-func (e *usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
-
-// todoError says that a command did its work and found something to do.
-type todoError struct{ text string }
-
-func (e *todoError) Error() string { return e.text }
-
-func todof(format string, args ...any) error { return &todoError{fmt.Sprintf(format, args...)} }

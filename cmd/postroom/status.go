@@ -6,12 +6,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/inspect"
 )
 
 func newStatus(getenv func(string) string) *cobra.Command {
-	s := newInspection(getenv)
+	s := inspection.New(getenv)
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how far everything is, and what is wrong",
@@ -34,43 +39,43 @@ Notes do not change the exit status: a handler whose events no producer writes y
 events of a type that no handler of this database takes, and webhook endpoints that fail.`,
 		Example: `  postroom status --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom status --json | jq -r '.findings[] | .code'`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.withBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
+			return s.WithBroker(cmd.Context(), func(i *inspect.Inspector, away error) error {
 				status, err := i.Status(cmd.Context())
 				if err != nil {
 					return err
 				}
-				if denied := s.broker.repliesDenied(); denied != "" && status.Broker.Fault == "" {
+				if denied := s.Broker.RepliesDenied(); denied != "" && status.Broker.Fault == "" {
 					status.Broker.Fault = denied
 					status.Findings = append(status.Findings, inspect.Finding{
-						Code: inspect.FoundBroker, Text: "the broker could not be asked: " + denied, Remedy: permissionHint,
+						Code: inspect.FoundBroker, Text: "the broker could not be asked: " + denied, Remedy: broker.PermissionHint,
 					})
 				}
-				if setBrokerFault(&status.Broker, away); away != nil {
+				if inspection.SetBrokerFault(&status.Broker, away); away != nil {
 					status.Findings = append(status.Findings, inspect.Finding{
 						Code: inspect.FoundBroker, Text: "the broker cannot be reached", Remedy: away.Error(),
 					})
 				}
-				if err := printStatus(cmd, s.asJSON, status); err != nil {
+				if err := printStatus(cmd, s.JSON, status); err != nil {
 					return err
 				}
 				if n := len(status.Findings); n > 0 {
-					return todof("status: %s", plural(n, "finding"))
+					return exit.Todof("status: %s", output.Plural(n, "finding"))
 				}
 				return nil
 			})
 		},
 	}
-	s.addFlags(cmd, true)
+	s.AddFlags(cmd, true)
 	return cmd
 }
 
 func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), s)
+		return output.JSON(cmd.OutOrStdout(), s)
 	}
-	err := printFacts(cmd.OutOrStdout(), [][]string{
+	err := output.Facts(cmd.OutOrStdout(), [][]string{
 		{"RELAY", leader(s.Relay)},
 		{"OUTGOING", outgoing(s.Relay)},
 		{"DISCARDED", discarded(s.Discarded)},
@@ -80,25 +85,25 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 		return err
 	}
 	for _, rows := range [][][]string{heldRows(s.Held), replayRows(s.Replays), runningRepublishRows(s.Republishes), processRows(s.Processes)} {
-		if err := block(cmd, rows); err != nil {
+		if err := output.Block(cmd.OutOrStdout(), rows); err != nil {
 			return err
 		}
 	}
-	if err := printLine(cmd.OutOrStdout(), ""); err != nil {
+	if err := output.Line(cmd.OutOrStdout(), ""); err != nil {
 		return err
 	}
 	for _, f := range s.Findings {
-		if err := printLine(cmd.OutOrStdout(), "! %s\n  %s", f.Text, f.Remedy); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "! %s\n  %s", f.Text, f.Remedy); err != nil {
 			return err
 		}
 	}
 	if len(s.Findings) == 0 {
-		if err := printLine(cmd.OutOrStdout(), "all is well"); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "all is well"); err != nil {
 			return err
 		}
 	}
 	for _, note := range s.Notes {
-		if err := printLine(cmd.OutOrStdout(), "note: %s", note); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "note: %s", note); err != nil {
 			return err
 		}
 	}
@@ -108,11 +113,11 @@ func printStatus(cmd *cobra.Command, asJSON bool, s *inspect.Status) error {
 func leader(r inspect.RelayStatus) string {
 	switch {
 	case r.Pause != nil && !r.Leads:
-		return "none leads; " + cell(r.Pause.String(), 300)
+		return "none leads; " + output.Cell(r.Pause.String(), 300)
 	case r.Leads:
-		return fmt.Sprintf("%s leads, epoch %d, its lease lasts %s unless it is renewed", cell(r.Owner, 60), r.Epoch, spanOf(r.RemainingSeconds))
+		return fmt.Sprintf("%s leads, epoch %d, its lease lasts %s unless it is renewed", output.Cell(r.Owner, 60), r.Epoch, output.Seconds(r.RemainingSeconds))
 	case r.Owner != "":
-		return fmt.Sprintf("none leads; the lease of %s ran out %s ago", cell(r.Owner, 60), spanOf(-r.RemainingSeconds))
+		return fmt.Sprintf("none leads; the lease of %s ran out %s ago", output.Cell(r.Owner, 60), output.Seconds(-r.RemainingSeconds))
 	case r.Epoch > 0:
 		return "none leads; the last one left in order"
 	}
@@ -123,14 +128,14 @@ func outgoing(r inspect.RelayStatus) string {
 	if r.OldestUnpublishedAt.IsZero() {
 		return "everything is published"
 	}
-	return fmt.Sprintf("about %s not published, the oldest for %s", plural(int(r.EstimatedUnpublished), "event"), spanOf(r.OldestUnpublishedAgeSeconds))
+	return fmt.Sprintf("about %s not published, the oldest for %s", output.Plural(int(r.EstimatedUnpublished), "event"), output.Seconds(r.OldestUnpublishedAgeSeconds))
 }
 
 func discarded(n int64) string {
 	if n >= 100_000 {
 		return "100000 events or more"
 	}
-	return plural(int(n), "event")
+	return output.Plural(int(n), "event")
 }
 
 func heldRows(all []inspect.HeldSummary) [][]string {
@@ -139,16 +144,16 @@ func heldRows(all []inspect.HeldSummary) [][]string {
 		for n, c := range h.States {
 			due, keys := "-", "" // of the handler, once
 			if (c.State == inspect.Due || c.State == inspect.Abandoned) && c.OverdueSeconds > 0 {
-				due = spanOf(c.OverdueSeconds)
+				due = output.Seconds(c.OverdueSeconds)
 			}
 			if n == 0 {
-				keys = count(h.Keys)
+				keys = fmt.Sprint(h.Keys)
 			}
-			events := count(c.Events)
+			events := fmt.Sprint(c.Events)
 			if h.More {
 				events += "+"
 			}
-			rows = append(rows, []string{cell(h.Handler, 60), string(c.State), events, spanOf(c.OldestAgeSeconds), due, keys})
+			rows = append(rows, []string{output.Cell(h.Handler, 60), string(c.State), events, output.Seconds(c.OldestAgeSeconds), due, keys})
 		}
 	}
 	return rows
@@ -159,10 +164,10 @@ func replayRows(all []inspect.ReplayStatus) [][]string {
 	for _, r := range all {
 		step := "never"
 		if !r.LastStepAt.IsZero() {
-			step = spanOf(r.IdleSeconds) + " ago"
+			step = output.Seconds(r.IdleSeconds) + " ago"
 		}
 		rows = append(rows, []string{
-			count(r.ID), cell(r.Actor, 30), r.Phase, count(r.Events), count(r.Released), count(r.Succeeded), count(r.Failed), step,
+			fmt.Sprint(r.ID), output.Cell(r.Actor, 30), r.Phase, fmt.Sprint(r.Events), fmt.Sprint(r.Released), fmt.Sprint(r.Succeeded), fmt.Sprint(r.Failed), step,
 		})
 	}
 	return rows
@@ -172,8 +177,8 @@ func runningRepublishRows(all []inspect.RepublishStatus) [][]string {
 	rows := [][]string{{"REPUBLISH", "BY", "KIND", "DONE", "LEFT OUT", "HELD", "RATE", "MADE"}}
 	for _, r := range all {
 		rows = append(rows, []string{
-			count(r.ID), cell(r.Actor, 30), r.Kind, fmt.Sprintf("%d of %d", r.Published+r.Skipped+r.Held, r.Events),
-			count(r.Skipped), count(r.Held), fmt.Sprintf("%g/s", r.Rate), ago(r.CreatedAt),
+			fmt.Sprint(r.ID), output.Cell(r.Actor, 30), r.Kind, fmt.Sprintf("%d of %d", r.Published+r.Skipped+r.Held, r.Events),
+			fmt.Sprint(r.Skipped), fmt.Sprint(r.Held), fmt.Sprintf("%g/s", r.Rate), output.Ago(r.CreatedAt),
 		})
 	}
 	return rows
@@ -186,7 +191,7 @@ func processRows(all []inspect.Process) [][]string {
 		if !p.Alive {
 			is = "silent"
 		}
-		rows = append(rows, []string{cell(p.Name, 60), is, spanOf(p.SilentSeconds) + " ago", cell(strings.Join(p.Handlers, ","), 100)})
+		rows = append(rows, []string{output.Cell(p.Name, 60), is, output.Seconds(p.SilentSeconds) + " ago", output.Cell(strings.Join(p.Handlers, ","), 100)})
 	}
 	return rows
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,12 +12,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/natsjs"
 )
 
 func newStream(getenv func(string) string) *cobra.Command {
-	cmd := group("stream", "Create the streams that events go to, and see whether they lost any",
+	cmd := command.Group("stream", "Create the streams that events go to, and see whether they lost any",
 		newStreamEnsure(getenv), newStreamCheck(getenv))
 	cmd.Long = `Create the JetStream streams that events go to, and compare them with the
 database. Streams belong to the operator: neither a relay nor an inbox creates one.`
@@ -32,7 +37,7 @@ type streamFlags struct {
 }
 
 func newStreamEnsure(getenv func(string) string) *cobra.Command {
-	broker := &broker{getenv: getenv}
+	broker := broker.New(getenv)
 	var wish streamFlags
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -52,21 +57,21 @@ changed to that. It needs nats-server 2.12 or later.`,
   postroom stream ensure SHOP --subjects 'order.>' --atomic`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usagef("give one name of a stream, for instance SHOP")
+				return exit.Usagef("give one name of a stream, for instance SHOP")
 			}
 			return wish.check()
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			nc, err := broker.connect()
+			nc, err := broker.Connect()
 			if err != nil {
 				return err
 			}
 			defer nc.Close()
-			if err := broker.checkJetStream(cmd.Context(), nc); err != nil {
+			if err := broker.CheckJetStream(cmd.Context(), nc); err != nil {
 				return err
 			}
-			return broker.explain(ensureStream(cmd, nc, args[0], wish, asJSON))
+			return broker.Explain(ensureStream(cmd, nc, args[0], wish, asJSON))
 		},
 	}
 	flags := cmd.Flags()
@@ -74,23 +79,26 @@ changed to that. It needs nats-server 2.12 or later.`,
 	flags.IntVar(&wish.replicas, "replicas", 0, "servers that store each message, 1 to 5 (default 1)")
 	flags.DurationVar(&wish.maxAge, "max-age", 0, "how long messages are kept, for instance 720h (default for ever)")
 	flags.BoolVar(&wish.atomic, "atomic", false, "allow atomic batches, for 'postroom relay --atomic'")
-	broker.addFlags(cmd)
-	addJSON(cmd, &asJSON)
-	noFileCompletion(cmd, "subjects", "replicas", "max-age")
+	broker.AddFlags(cmd)
+	command.AddJSON(cmd, &asJSON)
+	command.NoFileCompletion(cmd, "subjects", "replicas", "max-age")
 	return cmd
 }
 
 func (w streamFlags) check() error {
 	switch {
 	case len(w.subjects) == 0:
-		return usagef("which subjects? Give --subjects, for instance --subjects 'order.>'")
+		return exit.Usagef("which subjects? Give --subjects, for instance --subjects 'order.>'")
 	case w.replicas < 0 || w.replicas > 5:
-		return usagef("--replicas is %d, want 1 to 5", w.replicas)
+		return exit.Usagef("--replicas is %d, want 1 to 5", w.replicas)
 	case w.maxAge < 0:
-		return usagef("--max-age is %s, want a positive duration such as 720h", w.maxAge)
+		return exit.Usagef("--max-age is %s, want a positive duration such as 720h", w.maxAge)
 	}
 	return nil
 }
+
+// brokerPatience limits how long to wait for the broker.
+const brokerPatience = 10 * time.Second
 
 func ensureStream(cmd *cobra.Command, nc *nats.Conn, name string, wish streamFlags, asJSON bool) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), brokerPatience)
@@ -128,7 +136,7 @@ func streamConfig(ctx context.Context, nc *nats.Conn, name string) (jetstream.St
 func (w streamFlags) compare(now jetstream.StreamConfig) error {
 	var differs []string
 	if w.replicas != 0 && w.replicas != now.Replicas {
-		differs = append(differs, fmt.Sprintf("has %s, not %d", plural(now.Replicas, "replica"), w.replicas))
+		differs = append(differs, fmt.Sprintf("has %s, not %d", output.Plural(now.Replicas, "replica"), w.replicas))
 	}
 	if w.maxAge != 0 && w.maxAge != now.MaxAge {
 		differs = append(differs, fmt.Sprintf("keeps messages %s, not %s", age(now.MaxAge), w.maxAge))
@@ -139,7 +147,7 @@ func (w streamFlags) compare(now jetstream.StreamConfig) error {
 	if len(differs) == 0 {
 		return nil
 	}
-	return todof("stream %s exists and %s; change it with 'nats stream edit %s'", now.Name, strings.Join(differs, ", and "), now.Name)
+	return exit.Todof("stream %s exists and %s; change it with 'nats stream edit %s'", now.Name, strings.Join(differs, ", and "), now.Name)
 }
 
 // streamReport is the JSON of a stream.
@@ -155,14 +163,14 @@ type streamReport struct {
 func printStream(cmd *cobra.Command, asJSON bool, now jetstream.StreamConfig) error {
 	storage := strings.ToLower(now.Storage.String())
 	if asJSON {
-		return printJSON(cmd.OutOrStdout(), streamReport{
+		return output.JSON(cmd.OutOrStdout(), streamReport{
 			Name: now.Name, Subjects: now.Subjects, Replicas: now.Replicas, MaxAge: now.MaxAge.String(), Storage: storage,
 			Atomic: now.AllowAtomicPublish,
 		})
 	}
-	return printTable(cmd.OutOrStdout(), [][]string{
+	return output.Table(cmd.OutOrStdout(), [][]string{
 		{"STREAM", "SUBJECTS", "REPLICAS", "KEPT", "STORAGE"},
-		{now.Name, strings.Join(now.Subjects, ","), plain(now.Replicas), age(now.MaxAge), storage},
+		{now.Name, strings.Join(now.Subjects, ","), strconv.Itoa(now.Replicas), age(now.MaxAge), storage},
 	})
 }
 
@@ -186,7 +194,7 @@ func streamError(err error) error {
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, jetstream.ErrInvalidStreamName), errors.Is(err, jetstream.ErrStreamNameRequired):
-		return usagef("no such name for a stream: leave out white space, '.', '*', '>', '/' and '\\'")
+		return exit.Usagef("no such name for a stream: leave out white space, '.', '*', '>', '/' and '\\'")
 	case jsremedy.Do(err) != "":
 		return jsremedy.Explain(err)
 	case !errors.As(err, &api):

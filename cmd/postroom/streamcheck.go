@@ -3,10 +3,17 @@ package main
 import (
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/database"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/doctor"
 )
 
@@ -29,7 +36,7 @@ Exit status 0: nothing was lost, as far as the command can tell. 3: something wa
 1: nothing could be compared.`
 
 func newStreamCheck(getenv func(string) string) *cobra.Command {
-	db, broker := &database{getenv: getenv}, &broker{getenv: getenv}
+	db, broker := database.New(getenv), broker.New(getenv)
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check [NAME...]",
@@ -38,50 +45,39 @@ func newStreamCheck(getenv func(string) string) *cobra.Command {
 		Example: `  postroom stream check
   postroom stream check SHOP --json | jq '.streams[].missing'`,
 		Args: func(_ *cobra.Command, args []string) error {
-			return checkStreamNames(args)
+			return argument.StreamNames(args)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := db.schema()
+			name, err := db.Schema()
 			if err != nil {
 				return err
 			}
-			pool, err := db.lookPool(cmd.Context())
+			pool, err := db.LookPool(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer pool.Close()
-			nc, err := broker.connect()
+			nc, err := broker.Connect()
 			if err != nil {
 				return err
 			}
 			defer nc.Close()
-			if err := broker.checkJetStream(cmd.Context(), nc); err != nil {
+			if err := broker.CheckJetStream(cmd.Context(), nc); err != nil {
 				return err
 			}
 			losses, err := doctor.New(pool, nc, doctor.Config{Schema: name, Streams: args}).Losses(cmd.Context())
 			if err != nil {
-				return broker.explain(err)
+				return broker.Explain(err)
 			}
 			return printLosses(cmd, asJSON, name, losses)
 		},
 	}
-	db.addURLFlag(cmd)
-	db.addSchemaFlag(cmd)
-	broker.addFlags(cmd)
-	addJSON(cmd, &asJSON)
+	db.AddURLFlag(cmd)
+	db.AddSchemaFlag(cmd)
+	broker.AddFlags(cmd)
+	command.AddJSON(cmd, &asJSON)
 	return cmd
-}
-
-// checkStreamNames checks names. Its error does not contain an invalid name, which may be a
-// misplaced URL.
-func checkStreamNames(names []string) error {
-	for _, name := range names {
-		if name == "" || strings.ContainsAny(name, " .*>/\\\t\r\n") {
-			return usagef("this is no name of a stream; leave out white space, '.', '*', '>', '/' and '\\'")
-		}
-	}
-	return nil
 }
 
 func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.Losses) error {
@@ -90,12 +86,12 @@ func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.L
 	if asJSON {
 		losses.Handlers = append([]doctor.HandlerPosition{}, losses.Handlers...) // empty lists, not null
 		losses.Streams = append([]doctor.TailCheck{}, losses.Streams...)
-		err = printJSON(out, losses)
+		err = output.JSON(out, losses)
 	} else {
 		err = printLossTables(out, losses)
 	}
 	if err == nil && losses.Any() {
-		return todof("the broker lost messages; see above")
+		return exit.Todof("the broker lost messages; see above")
 	}
 	return err
 }
@@ -106,7 +102,7 @@ func printLossTables(out io.Writer, losses doctor.Losses) error {
 	var why []string
 	for _, s := range losses.Handlers {
 		handlers = append(handlers, []string{
-			s.Handler, s.Stream, plain(int(s.AckFloor)), plain(int(s.FirstSeq)), plain(int(s.LastSeq)), string(s.Verdict), //nolint:gosec // numbers of messages
+			s.Handler, s.Stream, strconv.Itoa(int(s.AckFloor)), strconv.Itoa(int(s.FirstSeq)), strconv.Itoa(int(s.LastSeq)), string(s.Verdict), //nolint:gosec // numbers of messages
 		})
 		if s.Text != "" {
 			why = append(why, s.Handler+": "+s.Text)
@@ -114,23 +110,23 @@ func printLossTables(out io.Writer, losses doctor.Losses) error {
 	}
 	streams := [][]string{{"STREAM", "COMPARED", "MISSING"}}
 	for _, t := range losses.Streams {
-		streams = append(streams, []string{t.Stream, plain(t.Compared), plain(len(t.Missing))})
+		streams = append(streams, []string{t.Stream, strconv.Itoa(t.Compared), strconv.Itoa(len(t.Missing))})
 		if t.Note != "" {
 			why = append(why, t.Stream+": "+t.Note)
 		}
 		for _, l := range t.Missing {
-			why = append(why, t.Stream+": lacks seq "+plain(int(l.Seq))+" of the log: "+l.Source+" "+l.EventID+" on "+l.Subject)
+			why = append(why, t.Stream+": lacks seq "+strconv.Itoa(int(l.Seq))+" of the log: "+l.Source+" "+l.EventID+" on "+l.Subject)
 		}
 		if len(t.Missing) > 0 {
 			why = append(why, t.Stream+": 'postroom reconcile --stream "+t.Stream+"' looks for all that are missing; with --repair they are published again")
 		}
 	}
-	err := errors.Join(printTable(out, handlers), printLine(out, ""), printTable(out, streams))
+	err := errors.Join(output.Table(out, handlers), output.Line(out, ""), output.Table(out, streams))
 	if len(losses.Handlers)+len(losses.Streams) == 0 {
 		why = append(why, "nothing was compared: no handler of this database reads a stream, and no stream takes events of its log; make one with 'postroom stream ensure', or give the name of one")
 	}
 	if len(why) > 0 {
-		err = errors.Join(err, printText(out, "\n"+strings.Join(why, "\n")+"\n"))
+		err = errors.Join(err, output.Text(out, "\n"+strings.Join(why, "\n")+"\n"))
 	}
 	return err
 }

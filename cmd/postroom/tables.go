@@ -5,12 +5,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/tableview"
 	"github.com/postroom/postroom/inspect"
 )
 
 func newTables(getenv func(string) string) *cobra.Command {
-	s := newInspection(getenv)
+	s := inspection.New(getenv)
 	var cfg inspect.Config
 	cmd := &cobra.Command{
 		Use:   "tables",
@@ -23,19 +25,19 @@ Without the role pg_monitor the transactions of other roles are not shown.`,
 		Example: `  postroom tables
   postroom tables --retention 168h
   postroom tables --json | jq '.tables[] | select(.estimated_dead_rows > 100000)'`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.withDatabase(cmd.Context(), cfg, func(i *inspect.Inspector) error {
+			return s.WithDatabase(cmd.Context(), cfg, func(i *inspect.Inspector) error {
 				t, err := i.Tables(cmd.Context())
 				if err != nil {
 					return err
 				}
-				return tableview.Print(cmd.OutOrStdout(), s.asJSON, t)
+				return tableview.Print(cmd.OutOrStdout(), s.JSON, t)
 			})
 		},
 	}
 	cmd.Flags().DurationVar(&cfg.Retention, "retention", 72*time.Hour, "the --retention of the relays")
-	noFileCompletion(cmd, "retention")
-	s.addFlags(cmd, false)
+	command.NoFileCompletion(cmd, "retention")
+	s.AddFlags(cmd, false)
 	return cmd
 }

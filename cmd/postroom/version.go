@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/schema"
 )
 
@@ -18,7 +21,7 @@ func newVersion() *cobra.Command {
 		Long:  "Print the version of this program, of what it was built from, and the version of the tables that it needs.",
 		Example: `  postroom version
   postroom version --json | jq -r .version`,
-		Args: noArguments,
+		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			build, _ := debug.ReadBuildInfo() // nil in a binary without modules
 			about, err := aboutBuild(build)
@@ -26,20 +29,20 @@ func newVersion() *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), about)
+				return output.JSON(cmd.OutOrStdout(), about)
 			}
 			rows := [][]string{{"postroom", about.Version}}
 			if about.Revision != "" {
 				rows = append(rows, []string{"revision", about.Revision})
 			}
-			return printTable(cmd.OutOrStdout(), append(rows,
-				[]string{"schema", plain(about.Schema)},
+			return output.Table(cmd.OutOrStdout(), append(rows,
+				[]string{"schema", strconv.Itoa(about.Schema)},
 				[]string{"go", about.Go},
 				[]string{"platform", about.Platform},
 			))
 		},
 	}
-	addJSON(cmd, &asJSON)
+	command.AddJSON(cmd, &asJSON)
 	return cmd
 }
 

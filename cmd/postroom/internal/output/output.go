@@ -72,6 +72,11 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// Report writes to standard error. It ignores a fault of writing, which cannot be reported.
+func Report(w io.Writer, format string, args ...any) {
+	fmt.Fprintf(w, format, args...)
+}
+
 // Text prints text as it is.
 func Text(w io.Writer, text string) error {
 	if _, err := io.WriteString(w, text); err != nil {
@@ -86,6 +91,14 @@ func OrDash(text string) string {
 		return "-"
 	}
 	return text
+}
+
+// List returns a list that is not nil, so that JSON has [] and not null.
+func List[T any](all []T) []T {
+	if all == nil {
+		return []T{}
+	}
+	return all
 }
 
 // Block prints a table with an empty line before it, unless it has only a head.
@@ -120,6 +133,9 @@ func Span(d time.Duration) string {
 		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 	}
 }
+
+// Seconds is a number of seconds as a Span.
+func Seconds(n float64) string { return Span(time.Duration(n * float64(time.Second))) }
 
 // Cell is a text of an event, or of a failure, in one cell of a table: its first line,
 // of most characters at the most, and nothing that a terminal would obey.
@@ -161,6 +177,11 @@ func Width(w io.Writer) int {
 		return 0
 	}
 	return width
+}
+
+// Bar returns a bar that shows the progress of a command on w, if w is a terminal.
+func Bar(w io.Writer) *terminal.Bar {
+	return terminal.NewBar(w, func() int { return Width(w) })
 }
 
 // Document is the data of an event, or a state, as a person reads it: indented JSON, text, or a

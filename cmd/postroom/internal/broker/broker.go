@@ -1,4 +1,5 @@
-package main
+// Package broker connects to the broker that a command line or the environment names.
+package broker
 
 import (
 	"context"
@@ -14,42 +15,53 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/address"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/internal/jsremedy"
 	"github.com/postroom/postroom/natsjs"
 )
 
-// broker is the NATS server that a command uses.
-type broker struct {
+// Target is the NATS server that a command uses.
+type Target struct {
 	getenv     func(string) string
 	url, creds string
 	denied     atomic.Pointer[string] // a permission that this user lacks
 }
 
-// How long to wait for a broker: until it says whether it has JetStream, and until it answers
-// a request.
-const (
-	readyPatience  = 3 * time.Second
-	brokerPatience = 10 * time.Second
-)
+// readyPatience limits how long to wait until a broker says whether it has JetStream.
+const readyPatience = 3 * time.Second
 
-func (b *broker) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&b.url, "nats-url", "", "NATS URL (env POSTROOM_NATS_URL, NATS_URL)")
-	cmd.Flags().StringVar(&b.creds, "nats-creds", "", "file with the credentials of a NATS user")
-	noFileCompletion(cmd, "nats-url")
+// New returns the broker that the environment names, until flags name another.
+func New(getenv func(string) string) *Target { return &Target{getenv: getenv} }
+
+// IsGiven reports whether a flag or the environment names a broker.
+func (b *Target) IsGiven() bool {
+	url, _ := address.First(b.getenv, b.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL")
+	return url != ""
 }
 
-func (b *broker) connect(more ...nats.Option) (*nats.Conn, error) {
-	servers, origin := firstOf(b.getenv, b.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL")
+// AddFlags adds the flags that name the broker and its user.
+func (b *Target) AddFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&b.url, "nats-url", "", "NATS URL (env POSTROOM_NATS_URL, NATS_URL)")
+	cmd.Flags().StringVar(&b.creds, "nats-creds", "", "file with the credentials of a NATS user")
+	command.NoFileCompletion(cmd, "nats-url")
+}
+
+// Connect connects to the broker.
+func (b *Target) Connect(more ...nats.Option) (*nats.Conn, error) {
+	servers, origin := address.First(b.getenv, b.url, "--nats-url", "POSTROOM_NATS_URL", "NATS_URL")
 	if servers == "" {
-		return nil, usagef("which broker? Give --nats-url or set POSTROOM_NATS_URL, for instance nats://localhost:4222")
+		return nil, exit.Usagef("which broker? Give --nats-url or set POSTROOM_NATS_URL, for instance nats://localhost:4222")
 	}
 	for server := range strings.SplitSeq(servers, ",") {
 		if !strings.Contains(server, "://") {
 			server = "nats://" + server
 		}
 		// The parser's error is left out, because it contains the URL.
-		if u, err := url.Parse(strings.TrimSpace(server)); err != nil || u.Host == "" || misplacedAt(server) {
-			return nil, usagef("%s is no NATS URL; write nats://host:4222, several with commas between them", origin)
+		if u, err := url.Parse(strings.TrimSpace(server)); err != nil || u.Host == "" || address.Misplaced(server) {
+			return nil, exit.Usagef("%s is no NATS URL; write nats://host:4222, several with commas between them", origin)
 		}
 	}
 	options := append(append(natsjs.ConnectOptions(), nats.Name("postroom"), nats.ErrorHandler(b.note)), more...)
@@ -78,9 +90,9 @@ func brokerError(origin string, err error) error {
 // note keeps the permission that this user lacks. The broker does not answer such a request,
 // so that it ends with a timeout. A subject for answers that the user may not read matters
 // most.
-func (b *broker) note(_ *nats.Conn, _ *nats.Subscription, err error) {
+func (b *Target) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
-		report(os.Stderr, "postroom: the broker reports an error: %v\n", err)
+		output.Report(os.Stderr, "postroom: the broker reports an error: %v\n", err)
 		return
 	}
 	text := err.Error()
@@ -92,32 +104,32 @@ func (b *broker) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 // deniesReplies reports whether a user without this permission gets no answers.
 func deniesReplies(denied string) bool { return strings.Contains(denied, "for Subscription to") }
 
-// repliesDenied returns the missing permission because of which this user gets no answers,
+// RepliesDenied returns the missing permission because of which this user gets no answers,
 // or "".
-func (b *broker) repliesDenied() string {
+func (b *Target) RepliesDenied() string {
 	if denied := b.denied.Load(); denied != nil && deniesReplies(*denied) {
 		return *denied
 	}
 	return ""
 }
 
-// permissionHint says what to do about a missing permission.
-const permissionHint = "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>, or name another with --nats-creds"
+// PermissionHint says what to do about a missing permission.
+const PermissionHint = "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>, or name another with --nats-creds"
 
-// explain returns err; or, if err says that no answer came, the permission that this user
+// Explain returns err; or, if err says that no answer came, the permission that this user
 // lacks.
-func (b *broker) explain(err error) error {
+func (b *Target) Explain(err error) error {
 	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrPermissionViolation)
 	denied := b.denied.Load()
 	if denied == nil || !silent {
 		return err
 	}
-	return fmt.Errorf("the broker does not let this user do that: %s; %s: %w", *denied, permissionHint, err)
+	return fmt.Errorf("the broker does not let this user do that: %s; %s: %w", *denied, PermissionHint, err)
 }
 
-// checkJetStream returns an error if the broker has no JetStream, or if this user gets no
+// CheckJetStream returns an error if the broker has no JetStream, or if this user gets no
 // answers from it. Otherwise commands would find nothing, or would wait for long.
-func (b *broker) checkJetStream(ctx context.Context, nc *nats.Conn) error {
+func (b *Target) CheckJetStream(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
 	js, err := jetstream.New(nc)
@@ -127,8 +139,8 @@ func (b *broker) checkJetStream(ctx context.Context, nc *nats.Conn) error {
 	switch {
 	case jsremedy.Do(err) != "":
 		return fmt.Errorf("ask for JetStream: %w", jsremedy.Explain(err))
-	case err != nil && b.repliesDenied() != "":
-		return b.explain(err)
+	case err != nil && b.RepliesDenied() != "":
+		return b.Explain(err)
 	}
 	return nil // a user without this permission may still do what the command needs
 }

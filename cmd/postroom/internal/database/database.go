@@ -1,4 +1,5 @@
-package main
+// Package database opens the database that a command line or the environment names.
+package database
 
 import (
 	"cmp"
@@ -13,6 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/address"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/internal/remedy"
 	"github.com/postroom/postroom/schema"
 )
@@ -20,74 +24,73 @@ import (
 // connectPatience limits an attempt to connect if the URL sets no limit.
 const connectPatience = 10 * time.Second
 
-// database is the database and the schema that a command uses.
-type database struct {
+// Target is the database and the schema that a command uses.
+type Target struct {
 	getenv    func(string) string
 	url, name string
 }
 
-func (d *database) addSchemaFlag(cmd *cobra.Command) {
+// New returns the database that the environment names, until flags name another.
+func New(getenv func(string) string) Target { return Target{getenv: getenv} }
+
+// At returns the same schema in the database of a URL; without one, in that of the environment.
+func (d *Target) At(url string) Target { return Target{getenv: d.getenv, url: url, name: d.name} }
+
+// AddSchemaFlag adds --schema, for a command and those below it.
+func (d *Target) AddSchemaFlag(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&d.name, "schema", "", "schema of the tables (default "+schema.DefaultName+"; env POSTROOM_SCHEMA)")
-	noFileCompletion(cmd, "schema")
+	command.NoFileCompletion(cmd, "schema")
 }
 
-// addURLFlag adds --database-url. The default is looked up when the command runs. As the
+// AddURLFlag adds --database-url. The default is looked up when the command runs. As the
 // default of the flag, the help would print it with its password.
-func (d *database) addURLFlag(cmd *cobra.Command) {
+func (d *Target) AddURLFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.url, "database-url", "", "PostgreSQL URL (env POSTROOM_DATABASE_URL, DATABASE_URL)")
-	noFileCompletion(cmd, "database-url")
+	command.NoFileCompletion(cmd, "database-url")
 }
 
-// noFileCompletion makes the shell not complete files for flags.
-func noFileCompletion(cmd *cobra.Command, flags ...string) {
-	for _, flag := range flags {
-		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
-			panic(err) // the flag was not added
-		}
-	}
-}
-
-// schema returns the schema's name.
-func (d *database) schema() (string, error) {
+// Schema returns the schema's name.
+func (d *Target) Schema() (string, error) {
 	name, err := schema.Name(cmp.Or(d.name, d.getenv("POSTROOM_SCHEMA")))
 	if err != nil {
-		return "", &usageError{err}
+		return "", &exit.UsageError{Err: err}
 	}
 	return name, nil
 }
 
-// with connects, calls do with the connection and the schema's name, and
+// With connects, calls do with the connection and the schema's name, and
 // closes the connection.
-func (d *database) with(ctx context.Context, do func(conn *pgx.Conn, name string) error) error {
-	name, err := d.schema()
+func (d *Target) With(ctx context.Context, do func(conn *pgx.Conn, name string) error) error {
+	name, err := d.Schema()
 	if err != nil {
 		return err
 	}
-	conn, err := d.connect(ctx)
+	conn, err := d.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	// Errors of Postroom's packages have advice already; this is for statements of commands.
 	err = remedy.Explain(do(conn, name), remedy.Use{Grant: "operator", Schema: name, DB: conn})
-	return errors.Join(err, closeConn(ctx, conn))
+	return errors.Join(err, Close(ctx, conn))
 }
 
-func closeConn(ctx context.Context, conn *pgx.Conn) error {
+// Close closes a connection, also if ctx has ended.
+func Close(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	return conn.Close(ctx)
 }
 
 // config returns the settings of the URL, and where the URL comes from.
-func (d *database) config() (cfg *pgx.ConnConfig, origin string, err error) {
-	url, origin := firstOf(d.getenv, d.url, "--database-url", "POSTROOM_DATABASE_URL", "DATABASE_URL")
+func (d *Target) config() (cfg *pgx.ConnConfig, origin string, err error) {
+	url, origin := address.First(d.getenv, d.url, "--database-url", "POSTROOM_DATABASE_URL", "DATABASE_URL")
 	if url == "" {
-		return nil, "", usagef("which database? Give --database-url or set POSTROOM_DATABASE_URL, for instance postgres://user:password@host:5432/database")
+		return nil, "", exit.Usagef("which database? Give --database-url or set POSTROOM_DATABASE_URL, for instance postgres://user:password@host:5432/database")
 	}
 	cfg, err = pgx.ParseConfig(url)
-	if err != nil || misplacedAt(url) {
+	if err != nil || address.Misplaced(url) {
 		// The parser's error is left out, because it can contain a part of the password.
-		return nil, "", usagef("%s is no connection URL; write postgres://user:password@host:5432/database, and in user and password %%40 for '@', %%2F for '/', %%3F for '?', %%23 for '#', %%25 for '%%'", origin)
+		return nil, "", exit.Usagef("%s is no connection URL; write postgres://user:password@host:5432/database, and in user and password %%40 for '@', %%2F for '/', %%3F for '?', %%23 for '#', %%25 for '%%'", origin)
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectPatience
@@ -98,7 +101,8 @@ func (d *database) config() (cfg *pgx.ConnConfig, origin string, err error) {
 	return cfg, origin, nil
 }
 
-func (d *database) connect(ctx context.Context) (*pgx.Conn, error) {
+// Connect connects to the database.
+func (d *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
 	cfg, origin, err := d.config()
 	if err != nil {
 		return nil, err
@@ -155,34 +159,4 @@ func rootCause(err error) error {
 			return err
 		}
 	}
-}
-
-// firstOf returns the first value that is set, and its origin: the flag or an environment
-// variable.
-func firstOf(getenv func(string) string, value, flag string, variables ...string) (set, origin string) {
-	if value != "" {
-		return value, flag
-	}
-	for _, name := range variables {
-		if v := getenv(name); v != "" {
-			return v, name
-		}
-	}
-	return "", ""
-}
-
-// misplacedAt reports whether a URL has an '@' in another place than after user and
-// password. Then a '/', '?', '#' or '@' in the password was read as its end, and a part of
-// the password as the host.
-func misplacedAt(url string) bool {
-	_, rest, ok := strings.Cut(url, "://")
-	if !ok {
-		return false // key=value pairs
-	}
-	authority := rest
-	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
-		authority = rest[:end]
-	}
-	at := strings.Count(rest, "@")
-	return at > 1 || at == 1 && !strings.Contains(authority, "@")
 }

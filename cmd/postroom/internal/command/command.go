@@ -1,0 +1,84 @@
+// Package command has what commands are built with: groups, common flags, checks of arguments, and
+// what the shell completes.
+package command
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+)
+
+// Group returns a command that only holds others.
+func Group(use, short string, children ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  Subcommands,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return exit.Usagef("say what to do: %s", strings.Join(childNames(cmd), ", "))
+		},
+	}
+	cmd.AddCommand(children...)
+	return cmd
+}
+
+func childNames(cmd *cobra.Command) []string {
+	var names []string
+	for _, child := range cmd.Commands() {
+		if child.IsAvailableCommand() {
+			names = append(names, child.Name())
+		}
+	}
+	return names
+}
+
+// word matches an argument that an error may contain. Any other argument may be a misplaced
+// URL with a password.
+var word = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
+
+// Subcommands is an argument check for a command that has others below it: no word is left over.
+func Subcommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if !word.MatchString(args[0]) {
+		return exit.Usagef("no such command; use one of: %s", strings.Join(childNames(cmd), ", "))
+	}
+	cmd.SuggestionsMinimumDistance = 2 // cobra's own default, which it sets elsewhere
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return exit.Usagef("unknown command %q; did you mean %q?", args[0], near[0])
+	}
+	return exit.Usagef("unknown command %q; say what to do: %s", args[0], strings.Join(childNames(cmd), ", "))
+}
+
+// NoArguments is cobra.NoArgs with an error that does not contain the argument.
+func NoArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return exit.Usagef("'%s' takes flags only, no arguments", cmd.CommandPath())
+	}
+	return nil
+}
+
+// NoFileCompletion makes the shell not complete files for flags.
+func NoFileCompletion(cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
+			panic(err) // the flag was not added
+		}
+	}
+}
+
+// CompleteWords makes the shell complete these words for a flag.
+func CompleteWords(cmd *cobra.Command, flag string, words []string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag was not added
+	}
+}
+
+// AddJSON adds the flag for output that a script reads.
+func AddJSON(cmd *cobra.Command, to *bool) {
+	cmd.Flags().BoolVar(to, "json", false, "print JSON, for scripts")
+}

@@ -1,0 +1,31 @@
+// Package confirm asks a person whether to go on.
+package confirm
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+)
+
+// Ask asks a person a question. look says how to look at the events first. A script gives --yes.
+func Ask(cmd *cobra.Command, question, look string) error {
+	in := cmd.InOrStdin()
+	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
+		return exit.Usagef("%s This is no terminal, so nothing can be asked: give --yes, or look first with %s", question, look)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && line == "" {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return exit.Todof("nothing was done")
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package database
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+)
+
+// poolConfig reads the settings of a pool that a URL may have, such as pool_max_conns.
+func poolConfig(one *pgx.ConnConfig, origin string) (*pgxpool.Config, error) {
+	cfg, err := pgxpool.ParseConfig(one.ConnString())
+	if err != nil { // the parser's error is left out, as in config
+		return nil, exit.Usagef("%s has a setting of the pool (pool_max_conns and the like) that cannot be read", origin)
+	}
+	return cfg, nil
+}
+
+// Pool returns a pool, without connecting yet: a relay waits for its database.
+func (d *Target) Pool(ctx context.Context) (*pgxpool.Pool, error) {
+	one, origin, err := d.config()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := poolConfig(one, origin)
+	if err != nil {
+		return nil, err
+	}
+	cfg.ConnConfig.ConnectTimeout = one.ConnectTimeout
+	cfg.ConnConfig.RuntimeParams["application_name"] = one.RuntimeParams["application_name"]
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// LookPool returns a pool for a command with many statements: a statement that takes too long
+// costs a connection, and the pool has others.
+func (d *Target) LookPool(ctx context.Context) (*pgxpool.Pool, error) {
+	conn, err := d.Connect(ctx) // its errors are clearer than those of a pool
+	if err != nil {
+		return nil, err
+	}
+	if err := Close(ctx, conn); err != nil {
+		return nil, err
+	}
+	pool, err := d.Pool(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg := pool.Config()
+	pool.Close()
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 2, 0, 0
+	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler
+	}
+	return pgxpool.NewWithConfig(ctx, cfg)
+}

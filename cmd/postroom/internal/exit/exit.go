@@ -1,0 +1,23 @@
+// Package exit has the errors that choose the exit status of the program.
+package exit
+
+import "fmt"
+
+// UsageError says that the command line is wrong.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// Usagef returns an error that says that the command line is wrong.
+func Usagef(format string, args ...any) error { return &UsageError{Err: fmt.Errorf(format, args...)} }
+
+// TodoError says that a command did its work and found something to do.
+type TodoError struct{ text string }
+
+func (e *TodoError) Error() string { return e.text }
+
+// Todof returns an error that says that a command did its work and found something to do.
+func Todof(format string, args ...any) error { return &TodoError{fmt.Sprintf(format, args...)} }

@@ -1,0 +1,106 @@
+// Package inspection gives commands an inspector of their database, and of their broker.
+package inspection
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/broker"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/database"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/inspect"
+)
+
+// Sources is the database of a command, and the broker if one is given.
+type Sources struct {
+	DB     database.Target
+	Broker *broker.Target
+	JSON   bool
+}
+
+// New returns what the environment names, until flags name others.
+func New(getenv func(string) string) *Sources {
+	return &Sources{DB: database.New(getenv), Broker: broker.New(getenv)}
+}
+
+// AddFlags adds the flags for the database, and for the broker if the command uses one.
+func (s *Sources) AddFlags(cmd *cobra.Command, andBroker bool) {
+	s.DB.AddSchemaFlag(cmd)
+	s.DB.AddURLFlag(cmd)
+	if andBroker {
+		s.Broker.AddFlags(cmd)
+	}
+	command.AddJSON(cmd, &s.JSON)
+}
+
+// WithDatabase calls do with an inspector of the database alone.
+func (s *Sources) WithDatabase(ctx context.Context, cfg inspect.Config, do func(i *inspect.Inspector) error) error {
+	return s.DB.With(ctx, func(conn *pgx.Conn, name string) error {
+		cfg.Schema = name
+		return do(inspect.New(conn, nil, cfg))
+	})
+}
+
+// WithBroker calls do with an inspector, and with the error of the connection to the broker.
+// If no URL is given, the broker is not asked, and there is no error.
+func (s *Sources) WithBroker(ctx context.Context, do func(i *inspect.Inspector, away error) error) error {
+	nc, away := s.connect()
+	var usage *exit.UsageError
+	if errors.As(away, &usage) {
+		return away
+	}
+	if nc != nil {
+		defer nc.Close()
+	}
+	return s.DB.With(ctx, func(conn *pgx.Conn, name string) error {
+		return do(inspect.New(conn, nc, inspect.Config{Schema: name}), away)
+	})
+}
+
+// WithDatabases calls do with an inspector of each database that it could connect to, and
+// with the errors of the others. Without URLs it uses the database of the environment.
+func (s *Sources) WithDatabases(ctx context.Context, urls []string, do func(all []*inspect.Inspector, away error) error) error {
+	name, err := s.DB.Schema()
+	if err != nil {
+		return err
+	}
+	if len(urls) == 0 {
+		urls = []string{""}
+	}
+	var all []*inspect.Inspector
+	var away error
+	for _, url := range urls {
+		db := s.DB.At(url)
+		conn, err := db.Connect(ctx)
+		if err != nil {
+			away = errors.Join(away, err)
+			continue
+		}
+		defer func() { _ = database.Close(ctx, conn) }() // nothing was written
+		all = append(all, inspect.New(conn, nil, inspect.Config{Schema: name}))
+	}
+	if len(all) == 0 {
+		return away
+	}
+	return do(all, away)
+}
+
+// connect connects to the broker, if one is given.
+func (s *Sources) connect() (*nats.Conn, error) {
+	if !s.Broker.IsGiven() {
+		return nil, nil
+	}
+	return s.Broker.Connect()
+}
+
+// SetBrokerFault adds to a result why the broker could not be asked.
+func SetBrokerFault(b *inspect.Broker, away error) {
+	if away != nil {
+		b.Asked, b.Fault = true, away.Error()
+	}
+}
