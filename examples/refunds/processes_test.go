@@ -10,8 +10,8 @@ import (
 
 	"github.com/postroom/postroom/examples/internal/demotest"
 	"github.com/postroom/postroom/idempotency/conformance"
-	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/internal/freeport"
 )
 
 // one is what a key leaves that the provider was called for once.
@@ -231,7 +231,7 @@ func TestLedger(t *testing.T) {
 // With --addr it serves whoever asks, and starts a process again that was killed.
 func TestServe(t *testing.T) {
 	demotest.UseSharedServer(t)
-	ports, err := childproc.FreePorts(1)
+	ports, err := freeport.Find(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/postroom/postroom/internal/childproc"
+	"github.com/postroom/postroom/internal/freeport"
 )
 
 const (
@@ -114,7 +115,7 @@ func StartBrokers(ctx context.Context, n int, parent string, log io.Writer) (b *
 
 func (b *Brokers) startAll(ctx context.Context) error {
 	n := len(b.jobs)
-	ports, err := childproc.FreePorts(2 * n)
+	ports, err := freeport.Find(2 * n)
 	if err != nil {
 		return err
 	}

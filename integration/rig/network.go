@@ -12,7 +12,7 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
-	"github.com/postroom/postroom/internal/childproc"
+	"github.com/postroom/postroom/internal/freeport"
 )
 
 // Way is a way of one process to one server.
@@ -37,7 +37,7 @@ func NewNetwork() *Network {
 
 // Way returns the address at which a process finds a server.
 func (n *Network) Way(process, server, address string) (string, error) {
-	ports, err := childproc.FreePorts(1)
+	ports, err := freeport.Find(1)
 	if err != nil {
 		return "", err
 	}

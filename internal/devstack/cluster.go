@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/internal/freeport"
 )
 
 const (
@@ -259,12 +260,11 @@ func (c *cluster) prepare(cmd *exec.Cmd) {
 }
 
 func freePort() (int, error) {
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	ports, err := freeport.Find(1)
 	if err != nil {
-		return 0, fmt.Errorf("find free port: %w", err)
+		return 0, err
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	return port, listener.Close()
+	return ports[0], nil
 }
 
 // lastLines returns the last lines of a log, indented for an error's text.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/postroom/postroom/internal/freeport"
 )
 
 // NATSCluster is servers that store streams together.
@@ -31,22 +33,21 @@ func StartNATSCluster(ctx context.Context, size int, cfg NATSConfig) (*NATSClust
 func (c *NATSCluster) start(ctx context.Context, size int, cfg NATSConfig) error {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	prefix, more := cmp.Or(cfg.Name, "node"), cfg.Options
+	ports, err := freeport.Find(size) // of a container, the port is always the same
+	if err != nil {
+		return err
+	}
 	var hosts, listen []string
-	for i := range size {
+	for i, port := range ports {
 		if cfg.Container {
 			hosts = append(hosts, fmt.Sprintf("%s-%d:%s", prefix, i, natsRoutePort))
 			listen = append(listen, "0.0.0.0:"+natsRoutePort)
 			continue
 		}
-		port, err := freePort()
-		if err != nil {
-			return err
-		}
 		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", port))
 		listen = append(listen, hosts[i])
 	}
 	if cfg.Container {
-		var err error
 		if c.net, err = makeBoxNet(ctx, cfg.Logger); err != nil {
 			return err
 		}

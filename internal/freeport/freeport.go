@@ -1,4 +1,5 @@
-package childproc
+// Package freeport finds ports for servers of tests and demos.
+package freeport
 
 import (
 	"errors"
@@ -14,8 +15,9 @@ const (
 	lastPort  = 30_000
 )
 
-// FreePorts returns ports of the loopback interface that are free.
-func FreePorts(n int) (ports []int, err error) {
+// Find returns n ports of the loopback interface that are free. Another process may take one before
+// the caller does.
+func Find(n int) (ports []int, err error) {
 	var last error
 	for range 100 * n {
 		if len(ports) == n {
