@@ -36,8 +36,7 @@ const wideMarker = "Wide because "
 
 // notYet are the figures that do not meet the limits, and are not to grow.
 var notYet = map[string]int{
-	"cmd/postroom lines":                      4292,
-	"cmd/postroom.dead files":                 5,
+	"cmd/postroom lines":                      3101,
 	"idempotency/conformance.Endpoint fields": 13,
 	"integration/checker.State fields":        18,
 	"integration/checker.check files":         4,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
@@ -93,7 +94,7 @@ func actionTarget(a inspect.AuditEntry) string {
 	case a.EventID != "":
 		what = output.Cell(a.EventID, 60)
 	case err == nil && asked.Filter != nil: // other actions have other details
-		what += ": " + filterText(*asked.Filter)
+		what += ": " + deadview.Filter(*asked.Filter)
 	}
 	if a.ReplayID > 0 {
 		what += fmt.Sprintf(" (replay %d)", a.ReplayID)

@@ -57,7 +57,7 @@ type reconciliation struct {
 
 func newReconcile(getenv func(string) string) *cobra.Command {
 	r := &reconciliation{
-		republishCommand: republishCommand{dead: dead{operator.New(getenv)}},
+		republishCommand: republishCommand{Operator: operator.New(getenv)},
 		broker:           broker.New(getenv),
 	}
 	cmd := &cobra.Command{
@@ -179,8 +179,7 @@ func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missin
 			return err
 		}
 	}
-	by := r.audit()
-	made, err := store.StartSeqs(cmd.Context(), missing, r.request.Rate, by.Actor, by.Reason)
+	made, err := store.StartSeqs(cmd.Context(), missing, r.request.Rate, r.Who(), r.Reason)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ Exit status 3: it was cancelled, events were refused, or no relay leads.`
 
 // republishCommand is the command republish, with its flags.
 type republishCommand struct {
-	dead // the database, and the operator
+	operator.Operator
 
 	since, until string
 	request      republish.Request
@@ -49,7 +49,7 @@ type republishCommand struct {
 }
 
 func newRepublish(getenv func(string) string) *cobra.Command {
-	w := &republishCommand{dead: dead{operator.New(getenv)}}
+	w := &republishCommand{Operator: operator.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "republish",
 		Short: "Publish events of the log again",
@@ -126,8 +126,7 @@ func (w *republishCommand) readFlags() (err error) {
 	case slices.Contains(slices.Concat(w.request.Types, w.request.Keys), ""):
 		return exit.Usagef("--type and --key are not empty")
 	}
-	by := w.audit()
-	w.request.Actor, w.request.Reason = by.Actor, by.Reason
+	w.request.Actor, w.request.Reason = w.Who(), w.Reason
 	w.request.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // the same "2h" is another time later
 	return nil
 }
@@ -368,8 +367,7 @@ then, and nothing else.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, _ := argument.ID(args[0]) // Args has seen it
 			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
-				by := w.audit()
-				r, err := store.Cancel(cmd.Context(), id, by.Actor, by.Reason)
+				r, err := store.Cancel(cmd.Context(), id, w.Who(), w.Reason)
 				if errors.Is(err, republish.ErrNotFound) {
 					return fmt.Errorf("republish %d does not run: 'postroom republish list'", id)
 				}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/deadcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/hooksend"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
@@ -75,7 +76,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newTables(getenv),
 		newEvents(getenv),
 		newHeld(getenv),
-		newDead(getenv),
+		deadcmd.New(getenv),
 		newRepublish(getenv),
 		newReconcile(getenv),
 		newSaga(getenv),

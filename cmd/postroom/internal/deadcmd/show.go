@@ -1,4 +1,4 @@
-package main
+package deadcmd
 
 import (
 	"github.com/spf13/cobra"
@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-func newDeadShow(d *dead) *cobra.Command {
+func newShow(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one held event, whole: body, headers, every failure, what was done",

@@ -1,8 +1,7 @@
-package main
+package deadcmd
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,11 +17,8 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// changeFunc is Store.Discard or Store.Reopen.
-type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, limit int, by deadletter.Audit, progress func(n int64)) (int64, error)
-
-func newDeadExport(d *dead) *cobra.Command {
-	var w deadFilter
+func newExport(d *commands) *cobra.Command {
+	var w filterFlags
 	var file string
 	cmd := &cobra.Command{
 		Use:   "export",
@@ -88,7 +84,7 @@ func (s *syncWriter) Flush() error {
 	return errors.Join(s.Writer.Flush(), s.file.Sync())
 }
 
-func newDeadPurge(d *dead) *cobra.Command {
+func newPurge(d *commands) *cobra.Command {
 	var olderThan time.Duration
 	var file string
 	cmd := &cobra.Command{
@@ -108,7 +104,7 @@ file is on the disk. Replays that ended as long ago go with them; what was done 
 				return exit.Usagef("where are they to be kept? Give --output, a file that does not exist yet")
 			}
 			before := time.Now().Add(-olderThan)
-			return d.with(cmd.Context(), func(store *deadletter.Store) error { return d.purge(cmd, store, before, file) })
+			return d.with(cmd.Context(), func(store *deadletter.Store) error { return purge(cmd, d, store, before, file) })
 		},
 	}
 	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "discarded longer ago than this (required)")
@@ -121,7 +117,7 @@ file is on the disk. Replays that ended as long ago go with them; what was done 
 	return cmd
 }
 
-func (d *dead) purge(cmd *cobra.Command, store *deadletter.Store, before time.Time, file string) error {
+func purge(cmd *cobra.Command, d *commands, store *deadletter.Store, before time.Time, file string) error {
 	ctx := cmd.Context()
 	n, more, err := store.Count(ctx, deadletter.Filter{Discarded: true, Until: before})
 	if err != nil {

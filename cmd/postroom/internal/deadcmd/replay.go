@@ -1,4 +1,4 @@
-package main
+package deadcmd
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
@@ -37,7 +38,7 @@ Exit status 3: events failed again, or the replay stopped.`
 
 // replayFlags has the flags of a replay.
 type replayFlags struct {
-	filter  deadFilter
+	filter  filterFlags
 	options deadletter.ReplayOptions
 	dryRun  bool
 	detach  bool
@@ -45,7 +46,7 @@ type replayFlags struct {
 	wait    time.Duration
 }
 
-func newDeadReplay(d *dead) *cobra.Command {
+func newReplay(d *commands) *cobra.Command {
 	var w replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay [ID...]",
@@ -68,7 +69,7 @@ func newDeadReplay(d *dead) *cobra.Command {
 			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if w.dryRun {
-					return d.dryRun(cmd, store, f, w)
+					return dryRun(cmd, store, f, w, d.JSON)
 				}
 				return d.replay(cmd, store, f, w)
 			})
@@ -96,7 +97,7 @@ func newDeadReplay(d *dead) *cobra.Command {
 }
 
 // replay makes a replay and runs it.
-func (d *dead) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags) error {
+func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags) error {
 	ctx := cmd.Context()
 	groups, err := store.Preview(ctx, f, w.options)
 	if err != nil {
@@ -138,9 +139,9 @@ func replayError(err error) error {
 
 func nothingToReplay(f deadletter.Filter, busy int64) error {
 	if busy > 0 {
-		return fmt.Errorf("%s: all %d are part of replays that run: 'postroom dead replays --running'", filterText(f), busy)
+		return fmt.Errorf("%s: all %d are part of replays that run: 'postroom dead replays --running'", deadview.Filter(f), busy)
 	}
-	return fmt.Errorf("%s: no such event is dead", filterText(f))
+	return fmt.Errorf("%s: no such event is dead", deadview.Filter(f))
 }
 
 func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
@@ -151,7 +152,7 @@ func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
 }
 
 // run runs a replay to its end, shows its progress, and prints the result.
-func (d *dead) run(cmd *cobra.Command, store *deadletter.Store, id int64) error {
+func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64) error {
 	bar := output.Bar(cmd.ErrOrStderr())
 	replay, err := store.RunReplay(cmd.Context(), id, func(j deadletter.Replay) {
 		done := j.Events - j.Remaining()
@@ -177,7 +178,7 @@ func (d *dead) run(cmd *cobra.Command, store *deadletter.Store, id int64) error 
 	return nil
 }
 
-func (d *dead) printReplay(out io.Writer, replay deadletter.Replay) error {
+func (d *commands) printReplay(out io.Writer, replay deadletter.Replay) error {
 	if d.JSON {
 		return output.JSON(out, replay)
 	}
@@ -196,13 +197,13 @@ func replayTable(replays []deadletter.Replay) [][]string {
 		}
 		rows = append(rows, []string{
 			fmt.Sprint(j.ID), state, strconv.Itoa(j.Events), strconv.Itoa(j.Succeeded), strconv.Itoa(j.Failed), strconv.Itoa(j.Skipped), strconv.Itoa(j.Open()),
-			output.Ago(j.CreatedAt), output.Cell(j.Actor, 30), output.Cell(filterText(j.Filter), 60), output.Cell(j.Reason, 60),
+			output.Ago(j.CreatedAt), output.Cell(j.Actor, 30), output.Cell(deadview.Filter(j.Filter), 60), output.Cell(j.Reason, 60),
 		})
 	}
 	return rows
 }
 
-func newDeadReplays(d *dead) *cobra.Command {
+func newReplays(d *commands) *cobra.Command {
 	var limit int
 	var before int64
 	var running bool
@@ -240,7 +241,7 @@ func newDeadReplays(d *dead) *cobra.Command {
 	return cmd
 }
 
-func newDeadResume(d *dead) *cobra.Command {
+func newResume(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume REPLAY",
 		Short: "Go on with a replay that was interrupted, stopped or cancelled",
@@ -270,7 +271,7 @@ still dead.`,
 	return cmd
 }
 
-func newDeadCancel(d *dead) *cobra.Command {
+func newCancel(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel REPLAY",
 		Short: "End a replay: events that have not begun stay dead",

@@ -1,4 +1,4 @@
-package main
+package deadcmd
 
 import (
 	"strings"
@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-func newDeadGroups(d *dead) *cobra.Command {
-	var w deadFilter
+func newGroups(d *commands) *cobra.Command {
+	var w filterFlags
 	cmd := &cobra.Command{
 		Use:   "groups",
 		Short: "Show what killed the dead events, and how many",
@@ -46,8 +46,8 @@ sign means that a group may have more events than were counted.`,
 	return cmd
 }
 
-func newDeadList(d *dead) *cobra.Command {
-	var w deadFilter
+func newList(d *commands) *cobra.Command {
+	var w filterFlags
 	var limit int
 	var after string
 	var count bool

@@ -1,4 +1,4 @@
-package main
+package deadcmd
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 )
 
 // dryRun prints what a replay would do.
-func (d *dead) dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags) error {
+func dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags, asJSON bool) error {
 	groups, err := store.Preview(cmd.Context(), f, w.options)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (d *dead) dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.
 		}
 	}
 	out := cmd.OutOrStdout()
-	if d.JSON {
+	if asJSON {
 		err = output.JSON(out, struct {
 			Events  int64                     `json:"events"`
 			Groups  []deadletter.PreviewGroup `json:"groups"`

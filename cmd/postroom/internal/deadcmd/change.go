@@ -1,6 +1,7 @@
-package main
+package deadcmd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/confirm"
+	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/deadletter"
@@ -22,8 +24,8 @@ func ask(cmd *cobra.Command, question string) error {
 	return confirm.Ask(cmd, question, "--dry-run or 'postroom dead list'")
 }
 
-func newDeadDiscard(d *dead) *cobra.Command {
-	var w deadFilter
+func newDiscard(d *commands) *cobra.Command {
+	var w filterFlags
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "discard [ID...] --reason REASON",
@@ -57,8 +59,8 @@ back.`,
 	return cmd
 }
 
-func newDeadReopen(d *dead) *cobra.Command {
-	var w deadFilter
+func newReopen(d *commands) *cobra.Command {
+	var w filterFlags
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "reopen [ID...]",
@@ -103,8 +105,11 @@ func atLeast(n int64, more bool, noun string) string {
 	return output.Plural(int(n), noun)
 }
 
+// changeFunc is Store.Discard or Store.Reopen.
+type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, limit int, by deadletter.Audit, progress func(n int64)) (int64, error)
+
 // change discards or reopens events.
-func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb string, do changeFunc) error {
+func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb string, do changeFunc) error {
 	ctx := cmd.Context()
 	return d.with(ctx, func(store *deadletter.Store) error {
 		n, more, err := store.Count(ctx, f)
@@ -116,10 +121,10 @@ func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb s
 			n = min(n, int64(limit))
 		}
 		if n == 0 && !more {
-			return fmt.Errorf("%s: there is no such event to %s", filterText(f), verb)
+			return fmt.Errorf("%s: there is no such event to %s", deadview.Filter(f), verb)
 		}
 		if !d.Yes {
-			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, atLeast(n, more, "event"), filterText(f))); err != nil {
+			if err := ask(cmd, fmt.Sprintf("%s %s (%s)?", verb, atLeast(n, more, "event"), deadview.Filter(f))); err != nil {
 				return err
 			}
 		}
@@ -139,7 +144,7 @@ func (d *dead) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb s
 	})
 }
 
-func newDeadEdit(d *dead) *cobra.Command {
+func newEdit(d *commands) *cobra.Command {
 	var data, contentType string
 	var headers []string
 	cmd := &cobra.Command{
@@ -225,7 +230,7 @@ func editChange(stdin io.Reader, data, contentType string, headers []string, rep
 	return c, nil
 }
 
-func newDeadResolve(d *dead) *cobra.Command {
+func newResolve(d *commands) *cobra.Command {
 	var step, result string
 	var happened, not bool
 	cmd := &cobra.Command{

@@ -1,0 +1,75 @@
+package deadcmd
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/deadview"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+)
+
+// FuzzCursor holds that what a list says at its end is read as the place that it was
+// printed for, and that whatever else is given for it is a fault of usage.
+func FuzzCursor(f *testing.F) {
+	for _, seed := range []string{"", "2026-02-03T04:05:06.789Z/7", "2026-02-03T04:05:06+02:00/7", "2026-02-03/7", "/", "2026-02-03T04:05:06Z/-1", "2026-02-03T04:05:06Z/7/8"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := parseCursor(text)
+		if err != nil {
+			wantUsage(t, text, err)
+			return
+		}
+		if year := c.At.UTC().Year(); year < 0 || year > 9999 {
+			return // nothing died then
+		}
+		again, err := parseCursor(deadview.Cursor(c))
+		if err != nil || !again.At.Equal(c.At) || again.ID != c.ID {
+			t.Errorf("%q is %+v, printed %q, which is %+v, %v", text, c, deadview.Cursor(c), again, err)
+		}
+	})
+}
+
+// FuzzFilter holds that no arguments make a filter that means all where something was
+// asked for, and that those which cannot be read are a fault of usage.
+func FuzzFilter(f *testing.F) {
+	f.Add("--handler\nbilling.charge\n--since\n90m", "7")
+	f.Add("--all", "")
+	f.Add("--all\n--type=order.placed", "")
+	f.Add("--since\n2026-01-31\n--until\nnow", "07")
+	f.Add("--cause=\n--text", "-1")
+	f.Fuzz(func(t *testing.T, flags, id string) {
+		var w filterFlags
+		cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true}
+		w.addFlags(cmd)
+		w.addAll(cmd)
+		if cmd.ParseFlags(strings.Split(flags, "\n")) != nil {
+			return
+		}
+		var ids []string
+		if id != "" {
+			ids = append(ids, id)
+		}
+		filter, err := w.required(ids)
+		switch {
+		case err != nil:
+			wantUsage(t, flags, err)
+		case filter.IsZero() != w.all:
+			t.Errorf("%q and %q mean %+v, with --all %t", flags, id, filter, w.all)
+		case len(filter.IDs) != len(ids):
+			t.Errorf("%q and %q mean %+v", flags, id, filter)
+		}
+	})
+}
+
+// wantUsage holds that a fault is one of usage, which exits with 2 and says what to do.
+func wantUsage(t *testing.T, given string, err error) {
+	t.Helper()
+	var usage *exit.UsageError
+	if !errors.As(err, &usage) {
+		t.Errorf("%q: %v is no fault of usage", given, err)
+	}
+}
