@@ -36,7 +36,6 @@ const wideMarker = "Wide because "
 
 // notYet are the figures that do not meet the limits, and are not to grow.
 var notYet = map[string]int{
-	"cmd/postroom lines":                      3101,
 	"idempotency/conformance.Endpoint fields": 13,
 	"integration/checker.State fields":        18,
 	"integration/checker.check files":         4,

@@ -10,6 +10,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/heldcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/hooksend"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 )
@@ -75,7 +76,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newKeys(getenv),
 		newTables(getenv),
 		newEvents(getenv),
-		newHeld(getenv),
+		heldcmd.New(getenv),
 		deadcmd.New(getenv),
 		newRepublish(getenv),
 		newReconcile(getenv),

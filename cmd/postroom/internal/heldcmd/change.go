@@ -1,4 +1,4 @@
-package main
+package heldcmd
 
 import (
 	"context"
@@ -24,20 +24,20 @@ import (
 // changeableStates are the states by which events can be chosen that a command changes.
 var changeableStates = []string{"due", "retrying", "running", "scheduled", "waiting"}
 
-// heldChange is what the commands share that change held events.
-type heldChange struct {
+// change is what the commands share that change held events.
+type change struct {
 	operator.Operator
 
-	flags  heldFlags
+	flags  filterFlags
 	limit  int
 	all    bool
 	dryRun bool
 }
 
-// changeHeld acts on the chosen events.
-type changeHeld func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(n int64)) (held.Result, error)
+// changeFunc acts on the chosen events.
+type changeFunc func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(n int64)) (held.Result, error)
 
-func (c *heldChange) addFlags(cmd *cobra.Command) {
+func (c *change) addFlags(cmd *cobra.Command) {
 	c.flags.add(cmd, changeableStates)
 	flags := cmd.Flags()
 	flags.IntVar(&c.limit, "limit", 0, "at most this many events, the first to be due first (default all)")
@@ -52,7 +52,7 @@ func (c *heldChange) addFlags(cmd *cobra.Command) {
 }
 
 // filter returns what the command line asks for, of which ids are the arguments.
-func (c *heldChange) filter(ids []string) (f held.Filter, err error) {
+func (c *change) filter(ids []string) (f held.Filter, err error) {
 	w, err := c.flags.filter()
 	if err != nil {
 		return f, err
@@ -83,7 +83,7 @@ func (c *heldChange) filter(ids []string) (f held.Filter, err error) {
 }
 
 // run chooses events, asks, and acts on them. verb is what it does.
-func (c *heldChange) run(cmd *cobra.Command, ids []string, verb string, do changeHeld) error {
+func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFunc) error {
 	f, err := c.filter(ids)
 	if err != nil {
 		return err
@@ -123,8 +123,8 @@ func (c *heldChange) run(cmd *cobra.Command, ids []string, verb string, do chang
 	})
 }
 
-func newHeldRetry(getenv func(string) string) *cobra.Command {
-	c := &heldChange{Operator: operator.New(getenv)}
+func newRetry(getenv func(string) string) *cobra.Command {
+	c := &change{Operator: operator.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "retry [ID...]",
 		Short: "Try events now that would be tried later",
@@ -150,8 +150,8 @@ Exit status 3: nothing was changed.`,
 	return cmd
 }
 
-func newHeldReschedule(getenv func(string) string) *cobra.Command {
-	c := &heldChange{Operator: operator.New(getenv)}
+func newReschedule(getenv func(string) string) *cobra.Command {
+	c := &change{Operator: operator.New(getenv)}
 	var at string
 	var in time.Duration
 	cmd := &cobra.Command{
@@ -192,8 +192,8 @@ Exit status 3: nothing was changed.`,
 	return cmd
 }
 
-func newHeldCancel(getenv func(string) string) *cobra.Command {
-	c := &heldChange{Operator: operator.New(getenv)}
+func newCancel(getenv func(string) string) *cobra.Command {
+	c := &change{Operator: operator.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "cancel [ID...] --reason REASON",
 		Short: "Give events up before they run or are published",

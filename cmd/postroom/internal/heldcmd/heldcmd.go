@@ -1,4 +1,5 @@
-package main
+// Package heldcmd has the commands on events that are not through: list, retry, reschedule, cancel.
+package heldcmd
 
 import (
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-const heldHelp = `Look at events that are not through: scheduled, waiting to be tried again, waiting
+const help = `Look at events that are not through: scheduled, waiting to be tried again, waiting
 behind their key, running, or dead. Events on their way to the broker have the handler
 'outbox'.
 
@@ -23,25 +24,26 @@ these). They choose the events first, ask, and then act on these and no others. 
 that runs, or that is being published, stays as it is, and the command says so. Each
 action is noted with who did it and why: 'postroom audit' lists it.`
 
-func newHeld(getenv func(string) string) *cobra.Command {
+// New returns the group of these commands.
+func New(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("held", "Look at events that are not through, and act on them",
-		newHeldList(getenv), newHeldRetry(getenv), newHeldReschedule(getenv), newHeldCancel(getenv))
-	cmd.Long = heldHelp
+		newList(getenv), newRetry(getenv), newReschedule(getenv), newCancel(getenv))
+	cmd.Long = help
 	return cmd
 }
 
-// heldStates are the states of a held event.
-var heldStates = []string{"abandoned", "dead", "due", "retrying", "running", "scheduled", "waiting"}
+// states are the states of a held event.
+var states = []string{"abandoned", "dead", "due", "retrying", "running", "scheduled", "waiting"}
 
-// heldFlags has the flags that select held events.
-type heldFlags struct {
+// filterFlags has the flags that select held events.
+type filterFlags struct {
 	handler, typ, key, class string
 	states                   []string
 	dueSince, dueUntil       string
 }
 
 // add adds the flags, with the states that events can be chosen by.
-func (w *heldFlags) add(cmd *cobra.Command, states []string) {
+func (w *filterFlags) add(cmd *cobra.Command, states []string) {
 	flags := cmd.Flags()
 	flags.StringVar(&w.handler, "handler", "", "of this handler; outbox for events on their way to the broker")
 	flags.StringSliceVar(&w.states, "state", nil, "in one of these states: "+strings.Join(states, ", "))
@@ -55,11 +57,11 @@ func (w *heldFlags) add(cmd *cobra.Command, states []string) {
 }
 
 // filter returns the filter of the flags.
-func (w *heldFlags) filter() (f inspect.HeldFilter, err error) {
+func (w *filterFlags) filter() (f inspect.HeldFilter, err error) {
 	f = inspect.HeldFilter{Handler: w.handler, Type: w.typ, Key: w.key, Class: w.class}
 	for _, state := range w.states {
-		if !slices.Contains(heldStates, state) {
-			return f, exit.Usagef("--state is one of %s", strings.Join(heldStates, ", "))
+		if !slices.Contains(states, state) {
+			return f, exit.Usagef("--state is one of %s", strings.Join(states, ", "))
 		}
 		f.States = append(f.States, inspect.State(state))
 	}
@@ -70,9 +72,9 @@ func (w *heldFlags) filter() (f inspect.HeldFilter, err error) {
 	return f, err
 }
 
-func newHeldList(getenv func(string) string) *cobra.Command {
+func newList(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
-	var w heldFlags
+	var w filterFlags
 	var after string
 	limit := 100
 	cmd := &cobra.Command{
@@ -105,7 +107,7 @@ a process claimed the event and its claim ran out. Changes nothing.`,
 			})
 		},
 	}
-	w.add(cmd, heldStates)
+	w.add(cmd, states)
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1 to 1000")
 	cmd.Flags().StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
 	s.AddFlags(cmd, false)
