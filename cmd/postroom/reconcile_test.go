@@ -21,7 +21,10 @@ func TestReconcile(t *testing.T) {
 	if strings.Contains(found.errors, "not compared") {
 		t.Errorf("all were compared: %s", found.errors)
 	}
-	var findings []findingJSON
+	var findings []struct {
+		Compared int     `json:"compared"`
+		Missing  []int64 `json:"missing"`
+	}
 	found = postroom(t, r.env, "reconcile", "--json").want(t, exitTodo)
 	if err := json.Unmarshal([]byte(found.out), &findings); err != nil || len(findings) != 1 || len(findings[0].Missing) != 2 || findings[0].Compared != 30 {
 		t.Errorf("%v: %s", err, found.out)

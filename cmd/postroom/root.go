@@ -13,6 +13,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/heldcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/hooksend"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/cmd/postroom/internal/republishcmd"
 )
 
 // Exit statuses. They are part of the interface: scripts read them.
@@ -78,8 +79,8 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newEvents(getenv),
 		heldcmd.New(getenv),
 		deadcmd.New(getenv),
-		newRepublish(getenv),
-		newReconcile(getenv),
+		republishcmd.New(getenv),
+		republishcmd.NewReconcile(getenv),
 		newSaga(getenv),
 		hooksend.AddTo(newWebhook(getenv), getenv, exit.Usagef),
 		newAudit(getenv),

@@ -1,4 +1,6 @@
-package main
+// Package republishcmd has the commands that publish events of the log again: those that a person
+// names, and those that a stream lacks.
+package republishcmd
 
 import (
 	"context"
@@ -20,7 +22,7 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-const republishHelp = `Publish events of the log again, as they were, beside live events: if a stream lost some, or
+const help = `Publish events of the log again, as they were, beside live events: if a stream lost some, or
 if it has a new reader. Select them by the time at which they were written, by type and by key.
 
 The command stores the order, and the leading relay carries it out: in the order of the log
@@ -37,8 +39,8 @@ log begins. Events that are held or were discarded are left out: see 'postroom d
 
 Exit status 3: it was cancelled, events were refused, or no relay leads.`
 
-// republishCommand is the command republish, with its flags.
-type republishCommand struct {
+// order is an order for a republish, as the flags give it.
+type order struct {
 	operator.Operator
 
 	since, until string
@@ -48,12 +50,13 @@ type republishCommand struct {
 	detach       bool
 }
 
-func newRepublish(getenv func(string) string) *cobra.Command {
-	w := &republishCommand{Operator: operator.New(getenv)}
+// New returns the command republish.
+func New(getenv func(string) string) *cobra.Command {
+	w := &order{Operator: operator.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "republish",
 		Short: "Publish events of the log again",
-		Long:  republishHelp,
+		Long:  help,
 		Example: `  postroom republish --since 2h --dry-run
   postroom republish --since 2026-01-31T03:00:00Z --until 2026-01-31T04:00:00Z --reason 'stream was purged'
   postroom republish --since 24h --type order.placed --type order.paid --rate 200 --yes
@@ -83,12 +86,12 @@ func newRepublish(getenv func(string) string) *cobra.Command {
 	w.DB.AddURLFlag(cmd)
 	w.DB.AddSchemaFlag(cmd)
 	command.AddJSON(cmd, &w.JSON)
-	cmd.AddCommand(newRepublishList(w), newRepublishCancel(w))
+	cmd.AddCommand(newList(w), newCancel(w))
 	return cmd
 }
 
 // with connects, and calls do with the log and its republishes.
-func (w *republishCommand) with(ctx context.Context, do func(log *outbox.Log, store *republish.Store) error) error {
+func (w *order) with(ctx context.Context, do func(log *outbox.Log, store *republish.Store) error) error {
 	name, err := w.DB.Schema()
 	if err != nil {
 		return err
@@ -105,8 +108,8 @@ func (w *republishCommand) with(ctx context.Context, do func(log *outbox.Log, st
 	return do(log, republish.New(pool).WithSchema(name))
 }
 
-// order reads the flags.
-func (w *republishCommand) readFlags() (err error) {
+// readFlags reads the flags.
+func (w *order) readFlags() (err error) {
 	if w.request.Since, err = argument.Time("since", w.since); err != nil {
 		return err
 	}
@@ -131,7 +134,7 @@ func (w *republishCommand) readFlags() (err error) {
 	return nil
 }
 
-func (w *republishCommand) run(cmd *cobra.Command, store *republish.Store) error {
+func (w *order) run(cmd *cobra.Command, store *republish.Store) error {
 	p, err := store.Preview(cmd.Context(), w.request)
 	switch {
 	case err != nil:
@@ -161,7 +164,7 @@ func (w *republishCommand) run(cmd *cobra.Command, store *republish.Store) error
 }
 
 // nothing returns the error for a request without events.
-func (w *republishCommand) nothing(reach republish.Extent) error {
+func (w *order) nothing(reach republish.Extent) error {
 	text := "no such events"
 	if reach.Gone {
 		text += ": " + goneLine(reach)
@@ -170,7 +173,7 @@ func (w *republishCommand) nothing(reach republish.Extent) error {
 }
 
 // follow watches a republish; with --detach it only prints it.
-func (w *republishCommand) follow(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
+func (w *order) follow(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
 	if r.AlreadyRunning && !w.JSON {
 		if err := output.Line(cmd.OutOrStdout(), "republish %d of the same events runs since %s: no other is started", r.ID, output.Ago(r.CreatedAt)); err != nil {
 			return err
@@ -190,7 +193,7 @@ const (
 )
 
 // watch shows the progress of a republish until it ends.
-func (w *republishCommand) watch(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
+func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
 	ctx, reach, known := cmd.Context(), r.Log, r.AlreadyRunning
 	bar := output.Bar(cmd.ErrOrStderr())
 	for led := time.Now(); r.State == republish.Running; {
@@ -232,154 +235,4 @@ func (w *republishCommand) watch(cmd *cobra.Command, store *republish.Store, r r
 		return exit.Todof("the broker refused %s: 'postroom dead groups --handler outbox' says why, when they are dead", output.Plural(int(r.Held), "event"))
 	}
 	return nil
-}
-
-// print prints a republish, and whether the log lacks some of its events.
-func (w *republishCommand) print(cmd *cobra.Command, r republish.Republish) error {
-	if w.JSON {
-		return output.JSON(cmd.OutOrStdout(), r)
-	}
-	if err := output.Table(cmd.OutOrStdout(), republishRows([]republish.Republish{r})); err != nil {
-		return err
-	}
-	if left := r.Left(); r.State == republish.Done && left > 0 {
-		if err := output.Line(cmd.OutOrStdout(), "%s of it were gone from the log when their turn came", output.Plural(int(left), "event")); err != nil {
-			return err
-		}
-	}
-	if r.Log != nil && r.Log.Gone {
-		return output.Line(cmd.OutOrStdout(), "%s", goneLine(*r.Log))
-	}
-	return nil
-}
-
-func goneLine(reach republish.Extent) string {
-	if reach.FirstSeq == 0 {
-		return "the log is empty: what was written before is gone"
-	}
-	return fmt.Sprintf("the log begins at %s, seq %d: what was written before it is gone", output.Stamp(reach.BeginsAt), reach.FirstSeq)
-}
-
-func (w *republishCommand) printPreview(cmd *cobra.Command, p republish.Preview) error {
-	if w.JSON {
-		return output.JSON(cmd.OutOrStdout(), p)
-	}
-	return output.Line(cmd.OutOrStdout(), "%s", strings.Join(w.previewLines(p), "\n"))
-}
-
-func (w *republishCommand) previewLines(p republish.Preview) []string {
-	lines := []string{"no such events"}
-	if p.Events > 0 {
-		lines[0] = fmt.Sprintf("%s, written from %s to %s, seq %d to %d; at %g a second in about %s",
-			output.Plural(int(p.Events), "event"), output.Stamp(p.Earliest), output.Stamp(p.Latest), p.First, p.Last, w.request.Rate,
-			output.Span(time.Duration(float64(p.Events)/w.request.Rate*float64(time.Second))+time.Second))
-	}
-	if p.Log.Gone {
-		lines = append(lines, goneLine(p.Log))
-	}
-	if p.Running != nil {
-		lines = append(lines, fmt.Sprintf("republish %d of the same events runs: no other would be started", p.Running.ID))
-	}
-	return lines
-}
-
-func republishRows(all []republish.Republish) [][]string {
-	rows := [][]string{{"REPUBLISH", "STATE", "EVENTS", "PUBLISHED", "LEFT OUT", "HELD", "OPEN", "RATE", "MADE", "BY", "WHAT", "REASON"}}
-	for _, r := range all {
-		rows = append(rows, []string{
-			fmt.Sprint(r.ID), string(r.State), fmt.Sprint(r.Events), fmt.Sprint(r.Published), fmt.Sprint(r.Skipped), fmt.Sprint(r.Held), fmt.Sprint(r.Left()),
-			fmt.Sprintf("%g/s", r.Rate), output.Ago(r.CreatedAt), output.Cell(r.Actor, 30), output.Cell(describeRepublish(r), 80), output.OrDash(output.Cell(r.Reason, 60)),
-		})
-	}
-	return rows
-}
-
-// republishWords describes the events of a republish.
-func describeRepublish(r republish.Republish) string {
-	var parts []string
-	if r.Kind != "range" {
-		parts = append(parts, r.Kind)
-	}
-	if !r.Since.IsZero() {
-		parts = append(parts, "since "+output.Stamp(r.Since))
-	}
-	if !r.Until.IsZero() {
-		parts = append(parts, "until "+output.Stamp(r.Until))
-	}
-	if len(r.Types) > 0 {
-		parts = append(parts, "type "+strings.Join(r.Types, " or "))
-	}
-	if len(r.Keys) > 0 {
-		parts = append(parts, "key "+strings.Join(r.Keys, " or "))
-	}
-	if len(parts) == 0 {
-		return "the whole log"
-	}
-	return strings.Join(parts, ", ")
-}
-
-func newRepublishList(w *republishCommand) *cobra.Command {
-	var limit int
-	var before int64
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List republishes, the last first",
-		Long: `List republishes, the last first: who made them, of what, and how far they are. The
-relay carries out one after the other, the first made first.`,
-		Example: `  postroom republish list
-  postroom republish list --json | jq '.[] | select(.state == "running")'`,
-		Args: command.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 || before < 0 {
-				return exit.Usagef("--limit is 1 or more, --before is the id of a republish")
-			}
-			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
-				all, err := store.List(cmd.Context(), limit, before)
-				switch {
-				case err != nil:
-					return err
-				case w.JSON:
-					return output.JSON(cmd.OutOrStdout(), output.List(all))
-				case len(all) == 0:
-					return output.Line(cmd.OutOrStdout(), "no republishes")
-				}
-				return output.Table(cmd.OutOrStdout(), republishRows(all))
-			})
-		},
-	}
-	cmd.Flags().IntVar(&limit, "limit", 20, "how many to show")
-	cmd.Flags().Int64Var(&before, "before", 0, "only replays with a lower id")
-	command.NoFileCompletion(cmd, "limit", "before")
-	w.DB.AddURLFlag(cmd)
-	command.AddJSON(cmd, &w.JSON)
-	return cmd
-}
-
-func newRepublishCancel(w *republishCommand) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "cancel REPUBLISH",
-		Short: "End a republish",
-		Long: `End a republish. The relay notices within two seconds. It still publishes what is on its way by
-then, and nothing else.`,
-		Example:           `  postroom republish cancel 7 --reason 'too fast for billing'`,
-		Args:              argument.OneID("a republish, as 'postroom republish list' shows it"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, _ := argument.ID(args[0]) // Args has seen it
-			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
-				r, err := store.Cancel(cmd.Context(), id, w.Who(), w.Reason)
-				if errors.Is(err, republish.ErrNotFound) {
-					return fmt.Errorf("republish %d does not run: 'postroom republish list'", id)
-				}
-				if err != nil {
-					return err
-				}
-				return w.print(cmd, r)
-			})
-		},
-	}
-	w.AddAuditFlags(cmd)
-	w.DB.AddURLFlag(cmd)
-	command.AddJSON(cmd, &w.JSON)
-	return cmd
 }

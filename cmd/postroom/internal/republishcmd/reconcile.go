@@ -1,4 +1,4 @@
-package main
+package republishcmd
 
 import (
 	"errors"
@@ -47,7 +47,7 @@ Exit status 3: something is missing and was not repaired, or a stream was not co
 
 // reconciliation has the flags of the command.
 type reconciliation struct {
-	republishCommand
+	order
 
 	broker  *broker.Target
 	streams []string
@@ -55,10 +55,11 @@ type reconciliation struct {
 	repair  bool
 }
 
-func newReconcile(getenv func(string) string) *cobra.Command {
+// NewReconcile returns the command reconcile.
+func NewReconcile(getenv func(string) string) *cobra.Command {
 	r := &reconciliation{
-		republishCommand: republishCommand{Operator: operator.New(getenv)},
-		broker:           broker.New(getenv),
+		order:  order{Operator: operator.New(getenv)},
+		broker: broker.New(getenv),
 	}
 	cmd := &cobra.Command{
 		Use:   "reconcile",

@@ -1,0 +1,81 @@
+package republishcmd
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/outbox"
+	"github.com/postroom/postroom/republish"
+)
+
+func newList(w *order) *cobra.Command {
+	var limit int
+	var before int64
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List republishes, the last first",
+		Long: `List republishes, the last first: who made them, of what, and how far they are. The
+relay carries out one after the other, the first made first.`,
+		Example: `  postroom republish list
+  postroom republish list --json | jq '.[] | select(.state == "running")'`,
+		Args: command.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 || before < 0 {
+				return exit.Usagef("--limit is 1 or more, --before is the id of a republish")
+			}
+			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
+				all, err := store.List(cmd.Context(), limit, before)
+				switch {
+				case err != nil:
+					return err
+				case w.JSON:
+					return output.JSON(cmd.OutOrStdout(), output.List(all))
+				case len(all) == 0:
+					return output.Line(cmd.OutOrStdout(), "no republishes")
+				}
+				return output.Table(cmd.OutOrStdout(), rowsOf(all))
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 20, "how many to show")
+	cmd.Flags().Int64Var(&before, "before", 0, "only replays with a lower id")
+	command.NoFileCompletion(cmd, "limit", "before")
+	w.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &w.JSON)
+	return cmd
+}
+
+func newCancel(w *order) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cancel REPUBLISH",
+		Short: "End a republish",
+		Long: `End a republish. The relay notices within two seconds. It still publishes what is on its way by
+then, and nothing else.`,
+		Example:           `  postroom republish cancel 7 --reason 'too fast for billing'`,
+		Args:              argument.OneID("a republish, as 'postroom republish list' shows it"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, _ := argument.ID(args[0]) // Args has seen it
+			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
+				r, err := store.Cancel(cmd.Context(), id, w.Who(), w.Reason)
+				if errors.Is(err, republish.ErrNotFound) {
+					return fmt.Errorf("republish %d does not run: 'postroom republish list'", id)
+				}
+				if err != nil {
+					return err
+				}
+				return w.print(cmd, r)
+			})
+		},
+	}
+	w.AddAuditFlags(cmd)
+	w.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &w.JSON)
+	return cmd
+}
