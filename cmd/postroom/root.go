@@ -11,9 +11,10 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/deadcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldcmd"
-	"github.com/postroom/postroom/cmd/postroom/internal/hooksend"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/cmd/postroom/internal/republishcmd"
+	"github.com/postroom/postroom/cmd/postroom/internal/sagacmd"
+	"github.com/postroom/postroom/cmd/postroom/internal/webhookcmd"
 )
 
 // Exit statuses. They are part of the interface: scripts read them.
@@ -81,8 +82,8 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		deadcmd.New(getenv),
 		republishcmd.New(getenv),
 		republishcmd.NewReconcile(getenv),
-		newSaga(getenv),
-		hooksend.AddTo(newWebhook(getenv), getenv, exit.Usagef),
+		sagacmd.New(getenv),
+		webhookcmd.New(getenv),
 		newAudit(getenv),
 		newDoctor(getenv),
 

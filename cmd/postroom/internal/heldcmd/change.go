@@ -46,9 +46,7 @@ func (c *change) addFlags(cmd *cobra.Command) {
 	command.NoFileCompletion(cmd, "limit")
 	c.AddAuditFlags(cmd)
 	c.AddYes(cmd)
-	c.DB.AddSchemaFlag(cmd)
-	c.DB.AddURLFlag(cmd)
-	command.AddJSON(cmd, &c.JSON)
+	c.AddCommonFlags(cmd)
 }
 
 // filter returns what the command line asks for, of which ids are the arguments.

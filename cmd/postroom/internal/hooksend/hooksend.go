@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/webhook"
 )
 
@@ -35,14 +36,8 @@ type request struct {
 	times                       int
 }
 
-// AddTo adds the command to a group, and returns that. usage makes an error of the command line.
-func AddTo(group *cobra.Command, getenv func(string) string, usage func(format string, args ...any) error) *cobra.Command {
-	group.Long = cmp.Or(group.Long, "Look after the endpoints to which webhooks are sent, and try those that receive them.")
-	group.AddCommand(command(getenv, usage))
-	return group
-}
-
-func command(getenv func(string) string, usage func(format string, args ...any) error) *cobra.Command {
+// New returns the command.
+func New(getenv func(string) string) *cobra.Command {
 	var r request
 	cmd := &cobra.Command{
 		Use:     "send URL",
@@ -51,7 +46,7 @@ func command(getenv func(string) string, usage func(format string, args ...any) 
 		Example: example,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage("give the URL of one endpoint")
+				return exit.Usagef("give the URL of one endpoint")
 			}
 			r.url = args[0]
 			return nil
@@ -60,11 +55,11 @@ func command(getenv func(string) string, usage func(format string, args ...any) 
 			s := scheme(r.scheme, getenv("WEBHOOK_SECRET"))
 			switch {
 			case s == nil:
-				return usage("--scheme must be standard, stripe, github, shopify, slack or hmac")
+				return exit.Usagef("--scheme must be standard, stripe, github, shopify, slack or hmac")
 			case getenv("WEBHOOK_SECRET") == "":
-				return usage("set WEBHOOK_SECRET")
+				return exit.Usagef("set WEBHOOK_SECRET")
 			case r.times < 1:
-				return usage("--times must be at least 1")
+				return exit.Usagef("--times must be at least 1")
 			}
 			return r.send(cmd.Context(), s, cmd.OutOrStdout())
 		},

@@ -25,6 +25,13 @@ func New(getenv func(string) string) Operator {
 	return Operator{DB: database.New(getenv), getenv: getenv}
 }
 
+// AddCommonFlags adds the flags that name the database, and the one for JSON.
+func (o *Operator) AddCommonFlags(cmd *cobra.Command) {
+	o.DB.AddSchemaFlag(cmd)
+	o.DB.AddURLFlag(cmd)
+	command.AddJSON(cmd, &o.JSON)
+}
+
 // AddAuditFlags adds the flags that say who does something, and why.
 func (o *Operator) AddAuditFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.actor, "actor", "", "who does it (default the user and the machine; env POSTROOM_ACTOR)")

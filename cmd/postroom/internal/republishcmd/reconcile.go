@@ -81,10 +81,8 @@ func NewReconcile(getenv func(string) string) *cobra.Command {
 	command.NoFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
 	r.AddAuditFlags(cmd)
 	r.AddYes(cmd)
-	r.DB.AddURLFlag(cmd)
-	r.DB.AddSchemaFlag(cmd)
+	r.AddCommonFlags(cmd)
 	r.broker.AddFlags(cmd)
-	command.AddJSON(cmd, &r.JSON)
 	return cmd
 }
 

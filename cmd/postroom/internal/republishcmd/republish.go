@@ -83,9 +83,7 @@ func New(getenv func(string) string) *cobra.Command {
 	command.NoFileCompletion(cmd, "since", "until", "type", "key", "rate")
 	w.AddAuditFlags(cmd)
 	w.AddYes(cmd)
-	w.DB.AddURLFlag(cmd)
-	w.DB.AddSchemaFlag(cmd)
-	command.AddJSON(cmd, &w.JSON)
+	w.AddCommonFlags(cmd)
 	cmd.AddCommand(newList(w), newCancel(w))
 	return cmd
 }

@@ -10,11 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/saga"
 )
 
-func retry(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func retry(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry NAME KEY --revision N",
 		Short: "Have an instance send its pending command again",
@@ -26,10 +28,10 @@ If the participant did what it was told, it may do it twice, unless it goes by t
 The time that the step has (Within) begins anew.` + carriedOut,
 		Example: `  postroom saga retry checkout order-7 --revision 4 --reason 'the command was discarded'`,
 	}
-	return decision(prepare, cmd, saga.Retry, nil)
+	return decision(getenv, cmd, saga.Retry, nil)
 }
 
-func skip(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func skip(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skip NAME KEY --revision N",
 		Short: "Have an instance go on as if its pending step were done, or undone",
@@ -37,10 +39,10 @@ func skip(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
 Its state does not change. If later steps need what the reply has, use 'saga done'.` + carriedOut,
 		Example: `  postroom saga skip checkout order-7 --revision 4 --reason 'paid in cash'`,
 	}
-	return decision(prepare, cmd, saga.Skip, nil)
+	return decision(getenv, cmd, saga.Skip, nil)
 }
 
-func markDone(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func markDone(getenv func(string) string) *cobra.Command {
 	var eventType, data string
 	cmd := &cobra.Command{
 		Use:   "done NAME KEY --revision N",
@@ -56,15 +58,15 @@ the instance stays as it is.` + carriedOut,
 	}
 	cmd.Flags().StringVar(&eventType, "type", "", "type of the reply (default the first that ends the step)")
 	cmd.Flags().StringVar(&data, "data", "", "data of the reply: JSON; @FILE for that of a file, - for standard input")
-	noFiles(cmd, "type")
-	return decision(prepare, cmd, saga.MarkDone, func(d *saga.Decision) (err error) {
+	command.NoFileCompletion(cmd, "type")
+	return decision(getenv, cmd, saga.MarkDone, func(d *saga.Decision) (err error) {
 		d.Type = eventType
 		d.Data, err = document(cmd.InOrStdin(), data)
 		return err
 	})
 }
 
-func compensate(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func compensate(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compensate NAME KEY --revision N",
 		Short: "Have an instance undo its steps",
@@ -72,7 +74,7 @@ func compensate(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
 outcome is not known, and waits until each is undone.` + carriedOut,
 		Example: `  postroom saga compensate checkout order-7 --revision 4 --reason 'the customer cancelled'`,
 	}
-	return decision(prepare, cmd, saga.Compensate, nil)
+	return decision(getenv, cmd, saga.Compensate, nil)
 }
 
 const carriedOut = `
@@ -81,11 +83,6 @@ The decision is an event for the saga. The saga carries it out when the relay ha
 it and a process of the saga runs. --revision is the revision that 'saga show' printed; if
 the instance has gone on since, nothing changes. Every decision but retry needs a --reason.
 Needs the rights of postroom.grant_operator.`
-
-// badData says that the command line names no JSON.
-type badData struct{ text string }
-
-func (e *badData) Error() string { return e.text }
 
 // document returns the JSON that a flag names.
 func document(stdin io.Reader, flag string) (data json.RawMessage, err error) {
@@ -104,7 +101,7 @@ func document(stdin io.Reader, flag string) (data json.RawMessage, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the data of the reply: %w", err)
 	case !json.Valid(data):
-		return nil, &badData{"--data is no JSON: write it in single quotes, or give @FILE or -"}
+		return nil, exit.Usagef("--data is no JSON: write it in single quotes, or give @FILE or -")
 	}
 	return data, nil
 }
@@ -118,22 +115,17 @@ type result struct {
 }
 
 // decision finishes a command that decides. add sets what only this choice has.
-func decision(prepare func(cmd *cobra.Command) Tool, cmd *cobra.Command, choice saga.Choice, add func(d *saga.Decision) error) *cobra.Command {
+func decision(getenv func(string) string, cmd *cobra.Command, choice saga.Choice, add func(d *saga.Decision) error) *cobra.Command {
 	var revision int64
 	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision of the instance that you have seen (required)")
-	noFiles(cmd, "revision")
-	t := prepare(cmd)
-	t.Audit(cmd)
-	cmd.Args, cmd.ValidArgsFunction = oneInstance(&t), cobra.NoFileCompletions
+	command.NoFileCompletion(cmd, "revision")
+	t := prepare(getenv, cmd)
+	t.AddAuditFlags(cmd)
+	cmd.Args, cmd.ValidArgsFunction = oneInstance, cobra.NoFileCompletions
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		d := saga.Decision{Saga: args[0], Key: args[1], Revision: revision, Choice: choice}
 		if add != nil {
-			err := add(&d)
-			var bad *badData
-			if errors.As(err, &bad) {
-				return t.Usage("%s", bad.text)
-			}
-			if err != nil {
+			if err := add(&d); err != nil {
 				return err
 			}
 		}
@@ -141,15 +133,14 @@ func decision(prepare func(cmd *cobra.Command) Tool, cmd *cobra.Command, choice 
 			if revision == 0 {
 				return t.withoutRevision(cmd, s, d)
 			}
-			actor, reason := t.By()
-			if reason == "" && choice != saga.Retry {
-				return t.Usage("give a --reason: the audit keeps it")
+			if t.Reason == "" && choice != saga.Retry {
+				return exit.Usagef("give a --reason: the audit keeps it")
 			}
-			id, err := s.Decide(cmd.Context(), d, saga.Audit{Actor: actor, Reason: reason})
+			id, err := s.Decide(cmd.Context(), d, saga.Audit{Actor: t.Who(), Reason: t.Reason})
 			if err != nil {
 				return advise(err, d.Saga, d.Key)
 			}
-			if *t.JSON {
+			if t.JSON {
 				return output.JSON(cmd.OutOrStdout(), result{id, d.Saga, d.Key, choice})
 			}
 			return output.Line(cmd.OutOrStdout(), "decided, as event %s\nWhen the relay has published it and a process of %s runs, the instance %s.\n%s says whether it did.",
@@ -168,7 +159,7 @@ var consequence = map[saga.Choice]string{
 }
 
 // withoutRevision says which revision an instance has, to a person who gave none.
-func (t Tool) withoutRevision(cmd *cobra.Command, s *saga.Store, d saga.Decision) error {
+func (t *tool) withoutRevision(cmd *cobra.Command, s *saga.Store, d saga.Decision) error {
 	story, err := s.Show(cmd.Context(), d.Saga, d.Key)
 	switch {
 	case err != nil:
@@ -176,7 +167,7 @@ func (t Tool) withoutRevision(cmd *cobra.Command, s *saga.Store, d saga.Decision
 	case story.State.Ended():
 		return fmt.Errorf("the instance is %s: there is nothing to decide", story.State)
 	}
-	return t.Usage("for which revision? The instance is %s now and waits for step %s, at revision %d: look at it with %s, then give --revision %d",
+	return exit.Usagef("for which revision? The instance is %s now and waits for step %s, at revision %d: look at it with %s, then give --revision %d",
 		story.State, story.Step, story.Revision, reference(d.Saga, d.Key), story.Revision)
 }
 

@@ -12,12 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/saga"
 )
 
-// Help is the help of the group.
-const Help = `Look at sagas, which run processes across services, and decide about instances that cannot
+const help = `Look at sagas, which run processes across services, and decide about instances that cannot
 go on. An instance is one process: of a saga, for a key.
 
 An instance is stuck if it has waited for longer than its definition allows, an hour unless
@@ -29,23 +32,27 @@ does not hear of.
 A decision is for one revision of an instance. If the instance has gone on since, nothing
 changes. The audit keeps who decided it and why.`
 
-// Tool is what a command needs of the program.
-type Tool struct {
-	With  func(ctx context.Context, do func(conn *pgx.Conn, schema string) error) error
-	By    func() (actor, reason string)
-	Audit func(cmd *cobra.Command) // adds the flags of By
-	JSON  *bool
-	Usage func(format string, args ...any) error
+// New returns the group of these commands.
+func New(getenv func(string) string) *cobra.Command {
+	cmd := command.Group("saga", "Look at sagas, and decide about those that cannot go on",
+		list(getenv), show(getenv), retry(getenv), skip(getenv), markDone(getenv), compensate(getenv))
+	cmd.Long = help
+	return cmd
 }
 
-// Commands returns the commands. prepare adds the common flags to each.
-func Commands(prepare func(cmd *cobra.Command) Tool) []*cobra.Command {
-	return []*cobra.Command{list(prepare), show(prepare), retry(prepare), skip(prepare), markDone(prepare), compensate(prepare)}
+// tool is what a command works with.
+type tool struct{ operator.Operator }
+
+// prepare adds the common flags to a command.
+func prepare(getenv func(string) string, cmd *cobra.Command) *tool {
+	t := &tool{operator.New(getenv)}
+	t.AddCommonFlags(cmd)
+	return t
 }
 
 // store calls do with the sagas of the database.
-func (t Tool) store(ctx context.Context, do func(s *saga.Store) error) error {
-	return t.With(ctx, func(conn *pgx.Conn, schema string) error {
+func (t *tool) store(ctx context.Context, do func(s *saga.Store) error) error {
+	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
 		s := saga.NewStore(conn, saga.StoreConfig{Schema: schema})
 		if err := s.Check(ctx); err != nil {
 			return err
@@ -57,7 +64,7 @@ func (t Tool) store(ctx context.Context, do func(s *saga.Store) error) error {
 // states are the states of an instance, as words.
 var states = []string{string(saga.Running), string(saga.Compensating), string(saga.Done), string(saga.Undone)}
 
-func list(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func list(getenv func(string) string) *cobra.Command {
 	var f saga.Filter
 	var inStates []string
 	var after string
@@ -85,23 +92,18 @@ empty, and say how to go on.`,
 	flags.BoolVar(&f.Stuck, "stuck", false, "that have waited for longer than their definition allows")
 	flags.IntVar(&limit, "limit", limit, "how many, 1 to 1000")
 	flags.StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
-	noFiles(cmd, "saga", "key", "step", "limit", "after")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
-	t := prepare(cmd)
-	cmd.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 { // not shown: it may be a misplaced URL with a password
-			return t.Usage("'postroom saga list' takes flags only, no arguments")
-		}
-		return nil
-	}
+	command.NoFileCompletion(cmd, "saga", "key", "step", "limit", "after")
+	command.CompleteWords(cmd, "state", states)
+	t := prepare(getenv, cmd)
+	cmd.Args = command.NoArguments
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.States = nil
-		if limit < 1 || limit > 1000 {
-			return t.Usage("--limit is %d, want 1 to 1000", limit)
+		if err := argument.Limit(limit); err != nil {
+			return err
 		}
 		for _, state := range inStates {
 			if !slices.Contains(states, state) {
-				return t.Usage("--state is one of %s", strings.Join(states, ", "))
+				return exit.Usagef("--state is one of %s", strings.Join(states, ", "))
 			}
 			f.States = append(f.States, saga.State(state))
 		}
@@ -110,17 +112,10 @@ empty, and say how to go on.`,
 			if err != nil {
 				return err
 			}
-			return printPage(cmd.OutOrStdout(), *t.JSON, page)
+			return printPage(cmd.OutOrStdout(), t.JSON, page)
 		})
 	}
 	return cmd
-}
-
-// noFiles makes the shell not complete files for flags.
-func noFiles(cmd *cobra.Command, flags ...string) {
-	for _, flag := range flags {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions) // the flag is there
-	}
 }
 
 // sagaName matches the name of a saga.
@@ -128,16 +123,14 @@ var sagaName = regexp.MustCompile(`^[\w.-]{1,128}$`)
 
 // oneInstance takes the name of a saga and the key of an instance. Its error shows neither: one may
 // be a misplaced URL with a password.
-func oneInstance(t *Tool) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 2 || !sagaName.MatchString(args[0]) || args[1] == "" {
-			return t.Usage("give the name of the saga and the key of the instance; 'postroom saga list' has both")
-		}
-		return nil
+func oneInstance(_ *cobra.Command, args []string) error {
+	if len(args) != 2 || !sagaName.MatchString(args[0]) || args[1] == "" {
+		return exit.Usagef("give the name of the saga and the key of the instance; 'postroom saga list' has both")
 	}
+	return nil
 }
 
-func show(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func show(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME KEY",
 		Short: "Show one instance: its steps, what it waits for, its history, its state",
@@ -149,15 +142,15 @@ It shows the state, which may be confidential.`,
   postroom saga show checkout order-7 --json | jq .history`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	t := prepare(cmd)
-	cmd.Args = oneInstance(&t)
+	t := prepare(getenv, cmd)
+	cmd.Args = oneInstance
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return t.store(cmd.Context(), func(s *saga.Store) error {
 			story, err := s.Show(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return advise(err, args[0], args[1])
 			}
-			return printStory(cmd.OutOrStdout(), *t.JSON, story)
+			return printStory(cmd.OutOrStdout(), t.JSON, story)
 		})
 	}
 	return cmd

@@ -1,5 +1,5 @@
-// Package hooks has the commands for endpoints of webhooks.
-package hooks
+// Package webhookcmd has the commands for endpoints of webhooks.
+package webhookcmd
 
 import (
 	"context"
@@ -11,40 +11,47 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/command"
+	"github.com/postroom/postroom/cmd/postroom/internal/exit"
+	"github.com/postroom/postroom/cmd/postroom/internal/hooksend"
+	"github.com/postroom/postroom/cmd/postroom/internal/operator"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/webhook"
 )
 
-// Tool is what a command needs of the program.
-type Tool struct {
-	With  func(ctx context.Context, do func(conn *pgx.Conn, schema string) error) error
-	By    func() (actor, reason string)
-	Audit func(cmd *cobra.Command) // adds the flags of By
-	JSON  *bool
-	Usage func(format string, args ...any) error
+// New returns the group of these commands.
+func New(getenv func(string) string) *cobra.Command {
+	cmd := command.Group("webhook", "Endpoints to which webhooks are sent",
+		endpoints(getenv), add(getenv), rotate(getenv), enable(getenv), disable(getenv), test(getenv), resend(getenv), hooksend.New(getenv))
+	cmd.Long = "Look after the endpoints to which webhooks are sent, and try those that receive them."
+	return cmd
 }
 
-// Commands returns the commands. prepare adds the common flags to each.
-func Commands(prepare func(cmd *cobra.Command) Tool) []*cobra.Command {
-	return []*cobra.Command{endpoints(prepare), add(prepare), rotate(prepare), enable(prepare), disable(prepare), test(prepare), resend(prepare)}
+// tool is what a command works with.
+type tool struct{ operator.Operator }
+
+// prepare adds the common flags to a command.
+func prepare(getenv func(string) string, cmd *cobra.Command) *tool {
+	t := &tool{operator.New(getenv)}
+	t.AddCommonFlags(cmd)
+	return t
 }
 
-func (t Tool) by() webhook.Audit {
-	actor, reason := t.By()
-	return webhook.Audit{Actor: actor, Reason: reason}
+func (t *tool) by() webhook.Audit {
+	return webhook.Audit{Actor: t.Who(), Reason: t.Reason}
 }
 
 // store calls do with the endpoints of the database.
-func (t Tool) store(ctx context.Context, do func(s *webhook.Endpoints) error) error {
-	return t.With(ctx, func(conn *pgx.Conn, schema string) error {
+func (t *tool) store(ctx context.Context, do func(s *webhook.Endpoints) error) error {
+	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
 		return do(webhook.NewEndpoints(conn, webhook.EndpointsConfig{Schema: schema}))
 	})
 }
 
 // sender calls do with a sender that only accepts.
-func (t Tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *webhook.Sender) error) error {
-	return t.With(ctx, func(conn *pgx.Conn, schema string) error {
+func (t *tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *webhook.Sender) error) error {
+	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
 		pool, err := pgxpool.New(ctx, conn.Config().ConnString())
 		if err != nil {
 			return fmt.Errorf("connect: %w", err)
@@ -56,25 +63,23 @@ func (t Tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *w
 }
 
 // oneEndpoint takes the id of an endpoint.
-func oneEndpoint(t *Tool) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return t.Usage("give the id of one endpoint; 'postroom webhook endpoints' lists them")
-		}
-		return nil
+func oneEndpoint(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return exit.Usagef("give the id of one endpoint; 'postroom webhook endpoints' lists them")
 	}
+	return nil
 }
 
-// command finishes a command on one endpoint.
-func command(prepare func(cmd *cobra.Command) Tool, cmd *cobra.Command, run func(ctx context.Context, t Tool, id string) error) *cobra.Command {
-	t := prepare(cmd)
-	t.Audit(cmd)
-	cmd.Args = oneEndpoint(&t)
+// onEndpoint finishes a command on one endpoint.
+func onEndpoint(getenv func(string) string, cmd *cobra.Command, run func(ctx context.Context, t *tool, id string) error) *cobra.Command {
+	t := prepare(getenv, cmd)
+	t.AddAuditFlags(cmd)
+	cmd.Args = oneEndpoint
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), t, args[0]) }
 	return cmd
 }
 
-func endpoints(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func endpoints(getenv func(string) string) *cobra.Command {
 	var accounts []string
 	cmd := &cobra.Command{
 		Use:   "endpoints",
@@ -85,16 +90,16 @@ func endpoints(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().StringSliceVar(&accounts, "account", nil, "endpoints of this account (default all)")
-	t := prepare(cmd)
+	t := prepare(getenv, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return t.store(cmd.Context(), func(s *webhook.Endpoints) error {
 			all, err := s.List(cmd.Context(), accounts...)
 			switch {
 			case err != nil:
 				return err
-			case *t.JSON && all == nil:
+			case t.JSON && all == nil:
 				return output.JSON(cmd.OutOrStdout(), []webhook.Endpoint{})
-			case *t.JSON:
+			case t.JSON:
 				return output.JSON(cmd.OutOrStdout(), all)
 			case len(all) == 0:
 				return output.Line(cmd.OutOrStdout(), "there are no endpoints")
@@ -128,7 +133,7 @@ func row(e webhook.Endpoint) []string {
 	return []string{output.Cell(e.ID, 128), output.OrDash(output.Cell(e.Account, 40)), output.Cell(types, 60), output.Cell(state, 120), status, output.Cell(e.URL, 100)}
 }
 
-func add(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func add(getenv func(string) string) *cobra.Command {
 	var e webhook.NewEndpoint
 	cmd := &cobra.Command{
 		Use:   "add URL",
@@ -143,11 +148,11 @@ The URL begins with https://. Needs the rights of postroom.grant_webhooks.`,
 	flags.StringVar(&e.ID, "id", "", "id of the endpoint (default a random one)")
 	flags.StringVar(&e.Account, "account", "", "whose endpoint it is")
 	flags.StringSliceVar(&e.Types, "types", nil, "types of the events that it gets (default all)")
-	t := prepare(cmd)
-	t.Audit(cmd)
+	t := prepare(getenv, cmd)
+	t.AddAuditFlags(cmd)
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return t.Usage("give one URL")
+			return exit.Usagef("give one URL")
 		}
 		return nil
 	}
@@ -164,14 +169,14 @@ The URL begins with https://. Needs the rights of postroom.grant_webhooks.`,
 	return cmd
 }
 
-func (t Tool) printSecret(cmd *cobra.Command, id string, secret webhook.Secret) error {
-	if *t.JSON {
+func (t *tool) printSecret(cmd *cobra.Command, id string, secret webhook.Secret) error {
+	if t.JSON {
 		return output.JSON(cmd.OutOrStdout(), map[string]string{"id": id, "secret": string(secret)})
 	}
 	return output.Line(cmd.OutOrStdout(), "endpoint: %s\nsecret:   %s", id, string(secret))
 }
 
-func rotate(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func rotate(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate ENDPOINT",
 		Short: "Give an endpoint a new secret, and print it",
@@ -179,7 +184,7 @@ func rotate(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
 that the receiver can change in that time. Needs the rights of postroom.grant_webhooks.`,
 		Example: "  postroom webhook rotate ep_7",
 	}
-	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
 		return t.store(ctx, func(s *webhook.Endpoints) error {
 			secret, err := s.Rotate(ctx, id, "", t.by())
 			if err != nil {
@@ -190,7 +195,7 @@ that the receiver can change in that time. Needs the rights of postroom.grant_we
 	})
 }
 
-func enable(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func enable(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enable ENDPOINT",
 		Short: "Send to an endpoint again",
@@ -200,7 +205,7 @@ those that it was not given.`,
 		Example: `  postroom webhook enable ep_7 --reason 'the customer mended it'
   postroom dead replay --class endpoint_disabled --key ep_7`,
 	}
-	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
 		return t.store(ctx, func(s *webhook.Endpoints) error {
 			if err := s.Enable(ctx, id, t.by()); err != nil {
 				return err
@@ -210,7 +215,7 @@ those that it was not given.`,
 	})
 }
 
-func disable(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func disable(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disable ENDPOINT",
 		Short: "Send nothing more to an endpoint",
@@ -218,7 +223,7 @@ func disable(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
 when their time comes, of class endpoint_disabled. --reason is required.`,
 		Example: "  postroom webhook disable ep_7 --reason 'the customer left'",
 	}
-	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
 		return t.store(ctx, func(s *webhook.Endpoints) error {
 			if err := s.Disable(ctx, id, t.by()); err != nil {
 				return err
@@ -228,7 +233,7 @@ when their time comes, of class endpoint_disabled. --reason is required.`,
 	})
 }
 
-func test(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func test(getenv func(string) string) *cobra.Command {
 	var cfg webhook.SenderConfig
 	cmd := &cobra.Command{
 		Use:   "test ENDPOINT",
@@ -239,7 +244,7 @@ postroom.grant_inbox and postroom.grant_webhooks.`,
 		Example: "  postroom webhook test ep_7",
 	}
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
-	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
 		return t.sender(ctx, cfg, func(s *webhook.Sender) error {
 			event, err := s.Test(ctx, id, t.by())
 			if err != nil {
@@ -250,7 +255,7 @@ postroom.grant_inbox and postroom.grant_webhooks.`,
 	})
 }
 
-func resend(prepare func(cmd *cobra.Command) Tool) *cobra.Command {
+func resend(getenv func(string) string) *cobra.Command {
 	var cfg webhook.SenderConfig
 	var since time.Duration
 	cmd := &cobra.Command{
@@ -265,9 +270,9 @@ postroom.grant_webhooks and postroom.grant_operator.`,
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
 	cmd.Flags().StringVar(&cfg.AccountHeader, "account-header", "", "header of an event that names its account, as the sender has it")
 	cmd.Flags().DurationVar(&since, "since", 0, "events that were written within this time (required)")
-	return command(prepare, cmd, func(ctx context.Context, t Tool, id string) error {
+	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
 		if since <= 0 {
-			return t.Usage("--since is required, for instance --since 48h")
+			return exit.Usagef("--since is required, for instance --since 48h")
 		}
 		return t.sender(ctx, cfg, func(s *webhook.Sender) error {
 			n, err := s.Resend(ctx, id, time.Now().Add(-since), t.by())
