@@ -63,7 +63,8 @@ func TestReplayOfTenThousand(t *testing.T) {
 	d := openDepot(t)
 	d.killed(handler, events)
 	store, by := deadletter.New(d.pool, deadletter.Config{}), deadletter.Audit{Actor: "ann", Reason: "mended"}
-	work := job{Stream: d.stream, Handlers: []string{handler}, Workers: 4, Attempts: 5, Timeout: time.Second, AckWait: time.Second}
+	// A replayed event has one attempt, so the timeout has to be long for a busy machine.
+	work := job{Stream: d.stream, Handlers: []string{handler}, Workers: 4, Attempts: 5, Timeout: 5 * time.Second, AckWait: time.Second}
 	first, second := d.startInbox(work), d.startInbox(work)
 
 	replay, err := store.CreateReplay(t.Context(), deadletter.Filter{Handler: handler}, deadletter.ReplayOptions{Canary: 50}, by)
