@@ -15,11 +15,10 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-const aboutExpiry = `An inbox remembers events for 10 seconds, and trusts its ledger for 5, while 1,000 events a second come in for three
-minutes. The ledger, its rows, its files and its indexes, has to stop growing once the first rows are old enough and
-autovacuum, at its default times, has come by; once no more events come, everything has to go but the rows of events that are
-owed. Then the same with another ledger, which has five million rows of forty days and older when the inbox starts, for as long
-as it takes to remove them.`
+const aboutExpiry = `An inbox keeps its rows for 10 seconds, and refuses events that are older than 5, while 1,000 events arrive in a second, for
+three minutes. The table, with its files and indexes, must stop growing when the first rows have expired and autovacuum, with its
+default settings, has run. When no more events arrive, all rows must go, except those of held events. Then the same with a table
+that has five million expired rows when the inbox starts, until they are removed.`
 
 const (
 	deadEvents = 5 // which the handler refuses for good

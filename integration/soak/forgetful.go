@@ -25,9 +25,10 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-const aboutForgetful = `A broker that forgets. A million published events are compared with their stream, as fast as can be, by a process of its own that does nothing else;
-a thousand messages are removed from the midst of the stream, found and published again beside producers that write as fast as they can; and
-then the broker's storage is replaced by an older copy while they go on. The rates are of committed transactions, with one event each.`
+const aboutForgetful = `The broker loses messages. A process of its own compares a million published events with their stream, as fast as it can. Then a
+thousand messages are removed from the middle of the stream, and are found and published again while producers write as fast as they
+can. Then an older copy replaces the broker's storage, and the producers go on. The rates count committed transactions, each with one
+event.`
 
 // unbounded is the rate of a comparison that takes all that it can.
 const unbounded = 1e9

@@ -14,11 +14,11 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-const aboutLedger = `An inbox with 32 workers, whose handler inserts a row for each event, applies 40,000 events of 512 bytes: with a ledger that
-is empty, and with one that holds five million rows of the same handler, decided during the last four weeks, in turn, three
-times each. The rows are loaded by one statement. Autovacuum is off for both ledgers, so that it does not fall into one measurement
-and not into the other: each is vacuumed and a checkpoint made before it is measured. What counts is the time from the first call of
-the handler until everything is acknowledged. The inbox looks for expired rows meanwhile, as it always does.`
+const aboutLedger = `An inbox with 32 workers applies 40,000 events of 512 bytes; its handler inserts a row for each. It does so three times with an empty
+inbox table and three times with one that has five million rows of the same handler, of the last four weeks, in turn. One statement
+loads these rows. Autovacuum is off for both tables, because it could run in one measurement and not in the other; both are vacuumed,
+and a checkpoint is made, before each measurement. The time counts from the first call of the handler until everything is
+acknowledged. The inbox looks for expired rows meanwhile, as it always does.`
 
 // appliedWithin is how long a measurement may take.
 const appliedWithin = 5 * time.Minute

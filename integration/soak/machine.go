@@ -48,7 +48,7 @@ func describe(ctx context.Context, db *devstack.Postgres) (machine, error) {
 
 func (m machine) markdown() string {
 	return fmt.Sprintf("%s, commit %s. %d processors (%s, %s), %s. PostgreSQL %s (%s), fsync %s; NATS %s, files; %s.\n"+
-		"Servers, relays and producers share this machine; each server and, where nothing else is said, each relay is a process of its own.\n",
+		"Servers, relays and producers share this machine; each server is a process of its own, and so is each relay unless a scenario says otherwise.\n",
 		m.date.Format("2006-01-02 15:04 UTC"), m.commit, runtime.NumCPU(), or(m.cpu, runtime.GOARCH), runtime.GOOS, or(m.memory, "memory unknown"),
 		m.postgres, m.where, m.fsync, natsserver.VERSION, runtime.Version())
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-const aboutMemory = `A relay in a process of its own drains a million events of 512 bytes with distinct keys. What counts is the most
-memory that this process had resident since it began (VmHWM), all of Go's runtime and the program's own code included.`
+const aboutMemory = `A relay in a process of its own drains a million events of 512 bytes with distinct keys. The figure is the most memory that the process
+had resident since it began (VmHWM). It includes Go's runtime and the program's own code.`
 
 // memoryBound is what is promised.
 const memoryBound = 100_000_000

@@ -18,10 +18,10 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-const aboutOpen = `Producers commit 1,000 transactions a second, one in a hundred rolls back and another one to a savepoint. A relay, which
-nobody wakes, publishes. After half a minute a transaction writes an event and stays open, and another one in a second database
-of the cluster. Compared are the time before they began and the last minute before they end: how long an event takes from the
-return of its commit to the broker's acknowledgement, and what a pass over the log costs.`
+const aboutOpen = `Producers commit 1,000 transactions in a second. One in a hundred rolls back, and another one rolls back to a savepoint. A relay publishes
+without being notified. After half a minute two transactions begin and stay open: one wrote an event, the other is in a second database
+of the cluster. The time before them is compared with the last minute of them, by two figures: how long an event takes from its commit to
+the broker's acknowledgement, and how long a pass over the log takes.`
 
 // phase is a time in which figures are collected.
 type phase struct {

@@ -18,11 +18,10 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-const aboutOperator = `An operator asks each of ten questions with one command, and searches the dead events: of a database with ten million
-events in the log, five million rows in the ledger and 100,000 held events, of which 20,000 are dead and 30,000 wait behind
-300 keys, with a relay and an inbox at work and 120,000 messages in the stream. Everything is loaded by a few statements.
-Each command is a process of its own, from its start to its end, connections included, and is run three times: the slowest
-counts. Exit status 0 and 3 are answers.`
+const aboutOperator = `An operator asks ten questions, each with one command, and searches dead events. The database has ten million events in the log, five
+million rows in the inbox table and 100,000 held events; 20,000 of these are dead, and 30,000 wait behind 300 keys. A relay and an inbox
+run, and the stream has 120,000 messages. A few statements load all of that. Each command is a process of its own and runs three times:
+the slowest time counts, connections included. Exit statuses 0 and 3 are answers.`
 
 func operator(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)

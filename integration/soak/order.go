@@ -17,11 +17,10 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-const aboutOrder = `Producers write events of 1,000 keys, each transaction holding its key's row before it writes the event, while
-relays are killed (kill -9) and, on one server, it is killed and replies are lost on their way; on a cluster of three, with
-three replicas, the stream's leader is killed. The stream of the one server drops no duplicates (a window of 100 ms), the
-cluster's has the default window. Then the whole stream is read: each key's events have to stand in it, by their first
-occurrences, in the order in which their transactions committed.`
+const aboutOrder = `Producers write events of 1,000 keys; each transaction locks its key's row before it writes the event. Meanwhile relays are killed
+(kill -9). With one server, the server is killed, too, and replies are lost. With a cluster of three and three replicas, the leader of the
+stream is killed. The stream of the one server has a duplicate window of 100 ms, that of the cluster has the default. Then the whole stream
+is read: the first copies of a key's events must be in the order of their commits.`
 
 // trouble is what is done to servers and relays while producers write.
 type trouble struct {

@@ -16,9 +16,9 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-const aboutRelays = `Twenty relays, each a process, of one log with a lease of a second. For a minute, at random, every second time the
-leader: one is killed (kill -9) and started again, or stopped (SIGSTOP) for up to three times its lease and then let go on,
-while it may still take itself for the leader. The stream drops no duplicates (a window of 100 ms).`
+const aboutRelays = `Twenty relays, each a process, share one log with a lease of a second. For a minute one of them is chosen at random, and every second time
+the leader. It is killed (kill -9) and started again, or stopped (SIGSTOP) for up to three times its lease and then continued, so that it may
+still believe that it leads. The stream has a duplicate window of 100 ms.`
 
 func relays(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)

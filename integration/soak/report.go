@@ -127,8 +127,7 @@ type report struct {
 func (r *report) markdown() string {
 	var text strings.Builder
 	text.WriteString("# Soak\n\n")
-	text.WriteString("What holds over minutes, and under what is done to servers and relays meanwhile. This file is written by\n" +
-		"`make soak ARGS=\"--report integration/results/soak.md\"`: do not edit it.\n\n")
+	text.WriteString("What the long proofs found. `make soak ARGS=\"--report integration/results/soak.md\"` writes this file: do not edit it.\n\n")
 	if r.options.short {
 		text.WriteString("**A short run: bounds on time and size were not judged.**\n\n")
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-const aboutRetained = `A relay drains 200,000 new events of 512 bytes from a log that holds ten million published ones, and the same from a log
-that was empty, in turn, three times each. The retained rows are loaded by one statement. Autovacuum is off for both logs, so that it does
-not fall into one measurement and not into the other: each is vacuumed and a checkpoint made before it is measured.`
+const aboutRetained = `A relay drains 200,000 new events of 512 bytes, three times from a log that has ten million published ones and three times from a log that
+was empty, in turn. One statement loads the published ones. Autovacuum is off for both logs, because it could run in one measurement and
+not in the other; both are vacuumed, and a checkpoint is made, before each measurement.`
 
 const (
 	// Retained rows with events of eventBytes take about 10 GB, those of small

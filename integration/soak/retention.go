@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-const aboutRetention = `A relay keeps published events for 20 seconds while producers write for four minutes. The log, its rows, its files and
-its indexes, has to stop growing once the first rows are old enough and autovacuum, at its default settings, has come by.`
+const aboutRetention = `A relay keeps published events for 20 seconds, while producers write for four minutes. The log, with its files and indexes, must stop
+growing when the first rows are old enough and autovacuum, with its default settings, has run.`
 
 func retention(ctx context.Context, r *stage) error {
 	b, err := r.brokers(ctx, 1)
