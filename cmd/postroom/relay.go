@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/pausecmd"
+
 	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
@@ -77,7 +79,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	w.db.AddURLFlag(cmd)
 	w.db.AddSchemaFlag(cmd)
 	w.broker.AddFlags(cmd)
-	cmd.AddCommand(newRelayPause(getenv), newRelayResume(getenv))
+	cmd.AddCommand(pausecmd.NewRelayPause(getenv), pausecmd.NewRelayResume(getenv))
 	flags := cmd.Flags()
 	flags.StringSliceVar(&w.cfg.Streams, "streams", nil, "streams to examine (default those that take the subjects in use)")
 	flags.StringSliceVar(&w.accept, "accept", nil, "risks of these streams to accept: "+strings.Join(risks(), ", "))

@@ -11,6 +11,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/deadcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldcmd"
+	"github.com/postroom/postroom/cmd/postroom/internal/inspectcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 	"github.com/postroom/postroom/cmd/postroom/internal/republishcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/sagacmd"
@@ -73,18 +74,18 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		newMigrate(getenv),
 		newStream(getenv),
 		newRelay(getenv),
-		newStatus(getenv),
-		newHandlers(getenv),
-		newKeys(getenv),
-		newTables(getenv),
-		newEvents(getenv),
+		inspectcmd.NewStatus(getenv),
+		inspectcmd.NewHandlers(getenv),
+		inspectcmd.NewKeys(getenv),
+		inspectcmd.NewTables(getenv),
+		inspectcmd.NewEvents(getenv),
 		heldcmd.New(getenv),
 		deadcmd.New(getenv),
 		republishcmd.New(getenv),
 		republishcmd.NewReconcile(getenv),
 		sagacmd.New(getenv),
 		webhookcmd.New(getenv),
-		newAudit(getenv),
+		inspectcmd.NewAudit(getenv),
 		newDoctor(getenv),
 
 		newVersion(),

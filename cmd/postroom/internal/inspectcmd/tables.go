@@ -1,4 +1,4 @@
-package main
+package inspectcmd
 
 import (
 	"time"
@@ -11,7 +11,8 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-func newTables(getenv func(string) string) *cobra.Command {
+// NewTables returns the command tables.
+func NewTables(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	var cfg inspect.Config
 	cmd := &cobra.Command{

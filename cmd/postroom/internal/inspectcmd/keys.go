@@ -1,4 +1,4 @@
-package main
+package inspectcmd
 
 import (
 	"fmt"
@@ -24,7 +24,8 @@ type keyFlags struct {
 // headStates are the states that the head of a key can have.
 var headStates = []string{"abandoned", "dead", "due", "retrying", "running", "waiting"}
 
-func newKeys(getenv func(string) string) *cobra.Command {
+// NewKeys returns the command keys.
+func NewKeys(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	var wish keyFlags
 	cmd := &cobra.Command{

@@ -1,4 +1,5 @@
-package main
+// Package pausecmd has the commands that pause and resume handlers and relays.
+package pausecmd
 
 import (
 	"context"
@@ -15,7 +16,8 @@ import (
 	"github.com/postroom/postroom/control"
 )
 
-func newHandlersPause(getenv func(string) string) *cobra.Command {
+// NewHandlerPause returns the command that pauses a handler.
+func NewHandlerPause(getenv func(string) string) *cobra.Command {
 	return newPause(getenv, (*control.Store).Pause, &cobra.Command{
 		Use:   "pause HANDLER",
 		Short: "Let a handler begin no more events",
@@ -27,7 +29,8 @@ The pause outlives processes. It ends after --for, or with 'postroom handlers re
 	})
 }
 
-func newHandlersResume(getenv func(string) string) *cobra.Command {
+// NewHandlerResume returns the command that resumes a handler.
+func NewHandlerResume(getenv func(string) string) *cobra.Command {
 	return newResume(getenv, (*control.Store).Resume, &cobra.Command{
 		Use:     "resume HANDLER",
 		Short:   "Let a paused handler run again",
@@ -37,7 +40,8 @@ func newHandlersResume(getenv func(string) string) *cobra.Command {
 	})
 }
 
-func newRelayPause(getenv func(string) string) *cobra.Command {
+// NewRelayPause returns the command that pauses the relays.
+func NewRelayPause(getenv func(string) string) *cobra.Command {
 	pause := func(s *control.Store, ctx context.Context, _ string, length time.Duration, by control.Audit) error {
 		return s.PauseRelay(ctx, length, by)
 	}
@@ -53,7 +57,8 @@ pause outlives processes. It ends after --for, or with 'postroom relay resume'.`
 	})
 }
 
-func newRelayResume(getenv func(string) string) *cobra.Command {
+// NewRelayResume returns the command that resumes the relays.
+func NewRelayResume(getenv func(string) string) *cobra.Command {
 	resume := func(s *control.Store, ctx context.Context, _ string, by control.Audit) error {
 		return s.ResumeRelay(ctx, by)
 	}

@@ -1,4 +1,4 @@
-package main
+package inspectcmd
 
 import (
 	"encoding/json"
@@ -16,7 +16,8 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-func newAudit(getenv func(string) string) *cobra.Command {
+// NewAudit returns the command audit.
+func NewAudit(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	var filter inspect.AuditFilter
 	var since string

@@ -1,4 +1,4 @@
-package main
+package inspectcmd
 
 import (
 	"context"
@@ -16,7 +16,8 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-func newEvents(getenv func(string) string) *cobra.Command {
+// NewEvents returns the group of commands on events.
+func NewEvents(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("events", "Find events, and see what happened to them", newEventsList(getenv), newEventsShow(getenv), newEventsTree(getenv))
 	cmd.Long = `Find events by their key, type, source, correlation id or trace, and see what happened
 to one, from its log to its last effect, or to a whole business process.`

@@ -1,4 +1,5 @@
-package main
+// Package inspectcmd has the commands that look at the state of everything and change nothing.
+package inspectcmd
 
 import (
 	"fmt"
@@ -15,7 +16,8 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-func newStatus(getenv func(string) string) *cobra.Command {
+// NewStatus returns the command status.
+func NewStatus(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	cmd := &cobra.Command{
 		Use:   "status",

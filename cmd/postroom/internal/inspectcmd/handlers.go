@@ -1,4 +1,4 @@
-package main
+package inspectcmd
 
 import (
 	"fmt"
@@ -10,10 +10,12 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/eventview"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspection"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/cmd/postroom/internal/pausecmd"
 	"github.com/postroom/postroom/inspect"
 )
 
-func newHandlers(getenv func(string) string) *cobra.Command {
+// NewHandlers returns the command handlers.
+func NewHandlers(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	cmd := &cobra.Command{
 		Use:   "handlers",
@@ -42,7 +44,7 @@ nothing, and removes it at once.`,
 		},
 	}
 	s.AddFlags(cmd, true)
-	cmd.AddCommand(newHandlersPause(getenv), newHandlersResume(getenv))
+	cmd.AddCommand(pausecmd.NewHandlerPause(getenv), pausecmd.NewHandlerResume(getenv))
 	return cmd
 }
 
