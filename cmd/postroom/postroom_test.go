@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -89,6 +90,10 @@ func TestMigrate(t *testing.T) {
 func TestMigrateJSON(t *testing.T) {
 	t.Parallel()
 	env := inDatabase(devtest.EmptyPool(t))
+	type step struct {
+		Name      string     `json:"name"`
+		AppliedAt *time.Time `json:"applied_at"`
+	}
 	decode := func(r result) (steps []step) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(r.out), &steps); err != nil {

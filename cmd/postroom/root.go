@@ -9,12 +9,16 @@ import (
 
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/deadcmd"
+	"github.com/postroom/postroom/cmd/postroom/internal/doctorcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/heldcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/inspectcmd"
+	"github.com/postroom/postroom/cmd/postroom/internal/migratecmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
+	"github.com/postroom/postroom/cmd/postroom/internal/relaycmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/republishcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/sagacmd"
+	"github.com/postroom/postroom/cmd/postroom/internal/streamcmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/webhookcmd"
 )
 
@@ -71,9 +75,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 
 func newRoot(getenv func(string) string) *cobra.Command {
 	root := command.Group("postroom", "Events from PostgreSQL through NATS JetStream",
-		newMigrate(getenv),
-		newStream(getenv),
-		newRelay(getenv),
+		migratecmd.New(getenv),
+		streamcmd.New(getenv),
+		relaycmd.New(getenv),
 		inspectcmd.NewStatus(getenv),
 		inspectcmd.NewHandlers(getenv),
 		inspectcmd.NewKeys(getenv),
@@ -86,7 +90,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		sagacmd.New(getenv),
 		webhookcmd.New(getenv),
 		inspectcmd.NewAudit(getenv),
-		newDoctor(getenv),
+		doctorcmd.New(getenv),
 
 		newVersion(),
 	)

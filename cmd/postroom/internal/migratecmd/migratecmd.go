@@ -1,4 +1,5 @@
-package main
+// Package migratecmd has the commands that create the tables and bring them up to date.
+package migratecmd
 
 import (
 	"context"
@@ -16,10 +17,11 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-func newMigrate(getenv func(string) string) *cobra.Command {
+// New returns the group of these commands.
+func New(getenv func(string) string) *cobra.Command {
 	db := database.New(getenv)
 	cmd := command.Group("migrate", "Create the tables and bring them to this version",
-		newMigrateUp(&db), newMigrateStatus(&db), newMigratePrint(&db))
+		newUp(&db), newStatus(&db), newPrint(&db))
 	cmd.Long = `Create the tables of Postroom and bring them to the version of this program.
 
 Migrations are additive within a major version: migrate first, then deploy. Any
@@ -28,7 +30,7 @@ number of processes may run 'migrate up' at once; each step is applied once.`
 	return cmd
 }
 
-func newMigrateUp(db *database.Target) *cobra.Command {
+func newUp(db *database.Target) *cobra.Command {
 	var asJSON bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -97,7 +99,7 @@ func printApplied(cmd *cobra.Command, asJSON bool, applied []schema.Migration) e
 	return nil
 }
 
-func newMigrateStatus(db *database.Target) *cobra.Command {
+func newStatus(db *database.Target) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -174,7 +176,7 @@ func stepsOf(migrations []schema.Migration) []step {
 	return steps
 }
 
-func newMigratePrint(db *database.Target) *cobra.Command {
+func newPrint(db *database.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "print",
 		Short: "Print all migrations as SQL",

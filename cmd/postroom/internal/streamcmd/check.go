@@ -1,4 +1,4 @@
-package main
+package streamcmd
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/doctor"
 )
 
-const streamCheckHelp = `Compare streams with the database: did the broker lose anything that it had
+const checkHelp = `Compare streams with the database: did the broker lose anything that it had
 acknowledged?
 
 First the command compares the place of each handler with its stream:
@@ -35,13 +35,13 @@ use and those that you name, and changes nothing.
 Exit status 0: nothing was lost, as far as the command can tell. 3: something was lost.
 1: nothing could be compared.`
 
-func newStreamCheck(getenv func(string) string) *cobra.Command {
+func newCheck(getenv func(string) string) *cobra.Command {
 	db, broker := database.New(getenv), broker.New(getenv)
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check [NAME...]",
 		Short: "Compare streams with the database: did the broker lose anything?",
-		Long:  streamCheckHelp,
+		Long:  checkHelp,
 		Example: `  postroom stream check
   postroom stream check SHOP --json | jq '.streams[].missing'`,
 		Args: func(_ *cobra.Command, args []string) error {

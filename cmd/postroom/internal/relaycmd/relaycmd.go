@@ -1,4 +1,5 @@
-package main
+// Package relaycmd has the command that runs a relay.
+package relaycmd
 
 import (
 	"context"
@@ -12,22 +13,21 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/postroom/postroom/cmd/postroom/internal/pausecmd"
-
 	port "github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/broker"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/health"
+	"github.com/postroom/postroom/cmd/postroom/internal/pausecmd"
 	"github.com/postroom/postroom/cmd/postroom/internal/service"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
 )
 
-// relayWish has the flags of the command.
-type relayWish struct {
+// options is what the flags say.
+type options struct {
 	db        database.Target
 	broker    *broker.Target
 	cfg       relay.Config
@@ -39,8 +39,8 @@ type relayWish struct {
 // defaultWindow is the default of a relay that publishes single events.
 const defaultWindow = 4096
 
-// relayVariables are the environment variables of flags.
-var relayVariables = []struct{ flag, name string }{
+// variables are the environment variables of flags.
+var variables = []struct{ flag, name string }{
 	{"nats-creds", "POSTROOM_NATS_CREDS"},
 	{"streams", "POSTROOM_RELAY_STREAMS"},
 	{"accept", "POSTROOM_RELAY_ACCEPT"},
@@ -56,12 +56,13 @@ var relayVariables = []struct{ flag, name string }{
 	{"log-format", "POSTROOM_RELAY_LOG_FORMAT"},
 }
 
-func newRelay(getenv func(string) string) *cobra.Command {
-	w := &relayWish{db: database.New(getenv), broker: broker.New(getenv)}
+// New returns the command.
+func New(getenv func(string) string) *cobra.Command {
+	w := &options{db: database.New(getenv), broker: broker.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "Publish committed events until a signal ends it",
-		Long:  service.RelayHelp,
+		Long:  help,
 		Example: `  postroom relay --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom relay --listen 127.0.0.1:8087 --log-format json --drain-timeout 25s
   postroom relay --streams SHOP --accept memory-storage --schema shop`,
@@ -93,7 +94,7 @@ func newRelay(getenv func(string) string) *cobra.Command {
 	flags.DurationVar(&w.cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long to wait for acknowledgements at the end")
 	flags.StringVar(&w.listen, "listen", "", "address of the health and metrics endpoints, for instance 127.0.0.1:8087 (default none)")
 	flags.StringVar(&w.logFormat, "log-format", "text", "text or json")
-	for _, v := range relayVariables {
+	for _, v := range variables {
 		flags.Lookup(v.flag).Usage += " (env " + v.name + ")"
 		if v.flag != "nats-creds" { // nats-creds is a file
 			command.NoFileCompletion(cmd, v.flag)
@@ -112,8 +113,8 @@ func risks() []string {
 }
 
 // fromEnvironment sets the flags that are not on the command line.
-func (w *relayWish) fromEnvironment(cmd *cobra.Command, getenv func(string) string) error {
-	for _, v := range relayVariables {
+func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string) error {
+	for _, v := range variables {
 		flag, value := cmd.Flags().Lookup(v.flag), getenv(v.name)
 		if flag.Changed || value == "" {
 			continue
@@ -126,7 +127,7 @@ func (w *relayWish) fromEnvironment(cmd *cobra.Command, getenv func(string) stri
 }
 
 // check returns values that the relay would refuse as faults of the command line.
-func (w *relayWish) check() error {
+func (w *options) check() error {
 	for _, name := range w.accept {
 		if !slices.Contains(risks(), name) {
 			return exit.Usagef("--accept takes no %q; it takes %s", name, strings.Join(risks(), ", "))
@@ -158,7 +159,7 @@ func (w *relayWish) check() error {
 }
 
 // run connects, and runs the relay until ctx ends.
-func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
+func (w *options) run(ctx context.Context, stderr io.Writer) error {
 	name, err := w.db.Schema()
 	if err != nil {
 		return err
@@ -197,7 +198,7 @@ func (w *relayWish) run(ctx context.Context, stderr io.Writer) error {
 
 // tellDatabase logs an error if the database cannot be reached at the start. The relay waits
 // for it in any case.
-func (w *relayWish) tellDatabase(ctx context.Context) {
+func (w *options) tellDatabase(ctx context.Context) {
 	conn, err := w.db.Connect(ctx)
 	if err == nil {
 		err = database.Close(ctx, conn)

@@ -1,4 +1,5 @@
-package main
+// Package doctorcmd has the command that examines a set-up.
+package doctorcmd
 
 import (
 	"errors"
@@ -18,7 +19,7 @@ import (
 	"github.com/postroom/postroom/doctor"
 )
 
-const doctorHelp = `Look at everything that can be wrong with a set-up before it costs an event: the
+const help = `Look at everything that can be wrong with a set-up before it costs an event: the
 version of the tables, settings of the database, rights, the relay, handlers and
 their processes, streams, consumers, clocks, and whether the broker lost anything.
 
@@ -37,8 +38,8 @@ its name and what it is about:
 Exit status 0: nothing is wrong. 3: there are faults or warnings. 1: nothing could be
 checked. Skipped checks and notes do not change the exit status.`
 
-// doctorFlags has the flags of the command.
-type doctorFlags struct {
+// options is what the flags say.
+type options struct {
 	db      database.Target
 	broker  *broker.Target
 	cfg     doctor.Config
@@ -46,12 +47,13 @@ type doctorFlags struct {
 	verbose bool
 }
 
-func newDoctor(getenv func(string) string) *cobra.Command {
-	w := &doctorFlags{db: database.New(getenv), broker: broker.New(getenv)}
+// New returns the command.
+func New(getenv func(string) string) *cobra.Command {
+	w := &options{db: database.New(getenv), broker: broker.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what is wrong with the set-up before it costs an event",
-		Long:  doctorHelp,
+		Long:  help,
 		Example: `  postroom doctor --database-url postgres://relay@localhost/shop --nats-url nats://localhost:4222
   postroom doctor --producer-role shop_app --stream SHOP --verbose
   postroom doctor --json | jq '.findings[] | select(.severity == "fault")'`,
@@ -84,7 +86,7 @@ func newDoctor(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-func (w *doctorFlags) run(cmd *cobra.Command) error {
+func (w *options) run(cmd *cobra.Command) error {
 	var err error
 	if w.cfg.Schema, err = w.db.Schema(); err != nil {
 		return err
@@ -116,7 +118,7 @@ func (w *doctorFlags) run(cmd *cobra.Command) error {
 
 // connect connects to the broker. It returns nil if no URL is given, and an error if the
 // broker cannot be reached.
-func (w *doctorFlags) connect() (nc *nats.Conn, unreachable, err error) {
+func (w *options) connect() (nc *nats.Conn, unreachable, err error) {
 	if !w.broker.IsGiven() {
 		return nil, nil, nil
 	}
@@ -128,7 +130,7 @@ func (w *doctorFlags) connect() (nc *nats.Conn, unreachable, err error) {
 	return nc, err, nil
 }
 
-func (w *doctorFlags) print(cmd *cobra.Command, report doctor.Report) error {
+func (w *options) print(cmd *cobra.Command, report doctor.Report) error {
 	out := cmd.OutOrStdout()
 	var err error
 	if w.asJSON {

@@ -1,4 +1,5 @@
-package main
+// Package streamcmd has the commands that create streams and look for losses in them.
+package streamcmd
 
 import (
 	"context"
@@ -20,25 +21,26 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-func newStream(getenv func(string) string) *cobra.Command {
+// New returns the group of these commands.
+func New(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("stream", "Create the streams that events go to, and see whether they lost any",
-		newStreamEnsure(getenv), newStreamCheck(getenv))
+		newEnsure(getenv), newCheck(getenv))
 	cmd.Long = `Create the JetStream streams that events go to, and compare them with the
 database. Streams belong to the operator: neither a relay nor an inbox creates one.`
 	return cmd
 }
 
-// streamFlags has the flags of a stream. A zero value means that the server chooses.
-type streamFlags struct {
+// settings is what the flags say of a stream. A zero value means that the server chooses.
+type settings struct {
 	subjects []string
 	replicas int
 	maxAge   time.Duration
 	atomic   bool
 }
 
-func newStreamEnsure(getenv func(string) string) *cobra.Command {
+func newEnsure(getenv func(string) string) *cobra.Command {
 	broker := broker.New(getenv)
-	var wish streamFlags
+	var wish settings
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ensure NAME --subjects SUBJECT[,SUBJECT...]",
@@ -71,7 +73,7 @@ changed to that. It needs nats-server 2.12 or later.`,
 			if err := broker.CheckJetStream(cmd.Context(), nc); err != nil {
 				return err
 			}
-			return broker.Explain(ensureStream(cmd, nc, args[0], wish, asJSON))
+			return broker.Explain(ensure(cmd, nc, args[0], wish, asJSON))
 		},
 	}
 	flags := cmd.Flags()
@@ -85,7 +87,7 @@ changed to that. It needs nats-server 2.12 or later.`,
 	return cmd
 }
 
-func (w streamFlags) check() error {
+func (w settings) check() error {
 	switch {
 	case len(w.subjects) == 0:
 		return exit.Usagef("which subjects? Give --subjects, for instance --subjects 'order.>'")
@@ -97,22 +99,22 @@ func (w streamFlags) check() error {
 	return nil
 }
 
-// brokerPatience limits how long to wait for the broker.
-const brokerPatience = 10 * time.Second
+// patience limits how long to wait for the broker.
+const patience = 10 * time.Second
 
-func ensureStream(cmd *cobra.Command, nc *nats.Conn, name string, wish streamFlags, asJSON bool) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), brokerPatience)
+func ensure(cmd *cobra.Command, nc *nats.Conn, name string, wish settings, asJSON bool) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), patience)
 	defer cancel()
 	err := natsjs.EnsureStream(ctx, nc, jetstream.StreamConfig{
 		Name: name, Subjects: wish.subjects, Replicas: wish.replicas, MaxAge: wish.maxAge,
 		AllowAtomicPublish: wish.atomic,
 	})
 	if err != nil {
-		return streamError(err)
+		return explain(err)
 	}
-	now, err := streamConfig(ctx, nc, name)
+	now, err := configOf(ctx, nc, name)
 	if err != nil {
-		return streamError(err)
+		return explain(err)
 	}
 	if err := printStream(cmd, asJSON, now); err != nil {
 		return err
@@ -120,7 +122,7 @@ func ensureStream(cmd *cobra.Command, nc *nats.Conn, name string, wish streamFla
 	return wish.compare(now)
 }
 
-func streamConfig(ctx context.Context, nc *nats.Conn, name string) (jetstream.StreamConfig, error) {
+func configOf(ctx context.Context, nc *nats.Conn, name string) (jetstream.StreamConfig, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return jetstream.StreamConfig{}, fmt.Errorf("read stream %s: %w", name, err)
@@ -133,7 +135,7 @@ func streamConfig(ctx context.Context, nc *nats.Conn, name string) (jetstream.St
 }
 
 // compare returns the settings of an existing stream that differ from the flags.
-func (w streamFlags) compare(now jetstream.StreamConfig) error {
+func (w settings) compare(now jetstream.StreamConfig) error {
 	var differs []string
 	if w.replicas != 0 && w.replicas != now.Replicas {
 		differs = append(differs, fmt.Sprintf("has %s, not %d", output.Plural(now.Replicas, "replica"), w.replicas))
@@ -150,8 +152,8 @@ func (w streamFlags) compare(now jetstream.StreamConfig) error {
 	return exit.Todof("stream %s exists and %s; change it with 'nats stream edit %s'", now.Name, strings.Join(differs, ", and "), now.Name)
 }
 
-// streamReport is the JSON of a stream.
-type streamReport struct {
+// report is the JSON of a stream.
+type report struct {
 	Name     string   `json:"name"`
 	Subjects []string `json:"subjects"`
 	Replicas int      `json:"replicas"`
@@ -163,7 +165,7 @@ type streamReport struct {
 func printStream(cmd *cobra.Command, asJSON bool, now jetstream.StreamConfig) error {
 	storage := strings.ToLower(now.Storage.String())
 	if asJSON {
-		return output.JSON(cmd.OutOrStdout(), streamReport{
+		return output.JSON(cmd.OutOrStdout(), report{
 			Name: now.Name, Subjects: now.Subjects, Replicas: now.Replicas, MaxAge: now.MaxAge.String(), Storage: storage,
 			Atomic: now.AllowAtomicPublish,
 		})
@@ -189,8 +191,8 @@ const (
 	codeNoStorage       = 10047
 )
 
-// streamError adds what to do to an error of the broker.
-func streamError(err error) error {
+// explain adds what to do to an error of the broker.
+func explain(err error) error {
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, jetstream.ErrInvalidStreamName), errors.Is(err, jetstream.ErrStreamNameRequired):

@@ -1,7 +1,6 @@
-package service
+package relaycmd
 
-// RelayHelp is the help of the command relay.
-const RelayHelp = `Publish committed events to NATS JetStream until SIGTERM or SIGINT. Any number of
+const help = `Publish committed events to NATS JetStream until SIGTERM or SIGINT. Any number of
 relays may run for a database: one leads, the others stand by and take over.
 
 The relay waits if the database or the broker is away, also at its start. It exits with
