@@ -202,8 +202,7 @@ func TestCrashFindsPlantedBugs(t *testing.T) {
 			},
 			fixed: func(ctx context.Context, pool *pgxpool.Pool) error {
 				ev := postroom.NewEvent("order.placed", "o-1")
-				ev.ID = "order o-1"
-				ev.ID = strings.ReplaceAll(ev.ID, " ", "-")
+				ev.ID = "order-o-1"
 				return placeOrder(ctx, pool, "o-1", ev)
 			},
 			check: once("events", "SELECT count(*) FROM postroom.outbox"),
@@ -223,15 +222,16 @@ func TestCrashFindsPlantedBugs(t *testing.T) {
 	}
 }
 
-// A handler that uses the pool instead of its transaction is found by one line of a test.
-func TestCrashOfAWholeDay(t *testing.T) {
+// Four orders are written and handled: more than 60 cuts, of which the log says how long they take.
+func TestCrashAtSixtyBoundaries(t *testing.T) {
 	devtest.Postgres(t)
+	const orders = 4
 	s := new(service)
 	began := time.Now()
 	r := crash(t, postroomtest.Scenario{
 		Setup: s.setup,
 		Run: func(ctx context.Context, pool *pgxpool.Pool) error {
-			for i := range 3 {
+			for i := range orders {
 				ev := postroom.NewEvent("order.placed", i)
 				ev.ID = fmt.Sprint("e-", i)
 				if err := placeOrder(ctx, pool, fmt.Sprint("o-", i), ev); err != nil {
@@ -246,15 +246,20 @@ func TestCrashOfAWholeDay(t *testing.T) {
 	}, func(ctx context.Context, pool *pgxpool.Pool) error {
 		var events, charges int
 		err := pool.QueryRow(ctx, "SELECT (SELECT count(*) FROM postroom.outbox), (SELECT count(*) FROM charge)").Scan(&events, &charges)
-		if err == nil && (events != 3 || charges != 3) {
-			err = fmt.Errorf("%d events and %d charges, want 3", events, charges)
+		if err == nil && (events != orders || charges != orders) {
+			err = fmt.Errorf("%d events and %d charges, want %d", events, charges, orders)
 		}
 		return err
 	})
+	took := time.Since(began)
 	if len(r.errors) > 0 {
 		t.Error(strings.Join(r.errors, "\n"))
 	}
-	t.Logf("%s: %s", time.Since(began), r.logs)
+	var statements, cuts int
+	if _, err := fmt.Sscanf(strings.Join(r.logs, ""), "postroomtest: Crash: %d statements, %d cuts", &statements, &cuts); err != nil || cuts < 60 {
+		t.Errorf("%d cuts (%v), want 60 at least: %q", cuts, err, r.logs)
+	}
+	t.Logf("%d cuts in %s: 60 take %s", cuts, took, (took * 60 / time.Duration(max(cuts, 1))).Round(time.Millisecond))
 }
 
 // Each statement of a batch can be the last that is executed.
