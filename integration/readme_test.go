@@ -6,15 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/postroom/postroom/internal/devtest"
-	"github.com/postroom/postroom/natsjs"
 )
 
 // The test in the tutorial is short, passes, and fails if the handler does nothing.
@@ -48,7 +40,7 @@ func TestTutorialTest(t *testing.T) {
 var goFiles = regexp.MustCompile("(?s)```go\n(.*?)```")
 
 // goTest runs the test of a program. Both are files.
-func goTest(t *testing.T, program, test string) (out string, err error) {
+func goTest(t *testing.T, program, test string, flags ...string) (out string, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "main.go"), filepath.Join(dir, "main_test.go")}
@@ -57,11 +49,12 @@ func goTest(t *testing.T, program, test string) (out string, err error) {
 			t.Fatal(err)
 		}
 	}
-	text, err := exec.CommandContext(t.Context(), "go", append([]string{"test"}, files...)...).CombinedOutput()
+	text, err := exec.CommandContext(t.Context(), "go", append(append([]string{"test", "-count=1"}, flags...), files...)...).CombinedOutput()
 	return string(text), err
 }
 
-// The program in the README is short, builds, and does what it says.
+// The program in the README is short, builds, does what it says, and ends as it should. Its
+// test, which is in the page about tests, is short too, and fails if the handler does nothing.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../README.md")
@@ -76,44 +69,64 @@ func TestReadmeProgram(t *testing.T) {
 	if lines := strings.Count(program, "\n"); lines >= 60 {
 		t.Errorf("the program has %d lines, want fewer than 60", lines)
 	}
-	dir := t.TempDir()
-	file, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
-	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
-		t.Fatal(err)
+	test := testFile([]string{"os", "syscall", "testing"}, blockOf(t, "func TestAnOrderIsChargedOnce"))
+	if lines := strings.Count(test, "\n"); lines > 30 {
+		t.Errorf("its test has %d lines, want 30 at most:\n%s", lines, test)
 	}
-	if out, err := exec.Command("go", "build", "-o", binary, file).CombinedOutput(); err != nil {
-		t.Fatalf("the program does not build: %v\n%s", err, out)
+	if out, err := goTest(t, program, test); err != nil {
+		t.Errorf("the test fails: %v\n%s", err, out)
 	}
+	broken := strings.Replace(program, "o.ID, o.Amount)", "o.ID, 1)", 1)
+	if out, err := goTest(t, broken, test); err == nil || !strings.Contains(out, "want 4200") {
+		t.Errorf("with a handler that does not charge the amount: %v\n%s", err, out)
+	}
+}
 
-	url, nc := devtest.DatabaseURL(t), devtest.NATS(t)
-	pool, err := pgxpool.New(t.Context(), url)
+// blockOf returns the block of the page about tests that begins so.
+func blockOf(t *testing.T, begin string) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/howto/test-a-handler.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(pool.Close)
-	if _, err := pool.Exec(t.Context(), "CREATE TABLE shop_order (id text PRIMARY KEY, amount int); CREATE TABLE charge (order_id text, amount int)"); err != nil {
-		t.Fatal(err)
+	for _, b := range goFiles.FindAllStringSubmatch(string(page), -1) {
+		if strings.HasPrefix(b[1], begin) {
+			return b[1]
+		}
 	}
-	err = natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}})
+	t.Fatalf("no block of the page begins with %q", begin)
+	return ""
+}
+
+// testFile returns a test as a file, with what it imports besides package servers.
+func testFile(imports []string, test string) string {
+	return "package main\n\nimport (\n\t\"" + strings.Join(imports, "\"\n\t\"") + "\"\n\n\t\"github.com/postroom/postroom/postroomtest/servers\"\n)\n\n" + test
+}
+
+// The examples of the page about tests pass with a handler that is right. The one about crashes
+// says of a wrong handler what the page says that it says.
+func TestExamplesOfThePageAboutTests(t *testing.T) {
+	t.Parallel()
+	shop, err := os.ReadFile("testdata/howto/main.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := exec.Command(binary)
-	service.Env = append(os.Environ(), "DATABASE_URL="+url, "NATS_URL="+devtest.NATSURL(t))
-	service.Stdout, service.Stderr = os.Stdout, os.Stderr
-	if err := service.Start(); err != nil {
-		t.Fatal(err)
+	program := string(shop)
+	billing := blockOf(t, "func TestBilling")
+	batched := strings.Replace(strings.Replace(billing, "TestBilling", "TestBatchedBilling", 1), "Order: inbox.HoldKey", "Batch: 10", 1)
+	test := "package main\n\n" + blockOf(t, "import (") + "\nfunc TestProducer(t *testing.T) {\n\t" + blockOf(t, "pool, nc := ") + "_ = nc\n" +
+		blockOf(t, "tx, err := ") + "}\n"
+	for _, block := range []string{
+		blockOf(t, "func TestCharge("), blockOf(t, "func TestChargeSurvives"), blockOf(t, "func TestChargeAtAVendor"), billing, batched,
+	} {
+		test += "\n" + block
 	}
-	t.Cleanup(func() { _ = service.Process.Kill() }) // fails where it ended, as it should have
-	devtest.Eventually(t, 30*time.Second, "the charge", func() bool {
-		var amount int
-		err := pool.QueryRow(t.Context(), "SELECT amount FROM charge").Scan(&amount)
-		return err == nil && amount == 4200
-	})
-	if err := service.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
+	if out, err := goTest(t, program, test); err != nil {
+		t.Errorf("the examples fail: %v\n%s", err, out)
 	}
-	if err := service.Wait(); err != nil {
-		t.Errorf("after Ctrl-C the program ended with %v, want a clean exit", err)
+	broken := strings.Replace(test, "Deliver(ctx, pool, postroom.JSON(charge), ev)", "Deliver(ctx, pool, postroom.JSON(chargeBy(pool)), ev)", 1)
+	says := `connection cut after statement 3 of 4, "INSERT INTO charge VALUES ($1, $2)": 2 charges (<nil>), want 1`
+	if out, err := goTest(t, program, broken, "-run", "TestChargeSurvivesACrash"); err == nil || !strings.Contains(out, says) {
+		t.Errorf("with a handler that writes outside its transaction: %v, want %q\n%s", err, says, out)
 	}
 }
