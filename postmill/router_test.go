@@ -1,0 +1,70 @@
+package postmill_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/postmill"
+)
+
+// hushed is an inbox whose handlers fail on purpose.
+var hushed = inbox.Config{AckWait: time.Second, DrainTimeout: 200 * time.Millisecond, IdlePoll: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+
+// route runs a Router with one handler until the test ends.
+func route(t testing.TB, sub message.Subscriber, pub message.Publisher, h message.HandlerFunc, middleware ...message.HandlerMiddleware) {
+	t.Helper()
+	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	must(t, err)
+	router.AddMiddleware(middleware...)
+	router.AddHandler("billing", "order.placed", sub, "charge.made", pub, h)
+	ended := make(chan error, 1)
+	go func() { ended <- router.Run(context.Background()) }()
+	t.Cleanup(func() {
+		must(t, router.Close())
+		must(t, <-ended)
+	})
+	devtest.Receive(t, 10*time.Second, "the Router to run", router.Running())
+}
+
+// A Router without the middleware loses the transaction of what a handler returns. Nothing is
+// published then, not even in a transaction of its own: the event fails until somebody looks.
+func TestARouterWithoutTheMiddleware(t *testing.T) {
+	t.Parallel()
+	b := newBed(t).withCharges(t)
+	sub := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Attempts: 1}, Inbox: hushed})
+	route(t, sub, postmill.NewPublisher(shop, postmill.PublisherConfig{Pool: b.pool}), charge)
+	b.publish(t, "order.placed", newMessage("1", "x"))
+	devtest.Eventually(t, 10*time.Second, "the event to be dead", func() bool {
+		return count(t, b.pool, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND failures::text ~ 'nacked'") == 1
+	})
+	if n := b.charges(t); n != 0 {
+		t.Errorf("%d charges", n)
+	}
+	written(t, b.pool, 1) // what was published by the test
+}
+
+// With it, what a handler did and returned commits together, and an operator sees its error.
+func TestARouterWithTheMiddleware(t *testing.T) {
+	t.Parallel()
+	b := newBed(t).withCharges(t)
+	sub := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Attempts: 1}, Inbox: hushed})
+	route(t, sub, postmill.NewPublisher(shop, postmill.PublisherConfig{}), func(msg *message.Message) ([]*message.Message, error) {
+		produced, err := charge(msg)
+		if msg.UUID == "2" {
+			panic("the card reader is off")
+		}
+		return produced, err
+	}, postmill.Middleware)
+	b.publish(t, "order.placed", newMessage("1", "x"), newMessage("2", "x"))
+	devtest.Eventually(t, 10*time.Second, "both to be decided", func() bool {
+		return b.charges(t) == 1 && count(t, b.pool, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND failures::text ~ 'the card reader is off'") == 1
+	})
+	written(t, b.pool, 3)
+}
