@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,18 +13,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/postmill"
+	"github.com/postroom/postroom/postroomtest"
+	"github.com/postroom/postroom/postroomtest/servers"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -39,28 +42,46 @@ func runRouter(ctx context.Context, pool *pgxpool.Pool) error {
 	if k != nil {
 		k.nc.Store(nc)
 	}
-	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
-	if err != nil {
-		return err
-	}
-	router.AddMiddleware(postmill.Middleware)
 	sub := postmill.NewSubscriber(pool, nc, postmill.SubscriberConfig{
 		Group: "billing", Subscription: inbox.Subscription{Workers: 2},
 		Inbox: inbox.Config{AckWait: time.Second, IdlePoll: 20 * time.Millisecond, Logger: quiet},
 	})
-	pub := doomed{postmill.NewPublisher(shop, postmill.PublisherConfig{}), k}
-	router.AddHandler("charge", "orders", sub, "charges", pub, func(msg *message.Message) ([]*message.Message, error) {
-		err := insert(msg, "charge")
-		return []*message.Message{message.NewMessage("charge of "+msg.UUID, msg.Payload)}, err
+	router, err := newRouter(sub, doomed{pub, k})
+	if err != nil {
+		return err
+	}
+	router.AddConsumerHandler("receipt", "charge.made", sub, func(msg *message.Message) error {
+		_, err := postmill.Tx(msg.Context()).Exec(msg.Context(), "INSERT INTO receipt VALUES ($1)", string(msg.Payload))
+		return err
 	})
-	router.AddConsumerHandler("receipt", "charges", sub, func(msg *message.Message) error { return insert(msg, "receipt") })
 	return router.Run(ctx)
 }
 
-// insert is the effect of a handler.
-func insert(msg *message.Message, table string) error {
-	_, err := postmill.Tx(msg.Context()).Exec(msg.Context(), "INSERT INTO "+table+" VALUES ($1)", string(msg.Payload))
-	return err
+// newRouter returns a Router of which the handler's effect, and its message, commit together.
+func newRouter(sub message.Subscriber, pub message.Publisher) (*message.Router, error) {
+	router, err := message.NewRouter(message.RouterConfig{}, logger)
+	if err != nil {
+		return nil, err
+	}
+	router.AddMiddleware(postmill.Middleware) // before all other middleware
+	router.AddHandler("billing", "order.placed", sub, "charge.made", pub, charge)
+	return router, nil
+}
+
+// charge is a handler of Watermill.
+func charge(msg *message.Message) ([]*message.Message, error) {
+	tx := postmill.Tx(msg.Context())
+	if _, err := tx.Exec(msg.Context(), "INSERT INTO charge VALUES ($1)", string(msg.Payload)); err != nil {
+		return nil, err // rolls back, and the message comes again
+	}
+	return []*message.Message{message.NewMessage("charge of "+msg.UUID, msg.Payload)}, nil
+}
+
+// newInbox runs the same handler without a Router.
+func newInbox(pool *pgxpool.Pool, nc *nats.Conn) *inbox.Inbox {
+	in := inbox.New(pool, nc, inbox.Config{})
+	in.Handle(inbox.Subscription{Name: "billing", Stream: "SHOP", Subjects: []string{"wm.order.placed"}}, postmill.Handler(pub, "charge.made", charge))
+	return in
 }
 
 // doomed is a publisher around whose calls the process may end.
@@ -186,11 +207,11 @@ func testRouter(t *testing.T, point string) {
 	nc, err := nats.Connect(server.URL(), natsjs.ConnectOptions()...)
 	must(t, err)
 	t.Cleanup(nc.Close)
-	must(t, natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "WM", Subjects: []string{"wm.>"}}))
+	must(t, natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"wm.>"}}))
 	runPart(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Lease: 2 * time.Second, IdlePoll: 20 * time.Millisecond, Logger: quiet}))
-	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{Pool: pool})
+	own := postmill.NewPublisher(shop, postmill.PublisherConfig{Pool: pool})
 	for i := range orders {
-		must(t, pub.Publish("orders", message.NewMessage(fmt.Sprint("u-", i), fmt.Append(nil, "o-", i))))
+		must(t, own.Publish("order.placed", message.NewMessage(fmt.Sprint("u-", i), fmt.Append(nil, "o-", i))))
 	}
 
 	env := []string{dbVar + "=" + url, natsVar + "=" + server.URL()}
@@ -212,7 +233,7 @@ func testRouter(t *testing.T, point string) {
 			t.Errorf("%d rows of %d orders in %s, want one for each of %d", n, different, table, orders)
 		}
 	}
-	if n := count(t, pool, "SELECT count(*) FROM postroom.outbox WHERE type = 'charges'"); n != orders {
+	if n := count(t, pool, "SELECT count(*) FROM postroom.outbox WHERE type = 'charge.made'"); n != orders {
 		t.Errorf("%d messages were produced, want %d", n, orders)
 	}
 	t.Logf("%d charges were committed at the kill", done)
@@ -223,7 +244,7 @@ func isRead(t *testing.T, nc *nats.Conn) bool {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	must(t, err)
-	stream, err := js.Stream(t.Context(), "WM")
+	stream, err := js.Stream(t.Context(), "SHOP")
 	must(t, err)
 	left, found := uint64(0), 0
 	consumers := stream.ListConsumers(t.Context())
@@ -249,4 +270,43 @@ func runPart(t testing.TB, part interface {
 			t.Errorf("%T: %v", part, err)
 		}
 	})
+}
+
+// The same handler runs in an inbox, without a Router. Rewritten for Postroom, it goes on where
+// that one stopped, with messages and with events.
+func TestAHandlerWithoutARouter(t *testing.T) {
+	t.Parallel()
+	devtest.Postgres(t) // skipped if there is none
+	pool, nc := servers.Postgres(t), servers.NATS(t)
+	servers.Stream(t, nc, "SHOP", "wm.>", "order.>")
+	execute(t, pool, "CREATE TABLE shop_order (id text PRIMARY KEY, amount int); CREATE TABLE charge (id text)")
+	sell := func(order Order) {
+		must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return placeAfter(t.Context(), tx, order) }))
+	}
+	drain := func(in *inbox.Inbox) {
+		postroomtest.Drain(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Logger: quiet}), in)
+	}
+	sell(Order{"o-1", 1})
+	drain(newInbox(pool, nc))
+	postroomtest.RequireWritten(t, pool, postroomtest.Want{Type: "order.placed"}, postroomtest.Want{
+		Type: "charge.made", Headers: map[string]string{"watermill-uuid": `"charge of order o-1"`},
+	})
+
+	sell(Order{"o-2", 2})
+	must(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		return shop.Write(t.Context(), tx, postroom.NewEvent("order.placed", Order{"o-3", 3}))
+	}))
+	in := inbox.New(pool, nc, inbox.Config{Logger: quiet})
+	in.Handle(inbox.Subscription{
+		Name:     "billing",
+		Stream:   "SHOP",
+		Subjects: []string{"wm.order.placed", "order.placed"},
+	}, postroom.JSON(func(ctx context.Context, tx pgx.Tx, _ postroom.Event, o Order) error {
+		_, err := tx.Exec(ctx, "INSERT INTO charge VALUES ($1)", o.ID)
+		return err
+	}))
+	drain(in)
+	if got, want := texts(t, pool, "SELECT id FROM charge ORDER BY id"), []string{"o-2", "o-3", `{"ID":"o-1","Amount":1}`}; !slices.Equal(got, want) {
+		t.Errorf("charges %q, want %q", got, want)
+	}
 }
