@@ -19,7 +19,7 @@ import (
 // refuseEvil has held refuse events whose id begins with evil, in their usual form.
 const refuseEvil = `ALTER TABLE postroom.held ADD CONSTRAINT no_evil CHECK (event_id NOT LIKE 'evil%' OR dead_at IS NOT NULL AND class = 'unstorable') NOT VALID`
 
-// witness notes what each transaction that records has left behind, as it commits.
+// witness records, at commit, the state and the held events that each recording left.
 const witness = `
 	CREATE TABLE recorded (n serial, high bigint, pending int8multirange, held bigint[]);
 	CREATE FUNCTION note_recorded() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -30,8 +30,8 @@ const witness = `
 	END $$;
 	CREATE CONSTRAINT TRIGGER witness AFTER UPDATE ON postroom.relay DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_recorded()`
 
-// neverAheadOfHeld fails where a transaction called an event published that was neither
-// published nor held when it committed. It returns how many transactions there were.
+// neverAheadOfHeld fails if a transaction called an event published that was neither published
+// nor held when it committed. It returns how many transactions there were.
 func neverAheadOfHeld(t *testing.T, pool *pgxpool.Pool, published ...int64) int {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), `
@@ -54,9 +54,8 @@ func neverAheadOfHeld(t *testing.T, pool *pgxpool.Pool, published ...int64) int 
 	return n
 }
 
-// Events that held does not take are found among many others: they are dead, with the
-// reason and what they were, the others are held as they are meant to be, and at no time
-// does the state say more than is stored.
+// The table held refuses some of many events. These become dead, with the reason and their
+// content. The others are held in their usual form. The state never says more than is stored.
 func TestEventsThatCannotBeHeld(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -124,8 +123,8 @@ func TestEventsThatCannotBeHeld(t *testing.T) {
 	}
 }
 
-// An event that is in held, and that held does not take back as it is, is dead; so is one
-// whose key is what held does not take, and then nobody waits for it.
+// A held event whose new form the table held refuses is dead. If its key is the cause, no
+// event waits behind it.
 func TestHeldEventsThatCannotBeHeldAgain(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -153,7 +152,8 @@ func TestHeldEventsThatCannotBeHeldAgain(t *testing.T) {
 	}
 }
 
-// Where a recording ends in the middle of it, what is not held yet is read again.
+// If a recording ends in the middle, the next term reads the events that are not held yet
+// again.
 func TestARecordingInPartsEndsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -192,8 +192,8 @@ func TestARecordingInPartsEndsInTheMiddle(t *testing.T) {
 	}
 }
 
-// An event that became visible late, comes before one of its key that is due already, and
-// cannot be held as it is, holds its key up all the same.
+// An event becomes visible late, before one of its key that is already due, and cannot be held
+// as it is. It still holds its key up.
 func TestALateEventThatCannotBeHeldHoldsItsKeyUp(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -225,7 +225,7 @@ func openKeyed(t *testing.T, pool *pgxpool.Pool, id, key string) pgx.Tx {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // committed by then, where all goes well
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // no effect after the commit
 	ev := named(id)
 	ev.Key = key
 	if err := shop.Write(t.Context(), tx, ev); err != nil {

@@ -27,8 +27,8 @@ func bulkRows() int {
 	return 50_000
 }
 
-// load writes n events in one statement of tx. Where condition is false for a
-// row, it is not written.
+// load writes n events in one statement of tx. It leaves out the rows for which condition is
+// false.
 func load(t *testing.T, tx pgx.Tx, n int, condition string) {
 	t.Helper()
 	_, err := tx.Exec(t.Context(), `
@@ -40,8 +40,8 @@ func load(t *testing.T, tx pgx.Tx, n int, condition string) {
 	}
 }
 
-// others write events, one in a transaction, until they are told to stop. It
-// returns that, and how many they have committed.
+// others write events, one in a transaction, until stop is called. stop returns how many they
+// have committed.
 func others(t *testing.T, pool *pgxpool.Pool) (stop func(), committed *atomic.Int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -111,8 +111,8 @@ func (r *bulkReader) publish(t *testing.T, pool *pgxpool.Pool, term *pglog.Term,
 	}
 }
 
-// A load is written before what others write meanwhile, and commits after it
-// was published: all of its seqs are below high then.
+// A load takes its seqs before other transactions write, and commits after the relay published
+// their events. So all of its seqs are below high.
 func TestBulkLoadThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -121,7 +121,7 @@ func TestBulkLoadThatCommitsLate(t *testing.T) {
 		octets          int // the most that pending may take for each of them
 	}{
 		{"without gaps is one range", "true", 1, 0},
-		// As where rows are refused by ON CONFLICT, or two loads run at once.
+		// Such gaps occur if ON CONFLICT refuses rows, or two loads run at once.
 		{"with a gap behind every row is a range for each", "nextval('postroom.outbox_seq_seq') > 0", 20, 24},
 	}
 	for _, tt := range tests {
@@ -134,7 +134,7 @@ func TestBulkLoadThatCommitsLate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = tx.Rollback(context.Background()) }() // committed by then, where all goes well
+			defer func() { _ = tx.Rollback(context.Background()) }() // no effect after the commit
 			load(t, tx, rows, tt.condition)
 			written := time.Since(begin)
 
@@ -175,7 +175,7 @@ func TestBulkLoadThatCommitsLate(t *testing.T) {
 	}
 }
 
-// A term that ends in the middle leaves the rest of a load to the next.
+// If a term ends in the middle of a load, the next one reads the rest.
 func TestBulkLoadIsTakenOver(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -184,7 +184,7 @@ func TestBulkLoadIsTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback(context.Background()) }() // committed by then, where all goes well
+	defer func() { _ = tx.Rollback(context.Background()) }() // no effect after the commit
 	const rows = 10_000
 	load(t, tx, rows, "i % 7 > 0 OR nextval('postroom.outbox_seq_seq') > 0")
 	write(t, pool, "newer0")

@@ -14,7 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// An event that is due while a transaction cancels it is not read, until that has decided.
+// While a transaction cancels a due event, the relay does not read it until the transaction
+// ends.
 func TestAnEventThatIsBeingCancelled(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -65,7 +66,7 @@ func TestAnEventThatIsBeingCancelled(t *testing.T) {
 	}
 }
 
-// What waits behind an event that is being cancelled waits, too.
+// Events behind one that is being cancelled wait, too.
 func TestEventsBehindOneThatIsBeingCancelled(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -91,8 +92,8 @@ func TestEventsBehindOneThatIsBeingCancelled(t *testing.T) {
 	wantIDs(t, ids, "one", "two", "three")
 }
 
-// Events that become due while an operator cancels them are read, or cancelled: never both,
-// and never neither.
+// If events become due while an operator cancels them, each is either read or cancelled: never
+// both, and never neither.
 func TestCancelAgainstTheRelay(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -159,8 +160,8 @@ func TestCancelAgainstTheRelay(t *testing.T) {
 	t.Logf("%d sent, %d cancelled", len(sent), cancelled)
 }
 
-// A cancelled event is not read from the log again by the next leader, where the recording
-// had stopped short of it.
+// If the recording had stopped below a cancelled event, the next leader does not read that
+// event from the log again.
 func TestACancelledEventAfterACrash(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

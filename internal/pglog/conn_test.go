@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// What the service's pool does to its connections, a role that is set for instance, is done
-// to the relay's too. These are beside the pool: it may be full.
+// The relay's connections get the same hooks as the pool's, for instance one that sets a role.
+// They are outside the pool, because the pool may be full.
 func TestTheRelaysConnectionsAreMadeAsThePoolsAre(t *testing.T) {
 	t.Parallel()
 	const lock = 4711

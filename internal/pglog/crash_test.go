@@ -20,8 +20,8 @@ import (
 // soak asks for the long versions: more rows, more crashes.
 var soak = os.Getenv("POSTROOM_SOAK") == "1"
 
-// ownDatabase returns a pool on a migrated database of a server of the test's
-// own. options is a query string of the URL, and may be empty.
+// ownDatabase returns a pool on a migrated database of the given server. options is a query
+// string of the URL, and may be empty.
 func ownDatabase(t *testing.T, server *devstack.Postgres, options string) *pgxpool.Pool {
 	t.Helper()
 	url, err := server.CreateDatabase(t.Context(), "crashing", "")
@@ -79,7 +79,7 @@ func tryRecord(ctx context.Context, term *pglog.Term, seqs ...int64) error {
 	return term.Record(ctx, eventlog.Progress{Published: seqs})
 }
 
-// wantOver fails the test unless neither connection of the term can be used.
+// wantOver fails the test if a connection of the term can still be used.
 func wantOver(t *testing.T, term *pglog.Term) {
 	t.Helper()
 	if page, err := term.Read(t.Context(), 10, nil); err == nil {
@@ -98,7 +98,7 @@ func changeOnce(ctx context.Context, pool *pgxpool.Pool, account int) error {
 	})
 }
 
-// prepare changes an account twice in a transaction that it leaves prepared.
+// prepare changes an account twice, in a transaction that it prepares and does not end.
 func prepare(t *testing.T, pool *pgxpool.Pool, account int) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -113,7 +113,7 @@ func prepare(t *testing.T, pool *pgxpool.Pool, account int) {
 	if _, err := tx.Exec(t.Context(), "PREPARE TRANSACTION 'account "+strconv.Itoa(account)+"'"); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Rollback(t.Context()); err != nil { // of nothing: it gives the connection back
+	if err := tx.Rollback(t.Context()); err != nil { // there is nothing to roll back: it returns the connection to the pool
 		t.Fatal(err)
 	}
 }
@@ -147,7 +147,7 @@ func TestPreparedTransactionsOutliveACrash(t *testing.T) {
 		t.Fatalf("the recorded snapshot has %d transactions in progress, %v; want the 3 prepared ones", open, err)
 	}
 
-	mustExec(t, pool, "UPDATE account SET n = n WHERE id = 3") // its commit waits for the disk, which a recording does not
+	mustExec(t, pool, "UPDATE account SET n = n WHERE id = 3") // this commit waits for the disk; a recording does not
 	crash(t, server, pool)
 	wantOver(t, before)
 	var waiting sync.WaitGroup // for the locks of the prepared transactions

@@ -32,8 +32,8 @@ func heldRow(note string) *decoder {
 	return d
 }
 
-// What a held event went through comes with it, and is not taken for nothing if it cannot
-// be read: an event would be tried for the first time again.
+// The history of a held event comes with it. If it cannot be read, that is an error: with an
+// empty history the event would begin with its first attempt again.
 func TestNoteOfAHeldEvent(t *testing.T) {
 	t.Parallel()
 	var found rows

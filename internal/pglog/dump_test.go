@@ -52,8 +52,8 @@ func nextXID(t *testing.T, pool *pgxpool.Pool) (next, logged int64) {
 	return next, logged
 }
 
-// owedToDump are the events that the log of dumpSource has and nobody has
-// published, in the order in which they are to be.
+// owedToDump are the unpublished events of dumpSource's log, in the order in which they must
+// be published.
 var owedToDump = []string{"late", "gap0", "gap1", "never-read0", "never-read1", "never-read2"}
 
 // dumpSource writes a log with events of every kind: published, read and not
@@ -72,7 +72,7 @@ func dumpSource(t *testing.T, pool *pgxpool.Pool) (end func()) {
 	write(t, pool, "gap0", "published2", "gap1", "published3")
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs[1], seqs[3])
-	commit(t, late) // after the last pass: nobody has looked for it
+	commit(t, late) // after the last pass, so no pass has found it
 	write(t, pool, "never-read0", "never-read1")
 	openToo := openWith(t, pool, "open1")
 	write(t, pool, "never-read2")
@@ -133,8 +133,8 @@ func TestLogThatWasDumpedAndRestored(t *testing.T) {
 	})
 }
 
-// restoredLog publishes what the restored log owes, and what is written to it
-// until its transaction ids have passed those that its old rows have.
+// restoredLog publishes what the restored log owes. It also publishes new events, until their
+// transaction ids have passed those of the old rows.
 func restoredLog(t *testing.T, pool *pgxpool.Pool, age int) {
 	t.Helper()
 	log := pglog.New(pool)
@@ -142,7 +142,7 @@ func restoredLog(t *testing.T, pool *pgxpool.Pool, age int) {
 		t.Error(err)
 	}
 	j := newJournal()
-	lead(t, log) // adopts the log, and ends without a word
+	lead(t, log) // adopts the log, and ends without recording anything
 	term := lead(t, log)
 	wantIDs(t, j.drain(t, term, 2), owedToDump...)
 
@@ -155,7 +155,7 @@ func restoredLog(t *testing.T, pool *pgxpool.Pool, age int) {
 	slow = openWith(t, pool, "slow1")
 	burn(t, pool, age/2)
 	wantIDs(t, j.drain(t, term, 2))
-	burn(t, pool, age) // the ids of the old rows come up again
+	burn(t, pool, age) // new transactions get the ids of the old rows
 	write(t, pool, "fast1")
 	wantIDs(t, j.drain(t, term, 2), "fast1")
 	commit(t, slow)

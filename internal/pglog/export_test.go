@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Term is what [Log.Lead] returns.
+// Term is the type that [Log.Lead] returns.
 type Term = term
 
 // Lead is [Log.Lead] for tests that look into the term.
@@ -22,8 +22,8 @@ func Lead(ctx context.Context, log *Log, owner string, lease time.Duration) (*Te
 	return term.(*Term), nil
 }
 
-// Abandon ends a term as a killed process does: nothing is recorded, the lease
-// is not given back.
+// Abandon ends a term as a kill of the process does: it records nothing and does not give the
+// lease back.
 func (t *Term) Abandon() error { return t.close() }
 
 // PruneFromStart makes the next step of Prune start over: an hour has passed.
@@ -41,7 +41,7 @@ type Search struct {
 	pool *pgxpool.Pool
 }
 
-// NewSearch begins the search for what became visible since the given state.
+// NewSearch begins the search for rows that became visible since the given state.
 func NewSearch(ctx context.Context, pool *pgxpool.Pool, high, floor int64, snap string, bySeq bool) (*Search, error) {
 	sql := load(schema.DefaultName)
 	row, err := oneRow[searchBoundsRow](ctx, pool, sql.SearchBounds, high, floor, snap)
@@ -54,7 +54,7 @@ func NewSearch(ctx context.Context, pool *pgxpool.Pool, high, floor int64, snap 
 	return &Search{s: newSearch(&sql, state{high: high, floor: floor, snap: snap}, row), pool: pool}, nil
 }
 
-// Step looks at the given share of what is left, and reports whether there is more.
+// Step searches the given share of the rest, and reports whether there is more.
 func (s *Search) Step(ctx context.Context, share float64) (more bool, err error) {
 	if s.s.done() {
 		return false, nil
@@ -67,7 +67,7 @@ func (s *Search) Step(ctx context.Context, share float64) (more bool, err error)
 	return !s.s.done(), err
 }
 
-// Now returns the snapshot up to which it searches, and Late what it has found.
+// Now returns the snapshot up to which it searches, and Late the rows that it found.
 func (s *Search) Now() string  { return s.s.now }
 func (s *Search) Late() string { return s.s.late.String() }
 
@@ -80,7 +80,7 @@ func (t *Term) SearchFor(d time.Duration, width int64) {
 // SearchWidth returns how wide the next step of a search is.
 func (l *Log) SearchWidth() int64 { return l.stepSize.get() }
 
-// GiveBack runs what Release runs after it has recorded.
+// GiveBack runs the part of Release after the recording.
 func (t *Term) GiveBack(ctx context.Context) error {
 	_, err := t.lease.conn.Exec(ctx, t.lease.log.sql.Release, t.epoch)
 	return err
@@ -98,8 +98,8 @@ func (t *Term) Setting(ctx context.Context, reader bool, name string) (value str
 	return value
 }
 
-// SQL returns a statement of this package as it is built in, which a changed copy of its
-// file may have replaced.
+// SQL returns a statement of this package as it is built in: go test -overlay may have
+// replaced its file.
 func SQL(name string) string { return sqlfile.Names(written)[name] }
 
 // Pool returns the pool that the log was made with.

@@ -17,13 +17,14 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// A row that no event can be is read as one that has a fault, and what is too large for
-// an event is not read at all; whichever way the driver has the values sent.
+// If a row cannot be an event, it is read as an event with a fault. Values that are too large
+// for an event are not read at all. Both hold in each form in which the driver can have values
+// sent.
 func TestRowsThatNoEventCanBe(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		column, value string
-		fault         string // what is wrong, as the relay will tell
+		fault         string // as the relay will report it
 	}{
 		{"event_id", "''", "ID is empty"},
 		{"source", "''", "Source is empty"},
@@ -84,7 +85,7 @@ func TestRowsThatNoEventCanBe(t *testing.T) {
 			for i, tt := range tests {
 				ev := events[i]
 				if way.name == "republished" && tt.column == "not_before" {
-					continue // a republish publishes at once what was published before
+					continue // a republish ignores NotBefore
 				}
 				fault := errors.Join(ev.Fault, ev.Validate())
 				if !errors.Is(fault, postroom.ErrInvalidEvent) || !strings.Contains(fault.Error(), tt.fault) {
@@ -110,7 +111,7 @@ func readNew(t *testing.T, _, odd *pgxpool.Pool) []eventlog.Event {
 	return page.Events
 }
 
-// readBacklogPage reads what a former relay has read, and not recorded as acknowledged.
+// readBacklogPage reads events that a former relay read and did not record as acknowledged.
 func readBacklogPage(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.relay SET high = 1000000, pending = '{[1,1000000]}', snap = pg_current_snapshot()")
@@ -118,7 +119,7 @@ func readBacklogPage(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event {
 	return readNew(t, pool, odd)
 }
 
-// readRepublished reads what a former relay has published, though it should not have.
+// readRepublished republishes an event that a former relay published and should have refused.
 func readRepublished(t *testing.T, pool, odd *pgxpool.Pool) []eventlog.Event {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.relay SET high = 1000000, snap = pg_current_snapshot()")
@@ -136,8 +137,8 @@ func orElse(s, other string) string {
 	return s
 }
 
-// An event that was held in another form than it had in the log is not sent when somebody
-// releases it: what is kept of it may look like an event.
+// If an event was held in another form than in the log, it is not sent when an operator
+// releases it, although that form may look like an event.
 func TestWhatWasHeldInAnotherFormIsNotSent(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzPlaces holds that no document in the state row makes placesOf panic, and that
-// what it reads is written again as it was.
+// FuzzPlaces checks that no document in the state row makes placesOf panic, and that the
+// positions that it reads are written again unchanged.
 func FuzzPlaces(f *testing.F) {
 	f.Add([]byte(`{}`))
 	f.Add([]byte(`{"SHOP":{"created":"2026-02-03T04:05:06.7Z","seq":9,"message_id":"/shop#e1"}}`))

@@ -25,7 +25,8 @@ func replaced(t *testing.T, log *pglog.Log, first func(*pglog.Term)) (former, ne
 	return former, lead(t, log)
 }
 
-// Whoever lost the lease after its last recording gives back the lease of nobody else.
+// If a term loses the lease after its last recording, Release does not give back the lease of
+// the next term.
 func TestReleaseIsFenced(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -39,7 +40,7 @@ func TestReleaseIsFenced(t *testing.T) {
 	}
 }
 
-// A term that was replaced makes nothing due.
+// A term that was replaced makes no event due.
 func TestWakingIsFenced(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -58,8 +59,8 @@ func TestWakingIsFenced(t *testing.T) {
 	wantHeld(t, pool, "a waiting 1")
 }
 
-// A term that was replaced makes no mark: it would say what the next one's state says,
-// for the places of the former.
+// A term that was replaced makes no checkpoint: it would have the next term's state with its
+// own positions.
 func TestMarkingIsFenced(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -78,8 +79,8 @@ func TestMarkingIsFenced(t *testing.T) {
 	}
 }
 
-// A step of pruning ends at the first event that is not published, also where there are
-// as many rows around it as a step takes.
+// A step of pruning ends at the first event that is not published, even if there are as many
+// rows around it as a step takes.
 func TestPruneStopsWithinAStep(t *testing.T) {
 	t.Parallel()
 	const n, done = 1500, 400
@@ -112,7 +113,7 @@ func TestDueEventsAreReadWhileOthersArePublished(t *testing.T) {
 	hold(t, term, refusal(1), page.Events...)
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = now() - interval '1 s'")
 	var all []string
-	for range 3 { // and nothing is recorded
+	for range 3 { // without a recording in between
 		ids, _, _ := read(t, term, 1)
 		all = append(all, ids...)
 	}
@@ -120,7 +121,7 @@ func TestDueEventsAreReadWhileOthersArePublished(t *testing.T) {
 	wantIDs(t, all, "a", "b", "c")
 }
 
-// What is behind a dead event of its key waits, also where an event before that is due.
+// Events behind a dead one of their key wait, even if an event before it is due.
 func TestEventsBehindADeadOneWait(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -137,7 +138,8 @@ func TestEventsBehindADeadOneWait(t *testing.T) {
 	wantIDs(t, ids)
 }
 
-// Taking the lease waits for the disk, where other commits of the connection do not.
+// The statement that takes the lease waits for the disk; other commits of the connection do
+// not.
 func TestTakingTheLeaseWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -156,7 +158,8 @@ func TestTakingTheLeaseWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// What is newly owed is recorded, also where nothing was published.
+// A recording stores that an event is owed again, even if no event was published since the
+// last one.
 func TestWhatIsOwedIsRecordedWhileIdle(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -214,7 +217,7 @@ func TestScheduledEventsThatAreReadBesideARecording(t *testing.T) {
 	wantHeld(t, pool, "a retrying 0", "b retrying 0")
 }
 
-// What a role or a database sets for others does not reach the relay's connections.
+// Settings of a role or a database do not affect the relay's connections.
 func TestTheRelaysConnectionsHaveTheirOwnSettings(t *testing.T) {
 	t.Parallel()
 	url := devtest.DatabaseURL(t)
@@ -288,7 +291,7 @@ func column[T any](t *testing.T, pool *pgxpool.Pool, sql string) []T {
 	return values
 }
 
-// A term that was replaced notes nothing with a mark that the next one has made.
+// A term that was replaced adds no note to a checkpoint of the next term.
 func TestAReplacedTermNotesNothing(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -30,7 +30,7 @@ func writeKeyed(t *testing.T, pool *pgxpool.Pool, key string, ids ...string) {
 	}
 }
 
-// refusal is a failure that is tried again after an hour.
+// refusal is a failure after which the relay tries again in an hour.
 func refusal(attempts int) *eventlog.Failure {
 	return &eventlog.Failure{Class: "js_10169", Text: "broker: no", Attempts: attempts, After: time.Hour}
 }
@@ -62,7 +62,7 @@ func deferrals(f *eventlog.Failure, events ...eventlog.Event) []eventlog.Deferra
 	return held
 }
 
-// heldStates returns what is held, in the order of its seqs: id, state, attempts.
+// heldStates returns the held events, in the order of their seqs: id, state, attempts.
 func heldStates(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), `SELECT concat_ws(' ', event_id,
@@ -82,14 +82,14 @@ func wantHeld(t *testing.T, pool *pgxpool.Pool, want ...string) {
 	}
 }
 
-// duePast moves the time of what is due to the past.
+// duePast moves the times of due events to the past.
 func duePast(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s' WHERE next_at IS NOT NULL")
 }
 
-// A refused event is retried, those of its key come out behind it in their
-// order, and nothing is left then.
+// A refused event is tried again. The events of its key come out behind it in their order, and
+// held is empty then.
 func TestHeldEventsComeOutInTheOrderOfTheirKey(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -136,7 +136,7 @@ func TestHeldEventsComeOutInTheOrderOfTheirKey(t *testing.T) {
 	}
 }
 
-// Behind a dead event its key waits, until somebody decides.
+// The key of a dead event waits until an operator decides.
 func TestADeadEventHoldsItsKey(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -154,7 +154,7 @@ func TestADeadEventHoldsItsKey(t *testing.T) {
 	if err != nil || !slices.Equal(keys, []string{"k"}) {
 		t.Errorf("HeldKeys = %q, %v; want k", keys, err)
 	}
-	// What an operator does: the event is set ready.
+	// An operator does this: he sets the event ready.
 	mustExec(t, pool, "UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE event_id = 'a'")
 	ids, seqs, _ := read(t, term, 10)
 	wantIDs(t, ids, "a", "b")
@@ -237,8 +237,8 @@ func TestALateEventTakesItsPlaceInHeld(t *testing.T) {
 	wantHeld(t, pool, "late due 0", "b waiting 2", "c waiting 0")
 }
 
-// A crash between holding and anything else loses nothing and sends nothing
-// past the events that are held.
+// A crash between holding an event and the next recording loses no event, and no event of a
+// key passes those that are held.
 func TestHeldEventsSurviveCrashes(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -253,7 +253,7 @@ func TestHeldEventsSurviveCrashes(t *testing.T) {
 	hold(t, term, refusal(1), page2.Events...)
 	wantHeld(t, pool, "a retrying 1", "b waiting 0")
 
-	// As after a recording that stopped short of what was held.
+	// This is the state after a recording that stopped below the held events.
 	mustExec(t, pool, "UPDATE postroom.relay SET high = $1, snap = pg_current_snapshot()", page.Events[0].Seq-1)
 	writeKeyed(t, pool, "", "c")
 	term = lead(t, log)
@@ -289,7 +289,7 @@ func TestHoldingSurvivesAFailedRecording(t *testing.T) {
 	wantHeld(t, pool, "a dead 1")
 }
 
-// A former leader changes nothing in held.
+// A former leader cannot change held.
 func TestHoldingIsFenced(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -317,8 +317,8 @@ func TestHoldingIsFenced(t *testing.T) {
 	}
 }
 
-// A long queue behind a key comes in pieces, each after the last, and a dead
-// event in the middle stops it.
+// A long queue behind a key comes in pieces, each after the one before. A dead event in the
+// middle stops it.
 func TestALongQueueBehindAKey(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -379,8 +379,8 @@ func TestHeldRefusesWrongStates(t *testing.T) {
 	}
 }
 
-// What became visible late and was published is recorded, though nothing above
-// it changed: a crash hours later does not publish it again.
+// If a late event was published, that is recorded even if nothing above it changed. So a crash
+// hours later does not publish it again.
 func TestALateEventIsRecordedOnAQuietLog(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// entries returns the ids of what is published and was not at the mark, in their order,
-// and those of what may be on its way.
+// entries returns the ids of the events that were published since the checkpoint, in their
+// order, and of those that may be on their way.
 func entries(t *testing.T, log *pglog.Log, after eventlog.Checkpoint, since time.Time) (ids []string, others map[string]bool) {
 	t.Helper()
 	others = map[string]bool{}
@@ -61,7 +61,7 @@ type chronicle struct {
 
 	acked     uint64              // the last sequence of the stream
 	published map[string]uint64   // by id, its sequence
-	marks     map[uint64][]string // by sequence, what was published then
+	marks     map[uint64][]string // the ids that were published then, by sequence
 }
 
 func (c *chronicle) step() {
@@ -88,7 +88,7 @@ func (c *chronicle) step() {
 	case 8:
 		c.refuse()
 	case 9:
-		if c.rng.IntN(4) == 0 { // another term: what was not acknowledged is read again
+		if c.rng.IntN(4) == 0 { // another term reads unacknowledged events again
 			if err := c.term.Abandon(); err != nil {
 				c.Fatal(err)
 			}
@@ -127,7 +127,7 @@ func (c *chronicle) ack(mark bool) {
 	}
 }
 
-// refuse holds one of the window, and makes what is held due.
+// refuse holds an event of the window, and makes the held events due.
 func (c *chronicle) refuse() {
 	if len(c.window) > 0 {
 		i := c.rng.IntN(len(c.window))
@@ -137,8 +137,9 @@ func (c *chronicle) refuse() {
 	duePast(c.T, c.pool)
 }
 
-// Whatever is published after a mark is found by it, and nothing that was before: also
-// what became visible late, what was in flight then, and what was held.
+// Entries returns every event that was published after a checkpoint, and none that was
+// published before. That includes events that became visible late, were in flight at the
+// checkpoint, or were held.
 func TestPublishedSinceAMark(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any
@@ -174,7 +175,7 @@ func TestPublishedSinceAMark(t *testing.T) {
 	if len(marks) < 20 {
 		t.Fatalf("inconclusive: %d marks", len(marks))
 	}
-	marks = append(marks, eventlog.Checkpoint{}) // nothing was published at the beginning
+	marks = append(marks, eventlog.Checkpoint{}) // the zero checkpoint, when nothing was published
 	for i, mark := range marks {
 		if i > 0 && i < len(marks)-1 && mark.Position.Seq > marks[i-1].Position.Seq {
 			t.Errorf("mark at %d comes after that at %d, want the newest first", mark.Position.Seq, marks[i-1].Position.Seq)
@@ -230,7 +231,7 @@ func TestPlacesAreRecorded(t *testing.T) {
 	if got := term.Positions(); !slices.Equal(got, want) {
 		t.Errorf("places %+v, want %+v", got, want)
 	}
-	// What the broker has lost is owed again, in its order and before what is new.
+	// An event that the broker lost is owed again, in its order and before newer events.
 	owed := eventlog.Progress{Lost: seqs[:1], Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: created, Seq: 3}}}
 	if err := term.Record(t.Context(), owed); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// journal is what terms have published, in that order.
+// journal has the events that terms published, in the order of publishing.
 type journal struct {
 	ids     []string
 	seqs    map[int64]map[string]bool // the ids that were published under a seq
@@ -45,7 +45,7 @@ func (j *journal) add(t *testing.T, events []eventlog.Event) (seqs []int64) {
 	return seqs
 }
 
-// drain publishes until a pass finds nothing, and returns the ids.
+// drain publishes until a pass finds no event, and returns the ids.
 func (j *journal) drain(t *testing.T, term *pglog.Term, limit int) []string {
 	t.Helper()
 	from := len(j.ids)
@@ -58,8 +58,8 @@ func (j *journal) drain(t *testing.T, term *pglog.Term, limit int) []string {
 	}
 }
 
-// lost reports rows of the log that were not published, and doubled those that
-// were more than once.
+// lost reports rows of the log that were not published. doubled reports those that were
+// published more than once.
 func (j *journal) lost(t *testing.T, log []string) {
 	t.Helper()
 	for _, id := range log {
@@ -78,7 +78,7 @@ func (j *journal) doubled(t *testing.T) {
 	}
 }
 
-// ghosts reports what was published and is not in the log.
+// ghosts reports published events that are not in the log.
 func (j *journal) ghosts(t *testing.T, log []string) {
 	t.Helper()
 	for id := range j.times {

@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// An insert takes its seq before it takes the id of its transaction. A pass between the
-// two reads past the seq, and knows nothing of the transaction: its id is a later one.
+// An insert takes its seq before it takes the id of its transaction. A pass between the two
+// reads past the seq. Its snapshot does not have the transaction, whose id is a later one.
 func TestALateRowOfALaterTransaction(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -56,7 +56,7 @@ func TestTheLeaseIsCountedFromBeforeItIsTaken(t *testing.T) {
 	}
 }
 
-// Renew makes the lease as long as it says, and each recording after it does.
+// Renew changes the length of the lease. Each later recording renews it for the same length.
 func TestRenewChangesTheLease(t *testing.T) {
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)
@@ -96,7 +96,7 @@ func TestRenewChangesTheLease(t *testing.T) {
 	}
 }
 
-// What is found wrong before the lease is taken leaves it to others.
+// If Lead finds a fault before it takes the lease, it does not take the lease.
 func TestALogThatIsRefusedIsNotLed(t *testing.T) {
 	pool := devtest.Pool(t)
 	if _, err := pool.Exec(t.Context(), "ALTER SEQUENCE postroom.outbox_seq_seq CACHE 10"); err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// freeze stops the process that writes commits out which nobody waits for, so
-// that a crash takes them back. The function that it returns must be called
-// after the server was killed, which that process would survive.
+// freeze stops the process that writes out asynchronous commits, so that a crash loses them.
+// Call the returned function after the server was killed: that process would survive the
+// server.
 func freeze(t *testing.T, pool *pgxpool.Pool) (kill func()) {
 	t.Helper()
 	var pid string
@@ -45,7 +45,7 @@ func TestSeqsThatADatabaseHandsOutAgain(t *testing.T) {
 	j.drain(t, term, 100)
 
 	mustExec(t, pool, "CHECKPOINT")
-	kill := freeze(t, pool) // what is written from now on is in the server's memory alone
+	kill := freeze(t, pool) // later commits are only in the server's memory
 	var gone, again []string
 	for i := range 100 {
 		gone, again = append(gone, fmt.Sprint("gone", i)), append(again, fmt.Sprint("again", i))
@@ -68,8 +68,8 @@ func TestSeqsThatADatabaseHandsOutAgain(t *testing.T) {
 	}
 }
 
-// The crash comes while producers commit and a term records: what is left ends
-// anywhere among those, and a recording never outlives what it speaks of.
+// The crash comes while producers commit and a term records. The surviving commits may end
+// anywhere among these. But no recording survives the events of which it speaks.
 func TestCommitsThatADatabaseLoses(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnPostgres(t, devstack.Config{Durable: true})

@@ -73,9 +73,9 @@ func readBounded(t *testing.T, term *pglog.Term) (ids []string, events []eventlo
 	}
 }
 
-// wantLateBounded checks what a pass finds up to high that was not visible in snap. It is
-// read anew, in pages, where it is too much for one; and what was read at first is
-// bounded, too.
+// wantLateBounded checks that a pass bounds the bytes of the late rows that it reads: the rows
+// up to high that were not visible in snap. If they are too many, they are read again in
+// pages.
 func wantLateBounded(t *testing.T, pool *pgxpool.Pool, high int64, snap string) {
 	t.Helper()
 	var bytes int
@@ -89,8 +89,8 @@ func wantLateBounded(t *testing.T, pool *pgxpool.Pool, high int64, snap string) 
 	}
 }
 
-// Events whose size nobody could foresee do not fill the memory: those of each kind end
-// where their data has reached the size of a page, and the rest comes with the next.
+// Large events do not fill the memory. Each part of a page ends when its data has reached the
+// size of a page, and the rest comes with the next page.
 func TestAPageIsBoundedByItsBytes(t *testing.T) {
 	t.Parallel()
 
@@ -130,7 +130,7 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 		ids, events := readBounded(t, term)
 		wantIDs(t, ids, large...)
 
-		// Whoever takes over owes those that were not published.
+		// The next leader owes the events that were not published.
 		record(t, term, events[4].Seq)
 		_ = term.Abandon()
 		ids, _ = readBounded(t, lead(t, pglog.New(pool)))

@@ -14,9 +14,9 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// The hot statements use the indexes that their headers name, also by a plan
-// that was made for no particular parameters. All rows are of one transaction,
-// as after a bulk load: the planner then thinks little of ids of transactions.
+// The hot statements use the indexes that their headers name, even with a plan for no
+// particular parameters. All rows are of one transaction, as after a bulk load. The planner
+// then expects little of an index on transaction ids.
 func TestStatementsUseTheirIndexes(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -82,8 +82,8 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 	}
 }
 
-// The plan of a pass is made once, perhaps while all is empty, and has to be
-// right for any other time. What is held costs it nothing, nor a recording.
+// The plan of a pass is made once, perhaps while all tables are empty, and has to be right
+// later. Held events cost neither a pass nor a recording anything.
 func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -152,10 +152,9 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 	}
 }
 
-// What was committed since the previous pass, above high, costs entries of an index that
-// are passed over, and no row: whether the plan was made while the log was empty, or
-// later, with statistics or without. What a transaction wrote that is still open costs
-// nothing.
+// If much was committed above high since the previous pass, a pass only skips entries of an
+// index, and reads no row of it. That holds whether the plan was made while the log was empty
+// or later, with or without statistics. Rows of an open transaction cost nothing.
 func TestLateRowsCostWhatIsUpToHigh(t *testing.T) {
 	t.Parallel()
 	const published, since, open = 2_000, 30_000, 20_000
@@ -252,7 +251,7 @@ func pagesOf(plan string) (n int) {
 		return 0
 	}
 	for _, text := range found[1:] {
-		pages, _ := strconv.Atoi(text) // none: empty
+		pages, _ := strconv.Atoi(text) // an empty text gives 0
 		n += pages
 	}
 	return n

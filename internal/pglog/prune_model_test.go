@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// prunable is the model of retention: what is left of a log.
+// prunable is a row of the log in the model of retention.
 type prunable struct {
 	seq   int64
 	xid   int
@@ -52,9 +52,9 @@ func TestPruneDoesAsItsModel(t *testing.T) {
 	pool := devtest.Pool(t)
 	mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', 1000000000)")
 	term := lead(t, pglog.New(pool))
-	var bound [5]int // how often each was what a log was pruned up to
+	var bound [5]int // how often each rule was the one that stopped
 	for round := 0; round < 40 || slices.Min(bound[:]) == 0 && round < 400; round++ {
-		// Mostly old and visible, so that every rule comes to be the first that stops.
+		// Most rows are old and visible, so that each rule is sometimes the first that stops.
 		rare := 1 + rng.IntN(3000)
 		rows := make([]prunable, rng.IntN(1600))
 		var seqs, xids, hours []int64
@@ -73,7 +73,7 @@ func TestPruneDoesAsItsModel(t *testing.T) {
 			}
 			seqs, xids, hours = append(seqs, last), append(xids, int64(rows[i].xid)), append(hours, int64(rows[i].hours))
 		}
-		near := func() int64 { // a seq that is in the log, or beside one that is
+		near := func() int64 { // a seq of the log, or the one beside it
 			if len(rows) == 0 {
 				return 1
 			}

@@ -98,12 +98,12 @@ func TestPruneLeavesWhatIsNotPublished(t *testing.T) {
 		term := lead(t, pglog.New(pool))
 		_, seqs, _ := read(t, term, 10)
 		record(t, term, seqs...)
-		commit(t, early) // visible, and not in the recorded snapshot
+		commit(t, early) // visible now, but not in the recorded snapshot
 		prune(t, term, 0)
 		wantLog(t, pool, "early", "b", "c")
 
 		_, seqs, _ = read(t, term, 10)
-		prune(t, term, 0) // read, and not recorded
+		prune(t, term, 0) // read, but not recorded
 		wantLog(t, pool, "early", "b", "c")
 		write(t, pool, "d")
 		_, more, _ := read(t, term, 10)
@@ -126,8 +126,8 @@ func TestPruneLeavesWhatIsNotPublished(t *testing.T) {
 	})
 }
 
-// A step begins where the last one ended: it passes over neither index entries
-// of deleted rows again, nor rows that became visible among them.
+// A step begins where the last one ended. So it does not read the index entries of deleted
+// rows again, and it misses rows that became visible among them until pruning starts over.
 func TestPruneStartsOverForLateRows(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -136,7 +136,7 @@ func TestPruneStartsOverForLateRows(t *testing.T) {
 	term := lead(t, pglog.New(pool))
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
-	prune(t, term, 0) // nobody knows what an open transaction will be
+	prune(t, term, 0) // an open transaction may still commit
 	commit(t, early)
 	wantLog(t, pool, "early")
 	term.PruneFromStart()
@@ -237,7 +237,7 @@ func TestPruneHeedsAStateThatIsBeingWritten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = tx.Rollback(context.Background()) }() // committed by then, where all goes well
+			defer func() { _ = tx.Rollback(context.Background()) }() // no effect after the commit
 			if _, err := tx.Exec(t.Context(), tt.change); err != nil {
 				t.Fatal(err)
 			}
@@ -279,7 +279,7 @@ func TestPruneStepsAreBounded(t *testing.T) {
 		for i := range 6 {
 			ev := named(fmt.Sprint(i))
 			ev.Data = make([]byte, 900_000)
-			_, _ = crand.Read(ev.Data) // never fails; nothing that could be compressed
+			_, _ = crand.Read(ev.Data) // never fails; random data cannot be compressed
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, ev) })
 			if err != nil {
 				t.Fatal(err)
@@ -324,8 +324,8 @@ func TestPruneStepsAreBounded(t *testing.T) {
 	})
 }
 
-// pagesOfAStep returns how many pages a step that starts over visits, of tables
-// and indexes. It leaves everything as it is.
+// pagesOfAStep returns how many pages of tables and indexes the first step of pruning reads.
+// It changes nothing.
 func pagesOfAStep(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
 	connect, err1 := os.ReadFile("sql/connect.sql")
@@ -351,9 +351,8 @@ func pagesOfAStep(t *testing.T, pool *pgxpool.Pool) int {
 	return plans[0].Plan.Hit + plans[0].Plan.Read
 }
 
-// Producers write, hold transactions open and roll back, while a relay that
-// keeps nothing publishes: what is pruned was read before, and all goes in the
-// end.
+// Producers write, hold transactions open and roll back, while a relay without retention
+// publishes. Pruning removes only events that were read, and in the end all of them.
 func TestPruneBesideProducers(t *testing.T) {
 	t.Parallel()
 	const producers = 6
@@ -438,9 +437,9 @@ func TestPruneBesideProducers(t *testing.T) {
 	}
 }
 
-// A log that is pruned as it grows takes no more space over time. Not parallel:
-// PostgreSQL 15 gives pages of an index back only when no transaction in any
-// database is older, and other tests hold some open.
+// If a log is pruned as it grows, it takes no more space over time. Not parallel: PostgreSQL
+// 15 gives pages of an index back only if no transaction in any database is older, and other
+// tests hold some open.
 func TestPruneKeepsTheLogSmall(t *testing.T) {
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)

@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// wantAudit compares what operators did: who, what, how many, why.
+// wantAudit compares the audit with want: actor, action, number of events, reason.
 func wantAudit(t *testing.T, pool *pgxpool.Pool, want ...string) {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), "SELECT concat_ws(' ', actor, action, events, nullif(reason, '')) FROM postroom.audit ORDER BY id")
@@ -23,7 +23,7 @@ func wantAudit(t *testing.T, pool *pgxpool.Pool, want ...string) {
 	}
 }
 
-// What a comparison found is published again, and nothing between.
+// The events that a comparison found missing are published again, and none between them.
 func TestRedo(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(8)...)

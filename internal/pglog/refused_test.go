@@ -15,8 +15,8 @@ import (
 const keptFailures = `SELECT format('%s: %s %s, %s to %s', event_id, jsonb_array_length(failures), failures -> 0 ->> 'class', failures -> 0 ->> 'text', failures -> -1 ->> 'text')
 	FROM postroom.refused JOIN postroom.outbox USING (seq) ORDER BY seq`
 
-// An event that was refused and is published then keeps its failures; one that only waited
-// has none.
+// If an event was refused and is then published, its failures are kept. An event that only
+// waited has none.
 func TestFailuresOutliveThePublishing(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -47,7 +47,8 @@ func TestFailuresOutliveThePublishing(t *testing.T) {
 	}
 }
 
-// An event that is published a second time, after failures too, keeps the last ten.
+// If an event is published a second time, again after failures, its last ten failures are
+// kept.
 func TestTenFailuresAreKept(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -64,8 +65,8 @@ func TestTenFailuresAreKept(t *testing.T) {
 	}
 }
 
-// A replaced term keeps nothing, and neither is anything kept of an event whose row of the
-// log is gone: nothing would ever remove it.
+// A replaced term keeps no failures. Nor are failures kept if the event's row of the log is
+// gone, because no step would ever remove them.
 func TestFailuresOfWhatIsNotThereAreNotKept(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -92,7 +93,7 @@ func TestFailuresOfWhatIsNotThereAreNotKept(t *testing.T) {
 	}
 }
 
-// The failures of an event leave with its row of the log, and not before.
+// The failures of an event are removed with its row of the log, and not before.
 func TestPruneRemovesFailures(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

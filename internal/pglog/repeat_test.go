@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// repeat runs transactions that write a few of the ids below known: mostly such
-// as are in the log by then, some new ones, and some that roll back.
+// repeat runs transactions that write a few of the ids below known. Most of these are in the
+// log by then, and some are new. Some transactions roll back.
 func repeat(ctx context.Context, pool *pgxpool.Pool, known int, rng *rand.Rand) error {
 	for ctx.Err() == nil {
 		err := pgx.BeginFunc(context.WithoutCancel(ctx), pool, func(tx pgx.Tx) error {
@@ -52,7 +52,7 @@ func repeat(ctx context.Context, pool *pgxpool.Pool, known int, rng *rand.Rand) 
 	return nil
 }
 
-// Writing an id again takes a seq and leaves no row.
+// A repeated id takes a seq and leaves no row.
 func TestRepeatedIDsLeaveGapsAndNoEvents(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

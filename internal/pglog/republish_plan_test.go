@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A look at a republish costs what it publishes, and never a walk over the log or over
-// what is held: by a plan that was made once, while all was empty.
+// A page of a republish costs as much as it publishes. It never reads all of the log or of
+// held, even with a plan that was made while all tables were empty.
 func TestPlansOfRepublishes(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -47,7 +47,7 @@ func TestPlansOfRepublishes(t *testing.T) {
 		plan = strings.Join(lines, "\n")
 		if found := buffers.FindStringSubmatch(plan); found != nil {
 			for _, n := range found[1:] {
-				more, _ := strconv.Atoi(n) // none: empty
+				more, _ := strconv.Atoi(n) // an empty text gives 0
 				pages += more
 			}
 		}

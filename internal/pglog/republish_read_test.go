@@ -25,7 +25,7 @@ func publishedLog(t *testing.T, ids ...string) (*pgxpool.Pool, *pglog.Log, *pglo
 	return pool, log, term
 }
 
-// operator is who has events of a log published again.
+// operator returns the store with which operators republish events of a log.
 func operator(log *pglog.Log) *republish.Store { return republish.New(log.Pool()) }
 
 func startRepublish(t *testing.T, log *pglog.Log, o republish.Request) republish.Republish {
@@ -97,7 +97,7 @@ func TestARepublishIsReadBesideLiveEvents(t *testing.T) {
 	}
 	wantHeld(t, pool)
 
-	// What was said of it once is not said again.
+	// The end of a republish is reported once.
 	mustExec(t, pool, "UPDATE postroom.republish SET published = 77")
 	write(t, pool, "last")
 	_, seqs, _ = read(t, term, 10)
@@ -105,8 +105,8 @@ func TestARepublishIsReadBesideLiveEvents(t *testing.T) {
 	wantRepublish(t, log, r.ID, republish.Done, 77, 0, 0)
 }
 
-// The seqs of a republish are not those of the live path: what is published again says
-// nothing of what is not published.
+// Progress of a republish and of live events are separate: a republished seq does not count as
+// a published live one.
 func TestARepublishedSeqIsNotALiveOne(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, "a", "b")
@@ -114,7 +114,7 @@ func TestARepublishedSeqIsNotALiveOne(t *testing.T) {
 	_, page := again(t, term, 10)
 	write(t, pool, "c")
 	_, seqs, _ := read(t, term, 10)
-	p := eventlog.Progress{ // no such events: nothing may come of it for the live path
+	p := eventlog.Progress{ // the republish has no such events, and they must not count as live ones
 		Republished: []eventlog.RepublishResult{{RepublishID: page.ID, Seq: seqs[0]}},
 		Held:        []eventlog.Deferral{{Seq: seqs[0], RepublishID: page.ID, Failure: dead()}},
 	}
@@ -136,15 +136,15 @@ func TestARepublishedSeqIsNotALiveOne(t *testing.T) {
 	wantIDs(t, ids, "a", "b")
 }
 
-// A term that ends without a word leaves what was recorded: the next one publishes the
-// rest, and nothing of what was acknowledged and recorded.
+// If a term is killed, the next one publishes the rest of the republish: every event that was
+// not recorded as acknowledged, and no other.
 func TestARepublishIsTakenOver(t *testing.T) {
 	t.Parallel()
 	_, log, term := publishedLog(t, letters(10)...)
 	r := startRepublish(t, log, republish.Request{})
 	_, page := again(t, term, 4)
 	publishAgain(t, term, page.Events[0], page.Events[2]) // e001 and e003 are on their way
-	_, _ = again(t, term, 2)                              // e004 and e005 too, and that is not recorded
+	_, _ = again(t, term, 2)                              // e004 and e005 too, which is not recorded
 
 	for range 3 {
 		if err := term.Abandon(); err != nil {
@@ -164,8 +164,9 @@ func TestARepublishIsTakenOver(t *testing.T) {
 	wantRepublish(t, log, r.ID, republish.Done, 10, 0, 0)
 }
 
-// What is held or was discarded is an operator's to decide, and what is not published
-// goes out by itself: a republish leaves them out, and counts them.
+// A republish leaves out, and counts, events that are held or discarded, because an operator
+// decides about them. It also leaves out unpublished events, because the live path publishes
+// them.
 func TestARepublishSkipsWhatIsNotPublished(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -202,8 +203,8 @@ func TestARepublishSkipsWhatIsNotPublished(t *testing.T) {
 	commit(t, late)
 }
 
-// An event that is committed below the place of a republish, and was not published, is not
-// taken from the live path.
+// If an event is committed below the position of a republish and was not published, it stays
+// with the live path.
 func TestARepublishLeavesLateEventsAlone(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, "a")
@@ -221,7 +222,8 @@ func TestARepublishLeavesLateEventsAlone(t *testing.T) {
 	wantIDs(t, ids, "early")
 }
 
-// What the broker refuses of a republish is held with its mark, and holds up nobody.
+// If the broker refuses an event of a republish, it is held with the republish's id, and holds
+// up no other event.
 func TestWhatIsRefusedOfARepublishIsHeldWithItsMark(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -250,7 +252,8 @@ func TestWhatIsRefusedOfARepublishIsHeldWithItsMark(t *testing.T) {
 		t.Errorf("keys %q wait, %v; want none", keys, err)
 	}
 
-	// An operator replays it: it comes with the mark, and another of its key passes.
+	// An operator replays it. It comes with the republish's id, and another event of its key
+	// passes it.
 	mustExec(t, pool, "UPDATE postroom.held SET dead_at = NULL, next_at = now(), replays = 1")
 	writeKeyed(t, pool, "k", "c")
 	ids, seqs, live := read(t, term, 10)
@@ -264,7 +267,8 @@ func TestWhatIsRefusedOfARepublishIsHeldWithItsMark(t *testing.T) {
 	wantHeld(t, pool)
 }
 
-// A republish that an operator cancels is read no more; what is on its way is counted.
+// If an operator cancels a republish, no more of it is read. Events that are on their way are
+// counted.
 func TestARepublishIsCancelled(t *testing.T) {
 	t.Parallel()
 	_, log, term := publishedLog(t, letters(10)...)
@@ -294,7 +298,8 @@ func TestARepublishIsCancelled(t *testing.T) {
 	}
 }
 
-// Retention leaves what a republish has before it, and what it has on its way.
+// Retention keeps the events that a republish has still to read, and those that are on their
+// way.
 func TestRetentionWaitsForARepublish(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(6)...)
@@ -322,7 +327,7 @@ func TestRetentionWaitsForARepublish(t *testing.T) {
 	wantLog(t, pool)
 }
 
-// A stale leader records nothing of a republish.
+// A stale leader cannot record progress of a republish.
 func TestAFormerLeaderSaysNothingOfARepublish(t *testing.T) {
 	t.Parallel()
 	_, log, former := publishedLog(t, letters(3)...)
@@ -348,7 +353,8 @@ func TestAPageOfARepublishIsBounded(t *testing.T) {
 	publishAll(t, pool)
 	log := pglog.New(pool)
 	term := lead(t, log)
-	// first_seq is that of the first match; here a row that says otherwise, as where others have gone.
+	// first_seq is that of the first match. This row says otherwise, as if the events below
+	// had been removed.
 	r := startRepublish(t, log, republish.Request{Types: []string{"c.d"}})
 	mustExec(t, pool, "UPDATE postroom.republish SET lo = 1, passed = 0")
 	pages := 0

@@ -24,7 +24,7 @@ func schedule(t *testing.T, pool *pgxpool.Pool, id string, in time.Duration) {
 	}
 }
 
-// heldIDs returns the ids of what is held, in the order of its seqs.
+// heldIDs returns the ids of the held events, in the order of their seqs.
 func heldIDs(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), "SELECT event_id FROM postroom.held ORDER BY pos")
@@ -35,7 +35,7 @@ func heldIDs(t *testing.T, pool *pgxpool.Pool) []string {
 	return ids
 }
 
-// makeDue moves what is held to the past: tests move rows, not clocks.
+// makeDue moves the times of held events to the past: tests move rows, not clocks.
 func makeDue(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s'")
@@ -76,8 +76,8 @@ func TestScheduledEventsAreHeldUntilTheyAreDue(t *testing.T) {
 	wantIDs(t, ids)
 }
 
-// A crash loses nothing: an event is owed by the log until it is held, and held
-// until it is recorded as published.
+// A crash loses no scheduled event: the log owes it until it is held, and held owes it until
+// it is recorded as published.
 func TestScheduledEventsSurviveCrashes(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -120,7 +120,7 @@ func TestScheduledEventsSurviveAFailedRecording(t *testing.T) {
 	wantIDs(t, heldIDs(t, pool), "later")
 }
 
-// A former leader neither holds nor releases anything.
+// A former leader can neither hold nor release an event.
 func TestHeldEventsAreFenced(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -140,8 +140,8 @@ func TestHeldEventsAreFenced(t *testing.T) {
 	wantIDs(t, heldIDs(t, pool), "one")
 }
 
-// What is both in the log above the recorded high and in held is published once
-// in a term, whichever is read first.
+// If an event is both in held and in the log above the recorded high, a term publishes it
+// once, in whichever table it reads it first.
 func TestAnEventThatIsHeldAndInTheLog(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

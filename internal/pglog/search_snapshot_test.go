@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// A row whose transaction was open at the later snapshot is left to the next search, also if
-// it has committed since: the state that is kept does not count it as seen.
+// If a row's transaction was open at the later snapshot, the next search finds the row, even
+// if the transaction has committed since: the kept state does not count it as seen.
 func TestSearchLeavesWhatWasOpenAtTheLaterSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

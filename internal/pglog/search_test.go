@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// Both ways to search find what the definition says, in steps of any width, while
-// transactions go on to commit between the steps.
+// Both ways of searching find the rows of the definition, in steps of any width, while
+// transactions commit between the steps.
 func TestSearchFindsWhatBecameVisible(t *testing.T) {
 	t.Parallel()
 	for _, bySeq := range []bool{false, true} {
@@ -118,8 +118,8 @@ func (h *history) search(high, floor int64, snap string, bySeq bool) int {
 	return n
 }
 
-// A relay that was away while much was committed searches in steps, keeps what it has
-// found when its time is over, and then reads the late rows before the newer ones.
+// After an outage during which much was committed, a relay searches in steps. When a step's
+// time is over, it keeps the rows that it found. It reads the late rows before the newer ones.
 func TestTermSearchesInStepsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -160,8 +160,8 @@ func TestTermSearchesInStepsAfterAnOutage(t *testing.T) {
 	wantIDs(t, ids, numbered("new", 30)...)
 }
 
-// A step that fails is tried again with less, by the next term as well; one that is
-// quick is followed by a wider one.
+// If a step fails, the next one is narrower, also in the next term. If a step is quick, the
+// next one is wider.
 func TestSearchTriesLessAfterATimeout(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

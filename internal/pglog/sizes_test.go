@@ -42,7 +42,7 @@ func TestSizes(t *testing.T) {
 	write(t, pool, "a", "b", "c", "d")
 	mustExec(t, pool, "DELETE FROM postroom.outbox WHERE event_id = 'a'")
 	makeOld(t, pool, 72*time.Hour, "b")
-	makeOld(t, pool, 100*time.Hour, "c") // not the first: not the oldest that is pruned next
+	makeOld(t, pool, 100*time.Hour, "c") // not the first row, so pruning does not reach it next
 	large := named("large")
 	large.Data = make([]byte, 500_000)
 	_, _ = crand.Read(large.Data) // never fails

@@ -95,14 +95,14 @@ func (m *model) ack(t *rapid.T) {
 	m.inHand = slices.Delete(m.inHand, i, i+1)
 }
 
-// record stores the state as it would be read back.
+// record stores the state in the form in which it is read back.
 func (m *model) record(t *rapid.T) {
 	before := m.state.high
 	m.state = m.progress.state()
 	if m.state.high < before {
 		t.Fatalf("the recorded high went back from %d to %d", before, m.state.high)
 	}
-	text := "{" // as PostgreSQL prints what String gives it
+	text := "{" // the form in which PostgreSQL prints the result of String
 	for i, r := range m.state.pending {
 		if i > 0 {
 			text += ","
@@ -116,14 +116,14 @@ func (m *model) record(t *rapid.T) {
 	m.state.pending = pending
 }
 
-// crash begins anew from what was recorded.
+// crash begins anew from the recorded state.
 func (m *model) crash(*rapid.T) {
 	m.crashes++
 	m.inHand = nil
 	m.resume()
 }
 
-// resume begins a term from what was recorded.
+// resume begins a term from the recorded state.
 func (m *model) resume() {
 	m.progress = resume(m.state)
 	m.maxPending = 1
@@ -205,8 +205,8 @@ func seqsOf(events []eventlog.Event) []int64 {
 	return seqs
 }
 
-// What became visible late and is acknowledged is recorded, also where an event that was
-// read in order before it is not.
+// If a late event is acknowledged, that is recorded, even if an event that was read in order
+// before it is not acknowledged.
 func TestALateEventIsRecordedAheadOfItsElders(t *testing.T) {
 	t.Parallel()
 	p := resume(state{high: 1})

@@ -20,8 +20,7 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// What the storm is made of. It is measured in events, and in crashes of the
-// database, rather than in time.
+// The size of the storm: events, and crashes of the database. It has no time limit.
 const (
 	stormWriters  = 16
 	stormAccounts = 80
@@ -49,7 +48,7 @@ type storm struct {
 	zombies int // events that were published in a term that was over
 }
 
-// weather is what is known of the server when something begins.
+// weather is the state of the server when something begins.
 type weather struct {
 	crashes int64
 	down    bool
@@ -69,7 +68,7 @@ func (s *storm) strike(t *testing.T) {
 	s.down.Store(false)
 }
 
-// stormTerm is a term and what it has read and not published.
+// stormTerm is a term, with the events that it read and has not published.
 type stormTerm struct {
 	*pglog.Term
 	window []eventlog.Event
@@ -82,8 +81,8 @@ func (p *stormTerm) read(ctx context.Context, limit int) (eventlog.Page, error) 
 	return page, err
 }
 
-// send publishes what the window has of some keys, and returns the seqs. The
-// others wait, as they do for a broker.
+// send publishes the window's events of some keys, and returns their seqs. The others wait, as
+// if the broker did not answer.
 func (p *stormTerm) send(t *testing.T, j *journal, rng *rand.Rand) []int64 {
 	t.Helper()
 	waits := map[string]bool{}
@@ -125,8 +124,8 @@ func (s *storm) publish(ctx context.Context, t *testing.T, rng *rand.Rand) *jour
 	return j
 }
 
-// oneTerm publishes from some pages, and records it now and then. It ends
-// without a word. The term before it may go on for a while.
+// oneTerm publishes some pages, and records that now and then. It ends without recording the
+// rest. The term before it may go on for a while.
 func (s *storm) oneTerm(ctx context.Context, t *testing.T, log *pglog.Log, last *stormTerm, j *journal, rng *rand.Rand) (*stormTerm, error) {
 	background := context.WithoutCancel(ctx)
 	begun, err := pglog.Lead(background, log, "test", time.Minute)
@@ -166,7 +165,7 @@ func (s *storm) oneTerm(ctx context.Context, t *testing.T, log *pglog.Log, last 
 	return term, nil
 }
 
-// zombie lets a term publish that is over. It finds that it cannot record it.
+// zombie lets a term publish that has been replaced. The term cannot record it.
 func (s *storm) zombie(ctx context.Context, t *testing.T, last *stormTerm, j *journal, limit int, rng *rand.Rand) error {
 	if _, err := last.read(ctx, limit); err != nil {
 		return err
@@ -179,9 +178,9 @@ func (s *storm) zombie(ctx context.Context, t *testing.T, last *stormTerm, j *jo
 	return nil
 }
 
-// Writers do all that a transaction can, the database is killed in the middle,
-// and terms end at any moment: what is in the log in the end was published, and
-// nothing else was, and the changes of each account in their order.
+// Writers do everything that a transaction can do, the database is killed in the middle, and
+// terms end at any moment. In the end the published events are exactly those of the log, and
+// the changes of each account were published in their order.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do

@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// stormWriter runs one transaction after the other. Where a crash hides how one
-// ended, it looks afterwards.
+// stormWriter runs one transaction after the other. If a crash hides how one ended, it looks
+// afterwards.
 type stormWriter struct {
 	*storm
 	name string
@@ -25,9 +25,9 @@ type stormWriter struct {
 	last postroom.Event // committed, and written again now and then
 }
 
-// stormTransaction is what one transaction has written.
+// stormTransaction is the record of what one transaction wrote.
 type stormTransaction struct {
-	gid     string            // where it is prepared
+	gid     string            // under which it is prepared
 	resolve string            // COMMIT or ROLLBACK, of the prepared one
 	changes map[string]change // by event id
 	events  []postroom.Event
@@ -74,8 +74,8 @@ func (w *stormWriter) settle(x *stormTransaction, committed bool) {
 
 var errPrepared = errors.New("prepared")
 
-// transact runs a transaction to its end, and reports whether it committed. An
-// error says that this is not known.
+// transact runs a transaction to its end, and reports whether it committed. An error means
+// that this is unknown.
 func (w *stormWriter) transact(ctx context.Context, x *stormTransaction) (committed bool, err error) {
 	background := context.WithoutCancel(ctx)
 	err = pgx.BeginFunc(background, w.pool, func(tx pgx.Tx) error { return w.fill(ctx, tx, x) })
@@ -119,7 +119,7 @@ func (w *stormWriter) fill(ctx context.Context, tx pgx.Tx, x *stormTransaction) 
 		w.mu.Lock()
 		w.prepared++
 		w.mu.Unlock()
-		return errPrepared // the ROLLBACK that follows is of nothing
+		return errPrepared // the ROLLBACK that follows has no transaction
 	case n < 33:
 		pause(ctx, time.Duration(w.rng.IntN(500))*time.Millisecond)
 	case n < 50:
@@ -128,7 +128,7 @@ func (w *stormWriter) fill(ctx context.Context, tx pgx.Tx, x *stormTransaction) 
 	return nil
 }
 
-// changes writes events of one account, which it locks first.
+// changes locks an account and writes events of it.
 func (w *stormWriter) changes(ctx context.Context, tx pgx.Tx, x *stormTransaction, account int) error {
 	if w.rng.IntN(4) == 0 {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
@@ -190,9 +190,9 @@ func changedBy(ctx context.Context, tx pgx.Tx, account int) (postroom.Event, cha
 	return ev, c, err
 }
 
-// lookAfterwards finds out how a transaction ended, once the server answers
-// again: no process of the killed one is left then. A prepared one that it
-// finds it brings to its end.
+// lookAfterwards finds out how a transaction ended. It waits until the server answers again,
+// because then no process of the killed server is left. If it finds the transaction prepared,
+// it ends it.
 func (w *stormWriter) lookAfterwards(ctx context.Context, x *stormTransaction) (committed bool, err error) {
 	w.mu.Lock()
 	w.unknown++

@@ -50,7 +50,7 @@ func TestSubjectsAreThoseInUse(t *testing.T) {
 	}
 }
 
-// Whatever the log holds, 2,000 rows of it are read.
+// Subjects reads 2,000 rows of the log, however long the log is.
 func TestSubjectsReadNoMoreThanTheyNeed(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

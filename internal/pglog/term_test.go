@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// lead begins a term that is abandoned at the test's end, if it still lives.
+// lead begins a term. At the test's end it abandons the term if that is still alive.
 func lead(t *testing.T, log *pglog.Log) *pglog.Term {
 	t.Helper()
 	term, err := pglog.Lead(t.Context(), log, "test", time.Minute)
@@ -96,8 +96,8 @@ func TestTermFindsRowsThatBecomeVisibleLate(t *testing.T) {
 	})
 }
 
-// A page lies in the memory that the caller gives, as far as that goes, and leaves
-// nothing of the page before it.
+// Read uses the memory that the caller gives, as far as that goes. Nothing of the page before
+// is left in it.
 func TestTermReadsIntoTheCallersMemory(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -143,7 +143,7 @@ func TestTermBeginsWhereTheLastOneRecorded(t *testing.T) {
 	ids, _, _ := read(t, term, 10)
 	wantIDs(t, ids, "late", "b") // owed, in the order of their seqs
 	ids, seqs, _ = read(t, term, 10)
-	wantIDs(t, ids, "d") // above what was recorded
+	wantIDs(t, ids, "d") // above the recorded high
 	record(t, term, seqs...)
 }
 
@@ -328,8 +328,7 @@ func TestLogInAnotherSchema(t *testing.T) {
 	}
 }
 
-// A connection that is gone ends the term by an error, in whatever way it is
-// found to be gone.
+// If a connection is gone, the term ends with an error, whichever call notices it.
 func TestATermWithoutItsConnections(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

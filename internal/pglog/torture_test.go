@@ -23,9 +23,9 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// What producers do in the torture tests. Every account is a key. A transaction
-// locks the accounts it changes and counts each up, so that the count says in
-// which order the transactions of a key committed.
+// What producers do in the torture tests. Every account is a key. A transaction locks the
+// accounts that it changes and counts each up. So the count shows the order in which the
+// transactions of a key committed.
 const (
 	tortureProducers = 24
 	tortureKeys      = 400
@@ -35,7 +35,7 @@ const (
 // change is the data of an event: the n-th change of an account.
 type change struct{ Account, N int }
 
-// ledger is what the producers know to have happened.
+// ledger is what the producers did, as far as they know.
 type ledger struct {
 	mu         sync.Mutex
 	committed  map[string]change // by event id
@@ -165,8 +165,8 @@ type reader struct {
 	search    bool // each pass follows a search for late rows
 }
 
-// lead reads for one term of so many passes, or until ctx ends. Where crash is
-// set, it records only every fifth pass, and ends without a word.
+// lead reads for one term of so many passes, or until ctx ends. If crash is set, it records
+// only every fifth pass, and ends without a last recording.
 func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool) {
 	t.Helper()
 	background := context.WithoutCancel(ctx)
@@ -214,8 +214,8 @@ func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool)
 	}
 }
 
-// torture lets producers and a reader run against each other, then compares
-// what was published with what was committed.
+// torture runs producers and a reader at the same time, then compares the published events
+// with the committed ones.
 func torture(t *testing.T, crash, search bool) {
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
 	if s := os.Getenv("POSTROOM_SEED"); s != "" {
@@ -246,7 +246,7 @@ func torture(t *testing.T, crash, search bool) {
 		r.lead(ctx, t, math.MaxInt, false)
 	}
 	producers.Wait()
-	for before := -1; before != len(r.published); { // until a whole term finds nothing
+	for before := -1; before != len(r.published); { // until a whole term finds no event
 		before = len(r.published)
 		r.lead(t.Context(), t, 20, false)
 	}
@@ -304,8 +304,8 @@ func TestReaderLosesNothingWhenItCrashes(t *testing.T) {
 	torture(t, true, false)
 }
 
-// writerElsewhere holds a writing transaction open in another database of the
-// cluster until the test ends: nobody may wait for it.
+// writerElsewhere holds a writing transaction open in another database of the cluster until
+// the test ends. No pass may wait for it.
 func writerElsewhere(t *testing.T, url string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -322,7 +322,7 @@ func writerElsewhere(t *testing.T, url string) {
 	})
 }
 
-// poolOf returns a pool of the given size on a database of the test's own.
+// poolOf returns a pool of the given size on a database for this test alone.
 func poolOf(t *testing.T, size int32) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))

@@ -15,8 +15,7 @@ import (
 
 const truncateAndRestart = "TRUNCATE postroom.outbox RESTART IDENTITY"
 
-// wantRefused fails the test unless nobody can lead the log, because of its
-// sequence.
+// wantRefused fails the test unless the log's sequence keeps relays from leading it.
 func wantRefused(t *testing.T, log *pglog.Log) {
 	t.Helper()
 	if _, err := log.Lead(t.Context(), "test", time.Minute); !errors.Is(err, pglog.ErrSequenceBehind) {
@@ -65,16 +64,16 @@ func TestTruncatedLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustExec(t, pool, truncateAndRestart)
-		write(t, pool, "unlucky") // before somebody noticed
+		write(t, pool, "unlucky") // before an operator noticed
 		wantRefused(t, log)
 		mustExec(t, pool, "SELECT setval('postroom.outbox_seq_seq', (SELECT high FROM postroom.relay))")
 		write(t, pool, "new")
 		wantIDs(t, j.drain(t, lead(t, log), 10), "unlucky", "new")
 	})
 
-	// Rows are late when their transactions are, whatever their seqs: a term
-	// that is under way reads them, and the next is refused until the sequence
-	// has passed what is recorded.
+	// Whether a row is late depends on its transaction, not on its seq. So a running term
+	// reads the rows. The next term is refused until the sequence has passed the recorded
+	// high.
 	t.Run("under a term loses nothing that is written then", func(t *testing.T) {
 		t.Parallel()
 		pool := devtest.Pool(t)
@@ -89,7 +88,7 @@ func TestTruncatedLog(t *testing.T) {
 		j.doubled(t)
 	})
 
-	// The acknowledgements of the old events come after new ones took their seqs.
+	// The acknowledgements of the old events come after new events took the same seqs.
 	t.Run("under a term with events in flight", func(t *testing.T) {
 		t.Parallel()
 		pool := devtest.Pool(t)
@@ -103,7 +102,7 @@ func TestTruncatedLog(t *testing.T) {
 		_, again, page := read(t, term, 10)
 		j.add(t, page.Events)
 		record(t, term, inFlight...)
-		write(t, pool, numbered("newer", 5)...) // or nobody could lead
+		write(t, pool, numbered("newer", 5)...) // otherwise no relay could lead
 		term = lead(t, log)
 		j.drain(t, term, 10)
 		j.lost(t, logged(t, pool))
@@ -111,8 +110,8 @@ func TestTruncatedLog(t *testing.T) {
 	})
 }
 
-// The transaction ids of a restored log's rows mean nothing: nothing is found by
-// them up to the floor. That ends with these rows, and so does the term.
+// The transaction ids of a restored log's rows have no meaning here, so a search ignores rows
+// up to the floor. If these rows are truncated, that exception ends, and so does the term.
 func TestTruncatedLogThatWasRestored(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// The backlog tells for how long the oldest transaction has been open that wrote to the
-// log, prepared or not, and takes neither readers nor the writers of other tables for one.
+// Lag reports for how long the oldest transaction has been open that wrote to the log,
+// prepared or not. Readers, and writers of other tables, do not count.
 func TestBacklogTellsOfOpenWriters(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -36,7 +36,7 @@ func TestBacklogTellsOfOpenWriters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // it has ended by then, where all goes well
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // no effect after its end
 		if _, err := tx.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
@@ -73,8 +73,8 @@ func TestBacklogTellsOfOpenWriters(t *testing.T) {
 	open("one that is prepared", true)
 }
 
-// Where the relay's role may not see when a writer's transaction began, it says that there
-// is one, and not that there is none.
+// If the relay's role may not see when a writer's transaction began, Lag reports that there is
+// such a writer.
 func TestBacklogCountsWritersThatItCannotSee(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
