@@ -64,7 +64,8 @@ func repeated(seq uint64) string { return fmt.Sprintf(`{"stream":"S","seq":%d,"d
 
 const full = `{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}`
 
-// Events of different streams, and those that may share no answer, have their own.
+// Events of different streams, and events that may not share an answer, have reply subjects of
+// their own.
 func TestWhoSharesAnAnswer(t *testing.T) {
 	t.Parallel()
 	batch := together(0, 7)
@@ -81,7 +82,8 @@ func TestWhoSharesAnAnswer(t *testing.T) {
 	}
 }
 
-// What three events that were sent together are told, by what the broker answers.
+// Three events are sent together. Each case has the broker's answers and the outcomes that the
+// events get.
 func TestAnswersToAGroup(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -133,7 +135,7 @@ func TestAnswersToAGroup(t *testing.T) {
 	}
 }
 
-// tellAll writes down what events were told.
+// tellAll returns the outcomes that events got.
 func (a *asking) tellAll() string {
 	var all []string
 	for seq, o := range a.told {
@@ -181,7 +183,7 @@ func TestAGroupIsSettledWhenItIsSent(t *testing.T) {
 	}
 }
 
-// What the client does not send has no answer; the others have theirs.
+// If the client does not send an event, the event has no answer. The others have theirs.
 func TestAGroupWithoutWhatWasNotSent(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
@@ -196,7 +198,7 @@ func TestAGroupWithoutWhatWasNotSent(t *testing.T) {
 	}
 
 	gone := failure(nats.ErrDisconnected)
-	for n := range 3 { // none, one and two of them
+	for n := range 3 { // how many of the events are not sent
 		batch = together(3+3*n, n)
 		w.expect(batch, time.Now())
 		failed := make(map[*broker.Message]broker.Outcome)
@@ -231,7 +233,8 @@ func TestAGroupWithTooManyAnswers(t *testing.T) {
 	}
 }
 
-// A group that is not answered in time is not known, and the next events go by themselves.
+// If a group is not answered in time, its outcomes are unknown, and the next events go by
+// themselves.
 func TestAGroupRunsOutOfTime(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
@@ -262,7 +265,8 @@ func TestADenialInAGroup(t *testing.T) {
 	}
 }
 
-// What is to be sent again is lost with the connection like all else.
+// If the connection breaks, events that wait to be sent again are reported as unacknowledged,
+// like all others.
 func TestNothingIsForgottenWithTheConnection(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
@@ -280,12 +284,13 @@ func TestNothingIsForgottenWithTheConnection(t *testing.T) {
 	}
 }
 
-// Groups rest after one whose answers did not tell, and longer each time.
+// After an ambiguous group, events go without groups for a while. That while grows with each
+// ambiguous group.
 func TestGroupsRestWhereTheyDoNotTell(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
 	sent, place := 0, uint64(0)
-	singles := func() (n int) { // sends events until a group comes, and has them stored
+	singles := func() (n int) { // sends events until a group comes, and has the stream store them
 		for {
 			batch := together(sent, 2)
 			sent += 2
@@ -315,7 +320,7 @@ func TestGroupsRestWhereTheyDoNotTell(t *testing.T) {
 	if n := singles(); n != 0 {
 		t.Fatalf("%d events went by themselves at first, want none", n)
 	}
-	for want := minSingles; want < 5*minSingles; want = 2*want - 2 { // singles ends with a group of two that tells
+	for want := minSingles; want < 5*minSingles; want = 2*want - 2 { // singles ends with an unambiguous group of two
 		vague()
 		if n := singles(); n != want {
 			t.Errorf("%d events went by themselves, want %d", n, want)
@@ -330,15 +335,15 @@ func TestGroupsRestWhereTheyDoNotTell(t *testing.T) {
 	}
 }
 
-// A broker and a connection that do what they can do: messages are lost from some point
-// on, the stream refuses, knows or stores them, others publish beside them, answers are
-// given twice, by somebody else, or are lost. An event that is told to be stored is in the
-// stream at that place, and each is told once.
+// The model has everything that a broker and a connection can do. Messages are lost from some
+// point on. The stream refuses events, knows them already, or stores them. Others publish to
+// it. Answers are lost, come twice, or come from another program. If an event is reported as
+// stored, the stream has it at that position. Each event is reported once.
 func TestGroupsTellTheTruth(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := ask(t.Fatalf)
-		at := make(map[int64]uint64) // where the stream has an event
+		at := make(map[int64]uint64) // the position of each event in the stream
 		var last uint64
 		var late []func() // answers that come in a later round
 		pending := together(0, rapid.IntRange(1, 2*maxGroup+3).Draw(t, "events"))
@@ -403,7 +408,7 @@ func respond(t *rapid.T, seq int64, shared bool, at map[int64]uint64, last *uint
 	case 1:
 		return []string{answer, answer}
 	case 2:
-		if shared { // who has a subject to itself is told what the first says, whoever that is
+		if shared { // an event with a reply subject of its own believes the first answer, so only groups get this
 			return []string{stored("EDGE", *last), answer}
 		}
 	}

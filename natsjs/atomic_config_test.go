@@ -73,8 +73,8 @@ func TestExamineAtomicStream(t *testing.T) {
 	}
 }
 
-// A relay in atomic batches examines streams for them, another one does not; what
-// EnsureStream makes, or makes of a stream, is fit.
+// A relay with atomic batches also checks what these need of a stream; other relays do not.
+// EnsureStream makes streams that pass, and changes existing ones so that they pass.
 func TestCheckOfStreamsForAtomicBatches(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -87,7 +87,7 @@ func TestCheckOfStreamsForAtomicBatches(t *testing.T) {
 			}
 		}
 	}
-	for range 2 { // once to change it, once where it is as it should be
+	for range 2 { // the first call changes the stream, the second finds nothing to change
 		s := atomicStream(t, nc, "UNFIT", "unfit.a")
 		if err := relay.New(using("unfit.a"), natsjs.NewPublisher(nc), relay.Config{Atomic: true}).Check(t.Context()); err != nil {
 			t.Errorf("Check of a stream that was made fit = %v", err)

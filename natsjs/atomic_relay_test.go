@@ -16,9 +16,9 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// Terms end, fences vanish, and events are refused, at once or for a while, in the
-// midst of traffic with many events of each key: each key stays in order, and after a
-// dead event of it nothing of it is published.
+// Terms end, fences vanish, and events are refused for good or for a while, among many events
+// of each key. Each key stays in order. After a dead event, no later event of its key is
+// published.
 func TestARelayInAtomicBatchesKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	const keys = 8

@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// office is who leads, as the database knows it.
+// office stands for the database: it knows who leads.
 type office struct {
 	mu     sync.Mutex
 	epoch  int64
@@ -138,7 +138,7 @@ func atomicStream(t *testing.T, nc *nats.Conn, name, subject string) jetstream.S
 	return s
 }
 
-// remove deletes a stream at the test's end: another run is to find none.
+// remove deletes a stream at the test's end, so that the next run does not find it.
 func remove(t *testing.T, nc *nats.Conn, name string) {
 	js := devtest.JetStream(t, nc)
 	t.Cleanup(func() { _ = js.DeleteStream(context.WithoutCancel(t.Context()), name) }) // its server may be gone
@@ -238,8 +238,8 @@ func TestAtomicOutcomesNameTheSequence(t *testing.T) {
 	}
 }
 
-// One event among a thousand that the broker, or the client, will never take is
-// alone dead, and what waits behind it in its key is told before it.
+// If the broker or the client will never take one event of a thousand, only that event is
+// dead. The events behind it in its key are reported before it.
 func TestAtomicOneBadEventAmongAThousand(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -293,8 +293,8 @@ func TestAtomicOneBadEventAmongAThousand(t *testing.T) {
 	}
 }
 
-// No batch spans two streams: where events of a key go to different ones, each waits
-// until the one before it is stored, and is told of that first.
+// No batch spans two streams. If the events of a key go to different streams, each waits until
+// the one before it is stored. The waiting ones are reported first.
 func TestAtomicKeysWithEventsOfTwoStreams(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)

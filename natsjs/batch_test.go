@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A batch that is refused because the stream is full costs no event an attempt, and
-// is not tried event by event to its end.
+// If a stream is full and refuses a batch, that counts as no event's attempt. After a few
+// single events the publisher does not try the others.
 func TestAFullStreamRefusesABatch(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -55,7 +55,7 @@ func TestAServerThatTakesSmallBatches(t *testing.T) {
 	p := begin(t, nc, new(office).claim())
 	events := series("small.a", "s", 1000, 3)
 	before := nc.Stats().InMsgs
-	p.store(events...) // what does not fit comes again, behind what does
+	p.store(events...) // events that do not fit come again, behind those that fit
 	if got := nc.Stats().InMsgs - before; got > 200 {
 		t.Errorf("%d answers to 1000 events: they were not sent in batches", got)
 	}
@@ -78,8 +78,8 @@ func inOrder(ids []string, keys int) bool {
 	return true
 }
 
-// What the relay hands over together stays together, though batches are filled up:
-// otherwise the end of a key could be stored while its begin is refused.
+// Events that the relay sends together stay together when batches are filled up. Otherwise the
+// end of a key could be stored although its beginning is refused.
 func TestAKeyIsInOneBatchAtATime(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -94,10 +94,10 @@ func TestAKeyIsInOneBatchAtATime(t *testing.T) {
 	}
 	hot[100].Data = make([]byte, 64<<10)
 	p.send(one[0])
-	<-asked // while the fence is taken, more comes
+	<-asked // more events come while the term takes the fence
 	p.send(one[1:]...)
 	p.send(hot...)
-	p.send() // when this is taken, what came before is queued
+	p.send() // when the publisher takes this batch, it has queued the ones before
 	close(wake)
 	for seq, o := range p.all(1201) {
 		want := broker.Stored

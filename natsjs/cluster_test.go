@@ -50,7 +50,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// freePorts returns ports that nobody listened on a moment ago.
+// freePorts returns ports that were free a moment ago.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
@@ -80,7 +80,7 @@ func (c *cluster) stream(nc *nats.Conn, name, subject string) jetstream.Stream {
 	return c.streamOf(nc, jetstream.StreamConfig{Name: name, Subjects: []string{subject}})
 }
 
-// streamOf makes a stream of three replicas that is otherwise as given.
+// streamOf makes a stream of three replicas, otherwise with the given configuration.
 func (c *cluster) streamOf(nc *nats.Conn, cfg jetstream.StreamConfig) jetstream.Stream {
 	c.Helper()
 	if cfg.AllowAtomicPublish {
@@ -101,8 +101,8 @@ func (c *cluster) streamOf(nc *nats.Conn, cfg jetstream.StreamConfig) jetstream.
 	return s
 }
 
-// leader returns the name of the server that leads a stream, nothing where none
-// is known to.
+// leader returns the name of the server that leads a stream. It is empty if the cluster names
+// none.
 func (c *cluster) leader(s jetstream.Stream) string {
 	ctx, cancel := context.WithTimeout(c.Context(), 5*time.Second)
 	defer cancel()
@@ -120,7 +120,7 @@ func (c *cluster) restart(name string) {
 	}
 }
 
-// stopFollowers leaves the leader of a stream alone, which then has no quorum.
+// stopFollowers stops all servers but the leader of a stream, which then has no quorum.
 func (c *cluster) stopFollowers(s jetstream.Stream) (stopped []string) {
 	c.Helper()
 	leader := c.leader(s)
@@ -151,7 +151,7 @@ func (c *cluster) current(s jetstream.Stream) bool {
 		!slices.ContainsFunc(info.Cluster.Replicas, func(r *jetstream.PeerInfo) bool { return !r.Current || r.Offline })
 }
 
-// ids returns the ids of the events in a stream, as they stand there.
+// ids returns the ids of the events in a stream, in its order.
 func (c *cluster) ids(s jetstream.Stream) (ids []string) {
 	c.Helper()
 	c.waitUntilCurrent(s)
@@ -175,8 +175,7 @@ func (c *cluster) ids(s jetstream.Stream) (ids []string) {
 	return ids
 }
 
-// ask asks until there is an answer: a cluster that has just come together goes
-// on electing for a while.
+// ask asks until there is an answer: a new cluster holds elections for a while.
 func (c *cluster) ask(what string, question func(ctx context.Context) error) {
 	c.Helper()
 	devtest.Eventually(c.T, clusterPatience, "an answer to the question "+what, func() bool {
@@ -219,8 +218,8 @@ func (c *cluster) persist(p *publisher, name, subject string, n int, onFailure f
 	c.Logf("%s: %v", name, seen)
 }
 
-// Without its leader, and without a quorum, a stream takes nothing, and will
-// again: no outcome counts as a refusal.
+// Without its leader, or without a quorum, a stream takes no event for a while. No outcome of
+// that time counts as a refusal.
 func TestOutcomesWithoutALeader(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -238,7 +237,7 @@ func TestOutcomesWithoutALeader(t *testing.T) {
 	stopped := c.stopFollowers(s)
 	unanswered := false
 	c.persist(p, "without a quorum", "leader.a", 20, func(o outcome) {
-		if errors.Is(o.err, broker.ErrNoLeader) && !unanswered { // who is left noticed that it is alone
+		if errors.Is(o.err, broker.ErrNoLeader) && !unanswered { // the remaining server noticed that it has no quorum
 			unanswered = true
 			for _, name := range stopped {
 				c.restart(name)
@@ -256,8 +255,8 @@ func TestOutcomesWithoutALeader(t *testing.T) {
 	}
 }
 
-// A relay that loses the leader of its stream, and then the quorum, while there
-// is traffic holds nothing, and stores all in the order of the keys.
+// While there is traffic, a relay's stream loses its leader, and then its quorum. The relay
+// holds no event, and the stream stores all of them in the order of their keys.
 func TestARelayWaitsForItsCluster(t *testing.T) {
 	t.Parallel()
 	for _, atomic := range []bool{false, true} {
@@ -297,7 +296,7 @@ func waitForCluster(t *testing.T, atomic bool) {
 			}
 		})
 	}
-	// flow writes while something else goes on.
+	// flow writes events until a condition holds.
 	flow := func(what string, cond func() bool) {
 		t.Helper()
 		next := time.Now()

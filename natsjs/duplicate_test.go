@@ -56,8 +56,8 @@ func removing(seqs ...uint64) func(t *testing.T, s jetstream.Stream) {
 	}
 }
 
-// A broker that drops an event as a duplicate of a message that it has lost stores it all
-// the same in the end: under another message id, and once.
+// If a broker drops an event as a duplicate of a message that it has lost, the event is stored
+// in the end: under another message id, and once.
 func TestADuplicateOfAMessageThatIsLost(t *testing.T) {
 	t.Parallel()
 	purge := func(t *testing.T, s jetstream.Stream) {
@@ -71,7 +71,7 @@ func TestADuplicateOfAMessageThatIsLost(t *testing.T) {
 		cfg       jetstream.StreamConfig
 		lose      func(t *testing.T, s jetstream.Stream)
 		want      []string // that the stream has in the end
-		duplicate []int64  // events that are told to be duplicates
+		duplicate []int64  // events that are reported as duplicates
 	}{
 		{"none is lost", jetstream.StreamConfig{}, removing(), []string{"e-1", "e-2", "e-3"}, []int64{1, 2, 3}},
 		{"the newest", jetstream.StreamConfig{}, removing(3), []string{"e-1", "e-2", "e-3"}, []int64{1, 2}},
@@ -83,7 +83,7 @@ func TestADuplicateOfAMessageThatIsLost(t *testing.T) {
 	} {
 		for _, atomic := range []bool{false, true} {
 			if atomic && tt.cfg.Retention != jetstream.LimitsPolicy || atomic && tt.cfg.MaxMsgs > 0 {
-				continue // nothing can be fenced there
+				continue // such a stream takes no atomic batches
 			}
 			t.Run(fmt.Sprint(tt.name, ", atomic: ", atomic), func(t *testing.T) {
 				t.Parallel()
@@ -157,8 +157,8 @@ func TestDuplicatesOfManyThatAreLost(t *testing.T) {
 	}
 }
 
-// A user who may not look at messages cannot find out what became of one: then an event is
-// rather stored twice than not at all.
+// If the user may not read messages, the publisher cannot find out whether the first message
+// is still there. Then the event may be stored twice, but is not lost.
 func TestDuplicatesThatCannotBeLookedUp(t *testing.T) {
 	t.Parallel()
 	server := startNATS(t, devstack.NATSConfig{Options: denying("$JS.API.STREAM.MSG.GET.>")})

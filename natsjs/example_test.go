@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// A stream that keeps what it acknowledged: it refuses messages when it is full, and
-// nobody can purge it. Called again, it adds the subjects that are missing.
+// EnsureStream makes a stream that keeps what it acknowledged: it refuses messages when it is
+// full, and it cannot be purged. A second call adds missing subjects.
 func ExampleEnsureStream() {
 	servers := devtest.ForExample(natsjs.ConnectOptions()...) // a NATS server with JetStream
 	defer servers.Close()

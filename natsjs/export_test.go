@@ -2,8 +2,8 @@ package natsjs
 
 import "github.com/postroom/postroom/broker"
 
-// Usual makes messages as those are that may be acknowledged together: their stream is
-// known, and takes events.
+// Usual marks messages so that they may share an acknowledgement, as if their stream is known
+// and takes events.
 func Usual(messages []*broker.Message) []*broker.Message {
 	for _, m := range messages {
 		m.AckGroup = "S"

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// A leader that was replaced and does not know it is refused by the broker, in a
-// batch and alone, and its term ends.
+// A leader was replaced and does not know it. The broker refuses its batches and its single
+// events, and its term ends.
 func TestAStaleLeaderIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]int{"a batch": 10, "one event": 1, "a batch with an event that is stored": 11} {
@@ -51,8 +51,8 @@ func TestAStaleLeaderIsRefused(t *testing.T) {
 	}
 }
 
-// A leader that stands still while it takes the fence, after the database said that
-// it leads, does not take it from the one that replaced it.
+// A leader stalls while it takes the fence, after the database confirmed that it leads. It
+// does not take the fence from the leader that replaced it.
 func TestAPausedLeaderTakesNoFence(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"the new leader's lease is there", "it is gone again"} {
@@ -113,7 +113,7 @@ func openStream(t *testing.T, nc *nats.Conn, name string, more ...func(*jetstrea
 	return s
 }
 
-// loseLeases removes what fences from a stream.
+// loseLeases removes the lease messages from a stream.
 func loseLeases(t *testing.T, s jetstream.Stream) {
 	t.Helper()
 	if err := s.Purge(t.Context(), jetstream.WithPurgeSubject("postroom.lease.>")); err != nil {
@@ -141,7 +141,7 @@ func TestAFenceThatIsGoneIsTakenAnew(t *testing.T) {
 	}
 
 	loseLeases(t, s)
-	office.claim() // another term begins, and has published nothing yet
+	office.claim() // another term begins and has not published yet
 	p.send(series("GONE.a", "late", 10, 3)...)
 	if err := p.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
@@ -151,8 +151,8 @@ func TestAFenceThatIsGoneIsTakenAnew(t *testing.T) {
 	}
 }
 
-// The limits of a stream may remove the message that fences, time and again:
-// nothing is lost, refused for good, or out of order.
+// The limits of a stream may remove the lease message again and again. No event is lost,
+// refused for good, or out of order.
 func TestAFenceThatIsEvictedIsTakenAnew(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]func(*jetstream.StreamConfig){
@@ -180,7 +180,7 @@ func TestAFenceThatIsEvictedIsTakenAnew(t *testing.T) {
 	}
 }
 
-// A stream that was deleted and made again ends the term, whatever is in it.
+// If a stream is deleted and made again, the term ends, whatever the new stream has.
 func TestAStreamThatIsMadeAgainEndsTheTerm(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -228,8 +228,8 @@ func TestAStaleLeaderIsRefusedInAStreamThatWasMadeAgain(t *testing.T) {
 	}
 }
 
-// A stream that is not made for atomic batches takes no events from such a relay,
-// until somebody changes that; others are not concerned.
+// If a stream is not set up for atomic batches, it takes no events from such a relay until an
+// operator changes it. Events of other streams go on.
 func TestAStreamThatTakesNoBatchesWaits(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -257,8 +257,9 @@ func TestAStreamThatTakesNoBatchesWaits(t *testing.T) {
 	p.store(series("plain.a", "p", 5, 5)...)
 }
 
-// The answer to a batch is lost after it was stored. It is sent again, and found
-// there: nothing is stored twice, and what was not in it is stored in its place.
+// A batch is stored, and its answer is lost. The publisher sends it again and finds it stored.
+// No event is stored twice, and the events that were not in the batch are stored in their
+// order.
 func TestALostAnswerToABatch(t *testing.T) {
 	t.Parallel()
 	direct := devtest.NATS(t)
@@ -292,8 +293,8 @@ func TestALostAnswerToABatch(t *testing.T) {
 	}
 }
 
-// A connection that was lost in between ends the term: what was sent on the old
-// one may still be on its way.
+// If the connection breaks, the term ends, because messages of the old connection may still be
+// on their way.
 func TestAnotherConnectionEndsTheTerm(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnNATS(t)
@@ -309,7 +310,7 @@ func TestAnotherConnectionEndsTheTerm(t *testing.T) {
 	}
 }
 
-// A user who may not publish to the lease subject is told so, and its events wait.
+// If a user may not publish to the lease subject, the outcome says so, and the events wait.
 func TestALeaseThatMayNotBeTaken(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnNATS(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzParseAck holds that the quick way of reading an acknowledgement reads what JSON
-// says, and that nothing else is taken for one.
+// FuzzParseAck checks that the fast path reads the same from an acknowledgement as a JSON
+// parser, and accepts nothing else as one.
 func FuzzParseAck(f *testing.F) {
 	for _, seed := range []string{
 		`{"stream":"SHOP","seq":7}`, `{"stream":"SHOP", "seq":7}`, `{"stream":"SHOP","seq":7,"duplicate":true}`, `{"stream":"SHOP","seq":0}`,

@@ -59,8 +59,8 @@ func several(subject string, n int) (events []eventlog.Event) {
 	return events
 }
 
-// wantStored looks whether the stream has each of the events once, and where the outcomes
-// say.
+// wantStored checks that the stream has each of the events once, at the position that its
+// outcome names.
 func wantStored(t *testing.T, s jetstream.Stream, events []eventlog.Event, told map[int64]broker.Outcome) {
 	t.Helper()
 	places := make(map[uint64]bool)
@@ -81,7 +81,7 @@ func wantStored(t *testing.T, s jetstream.Stream, events []eventlog.Event, told 
 	}
 }
 
-// wantAtOnce looks whether no event had to be sent again, which a stream would tell of.
+// wantAtOnce checks that no event was sent again: the stream would have reported a duplicate.
 func wantAtOnce(t *testing.T, told map[int64]broker.Outcome) {
 	t.Helper()
 	for seq, o := range told {
@@ -91,7 +91,7 @@ func wantAtOnce(t *testing.T, told map[int64]broker.Outcome) {
 	}
 }
 
-// What goes together has one reply subject, and each event its own place.
+// Events of a group share a reply subject, and each event has its own position.
 func TestEventsAreAcknowledgedTogether(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -130,9 +130,9 @@ func TestEventsAreAcknowledgedTogether(t *testing.T) {
 	}
 }
 
-// In a cluster answers come from whoever leads the stream, also through another server.
-// While the leader changes they may be missing, or come from two; what is told to be
-// stored is.
+// In a cluster the answer comes from the stream's leader, maybe through another server. While
+// the leader changes, answers may be missing, or come from two servers. An event that is
+// reported as stored is stored.
 func TestAClusterAcknowledgesTogether(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -167,8 +167,8 @@ func TestAClusterAcknowledgesTogether(t *testing.T) {
 	t.Logf("%d events were stored while the leader changed", stored)
 }
 
-// Where the streams are another account's, the broker gives each message a reply subject
-// of its own in the place of the group's, and answers come back on that.
+// If the streams belong to another account, the broker replaces the group's reply subject by
+// one for each message. The answers still arrive on the group's subject.
 func TestAnotherAccountAcknowledgesTogether(t *testing.T) {
 	t.Parallel()
 	server := startNATS(t, devstack.NATSConfig{Options: `accounts {
@@ -182,7 +182,7 @@ func TestAnotherAccountAcknowledgesTogether(t *testing.T) {
 	wantAtOnce(t, told)
 }
 
-// The events beside one that is refused are stored, and each has its own outcome.
+// If one event of a group is refused, the others are stored, and each has its own outcome.
 func TestARefusalAmongMany(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -214,8 +214,8 @@ func TestARefusalAmongMany(t *testing.T) {
 	}
 }
 
-// Others publish to the same stream, and somebody who is no stream answers as well: the
-// answers do not tell, and all is stored once nevertheless.
+// Others publish to the same stream, and another program answers, too. So the groups are
+// ambiguous, but each event is stored once.
 func TestManyBesideOthers(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -243,7 +243,7 @@ func TestManyBesideOthers(t *testing.T) {
 	if err := answering.Unsubscribe(); err != nil {
 		t.Fatal(err)
 	}
-	for seq, o := range told { // whoever is answered by somebody else first is not known to be stored
+	for seq, o := range told { // event 40 may have got the other program's answer first
 		if o.Class != broker.Stored && seq != 40 {
 			t.Errorf("event %d: %s (%v), want stored", seq, o.Class, o.Err)
 		}

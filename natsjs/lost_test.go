@@ -16,8 +16,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// proxy stands between a client and a server, and can lose what the server
-// says.
+// proxy stands between a client and a server, and can drop the server's bytes.
 type proxy struct {
 	listener net.Listener
 	losing   atomic.Bool
@@ -48,13 +47,13 @@ func startProxy(t *testing.T, to string) *proxy {
 			all.Go(func() { _, _ = io.Copy(lossy{client, p}, server); _ = client.Close() })
 		}
 	})
-	t.Cleanup(func() { _ = listener.Close(); all.Wait() }) // after the client's end, which ends the copying
+	t.Cleanup(func() { _ = listener.Close(); all.Wait() }) // the copying ends with the client, which closes before
 	return p
 }
 
 func (p *proxy) url() string { return "nats://" + p.listener.Addr().String() }
 
-// lossy is where the server's words go.
+// lossy passes the server's bytes on, or drops them.
 type lossy struct {
 	client net.Conn
 	proxy  *proxy

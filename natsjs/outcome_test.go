@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// codeOf returns the broker's code of an error, 0 where it is not the broker's.
+// codeOf returns the broker's code of an error, or 0 if the broker did not send it.
 func codeOf(err error) int {
 	var refused *natsjs.BrokerError
 	if errors.As(err, &refused) {
@@ -37,8 +37,8 @@ func data(bytes int) func(*eventlog.Event) {
 	return func(ev *eventlog.Event) { ev.Data = make([]byte, bytes) }
 }
 
-// What a real broker answers, and what the relay makes of it. Where the stream
-// is known, the outcome names it: an outage is one of a stream.
+// The answers of a real broker, and the outcomes that the relay gets. If the stream is known,
+// the outcome names it, because an outage belongs to a stream.
 func TestOutcomesOfAStream(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -66,7 +66,7 @@ func TestOutcomesOfAStream(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			switch tt.code {
-			case 10166, 10169, 10188: // of what an older server does not know, and stores as any other
+			case 10166, 10169, 10188: // an older server does not know these features, and stores the message as usual
 				devtest.NeedsNATS(t, nc, 12)
 			}
 			cfg, subject := tt.cfg, fmt.Sprintf("outcome.%d.a", i)
@@ -106,7 +106,7 @@ func TestOutcomesOfAStream(t *testing.T) {
 	}
 }
 
-// What fails before a stream has a say.
+// These events fail before they reach a stream.
 func TestOutcomesOfAnEventThatReachesNoStream(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -141,14 +141,14 @@ func TestOutcomesOfAnEventThatReachesNoStream(t *testing.T) {
 	}
 }
 
-// An account that may store no more is like a stream that is full.
+// If an account is full, its streams are unavailable, as if they were full.
 func TestOutcomeOfAFullAccount(t *testing.T) {
 	t.Parallel()
 	server := startNATS(t, devstack.NATSConfig{Options: `accounts { A { jetstream: { max_file: 10000 }, users: [ { user: a, password: a } ] } }`})
 	nc := connect(t, server.URL(), nats.UserInfo("a", "a"))
 	stream(t, nc, jetstream.StreamConfig{Name: "ACCOUNT", Subjects: []string{"account.a"}})
 	p := publish(t, nc)
-	for n, size := range []int{100, 20_000, 100} { // of an account that is empty the server asks for no limit
+	for n, size := range []int{100, 20_000, 100} { // the server checks no limit while the account is empty
 		ev := event(int64(n), "account.a", fmt.Sprint(n))
 		data(size)(&ev)
 		p.send(ev)
@@ -162,8 +162,8 @@ func TestOutcomeOfAFullAccount(t *testing.T) {
 	}
 }
 
-// startNATS returns a server of the test's own with options. What it logs is
-// what the test provokes.
+// startNATS returns a server for this test alone, with options. Its log shows what the test
+// provokes.
 func startNATS(t *testing.T, cfg devstack.NATSConfig) *devstack.NATS {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
@@ -179,8 +179,8 @@ func startNATS(t *testing.T, cfg devstack.NATSConfig) *devstack.NATS {
 	return n
 }
 
-// Every code of the table, and what is not in it, whatever the words. A program
-// that listens on the subject answers as a broker would.
+// The class follows from the code, whatever the words: for each code of the table, and for
+// codes outside of it. A program that listens on the subject answers as a broker would.
 func TestOutcomesByCode(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -250,8 +250,8 @@ func denying(subject string) string {
 	] }`, subject)
 }
 
-// The broker refuses a publish that is not allowed in words alone, and never
-// answers the publish itself.
+// If a publish is not allowed, the broker only sends an error text on the connection. It does
+// not answer the publish itself.
 func TestOutcomeOfAPublishThatIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	const subjects = 100
@@ -297,7 +297,7 @@ func TestOutcomeOfAPublishThatIsNotAllowed(t *testing.T) {
 	}
 }
 
-// What the table above takes for granted of the server.
+// The table above relies on this behaviour of the server.
 func TestALimitPerSubjectDropsOldMessagesBehindDiscardNew(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)

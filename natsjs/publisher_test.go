@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-// outcome is what a publisher reported of an event.
+// outcome is the result that a publisher reported for an event.
 type outcome struct {
 	seq       int64
 	duplicate bool
@@ -67,7 +67,7 @@ func publish(t *testing.T, nc *nats.Conn) *publisher {
 	return p
 }
 
-// send hands events over.
+// send gives events to the publisher.
 func (p *publisher) send(events ...eventlog.Event) { p.batches <- flights(events...) }
 
 func flights(events ...eventlog.Event) []*broker.Message {
@@ -92,7 +92,7 @@ func event(seq int64, subject, id string) eventlog.Event {
 	}}
 }
 
-// connect returns a connection to a server, made as a relay's has to be.
+// connect returns a connection with the options that a relay needs.
 func connect(t *testing.T, url string, more ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, append(natsjs.ConnectOptions(), more...)...)
@@ -308,8 +308,8 @@ func TestEnsureStream(t *testing.T) {
 	}
 }
 
-// The server cannot make the stream's files at first: something of its name is in the
-// way, which it then clears away.
+// The server cannot make the stream's files at first, because another file has their name. It
+// removes that file when it fails.
 func TestEnsureStreamTriesAgain(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnNATS(t)
@@ -318,7 +318,7 @@ func TestEnsureStreamTriesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	// An older one leaves what is in the way there.
+	// An older server leaves that file there.
 	devtest.NeedsNATS(t, nc, 12)
 	stream(t, nc, jetstream.StreamConfig{Name: "ANY", Subjects: []string{"any"}}) // so that there is a directory of streams
 	if err := os.WriteFile(filepath.Join(server.Dir(), "$G", "streams", "BLOCKED"), nil, 0o600); err != nil {

@@ -30,8 +30,8 @@ func wantFull(t *testing.T, err error, words string) {
 	}
 }
 
-// A stream that refuses new messages because a limit is reached is told of, and so is one
-// with room for small events only.
+// Check reports a stream that refuses new messages because it has reached a limit, and a
+// stream that has room only for small events.
 func TestCheckFindsStreamsThatAreFull(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -99,7 +99,7 @@ func TestCheckFindsAccountsThatAreFull(t *testing.T) {
 	}
 }
 
-// A relay begins although a stream is full: it waits for room, and tells that it does.
+// A relay starts although a stream is full. It waits for room, and says so.
 func TestARelayWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest/fakelog"
 )
 
-// create makes a stream as an operator would who knows nothing of Postroom.
+// create makes a stream as an operator would who does not know Postroom.
 func create(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) {
 	t.Helper()
 	if _, err := devtest.JetStream(t, nc).CreateStream(t.Context(), cfg); err != nil {

@@ -92,7 +92,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// All messages of a part of a stream are read, and no more, also what comes while it is.
+// ReadStored reads all messages of a part of a stream, and no others, even if messages arrive
+// meanwhile.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	js, s, p := filled(t, "STORED", 20, jetstream.StreamConfig{})

@@ -12,9 +12,8 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// A denial comes by another goroutine than the one that sends. It settles no
-// event that is still to be sent: that would be read, and its place given to
-// another, at once.
+// A denial comes on another goroutine than the one that sends. It reports no event that is
+// still being sent: the sender would still read it, while its slot already has another event.
 func TestADenialSettlesWhatWasSent(t *testing.T) {
 	var settled []int64
 	w := newWindow("acks.", func(f *broker.Message, _ broker.Outcome) { settled = append(settled, f.Seq) })
@@ -29,14 +28,14 @@ func TestADenialSettlesWhatWasSent(t *testing.T) {
 		t.Fatalf("settled %v before any was sent", settled)
 	}
 	w.sentAll(w.refs[0], nil)
-	w.sentAll(w.refs[1], nil) // and is told what came meanwhile
+	w.sentAll(w.refs[1], nil) // and reports what came meanwhile
 	if fmt.Sprint(settled) != "[0 1]" {
 		t.Errorf("settled %v, want the two that were sent", settled)
 	}
 }
 
-// Where Run has returned, whoever took its outcomes does so no more: an answer that comes
-// then settles nothing.
+// After Run has returned, no goroutine receives outcomes. An answer that comes then reports
+// nothing.
 func TestAWindowThatIsClosedTellsNothing(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
@@ -51,8 +50,8 @@ func TestAWindowThatIsClosedTellsNothing(t *testing.T) {
 	}
 }
 
-// The slot of an event that ran out of time is another's then. An answer to the first is
-// none to that one.
+// After an event ran out of time, another event has its slot. A late answer to the first does
+// not count for the second.
 func TestALateAnswerIsNotThatOfTheNext(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)

@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// A relay publishes what committed, until ctx ends. Several may run: one leads, and the
+// A relay publishes committed events until ctx ends. Several may run: one leads, and the
 // others wait to take its place.
 func ExampleNew() {
 	servers := devtest.ForExample(natsjs.ConnectOptions()...) // a migrated database, a NATS server with JetStream
@@ -33,7 +33,7 @@ func ExampleNew() {
 	fmt.Println("write:", err)
 
 	r := relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{})
-	fmt.Println("check:", r.Check(ctx)) // says what is missing, before events wait for it
+	fmt.Println("check:", r.Check(ctx)) // reports what is missing before events have to wait for it
 	sub, err := nc.SubscribeSync("order.placed")
 	fmt.Println("subscribe:", err)
 	done := make(chan error)
@@ -42,7 +42,7 @@ func ExampleNew() {
 		fmt.Println("published:", string(msg.Data))
 	}
 	stop()
-	fmt.Println("run:", <-done) // it has recorded what the broker stored
+	fmt.Println("run:", <-done) // Run has recorded which events the broker stored
 	// Output:
 	// stream: <nil>
 	// write: <nil>

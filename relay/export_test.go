@@ -5,8 +5,8 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// Outcomes returns what a leader takes outcomes with: settle adds one, await says of how
-// many it is to be told, and told whether it was since it was last asked.
+// Outcomes returns functions for the results of a leader: settle adds one, await sets how many
+// wake the dispatcher, and told reports whether it was woken since the last call.
 func Outcomes() (settle func(), await func(n int), told func() bool) {
 	l := newResults()
 	settle = func() {

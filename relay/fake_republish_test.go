@@ -20,7 +20,7 @@ type fakeRepublishes struct {
 type fakeRepublish struct {
 	eventlog.RepublishStatus
 	events []eventlog.Event
-	empty  int // looks that find nothing, before the events
+	empty  int // reads that find no event, before the events
 }
 
 func (s *fakeRepublishes) look(limit int) (page eventlog.RepublishPage) {
@@ -40,7 +40,7 @@ func (s *fakeRepublishes) look(limit int) (page eventlog.RepublishPage) {
 		page.Advanced = true
 		return page
 	}
-	n := min(limit, len(r.events)) // none, where limit is 0
+	n := min(limit, len(r.events)) // none if limit is 0
 	page.Advanced = n > 0
 	page.Events, r.events = slices.Clone(r.events[:n]), r.events[n:]
 	return page

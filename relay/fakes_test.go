@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// fakeSource is a log in memory, whose answers can be told. Its Mu guards the fields.
+// fakeSource is a log in memory. Tests set its answers. Its Mu guards the fields.
 type fakeSource struct {
 	*fakelog.Log
 
@@ -26,10 +26,10 @@ type fakeSource struct {
 	prunable    int // steps
 	places      []eventlog.StreamPosition
 	owed        []int64 // lost by the broker, as the relay found
-	late        []int64 // likewise
+	late        []int64 // lost too, with later events of their keys published
 	republishes fakeRepublishes
-	recorded    func(t *fakeTerm, ctx context.Context) error // what Record does, where set
-	renewed     func(t *fakeTerm, ctx context.Context) error // what Renew does, where set
+	recorded    func(t *fakeTerm, ctx context.Context) error // if set, Record calls it
+	renewed     func(t *fakeTerm, ctx context.Context) error // if set, Renew calls it
 
 	leases    []time.Duration // with which it was led
 	roundTrip time.Duration
@@ -37,8 +37,8 @@ type fakeSource struct {
 	readErr   error
 
 	slow       time.Duration // how long Read takes
-	searching  int           // so many calls of Read find nothing, and say that there is more
-	unstorable int           // told by the next page
+	searching  int           // this many calls of Read find no event and set More
+	unstorable int           // the next page reports this many
 }
 
 func newFakeSource(events ...eventlog.Event) *fakeSource {
@@ -135,7 +135,7 @@ func (t *fakeTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (
 	return page, errors.Join(err, t.readErr, t.source.readErr)
 }
 
-// search reports whether a read searches and finds nothing.
+// search reports whether a read only searches.
 func (t *fakeTerm) search() bool {
 	t.source.Mu.Lock()
 	defer t.source.Mu.Unlock()
@@ -158,7 +158,7 @@ func (t *fakeTerm) HeldKeys(context.Context) ([]string, error) {
 	return t.source.heldKeys, nil
 }
 
-// Prune is one step of those that there are.
+// Prune removes one step's worth of prunable events.
 func (t *fakeTerm) Prune(context.Context, time.Duration) (removed int64, more bool, err error) {
 	t.source.Mu.Lock()
 	defer t.source.Mu.Unlock()
@@ -221,15 +221,15 @@ func (t *fakeTerm) Release(ctx context.Context, p eventlog.Progress) error {
 	return err
 }
 
-// fakePublisher answers as its function says, in a goroutine for each event.
-// Give it hundreds of events, not thousands: the race detector of Go 1.26 aborts
-// now and then when so many goroutines come and go in a bubble of synctest.
+// fakePublisher answers with the results of its function, in a goroutine for each event. Give
+// it hundreds of events, not thousands: the race detector of Go 1.26 sometimes aborts if so
+// many goroutines begin and end in a bubble of synctest.
 type fakePublisher struct {
 	sound
 
 	answer func(ev eventlog.Event, try int) (wait time.Duration, err error)
 	stream string                         // that all events go to
-	store  func(ev eventlog.Event) uint64 // stores an event, where set, and returns its sequence
+	store  func(ev eventlog.Event) uint64 // if set, stores an event and returns its sequence
 	runErr error
 
 	mu       sync.Mutex
@@ -239,7 +239,7 @@ type fakePublisher struct {
 	most     int // the most in flight at any time
 }
 
-// sound is what a publisher says of streams that are as they should be.
+// sound finds no fault in the streams.
 type sound struct{}
 
 func (sound) Abilities() broker.Abilities {
@@ -270,7 +270,7 @@ func (sound) ReadStored(context.Context, string, broker.SeqRange) (func(context.
 	return nil, nil, errors.ErrUnsupported
 }
 
-// outcomeOf returns what a publisher makes of an error: Unknown, unless it says more.
+// outcomeOf returns the outcome for an error: Unknown, unless the error has a class.
 func outcomeOf(err error) broker.Outcome {
 	var told *toldError
 	switch {
@@ -363,7 +363,7 @@ func (p *fakePublisher) tried(seq int64) int {
 	return p.tries[seq]
 }
 
-// triedOf returns how many events of a republish were sent, each as often as it was.
+// triedOf returns how often events of a republish were sent, all together.
 func (p *fakePublisher) triedOf(republish int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

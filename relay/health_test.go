@@ -173,7 +173,7 @@ func TestFaultsBeforeAndAfterTheFirstTerm(t *testing.T) {
 		if n := len(r.Health().Faults); n != 1 {
 			t.Errorf("%d faults, want 1", n)
 		}
-		pub.set(func() { pub.err = errors.New("broker busy again") }) // what is not known is not forgotten
+		pub.set(func() { pub.err = errors.New("broker busy again") }) // an error of the check does not clear the known fault
 		after(time.Minute)
 		if h := r.Health(); len(h.Faults) != 1 || !strings.Contains(h.Err.Error(), "busy again") {
 			t.Errorf("health %+v, want the known fault and the error", h)

@@ -36,7 +36,8 @@ func (p *faulty) Run(ctx context.Context, batches <-chan []*broker.Message, sett
 	return p.fakePublisher.Run(ctx, batches, settle)
 }
 
-// A publisher that somebody else wrote ends a term, and not the process, nor the relay.
+// If a publisher that a user wrote fails, the term ends, but neither the process nor the relay
+// does.
 func TestPublishersThatFail(t *testing.T) {
 	type outcomes = func(*broker.Message, broker.Outcome)
 	tests := map[string]func(batches <-chan []*broker.Message, settle outcomes) error{

@@ -16,7 +16,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// An event with a fault of its row is dead before it is sent, whatever else it looks like.
+// If an event's row has a fault, the event is dead before it is sent, even if it looks valid
+// otherwise.
 func TestAnEventWithAFaultIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := events(3)
@@ -36,7 +37,7 @@ func TestAnEventWithAFaultIsNotSent(t *testing.T) {
 	})
 }
 
-// The log tells of events that could not be held, and the relay passes it on.
+// The log reports events that could not be held, and the relay counts and logs them.
 func TestUnstorableEventsAreToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
@@ -52,8 +53,7 @@ func TestUnstorableEventsAreToldOf(t *testing.T) {
 	})
 }
 
-// What is no subject is not asked about, and does not keep those that are from being
-// looked for.
+// Check does not ask the broker about invalid subjects, and still asks about the valid ones.
 func TestCheckAsksAboutSubjectsOnly(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)

@@ -21,8 +21,8 @@ func hang(_ *fakeTerm, ctx context.Context) error {
 	return ctx.Err()
 }
 
-// A lease that nobody chose is as long as its database needs, from its first renewal on,
-// which comes at once. One that was chosen stays as it is.
+// The default lease becomes as long as the database needs, with the first renewal, which comes
+// at once. A lease that the user set stays as it is.
 func TestTheLeaseIsAsLongAsItsDatabaseNeeds(t *testing.T) {
 	for _, tt := range []struct {
 		chosen, roundTrip, want time.Duration
@@ -57,12 +57,12 @@ func TestTheLeaseIsAsLongAsItsDatabaseNeeds(t *testing.T) {
 	}
 }
 
-// The first renewal has the time that the lease has left, counted from before it was
-// taken, and not from when the term began to work.
+// The first renewal has as much time as the lease has left. That counts from before the lease
+// was taken, not from when the term began to work.
 func TestTheFirstRenewalIsBoundedByTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
-		src.takes = 3 * time.Second // the answer to what takes the lease
+		src.takes = 3 * time.Second // how long the answer takes
 		var left time.Duration
 		src.renewed = func(_ *fakeTerm, ctx context.Context) error {
 			deadline, _ := ctx.Deadline()
@@ -79,8 +79,8 @@ func TestTheFirstRenewalIsBoundedByTheLease(t *testing.T) {
 	})
 }
 
-// Where the lease cannot be renewed in time, the next one is longer, unless it was chosen;
-// and the relay says what to change.
+// If the lease cannot be renewed in time, the next one is longer, unless the user set it. The
+// relay says what to change.
 func TestALeaseThatCannotBeRenewed(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -178,8 +178,8 @@ func TestTermsOfNoUseAreApart(t *testing.T) {
 	}
 }
 
-// Two relays that take turns, and neither leads for long enough, wait longer and longer
-// all the same: to stand by in between is no success.
+// Two relays take turns, and neither leads for long enough. They wait longer and longer:
+// standing by in between is no success.
 func TestTermsOfNoUseInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)

@@ -152,7 +152,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// Of writers that its role may not see, a relay does not say that there are none.
+// If the relay's role may not see some writers, the metrics do not say that there are none.
 func TestAWriterThatNobodySees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for backlog, want := range map[*eventlog.Lag]bool{
@@ -231,8 +231,8 @@ func TestPausedAndFenced(t *testing.T) {
 	})
 }
 
-// A batch has a span where some of its events come from a sampled trace, and
-// links to these.
+// A batch has a span if some of its events belong to a sampled trace, and links to these
+// events.
 func TestSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const (
@@ -252,7 +252,7 @@ func TestSpans(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		run := start(relay.New(src, pub, relay.Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}))
 		after(time.Second)
-		src.Set(func() { src.terms[0].Unread = all[3:] }) // none of them traced
+		src.Set(func() { src.terms[0].Unread = all[3:] }) // none of them has a trace
 		after(time.Minute)
 		run.stop()
 		run.wait(t)

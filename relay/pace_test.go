@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A pass costs what many events do. Where these come fast passes are apart, the more so the
-// longer one takes, within bounds; where they come slowly nothing waits.
+// A pass costs as much as many events. If events come fast, passes are further apart, by the
+// time that a pass takes, within bounds. If events come slowly, nothing waits.
 func TestPassesAreApartByWhatTheyCost(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -39,7 +39,8 @@ func TestPassesAreApartByWhatTheyCost(t *testing.T) {
 	}
 }
 
-// Empty passes are short and come between others. They say nothing of what those cost.
+// Empty passes are short, and come between others. They do not change the measured cost of a
+// pass with events.
 func TestAnEmptyPassSaysNothingOfTheCost(t *testing.T) {
 	var p pace
 	now := time.Now()

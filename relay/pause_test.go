@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// An operator's pause ends the term in order within two seconds: what was sent is recorded, and
-// nothing more is sent. It holds for a relay that starts meanwhile.
+// An operator's pause ends the term within two seconds. The relay records the acknowledgements
+// of what it sent, and sends nothing more. That also holds for a relay that starts meanwhile.
 func TestAnOperatorPausesTheRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := events(4)

@@ -52,7 +52,7 @@ func TestPlacesLearn(t *testing.T) {
 			if moves := slices.Contains(moved, tt.want); moves != tt.moves {
 				t.Errorf("moved %+v", moved)
 			}
-			if tt.suspicious && tt.want.Created.Equal(created) { // it stands still until it is compared
+			if tt.suspicious && tt.want.Created.Equal(created) { // the position does not move until it is compared
 				e.addNew(landed("SHOP", "e20", 20))
 				if moved, _ := tt.places.advance(&e); len(moved) > 0 {
 					t.Errorf("moved %+v, and was not compared", moved)
@@ -65,7 +65,7 @@ func TestPlacesLearn(t *testing.T) {
 	}
 }
 
-// A stream that has what it had is trusted again.
+// If a stream still has the message at its position, the position may move again.
 func TestPlacesKept(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	p := positions{"SHOP": &position{StreamPosition: eventlog.StreamPosition{Stream: "SHOP", Seq: 5}, unverified: true}}

@@ -26,7 +26,7 @@ type cataloged struct {
 
 	subjects []string
 	err      error
-	asked    int // how often, which is once for each look at the streams
+	asked    int // how often: once for each check of the streams
 }
 
 func (c *cataloged) Subjects(context.Context) ([]string, error) {
@@ -60,7 +60,7 @@ func ensure(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) {
 	}
 }
 
-// create makes a stream as an operator would who knows nothing of Postroom.
+// create makes a stream as an operator would who does not know Postroom.
 func create(t *testing.T, nc *nats.Conn, cfg jetstream.StreamConfig) {
 	t.Helper()
 	if _, err := management(t, nc).CreateStream(t.Context(), cfg); err != nil {
@@ -72,8 +72,8 @@ func TestCheckExaminesStreams(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	create(t, nc, jetstream.StreamConfig{Name: "EX-ORIGIN", Subjects: []string{"ex.origin"}})
-	// A stream that Postroom makes has none of the risks, and one that stands at
-	// the server's defaults neither.
+	// A stream that Postroom makes has none of the risks. Nor has a stream with the server's
+	// defaults.
 	tests := []struct {
 		name string
 		cfg  jetstream.StreamConfig
@@ -187,7 +187,7 @@ func TestCheckFindsSubjectsWithoutAStream(t *testing.T) {
 		name     string
 		subjects []string
 		streams  []string
-		want     []string // in the error; none: no error
+		want     []string // in the error; if empty, no error
 		not      string
 	}{
 		{"no events", nil, nil, nil, ""},
@@ -245,7 +245,7 @@ func TestConfigOfChecksIsValidated(t *testing.T) {
 	}
 }
 
-// logged collects what a relay logs.
+// logged collects a relay's log messages.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -349,7 +349,8 @@ func TestARelayWaitsForItsStream(t *testing.T) {
 	}
 }
 
-// A publisher that makes no batches is a fault of the Config, told with all others.
+// If a publisher cannot make batches, Atomic is a fault of the Config, reported with all
+// others.
 func TestAtomicNeedsABatcher(t *testing.T) {
 	t.Parallel()
 	r := relay.New(newFakeSource(), publishOnly{}, relay.Config{Atomic: true, Window: -1})
@@ -374,7 +375,8 @@ func (publishOnly) Abilities() broker.Abilities { return broker.Abilities{} }
 
 func (p publishOnly) Connected() bool { return true }
 
-// What a publisher cannot do is refused, and what it costs told, unless it is accepted.
+// Check fails if a publisher lacks an ability, and says what that costs, unless Config.Accept
+// has the risk.
 func TestCheckReportsWhatAPublisherCannotDo(t *testing.T) {
 	t.Parallel()
 	for _, accept := range [][]broker.Risk{nil, {broker.NotInspected}, {broker.NotVerified}, {broker.NotInspected, broker.NotVerified}} {

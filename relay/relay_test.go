@@ -26,7 +26,7 @@ func start(r *relay.Relay) *running {
 	return run
 }
 
-// wait waits for Run to return, which has to be clean.
+// wait waits for Run to return, and fails the test if it returns an error.
 func (r *running) wait(t *testing.T) {
 	t.Helper()
 	if err := <-r.done; err != nil {
@@ -34,7 +34,7 @@ func (r *running) wait(t *testing.T) {
 	}
 }
 
-// after lets time pass in the bubble, and whatever it brings come to rest.
+// after lets time pass in the bubble, and waits until all goroutines are idle.
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -102,13 +102,13 @@ func TestRunKeepsItsLease(t *testing.T) {
 	})
 }
 
-// However fast acknowledgements come, recordings are 20 ms apart, and take a twentieth of
-// the time at the most.
+// However fast acknowledgements come, recordings are at least 20 ms apart, and take at most a
+// twentieth of the time.
 func TestRecordingsAreApart(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: 20 * time.Millisecond, 5 * time.Millisecond: 100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			src := newFakeSource(events(900)...)
-			var began []time.Time // by the recorder alone, until Run has returned
+			var began []time.Time // only the recorder uses it until Run has returned
 			src.recorded = func(*fakeTerm, context.Context) error {
 				began = append(began, time.Now())
 				time.Sleep(took)
@@ -133,7 +133,7 @@ func TestRecordingsAreApart(t *testing.T) {
 	}
 }
 
-// Commits that take long are no reason to leave, as long as the lease is renewed.
+// Slow commits do not end the term, as long as the lease is renewed.
 func TestSlowRecordingsKeepTheLease(t *testing.T) {
 	for _, d := range []time.Duration{50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -157,8 +157,9 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 	}
 }
 
-// With the window full the dispatcher waits for several acknowledgements at a time. One that stays
-// alone is recorded all the same, and one that makes room is not waited for in vain.
+// If the window is full, the dispatcher waits for several acknowledgements at a time. If only
+// one comes, it is recorded nevertheless. If one makes room, the dispatcher does not wait for
+// more.
 func TestAFullWindowWaitsForNoMoreThanComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(300)...)
@@ -189,7 +190,7 @@ func TestAFullWindowWaitsForNoMoreThanComes(t *testing.T) {
 	})
 }
 
-// What comes while more is waited for is told of when less is enough.
+// If the threshold falls to the number of results that are there, the dispatcher is woken.
 func TestAwaitTellsOfWhatIsThere(t *testing.T) {
 	settle, await, told := relay.Outcomes()
 	await(3)
@@ -209,9 +210,9 @@ func TestAwaitTellsOfWhatIsThere(t *testing.T) {
 	}
 }
 
-// Recordings that take long are far apart, while there is other work. When all is
-// acknowledged, what is left of a backlog is recorded at once, if that is a page or more:
-// after a crash it would be published again.
+// Slow recordings are far apart while there is other work. When all events are acknowledged,
+// the rest of a backlog is recorded at once if it is a page or more: after a crash it would be
+// published again.
 func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const backlog = 1500
@@ -312,8 +313,8 @@ func TestAFailingEventIsRepeatedAndHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// What a pass sets aside for later may be due long before the lease has to be
-// renewed: it is recorded at once.
+// If a pass finds an event that is scheduled for later, that is recorded at once, because the
+// event may be due long before the lease has to be renewed.
 func TestWhatIsSetAsideIsRecordedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()

@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// chronicled is a fakeSource that knows what it had published: all that is done.
+// chronicled is a fakeSource that remembers which events it published: all that are done.
 type chronicled struct{ *fakeSource }
 
 func (c chronicled) Positions(context.Context) ([]eventlog.StreamPosition, error) { return nil, nil }
@@ -49,7 +49,7 @@ type memory struct {
 	mu       sync.Mutex
 	created  time.Time
 	messages []string // ids, by sequence
-	away     error    // why nothing can be told
+	away     error    // if set, the stream does not answer
 	broken   int      // how often the reading of messages fails
 	compared int
 }
@@ -130,7 +130,7 @@ func keyed(n int) []eventlog.Event {
 	return all
 }
 
-// lossBench is a relay of a log of which the broker has had the first events.
+// lossBench is a relay whose broker had the first events of its log.
 type lossBench struct {
 	src    chronicled
 	m      *memory
@@ -138,7 +138,8 @@ type lossBench struct {
 	reader *sdk.ManualReader
 }
 
-// newLossBench returns one whose broker has had, and remembers, so many of the log's events.
+// newLossBench returns a lossBench whose broker had, and still remembers, so many of the log's
+// events.
 func newLossBench(events, had, remembers int) *lossBench {
 	b := &lossBench{src: chronicled{newFakeSource(keyed(events)...)}, m: newMemory(), reader: sdk.NewManualReader()}
 	for _, ev := range b.src.Events[:had] {
@@ -162,7 +163,7 @@ func (b *lossBench) wantStored(t *testing.T, want ...string) {
 func TestALostTailComesBeforeWhatIsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(5, 4, 2)
-		b.m.broken = 3 // the repair has to begin anew
+		b.m.broken = 3 // the repair has to begin again
 		b.src.recorded = func(*fakeTerm, context.Context) error { time.Sleep(time.Second); return nil }
 		run := start(b.r)
 		after(10 * time.Second)
@@ -183,9 +184,9 @@ func TestALostTailComesBeforeWhatIsNew(t *testing.T) {
 	})
 }
 
-// The first acknowledgement of a stream that was made again tells of a sequence that
-// was used: what had been there comes again, and is late where the stream has later
-// events of its key.
+// A stream is made again while the relay publishes. Its first acknowledgement names a sequence
+// that was used before. The lost events are published again. They are late if the stream has
+// later events of their key.
 func TestAStreamThatIsMadeAgainMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(4, 2, 2)
@@ -210,12 +211,12 @@ func TestAStreamThatIsMadeAgainMeanwhile(t *testing.T) {
 	})
 }
 
-// A stream that cannot be looked at does not hold up others; its place stays where it
-// is until it can, however much is acknowledged meanwhile.
+// If a stream cannot be read, other streams go on. Its position stays until it can be read,
+// however much is acknowledged meanwhile.
 func TestAStreamThatDoesNotAnswerIsComparedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(5, 3, 2)
-		b.m.messages = append(b.m.messages, "x", "y") // another's, where ours were
+		b.m.messages = append(b.m.messages, "x", "y") // another service's messages, at the positions of ours
 		b.m.away = errors.New("no answer")
 		run := start(b.r)
 		after(10 * time.Second)
@@ -235,8 +236,8 @@ func TestAStreamThatDoesNotAnswerIsComparedLater(t *testing.T) {
 	})
 }
 
-// While nothing happens the streams are looked at now and then: a cluster can lose what
-// it had while the connection stays.
+// The relay compares idle streams now and then, because a cluster can lose messages while the
+// connection stays.
 func TestStreamsAreComparedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(3, 3, 3)

@@ -47,7 +47,7 @@ func TestARepublishKeepsToItsRate(t *testing.T) {
 			if want := float64(n) / rate; took < want*0.95 || took > want*1.15+0.1 {
 				t.Errorf("rate %g: %d events took %.2f s, want about %.2f s", rate, n, took, want)
 			}
-			for i := range seen.republished { // a tenth of a second's worth at once, and what comes in meanwhile
+			for i := range seen.republished { // a tenth of a second's worth at once, and what the rate adds meanwhile
 				end := i
 				for end < n && seen.republished[end].Sub(seen.republished[i]) < 100*time.Millisecond {
 					end++
@@ -83,7 +83,7 @@ func TestARepublishIsReadInPages(t *testing.T) {
 	})
 }
 
-// A new leader publishes first what nobody has seen yet.
+// A new leader first publishes events that were never published.
 func TestANewLeaderLooksForRepublishesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)
@@ -102,7 +102,8 @@ func TestANewLeaderLooksForRepublishesLater(t *testing.T) {
 	})
 }
 
-// Without a republish it is looked for once a second; Wake changes nothing about that.
+// Without a running republish, the relay looks for one once a second. Wake does not change
+// that.
 func TestAnIdleRelaySeldomLooksForRepublishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
@@ -131,7 +132,7 @@ func TestAnIdleRelaySeldomLooksForRepublishes(t *testing.T) {
 	})
 }
 
-// Parts of the log without an event of the republish are passed without delay, and not
+// If a part of the log has no event of the republish, the next part is read soon, but not
 // without a pause.
 func TestARepublishPassesWhatItsFilterLeavesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -149,8 +150,8 @@ func TestARepublishPassesWhatItsFilterLeavesOut(t *testing.T) {
 	})
 }
 
-// Events of a republish that no stream takes are tried again without end, are not held,
-// take little of the room, and do not stop live events, of their key neither.
+// If no stream takes the events of a republish, they are tried again and again and are not
+// held. They take little of the room, and do not stop live events, even of their own key.
 func TestARepublishThatNoStreamTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
@@ -198,8 +199,8 @@ func TestARepublishThatNoStreamTakes(t *testing.T) {
 	})
 }
 
-// What the broker refuses for long enough while others pass is held, for its republish and
-// for no key.
+// If the broker refuses an event of a republish for long enough while it takes others, the
+// event is held, with the republish's id and without a key.
 func TestWhatTheBrokerRefusesOfARepublishIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
@@ -229,8 +230,8 @@ func TestWhatTheBrokerRefusesOfARepublishIsHeld(t *testing.T) {
 	})
 }
 
-// A cancelled republish ends within two seconds: what waits to be sent, or to be sent again,
-// is dropped. The next one begins, and the log says so.
+// A cancelled republish ends within two seconds: its events that wait to be sent, for the
+// first time or again, are dropped. The next republish begins, and the log says so.
 func TestACancelledRepublishEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text logged
@@ -276,8 +277,8 @@ func TestACancelledRepublishEnds(t *testing.T) {
 	})
 }
 
-// While nothing is acknowledged nothing more of a republish is read, and it does not make up
-// for that time afterwards.
+// While nothing is acknowledged, no more of a republish is read. Afterwards it does not go
+// faster to make up for that time.
 func TestARepublishDoesNotMakeUpForAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rate, outage = 200, 5 * time.Second
@@ -306,8 +307,8 @@ func TestARepublishDoesNotMakeUpForAnOutage(t *testing.T) {
 	})
 }
 
-// A republish of which the broker takes nothing does not wait for others to pass: what is
-// refused is held after a while, and that is no attempt.
+// If the broker refuses every event of a republish, they need not wait until it takes others:
+// they are held after a while, and that is no attempt.
 func TestARepublishOfWhichAllIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
@@ -350,7 +351,7 @@ func TestAnEventOfARepublishFromHeldIsALiveOne(t *testing.T) {
 	})
 }
 
-// A part of the log of which a republish has nothing is recorded at once, too.
+// Progress over a part of the log without events of the republish is recorded at once, too.
 func TestARepublishIsRecordedAsItMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()

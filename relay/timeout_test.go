@@ -8,8 +8,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// A read that needs longer than it is given gets more time in the next term, and so it
-// ends some day.
+// If a read runs out of time, the next term gives it more, so that it ends at some point.
 func TestAReadThatNeedsLongerGetsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(3)...)
@@ -33,7 +32,7 @@ func TestAReadThatNeedsLongerGetsIt(t *testing.T) {
 	})
 }
 
-// While a search for late events goes on, the log is read again at once.
+// While a search for late events is not done, the relay reads the log again at once.
 func TestASearchIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(3)...)

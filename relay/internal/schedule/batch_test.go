@@ -14,10 +14,10 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// In atomic batches the events of a key that are in flight are in one batch, and in
-// their order; whatever happens to single ones, and to whole batches, they are
-// stored in their order, each is stored or held, and from the first held one on all
-// later ones of its key are held.
+// In atomic batches, the events of a key that are in flight are in one batch, in their order.
+// Whatever happens to single events and to whole batches, the events of a key are stored in
+// their order. Each event is stored or held, and after the first held one all later ones of
+// its key are held.
 func TestLanesKeepTheOrderInBatches(t *testing.T) {
 	failures := []broker.Outcome{
 		errNoAnswer,
@@ -33,7 +33,8 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 		var open [][]*Entry // batches in flight
 		added, stored, held := map[string][]int64{}, map[string][]int64{}, map[string][]int64{}
 
-		// settle settles a batch as a publisher does: singly, where members fail.
+		// settle reports the outcomes of a batch as a publisher does: one by one if some
+		// events fail.
 		settle := func(t *rapid.T, fail bool) {
 			if len(open) == 0 {
 				t.Skip("nothing is in flight") // rapid draws another action
@@ -160,8 +161,8 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 	})
 }
 
-// What waits behind an event goes along with it, up to a full batch; one that the
-// broker has refused goes alone, and so do the probes of a stream that is out.
+// The events behind an event go in the same batch, up to a full one. If the broker refused an
+// event, it goes alone. So do the probes of an unavailable stream.
 func TestLanesFillBatches(t *testing.T) {
 	l := New(10_000, false)
 	l.batching = true
@@ -193,7 +194,7 @@ func TestLanesFillBatches(t *testing.T) {
 	}
 }
 
-// A batch ends where its data is more than the broker is to stage.
+// A batch ends before its data exceeds the most bytes that a batch may have.
 func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 	for _, batching := range []bool{true, false} {
 		t.Run(fmt.Sprint("atomic ", batching), func(t *testing.T) {
@@ -215,8 +216,8 @@ func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 	}
 }
 
-// An event of a republish can leave its lane at any time. None of its key may be in its
-// batch, which would then be stored without it.
+// An event of a republish can stop blocking its key at any time. Then no later event of its
+// key may be in its batch, because it would be stored without it.
 func TestAnEventOfARepublishTakesNoneAlong(t *testing.T) {
 	t.Parallel()
 	l := New(100, false)

@@ -11,9 +11,9 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Where everything is refused, nobody knows whether it is the events or the
-// broker: they wait, and make way for what stands behind them when they take too
-// much room, as no attempt.
+// If everything is refused, either the events or the broker may be the cause. So the events
+// wait. If they take too much room, they go to held so that others can be tried, and that is
+// no attempt.
 func TestLanesMakeRoomWhereNothingPasses(t *testing.T) {
 	for _, oneKey := range []bool{true, false} {
 		l := New(100, false)

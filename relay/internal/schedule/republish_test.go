@@ -13,9 +13,9 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Whatever becomes of events of republishes, those of the live path keep the order of their
-// keys, at most one event of a key is in flight but for those of republishes that the broker
-// did not take, and in the end every event is stored, held or dropped.
+// Whatever happens to events of republishes, live events keep the order of their keys. At most
+// one event of a key is in flight, apart from republished ones that the broker did not take.
+// In the end every event is stored, held or dropped.
 func TestLanesWithRepublishes(t *testing.T) {
 	outcomes := []broker.Outcome{
 		{Stream: "S"},
@@ -150,8 +150,8 @@ func TestLanesWithRepublishes(t *testing.T) {
 	})
 }
 
-// An event of a republish holds up no live one of its key, whatever the broker says to it,
-// and follows none to held.
+// An event of a republish holds up no live event of its key, whatever the broker answers. It
+// does not follow held events of its key.
 func TestAnEventOfARepublishHoldsUpNobody(t *testing.T) {
 	live := func(seq int64) eventlog.Event {
 		return eventlog.Event{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s"}}
@@ -196,8 +196,8 @@ func TestAnEventOfARepublishHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// What waits to be sent is dropped when its republish is cancelled, and what waits behind it
-// goes on.
+// If a republish is cancelled, its events that wait to be sent are dropped, and the events
+// behind them go on.
 func TestEventsOfACancelledRepublishAreNotSent(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var page []eventlog.Event

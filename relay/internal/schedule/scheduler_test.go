@@ -16,9 +16,9 @@ import (
 
 var errNoAnswer = broker.Outcome{Class: broker.Unknown, Err: broker.ErrUnacknowledged}
 
-// Whatever happens to single publishes, the events of a key are sent one at a
-// time and are first stored in their order, every event is stored or held, and
-// from the first held one on all later ones of its key are held.
+// Whatever happens to single publishes, the events of a key are sent one at a time, and are
+// first stored in their order. Each event is stored or held, and after the first held one all
+// later ones of its key are held.
 func TestLanesKeepTheOrderOfEachKey(t *testing.T) {
 	outcomes := []broker.Outcome{
 		{Stream: "S"},
@@ -146,7 +146,7 @@ func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 	}
 }
 
-// A stream that is out gets a few probes, and takes nothing from the others.
+// An unavailable stream gets a few probes, and takes no room from other streams.
 func TestLanesProbeAStreamThatIsOut(t *testing.T) {
 	l := New(1000, false)
 	now := time.Unix(1000, 0)
@@ -261,8 +261,8 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 	}
 }
 
-// An event from held that is refused goes back at once, with one attempt more,
-// and is dead after the last.
+// If an event from held is refused, it goes back at once, with one attempt more. After the
+// last attempt it is dead.
 func TestLanesHoldAgain(t *testing.T) {
 	for spent := range maxAttempts {
 		l := New(1000, false)
@@ -359,7 +359,7 @@ func TestUsualEvents(t *testing.T) {
 	l.Add([]eventlog.Event{logged(2, "a"), logged(3, "b"), logged(4, "b")})
 	l.Add([]eventlog.Event{{Seq: 5, Held: true, Event: postroom.Event{Subject: "a.b"}}})
 	batch := l.nextEntries(10, now)
-	for i, want := range []bool{true, false, false} { // alone in its lane; another waits for it; held
+	for i, want := range []bool{true, false, false} { // alone in its lane; with another behind it; from held
 		if got := batch[i].AckGroup != ""; got != want {
 			t.Errorf("event %d usual: %v, want %v", batch[i].Seq, got, want)
 		}
