@@ -65,7 +65,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// What is accepted while the inbox runs is run at once, not at the next poll.
+// If an event is accepted while the inbox runs, it runs at once, not at the next poll.
 func TestAcceptWakesTheRunner(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -142,8 +142,8 @@ func TestLargeAccepted(t *testing.T) {
 	}
 }
 
-// A webhook that is delivered again differs in one field: it is a duplicate by its key,
-// and without one a conflict.
+// A repeated webhook differs in one field. With a dedupe key it is a duplicate; without one it
+// is a conflict.
 func TestRedeliveryThatDiffers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -173,7 +173,7 @@ func accepted(handler, id, data string) inbox.Acceptance {
 	return inbox.Acceptance{Handler: handler, Event: postroom.Event{ID: id, Source: "/stripe", Type: "charge.succeeded", Data: []byte(data)}}
 }
 
-// One call accepts events for several handlers, also the same event twice.
+// One call accepts events for several handlers, and may contain the same event twice.
 func TestAcceptAll(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// batched returns a subscription of one worker, so that what waits is one batch.
+// batched returns a subscription of one worker, so that waiting events form one batch.
 func (b *bench) batched(n int) inbox.Subscription {
 	sub := b.subscription("h")
 	sub.Workers, sub.Batch = 1, n
@@ -45,13 +45,13 @@ func TestABatchIsOneTransaction(t *testing.T) {
 	if err := b.pool.QueryRow(t.Context(), "SELECT count(DISTINCT xid) FROM effect").Scan(&transactions); err != nil {
 		t.Fatal(err)
 	}
-	if transactions > 30 { // the first may come before the others are there
+	if transactions > 30 { // the first event may come before the others
 		t.Errorf("%d transactions for 300 events in batches of 100", transactions)
 	}
 }
 
-// What fails in a batch is held in the transaction that commits the others, and
-// whatever the handler has done for it before is undone.
+// If an event of a batch fails, the transaction that commits the others also holds it. What
+// the handler wrote for it is undone.
 func TestOneOfABatchFails(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("wrong")
@@ -119,7 +119,7 @@ func insert(ctx context.Context, tx pgx.Tx, event string) error {
 	return err
 }
 
-// Events that come again stand in batches beside new ones.
+// A batch may have repeated events beside new ones.
 func TestDuplicatesInABatch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

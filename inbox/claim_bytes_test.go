@@ -35,8 +35,8 @@ func (b *bench) claimedBytes(ctx context.Context, name string) (bytes int64) {
 	return bytes
 }
 
-// Many large events are held and there are as many workers. What is claimed of them has no
-// more bytes than the inbox may have in hand, and all of them are run.
+// There are many large held events, and as many workers. The claimed events have no more bytes
+// than the inbox may have in memory, and all events are run.
 func TestClaimsAreBoundedByBytes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -72,7 +72,7 @@ func TestClaimsAreBoundedByBytes(t *testing.T) {
 	}
 }
 
-// An event that is larger than all that may be claimed together is claimed alone.
+// If an event is larger than the bound, it is claimed alone.
 func TestAnEventThatIsLargerThanTheBoundIsClaimed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -97,8 +97,8 @@ func TestAnEventThatIsLargerThanTheBoundIsClaimed(t *testing.T) {
 	}
 }
 
-// The events that follow the small heads of many keys are large. Whoever settles a head
-// does not claim such an event beyond the bound.
+// Many keys have a small head with a large event behind it. The transaction that settles a
+// head does not claim the next event if that exceeds the bound.
 func TestFollowersAreBoundedByBytes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -25,7 +25,7 @@ func (b *bench) holdMany(name string, ids ...string) {
 	b.in = inbox.New(b.pool, b.nc, b.config())
 }
 
-// An event that another transaction has in hand keeps no others from being claimed.
+// If another transaction has locked a held event, others can still be claimed.
 func TestClaimsPassOverWhatIsLocked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -49,8 +49,8 @@ func TestClaimsPassOverWhatIsLocked(t *testing.T) {
 	b.eventually("both effects", func() bool { return len(b.effects("h")) == 2 })
 }
 
-// A process that stood still notes no failure of what is another's by now, whether it
-// can tell within its transaction or only afterwards.
+// A stalled process notes no failure of an event that another process has claimed since,
+// whether it notices that in its transaction or only afterwards.
 func TestAStalledOwnerCannotFail(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]error{"an error": errors.New("too late"), "one that spends rounds": errContention} {
@@ -81,7 +81,7 @@ func TestAStalledOwnerCannotFail(t *testing.T) {
 // maxRuns is more often than a handler is run for one attempt.
 const maxRuns = 20
 
-// A process that stood still gives back nothing that is another's by now.
+// A stalled process does not give back an event that another process has claimed since.
 func TestAStalledOwnerCannotRelease(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -106,8 +106,9 @@ func TestAStalledOwnerCannotRelease(t *testing.T) {
 	}
 }
 
-// What a process gives back because an answer was lost is its own, and nothing that it
-// knows of: that runs.
+// If the answer to a claim is lost, a process gives back the events that it claimed without
+// knowing. It keeps those of which it knows, because they run, and leaves those of other
+// processes.
 func TestOrphansAreOnesOwn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

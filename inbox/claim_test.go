@@ -29,8 +29,8 @@ func (b *bench) holdOne(name string) {
 	b.in = inbox.New(b.pool, b.nc, b.config())
 }
 
-// A claim that ran out belonged to a process that died, perhaps of this event: it
-// runs alone from then on, and a last attempt without an end is the last.
+// If a claim ran out, its process died, perhaps because of this event. From then on the event
+// runs alone. If its last attempt does not end, no other follows.
 func TestAClaimThatRanOut(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -59,7 +59,7 @@ func TestAClaimThatRanOut(t *testing.T) {
 	}
 }
 
-// A claim of a process that lives is left alone.
+// While a process lives, no other process takes its claim.
 func TestAClaimIsRespected(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -78,7 +78,7 @@ func TestAClaimIsRespected(t *testing.T) {
 	}
 }
 
-// A process that stood still settles nothing, and its effect is rolled back.
+// A process that stalled cannot settle the event, and its effect is rolled back.
 func TestAStalledOwnerCannotSettle(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -137,7 +137,7 @@ func TestClaimsBehindSlowRunsAreGivenBack(t *testing.T) {
 	}
 }
 
-// A shutdown is no attempt, neither of what runs nor of what was only claimed.
+// A shutdown costs no attempt, whether an event runs or is only claimed.
 func TestShutdownReleasesClaims(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -171,8 +171,8 @@ func TestShutdownReleasesClaims(t *testing.T) {
 	}
 }
 
-// A claim is given back once, however often that is sent: where the answer is lost it is
-// sent again, and an attempt that was not made is not to be taken off twice.
+// A claim is given back once, even if the statement is sent again because its answer was lost.
+// Otherwise it would take an attempt off twice.
 func TestAClaimIsGivenBackOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -217,7 +217,7 @@ func TestAnOutageUnderAClaim(t *testing.T) {
 	}
 }
 
-// A process runs what it has a handler for, and no other types of it.
+// A process runs the types for which it has a handler, and no others.
 func TestClaimsAreOfTypesThatTheProcessTakes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

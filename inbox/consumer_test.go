@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// A handler that takes longer than AckWait keeps its event, and so do events
+// If a handler takes longer than AckWait, its event is not delivered again. Nor are events
 // that wait for a worker.
 func TestSlowHandlersKeepTheirEvents(t *testing.T) {
 	t.Parallel()
@@ -85,8 +85,8 @@ func TestALostConsumerIsMadeAgain(t *testing.T) {
 	b.wantOnce("billing", "a", "b")
 }
 
-// A newer process asks for one type more; the older one, which shares the
-// consumer, hands its events back.
+// A newer process asks for one more type. The older one, which shares the consumer, hands
+// events of that type back.
 func TestARollingDeployLosesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -40,7 +40,7 @@ func (b *bench) tellDeaths(fails int) *inbox.Config {
 	return &cfg
 }
 
-// deaths returns what table death says, as "event attempts class".
+// deaths returns the rows of table death, as "event attempts class".
 func (b *bench) deaths() []string {
 	b.Helper()
 	rows, _ := b.pool.Query(b.Context(), "SELECT event || ' ' || attempts || ' ' || class FROM death ORDER BY 1")
@@ -63,8 +63,8 @@ func bad(name string) postroom.Handler {
 	})
 }
 
-// OnDead is told once of each event that becomes dead, in every way of handling, at the first
-// attempt and at a later one.
+// OnDead is called once for each event that becomes dead, for every kind of handler, at the
+// first attempt and at a later one.
 func TestOnDead(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(sub *inbox.Subscription){
@@ -94,7 +94,8 @@ func TestOnDead(t *testing.T) {
 	}
 }
 
-// External handlers, messages that are no events and conflicts of Accept are told as well.
+// OnDead is also called for external handlers, for messages that are no events, and for
+// conflicts of Accept.
 func TestOnDeadOfOtherEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -121,7 +122,7 @@ func TestOnDeadOfOtherEvents(t *testing.T) {
 	}
 }
 
-// An event whose death cannot be told is not dead: what OnDead wrote is rolled back, and the
+// If OnDead fails, the event does not become dead. What OnDead wrote is rolled back, and the
 // last attempt is made again.
 func TestOnDeadThatFails(t *testing.T) {
 	t.Parallel()
@@ -155,7 +156,8 @@ func TestOnDeadThatFails(t *testing.T) {
 	}
 }
 
-// A conflict that cannot be told is not stored, and its message is delivered again.
+// If OnDead fails for a conflict, the conflict is not stored, and its message is delivered
+// again.
 func TestOnDeadThatFailsForAnEventThatNeverRan(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

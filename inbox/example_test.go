@@ -157,8 +157,8 @@ func ExampleInbox_Handle_ordered() {
 	// [100 200 300] <nil>
 }
 
-// A webhook's event, which comes from no broker, is accepted once, however often its
-// sender repeats it. The answer tells the sender that it need not.
+// A webhook's event comes from no broker. It is accepted once, however often its sender
+// repeats it. The answer tells the sender to stop.
 func ExampleInbox_Accept() {
 	servers := devtest.ForExample()
 	defer servers.Close()

@@ -20,8 +20,8 @@ func TrustsFrom(in *Inbox, handler string) time.Time {
 	return in.node.TrustsFrom(in.byName(handler).window)
 }
 
-// Sweep removes what has expired from the whole ledger, in steps of the given
-// number of pages, and returns how many rows that were. The process registers before.
+// Sweep registers the process, and then removes all expired inbox rows, in steps of the given
+// number of pages. It returns how many rows it removed.
 func Sweep(ctx context.Context, in *Inbox) (removed int64, err error) {
 	if err := in.node.Beat(ctx); err != nil {
 		return 0, err
@@ -58,8 +58,8 @@ func Match(of []string, subject string) bool {
 // Bounded shortens a dedupe key.
 func Bounded(key string) string { return delivery.Bounded(key) }
 
-// LoseAnswer has an inbox that is not running believe that the answer to a claim of
-// its was lost, and returns the name under which it claims.
+// LoseAnswer makes an inbox that is not running believe that the answer to one of its claims
+// was lost. It returns the name under which the inbox claims.
 func LoseAnswer(in *Inbox) string {
 	in.runner.Doubt()
 	return in.node.Name()
@@ -71,7 +71,7 @@ func RawHeaders(header map[string][]string) []byte { return delivery.RawHeaders(
 // ParseHeaders reads them.
 func ParseHeaders(raw []byte) map[string][]string { return delivery.ParseHeaders(raw) }
 
-// GiveBackOrphans gives back what a process claimed without knowing of it.
+// GiveBackOrphans gives back the events that a process claimed without knowing.
 func GiveBackOrphans(ctx context.Context, in *Inbox, process string, handlers []string, known []int64) error {
 	return ledger.Claims{DB: in.db}.Orphans(ctx, process, handlers, known)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// What a process was calling when it died is called side by side again: only what was
-// under way at two deaths runs alone.
+// If a process dies during several calls, these calls are repeated side by side. Only an event
+// that was running at two deaths runs alone.
 func TestExternalEventsOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -15,7 +15,7 @@ import (
 
 const lostClaims = "postroom.inbox.lease_lost"
 
-// rival is another process with the same handlers. The bench goes on with the first.
+// rival is another process with the same handlers. The bench's inbox stays the first one.
 func (b *bench) rival(register func(in *inbox.Inbox)) *bench {
 	b.Helper()
 	other := *b
@@ -40,7 +40,7 @@ func (b *bench) claimEnds(id string) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// blocking is a step's function that tells when it is called, and waits.
+// blocking is a step's function that reports each call, and waits.
 func blocking(v *vendor, entered chan<- string, resume <-chan struct{}) inbox.ExternalHandler {
 	return func(ctx context.Context, attempt *inbox.Attempt) error {
 		result, err := attempt.Step(ctx, "charge", func(ctx context.Context, key string) ([]byte, error) {
@@ -86,19 +86,20 @@ func TestClaimsAreRenewed(t *testing.T) {
 	close(resume)
 	b.settled("h")
 	b.wantOnce("h", "long", "locked")
-	// What was locked for longer than its claim may have been taken over.
+	// The event was locked for longer than its claim, so the other process may have taken it
+	// over.
 	if mine, others := b.counted("h", "done"), other.counted("h", "done"); mine < 1 || mine+others != 2 {
 		t.Errorf("%d and %d settled", mine, others)
 	}
 }
 
-// A process stood still past its claim, and another took the event over: it settles
-// nothing, is told so, and the vendor has seen one key.
+// A process stalled past its claim, and another took the event over. The first settles
+// nothing, and its context says why. The vendor has seen one key.
 func TestAStalledOwnerOfACall(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		fails bool // what the first owner's call comes to
+		fails bool // whether the first owner's call fails
 	}{{"its call succeeds", false}, {"its call fails", true}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -180,8 +181,8 @@ func TestAStalledOwnerBeginsNoStep(t *testing.T) {
 	}
 }
 
-// Another has the event, and is not done with it: the first owner settles nothing,
-// whether there are effects or not.
+// Another process has the event and has not finished it. The first owner settles nothing, with
+// or without effects.
 func TestAStalledOwnerSettlesNothing(t *testing.T) {
 	t.Parallel()
 	for _, effects := range []bool{true, false} {
@@ -203,7 +204,7 @@ func TestAStalledOwnerSettlesNothing(t *testing.T) {
 	}
 }
 
-// A stop waits for a call that is under way.
+// A stop waits for a running call.
 func TestAStopDrainsCalls(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -231,8 +232,8 @@ func TestAStopDrainsCalls(t *testing.T) {
 	}
 }
 
-// A call that a stop does not wait for is no attempt. Whoever comes next calls again
-// with the same key.
+// If a stop does not wait for a call, that costs no attempt. The next process calls again with
+// the same key.
 func TestAStopEndsCalls(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -261,8 +262,7 @@ func TestAStopEndsCalls(t *testing.T) {
 	}
 }
 
-// While steps cannot be noted no attempt is spent, and what was called is called again
-// only with its key.
+// If steps cannot be noted, that costs no attempt, and a call is repeated only with its key.
 func TestAnOutageWhileAStepIsNoted(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, begin, end string }{
@@ -319,7 +319,8 @@ func TestAnOutageWhileAStepIsNoted(t *testing.T) {
 	}
 }
 
-// The database takes most of an attempt's time, and leaves too little for the vendor.
+// The database takes most of an attempt's time, so too little is left for the vendor. That
+// costs no attempt.
 func TestTimeThatNotesTookIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -348,8 +349,8 @@ func TestTimeThatNotesTookIsNoAttempt(t *testing.T) {
 	}
 }
 
-// The server goes away in the middle of a call, and comes back: the same attempt goes
-// on, and what the vendor did is noted then.
+// The server goes away during a call and comes back. The same attempt goes on, and notes the
+// call's result then.
 func TestTheDatabaseGoesAwayInACall(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnPostgres(t, durable)

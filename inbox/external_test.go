@@ -44,8 +44,8 @@ func TestExternalHandlerCallsAndSettles(t *testing.T) {
 	}
 }
 
-// externally runs an external handler for one event that is accepted, until that is
-// settled or waits for its next attempt, which is an hour away.
+// externally accepts one event and runs an external handler for it, until it is settled or
+// waits an hour for its next attempt.
 func externally(b *bench, change func(*inbox.Subscription), h inbox.ExternalHandler) owed {
 	b.Helper()
 	sub := inbox.Subscription{Name: "h", Workers: 2, Schedule: postroom.Backoff{time.Hour}}
@@ -102,7 +102,7 @@ func TestStepsOfOneHandler(t *testing.T) {
 	late.OnSuccess(func(context.Context, pgx.Tx) error { t.Error("called after the attempt"); return nil })
 }
 
-// A step that is under way is not begun a second time beside itself.
+// While a step runs, the same step cannot begin a second time.
 func TestAStepIsBusy(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -217,8 +217,8 @@ func TestHowExternalHandlersFail(t *testing.T) {
 	}
 }
 
-// An event is dead when its attempts are spent, and what was done before is known when
-// an operator sets it ready.
+// An event is dead when its attempts are used up. If an operator sets it ready, the results of
+// earlier steps are still known.
 func TestExternalAttemptsAreSpent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -268,7 +268,7 @@ func TestAnExternalHandlerSaysWhen(t *testing.T) {
 	}
 }
 
-// What fails when it settles leaves no effect, and the calls before are not repeated.
+// If the settlement fails, it leaves no effect, and the calls before it are not repeated.
 func TestSettlingFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -328,7 +328,7 @@ func TestCheckRefusesExternal(t *testing.T) {
 	tests := []struct {
 		name     string
 		register func(*inbox.Inbox)
-		want     string // in the error; none: it passes
+		want     string // in the error; if empty, it passes
 	}{
 		{"many workers, which need few connections", external(func(s *inbox.Subscription) { s.Workers = 1000 }), ""},
 		{"as many as there is room for", many((room - 2) / 4), ""},

@@ -118,7 +118,7 @@ func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.Handle(b.subscription("billing"), effect("billing"))
-	b.exec("ALTER TABLE postroom.inbox RENAME TO gone") // what the ledger refuses says nothing of the event
+	b.exec("ALTER TABLE postroom.inbox RENAME TO gone") // if a statement of the inbox fails, that is not the event's fault
 	b.run()
 	b.publish("a")
 	b.eventually("the event to be in hand", func() bool {
@@ -138,8 +138,8 @@ func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
 	}
 }
 
-// What is to be held stays with the broker until it is held, however it is stored: alone,
-// or with others by the holder.
+// An event stays with the broker until it is held, whether it is held alone or, by the holder,
+// with others.
 func TestNothingIsAcknowledgedBeforeItIsHeld(t *testing.T) {
 	t.Parallel()
 	pending := func(b *bench, n int) func() bool {
@@ -166,7 +166,8 @@ func TestNothingIsAcknowledgedBeforeItIsHeld(t *testing.T) {
 				want = 2
 			}
 			b.eventually("the events to be in hand", pending(b, want))
-			// Each is tried again and again. Whoever acknowledges first has done so by then.
+			// Each is tried again and again. If one were acknowledged too early, it would show
+			// by then.
 			b.eventually("some tries to hold them", func() bool {
 				var failed int
 				err := b.pool.QueryRow(b.Context(), "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()").Scan(&failed)

@@ -25,7 +25,7 @@ func FuzzPattern(f *testing.F) {
 			}
 		}
 		if tokens := "." + subject + "."; strings.Contains(tokens, ".*.") || strings.Contains(tokens, ".>.") {
-			return // nothing is published there
+			return // no event has such a subject
 		}
 		patterns := []string{one, other}
 		re, err := regexp.Compile(*inbox.Pattern(patterns))
@@ -38,8 +38,8 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-// FuzzHeaders holds that headers that are kept with what cannot be decoded read back as
-// they were written.
+// FuzzHeaders checks that the headers of a message that cannot be decoded read back as they
+// were written.
 func FuzzHeaders(f *testing.F) {
 	f.Add([]byte("ce-id: e-1\r\nX-Tenant: a\r\nX-Tenant: b\r\n"))
 	f.Add([]byte("a:: b\r\n: \r\n\r\nno header\r\nx: \r"))

@@ -57,7 +57,7 @@ func newBenchOn(t *testing.T, pool *pgxpool.Pool, nc *nats.Conn) *bench {
 	return b
 }
 
-// config is that of another inbox, which counts anew.
+// config returns the configuration of another inbox, with counters of its own.
 func (b *bench) config() inbox.Config {
 	b.meter = sdk.NewManualReader()
 	return inbox.Config{AckWait: time.Second, MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.meter))}
@@ -101,7 +101,7 @@ func (b *bench) subscription(name string) inbox.Subscription {
 	}
 }
 
-// run runs the inbox and returns what stops it and waits for it.
+// run runs the inbox and returns a function that stops it and waits for it.
 func (b *bench) run() (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
@@ -163,7 +163,7 @@ type owed struct {
 	Raw      bool
 }
 
-// held returns what a handler owes, by dedupe key.
+// held returns the held events of a handler, by dedupe key.
 func (b *bench) held(name string) map[string]owed {
 	b.Helper()
 	rows, _ := b.pool.Query(b.Context(), `
@@ -226,8 +226,8 @@ func (b *bench) eventually(what string, cond func() bool) {
 	devtest.Eventually(b.T, 20*time.Second, what, cond)
 }
 
-// drained waits until the broker has nothing more to deliver to a handler, and
-// no answer outstanding.
+// drained waits until the broker has no more to deliver to a handler, and no delivery is
+// unanswered.
 func (b *bench) drained() {
 	b.Helper()
 	b.eventually("the consumers to be drained", func() bool {

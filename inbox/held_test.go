@@ -154,8 +154,8 @@ func TestRetriesFollowTheSchedule(t *testing.T) {
 	next("follows", 1, time.Minute)
 }
 
-// What failed before an event took effect stays in the ledger, bounded; an event that never
-// failed leaves nothing there.
+// If an event failed before it took effect, its failures stay in the inbox row, up to a limit.
+// An event that never failed has none there.
 func TestTheLedgerKeepsTheFailuresOfWhatSucceeded(t *testing.T) {
 	t.Parallel()
 	for _, external := range []bool{false, true} {
@@ -255,7 +255,8 @@ func TestAConflictIsHeldBesideWhatWasDecided(t *testing.T) {
 	}
 }
 
-// What is no event ends dead, with every byte of it, and is no event later either.
+// A message that is no event ends dead, with every byte of it. It does not become an event
+// later.
 func TestUndecodableMessagesAreHeldWhole(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -305,19 +306,19 @@ func TestEventsTooOldForTheLedgerAreHeld(t *testing.T) {
 	b.eventually("the backfill", func() bool { return len(b.effects("h")) == 1 })
 	old("too old", 25*time.Hour)
 	old("young enough", 23*time.Hour)
-	old("backfilled", 72*time.Hour) // decided, whatever its age
+	old("backfilled", 72*time.Hour) // decided already, so its age does not matter
 	b.eventually("an effect and a death", func() bool { return len(b.effects("h")) == 2 && b.dead("h") == 1 })
 	b.drained()
 	b.wantOnce("h", "backfilled", "young enough")
 	if got := b.held("h")["/shop too old"]; got.Class != "too_old" {
 		t.Errorf("held: %+v", got)
 	}
-	b.requeue("h", "/shop too old") // what is held is not gated again
+	b.requeue("h", "/shop too old") // a held event's age is not checked again
 	b.eventually("its effect", func() bool { return b.effects("h")["too old"] == 1 })
 }
 
-// The broker has delivered the event three times, and nobody answered: it may be
-// what ends the processes that take it.
+// The broker has delivered the event three times without an answer. So the event may have
+// ended the processes that took it.
 func TestASuspectRunsFromHeldAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -388,7 +389,7 @@ func (b *bench) deliverAndNak(n int) {
 	}
 }
 
-// The event is held as it was, and comes back as it was.
+// A held event has the same content when it runs.
 func TestAHeldEventIsTheSameEvent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -421,8 +422,8 @@ func TestAHeldEventIsTheSameEvent(t *testing.T) {
 	}
 }
 
-// An id of another's event may be longer than an index takes: its event is held as any
-// other, and is not in the way of those behind it.
+// The id of another service's event may be too long for an index. The event is held
+// nevertheless, and does not stop those behind it.
 func TestHoldLongID(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -430,7 +431,7 @@ func TestHoldLongID(t *testing.T) {
 	s.Attempts = 1
 	b.in.Handle(s, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return errors.New("no") }))
 	var id strings.Builder
-	for i := range 200 { // nothing that compresses well
+	for i := range 200 { // it does not compress well
 		fmt.Fprintf(&id, "%x", sha256.Sum256([]byte{byte(i)}))
 	}
 	b.publish(id.String(), "next")

@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// hostile is an error whose methods do what they are told.
+// hostile is an error whose methods do what the test says.
 type hostile struct {
 	text   func() string
 	unwrap func() error
@@ -44,7 +44,7 @@ func (h *hostile) Unwrap() error {
 func (h *hostile) Is(target error) bool { return h.is != nil && h.is(target) }
 func (h *hostile) As(target any) bool   { return h.as != nil && h.as(target) }
 
-// typedNil is an error that is often returned as a nil pointer.
+// typedNil is an error type that functions often return as a nil pointer.
 type typedNil struct{ inner error }
 
 func (e *typedNil) Error() string { return "typed nil" }
@@ -63,13 +63,13 @@ func (l loud) String() string { return l.text() }
 
 var long = sync.OnceValue(func() string { return "long " + strings.Repeat("x", 100<<20) })
 
-// hostiles are what a user's function may return, or panic with, and what is to be said
-// of it.
+// hostiles are values that a user's function may return or panic with, and the text that is
+// kept of each.
 var hostiles = []struct {
 	name  string
 	do    func() error
 	class string
-	text  string // is part of what is kept
+	text  string // a part of the text that is kept
 }{
 	{"a typed nil whose Unwrap dereferences it", func() error { return (*typedNil)(nil) }, "panic", "runtime error"},
 	{"a typed nil within another", func() error { return fmt.Errorf("charge: %w", (*typedNil)(nil)) }, "panic", "runtime error"},
@@ -128,8 +128,8 @@ var hostiles = []struct {
 	}, "23505", "hostile"},
 }
 
-// A user's error, or the value of a panic, is an attempt that failed, whatever its methods
-// do: the process lives, neighbours are decided, and what is kept is bounded.
+// If a handler returns an error or panics, that is a failed attempt, whatever the methods of
+// the error do. The process lives, other events are decided, and the stored text is bounded.
 func TestMethodsOfReturnedErrors(t *testing.T) {
 	t.Parallel()
 	long() // takes its time
@@ -217,7 +217,7 @@ func (b *bench) failures(event string) (n int) {
 	return n
 }
 
-// A dry run says of a handler what a run would have said.
+// A dry run reports the same of a handler as a run.
 func TestMethodsOfErrorsInADryRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -235,7 +235,7 @@ func TestMethodsOfErrorsInADryRun(t *testing.T) {
 	})
 }
 
-// DedupeKey may be as wrong as a handler: the event is dead, and the inbox goes on.
+// If DedupeKey fails, the event is dead, and the inbox goes on.
 func TestDedupeKeyThatFails(t *testing.T) {
 	t.Parallel()
 	long() // takes its time
@@ -279,8 +279,8 @@ func TestDedupeKeyThatFails(t *testing.T) {
 	}
 }
 
-// A statement whose text has a NUL in it fails the same way each time: it is an attempt,
-// and not contention that is run again at once.
+// A statement with a NUL in its text fails the same way each time. So that is a failed
+// attempt, not contention after which the event runs again at once.
 func TestStatementWithNUL(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -373,7 +373,7 @@ func (l *longest) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// What is logged of a failure is bounded, and a logger that panics takes nothing with it.
+// The log's text of a failure is bounded. If the logger panics, nothing else fails.
 func TestWhatIsLoggedIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, panics := range []bool{false, true} {

@@ -80,7 +80,7 @@ func TestTypesThatAreNotTakenAreSkipped(t *testing.T) {
 	}
 }
 
-// By default workers leave connections to handlers that use the pool as well.
+// By default, workers leave connections for handlers that also use the pool.
 func TestHandlersMayUseThePool(t *testing.T) {
 	t.Parallel()
 	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// What relays write to keep each other out is no event: no handler sees it,
-// whatever it is subscribed to, and none is held, counted, or in anyone's way.
+// Lease messages of relays are no events. No handler sees them, whatever its subjects. None is
+// held or counted, and none stops other messages.
 func TestHandlersPassOverLeases(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -33,7 +33,7 @@ func (b *bench) limit(change func(*jetstream.StreamConfig)) {
 	}
 }
 
-// logged is what an inbox logs.
+// logged is the log of an inbox.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -118,13 +118,14 @@ func TestAThresholdGoesWithItsLimit(t *testing.T) {
 	}
 }
 
-// While handlers are busy and nothing is asked for, the reader's consumer stays.
+// While handlers are busy and the reader requests nothing, the broker does not remove its
+// consumer.
 func TestAReaderThatIsBusyKeepsItsConsumer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.limit(func(cfg *jetstream.StreamConfig) { cfg.ConsumerLimits.InactiveThreshold = time.Second })
 	cfg := b.config()
-	cfg.PullBytes = 2 << 20 // two events fill the hand
+	cfg.PullBytes = 2 << 20 // two events fill the memory
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	sub := b.subscription("h")
 	sub.Order = inbox.HoldKey
@@ -155,7 +156,7 @@ func TestCheckRefusesLimitsThatLeaveNoRoom(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(cfg *jetstream.StreamConfig)
-		says   string // empty for what runs
+		says   string // empty if the inbox may run
 	}{
 		{"a threshold that is too short", func(cfg *jetstream.StreamConfig) { cfg.ConsumerLimits.InactiveThreshold = 100 * time.Millisecond }, "inactive_threshold"},
 		{"a transform", func(cfg *jetstream.StreamConfig) {
@@ -195,7 +196,8 @@ func (b *bench) wantCheck(says string) {
 	}
 }
 
-// A stream that may have no more consumers is refused, unless the handler has its own.
+// If a stream may have no more consumers, Check refuses it, unless the handler already has its
+// own.
 func TestCheckCountsConsumers(t *testing.T) {
 	t.Parallel()
 	for _, order := range []inbox.Order{inbox.Unordered, inbox.HoldKey} {

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// lines is what was logged.
+// lines are the lines of a log.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -35,7 +35,8 @@ func (l *lines) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// A handler that was renamed leaves work that nobody does: each start says so.
+// If a handler was renamed, its old name may still have events that no process runs. The inbox
+// says so at each start.
 func TestHandlersThatNobodyRunsAreListed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -48,7 +49,7 @@ func TestHandlersThatNobodyRunsAreListed(t *testing.T) {
 	stop := b.run()
 	b.eventually("the warning", func() bool { return log.has("no process runs this handler") && log.has("handler=renamed held=1") })
 
-	// Neither its own handlers nor those of a process that lives.
+	// This inbox does not list its own handlers, nor those of a live process.
 	var other lines
 	cfg = b.config()
 	cfg.Logger = other.logger()
@@ -86,7 +87,7 @@ func TestMaxEventAgeFitsTheDedupeWindow(t *testing.T) {
 	}
 }
 
-// Old rows go, whatever lies between them; what is owed keeps its row at any age.
+// The sweep removes old rows, also among young ones. The row of a held event stays at any age.
 func TestTheLedgerExpires(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -108,8 +109,8 @@ func TestTheLedgerExpires(t *testing.T) {
 	}
 }
 
-// Rows that a shorter DedupeWindow removed are not there when it is lengthened: the ledger is not
-// trusted for that time, or an event of then that comes again would have a second effect.
+// A shorter DedupeWindow removed rows, and is then lengthened. The inbox does not run events
+// from that time, because a repeated one would have a second effect.
 func TestALongerLedgerTrustsNoTimeThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -130,7 +131,7 @@ func TestALongerLedgerTrustsNoTimeThatWasRemoved(t *testing.T) {
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	b.in.Handle(b.subscription("h"), effect("h"))
 	b.run()
-	b.publishAged("removed", 4*time.Hour) // it comes again, from before what was removed
+	b.publishAged("removed", 4*time.Hour) // a repetition from the time whose rows were removed
 	b.publishAged("new", time.Minute)
 	b.eventually("an effect and a death", func() bool { return b.effects("h")["new"] == 1 && b.dead("h") == 1 })
 	b.wantOnce("h", "new", "removed")

@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// An event that the database refuses to hold, for whatever is wrong with its row, is kept
-// as it came, and stops no other that is held with it.
+// If the database refuses to hold an event, whatever is wrong with its row, the message is
+// kept as it came. Events that are held with it are not stopped.
 func TestAnEventThatHeldDoesNotTakeStopsNobody(t *testing.T) {
 	t.Parallel()
 	settled := func(b *bench) inbox.ExternalHandler {
@@ -68,8 +68,7 @@ func TestAnEventThatHeldDoesNotTakeStopsNobody(t *testing.T) {
 	}
 }
 
-// A held row in which somebody wrote what no event has does not keep others from being
-// claimed.
+// If a held row has a value that no event can have, other rows can still be claimed.
 func TestAnOddHeldRowStopsNoClaim(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -22,9 +22,9 @@ func (b *bench) waiting() (pid int) {
 	return pid
 }
 
-// readAgain has the only process of a handler wait for the key of the first event that
-// it read, and read again meanwhile what stands behind it. When it may go on, its epoch
-// is another.
+// readAgain makes the only process of a handler wait for the key of the first event that it
+// read. Meanwhile the process reads the later events of the key again, in another epoch. Then
+// the first event may go on.
 func (b *bench) readAgain(events int) {
 	b.Helper()
 	b.run()
@@ -47,7 +47,7 @@ func (b *bench) readAgain(events int) {
 	}
 	b.eventually("all to be read", func() bool { return b.count(telemetry.ConsumedMessages) == int64(1+events) })
 
-	// The first attempt ends, and the next one begins with what is so now.
+	// The first attempt ends. The next one reads the present epoch.
 	before := b.waiting()
 	b.exec("SELECT pg_terminate_backend($1)", before)
 	b.eventually("the next attempt to wait", func() bool { pid := b.waiting(); return pid != 0 && pid != before })
@@ -58,9 +58,9 @@ func (b *bench) readAgain(events int) {
 	b.wantOrder("o", "a", numbered("a", 0, events-1)...)
 }
 
-// A process that read before, and reads again, may still be at an event that it read
-// then. Those of its key that it read since wait for that one; they are not held with
-// it, which it may not do any more, and go on one after the other.
+// If a process reads again, a worker may still have an event from the term before. Later
+// events of its key, which were read since, wait for it. They are not held with it, because it
+// may not be held any more. They run one after the other.
 func TestReaderThatReadsAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -68,7 +68,8 @@ func TestReaderThatReadsAgain(t *testing.T) {
 	b.readAgain(40)
 }
 
-// Those of an external handler are held as they come, more than a statement holds.
+// Events of an external handler are held as they come. There are more than one statement
+// holds.
 func TestExternalReaderThatReadsAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -56,8 +56,8 @@ func (b *bench) made(name, like string) (n int) {
 	return n
 }
 
-// What waited behind a head goes on from one to the next, in the transaction that
-// settles it: the runner has its say once in a hundred.
+// Events behind a head run one after the other: the transaction that settles one claims the
+// next. The runner claims once in a hundred.
 func TestAKeyDrains(t *testing.T) {
 	t.Parallel()
 	const waiting = 1500
@@ -80,7 +80,7 @@ func TestAKeyDrains(t *testing.T) {
 	began := time.Now()
 	b.requeue("o", "/shop a-00000")
 	b.eventually("the first of them", func() bool { return s.ran("a-00001") > 0 })
-	for i := range 50 { // which neither wait for the others, nor are in their way
+	for i := range 50 { // these neither wait for the others nor delay them
 		b.publishKey("b", i)
 		b.publishKey("a", waiting+1+i)
 	}
@@ -105,7 +105,7 @@ func TestAKeyDrains(t *testing.T) {
 	t.Logf("%d events drained in %s, %d claims; another key's 50 took %s", waiting, took, seen.n.Load()-before, others)
 }
 
-// chaos is a number of inboxes that come and go over one stream.
+// chaos runs several inboxes on one stream, which start and stop at random.
 type chaos struct {
 	*bench
 
@@ -130,7 +130,7 @@ func (c *chaos) replace() {
 	c.start()
 }
 
-// stuck returns how many keys wait for nothing.
+// stuck returns how many keys wait although no event of theirs is due, runs or is dead.
 func (b *bench) stuck(name string) (n int) {
 	b.Helper()
 	err := b.pool.QueryRow(b.Context(), `

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// script says what becomes of a handler's runs.
+// script has the results of a handler's runs.
 type script struct {
 	name string
 
@@ -31,7 +31,7 @@ func newScript(name string) *script {
 	return &script{name: name, fails: map[string]error{}, runs: map[string]int{}}
 }
 
-// set has an event fail so, or succeed where err is nil.
+// set makes an event fail with err, or succeed if err is nil.
 func (s *script) set(event string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,8 @@ func TestHoldKeyWaitsForADeadHead(t *testing.T) {
 	b.wantOrder("o", "a", numbered("a", 0, 5)...)
 }
 
-// What comes after a process began anew waits as well: it knows nothing of the key.
+// Events that come after a restart wait, too, although the new process has not read the key
+// before.
 func TestHoldKeyAcrossARestart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -180,7 +181,7 @@ func TestSkipKeyGoesOnWithoutADeadHead(t *testing.T) {
 	}
 }
 
-// A head that dies among those that wait lets the one behind it go on, in held.
+// If a head dies, the next event that waits in held goes on.
 func TestSkipKeyWithSeveralBadEventsThatWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -251,7 +252,7 @@ func (b *bench) publishWith(id, key, header, value string, data []byte) {
 	b.publishRaw(&nats.Msg{Subject: ev.Type, Header: h, Data: data})
 }
 
-// What has no place in its key blocks nobody.
+// An event without a place in its key blocks no other.
 func TestWhatHasNoKeyBlocksNobody(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -278,7 +279,7 @@ func TestWhatHasNoKeyBlocksNobody(t *testing.T) {
 	}
 }
 
-// An event that is too old stands in its key: what follows it waits.
+// An event that is too old keeps its place in its key: later ones wait.
 func TestTooOldEventBlocksItsKey(t *testing.T) {
 	t.Parallel()
 	for order, want := range map[inbox.Order]map[string]string{
@@ -290,7 +291,7 @@ func TestTooOldEventBlocksItsKey(t *testing.T) {
 			b := newBench(t)
 			b.in.Handle(b.ordered("o", order), effect("o"))
 			b.run()
-			b.publishKey("b", 0) // what was there before is of no age
+			b.publishKey("b", 0) // events from before the handler have no age limit
 			b.eventually("the first effect", func() bool { return len(b.effects("o")) == 1 })
 			old := postroom.Event{
 				ID: "a-00000", Source: "/shop", Type: b.stream + ".placed", Key: "a", ContentType: "text/plain", Data: []byte("1"),
@@ -311,7 +312,7 @@ func TestTooOldEventBlocksItsKey(t *testing.T) {
 	}
 }
 
-// orBlocked is a handler that stands still at one event.
+// orBlocked is a handler that waits at one event.
 type orBlocked struct {
 	postroom.Handler
 

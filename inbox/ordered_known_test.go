@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// An event that another process held since this one began to read: it is met as
-// decided, and what follows it waits.
+// Another process held an event after this one began to read. This process meets it as
+// decided, and holds the next event of the key behind it.
 func TestWhatAnotherHeldMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -37,7 +37,8 @@ func TestWhatAnotherHeldMeanwhile(t *testing.T) {
 	}
 }
 
-// Where the head of a key settles and the next is dead, what comes then goes on waiting.
+// The head of a key settles, and the next event is dead. Later events of the key go on
+// waiting.
 func TestWhatWaitsBehindTheNextDeadEvent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -62,8 +63,8 @@ func TestWhatWaitsBehindTheNextDeadEvent(t *testing.T) {
 	}
 }
 
-// A claim that ran out may be due to any event that ran along with it: each of them
-// runs alone.
+// If a claim ran out, any event that ran along with it may be the cause. So each of them runs
+// alone.
 func TestWhatRanAlongWithAClaimThatRanOut(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -79,7 +80,7 @@ func TestWhatRanAlongWithAClaimThatRanOut(t *testing.T) {
 	stop()
 	s.set("k0-00000", nil)
 	b.exec("UPDATE postroom.held SET dead_at = NULL, attempts = 1, epoch = 1, claimed_by = 'gone', next_at = now() - interval '1 s' WHERE dead_at IS NOT NULL")
-	var beside []bool // at each run, whether all that is held has to run alone
+	var beside []bool // for each run, whether all held events have to run alone
 	b.in = inbox.New(b.pool, b.nc, b.config())
 	b.in.Handle(b.ordered("o", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		var solitary bool
@@ -97,8 +98,8 @@ func TestWhatRanAlongWithAClaimThatRanOut(t *testing.T) {
 	}
 }
 
-// An event that is taken away while it runs along with the head of its key takes nothing
-// with it: the head settles at once, not when its claim has run out.
+// An event is removed while it runs along with the head of its key. The head settles at once,
+// and does not wait until its claim runs out.
 func TestAnEventThatIsTakenAwayWhileItRunsAlong(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -126,7 +127,8 @@ func TestAnEventThatIsTakenAwayWhileItRunsAlong(t *testing.T) {
 	b.wantOnce("o", "k0-00000")
 }
 
-// What a stream held when an ordered handler was new is handled at any age, in its order.
+// Events that were in the stream before an ordered handler existed are handled at any age, in
+// their order.
 func TestOrderedHandlerThatIsNew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

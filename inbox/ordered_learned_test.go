@@ -8,8 +8,9 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// A process may read again while it still is at an event that it read before. What it
-// has learned of the key since is not forgotten when that event has taken effect.
+// A process may read again while a worker still has an event that it read before. If an event
+// of the key was held meanwhile, the process does not forget that when the first event takes
+// effect.
 func TestWhatIsLearnedWhileAnEventIsHandled(t *testing.T) {
 	t.Parallel()
 	c := &loop{handler: &handler{sub: Subscription{Order: HoldKey}}}

@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// lost returns how often an alarm was given for a reason, in the inbox at hand.
+// alarmed returns how often the present inbox counted lost data for a reason.
 func alarmed(b *bench, meter *sdk.ManualReader, reason string) (n int64) {
 	b.Helper()
 	var all metricdata.ResourceMetrics
@@ -41,7 +41,7 @@ func alarmed(b *bench, meter *sdk.ManualReader, reason string) (n int64) {
 	return n
 }
 
-// brittle is a broker whose storage can be put back to what it was.
+// brittle is a broker whose storage can be set back.
 type brittle struct {
 	*bench
 
@@ -70,7 +70,7 @@ func (v *brittle) save() (saved string) {
 	return saved
 }
 
-// forget puts the storage back to what it was.
+// forget sets the storage back to the saved state.
 func (v *brittle) forget(saved string) {
 	v.Helper()
 	v.stopped(func() error {
@@ -87,7 +87,7 @@ func (v *brittle) stopped(do func() error) {
 	devtest.Answers(v, v.nc)
 }
 
-// floorAt returns the floor that is noted for a handler.
+// floorAt returns the recorded floor of a handler.
 func (b *bench) floorAt(name string) (floor int) {
 	b.Helper()
 	if err := b.pool.QueryRow(b.Context(), "SELECT coalesce((SELECT floor FROM postroom.subscription WHERE handler = $1), -1)", name).Scan(&floor); err != nil {
@@ -107,12 +107,12 @@ func (b *bench) publishFromTo(keys, from, to int) {
 	}
 }
 
-// The broker forgets its last messages. What was decided of them is not decided
-// again, what was not comes again, and what is new comes after it all.
+// The broker loses its last messages. Events that were decided are not decided again. Others
+// are published again, and new ones come after them.
 func TestLostTail(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		away  bool // the handler, while others write where messages were lost
+		away  bool // the handler is away while others write in the place of lost messages
 		waits int  // of a key whose head is dead
 	}{{false, 5}, {false, 0}, {true, 5}, {true, 0}} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
@@ -164,8 +164,8 @@ func TestLostTail(t *testing.T) {
 	}
 }
 
-// Messages above the floor are lost, of which one is held: the floor shows nothing,
-// and yet what comes now stands behind what is held.
+// Messages above the floor are lost, and one of them is held. The floor does not show the
+// loss. New events of the key wait behind the held one nevertheless.
 func TestLostTailAboveTheFloor(t *testing.T) {
 	t.Parallel()
 	v := newBrittle(t)
@@ -195,7 +195,7 @@ func TestLostTailAboveTheFloor(t *testing.T) {
 	v.eventually("the slow effect", func() bool { return v.made("o", "slow%") == 1 })
 	v.server.Stop()
 	stop()
-	v.exec("UPDATE postroom.subscription SET floor = 1, floor_id = NULL, floor_stored_at = NULL") // as a process that was killed leaves it
+	v.exec("UPDATE postroom.subscription SET floor = 1, floor_id = NULL, floor_stored_at = NULL") // as a killed process leaves it
 	v.forget(saved)
 	v.in = inbox.New(v.pool, v.nc, v.config())
 	v.in.Handle(v.ordered("o", inbox.HoldKey), s)
@@ -283,8 +283,8 @@ func TestStreamThatDroppedWhatWasNotRead(t *testing.T) {
 	}
 }
 
-// What others write, and what becomes of it, is nothing to a handler that reads other
-// subjects: nothing was missed.
+// If messages of other subjects are written and removed, a handler that does not read these
+// subjects reports no loss.
 func TestIdleHandlerInAStreamThatForgets(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

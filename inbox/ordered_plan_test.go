@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What waits behind one key costs an event of that key, or of another, nothing, also
-// on connections whose plans are from the time when nothing was held.
+// Events that wait behind one key cost other events nothing, of that key or of another, even
+// on connections whose plans were made while no event was held.
 func TestOrderedPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 	t.Parallel()
 	p := newPlans(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// reader returns the process that reads for a handler, or nothing.
+// reader returns the process that reads for a handler, or an empty text.
 func (b *bench) reader(name string) (reader string) {
 	b.Helper()
 	err := b.pool.QueryRow(b.Context(), "SELECT coalesce((SELECT reader FROM postroom.subscription WHERE handler = $1 AND reader_until > now()), '')", name).Scan(&reader)
@@ -43,8 +43,8 @@ func (b *bench) readers() (n int) {
 	return n
 }
 
-// A reader that stops gives its lease up: another goes on long before it would run
-// out, and where it stood.
+// A reader that stops gives its lease up. Another goes on from its floor, long before the
+// lease would run out.
 func TestStandByTakesOver(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -81,7 +81,7 @@ func TestStandByTakesOver(t *testing.T) {
 	t.Logf("the stand-by had the next effects after %s", took)
 }
 
-// What a reader does that is not one any more meets the ledger, and it can note
+// If a former reader decides an event, the inbox row prevents a second effect. It can record
 // nothing.
 func TestStalledReader(t *testing.T) {
 	t.Parallel()
@@ -117,8 +117,8 @@ func TestStalledReader(t *testing.T) {
 	}
 }
 
-// A reader whose lease cannot be renewed, because the database does not answer, stops when
-// the lease ends, and not only when the statement gives up: another may read by then.
+// If the database does not answer, a reader cannot renew its lease. It stops when the lease
+// ends, not when the statement times out, because another may read by then.
 func TestReaderWhoseRenewalHangs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -148,8 +148,8 @@ func TestReaderWhoseRenewalHangs(t *testing.T) {
 	b.eventually("it to read again", func() bool { return b.made("o", "a-00001") == 1 })
 }
 
-// Readers that end without a word, time and again at the same place, may have been
-// ended by what they read: that runs alone.
+// If readers die again and again at the same place, one of the events that they read may be
+// the cause. These events run alone.
 func TestReadersThatEndWithoutAWord(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -230,8 +230,8 @@ func TestOrderedHandlerNeedsAStreamThatKeepsEvents(t *testing.T) {
 	}
 }
 
-// Each process has to see what was committed while it waited for a key, and not only
-// the one that reads.
+// Every process has to see what was committed while it waited for a key, not only the one that
+// reads.
 func TestOrderedHandlerNeedsReadCommitted(t *testing.T) {
 	t.Parallel()
 	b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) {

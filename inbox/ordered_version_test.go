@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// led has every new subscription be read by another process, which the test plays.
+// led gives each new subscription another reader, whose part the test plays.
 const led = `
 CREATE FUNCTION led() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 	NEW.reader := 'elsewhere/1/x'; NEW.reader_until := now() + interval '1 hour'; NEW.epoch := NEW.epoch + 1;
@@ -19,8 +19,8 @@ CREATE FUNCTION led() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 END $$;
 CREATE TRIGGER led BEFORE INSERT ON postroom.subscription FOR EACH ROW EXECUTE FUNCTION led();`
 
-// A process that stood by while another asked for one more type reads that too, when
-// its turn comes.
+// While a process stands by, another asks for one more type. The first reads that type, too,
+// when it begins to read.
 func TestStandByReadsWhatWasAskedForMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -52,8 +52,8 @@ func TestStandByReadsWhatWasAskedForMeanwhile(t *testing.T) {
 	b.wantOrder("o", "a", numbered("a", 0, 2)...)
 }
 
-// A second version with one more type starts while the first reads. Whichever of them
-// reads, nothing of the new type is lost, and keys keep their order across types.
+// A second version with one more type starts while the first reads. Whichever of them reads,
+// no event of the new type is lost, and keys keep their order across types.
 func TestOrderedHandlerInTwoVersions(t *testing.T) {
 	t.Parallel()
 	const keys = 10
@@ -88,7 +88,7 @@ func TestOrderedHandlerInTwoVersions(t *testing.T) {
 		}
 		return asked
 	}
-	version("placed") // and stays: it may read again, and meets what it does not know
+	version("placed") // it stays: it may read again, and then meets events whose type it does not know
 	publish(5, "placed")
 	b.eventually("the old version's effects", func() bool { return b.made("o", "%") == n*keys })
 	for range 3 {
@@ -97,7 +97,7 @@ func TestOrderedHandlerInTwoVersions(t *testing.T) {
 		publish(15, "placed", "paid")
 		b.eventually("some effects", func() bool { return b.made("o", "%") > (n-10)*keys })
 		stop()
-		publish(5, "placed", "paid") // for the old one alone
+		publish(5, "placed", "paid") // only the old version runs
 	}
 	b.eventually("something to wait for the version that has its type", func() bool { return b.owes("o") > 0 })
 	version("placed", "paid")

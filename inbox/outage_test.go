@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// told is a log that is read while it is written.
+// told is a log that can be read while it is written.
 type told struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -31,7 +31,7 @@ func (l *told) String() string {
 	return l.text.String()
 }
 
-// While the broker is away the log says that, and goes on when it is back.
+// While the broker is away, the log says so. The handler goes on when the broker is back.
 func TestTheLogTellsOfABrokerThatIsAway(t *testing.T) {
 	t.Parallel()
 	broker := devtest.OwnNATS(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// need is what a handler needs, and which may be away.
+// need is a system that a handler calls, and that may be away.
 type need struct {
 	away         atomic.Bool
 	calls        atomic.Int64
@@ -56,7 +56,7 @@ func (n *need) most() int {
 	return n.highest
 }
 
-// pausing are handlers of each kind that call what they need.
+// pausing are handlers of each kind that call such a system.
 var pausing = map[string]func(b *bench, n *need){
 	"transactional": func(b *bench, n *need) { b.in.Handle(pausable(b), needing(n)) },
 	"in batches": func(b *bench, n *need) {
@@ -94,8 +94,8 @@ func needing(n *need) postroom.Handler {
 	})
 }
 
-// An outage kills nothing: the handler pauses, tries one event at a time, and resumes when
-// one succeeds. No event has lost more than one attempt, and each takes effect once.
+// In an outage no event dies. The handler pauses, tries one event at a time, and resumes when
+// one succeeds. No event loses more than one attempt, and each takes effect once.
 func TestAnOutagePausesHandlers(t *testing.T) {
 	t.Parallel()
 	for name, handle := range pausing {
@@ -210,7 +210,8 @@ func TestWhatDoesNotPauseAHandler(t *testing.T) {
 	}
 }
 
-// A process that stops while its handler is paused hands back what it has in memory.
+// If a process stops while its handler is paused, it hands back the events that it has in
+// memory.
 func TestAPausedHandlerStops(t *testing.T) {
 	t.Parallel()
 	b, n := newBench(t), &need{}
@@ -245,8 +246,8 @@ func TestPauseIsChecked(t *testing.T) {
 	}
 }
 
-// An operator's pause: no process begins an event any more, in a process that starts
-// meanwhile neither; resuming lets all run.
+// While an operator pauses a handler, no process begins an event, nor does one that starts
+// meanwhile. After the resume all events run.
 func TestOperatorsPauseHandlers(t *testing.T) {
 	t.Parallel()
 	for name, handle := range pausing {

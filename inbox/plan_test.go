@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A pool's connections keep the plans that they made while all was empty. What is
-// held, or decided, since then costs the next claim or delivery nothing.
+// A pool's connections keep the plans that they made while all tables were empty. Later held
+// or decided events do not make a claim or a delivery more expensive.
 func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 	t.Parallel()
 	p := newPlans(t)
@@ -45,7 +45,7 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 		{"undo", "(text, text, text, int)", "'h1', '100', 'charge', 0", "", 50},
 		{"forget", "(text, text, text, int, timestamptz, int)", "'h1', '100', 'charge', 0, now(), 1", "", 50},
 	}
-	p.do("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h1', '100'), ('h1', '102')") // a receipt has its ledger row
+	p.do("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h1', '100'), ('h1', '102')") // a receipt needs an inbox row
 	for _, s := range statements {
 		p.prepare(s.file, s.parameters, s.before, s.call)
 	}
@@ -64,7 +64,7 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 	}
 }
 
-// plans are those that one connection makes.
+// plans are those of one connection.
 type plans struct {
 	*testing.T
 
@@ -112,7 +112,7 @@ func (p *plans) prepare(file, parameters, before, call string) {
 
 var pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
 
-// wantPages runs a statement, which may read so many pages.
+// wantPages runs a statement and fails the test if that reads more pages than given.
 func (p *plans) wantPages(file, before, call string, most int) {
 	p.Helper()
 	p.do("BEGIN")

@@ -27,7 +27,7 @@ type left struct {
 	called   bool
 }
 
-// lookups are what the vendor answers when it is asked.
+// lookups are the vendor's answers to a lookup.
 var lookups = map[string]func(ctx context.Context, key string) ([]byte, bool, error){
 	"found":     func(_ context.Context, key string) ([]byte, bool, error) { return []byte("found_" + key), true, nil },
 	"not found": func(context.Context, string) ([]byte, bool, error) { return nil, false, nil },
@@ -36,8 +36,7 @@ var lookups = map[string]func(ctx context.Context, key string) ([]byte, bool, er
 	},
 }
 
-// receiptCase is an event with one step, which a process left in the midst of it, or
-// whose vendor fails.
+// receiptCase is an event with one step. A process died during that step, or its vendor fails.
 type receiptCase struct {
 	name     string
 	left     []left
@@ -55,7 +54,7 @@ type receiptCase struct {
 
 const (
 	hour    = time.Hour
-	timeout = 2 * time.Second // of the handler, which is taken off the window
+	timeout = 2 * time.Second // of the handler; the window is shorter by this
 )
 
 var receiptCases = []receiptCase{
@@ -91,9 +90,9 @@ var receiptCases = []receiptCase{
 	{name: "refused always", answers: []answer{refuses, refuses, refuses}, calls: map[int32]int{0: 3}, class: "error", text: "no such card", made: 4},
 }
 
-// Wherever a process ends in the midst of a step, and whatever the vendor does:
-// the step is called again only where the vendor recognises that, and what is known
-// to be done is not.
+// A process may end at any point of a step, and the vendor may do anything. The step is called
+// again only if the vendor recognises the call. A step that is known to be done is not called
+// again.
 func TestReceipts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range receiptCases {
@@ -185,7 +184,8 @@ func (b *bench) leave(v *vendor, all []left) (keys [2]string) {
 	return keys
 }
 
-// What a vendor refuses now may have happened in a call before, of which nobody knows.
+// If a vendor refuses a call now, an earlier call with an unknown outcome may still have
+// happened.
 func TestARefusalSaysNothingOfEarlierCalls(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -201,8 +201,8 @@ func TestARefusalSaysNothingOfEarlierCalls(t *testing.T) {
 	}
 }
 
-// A step begins at two owners at once, one of which does not know yet that its claim
-// is over. Where the vendor knows no keys, one of them calls.
+// Two owners begin a step at once, and one of them does not know yet that its claim is over.
+// If the vendor recognises no keys, only one of them calls.
 func TestAStepThatTwoOwnersBegin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -251,7 +251,7 @@ func TestAStepThatTwoOwnersBegin(t *testing.T) {
 	}
 }
 
-// waits reports whether somebody waits for a lock in the pool's database.
+// waits reports whether a session of the pool's database waits for a lock.
 func waits(t *testing.T, pool *pgxpool.Pool) (waiting bool) {
 	t.Helper()
 	err := pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waiting)

@@ -22,7 +22,7 @@ import (
 type link struct {
 	mu   sync.Mutex
 	rate float64
-	free time.Time // when the link has brought what was read of it
+	free time.Time // when the link has transferred everything that was read
 }
 
 func (l *link) Dial(network, address string) (net.Conn, error) {
@@ -52,15 +52,15 @@ func (c *linked) Read(p []byte) (int, error) {
 	l.free = l.free.Add(time.Duration(float64(n) / l.rate * float64(time.Second)))
 	wait := time.Until(l.free)
 	l.mu.Unlock()
-	time.Sleep(wait) // the link is slow: its time is what is tested, and nobody waits for something here
+	time.Sleep(wait) // this makes the link slow; no test waits here for something else
 	return n, err
 }
 
-// Events that are large, and a link that is slow: the server never has to keep more than
-// it does for a client, and sends no event twice.
+// Large events come over a slow link. The server never has to buffer more than it does for a
+// client, and it sends no event twice.
 func TestASlowLinkAndLargeEvents(t *testing.T) {
 	t.Parallel()
-	const events, size = 100, 980_000 // more than the server keeps for a client, and than the hand takes
+	const events, size = 100, 980_000 // more than the server buffers for a client, and more than the inbox has in memory
 	for _, way := range []string{"transactional", "ordered", "external"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +89,7 @@ func TestASlowLinkAndLargeEvents(t *testing.T) {
 				sub.Order = inbox.HoldKey
 				b.in.Handle(sub, handle)
 			case "transactional":
-				sub.Workers = 32 // which have 256 events in hand
+				sub.Workers = 32 // they have 256 events in memory
 				b.in.Handle(sub, handle)
 			case "external":
 				b.in.HandleExternal(sub, func(context.Context, *inbox.Attempt) error {
@@ -120,8 +120,7 @@ func TestASlowLinkAndLargeEvents(t *testing.T) {
 	}
 }
 
-// An event that is larger than what is asked for at a time comes all the same, and so
-// does what stands behind it.
+// If an event is larger than a request, it comes nevertheless, and so do the events behind it.
 func TestAnEventThatIsLargerThanARequest(t *testing.T) {
 	t.Parallel()
 	for _, order := range []inbox.Order{inbox.Unordered, inbox.HoldKey} {

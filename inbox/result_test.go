@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// result returns what a handler stored with an event.
+// result returns the result that a handler stored with an event.
 func (b *bench) result(handler, key string) (text string) {
 	b.Helper()
 	if err := b.pool.QueryRow(b.Context(), "SELECT coalesce(result, '') FROM postroom.inbox WHERE handler = $1 AND dedupe_key = $2", handler, key).Scan(&text); err != nil {
@@ -62,8 +62,8 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// So is that of a handler that reads no stream, alone or in a batch, and of one that calls
-// other systems. Nothing is stored if the handler says nothing, or fails.
+// The result is also stored for a handler without a stream, alone or in a batch, and for an
+// external handler. If the handler sets no result, or fails, none is stored.
 func TestResultOfAcceptedEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -51,8 +51,8 @@ func TestAllWorkersRunAcceptedEvents(t *testing.T) {
 	b.eventually("the end", func() bool { return len(b.held("h")) == 0 })
 }
 
-// Accepted events share transactions. An event that fails is held alone, and has no effect
-// on the others of its batch.
+// Accepted events share transactions. If one fails, only that one is held, and the others of
+// its batch take effect.
 func TestBatchOfAcceptedEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -92,7 +92,7 @@ func TestBatchOfAcceptedEvents(t *testing.T) {
 	}
 }
 
-// A handler that commits the transaction of a batch leaves no event of it to run again.
+// If a handler commits the transaction of a batch, no event of the batch runs again.
 func TestAHandlerThatEndsTheTransactionOfAcceptedEvents(t *testing.T) {
 	t.Parallel()
 	for _, ending := range endings {

@@ -15,14 +15,14 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// What a handler that chooses nothing has: eight attempts over a quarter of an hour, an
-// external one ten over about a day.
+// The default schedules: eight attempts over a quarter of an hour, and for an external handler
+// ten over about a day.
 func TestDefaultSchedules(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string
 		external bool
-		made     int           // attempts before the one that is looked at
+		made     int           // attempts so far
 		wait     time.Duration // after it; 0: it was the last
 	}{
 		{"the first", false, 0, 500 * time.Millisecond},
@@ -46,7 +46,8 @@ func TestDefaultSchedules(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.exec("UPDATE postroom.held SET attempts = $1", tt.made)
-			// By the failure's own time: more of them may follow before this is read.
+			// Measured from the time of the failure, because more failures may follow before
+			// this is read.
 			b.exec(`CREATE TABLE noted AS SELECT attempts, next_at - clock_timestamp() AS wait, dead_at IS NOT NULL AS dead FROM postroom.held WHERE false`)
 			b.exec(`CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				INSERT INTO noted VALUES (NEW.attempts, NEW.next_at - now(), NEW.dead_at IS NOT NULL); RETURN NULL; END $$`)

@@ -18,14 +18,14 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// hidden are those of the leaks that no statement shows. Events that follow one another on
-// a connection may meet them; the pool must not.
+// hidden are the leaks that no statement shows. The next event on the connection may meet
+// them; the pool must not.
 var hidden = []string{
 	"one that a function set", "a timeout that a function set", "a read-only default, by stealth",
 	"a role that a function set", "one that a function made", "one that a function took",
 }
 
-// leaks are statements that leave something behind in the session.
+// leaks are statements that change the session.
 var leaks = map[string]string{
 	"a search_path":                   "SET search_path = nowhere, public",
 	"one that set_config set":         "SELECT set_config('search_path', 'nowhere, public', false)",
@@ -53,14 +53,14 @@ var leaks = map[string]string{
 	"a tenant for the transaction":    "SET LOCAL app.tenant = '7'",
 }
 
-// sessionSQL is what the session is like, all that the leaks could change.
+// sessionSQL returns everything in the session that the leaks could change.
 const sessionSQL = `SELECT concat_ws(' ', session_user, current_user, current_setting('search_path'), coalesce(current_setting('app.tenant', true), ''),
 	current_setting('statement_timeout'), current_setting('default_transaction_read_only'), current_setting('TimeZone'), current_setting('app.hook', true),
 	to_regclass('pg_temp.mine'), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objid = 99),
 	(SELECT count(*) FROM pg_listening_channels()), (SELECT count(*) FROM pg_prepared_statements WHERE name = 'mine'),
 	(SELECT count(*) FROM pg_cursors WHERE name = 'mine'))`
 
-// sessions are what handlers and the pool met.
+// sessions are the states of sessions that handlers and the pool met.
 type sessions struct {
 	mu  sync.Mutex
 	met []string
@@ -94,8 +94,8 @@ func sessionPool(t *testing.T, hooked bool) *pgxpool.Pool {
 	return pool
 }
 
-// wantClean checks all connections of the pool, and what the handlers met if a statement
-// showed what they left.
+// wantClean checks all connections of the pool. If a statement showed the leak, it also checks
+// the sessions that handlers met.
 func (b *bench) wantClean(s *sessions, shown bool) {
 	b.Helper()
 	var conns []*pgxpool.Conn
@@ -140,8 +140,8 @@ func (b *bench) wantClean(s *sessions, shown bool) {
 	}
 }
 
-// The next event does not meet what a handler left in its session, nor does the pool, and
-// what the handler did takes effect.
+// If a handler changes its session, neither the next event nor the pool meets the change, and
+// the handler's effect is committed.
 func TestSessionsDoNotLeak(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(*inbox.Subscription){
@@ -185,7 +185,8 @@ func TestSessionsDoNotLeak(t *testing.T) {
 	}
 }
 
-// leaking is a handler that takes effect, and leaves something behind; once it fails then.
+// leaking is a handler that takes effect and changes its session. Then it may fail, once for
+// each event.
 func leaking(name, sql string, s *sessions, fail func() error) postroom.Handler {
 	var once sync.Map
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
@@ -242,7 +243,7 @@ func TestEventsThatRunAlongDoNotMeetAnotherSession(t *testing.T) {
 	b.wantClean(s, true)
 }
 
-// functions creates what changes the session without that a statement says so.
+// functions creates functions that change the session, so that the statement does not show it.
 func (b *bench) functions() {
 	b.Helper()
 	b.exec(`CREATE FUNCTION quietly(name text, setting text) RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM set_config(name, setting, false); END'`)
@@ -250,7 +251,7 @@ func (b *bench) functions() {
 	b.exec(`CREATE FUNCTION locks() RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_lock(99); END'`)
 }
 
-// A dry run leaves nothing in its session, and tells what the handler would change.
+// A dry run leaves its session unchanged, and reports what the handler would change.
 func TestADryRunDoesNotLeak(t *testing.T) {
 	t.Parallel()
 	for name, sql := range leaks {

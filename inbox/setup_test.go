@@ -17,15 +17,15 @@ import (
 	"github.com/postroom/postroom/internal/repeat"
 )
 
-// count returns in how many lines of the log a part stands.
+// count returns how many lines of the log contain a part.
 func (l *lines) count(part string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), part)
 }
 
-// A role without rights is told which command grants them, once; the inbox works as soon
-// as it has them.
+// If a role has no rights, the inbox says once which command grants them. It works as soon as
+// the role has them.
 func TestARoleWithoutRightsIsToldWhichToAskFor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -44,7 +44,8 @@ func TestARoleWithoutRightsIsToldWhichToAskFor(t *testing.T) {
 	began := time.Now()
 	stop := b.run()
 	b.eventually("the advice", func() bool { return log.has("inbox cannot start yet") && log.has(advice) })
-	// Rights on the ledger alone: what runs beside it is told as well, each once.
+	// If the role has rights only on the inbox table, the parts that need more report that,
+	// each once.
 	b.exec("SELECT postroom.grant_inbox('" + role + "'); GRANT SELECT, INSERT ON effect TO " + role + "; GRANT USAGE ON SEQUENCE effect_n_seq TO " + role)
 	b.exec("REVOKE INSERT ON postroom.inbox FROM " + role)
 	b.publish("a")
@@ -99,7 +100,7 @@ func TestABrokerWithoutJetStream(t *testing.T) {
 	}
 }
 
-// The log says what is read, and at the end what is waited for.
+// The log says at the start what is read, and at the end what Run waits for.
 func TestTheLogSaysWhatIsReadAndWaitedFor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -141,8 +142,8 @@ func TestTheLogSaysWhatIsReadAndWaitedFor(t *testing.T) {
 	}
 }
 
-// A handler that asks for a type that is probably misspelt is warned of at the start; one
-// whose types nobody has written yet is told of, and is no warning.
+// If a handler asks for a type that is probably misspelt, the inbox warns at the start. If its
+// types were never written, the inbox only logs a note.
 func TestATypeThatNobodyWritesIsToldOfAtTheStart(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -182,7 +183,7 @@ func TestATypeThatNobodyWritesIsToldOfAtTheStart(t *testing.T) {
 			warning, note := "handler asks for types that its stream does not have", "the handler waits for its first event"
 			line := map[string]string{"WARN": warning, "INFO": note, "": "handler begins"}[tt.level]
 			b.eventually(line, func() bool { return log.has(line) })
-			stop() // which waits for what compares the types
+			stop() // it waits for the goroutine that compares the types
 			if log.has(warning) != (tt.level == "WARN") || log.has(note) != (tt.level == "INFO") || !log.has(strings.ReplaceAll(tt.says, "STREAM", b.stream)) {
 				t.Errorf("the log has %q, want %q", log.text.String(), tt.says)
 			}

@@ -70,7 +70,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// What is held, and what the broker still has, is told for each handler.
+// Gauges show for each handler how many events are held, and how many the broker still has.
 func TestGauges(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -40,8 +40,8 @@ func (s *snoozes) of(id string) int {
 	return s.runs[id]
 }
 
-// An event that is snoozed more often than it has attempts is handled all the same, by
-// every kind of handler.
+// An event that is snoozed more often than it has attempts is still handled, by every kind of
+// handler.
 func TestSnoozesAreNoAttempts(t *testing.T) {
 	t.Parallel()
 	const n = 12 // attempts are 5
@@ -96,8 +96,8 @@ func snoozing(s *snoozes) postroom.Handler {
 	})
 }
 
-// What is recorded of a snooze: no attempt, and one failure however often it is snoozed. A
-// failure of another kind counts, and ends the time for which it was only snoozed.
+// A snooze is recorded as no attempt, and as one failure however often it repeats. If another
+// failure comes, it counts, and ends the time during which the event was only snoozed.
 func TestWhatASnoozeRecords(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -186,9 +186,9 @@ func (b *bench) discarded(name string) []discarded {
 	return all
 }
 
-// A handler discards an event: at its first attempt or at a later one, in a batch or beside
-// others. The event is in the archive, with a row of audit; its effect is undone, and a
-// second delivery does nothing.
+// A handler discards an event: at its first attempt or a later one, in a batch or beside
+// others. The event is in the archive, with a row of audit. Its effect is undone, and a second
+// delivery does nothing.
 func TestHandlersDiscardEvents(t *testing.T) {
 	t.Parallel()
 	decide := func(number int) error {
@@ -290,7 +290,7 @@ func TestAKeyGoesOnAfterADiscardedEvent(t *testing.T) {
 	}
 }
 
-// Classify says what errors mean, of every kind of handler.
+// Classify decides what errors mean, for every kind of handler.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	errGone, errBad, errOld := errors.New("gone"), errors.New("bad"), errors.New("old")
@@ -349,7 +349,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// Classify is not asked about what is no attempt, and cannot turn a failure into success.
+// Classify is called only for failed attempts, and cannot turn a failure into success.
 func TestWhatClassifyIsNotAsked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

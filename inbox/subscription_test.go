@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// floor returns what is noted of how far a handler has come.
+// floor returns the recorded floor of a handler.
 func (b *bench) floor(name string) (floor, backfill int64) {
 	b.Helper()
 	err := b.pool.QueryRow(b.Context(), "SELECT floor, backfill_through FROM postroom.subscription WHERE handler = $1", name).Scan(&floor, &backfill)
@@ -39,7 +39,7 @@ func (b *bench) consumers() (all []*jetstream.ConsumerInfo) {
 	return all
 }
 
-// A consumer that is lost is made again from where the handler had come to.
+// If a consumer is lost, it is made again from the handler's floor.
 func TestALostConsumerBeginsAtTheFloor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -73,8 +73,8 @@ func TestALostConsumerBeginsAtTheFloor(t *testing.T) {
 	}
 }
 
-// DeliverNew holds from the moment of the subscription, also where its consumer is lost
-// while no process runs.
+// DeliverNew counts from the moment of the subscription, even if the consumer is lost while no
+// process runs.
 func TestDeliverNewIsNotedWithTheSubscription(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -95,8 +95,8 @@ func TestDeliverNewIsNotedWithTheSubscription(t *testing.T) {
 	b.wantOnce("h", "new")
 }
 
-// A stream that was deleted and made again is read from its start; what comes with
-// the same identity is not applied twice.
+// If a stream was deleted and made again, it is read from its start. An event with a known
+// identity is not applied twice.
 func TestAStreamThatWasMadeAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -141,8 +141,8 @@ func TestAHandlerReadsOneStream(t *testing.T) {
 	}
 }
 
-// What an operator changes about a consumer is reported while the inbox runs, and
-// mended by the next start.
+// If an operator changes a consumer, the running inbox reports it, and the next start corrects
+// it.
 func TestConsumerDriftIsReported(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*jetstream.ConsumerConfig){
@@ -186,8 +186,8 @@ func TestConsumerDriftIsReported(t *testing.T) {
 	}
 }
 
-// If an operator pauses a consumer at the broker, the inbox says so and leaves it paused, also
-// when it starts again and when it mends something else. It loses nothing.
+// If an operator pauses a consumer at the broker, the inbox says so and leaves it paused, even
+// when it starts again or corrects something else. It loses nothing.
 func TestAConsumerPausedAtTheBrokerStaysPaused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

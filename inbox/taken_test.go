@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// messages returns the directory in which the broker keeps the stream's messages.
-// Beside it is what it keeps of consumers.
+// messages returns the directory in which the broker keeps the stream's messages. Its data of
+// consumers is beside it.
 func (v *brittle) messages() string {
 	v.Helper()
 	dirs, err := filepath.Glob(filepath.Join(v.server.Dir(), "*", "streams", v.stream, "msgs"))
@@ -29,13 +29,13 @@ func (v *brittle) messages() string {
 	return dirs[0]
 }
 
-// The broker forgets messages that an unordered handler had from it, and not that it
-// delivered them: what takes their places reaches the handler nevertheless, while it
-// reads, and where it is started later.
+// The broker loses messages that it had delivered to an unordered handler, and remembers the
+// deliveries. The messages that take their places reach the handler nevertheless, whether it
+// is running or starts later.
 func TestAConsumerThatIsAheadOfItsStream(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		away bool // the handler, while others write where messages were lost
+		away bool // the handler is away while others write in the place of lost messages
 		more int  // of these
 	}{{false, 5}, {false, 15}, {true, 5}} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestAConsumerThatIsAheadOfItsStream(t *testing.T) {
 	}
 }
 
-// A user of the broker that may not read single messages cannot always tell whether any
-// were lost. That is said, and the handler goes on, also where it can tell.
+// If the broker's user may not read single messages, the handler cannot always tell whether
+// any were lost. The inbox says so, and the handler goes on.
 func TestAHandlerThatMayNotReadMessages(t *testing.T) {
 	t.Parallel()
 	server, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: `accounts { shop { jetstream: enabled, users: [

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// A dry run tells what the handler would change, and not what its connection did
-// before: the server adds that up a second later.
+// A dry run reports what the handler would change, not earlier changes on its connection: the
+// server adds those to its statistics a second later.
 func TestADryRunTellsOfItselfAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

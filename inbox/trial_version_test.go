@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A process makes no dry run of an event that it would not claim: of another version's
-// types it could say nothing.
+// A process makes no dry run of an event that it would not claim, because it has no handler
+// for the types of another version.
 func TestTrialOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

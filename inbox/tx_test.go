@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// poolWith returns a pool on a database of the test's own, whose config was changed.
+// poolWith returns a pool with a changed config, on a database for this test alone.
 func poolWith(t *testing.T, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
@@ -61,7 +61,7 @@ func TestTheHandlersTransaction(t *testing.T) {
 		if err := large.Unlink(ctx, oid); err != nil {
 			return err
 		}
-		_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // what a savepoint undoes is undone
+		_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { // the savepoint undoes this
 			return errors.Join(effect("h").Handle(ctx, tx, postroom.Event{ID: "undone"}), errors.New("no"))
 		})
 		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return effect("h").Handle(ctx, tx, ev) })
@@ -116,8 +116,8 @@ func (r *roundTrips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.
 func (r *roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (r *roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// BEGIN and the ledger row are one round trip, the handler's statement another, and
-// where a delivery waits behind this one, its BEGIN travels with the COMMIT.
+// BEGIN and the inbox row are one round trip, and the handler's statement is another. If a
+// delivery waits behind this one, its BEGIN travels with the COMMIT.
 func TestADeliveryIsTwoRoundTrips(t *testing.T) {
 	t.Parallel()
 	trips := &roundTrips{}
@@ -130,13 +130,13 @@ func TestADeliveryIsTwoRoundTrips(t *testing.T) {
 	b.run()
 	b.eventually("all to be done", func() bool { return b.counted("h", "done") == 100 })
 	b.wantOnce("h", ids("e", 100)...)
-	// A few commits have nothing behind them, or are of housekeeping.
+	// A few commits have no delivery behind them, or belong to housekeeping.
 	if q, n := trips.queries.Load(), trips.batches.Load(); q < 100 || q > 140 || n != 100 {
 		t.Errorf("%d statements and %d batches for 100 events, want 100 and few more, and 100", q, n)
 	}
 }
 
-// cutter is a connection whose first COMMIT is sent, carried out, and not answered.
+// cutter is a connection that sends its first COMMIT and loses the answer.
 type cutter struct {
 	net.Conn
 
@@ -162,14 +162,14 @@ func (c *cutter) Read(p []byte) (int, error) {
 	if !c.cut.Load() {
 		return c.Conn.Read(p)
 	}
-	if _, err := c.Conn.Read(p); err != nil { // the answer, which says that it is committed
+	if _, err := c.Conn.Read(p); err != nil { // the answer: the transaction is committed
 		return 0, err
 	}
 	return 0, errors.Join(io.ErrUnexpectedEOF, c.Close())
 }
 
-// The commit took effect and its answer was lost: the next round meets the ledger
-// row, or finds that nothing is owed any more.
+// A commit took effect, and its answer was lost. The next attempt finds the inbox row, or no
+// held event.
 func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"stream", "batch", "held"} {
@@ -222,8 +222,8 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// A handler that ignores its context is abandoned with its transaction, and
-// takes neither a worker nor a connection of the pool with it.
+// If a handler ignores its context, the inbox abandons it with its transaction. Its worker and
+// its place in the pool are free again.
 func TestHandlersThatDoNotReturnAreLeftBehind(t *testing.T) {
 	t.Parallel()
 	b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) { cfg.MaxConns = 4 }), devtest.NATS(t))
@@ -247,8 +247,7 @@ func TestHandlersThatDoNotReturnAreLeftBehind(t *testing.T) {
 	b.wantOnce("h", good...)
 }
 
-// While an event runs alone, which may take as long as it likes, no worker sits on a
-// transaction.
+// While an event runs alone, for however long, no worker keeps a transaction open.
 func TestNoTransactionWaitsForAnEventThatRunsAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// endings are ways for a handler to end its transaction and to begin another, which has
-// the status of the one that it was given.
+// endings are ways in which a handler can end its transaction and begin another, which has the
+// same status.
 var endings = []struct {
 	name      string
 	committed bool
@@ -66,9 +66,9 @@ func batchOf(all ...string) func(ctx context.Context, tx pgx.Tx) error {
 	}
 }
 
-// A handler that ends its transaction and goes on in another has failed, however well
-// that one looks: what it did in it is not committed, and the event is not done. What
-// the handler committed itself is not done again.
+// If a handler ends its transaction and goes on in another, it has failed, even if the other
+// looks the same. The second transaction is not committed, and the event is not done. What the
+// handler committed itself is not done again.
 func TestAHandlerThatEndsItsTransaction(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(sub *inbox.Subscription){
@@ -124,7 +124,7 @@ func TestAHandlerThatEndsItsTransaction(t *testing.T) {
 	}
 }
 
-// after is what a handler does in the transaction that it was not given.
+// after is what a handler writes after it ended the transaction that it got.
 func after(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	_, err := tx.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('after', $1)", ev.ID)
 	return err
@@ -148,8 +148,8 @@ func (b *bench) wantEffectsOrDead(name string, ids ...string) {
 	}
 }
 
-// The same from held, alone and with others of its key behind it. What was committed by
-// the handler is not run again by itself.
+// The same holds for held events, alone and with others of their key behind them. An event
+// whose handler committed does not run again by itself.
 func TestAHandlerThatEndsItsTransactionFromHeld(t *testing.T) {
 	t.Parallel()
 	for _, ending := range endings {
@@ -188,7 +188,7 @@ func TestAHandlerThatEndsItsTransactionFromHeld(t *testing.T) {
 
 var errContention = fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "40001"})
 
-// Of a key that is run in one transaction the one is blamed that ended it.
+// If several events of a key run in one transaction, the one that ended it is blamed.
 func TestOneOfAKeyEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -219,7 +219,8 @@ func TestOneOfAKeyEndsTheTransaction(t *testing.T) {
 	b.wantOnce("after")
 }
 
-// What settles with an external handler's event is in one transaction with it.
+// The settlement of an external handler's event is one transaction with its OnSuccess
+// functions.
 func TestASettlementThatEndsItsTransaction(t *testing.T) {
 	t.Parallel()
 	for _, ending := range endings {
@@ -251,7 +252,7 @@ func TestASettlementThatEndsItsTransaction(t *testing.T) {
 	}
 }
 
-// A dry run that was none says so.
+// If a dry run was not rolled back, its result says so.
 func TestADryRunThatEndsItsTransaction(t *testing.T) {
 	t.Parallel()
 	for _, ending := range endings {
@@ -290,8 +291,8 @@ func TestADryRunThatEndsItsTransaction(t *testing.T) {
 	}
 }
 
-// Whatever a handler may have ended its transaction by, the server is asked; and pgx has
-// no other way.
+// However a handler may have ended its transaction, the inbox asks the server for it. pgx has
+// no other way to tell.
 func TestTheInboxAsksWhetherItIsTheSameTransaction(t *testing.T) {
 	t.Parallel()
 	if n := reflect.TypeFor[pgx.Tx]().NumMethod(); n != 11 {

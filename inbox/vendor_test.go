@@ -17,14 +17,14 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// answer is what a vendor does with a request.
+// answer is the way in which a vendor reacts to a request.
 type answer string
 
 const (
 	charged answer = "charged"
 	lost    answer = "lost"    // it charges, and the connection breaks before it says so
-	hanging answer = "hanging" // it does nothing, until the client gives up
-	refuses answer = "refuses" // and has charged nothing
+	hanging answer = "hanging" // it does nothing until the client gives up
+	refuses answer = "refuses" // it has not charged
 	faulty  answer = "faulty"  // it may have charged or not
 )
 
@@ -109,7 +109,7 @@ func (v *vendor) total() (n int) {
 	return n
 }
 
-// charging is a handler of one step, which notes its result when it settles.
+// charging is a handler of one step, which notes the step's result when it settles.
 func charging(v *vendor, options ...inbox.StepOption) inbox.ExternalHandler {
 	return func(ctx context.Context, attempt *inbox.Attempt) error {
 		result, err := attempt.Step(ctx, "charge", v.charge, options...)
@@ -139,7 +139,7 @@ func (b *bench) accept(name string, ids ...string) {
 	}
 }
 
-// anew replaces the inbox by another, as another process has it.
+// anew replaces the inbox by a new one, as if in another process.
 func (b *bench) anew(change func(*inbox.Config)) {
 	cfg := b.config()
 	if change != nil {

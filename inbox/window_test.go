@@ -71,7 +71,7 @@ func TestEachHandlerHasItsDedupeWindow(t *testing.T) {
 	if short, long := b.expiredBefore("short"), b.expiredBefore("long"); short != 2*time.Hour || long != 30*24*time.Hour {
 		t.Errorf("rows are gone from before %s and %s ago", short, long)
 	}
-	// What processes see that know one time for all.
+	// Processes that know one time for all handlers see these.
 	var ledger, gate, expired time.Duration
 	err := b.pool.QueryRow(t.Context(), "SELECT ledger, age_gate, now() - expired_before FROM postroom.node, postroom.sweep").Scan(&ledger, &gate, &expired)
 	if err != nil || ledger != 30*24*time.Hour || gate != 116*time.Minute || expired.Truncate(time.Minute) != 2*time.Hour {
@@ -95,7 +95,7 @@ func TestEachHandlerHasItsDedupeWindow(t *testing.T) {
 	}
 }
 
-// The process that sweeps needs rows for an hour. What others need stays.
+// The process that sweeps needs rows for an hour. Rows that other processes need stay.
 func TestASweepKeepsWhatOthersNeed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -123,8 +123,8 @@ func TestASweepKeepsWhatOthersNeed(t *testing.T) {
 		sub.DedupeWindow = time.Hour
 		b.in.Handle(sub, effect(name))
 	}
-	// The Config's 30 days are for handlers of this process, and it has none without a time of
-	// its own; but the longest time that is known is for those that nobody knows.
+	// The Config's 30 days apply to handlers of this process without a time of their own, and
+	// it has none. Handlers of which nothing is known get the longest known time.
 	if _, err := inbox.Sweep(t.Context(), b.in); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,8 @@ func (b *bench) waits(comment string) func() bool {
 	}
 }
 
-// An event that is settled while a sweep waits for its old row is decided now: its row stays.
+// An event is settled while a sweep waits for its old row. It counts as decided now, so its
+// row stays.
 func TestASweepMeetsASettledEvent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -222,7 +223,7 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.decided("h", "removed", 3*time.Hour)
-	// Its connection has prepared the statement: then nothing but its execution waits.
+	// Its connection has prepared the statement, so that only the execution waits.
 	cfg := b.pool.Config()
 	cfg.MaxConns = 1
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
@@ -326,8 +327,8 @@ func TestProcessesThatKnowOneTimeDoNotSweep(t *testing.T) {
 	}
 }
 
-// Processes may differ about a handler, and each says so when it starts. About different
-// handlers there is nothing to say.
+// If processes differ about a handler, each says so when it starts. If they run different
+// handlers, there is nothing to say.
 func TestProcessesThatDifferAboutAHandler(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -362,7 +363,7 @@ func TestProcessesThatDifferAboutAHandler(t *testing.T) {
 	}
 }
 
-// A process that stops is among those that need rows until its handlers have ended.
+// Until the handlers of a stopping process have ended, the sweep keeps the rows that it needs.
 func TestAStoppingProcessStaysRegistered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -391,7 +392,7 @@ func TestAStoppingProcessStaysRegistered(t *testing.T) {
 		return n
 	}
 	b.eventually("the stop to begin", func() bool { return log.has("inbox stopping, waiting for running handlers") })
-	for range 100 { // to leave takes one statement
+	for range 100 { // leaving takes one statement
 		if registered() != 1 {
 			t.Fatal("the process left while its handler ran")
 		}

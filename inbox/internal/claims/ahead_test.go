@@ -44,8 +44,8 @@ func TestAheadFollowsTheWorkers(t *testing.T) {
 	}
 }
 
-// A queue asks for more when half of those that may wait are taken, so that one statement claims
-// many. What no worker takes makes room for none.
+// A queue asks for more when workers have taken half of the claims that may wait, so that one
+// statement claims many. If no worker takes a claim, there is no room for another.
 func TestQueueAsksForMany(t *testing.T) {
 	t.Parallel()
 	q := NewQueue(Handler{Name: "h", Running: 2}, 10, 1000)

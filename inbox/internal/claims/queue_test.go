@@ -8,8 +8,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// What is claimed and not ended takes room from what is wished for next, by count and by
-// bytes.
+// Claims that have not ended reduce the number and the bytes that are claimed next.
 func TestWishesLeaveRoomForWhatIsClaimed(t *testing.T) {
 	t.Parallel()
 	q := NewQueue(Handler{Name: "h"}, 3, 1000)

@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Only who knows that nothing was held since may say that a key is free.
+// A key may be marked free only if no event of it was held since the given version.
 func TestWhatIsKnownOfAKey(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -59,7 +59,7 @@ func TestWhatIsKnownOfAKey(t *testing.T) {
 	}
 }
 
-// An event waits here once, and only where the next attempt at what is held is near.
+// One event for each key waits in memory, and only if the held event's next attempt is near.
 func TestWhoWaitsHere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -72,7 +72,7 @@ func TestWhatPausesAHandler(t *testing.T) {
 	}
 }
 
-// succeed2 has those succeed that fail fails.
+// succeed2 reports success for the events that fail reports as failed.
 func succeed2(g *Gate, n int) {
 	for i := range n {
 		g.Succeeded(fmt.Sprint("bad", i))
@@ -143,8 +143,8 @@ func TestProbes(t *testing.T) {
 	})
 }
 
-// A bad event says nothing about what the handler needs: the pause goes on, and the next
-// probe does not have to wait for longer. A probe without a result makes room for the next.
+// A bad event does not show whether the handler's dependency is back. So the pause goes on,
+// and the next probe does not wait for longer. If a probe has no result, the next may begin.
 func TestProbesThatSayNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(defaults)
@@ -209,7 +209,7 @@ func TestAttemptsThatEventsGetBack(t *testing.T) {
 	})
 }
 
-// An operator's pause lets nothing run, not even a probe.
+// During an operator's pause no event runs, not even as a probe.
 func TestAnOperatorsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(defaults)

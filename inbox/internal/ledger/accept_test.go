@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// A caller that gives up may use the event's bytes and headers again at once, also while a
+// If a caller gives up, it may reuse the event's bytes and headers at once, even while a
 // statement stores the event.
 func TestStoreOfACallerThatGivesUp(t *testing.T) {
 	t.Parallel()

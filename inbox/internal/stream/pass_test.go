@@ -38,7 +38,7 @@ func TestMessageThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// hasty is a consumer that has not heard yet of what its stream has.
+// hasty is a consumer that does not know yet of its stream's messages.
 type hasty struct{ jetstream.Consumer }
 
 func (h hasty) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
@@ -49,8 +49,8 @@ func (h hasty) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	return info, err
 }
 
-// The floor moves past what is of others and was there at the look before, and not past
-// a message that was stored and is still to be read.
+// The floor moves past other services' messages that were there at the look before. It does
+// not move past a message that is still to be read.
 func TestFloorOfAReaderWithNothingToDo(t *testing.T) {
 	t.Parallel()
 	js := devtest.JetStream(t, devtest.NATS(t))

@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// nobodys is a consumer that no broker has: a test answers to its requests.
+// nobodys is a consumer without a broker. The test answers its requests.
 type nobodys struct {
 	jetstream.Consumer
 
@@ -27,8 +27,8 @@ func (c nobodys) CachedInfo() *jetstream.ConsumerInfo {
 	return &jetstream.ConsumerInfo{Stream: "NOBODYS", Name: c.name}
 }
 
-// A status says that a request has ended, and how many messages it brings. They may come
-// behind it: a consumer with replicas sends them once its replicas know of them.
+// A status says that a request has ended, and how many messages it brings. The messages may
+// come after the status: a consumer with replicas sends them when its replicas know of them.
 func TestMessagesThatComeBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	const three = "3 messages"
@@ -77,8 +77,8 @@ func TestMessagesThatComeBehindTheEnd(t *testing.T) {
 	}
 }
 
-// answerWith sends what the answers say to a subject: messages, or a status with the number
-// of messages that will not come.
+// answerWith publishes the answers to a subject: messages, or a status with the number of
+// messages that will not come.
 func answerWith(nc *nats.Conn, reply string, answers []string) error {
 	for i, answer := range answers {
 		if first, isMessages := strings.CutSuffix(answer, " messages"); isMessages {
@@ -108,7 +108,7 @@ func answerWith(nc *nats.Conn, reply string, answers []string) error {
 	return nil
 }
 
-// What has come when a process stops is handed over, so that it can be handed back.
+// Messages that have come when a process stops are passed on, so that they can be handed back.
 func TestMessagesThatHaveComeAreTakenAtTheEnd(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
