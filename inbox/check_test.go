@@ -157,6 +157,23 @@ func TestHandlePanicsOnASecondHandlerOfAName(t *testing.T) {
 	in.Handle(inbox.Subscription{Name: "billing"}, effect("b"))
 }
 
+func TestLagBeforeRun(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string]inbox.Order{"plain": inbox.Unordered, "ordered": inbox.HoldKey} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			sub := b.subscription("h")
+			sub.Order = order
+			in := inbox.New(b.pool, b.nc, inbox.Config{})
+			in.Handle(sub, postroom.HandlerFunc(func(context.Context, pgx.Tx, postroom.Event) error { return nil }))
+			if lags, err := in.Lag(t.Context()); err == nil || !strings.Contains(err.Error(), "does not read the stream") {
+				t.Errorf("Lag = %v, %v; want an error", lags, err)
+			}
+		})
+	}
+}
+
 func TestRunTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

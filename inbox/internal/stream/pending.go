@@ -50,7 +50,11 @@ func (p *PendingCounter) Count(ctx context.Context) (int64, error) {
 
 // ofConsumer asks the durable consumer.
 func (p *PendingCounter) ofConsumer(ctx context.Context, stream jetstream.Stream) (int64, error) {
-	durable, err := stream.Consumer(ctx, identity.Consumer(p.cfg.Instance(), p.cfg.Handler))
+	instance := p.cfg.Instance()
+	if instance == "" { // Run has not begun
+		return 0, errNotReading
+	}
+	durable, err := stream.Consumer(ctx, identity.Consumer(instance, p.cfg.Handler))
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return 0, errNotReading
 	}

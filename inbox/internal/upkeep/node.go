@@ -70,8 +70,13 @@ func NewNode(cfg NodeConfig) *Node {
 // Name is the name of this process.
 func (n *Node) Name() string { return n.name }
 
-// Instance is the id of this Postroom database. It is known after the first sign of life.
-func (n *Node) Instance() string { return n.last.Load().Instance }
+// Instance is the id of this Postroom database. It is empty before the first sign of life.
+func (n *Node) Instance() string {
+	if beat := n.last.Load(); beat != nil {
+		return beat.Instance
+	}
+	return ""
+}
 
 // mostSkew is how far the clock of a producer's database may be ahead of the ledger's.
 const mostSkew = time.Hour
