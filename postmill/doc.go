@@ -21,7 +21,7 @@
 // one of UUID and topic. The metadata is JSON in the header watermill-metadata, of at most
 // 32 KiB with all other headers. The topic is the type of the event and, behind "wm.", its
 // subject. The content type and the correlation id of the metadata are those of the event,
-// too.
+// too. What Watermill's own publisher for JetStream sends arrives as it was as well.
 //
 // # Nacks
 //

@@ -20,6 +20,10 @@ const (
 	metadataHeader = "watermill-metadata"
 )
 
+// jetStreamUUIDHeader has the UUID of a message that Watermill's own publisher for JetStream
+// sent. Its other headers are the metadata.
+const jetStreamUUIDHeader = "_watermill_message_uuid"
+
 // Metadata that events have a place for. It stays in the metadata, too.
 const (
 	contentTypeKey   = "content-type"
@@ -66,9 +70,10 @@ func setContent(ev *postroom.Event, msg *message.Message) error {
 	return nil
 }
 
-// toMessage returns the message that an event was. An event that was none has its id as the
-// UUID, and its headers as the metadata. The payload is a copy, because a
-// subscriber may change a message, but must not change an event.
+// toMessage returns the message that an event was, of a Publisher or of Watermill's publisher
+// for JetStream. An event that was none has its id as the UUID, and its headers as the
+// metadata. The payload is a copy, because a subscriber may change a message, but must not
+// change an event.
 func toMessage(ev postroom.Event) *message.Message {
 	msg := message.NewMessage(ev.ID, bytes.Clone(ev.Data))
 	uuid, written := ev.Headers[uuidHeader]
@@ -81,11 +86,25 @@ func toMessage(ev postroom.Event) *message.Message {
 	}
 	if !written {
 		maps.Copy(msg.Metadata, ev.Headers)
+		fromJetStream(msg, ev)
 		return msg
 	}
 	msg.UUID = uuid
 	maps.Copy(msg.Metadata, metadata)
 	return msg
+}
+
+// fromJetStream completes a message that Watermill's own publisher for JetStream sent.
+func fromJetStream(msg *message.Message, ev postroom.Event) {
+	uuid, ok := ev.Headers[jetStreamUUIDHeader]
+	if !ok {
+		return
+	}
+	msg.UUID = uuid
+	delete(msg.Metadata, jetStreamUUIDHeader)
+	if ev.ContentType != "" {
+		msg.Metadata[contentTypeKey] = ev.ContentType
+	}
 }
 
 // quoteUnlessPlain returns a text as a header can have it: as it is, or as a JSON string.

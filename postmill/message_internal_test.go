@@ -54,6 +54,23 @@ func TestEventsOfOthersAreMessagesToo(t *testing.T) {
 	}
 }
 
+// What Watermill's publisher for JetStream sent is the message that it was.
+func TestMessagesOfThePublisherForJetStream(t *testing.T) {
+	t.Parallel()
+	ev := postroom.Event{ID: "1", Type: "a", ContentType: "text/plain", Headers: map[string]string{"_watermill_message_uuid": "u 1", "tenant": "a"}}
+	got := toMessage(ev)
+	if want := (message.Metadata{"tenant": "a", "content-type": "text/plain"}); got.UUID != "u 1" || !maps.Equal(got.Metadata, want) {
+		t.Errorf("message %q %q, want u 1 and %q", got.UUID, got.Metadata, want)
+	}
+	ev.ContentType = ""
+	if got, want := toMessage(ev).Metadata, (message.Metadata{"tenant": "a"}); !maps.Equal(got, want) {
+		t.Errorf("metadata %q, want %q", got, want)
+	}
+	if len(ev.Headers) != 2 {
+		t.Errorf("the event's headers are %q", ev.Headers)
+	}
+}
+
 // A handler may change the payload that it got; the event is handled again as it was.
 func TestAMessageHasItsOwnPayload(t *testing.T) {
 	t.Parallel()
