@@ -26,11 +26,11 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// badRow is a row of the log that breaks the rules of events: the values of its columns
-// that differ from those of a good one, in SQL.
+// badRow is a row of the log that breaks the rules of events. It has, in SQL, the values of
+// the columns that differ from a good row.
 type badRow map[string]string
 
-// badRows are what a producer can insert that says it has checked its rows.
+// badRows are rows that a producer can insert if it claims to have checked them.
 func badRows(subject string) map[string]badRow {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
 	noise := func(n int) string {
@@ -99,7 +99,7 @@ func badRows(subject string) map[string]badRow {
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// insertRow inserts a row of the log as a producer that says it has checked it.
+// insertRow inserts a row as a producer does that claims to have checked it.
 func (o *office) insertRow(pool *pgxpool.Pool, name string, set badRow) {
 	o.Helper()
 	values := badRow{
@@ -118,7 +118,7 @@ func (o *office) insertRow(pool *pgxpool.Pool, name string, set badRow) {
 	}
 }
 
-// producer returns a pool of a role that may write events, and nothing else.
+// producer returns a pool of a role that may only write events.
 func (o *office) producer() *pgxpool.Pool {
 	o.Helper()
 	role := pgx.Identifier{"producer_" + strings.ToLower(o.name)}.Sanitize()
@@ -148,9 +148,9 @@ func (o *office) producer() *pgxpool.Pool {
 	return pool
 }
 
-// Rows that break the rules of events, and say that they are checked, stop nobody: each
-// is dead, with its reason and in a form that everybody can read, all good events beside
-// them are published in one term of the relay, and the log is pruned.
+// Rows that break the rules of events, and claim to be checked, stop no other event. Each is
+// dead, with its reason, in a form that every tool can read. One term of the relay publishes
+// all good events beside them, and the log is pruned.
 func TestBadRowsStopNobody(t *testing.T) {
 	t.Parallel()
 	for _, atomic := range []bool{false, true} {
@@ -197,7 +197,7 @@ func TestBadRowsStopNobody(t *testing.T) {
 	}
 }
 
-// wantLegible fails unless everybody can look at rows that no relay has read.
+// wantLegible fails unless every tool can show rows that no relay has read.
 func (o *office) wantLegible(bad map[string]badRow) {
 	o.Helper()
 	look := inspect.New(o.pool, o.nc, inspect.Config{})
@@ -235,8 +235,8 @@ func (o *office) wantLegible(bad map[string]badRow) {
 	}
 }
 
-// wantManageable fails unless an operator can do with dead events what can be done with
-// all. A replay has each of them dead again.
+// wantManageable fails unless an operator can do everything with these dead events that he can
+// do with others. A replay makes each of them dead again.
 func (o *office) wantManageable(n int) {
 	o.Helper()
 	ctx, cancel := context.WithTimeout(o.Context(), refusalPatience)
@@ -272,7 +272,7 @@ func one[T any](o *office, sql string) T {
 	return v
 }
 
-// wantReadable fails unless everybody can read what is held.
+// wantReadable fails unless every tool can read the held events.
 func (o *office) wantReadable(bad map[string]badRow) {
 	o.Helper()
 	store := deadletter.New(o.pool, deadletter.Config{})

@@ -44,12 +44,12 @@ func readAlerts(t *testing.T) []rulefmt.Rule {
 	return rules
 }
 
-// set says of some series what they were each 15 s, in Prometheus' notation: "1x130 2x29"
-// is 131 times 1, then 30 times 2; "_" is nothing. The others stay what they are.
+// set gives some series other values, one each 15 s, in Prometheus' notation: "1x130 2x29" is
+// 131 times 1, then 30 times 2; "_" is no value. All other series keep theirs.
 type set map[string]string
 
-// For each alert what sets it off, one by one, and what just does not. Series have a value
-// each 15 s for 40 minutes, the last at the moment that is asked for.
+// Each alert has series that set it off, one by one, and series that just do not. Series have
+// a value each 15 s for 40 minutes. The alert is evaluated at the last one.
 var cases = map[string]struct{ fires, quiet []set }{
 	"PostroomRelayBehind": {
 		fires: []set{{"postroom_relay_lag_age_seconds": "0x150 31x9"}},
@@ -154,8 +154,8 @@ var cases = map[string]struct{ fires, quiet []set }{
 	},
 }
 
-// Each alert fires for what it is there for, and only when it has lasted; and none does while
-// all is well.
+// Each alert fires for its cause, and only after the cause has lasted. None fires while all is
+// well.
 func TestAlerts(t *testing.T) {
 	told := tell(t)
 	rules := readAlerts(t)
@@ -198,5 +198,5 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// lasts is for how many of the last values an alert's expression has to be true.
+// lasts returns for how many of the last values an alert's expression has to be true.
 func lasts(rule rulefmt.Rule) int { return int(time.Duration(rule.For)/step) + 1 }

@@ -16,12 +16,12 @@ type panel struct {
 
 type target struct{ Expr, LegendFormat string }
 
-// query is what Grafana asks Prometheus, where all jobs are shown.
+// query is the query that Grafana sends if it shows all jobs.
 func (t target) query() string {
 	return strings.NewReplacer("$__rate_interval", "5m", "$job", ".*").Replace(t.Expr)
 }
 
-// graphs are the panels that are no headings.
+// graphs are the panels that are not headings.
 func (d dashboard) graphs() (graphs []panel) {
 	for _, p := range d.Panels {
 		if p.Type != "row" {
@@ -43,8 +43,8 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// A dashboard that has more than can be seen at once is not looked at. What its panels ask
-// for is told by the parts of TestAlerts.
+// The dashboard fits on one screen, because people ignore a larger one. TestAlerts checks the
+// queries of its panels.
 func TestDashboard(t *testing.T) {
 	graphs := readDashboard(t).graphs()
 	if len(graphs) == 0 || len(graphs) > 12 {

@@ -26,14 +26,14 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// told is what a relay, one that stands by and an inbox tell: while all is well, and after
-// what makes them tell the rest.
+// told has the metrics of a leading relay, a standby and an inbox: while all is well, and
+// after events that bring out the remaining series.
 type told struct{ well, after series }
 
 // patience bounds each wait. Parts measure themselves every 15 s.
 const patience = time.Minute
 
-// tell runs a shop on real servers.
+// tell runs a shop on real servers and returns its metrics.
 func tell(t *testing.T) told {
 	t.Helper()
 	pool, nc := devtest.Pool(t), devtest.NATS(t)
@@ -71,14 +71,14 @@ func tell(t *testing.T) told {
 	checkout := saga.New(pool, outbox.New(outbox.Config{Source: "/shop"}), saga.Definition[string]{
 		Name: "checkout", Version: 1, Steps: []saga.Step[string]{{Name: "pay", Done: saga.OnAny("alerts.paid", func(*string, string) {})}},
 	})
-	if err := checkout.Check(t.Context()); err != nil { // which records it
+	if err := checkout.Check(t.Context()); err != nil { // it records the saga
 		t.Fatal(err)
 	}
 	write(t, pool, postroom.NewEvent("alerts.good", 1))
 	var all told
 	wait(t, "an event to be done, and all to be measured", []string{
 		`postroom_inbox_deliveries_total{outcome="done"}`, `postroom_inbox_pending`, `postroom_held_events{handler="billing"}`,
-		`postroom_relay_lag_age_seconds`, // a leader's, who has measured
+		`postroom_relay_lag_age_seconds`, // only a leader reports this, after it has measured
 	}, func() series { all.well = now(); return all.well })
 
 	lost, behind := postroom.NewEvent("alerts.good", 2), postroom.NewEvent("alerts.good", 3)
@@ -93,12 +93,12 @@ func tell(t *testing.T) told {
 		t.Fatal(err)
 	}
 	ensure()
-	write(t, pool, postroom.NewEvent("alerts.good", 4)) // its place in the stream was taken
+	write(t, pool, postroom.NewEvent("alerts.good", 4)) // its sequence in the stream was used before
 	wait(t, "what alerts and panels ask for", expressions(t), func() series { all.after = now(); return all.after })
 	return all
 }
 
-// run runs parts until the test ends, and fails it where they fail.
+// run runs parts until the test ends, and fails the test if one of them fails.
 func run(t *testing.T, parts ...postroom.Runner) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -121,7 +121,7 @@ func write(t *testing.T, pool *pgxpool.Pool, events ...postroom.Event) {
 	}
 }
 
-// standBy adds what a relay tells that stands by in another process: that it does not lead.
+// standBy adds the metrics of a standby in another process: that it does not lead.
 func standBy(t *testing.T, all series) series {
 	t.Helper()
 	for i := range all.selects(t, "postroom_relay_leader") {
@@ -130,7 +130,7 @@ func standBy(t *testing.T, all series) series {
 	return all
 }
 
-// wait waits until each expression asks for what is told.
+// wait waits until the metrics have the series of each expression.
 func wait(t *testing.T, what string, expressions []string, now func() series) {
 	t.Helper()
 	var missing []string

@@ -12,13 +12,13 @@ import (
 	"github.com/prometheus/prometheus/promql/promqltest"
 )
 
-// step is how often a value is taken, and moments how many there are.
+// step is the time between two values, and moments is the number of values.
 const (
 	step    = 15 * time.Second
 	moments = 160
 )
 
-// series are what was told at one moment, by labels, the name among them, with the value.
+// series are the metrics of one moment: labels, with the name among them, and the value.
 type series []one
 
 type one struct {
@@ -26,7 +26,7 @@ type one struct {
 	value  string
 }
 
-// parse reads what an exporter serves, as a Prometheus that calls its job shop and the
+// parse reads an exporter's output as a Prometheus does that calls its job shop and the
 // process a.
 func parse(t *testing.T, text string) series {
 	t.Helper()
@@ -50,7 +50,7 @@ func instance(set labels.Labels, name string) labels.Labels {
 	return labels.NewBuilder(set).Set("instance", name).Labels()
 }
 
-// selects returns which series a selector takes.
+// selects returns the series that match a selector.
 func (s series) selects(t *testing.T, selector string) map[int]bool {
 	t.Helper()
 	matchers, err := promql.ParseMetricSelector(selector)
@@ -75,8 +75,8 @@ func matches(set labels.Labels, matchers []*labels.Matcher) bool {
 	return true
 }
 
-// missing returns the selectors of an expression that take none of the series, and the
-// labels that it groups or matches by and none of them has.
+// missing returns the selectors of an expression that match no series, and the labels in its
+// groupings and matchings that no matched series has.
 func (s series) missing(t *testing.T, expr string) []string {
 	t.Helper()
 	parsed, err := promql.ParseExpr(expr)
@@ -115,7 +115,7 @@ func (s series) missing(t *testing.T, expr string) []string {
 	return missing
 }
 
-// holds fails the test where an expression asks for what nobody tells.
+// holds fails the test if an expression uses a series that no part exports.
 func (s series) holds(t *testing.T, expr string) {
 	t.Helper()
 	if missing := s.missing(t, expr); len(missing) > 0 {
@@ -123,8 +123,8 @@ func (s series) holds(t *testing.T, expr string) {
 	}
 }
 
-// fires reports whether a rule's alert would fire at the last moment, if what was told had
-// stayed as it is but for a change.
+// fires reports whether a rule's alert would fire at the last moment if all series but the
+// changed ones had kept their values.
 func (s series) fires(t *testing.T, rule rulefmt.Rule, change set) bool {
 	t.Helper()
 	values := make([]string, len(s))

@@ -102,7 +102,8 @@ WHERE (m.transaction_id, m."offset") > (o.last_processed_transaction_id, o.offse
 // place is placeBefore or placeAfter.
 type place func(ctx context.Context, tx pgx.Tx, order Order) error
 
-// market is where the shop's messages go: a broker, and a consumer that does not change.
+// market is the receiving side of the shop's messages: a broker, and a consumer that does not
+// change.
 type market struct {
 	pool     *pgxpool.Pool
 	channel  *gochannel.GoChannel
@@ -141,7 +142,7 @@ func (m *market) run(t *testing.T, program func(context.Context, *pgxpool.Pool, 
 	return stop
 }
 
-// forward runs the forwarder, when its tables are there.
+// forward runs the forwarder as soon as its tables exist.
 func (m *market) forward(t *testing.T) (stop func()) {
 	t.Helper()
 	stop = m.run(t, runForwarder)
@@ -152,7 +153,7 @@ func (m *market) forward(t *testing.T) (stop func()) {
 	return stop
 }
 
-// sell places orders, of which each third is not committed, and returns the committed ones.
+// sell places orders and does not commit each third. It returns the committed ones.
 func (m *market) sell(t *testing.T, place place, from, to int) (sold map[string]Order) {
 	t.Helper()
 	sold = map[string]Order{}
@@ -175,7 +176,7 @@ func (m *market) sell(t *testing.T, place place, from, to int) (sold map[string]
 	return sold
 }
 
-// wants fails the test unless a message comes for each order, and no other one.
+// wants fails the test unless exactly one message comes for each order, and no other message.
 func (m *market) wants(t *testing.T, sold map[string]Order) {
 	t.Helper()
 	left := maps.Clone(sold)
@@ -217,8 +218,8 @@ func TestTheForwarderAndTheRelay(t *testing.T) {
 	}
 }
 
-// The move: the relay starts beside the forwarder, the shop changes while messages wait for
-// the forwarder, and this one stops when it has published the last.
+// The move: the relay starts beside the forwarder. The shop changes over while messages wait
+// for the forwarder. The forwarder stops when it has published the last of them.
 func TestMoveFromTheForwarderToTheRelay(t *testing.T) {
 	t.Parallel()
 	m := newMarket(t)
@@ -239,7 +240,7 @@ func TestMoveFromTheForwarderToTheRelay(t *testing.T) {
 
 var block = regexp.MustCompile("(?s)```(?:go|sql)\n(.*?)```")
 
-// What the guide shows under "before" and "after" is this program.
+// The guide shows this program under "before" and "after".
 func TestTheGuideShowsThisProgram(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/howto/migrate-from-watermill.md")

@@ -15,15 +15,15 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// The test binary is also the processes that tests start and kill.
+// The tests also start the test binary as other processes, and kill these.
 const (
 	roleVar  = "POSTROOM_TEST_ROLE"
 	dbVar    = "POSTROOM_TEST_DATABASE"
 	natsVar  = "POSTROOM_TEST_NATS"
-	pointVar = "POSTROOM_TEST_POINT" // where a Router's process ends itself
+	pointVar = "POSTROOM_TEST_POINT" // the point at which a Router's process ends itself
 )
 
-// quiet takes the logs of parts, which are of failures on purpose.
+// quiet discards the logs of parts: the tests provoke the failures in them.
 var quiet = slog.New(slog.DiscardHandler)
 
 var shop = outbox.New(outbox.Config{Source: "/shop"})
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		devtest.Main(m)
 		return
 	}
-	go func() { // a process whose parent is gone goes too
+	go func() { // the process ends when its parent is gone
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(1)
 	}()
@@ -63,14 +63,14 @@ func runRole(run func(ctx context.Context, pool *pgxpool.Pool) error) error {
 	return run(context.Background(), pool)
 }
 
-// start starts a process, and returns what kills it and waits for its end. It is killed at
-// the test's end, too.
+// start starts a process, and returns a function that kills it and waits for its end. The
+// process is killed at the test's end, too.
 func start(t *testing.T, role string, env ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), roleVar+"="+role), env...)
 	p.cmd.Stderr = os.Stderr
-	_, err := p.cmd.StdinPipe() // open for as long as this process lives
+	_, err := p.cmd.StdinPipe() // stays open while this process lives
 	must(t, err)
 	must(t, p.cmd.Start())
 	go func() {

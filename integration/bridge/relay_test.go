@@ -29,7 +29,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// Events of one test. 20,000 of them take minutes on a busy machine.
+// The number of events in one test. 20,000 take minutes on a busy machine.
 const (
 	fewEvents  = 3_000
 	allEvents  = 20_000 // with POSTROOM_SOAK=1
@@ -61,8 +61,8 @@ func newRelay(pool *pgxpool.Pool, pub *flaky) *relay.Relay {
 	})
 }
 
-// flaky is a publisher of which each 25th call fails before, and each 25th after, it stored
-// the message.
+// flaky is a publisher that fails at random: one of 25 calls before it stores the message, and
+// one of 25 after.
 type flaky struct {
 	message.Publisher
 
@@ -81,12 +81,13 @@ func (f *flaky) Publish(topic string, messages ...*message.Message) error {
 	return f.Publisher.Publish(topic, messages...)
 }
 
-// Whatever becomes of its calls, and of the relay, a Watermill publisher gets each committed
-// event, none of a transaction that was rolled back, and the events of a key in their order.
+// Calls of a Watermill publisher may fail, and relays may die. The publisher still gets each
+// committed event, no event of a transaction that rolled back, and the events of a key in
+// their order.
 func TestARelayOverWatermillLosesNothing(t *testing.T) {
 	t.Run("GoChannel", func(t *testing.T) {
 		url := devtest.DatabaseURL(t)
-		// Otherwise GoChannel keeps no order.
+		// Without this, GoChannel keeps no order.
 		channel := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, watermill.NopLogger{})
 		pub := &flaky{Publisher: channel}
 		testRelay(t, url, channel, func() (kill func()) { return startDoomed(t, url, pub) })
@@ -125,9 +126,9 @@ func runRelay(ctx context.Context, pool *pgxpool.Pool) error {
 	return newRelay(pool, &flaky{Publisher: pub}).Run(ctx)
 }
 
-// startDoomed runs a relay in this process, in which GoChannel is. What kills it cuts all
-// its connections, and it gets no others: it records nothing more, and leaves its lease.
-// Calls of Publish that it has begun go on beside those of the next relay.
+// startDoomed runs a relay in this process, because GoChannel is in this process. The kill
+// cuts all its connections and gives it no others, so it records nothing more and leaves its
+// lease. Calls of Publish that it has begun go on beside those of the next relay.
 func startDoomed(t *testing.T, url string, pub *flaky) (kill func()) {
 	t.Helper()
 	var dead atomic.Bool
@@ -204,8 +205,8 @@ func testRelay(t *testing.T, url string, sub message.Subscriber, start func() (k
 	t.Logf("%d events, %d of them came again, %d kills, %s", len(r.seen), r.again, killed, time.Since(began).Round(time.Millisecond))
 }
 
-// write writes n events in transactions of up to ten, and as many in transactions that are
-// rolled back.
+// write writes n events in transactions of up to ten, and as many events in transactions that
+// roll back.
 func write(t *testing.T, pool *pgxpool.Pool, writer, n int) {
 	rolledBack := errors.New("no")
 	next := map[int]int{}
@@ -240,10 +241,10 @@ func eventOf(n numbered) postroom.Event {
 	return ev
 }
 
-// reader is a consumer that knows what has come.
+// reader is a consumer that remembers the events that came.
 type reader struct {
 	seen  map[string]bool // by source and id
-	next  map[int]int     // by key: the number of the event that comes first next
+	next  map[int]int     // by key: the number of the next event that may come first
 	again int
 }
 

@@ -57,7 +57,7 @@ func runRouter(ctx context.Context, pool *pgxpool.Pool) error {
 	return router.Run(ctx)
 }
 
-// newRouter returns a Router of which the handler's effect, and its message, commit together.
+// newRouter returns a Router whose handler commits its effect and its message together.
 func newRouter(sub message.Subscriber, pub message.Publisher) (*message.Router, error) {
 	router, err := message.NewRouter(message.RouterConfig{}, logger)
 	if err != nil {
@@ -72,7 +72,7 @@ func newRouter(sub message.Subscriber, pub message.Publisher) (*message.Router, 
 func charge(msg *message.Message) ([]*message.Message, error) {
 	tx := postmill.Tx(msg.Context())
 	if _, err := tx.Exec(msg.Context(), "INSERT INTO charge VALUES ($1)", string(msg.Payload)); err != nil {
-		return nil, err // rolls back, and the message comes again
+		return nil, err // it rolls back, and the message comes again
 	}
 	return []*message.Message{message.NewMessage("charge of "+msg.UUID, msg.Payload)}, nil
 }
@@ -84,7 +84,7 @@ func newInbox(pool *pgxpool.Pool, nc *nats.Conn) *inbox.Inbox {
 	return in
 }
 
-// doomed is a publisher around whose calls the process may end.
+// doomed is a publisher that may end the process before or after a call.
 type doomed struct {
 	message.Publisher
 
@@ -98,38 +98,38 @@ func (d doomed) Publish(topic string, messages ...*message.Message) error {
 	return err
 }
 
-// When a process ends itself: before or after a step.
+// A process ends itself before or after a step.
 const (
 	before = "before "
 	after  = "after "
 )
 
-// steps of a delivery to the handler that charges. The others begin with these texts.
+// steps of a delivery to the charging handler. The statements begin with these texts.
 var steps = []string{"INSERT INTO postroom.inbox", "INSERT INTO charge", "publish", "INSERT INTO postroom.outbox", "COMMIT"}
 
-// killer ends its process, without a word, the third time that it comes to a point. It is
-// the tracer of the pool.
+// killer kills its process the third time that it reaches a point. It is the tracer of the
+// pool.
 type killer struct {
 	point  string
 	passed atomic.Int64
 	nc     atomic.Pointer[nats.Conn]
 
-	charging sync.Map // connections whose transaction is that of a charge
+	charging sync.Map // connections that are in the transaction of a charge
 }
 
-// at ends the process if this is the point.
+// at kills the process if this is the point.
 func (k *killer) at(step, when string) {
 	if k == nil || when+step != k.point || k.passed.Add(1) != 3 {
 		return
 	}
 	if nc := k.nc.Load(); nc != nil {
-		_ = nc.FlushTimeout(time.Second) // an ack that was sent too early is to be seen
+		_ = nc.FlushTimeout(time.Second) // an ack that was sent too early must show
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }
 
-// step returns which step a statement is, if it is one.
+// step returns the step of a statement, or an empty text.
 func (k *killer) step(conn *pgx.Conn, sql string) string {
 	for _, s := range steps {
 		if !strings.Contains(sql, s) {
@@ -185,7 +185,8 @@ func (k *killer) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.Trac
 func (k *killer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // The process of a Router is killed before or after each step of a handler that returns
-// messages. The next process finds each order, and each is charged once, and has one receipt.
+// messages. The next process finds each order. In the end each order is charged once and has
+// one receipt.
 func TestARouterThatIsKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	for _, step := range steps {
@@ -239,7 +240,7 @@ func testRouter(t *testing.T, point string) {
 	t.Logf("%d charges were committed at the kill", done)
 }
 
-// isRead reports whether the broker has nothing left for a handler.
+// isRead reports whether the broker has no more messages for a handler.
 func isRead(t *testing.T, nc *nats.Conn) bool {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -272,8 +273,8 @@ func runPart(t testing.TB, part interface {
 	})
 }
 
-// The same handler runs in an inbox, without a Router. Rewritten for Postroom, it goes on where
-// that one stopped, with messages and with events.
+// The same handler runs in an inbox, without a Router. After it is rewritten for Postroom, it
+// goes on where the Router stopped, with messages and with events.
 func TestAHandlerWithoutARouter(t *testing.T) {
 	t.Parallel()
 	devtest.Postgres(t) // skipped if there is none

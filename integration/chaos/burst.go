@@ -23,22 +23,22 @@ import (
 )
 
 const (
-	// burstEvery keeps faults that follow each other closely from bringing more than
-	// handlers can take.
+	// burstEvery keeps bursts apart, because faults that follow each other closely would bring
+	// more events than handlers can take.
 	burstEvery = 2 * time.Second
 
-	// tooMany is how many effects may be missing before there are no more bursts: those
-	// that are in flight are enough.
+	// tooMany is the number of missing effects from which on there are no more bursts: so many
+	// events in flight are enough.
 	tooMany = 4000
 
-	strikePatience = time.Second // for what is done just before a fault strikes
+	strikePatience = time.Second // bounds the work just before a fault strikes
 )
 
-// burst commits many events in one transaction, so that relays and handlers have their
-// hands full when a fault strikes a moment later. Nobody waits for it for long.
+// burst commits many events in one transaction, so that relays and handlers are busy when a
+// fault strikes a moment later. It does not wait for long.
 func (n *nemesis) burst(f fault) { n.burstAfter(f, burstEvery) }
 
-// burstAfter does so where the last burst is long enough ago.
+// burstAfter makes a burst if the last one is long enough ago.
 func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.bursts.Lock()
 	defer n.bursts.Unlock()
@@ -48,16 +48,16 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.lastBurst = time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
-	// Both are about as many as there are, and cost nothing.
+	// Both numbers are estimates that cost nothing.
 	written, err := n.db.shop.Number(ctx, "SELECT coalesce(max(seq), 0)::int FROM postroom.outbox")
 	if err != nil {
 		return
 	}
 	took, err := n.db.books.Number(ctx, "SELECT coalesce(max(serial), 0)::int FROM effect")
 	if err != nil || written*len(workload.Handlers())-took > tooMany {
-		return // PostgreSQL is away, or there is plenty in flight
+		return // PostgreSQL is away, or enough is in flight
 	}
-	luck := rand.New(rand.NewPCG(f.luck, 3)) //nolint:gosec // made from a seed on purpose
+	luck := rand.New(rand.NewPCG(f.luck, 3)) //nolint:gosec // from a seed, on purpose
 	chosen := luck.Perm(workload.Keys)[:n.opt.burst-n.opt.burst/4]
 	twice := chosen[:n.opt.burst/4] // an ordered handler must not take both at once
 	slices.Sort(twice)
@@ -68,15 +68,15 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	if err != nil {
 		return
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // fails where it is over
-	// Each transaction locks in one order.
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // fails after the commit
+	// Each transaction locks in the same order.
 	if _, err := tx.Exec(ctx, "SELECT FROM account WHERE id = ANY ($1) ORDER BY id FOR UPDATE", chosen); err != nil {
 		return
 	}
 	for _, some := range [][]int{chosen, twice} {
 		events, err := n.writeBurst(ctx, tx, some)
 		if err != nil {
-			return // nothing was committed, and nobody was told that it was
+			return // nothing was committed, and no record claims that it was
 		}
 		r.Events = append(r.Events, events...)
 	}
@@ -113,9 +113,8 @@ func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (note
 	return noted, outbox.New(outbox.Config{Source: workload.Source}).Write(ctx, tx, events...)
 }
 
-// inFlight counts what is under way at this moment: what is committed and not recorded
-// as published, and what is delivered and not acknowledged. It returns nil where the
-// servers do not answer.
+// inFlight counts the events that are committed and not recorded as published, and the
+// deliveries that are not acknowledged. It returns nil if the servers do not answer.
 func (n *nemesis) inFlight() map[string]int64 {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
@@ -137,8 +136,8 @@ func (n *nemesis) inFlight() map[string]int64 {
 	return counts
 }
 
-// leader is the relay that leads. It waits a while for one, and returns nil where there
-// is none.
+// leader returns the relay that leads. It waits a while for one, and returns nil if there is
+// none.
 func (n *nemesis) leader() *member {
 	for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		if m := n.leads(); m != nil {
@@ -148,7 +147,7 @@ func (n *nemesis) leader() *member {
 	return nil
 }
 
-// leads is the relay that leads at this moment, or nil.
+// leads returns the relay that leads now, or nil.
 func (n *nemesis) leads() *member {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
@@ -164,7 +163,7 @@ func (n *nemesis) leads() *member {
 	return nil
 }
 
-// stopLeader stops the relay that leads past the end of its lease, with its hands full.
+// stopLeader stops the leading relay until after the end of its lease, while it is busy.
 func (n *nemesis) stopLeader(f fault) error {
 	m := n.leader()
 	if m == nil {
@@ -181,17 +180,17 @@ func (n *nemesis) stopLeader(f fault) error {
 	return child.Signal(syscall.SIGCONT)
 }
 
-// replacedWithin is how long it is waited for that a relay takes the place of another. On
-// a busy machine that takes long, and a fault that is over before it shows nothing.
+// replacedWithin bounds the wait until one relay replaces another. On a busy machine that
+// takes long, and a fault that ends before that shows nothing.
 const replacedWithin = 20 * time.Second
 
-// replacing returns a function that waits until another relay leads than does now, and has
-// recorded something.
+// replacing returns a function. It waits until another relay leads than now, and has recorded
+// something.
 func (n *nemesis) replacing() (wait func()) {
 	epoch, high, err := n.recorded()
 	return func() {
 		if err != nil {
-			return // PostgreSQL was away: who led is not known
+			return // PostgreSQL was away, so the leader is unknown
 		}
 		for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 			if nowEpoch, nowHigh, err := n.recorded(); err == nil && nowEpoch > epoch && nowHigh > high {
@@ -201,7 +200,7 @@ func (n *nemesis) replacing() (wait func()) {
 	}
 }
 
-// recorded is what relays recorded last.
+// recorded returns what relays recorded last.
 func (n *nemesis) recorded() (epoch, high int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
@@ -209,13 +208,13 @@ func (n *nemesis) recorded() (epoch, high int64, err error) {
 	return epoch, high, err
 }
 
-// killConsumers kills all processes of all handlers at once, with their hands full.
+// killConsumers kills all processes of all handlers at once, while they are busy.
 func (n *nemesis) killConsumers(f fault) error {
 	return n.killed(f, n.crew.of(workload.Handlers()...)...)
 }
 
-// endTransactions has PostgreSQL end the sessions of handlers that stand within a
-// transaction, above all before their COMMIT: it fails, and nothing of it is there.
+// endTransactions makes PostgreSQL end the sessions of handlers that are in a transaction,
+// above all just before their COMMIT. The commit then fails, and its effects are gone.
 func (n *nemesis) endTransactions(f fault) error {
 	n.burstAfter(f, 0)
 	for until := time.Now().Add(f.lasts); time.Now().Before(until) && childproc.Sleep(n.ctx, 20*time.Millisecond); {

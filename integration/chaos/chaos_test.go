@@ -26,8 +26,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A seed makes the same plan again, each run has what it has to have, and nothing that
-// cannot be done.
+// A seed always makes the same plan. Each run has the required faults, and none that is
+// impossible with its options.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	shape := func(plan [lanes][]fault) (text string) {

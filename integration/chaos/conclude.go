@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/integration/rig"
 )
 
-// conclude waits until what faults left behind is worked off, and looks at everything.
-// The faults are taken back already.
+// conclude waits until the work that faults left is done, and then examines everything. The
+// faults have been taken back before.
 func (s observer) conclude(ctx context.Context) (found checker.State, err error) {
 	healed, look := time.Now(), poller(s)
 	if err := os.WriteFile(filepath.Join(s.dir, workload.Healed), nil, 0o600); err != nil { // operators look for it
@@ -52,24 +52,24 @@ func (s observer) conclude(ctx context.Context) (found checker.State, err error)
 	return found, nil
 }
 
-// The sessions that are expected of processes that have nothing to do.
+// These sessions are expected of idle processes.
 func sessionBounds() map[string]int {
 	most := make(map[string]int)
 	for _, of := range numbers {
 		switch of.kind {
-		case workload.Producers, workload.Operators: // have ended
+		case workload.Producers, workload.Operators: // they have ended
 		case workload.Relays:
 			most[of.kind] = of.n + 2             // a leader takes two more
-			most["postroom "+of.kind] = of.n + 2 // which are called so
+			most["postroom "+of.kind] = of.n + 2 // these have this name
 		default:
-			most[of.kind] = of.n * 12 // its pool, and what an ordered one and its claims need
+			most[of.kind] = of.n * 12 // its pool, and the connections of an ordered handler and of claims
 		}
 	}
 	most[ours] = 12
 	return most
 }
 
-// rest looks at the processes while they have nothing to do.
+// rest examines the processes while they are idle.
 func (s observer) rest(ctx context.Context, found *checker.State) error {
 	found.Bounds = checker.Bounds{Sessions: sessionBounds(), Goroutines: 200, Resident: 512 << 20}
 	settle := func(ctx context.Context) error {
@@ -93,7 +93,7 @@ func (s observer) rest(ctx context.Context, found *checker.State) error {
 		if err := rows.Err(); err != nil {
 			return err
 		}
-		// Sessions of processes that were killed end when the server notices.
+		// When a process is killed, its sessions end only when the server notices.
 		for app, n := range found.Sessions {
 			if n > found.Bounds.Sessions[app] {
 				return fmt.Errorf("%d sessions of %s", n, app)
@@ -104,8 +104,8 @@ func (s observer) rest(ctx context.Context, found *checker.State) error {
 		}
 		return nil
 	}
-	if found.Lead.Ended() && found.Drained.Ended() { // else there is no rest
-		_ = rig.Again(ctx, stuckAfter, "sessions to end", settle) // the checker says which did not
+	if found.Lead.Ended() && found.Drained.Ended() { // otherwise the processes are not idle
+		_ = rig.Again(ctx, stuckAfter, "sessions to end", settle) // the checker reports the ones that did not end
 	}
 	return rig.Again(ctx, rig.Patience, "list the consumers", func(ctx context.Context) (err error) {
 		found.Consumers, err = s.consumers(ctx)
@@ -113,12 +113,11 @@ func (s observer) rest(ctx context.Context, found *checker.State) error {
 	})
 }
 
-// reader is how a consumer without a lasting name is called here. An ordered handler
-// has one while it reads.
+// reader stands for the unnamed consumer that an ordered handler has while it reads.
 const reader = "(reader)"
 
-// consumers returns how many there are of each name. One whose process was killed, and
-// that the broker will remove for it, is not among them.
+// consumers returns how many consumers there are of each name. It leaves out those whose
+// process was killed, because the broker will remove them.
 func (s observer) consumers(ctx context.Context) (map[string]int, error) {
 	found := make(map[string]int)
 	str, err := s.client.JS.Stream(ctx, workload.Stream)

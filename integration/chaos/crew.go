@@ -21,13 +21,13 @@ type member struct {
 	job workload.Job
 	log *os.File
 
-	struck sync.Mutex // held by the fault that is about its process
+	struck sync.Mutex // held by the fault that affects its process
 }
 
 // crew are the processes that work while faults come.
 type crew []*member
 
-// of are those of some kinds.
+// of returns the members of some kinds.
 func (c crew) of(kinds ...string) (found crew) {
 	for _, m := range c {
 		for _, k := range kinds {
@@ -39,7 +39,7 @@ func (c crew) of(kinds ...string) (found crew) {
 	return found
 }
 
-// end has them finish, all at once.
+// end makes them all finish, at the same time.
 func (c crew) end() {
 	var all []*rig.Process
 	for _, m := range c {
@@ -48,7 +48,7 @@ func (c crew) end() {
 	rig.EndAll(all)
 }
 
-// fallen says which of them ended though nobody ended them.
+// fallen returns the members that ended although no fault ended them.
 func (c crew) fallen() (names []string) {
 	for _, m := range c {
 		if m.Fallen() > 0 {
@@ -68,13 +68,14 @@ func lastLine(name string) string {
 	return lines[len(lines)-1]
 }
 
-// numbers are how many processes there are of each kind.
+// numbers says how many processes there are of each kind.
 var numbers = []struct {
 	kind string
 	n    int
 }{{workload.Relays, 3}, {workload.Moves, 2}, {workload.Letters, 2}, {workload.Books, 2}, {workload.Counts, 2}, {workload.Operators, 1}, {workload.Producers, 3}}
 
-// muster starts them all, each with its own ways to the servers.
+// muster starts all of them. Each has connections of its own to the servers, which faults can
+// affect.
 func (s *stage) muster() error {
 	for _, of := range numbers {
 		for i := range of.n {
@@ -131,7 +132,7 @@ func (s *stage) member(kind, name string, of int) (*member, error) {
 	return m, nil
 }
 
-// Servers, as the network calls them.
+// The names of servers in the simulated network.
 const (
 	toPostgres = "postgres"
 	toNATS     = "nats"

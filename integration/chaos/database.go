@@ -25,18 +25,18 @@ var shopSQL string
 //go:embed sql/books.sql
 var booksSQL string
 
-// postgres is the server, with the database of the producers and that of the handlers.
+// postgres is the server, with the producers' database and the handlers' database.
 type postgres struct {
 	server      *devstack.Postgres
 	data        string // its directory
 	shop, books *rig.Database
 }
 
-// ours is how the rig's own sessions are called.
+// ours is the application name of the rig's own sessions.
 const ours = "chaos"
 
-// startPostgres starts the server, with the tables that the processes work with. What
-// it commits it keeps, whatever becomes of it.
+// startPostgres starts the server, with the tables of the processes. The server keeps what it
+// commits, even if it crashes.
 func startPostgres(ctx context.Context, dir string) (p *postgres, err error) {
 	quiet := slog.New(slog.DiscardHandler)
 	server, err := devstack.StartPostgres(ctx, devstack.Config{Durable: true, Local: true, Dir: dir, Logger: quiet})
@@ -75,13 +75,13 @@ func (p *postgres) address() string {
 	return u.Host
 }
 
-// restart has it answer again, whatever state it is in.
+// restart makes the server answer again, whatever state it is in.
 func (p *postgres) restart(ctx context.Context) error {
-	_ = p.server.Kill() // fails where it is gone already
+	_ = p.server.Kill() // fails if it is gone already
 	return p.server.Restart(ctx)
 }
 
-// answers reports whether it takes a write.
+// answers reports whether the server takes a write.
 func (p *postgres) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -106,7 +106,7 @@ func (p *postgres) signal(s syscall.Signal) error {
 	return nil
 }
 
-// children are the processes that another one started.
+// children returns the child processes of a process.
 func children(parent int) (all []int) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
 	if err != nil {

@@ -50,8 +50,7 @@ func main() {
 	}
 }
 
-// failure is a run that does not hold what is promised. What it says is printed
-// already.
+// failure is the error of a run that broke a promise. Its text has been printed already.
 type failure struct{ status int }
 
 func (f *failure) Error() string { return fmt.Sprintf("exit status %d", f.status) }
@@ -67,7 +66,7 @@ type options struct {
 	only    []string
 	report  string
 	keep    string
-	more    float64 // times the usual patience
+	more    float64 // multiplies the usual patience
 }
 
 func command() *cobra.Command {
@@ -146,7 +145,7 @@ func (o options) inBatches() bool {
 	return o.atomic == "true"
 }
 
-// run is one run, with its verdict.
+// run makes one run, and returns its verdict.
 func (o options) run(ctx context.Context, out, progress io.Writer) error {
 	if err := o.validate(); err != nil {
 		return err

@@ -17,30 +17,30 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// nemesis injects faults, and takes each back before its lane goes on.
+// nemesis injects faults. It takes each back before the next one of its lane.
 type nemesis struct {
 	*stage
 
-	ctx context.Context // ends when the time is up; what was begun is taken back
+	ctx context.Context // ends when the time is up; a fault that has begun is still taken back
 }
 
-// faults are what is still to be injected, and what was.
+// faults are those that are still to be injected, and those that were.
 type faults struct {
-	plan     [lanes][]fault // what is still to come
+	plan     [lanes][]fault // the rest of the plan
 	injected atomic.Int64
 
 	load
 }
 
-// load is what the rig adds to the producers' just before faults strike.
+// load is the work that the rig adds just before faults strike.
 type load struct {
 	bursts    sync.Mutex // one at a time
 	lastBurst time.Time
 	instance  string // of the handlers' database
 }
 
-// torment works the plan off until ctx ends, and goes on where it stood when it is
-// called again. Afterwards everything that it did is taken back.
+// torment carries the plan out until ctx ends. If it is called again, it goes on from there.
+// Before it returns, it takes back everything that it did.
 func torment(ctx context.Context, s *stage) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -85,18 +85,18 @@ func (n *nemesis) inject(f fault) error {
 // pause lets a fault last.
 func (n *nemesis) pause(f fault) { childproc.Sleep(n.ctx, f.lasts) }
 
-// work is the time to take a fault back in.
+// work returns the context in which a fault is taken back.
 func (n *nemesis) work() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(n.ctx), 2*rig.Patience)
 }
 
-// victim chooses one of some kinds.
+// victim chooses a member of some kinds.
 func (n *nemesis) victim(f fault, kinds ...string) *member {
 	of := n.crew.of(kinds...)
 	return of[f.luck%uint64(len(of))]
 }
 
-// hit is the member that a fault of processes means.
+// hit returns the member that a fault of processes affects.
 func (n *nemesis) hit(f fault) *member {
 	switch f.kind.name {
 	case "kill producer", "stop producer":
@@ -113,10 +113,10 @@ func (n *nemesis) kill(f fault) error {
 	return n.killed(f, n.hit(f))
 }
 
-// killed kills processes at once, and starts others in their places. Faults of two lanes
-// may be about the same ones: they come one after the other then.
+// killed kills processes at once, and starts others in their places. If faults of two lanes
+// affect the same processes, they come one after the other.
 func (n *nemesis) killed(f fault, all ...*member) error {
-	for _, m := range all { // each fault has them in the order of the crew
+	for _, m := range all { // each fault locks them in the order of the crew
 		m.struck.Lock()
 		defer m.struck.Unlock()
 	}

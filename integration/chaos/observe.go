@@ -21,10 +21,10 @@ import (
 	"github.com/postroom/postroom/internal/identity"
 )
 
-// observer looks at everything when the faults are over.
+// observer examines everything when the faults are over.
 type observer struct{ *stage }
 
-// observe reads back what the databases and every server have.
+// observe reads back everything from the databases and from every server.
 func (s observer) observe(ctx context.Context, found *checker.State) error {
 	if err := s.observeShop(ctx, found); err != nil {
 		return err
@@ -130,7 +130,7 @@ func held(ctx context.Context, db *rig.Database, sql string) (all []checker.Held
 	return all, err
 }
 
-// addCalls has what the vendor carried out among the effects.
+// addCalls adds the calls that the vendor carried out to the effects.
 func addCalls(found *checker.State, history []checker.Record) {
 	for _, r := range history {
 		if r.What == checker.Call {
@@ -139,11 +139,11 @@ func addCalls(found *checker.State, history []checker.Record) {
 	}
 }
 
-// reads is how many messages of a stream are asked for at a time.
+// reads is how many messages of a stream are requested at a time.
 const reads = 64
 
-// readStream reads every message that a server has, from that server: it is made the
-// leader of the stream first, which alone answers.
+// readStream reads every message that one server has, from that server. Only the leader of a
+// stream answers, so that server becomes the leader first.
 func (s observer) readStream(ctx context.Context, server string) (all []checker.Message, err error) {
 	var first, last uint64
 	err = rig.Again(ctx, rig.Patience, "lead the stream", func(ctx context.Context) error {
@@ -202,8 +202,8 @@ func (s observer) readStream(ctx context.Context, server string) (all []checker.
 	return all, failed
 }
 
-// message asks the leader of the stream for a message. There may be none at a sequence,
-// and it may be no event.
+// message asks the stream's leader for a message. There may be none at a sequence, and it may
+// be no event.
 func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, event bool, err error) {
 	var answer struct {
 		Error *struct {
@@ -245,8 +245,8 @@ func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, e
 	return checker.Message{Event: b.Event(headers.Get("ce-id")), Seq: seq, Republished: headers.Get("postroom-republish") != ""}, true, nil
 }
 
-// leaked says where something was found that must not leave payloads and URLs: in logs,
-// in what processes noted, metrics among it, in the failures that are kept with events.
+// leaked returns the places in which the canary was found although payloads and URLs must stay
+// out of them: logs, journals with their metrics, and the failures that are kept with events.
 func (s observer) leaked(ctx context.Context) (places []string, err error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"))
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 // kind is a kind of fault.
 type kind struct {
 	name, about string
-	weight      int           // how often, among the others of its lane
-	longest     time.Duration // how long it lasts at the most; a tenth of it at the least, or half where first
+	weight      int           // how often, relative to the others of its lane
+	longest     time.Duration // at most this long, and at least a tenth of it, or half if first
 	lane        int
-	first       bool // every run has it: without it nothing is shown
-	cluster     bool // only where there are several NATS servers
-	disk        bool // only where a server has a disk of its own
+	first       bool // every run has it: without it the run shows nothing
+	cluster     bool // only if there are several NATS servers
+	disk        bool // only if a server has a disk of its own
 	do          func(n *nemesis, f fault) error
 }
 
-// Lanes: one fault of each at a time, so that faults of processes meet those of servers
-// and of the network.
+// Each lane has one fault at a time. So faults of processes meet faults of servers and of the
+// network.
 const (
 	processes = iota
 	wires
@@ -77,17 +77,17 @@ func kindOf(name string) (kind, bool) {
 	return kinds[i], true
 }
 
-// fault is one that is to be injected.
+// fault is a fault that is to be injected.
 type fault struct {
 	kind  kind
 	after time.Duration // the end of the one before in its lane
 	lasts time.Duration
-	luck  uint64 // chooses whom it hits
+	luck  uint64 // decides which member it hits
 }
 
-// makePlan makes the faults of a run, by lane. They follow each other for as long as
-// the run lasts; there are more than it can take. The first of each lane are those that
-// every run has to have, in any order.
+// makePlan makes the faults of a run, by lane. They follow each other for as long as the run
+// lasts, and there are more of them than fit. Each lane begins with the faults that every run
+// must have, in any order.
 func makePlan(seed uint64, o options, disks bool) (plan [lanes][]fault) {
 	luck := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // made from a seed on purpose
 	for lane := range plan {

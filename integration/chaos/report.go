@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/integration/checker"
 )
 
-// report is what a run has to say.
+// report is the result of a run.
 type report struct {
 	options options
 	took    time.Duration
@@ -27,7 +27,7 @@ type report struct {
 const (
 	fine      = "ok"
 	broken    = "FAILED"
-	undecided = "undecided" // the run shows nothing, neither good nor bad
+	undecided = "undecided" // the run shows neither success nor failure
 )
 
 func (r report) word() string {
@@ -40,7 +40,7 @@ func (r report) word() string {
 	return fine
 }
 
-// failure is how the program ends.
+// failure returns the error with which the program ends.
 func (r report) failure() error {
 	switch r.word() {
 	case broken:
@@ -51,7 +51,7 @@ func (r report) failure() error {
 	return nil
 }
 
-// figures are what the run had, in order.
+// figures are the numbers of the run, in order.
 func (r report) figures() [][2]string {
 	c := r.verdict.Coverage
 	duplicates := 0
@@ -63,7 +63,7 @@ func (r report) figures() [][2]string {
 			}
 			seen[m.ID] = true
 		}
-		break // they have the same
+		break // all figures have the same
 	}
 	return [][2]string{
 		{"seed", fmt.Sprint(r.options.seed)},
@@ -91,7 +91,7 @@ func (r report) figures() [][2]string {
 	}
 }
 
-// spread tells how numbers are spread that are in ascending order.
+// spread describes how sorted numbers are distributed.
 func spread(all []int64) string {
 	if len(all) == 0 {
 		return "not counted"
@@ -112,7 +112,7 @@ func (r report) effects() (n int) {
 	return n
 }
 
-// faults are the kinds of faults and their numbers.
+// faults returns the kinds of faults, with their numbers.
 func (r report) faults() (rows [][2]string) {
 	for _, name := range slices.Sorted(maps.Keys(r.verdict.Coverage.Faults)) {
 		rows = append(rows, [2]string{name, fmt.Sprint(r.verdict.Coverage.Faults[name])})
@@ -135,7 +135,7 @@ func (r report) verdicts() (rows [][2]string) {
 	return rows
 }
 
-// pending is what the last line says of what was left to do.
+// pending is the part of the last line about unfinished work.
 func (r report) pending() string {
 	if len(r.verdict.Pending) == 0 {
 		return ""
@@ -143,7 +143,7 @@ func (r report) pending() string {
 	return " pending=" + strconv.Quote(strings.Join(r.verdict.Pending, "; "))
 }
 
-// last is the line that says it all.
+// last is the line that summarizes the run.
 func (r report) last() string {
 	of := func(name checker.Name) int { return len(r.verdict.Violations[name]) }
 	return fmt.Sprintf("chaos: events=%d faults=%d lost=%d ghosts=%d double_effects=%d misordered=%d verdict=%s%s",
@@ -176,7 +176,7 @@ func (r report) print(w io.Writer) error {
 	return nil
 }
 
-// markdown is the report as a part of a document.
+// markdown returns the report as a part of a document.
 func (r report) markdown() string {
 	var text strings.Builder
 	for i, part := range [][][2]string{r.figures(), r.faults(), r.verdicts()} {

@@ -14,10 +14,10 @@ import (
 	"github.com/postroom/postroom/integration/rig"
 )
 
-// serverFaults are the faults of PostgreSQL and NATS, and of what they store.
+// serverFaults are the faults of PostgreSQL and NATS, and of their storage.
 type serverFaults struct{ *nemesis }
 
-// onServers makes one of them a fault of a plan.
+// onServers makes a fault of a plan from one of them.
 func onServers(do func(n serverFaults, f fault) error) func(n *nemesis, f fault) error {
 	return func(n *nemesis, f fault) error { return do(serverFaults{n}, f) }
 }
@@ -46,7 +46,7 @@ func (n serverFaults) killNATS(f fault) error {
 
 func (n serverFaults) killAllNATS(f fault) error { return n.withoutNATS(f, n.nodes(), nil) }
 
-// nodes are the numbers of all servers.
+// nodes returns the numbers of all servers.
 func (n serverFaults) nodes() (all []int) {
 	for i := range n.brokers.Len() {
 		all = append(all, i)
@@ -54,7 +54,7 @@ func (n serverFaults) nodes() (all []int) {
 	return all
 }
 
-// withoutNATS kills servers, does something to what they store, and starts them again.
+// withoutNATS kills servers, changes their storage, and starts them again.
 func (n serverFaults) withoutNATS(f fault, which []int, meanwhile func() error) error {
 	for _, i := range which {
 		n.brokers.Kill(i)
@@ -82,7 +82,7 @@ func (n serverFaults) stopNATS(f fault) error {
 }
 
 func (n serverFaults) stepDown(f fault) error {
-	_, _ = n.client.Conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+workload.Stream, nil, time.Second) // fails where there is no leader just now
+	_, _ = n.client.Conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+workload.Stream, nil, time.Second) // fails if there is no leader just now
 	n.pause(f)
 	return nil
 }
@@ -115,7 +115,8 @@ func (n serverFaults) fillNATS(f fault) error {
 		return err
 	}
 	n.pause(f)
-	// What could not be written breaks a stream until its server is started again.
+	// If a server could not write to a stream, that stream stays broken until the server is
+	// restarted.
 	err := n.natsDisk.Free()
 	return errors.Join(err, n.withoutNATS(fault{lasts: f.lasts / 10}, n.nodes(), nil))
 }
@@ -136,8 +137,8 @@ func (n serverFaults) fillPostgres(f fault) error {
 	return errors.Join(err, n.db.restart(ctx)) // a server that cannot write its log ends
 }
 
-// powerLoss copies what the servers store, lets them work on, and has them wake up with
-// the copy: what they acknowledged meanwhile is gone.
+// powerLoss copies the servers' storage, lets them go on, and restarts them on the copy. What
+// they acknowledged meanwhile is gone.
 func (n serverFaults) powerLoss(f fault) error {
 	older := n.dir + "/older"
 	each := func(do func(dir, copied string) error) func() error {

@@ -26,54 +26,54 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// How it is told that nothing moves any more. It is told by what the processes did, not
-// by the time alone: on a busy machine they may have had no turn.
+// These decide when nothing moves any more. What the processes did counts, not only the time:
+// on a busy machine they may not have had the processor.
 const (
 	lookEvery = time.Second
 
-	// Nothing is queued anywhere and yet something is missing: it is lost, once the
-	// processes were at work for this long and a later event went all the way.
+	// If nothing is queued and an effect is missing, it is lost. For that, the processes must
+	// have worked for this long, and a later event must have reached every handler.
 	lostAfter = 20 * time.Second
 
-	// Something is queued and nobody takes it: it is stuck.
+	// If something is queued and no process takes it for this long, it is stuck.
 	stuckAfter = 2 * time.Minute
 
-	// perSecond is how many signs of life a process must have given for each second of
-	// these, of the four that it gives where it has the processor whenever it wants.
+	// perSecond is how many signs of life a process must have given in each second of these
+	// times. It gives four if it always gets the processor.
 	perSecond = 2
 )
 
-// patience is the most that a wait takes. It grows with what there is to do.
+// patience is the longest wait. It grows with the amount of work.
 func (o options) patience(work int) time.Duration {
 	base := 3*time.Minute + time.Duration(o.seconds)*time.Second/2
-	const slowest = 100 // a second: events and handlers, of a machine that is worth a run
+	const slowest = 100 // events times handlers in a second, on the slowest machine that is worth a run
 	return time.Duration(o.more * float64(base+time.Duration(work)*time.Second/slowest))
 }
 
-// progress is how far everything is, at one moment.
+// progress is the state of all work at one moment.
 type progress struct {
-	queued  []string // what somebody still has to do, with its number
-	missing []string // effects that nobody has to make any more, and that are not there
-	done    int      // rises with whatever is done
+	queued  []string // work that some process still has, with its amount
+	missing []string // effects that do not exist, and that no process still has to make
+	done    int      // rises with everything that is done
 	left    int      // pairs of an event and a handler that are not decided
 }
 
 func (p progress) over() bool { return len(p.queued)+len(p.missing) == 0 }
 
-// pending is everything that is not done.
+// pending is all unfinished work.
 func (p progress) pending() []string { return slices.Concat(p.queued, p.missing) }
 
-// poller looks how far everything is.
+// poller reads the progress.
 type poller struct{ *stage }
 
-// settle waits until look finds nothing left to do, or until it is known how that ends.
+// settle waits until look finds no work left, or until the outcome is known.
 func (s poller) settle(ctx context.Context, since time.Time, look func(ctx context.Context) (progress, error)) (checker.Wait, error) {
 	w, err := settle(ctx, &signs{stage: s.stage}, s.opt.patience, look)
 	w.Took = time.Since(since).Round(time.Millisecond)
 	return w, err
 }
 
-// settle waits for as long as it is not known how it ends, and not longer than patience.
+// settle waits until the outcome is known, but not longer than patience.
 func settle(ctx context.Context, seen evidence, patience func(left int) time.Duration, look func(ctx context.Context) (progress, error)) (w checker.Wait, err error) {
 	began, q, last := time.Now(), &quiet{seen: seen, least: math.MaxInt}, progress{}
 	most := patience(0)
@@ -84,7 +84,7 @@ func settle(ctx context.Context, seen evidence, patience func(left int) time.Dur
 		switch {
 		case ctx.Err() != nil:
 			return w, context.Cause(ctx)
-		case err != nil: // a server does not answer: nothing is known of this moment
+		case err != nil: // a server does not answer, so nothing is known of this moment
 			last.queued, last.missing = []string{err.Error()}, nil
 		case now.over():
 			return w, nil
@@ -110,13 +110,13 @@ func settle(ctx context.Context, seen evidence, patience func(left int) time.Dur
 	}
 }
 
-// What a quiet time says.
+// The meaning of a quiet time.
 type verdict int
 
 const (
-	unclear verdict = iota // nothing yet
-	lost                   // nobody has anything to do, and something is missing
-	stuck                  // somebody has, and does not do it
+	unclear verdict = iota // unknown so far
+	lost                   // no process has work, and an effect is missing
+	stuck                  // a process has work, and does not do it
 )
 
 // quiet is a time in which nothing moves.
@@ -128,15 +128,15 @@ type quiet struct {
 	control string    // an event that was written meanwhile
 }
 
-// evidence is what there is besides the time that passes.
+// evidence is what a quiet time needs beside the time itself.
 type evidence interface {
-	begin() error                                         // from here on it counts
-	atWork(signs int) (bool, error)                       // every process gave so many signs of life since
+	begin() error                                         // evidence counts from here on
+	atWork(signs int) (bool, error)                       // every process gave this many signs of life since
 	write(ctx context.Context) (event string, err error)  // writes an event, as producers do
 	arrived(ctx context.Context, event string) (yes bool) // it took effect at every handler
 }
 
-// judge says what is to be concluded from how far everything is.
+// judge draws a conclusion from the progress.
 func (q *quiet) judge(ctx context.Context, now progress) (verdict, error) {
 	if q.since.IsZero() || now.done > q.most || now.left < q.least {
 		q.most, q.least = max(now.done, q.most), min(now.left, q.least)
@@ -149,8 +149,8 @@ func (q *quiet) judge(ctx context.Context, now progress) (verdict, error) {
 	}
 	took := time.Since(q.since)
 	if took >= need/2 && q.control == "" {
-		// What comes after what is missing has to arrive. If it cannot be written now, it
-		// is written the next time.
+		// A later event has to arrive before the missing one counts as lost. If it cannot be
+		// written now, it is written the next time.
 		q.control, _ = q.seen.write(ctx)
 		return unclear, nil
 	}
@@ -183,13 +183,13 @@ func (s *signs) begin() (err error) {
 
 func (s *signs) arrived(ctx context.Context, event string) bool {
 	n, err := s.db.books.Number(ctx, "SELECT count(*) FROM effect WHERE event = $1", event)
-	return err == nil && n == len(workload.Handlers()) // a server that does not answer says nothing
+	return err == nil && n == len(workload.Handlers()) // a server that does not answer proves nothing
 }
 
-// controlKey is the key of the rig's own events, which no producer has.
+// controlKey is the key of the rig's own events. No producer uses it.
 const controlKey = workload.Keys
 
-// write writes an event of the rig's own.
+// write writes one of the rig's own events.
 func (s *signs) write(ctx context.Context) (string, error) {
 	id := uuid.Must(uuid.NewV7()).String()
 	r := checker.Record{What: checker.Transaction, Phase: checker.Invoked, ID: id, Shape: workload.Single}
@@ -214,7 +214,7 @@ func (s *signs) write(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// journalSizes are the sizes of what the processes that live have written.
+// journalSizes returns the sizes of the journals of live processes.
 func (s *signs) journalSizes() (map[string]int64, error) {
 	sizes := make(map[string]int64)
 	for _, m := range s.crew {
@@ -236,8 +236,8 @@ func (s *signs) journalSizes() (map[string]int64, error) {
 	return sizes, nil
 }
 
-// atWork reports whether every process gave at least so many signs of life since the
-// quiet time began.
+// atWork reports whether every process gave at least this many signs of life since the quiet
+// time began.
 func (s *signs) atWork(n int) (bool, error) {
 	for name, size := range s.sizes {
 		text, err := os.ReadFile(name)
@@ -254,7 +254,7 @@ func (s *signs) atWork(n int) (bool, error) {
 	return len(s.sizes) > 0, nil
 }
 
-// leading is whether a relay leads.
+// leading is the progress towards a leading relay.
 func (s poller) leading(ctx context.Context) (now progress, err error) {
 	n, err := s.db.shop.Number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
 	if err == nil && n == 0 {
@@ -272,8 +272,8 @@ var undecidedSQL string
 //go:embed sql/decided.sql
 var decidedSQL string
 
-// drained is what is left to do everywhere. What is queued is looked at last: an event
-// that moves on meanwhile is found in one of the places.
+// drained is the unfinished work everywhere. It reads the queues last, so that an event that
+// moves meanwhile is found in one of the places.
 func (s poller) drained(ctx context.Context) (now progress, err error) {
 	events, err := s.db.shop.Number(ctx, `SELECT count(*) FROM change WHERE key <> $1
 		AND event NOT IN (SELECT event_id FROM postroom.archive WHERE handler = 'outbox')`, controlKey)
@@ -302,8 +302,7 @@ func (s poller) drained(ctx context.Context) (now progress, err error) {
 		s.addCounts(ctx, &now, s.db.books, undecidedSQL, workload.Leave), s.addDeliveries(ctx, &now))
 }
 
-// addCounts adds the counts that a statement returns by name and that are not zero.
-// They are of one moment.
+// addCounts adds the counts of a statement that are not zero, by name. They are of one moment.
 func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, sql string, args ...any) error {
 	rows, err := d.Pool.Query(ctx, sql, args...)
 	if err != nil {
@@ -322,8 +321,9 @@ func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, s
 	return nil
 }
 
-// addDeliveries adds what the broker has still to deliver, and what was delivered and is
-// not acknowledged. An ordered handler reads for itself: its floor says how far.
+// addDeliveries adds the messages that the broker has still to deliver, and those that are
+// delivered and not acknowledged. An ordered handler reads the stream itself, so its floor
+// counts.
 func (s poller) addDeliveries(ctx context.Context, now *progress) error {
 	var instance string
 	var floor uint64

@@ -13,8 +13,8 @@ import (
 
 // witness is evidence that a test makes up.
 type witness struct {
-	working bool // the processes have the processor
-	passes  bool // a later event goes all the way
+	working bool // the processes get the processor
+	passes  bool // a later event reaches every handler
 	begun   time.Time
 	wrote   int
 }
@@ -31,7 +31,7 @@ func (w *witness) arrived(_ context.Context, event string) bool {
 	return w.passes && w.wrote > 0 && event == "control"
 }
 
-// How a run ends is told by what happened. No time that passes makes an event lost.
+// Events decide how a run ends. Time alone makes no event lost.
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	queued, missing := []string{"held events: 1"}, []string{"undecided at books: 1"}
@@ -111,7 +111,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// The limit grows with the work, and with what the command line asks for.
+// The limit grows with the work, and with the option of the command line.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	once := options{seconds: 60, more: 1}

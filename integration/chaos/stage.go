@@ -43,7 +43,7 @@ type stage struct {
 	faults
 }
 
-// backends are the servers that the processes work with.
+// backends are the servers that the processes use.
 type backends struct {
 	dbDisk, natsDisk *rig.Disk
 	db               *postgres
@@ -51,7 +51,7 @@ type backends struct {
 	client           *rig.Client // the rig's own
 }
 
-// stage makes a run, and returns what there is to judge.
+// stage makes a run, and returns its result.
 func (o options) stage(ctx context.Context, progress io.Writer) (history []checker.Record, found checker.State, err error) {
 	s := &stage{opt: o, Story: rig.NewStory(progress, ""), canary: "canary-" + rand.Text()}
 	defer func() { err = errors.Join(err, s.Clean()) }()
@@ -71,12 +71,12 @@ func (o options) stage(ctx context.Context, progress io.Writer) (history []check
 	return history, found, err
 }
 
-// rounds are how often faults are injected: once, and again for a quarter of the time as
-// long as something is missing.
+// rounds is how often faults are injected: once, and again for a quarter of the time while a
+// required one is missing.
 const rounds = 8
 
-// breakThings injects faults for as long as was asked for, and for a while longer where
-// one of them did not meet work yet.
+// breakThings injects faults for the given time, and for longer if a required fault has not
+// met work yet.
 func (s *stage) breakThings(ctx context.Context) error {
 	seconds := s.opt.seconds
 	for range rounds {
@@ -112,7 +112,7 @@ func (s *stage) breakFor(ctx context.Context, d time.Duration) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// missing says what has not happened yet without which the run shows nothing.
+// missing returns what has not happened yet, although the run shows nothing without it.
 func (s *stage) missing(ctx context.Context) ([]string, error) {
 	var so checker.State
 	err := rig.Again(ctx, rig.Patience, "see how far it is", func(ctx context.Context) (err error) {
@@ -130,7 +130,7 @@ func (s *stage) missing(ctx context.Context) ([]string, error) {
 	covered := checker.Cover(history, so)
 	missing := covered.Missing()
 	for _, lane := range s.plan {
-		for _, f := range lane { // what is still to come: on a busy machine a fault takes long
+		for _, f := range lane { // the rest of the plan: on a busy machine a fault takes long
 			if f.kind.first && covered.Faults[f.kind.name] == 0 && !slices.Contains(missing, f.kind.name) {
 				missing = append(missing, f.kind.name)
 			}
@@ -204,14 +204,13 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	return rig.Again(ctx, rig.Patience, "make the stream", func(ctx context.Context) error {
 		return natsjs.EnsureStream(ctx, s.client.Conn, jetstream.StreamConfig{
 			Name: workload.Stream, Subjects: []string{workload.Subject, natsjs.LeaseSubjects(workload.Stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
-			// What is published again is met by the broker, or by the inbox where it takes
-			// longer.
+			// The broker drops a repetition, or the inbox does if it comes later.
 			Duplicates: 20 * time.Second,
 		})
 	})
 }
 
-// standing says how far the processes are.
+// standing describes the state of the processes.
 func (s *stage) standing(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -14,12 +14,12 @@ import (
 // wireFaults are the faults of connections.
 type wireFaults struct{ *nemesis }
 
-// onWires makes one of them a fault of a plan.
+// onWires makes a fault of a plan from one of them.
 func onWires(do func(n wireFaults, f fault) error) func(n *nemesis, f fault) error {
 	return func(n *nemesis, f fault) error { return do(wireFaults{n}, f) }
 }
 
-// anyone is a member that connections are taken from: each kind as often as another.
+// anyone chooses a member for a fault of connections. Each kind is equally likely.
 func (n wireFaults) anyone(f fault) *member {
 	luck := rand.New(rand.NewPCG(f.luck, 2)) //nolint:gosec // made from a seed on purpose
 	return n.victim(fault{luck: luck.Uint64()}, numbers[luck.IntN(len(numbers))].kind)
@@ -53,7 +53,7 @@ func (n wireFaults) loseCommits(f fault) error {
 	return n.deafen(f, n.net.To(n.victim(f, workload.Producers).job.Process, toPostgres))
 }
 
-// waysOf are the ways of several processes.
+// waysOf returns the connections of several processes.
 func (n wireFaults) waysOf(all crew, servers string) (ways []*rig.Way) {
 	for _, m := range all {
 		ways = append(ways, n.net.To(m.job.Process, servers)...)
@@ -61,7 +61,7 @@ func (n wireFaults) waysOf(all crew, servers string) (ways []*rig.Way) {
 	return ways
 }
 
-// loseAcks is for all relays: one of them leads.
+// loseAcks affects all relays, because one of them leads.
 func (n wireFaults) loseAcks(f fault) error {
 	return n.deafen(f, n.waysOf(n.crew.of(workload.Relays), toNATS))
 }
@@ -70,7 +70,7 @@ func (n wireFaults) loseToConsumer(f fault) error {
 	return n.deafen(f, n.net.To(n.victim(f, workload.Handlers()...).job.Process, ""))
 }
 
-// deafen has processes send, and hear nothing.
+// deafen lets processes send, but not receive.
 func (n wireFaults) deafen(f fault, ways []*rig.Way) error {
 	return n.poison(f, ways, true, rig.Loses(rig.Downstream))
 }
@@ -81,41 +81,41 @@ func (n wireFaults) poison(f fault, ways []*rig.Way, cut bool, toxics ...rig.Tox
 	return rig.Poison(ctx, ways, toxics, cut, func() { n.pause(f) })
 }
 
-// strand takes the database from all handlers while they are handed events, and then kills
-// them. Whatever they acknowledged meanwhile is done nowhere.
+// strand cuts all handlers off from the database while they get events, and then kills them.
+// Whatever they acknowledged meanwhile has no effect.
 func (n wireFaults) strand(f fault) error {
 	all := n.crew.of(workload.Handlers()...)
 	ctx, cancel := n.work()
 	defer cancel()
 	var killing error
 	err := rig.Poison(ctx, n.waysOf(all, toPostgres), []rig.Toxic{rig.Loses(rig.Upstream)}, true, func() {
-		n.burstAfter(f, 0) // what they are handed now
+		n.burstAfter(f, 0) // they get these now
 		n.pause(f)
 		killing = n.killed(fault{kind: f.kind}, all...)
 	})
 	return errors.Join(err, killing)
 }
 
-// losePublishes has what relays send to NATS be lost on its way, and then the connections.
-// Nothing of it is stored, and nobody knows.
+// losePublishes drops the relays' messages to NATS, and then cuts the connections. The broker
+// stores none of them, and the relays do not know that.
 func (n wireFaults) losePublishes(f fault) error {
 	n.leader()
 	ctx, cancel := n.work()
 	defer cancel()
 	return rig.Poison(ctx, n.waysOf(n.crew.of(workload.Relays), toNATS), []rig.Toxic{rig.Loses(rig.Upstream)}, true, func() {
-		n.burstAfter(f, 0) // what the leader sends now
+		n.burstAfter(f, 0) // the leader sends these now
 		n.pause(f)
 	})
 }
 
-// lateStatements holds up what the leader sends to PostgreSQL until its lease is over and
-// another relay leads. It arrives then, though its sender may have hung up long ago.
+// lateStatements delays the leader's statements to PostgreSQL until its lease is over and
+// another relay leads. Then they arrive, although their sender may have hung up long ago.
 func (n wireFaults) lateStatements(f fault) error {
 	m := n.leader()
 	if m == nil {
 		m = n.victim(f, workload.Relays)
 	}
-	const late = time.Minute // it comes when the toxic goes
+	const late = time.Minute // the statements arrive when the toxic is removed
 	ctx, cancel := n.work()
 	defer cancel()
 	replaced := n.replacing()

@@ -18,17 +18,17 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// The handlers, one of each kind. Each gets every event.
+// There is one handler of each kind, and each gets every event.
 const (
 	Moves   = "moves"   // transactional
 	Letters = "letters" // external: it calls the vendor
 	Books   = "books"   // ordered
 	Counts  = "counts"  // in batches
 
-	Vendor = "vendor" // where letters has its effects, beside the database
+	Vendor = "vendor" // letters has its effects there, outside the database
 )
 
-// Handlers are all of them.
+// Handlers returns all of them.
 func Handlers() []string { return []string{Moves, Letters, Books, Counts} }
 
 var errPoison = errors.New("this cannot be handled")
@@ -60,7 +60,7 @@ func runConsumer(ctx context.Context, w *worker) error {
 	return in.Run(ctx)
 }
 
-// register registers the handler that this process is for.
+// register registers this process's handler.
 func (c *consumer) register(in *inbox.Inbox) {
 	sub := inbox.Subscription{
 		Name: c.Kind, Stream: Stream, Types: []string{Subject}, Workers: 4,
@@ -79,7 +79,7 @@ func (c *consumer) register(in *inbox.Inbox) {
 	in.Handle(sub, postroom.HandlerFunc(c.apply))
 }
 
-// apply has the event take effect in the database.
+// apply makes the event's effect in the database.
 func (c *consumer) apply(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	b, err := Read(ev.Data)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *consumer) apply(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 	return c.effect(ctx, tx, ev.ID, b)
 }
 
-// stand fails for an event that this handler cannot stand, until somebody mends it.
+// stand fails if this handler cannot handle the event until an operator repairs the handler.
 func (c *consumer) stand(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, id string, b Body,
@@ -115,7 +115,7 @@ func (c *consumer) effect(ctx context.Context, tx pgx.Tx, id string, b Body) err
 	return err
 }
 
-// send has the event take effect at the vendor, and then in the database.
+// send makes the event's effect at the vendor, and then in the database.
 func (c *consumer) send(ctx context.Context, attempt *inbox.Attempt) error {
 	id := attempt.Event.ID
 	b, err := Read(attempt.Event.Data)
@@ -146,7 +146,7 @@ func (c *consumer) post(ctx context.Context, key, what string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // only read
+	defer func() { _ = resp.Body.Close() }() // it was only read
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		return err
 	}

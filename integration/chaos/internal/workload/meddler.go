@@ -19,13 +19,13 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// Healed is the file beside the journals that says that no more faults come. After that
-// operators only do what is left to do.
+// Healed is a file beside the journals. It says that no more faults come, and that operators
+// only have to finish their work.
 const Healed = "healed"
 
-// meddler does what operators do although nothing is dead: it pauses and resumes handlers and
-// relays, and cancels and reschedules events that handlers hold, or that are scheduled. Its pauses end by themselves,
-// because an operator may be killed.
+// meddler does what operators do while no event is dead. It pauses and resumes handlers and
+// relays. It cancels and reschedules events that are held or scheduled. Its pauses end by
+// themselves, because the operator may be killed.
 type meddler struct {
 	*worker
 
@@ -36,7 +36,7 @@ type meddler struct {
 	luck     *rand.Rand
 }
 
-// desk is a database, and what acts on the events that it holds.
+// desk is a database, with the stores that change its held events.
 type desk struct {
 	pool *pgxpool.Pool
 	held *held.Store
@@ -55,7 +55,7 @@ var (
 	heldBy   = held.Audit{Actor: "chaos", Reason: "not wanted any more"}
 )
 
-// run does such things until ctx ends or all is healed.
+// run does such things until ctx ends or everything is healed.
 func (m *meddler) run(ctx context.Context) {
 	for childproc.Sleep(ctx, 150*time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(m.Journal, Healed)); err == nil {
@@ -96,7 +96,7 @@ func (m *meddler) round(ctx context.Context) error {
 	}
 }
 
-// resumed takes it for no fault that a pause has ended by itself.
+// resumed accepts the error that a pause has ended by itself.
 func resumed(err error) error {
 	if errors.Is(err, control.ErrNotPaused) {
 		return nil
@@ -113,9 +113,9 @@ func (m *meddler) pause(what string, pause func() error) error {
 	return nil
 }
 
-// each acts on a few of the events that a handler holds, or that are scheduled, one by one, and
-// notes what became of each. A process may be about to run them: then they may be left as they
-// are. It leaves alone what the broker refused: it may have stored that before.
+// each changes a few of the events that a handler holds, or that are scheduled, one by one,
+// and notes the result. If a process is about to run an event, the event may stay as it is. It
+// leaves events that the broker refused, because the broker may have stored them before.
 func (m *meddler) each(ctx context.Context, at desk, handler string, what checker.What, act func(held.Set) (held.Result, error)) error {
 	rows, err := at.pool.Query(ctx, `SELECT id, event_id FROM postroom.held
 		WHERE handler = $1 AND dead_at IS NULL AND (handler <> 'outbox' OR key IS NULL AND class IS NULL) AND (convert_from(data, 'UTF8')::jsonb ->> 'key')::int < $2

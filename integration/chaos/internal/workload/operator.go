@@ -16,9 +16,9 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// operator looks after dead events while everything goes on: it mends handlers and
-// replays what they could not stand, discards some events, and leaves others. Another
-// one may have begun what it finds.
+// operator looks after dead events while everything goes on. It repairs handlers and replays
+// the events that they failed on, discards some events, and leaves others. Another operator
+// may have begun the same work.
 type operator struct {
 	*worker
 
@@ -87,12 +87,12 @@ func (o *operator) lookAfter(ctx context.Context) error {
 	}
 }
 
-// sort says what is to be done with events, and mends their handlers.
+// sort decides what to do with events, and repairs their handlers.
 func (o *operator) sort(ctx context.Context, dead []deadletter.Letter) (release, discarded []deadletter.Letter, err error) {
 	for _, l := range dead {
 		whole, err := o.store.Get(ctx, l.ID)
 		if errors.Is(err, deadletter.ErrNotFound) {
-			continue // somebody else's
+			continue // it belongs to another operator
 		}
 		if err != nil {
 			return nil, nil, err
@@ -164,7 +164,7 @@ func (o *operator) discard(ctx context.Context, all []deadletter.Letter) error {
 	return nil
 }
 
-// acted are events as the history has them.
+// acted returns events in the form of the history.
 func acted(all []deadletter.Letter) (events []checker.Event) {
 	for _, l := range all {
 		events = append(events, checker.Event{ID: l.EventID, Handler: l.Handler, Class: l.Class})

@@ -29,7 +29,7 @@ const (
 	// Keys is how many keys the events have.
 	Keys = 1000
 
-	sessions = 4 // of a producer, each with a transaction at a time
+	sessions = 4 // of a producer, each with one transaction at a time
 )
 
 // The shapes of transactions.
@@ -76,7 +76,7 @@ func (p *producer) work(ctx context.Context, luck *rand.Rand) {
 	}
 }
 
-// later keeps a producer that was away from making up for more than a second of it.
+// later lets a producer that was away make up for at most a second.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -84,11 +84,12 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// plan is what a transaction is to do, however often it has to be begun.
+// plan says what a transaction is to do. It stays the same if the transaction has to begin
+// again.
 type plan struct {
 	id, shape string
 	events    []draft
-	undone    string        // the id of an event that is taken back
+	undone    string        // the id of an event that a savepoint takes back
 	off       time.Duration // how long after the commit its event is called off; zero if never
 }
 
@@ -137,13 +138,13 @@ func (p *producer) plan(luck *rand.Rand) plan {
 		}
 		pl.events = append(pl.events, ev)
 	}
-	// Each transaction locks in one order.
+	// Each transaction locks in the same order.
 	slices.SortStableFunc(pl.events, func(a, b draft) int { return cmp.Compare(a.body.Key, b.body.Key) })
 	return pl
 }
 
-// transact makes a transaction. One of which it is not known whether it was committed
-// is made again until it is known; it finds then what was done.
+// transact makes a transaction. If it is unknown whether it was committed, transact repeats it
+// until that is known; the repetition finds an earlier commit.
 func (p *producer) transact(ctx context.Context, pl plan) {
 	doubt := false
 	for {
@@ -172,8 +173,8 @@ func (p *producer) transact(ctx context.Context, pl plan) {
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// phaseOf says what is known after an attempt. What the server says of a commit is
-// final, except that it is going away; a connection that ends says nothing.
+// phaseOf returns what is known after an attempt. The server's answer to a commit is final,
+// unless it says that it is going away. If the connection ends, nothing is known.
 func phaseOf(err error) checker.Phase {
 	var pg *pgconn.PgError
 	var begun *sentCommit
@@ -181,24 +182,24 @@ func phaseOf(err error) checker.Phase {
 	case err == nil:
 		return checker.OK
 	case !errors.As(err, &begun):
-		return checker.Failed // no commit was asked for
+		return checker.Failed // no commit was requested
 	case errors.As(err, &pg) && pg.Severity == "ERROR", errors.Is(err, pgx.ErrTxCommitRollback):
 		return checker.Failed
 	}
 	return checker.Unknown
 }
 
-// PhaseOfCommit says what is known after a commit that failed.
+// PhaseOfCommit returns what is known after a commit that failed.
 func PhaseOfCommit(err error) checker.Phase { return phaseOf(&sentCommit{err}) }
 
-// sentCommit is an error after the commit was asked for.
+// sentCommit is an error after the commit was requested.
 type sentCommit struct{ err error }
 
 func (e *sentCommit) Error() string { return "commit: " + e.err.Error() }
 func (e *sentCommit) Unwrap() error { return e.err }
 
-// attempt makes a transaction once, and returns its events as they are if it is
-// committed. What was begun is finished, also when ctx ends.
+// attempt makes a transaction once, and returns its events if it is committed. A transaction
+// that has begun is finished, even if ctx ends.
 func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event, err error) {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -209,7 +210,7 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 	if err != nil {
 		return events, err
 	}
-	defer func() { _ = tx.Rollback(work) }() // fails where it is over
+	defer func() { _ = tx.Rollback(work) }() // fails if it has ended
 	tag, err := tx.Exec(work, "INSERT INTO deed (id) VALUES ($1) ON CONFLICT DO NOTHING", pl.id)
 	if err != nil {
 		return events, err
@@ -240,8 +241,8 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 	return events, nil
 }
 
-// change makes a change, and writes its event. The lock of the key is held from here
-// on, so that the changes of a key have the order of their commits.
+// change makes a change, and writes its event. It holds the key's lock from here on, so that
+// the changes of a key have the order of their commits.
 func (p *producer) change(ctx context.Context, tx pgx.Tx, ev draft) (n int, err error) {
 	b := ev.body
 	if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {
@@ -281,7 +282,7 @@ func (p *producer) cancel(ctx context.Context, id string) (cancelled bool, err e
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = tx.Rollback(work) }() // fails where it is over
+	defer func() { _ = tx.Rollback(work) }() // fails if it has ended
 	if cancelled, err = p.out.Cancel(work, tx, id); err != nil {
 		return false, err
 	}
@@ -295,7 +296,7 @@ func upTo(luck *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(luck.Int64N(int64(most-least)))
 }
 
-// EventOf is the event with an id that has a body.
+// EventOf returns the event of an id and a body.
 func EventOf(id string, b Body) postroom.Event {
 	ev := postroom.NewEvent(Subject, b)
 	ev.ID, ev.Key = id, strconv.Itoa(b.Key)

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/integration/checker"
 )
 
-// What a producer knows after an attempt. What it does not know it must not claim.
+// A producer may claim only what it knows after an attempt.
 func TestPhaseOf(t *testing.T) {
 	t.Parallel()
 	commit := func(err error) error { return fmt.Errorf("write: %w", &sentCommit{err}) }

@@ -14,7 +14,7 @@ import (
 
 // runRelay is a relay.
 func runRelay(ctx context.Context, w *worker) error {
-	pool, err := w.connect(ctx, w.Shop, 1) // and the two that a leader takes out of it
+	pool, err := w.connect(ctx, w.Shop, 1) // a leader takes two more, outside the pool
 	if err != nil {
 		return err
 	}

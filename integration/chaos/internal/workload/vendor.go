@@ -15,9 +15,8 @@ import (
 	"github.com/postroom/postroom/integration/checker"
 )
 
-// VendorServer is somebody else's service. It recognises a key that it was given
-// before, and does then what it did not do before: nothing. It is as unreliable as
-// vendors are.
+// VendorServer is another company's service. It recognises a key that it got before, and then
+// does nothing. It is as unreliable as vendors are.
 type VendorServer struct {
 	journal *checker.Journal
 	server  *http.Server
@@ -27,7 +26,7 @@ type VendorServer struct {
 	done map[string]bool // by key
 }
 
-// StartVendor starts it. What it carries out it notes in a journal.
+// StartVendor starts it. It notes in a journal what it carried out.
 func StartVendor(j *checker.Journal) (*VendorServer, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -39,14 +38,14 @@ func StartVendor(j *checker.Journal) (*VendorServer, error) {
 	return v, nil
 }
 
-// Close has it take no more requests.
+// Close ends the server.
 func (v *VendorServer) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return v.server.Shutdown(ctx)
 }
 
-// ServeHTTP carries a request out. Some fail before that, and of some the answer is
+// ServeHTTP carries a request out. Some requests fail before that. Of some, the answer is
 // lost.
 func (v *VendorServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, 1000))

@@ -1,8 +1,8 @@
 //go:build linux || darwin
 
-// Package workload is what works while chaos breaks things: producers, relays, handlers of
-// each kind, operators, and a vendor whom a handler calls. Each is a process, and notes in a
-// journal what it does.
+// Package workload has the processes that work while chaos breaks things: producers, relays,
+// handlers of each kind, operators, and a vendor whom a handler calls. Each notes in a journal
+// what it does.
 package workload
 
 import (
@@ -27,30 +27,30 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// What all events have, and their stream.
+// All events have these, and this is their stream.
 const (
 	Source  = "/shop"
 	Stream  = "CHAOS"
 	Subject = "shop.changed" // and type
 
-	// Lease is short, so that a fault does not have to be long to outlast it.
+	// Lease is short, so that even a short fault can outlast it.
 	Lease = time.Second
 )
 
-// The kinds of processes, which are also how PostgreSQL calls their sessions.
+// The kinds of processes. They are also the application names of their sessions in PostgreSQL.
 const (
 	Producers = "producer"
 	Relays    = "relay"
 	Operators = "operator"
 )
 
-// Roles are what a child can be.
+// Roles are the roles of child processes.
 var Roles = map[string]childproc.Role{
 	Producers: as(runProducer), Relays: as(runRelay), Operators: as(runOperator),
 	Moves: as(runConsumer), Letters: as(runConsumer), Books: as(runConsumer), Counts: as(runConsumer),
 }
 
-// Job is what a child is to do.
+// Job says what a child is to do.
 type Job struct {
 	Process     string // its name
 	Kind        string
@@ -58,7 +58,7 @@ type Job struct {
 	Shop, Books string // the databases
 	NATS        string
 	Vendor      string
-	Canary      string // must not leave payloads and the passwords of URLs
+	Canary      string // a text in payloads and in the passwords of URLs; it must not appear elsewhere
 	Seed        uint64
 	Rate        float64 // transactions a second
 	Atomic      bool
@@ -74,7 +74,7 @@ type worker struct {
 	meters  *sdkmetric.MeterProvider
 }
 
-// as makes a role of what a worker does.
+// as makes a role of a worker's function.
 func as(run func(ctx context.Context, w *worker) error) childproc.Role {
 	return func(ctx context.Context, text []byte) (err error) {
 		w := &worker{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
@@ -93,7 +93,7 @@ func as(run func(ctx context.Context, w *worker) error) childproc.Role {
 	}
 }
 
-// connect opens a pool with as many connections to a database.
+// connect opens a pool of the given size to a database.
 func (w *worker) connect(ctx context.Context, url string, most int32) (*pgxpool.Pool, error) {
 	return rig.WorkerPool(ctx, url, w.Kind, most)
 }
@@ -101,7 +101,7 @@ func (w *worker) connect(ctx context.Context, url string, most int32) (*pgxpool.
 // broker connects to NATS.
 func (w *worker) broker() (*nats.Conn, error) { return rig.WorkerNATS(w.NATS, w.Process) }
 
-// signal notes a few times a second what the process counts, until it ends.
+// signal notes the process's counters a few times a second, until it ends.
 func (w *worker) signal() {
 	for {
 		w.journal.Note(checker.Record{What: checker.Signals, Phase: checker.OK, Counts: map[string]int64{
@@ -114,14 +114,14 @@ func (w *worker) signal() {
 	}
 }
 
-// count returns the sum of a counter, of one outcome.
+// count returns the sum of a counter for one outcome.
 func (w *worker) count(name, outcome string) (n int64) {
 	var all metricdata.ResourceMetrics
 	if err := w.reader.Collect(context.Background(), &all); err != nil {
 		return 0
 	}
 	if text, err := json.Marshal(all); err != nil || bytes.Contains(text, []byte(w.Canary)) {
-		w.log.Error("a metric has what must not be in one, or cannot be read", "canary", w.Canary, "error", err) // the log is searched for it
+		w.log.Error("a metric has what must not be in one, or cannot be read", "canary", w.Canary, "error", err) // this log is searched for it
 	}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -150,19 +150,19 @@ type Body struct {
 	Later  bool   `json:"later,omitempty"` // it is scheduled
 }
 
-// What operators do with an event that its handler cannot stand.
+// What operators do with an event that its handler cannot handle.
 const (
-	cure    = "cure"    // the handler learns to, and the event is replayed
+	cure    = "cure"    // the handler is repaired, and the event is replayed
 	discard = "discard" // it is discarded
 	Leave   = "leave"   // it stays dead
 )
 
-// Event is how the checker sees it.
+// Event returns the event in the checker's form.
 func (b Body) Event(id string) checker.Event {
 	return checker.Event{ID: id, Key: b.Key, N: b.N, Poison: b.Poison, Later: b.Later}
 }
 
-// Read returns what an event is about.
+// Read reads the data of an event.
 func Read(data []byte) (b Body, err error) {
 	if err := json.Unmarshal(data, &b); err != nil {
 		return b, fmt.Errorf("read event: %w", err)
