@@ -63,7 +63,7 @@ func (r *running) only(t *testing.T, m *broker.Message) broker.Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.outcomes[m]) != 1 {
-		t.Fatalf("outcomes of %s: %v, want one", m.Event.ID, r.outcomes[m])
+		t.Fatalf("outcomes of %s: %v, want one", m.ID, r.outcomes[m])
 	}
 	return r.outcomes[m][0]
 }
@@ -145,7 +145,7 @@ func TestTheEndOfARelaysRun(t *testing.T) {
 				synctest.Wait()
 				for _, m := range batch {
 					if o := r.only(t, m); o.Class != broker.Unknown {
-						t.Errorf("outcome %+v of message %s, want %s", o, m.Event.ID, broker.Unknown)
+						t.Errorf("outcome %+v of message %s, want %s", o, m.ID, broker.Unknown)
 					}
 				}
 			})

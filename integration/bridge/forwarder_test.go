@@ -22,8 +22,11 @@ import (
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/internal/devtest"
+	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/postmill"
+	"github.com/postroom/postroom/postroomtest"
+	"github.com/postroom/postroom/postroomtest/servers"
 	"github.com/postroom/postroom/relay"
 )
 
@@ -236,6 +239,36 @@ func TestMoveFromTheForwarderToTheRelay(t *testing.T) {
 	stop()
 	execute(t, m.pool, "DROP TABLE watermill_outbox, watermill_offsets_outbox")
 	m.wants(t, m.sell(t, placeAfter, 90, 120))
+}
+
+// The next move: the same outbox is published to JetStream. What one relay published the other
+// one does not, and an inbox handles the rest once.
+func TestMoveFromTheBrokerToJetStream(t *testing.T) {
+	t.Parallel()
+	devtest.Postgres(t) // skipped if there is none
+	m, nc := newMarket(t), servers.NATS(t)
+	servers.Stream(t, nc, "SHOP", "wm.>")
+	execute(t, m.pool, "CREATE TABLE charge (id text)")
+	stop := m.run(t, runRelayAfter)
+	m.wants(t, m.sell(t, placeAfter, 0, 30))
+	stop()
+	want := map[string]bool{}
+	for _, order := range m.sell(t, placeAfter, 30, 60) {
+		want[string(newMessage(order).Payload)] = true
+	}
+	r := relay.New(outbox.NewLog(m.pool), natsjs.NewPublisher(nc), relay.Config{Logger: quiet})
+	postroomtest.Drain(t, r, newInbox(m.pool, nc))
+	charges := texts(t, m.pool, "SELECT id FROM charge")
+	for _, id := range charges {
+		if !want[id] {
+			t.Errorf("charge %s is of the other broker, or was made twice", id)
+		}
+		delete(want, id)
+	}
+	if len(want) > 0 {
+		t.Errorf("%d orders are not charged", len(want))
+	}
+	m.wants(t, nil)
 }
 
 var block = regexp.MustCompile("(?s)```(?:go|sql)\n(.*?)```")

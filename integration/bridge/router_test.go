@@ -260,7 +260,8 @@ func isRead(t *testing.T, nc *nats.Conn) bool {
 // runPart runs a part until the test ends.
 func runPart(t testing.TB, part interface {
 	Run(ctx context.Context) error
-}) {
+},
+) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
