@@ -139,7 +139,7 @@ func (e NewEndpoint) validate() error {
 		faults = append(faults, fmt.Errorf("field URL: %w", err))
 	}
 	for _, t := range e.Types {
-		if t == "" || (postroom.Event{Type: t}).Validate() != nil {
+		if !isEventType(t) {
 			faults = append(faults, fmt.Errorf("field Types: %.100q is not a valid event type", t))
 		}
 	}
@@ -147,6 +147,10 @@ func (e NewEndpoint) validate() error {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+func isEventType(t string) bool {
+	return t != "" && (postroom.Event{Type: t}).Validate() == nil
 }
 
 func isEndpointID(id string) bool {

@@ -25,13 +25,18 @@ const resendAtOnce = 500
 
 // Resend makes those events due for an endpoint that were written at a time or later, that the
 // log of this database still has, and that the endpoint was not given yet: those from before it
-// was added, or while it was disabled. What it was given already is not sent again; if that is
+// was added, or while it was disabled. The log also has events that customers must not get, so
+// SenderConfig.Types is required, and bounds what Resend takes even if the endpoint gets all types. What it was given already is not sent again; if that is
 // dead, replay it. It returns how many there are. They go through the endpoint's queue, and each
 // transaction of them has its row in the audit.
 //
 // A process that resends needs the rights of an inbox and of an operator.
 func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, by Audit) (int64, error) {
-	if err := s.mustBeEnabled(ctx, endpoint, by); err != nil {
+	err := s.mustBeEnabled(ctx, endpoint, by)
+	if err == nil && len(s.cfg.Types) == 0 {
+		err = errors.New("SenderConfig.Types is empty: give the types that customers may get, because the log has internal events as well")
+	}
+	if err != nil {
 		return 0, fmt.Errorf("webhook: resend: %w", err)
 	}
 	var total, after int64
@@ -88,7 +93,7 @@ func (s *Sender) mustBeEnabled(ctx context.Context, endpoint string, by Audit) e
 
 // owed returns the next events of the log that an endpoint should have got.
 func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since time.Time) (events []postroom.Event, last int64, err error) {
-	rows, _ := s.endpoints.db.Query(ctx, s.endpoints.sql.Owed, after, endpoint, since, s.cfg.AccountHeader, resendAtOnce) // CollectRows reports the error
+	rows, _ := s.endpoints.db.Query(ctx, s.endpoints.sql.Owed, after, endpoint, since, s.cfg.AccountHeader, resendAtOnce, s.cfg.Types) // CollectRows reports the error
 	events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ev postroom.Event, err error) {
 		err = row.Scan(&last, &ev.Source, &ev.ID, &ev.Type, &ev.Subject, &ev.ContentType, &ev.CorrelationID, &ev.CausationID,
 			&ev.Time, &ev.TraceParent, &ev.TraceState, &ev.Headers, &ev.Data)

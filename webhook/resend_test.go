@@ -3,12 +3,15 @@ package webhook_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/inbox"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/webhook"
 )
@@ -16,7 +19,9 @@ import (
 // An endpoint gets the events of the log that it was not given, and no others.
 func TestResend(t *testing.T) {
 	t.Parallel()
-	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader = "tenant" }), newReceiver(t)
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) {
+		cfg.AccountHeader, cfg.Types = "tenant", []string{"order.placed", "order.paid"}
+	}), newReceiver(t)
 	log := outbox.New(outbox.Config{Source: "/shop"})
 	write := func(id, kind, tenant string, later time.Duration) {
 		t.Helper()
@@ -74,5 +79,43 @@ func TestResend(t *testing.T) {
 	_, anonymous := r.sender.Test(t.Context(), "e", webhook.Audit{})
 	if !errors.Is(err, webhook.ErrEndpointDisabled) || !errors.Is(unknown, webhook.ErrUnknownEndpoint) || anonymous == nil {
 		t.Error(fmt.Errorf("%w; %w; %w", err, unknown, anonymous))
+	}
+}
+
+// The log has events that are no business of customers. An endpoint of all types gets those of
+// SenderConfig.Types, again and at first, and without such types nothing is sent again.
+func TestInternalEventsAreNotSent(t *testing.T) {
+	t.Parallel()
+	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Types = []string{"order.placed", "order.paid"} }), newReceiver(t)
+	log := outbox.New(outbox.Config{Source: "/shop"})
+	err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error {
+		for _, kind := range []string{"payment.charge", "order.placed", "checkout.deadline", "checkout.decision"} {
+			if err := log.Write(t.Context(), tx, postroom.Event{ID: kind, Type: kind, Data: []byte(`{"card":"4242"}`)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
+	if n, err := r.sender.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err != nil || n != 1 {
+		t.Errorf("resent %d events, %v; want 1", n, err)
+	}
+	for _, kind := range []string{"payment.charge", "order.paid"} {
+		ev := postroom.Event{ID: "emitted-" + kind, Source: "/shop", Type: kind, Data: []byte("{}")}
+		if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error { return r.sender.FanOut().Handle(t.Context(), tx, ev) }); err != nil {
+			t.Error(err)
+		}
+	}
+	if due := one[[]string](r, "SELECT array_agg(type ORDER BY type) FROM postroom.held WHERE handler = 'webhooks'"); !slices.Equal(due, []string{"order.paid", "order.placed"}) {
+		t.Errorf("due are %v", due)
+	}
+
+	r.cfg.Types, r.cfg.AcceptOnly = nil, true
+	unbounded := webhook.NewSender(r.pool, inbox.New(r.pool, nil, inbox.Config{Logger: silent}), r.cfg)
+	if n, err := unbounded.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err == nil || n != 0 || !strings.Contains(err.Error(), "SenderConfig.Types is empty") {
+		t.Errorf("without types: resent %d events, %v", n, err)
 	}
 }

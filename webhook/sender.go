@@ -44,6 +44,13 @@ type SenderConfig struct {
 	// Defaults to none: all events belong to the empty account.
 	AccountHeader string
 
+	// Types are the event types that customers may get at all, also by endpoints that get all
+	// types: give those of the fan-out's subscription. FanOut passes over events of other types.
+	// Resend reads the log, which has internal events as well, and refuses to work without Types.
+	//
+	// Defaults to none: FanOut takes what its subscription gives it.
+	Types []string
+
 	// AcceptOnly makes this process accept deliveries and leave them to processes with another
 	// Sender of the same Name.
 	AcceptOnly bool
@@ -131,6 +138,11 @@ func (c SenderConfig) validate() error {
 	if c.Timeout < time.Millisecond || c.Timeout > time.Minute {
 		faults = append(faults, fmt.Errorf("config: Timeout is %s, want 1ms to 1m", c.Timeout))
 	}
+	for _, t := range c.Types {
+		if !isEventType(t) {
+			faults = append(faults, fmt.Errorf("config: Types: %.100q is not a valid event type", t))
+		}
+	}
 	for _, p := range c.AllowedPrefixes {
 		if !p.IsValid() || p != p.Masked() {
 			faults = append(faults, fmt.Errorf("config: AllowedPrefixes: %s is not a prefix, or has bits behind it", p))
@@ -198,8 +210,9 @@ func (s *Sender) Check(ctx context.Context) error {
 }
 
 // FanOut returns a transactional handler that makes an event due for each endpoint of its
-// account that is enabled and gets its type, in the handler's transaction. It sends nothing: a
-// receiver that hangs does not hold it up.
+// account that is enabled and gets its type, in the handler's transaction. It passes over events
+// of types that SenderConfig.Types does not have, if it is set. It sends nothing: a receiver that
+// hangs does not hold it up.
 //
 // An endpoint that is disabled at that moment does not get the event later: see [Sender.Resend].
 func (s *Sender) FanOut() postroom.Handler { return postroom.HandlerFunc(s.fanOut) }
@@ -207,6 +220,9 @@ func (s *Sender) FanOut() postroom.Handler { return postroom.HandlerFunc(s.fanOu
 func (s *Sender) fanOut(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	if s.err != nil {
 		return s.err
+	}
+	if len(s.cfg.Types) > 0 && !slices.Contains(s.cfg.Types, ev.Type) {
+		return nil
 	}
 	rows, _ := tx.Query(ctx, s.endpoints.sql.Matching, s.accountOf(ev), ev.Type) // CollectRows reports the error
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])

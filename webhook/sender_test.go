@@ -380,10 +380,10 @@ func TestSenderConfig(t *testing.T) {
 	t.Parallel()
 	in := inbox.New(nil, nil, inbox.Config{})
 	s := webhook.NewSender(nil, in, webhook.SenderConfig{
-		Name: "w", Schema: "a b", InFlight: -1, Timeout: time.Hour, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")},
+		Name: "w", Schema: "a b", InFlight: -1, Timeout: time.Hour, Types: []string{"order.*"}, AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")},
 	})
 	err := s.Check(t.Context())
-	for _, want := range []string{"Schema", "InFlight", "Timeout", "AllowedPrefixes"} {
+	for _, want := range []string{"Schema", "InFlight", "Timeout", "AllowedPrefixes", "Types"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}

@@ -32,7 +32,13 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	postroom(t, env, "webhook", "enable", "b").want(t, exitOK).says(t, "enabled")
 	postroom(t, env, "webhook", "test", "b").want(t, exitOK).says(t, "is due")
 	postroom(t, env, "webhook", "resend", id).want(t, exitUsage).says(t, "--since")
-	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--account-header", "tenant").want(t, exitOK).says(t, "0 events due")
+	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--account-header", "tenant").want(t, exitUsage).says(t, "--types is required")
+	for _, accounts := range [][]string{nil, {"--account-header", ""}, {"--account-header", "tenant", "--no-accounts"}} {
+		args := append([]string{"webhook", "resend", id, "--since", "1h", "--types", "order.placed"}, accounts...)
+		postroom(t, env, args...).want(t, exitUsage).says(t, "either --account-header", "or --no-accounts")
+	}
+	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--account-header", "tenant").want(t, exitOK).says(t, "0 events due")
+	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--no-accounts").want(t, exitOK).says(t, "0 events due")
 	shown, err := json.Marshal(decode[[]webhook.Endpoint](t, postroom(t, env, "webhook", "endpoints", "--json").want(t, exitOK)))
 	if err != nil || strings.Contains(string(shown), "whsec_") {
 		t.Errorf("endpoints --json: %s, %v", shown, err)

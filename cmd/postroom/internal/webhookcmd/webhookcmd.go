@@ -258,21 +258,36 @@ postroom.grant_inbox and postroom.grant_webhooks.`,
 func resend(getenv func(string) string) *cobra.Command {
 	var cfg webhook.SenderConfig
 	var since time.Duration
+	var noAccounts bool
 	cmd := &cobra.Command{
 		Use:   "resend ENDPOINT",
 		Short: "Send an endpoint what it was not given",
 		Long: `Send an endpoint those events that the log of this database still has and that it was not
 given: from before it was added, or while it was disabled. What it was given is not sent
-again; 'postroom dead replay' is for what is dead. Needs the rights of postroom.grant_inbox,
-postroom.grant_webhooks and postroom.grant_operator.`,
-		Example: "  postroom webhook resend ep_7 --since 48h",
+again; 'postroom dead replay' is for what is dead.
+
+The log has internal events as well, and events of all customers. So --types is required: the
+types that customers may get, as the sender has them in SenderConfig.Types. An endpoint of
+other types gets fewer. Either --account-header or --no-accounts is required, too.
+
+Needs the rights of postroom.grant_inbox, postroom.grant_webhooks and postroom.grant_operator.`,
+		Example: `  postroom webhook resend ep_7 --since 48h --types order.placed,order.paid --account-header tenant
+  postroom webhook resend ep_7 --since 48h --types order.placed --no-accounts`,
 	}
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
 	cmd.Flags().StringVar(&cfg.AccountHeader, "account-header", "", "header of an event that names its account, as the sender has it")
+	cmd.Flags().BoolVar(&noAccounts, "no-accounts", false, "the sender has no AccountHeader: all events belong to the empty account")
+	cmd.Flags().StringSliceVar(&cfg.Types, "types", nil, "types of events that customers may get (required)")
 	cmd.Flags().DurationVar(&since, "since", 0, "events that were written within this time (required)")
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
 		if since <= 0 {
 			return exit.Usagef("--since is required, for instance --since 48h")
+		}
+		if len(cfg.Types) == 0 {
+			return exit.Usagef("--types is required: the types that customers may get, for instance --types order.placed; the log has internal events as well")
+		}
+		if noAccounts == (cfg.AccountHeader != "") {
+			return exit.Usagef("give either --account-header, as the sender has it, or --no-accounts if it has none; otherwise a customer might get the events of another")
 		}
 		return t.sender(ctx, cfg, func(s *webhook.Sender) error {
 			n, err := s.Resend(ctx, id, time.Now().Add(-since), t.by())
