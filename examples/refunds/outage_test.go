@@ -56,17 +56,8 @@ func TestAnswerIsLost(t *testing.T) {
 // The database goes away while the provider is called, and comes back. Meanwhile nothing
 // is begun; then the request goes on where it stopped.
 func TestDatabaseIsAway(t *testing.T) {
-	broker, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := broker.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	db := devtest.OwnPostgres(t, devstack.Config{Durable: true}) // a commit that was answered survives
-	r := newRigOn(t, &devstack.Stack{Postgres: db, NATS: broker}, 1).calm()
+	r := newRigOn(t, &devstack.Stack{Postgres: db, NATS: devtest.OwnNATS(t)}, 1).calm()
 	under := ask{merchant: "ann", kind: charge, key: "under-way", body: charged(4200)}
 	arrived, release := r.hold()
 	sent := make(chan answer, 1)
