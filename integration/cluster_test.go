@@ -18,7 +18,7 @@ import (
 // clusterPatience is long enough for several elections on a busy machine.
 const clusterPatience = 2 * time.Minute
 
-// cluster is a shop whose stream is stored by three servers.
+// cluster is a shop whose stream is on three servers.
 type cluster struct {
 	*shop
 
@@ -38,7 +38,7 @@ func openCluster(t *testing.T, atomic bool) *cluster {
 		c.servers[fmt.Sprint("node-", i)] = s
 	}
 	c.shop = openShopWith(t, nc, jetstream.StreamConfig{Replicas: 3, DenyDelete: true, AllowAtomicPublish: atomic})
-	c.think.Store(int64(50 * time.Millisecond)) // elections take long, and what piles up meanwhile has to be drained
+	c.think.Store(int64(50 * time.Millisecond)) // elections take long, and the backlog has to be drained afterwards
 	strategy := map[bool]string{true: "yes"}[atomic]
 	for i := range 2 {
 		startRelay(t, fmt.Sprint("relay ", i), c.url, servers.URL(), atomicVar+"="+strategy)
@@ -46,7 +46,7 @@ func openCluster(t *testing.T, atomic bool) *cluster {
 	return c
 }
 
-// leader waits until one of the servers leads the stream, other than some.
+// leader waits until a server leads the stream that is not one of the others.
 func (c *cluster) leader(other string) string {
 	c.Helper()
 	var name string
@@ -87,8 +87,8 @@ func (c *cluster) whole() {
 	})
 }
 
-// passes waits until the handlers have seen more events than before: there is work
-// for the next fault to interrupt.
+// passes waits until the handlers have seen more events than before, so that the next fault
+// can interrupt work.
 func (c *cluster) passes() {
 	c.Helper()
 	effects := func() (n int) {
@@ -108,9 +108,9 @@ func (c *cluster) restart(s *devstack.NATS) {
 	}
 }
 
-// Three servers store every event. One is killed, all are killed, the leader is asked
-// to step down and is stopped where it is, all in the midst of work: every event is
-// there afterwards, in order, and has taken effect once.
+// Three servers store every event. During the work one is killed, all are killed, and the
+// leader is asked to step down and is stopped. Afterwards every event is there, in order, and
+// has taken effect once.
 func TestClusterOfThreeServers(t *testing.T) {
 	t.Parallel()
 	for name, atomic := range map[string]bool{"single publishes": false, "atomic batches": true} {
@@ -175,7 +175,7 @@ func (c *cluster) allAreKilled() {
 	if err := errors.Join(errs...); err != nil {
 		c.Fatal(err)
 	}
-	c.grow(200) // the log takes them
+	c.grow(200) // events wait in the log
 	for _, s := range c.servers {
 		c.restart(s)
 	}

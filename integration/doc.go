@@ -1,11 +1,11 @@
-// Package integration holds tests of the whole: relays as processes that are
-// killed, brokers that go away, and what is promised in spite of it.
+// Package integration has tests of the whole: relays are processes that are killed, brokers
+// go away, and the promises have to hold nevertheless.
 //
-// Every scenario ends in the same checks:
+// Every scenario ends with the same checks:
 //
 //  1. NoLoss: every event that was committed has taken effect at every handler.
 //  2. NoGhost: no event of a transaction that rolled back is in the stream.
 //  3. EffectOnce: no event has taken effect twice at a handler.
-//  4. KeyOrder: the first occurrences of a key's events stand in the stream in
-//     the order in which their transactions committed.
+//  4. KeyOrder: in the stream, the first occurrences of a key's events are in the
+//     order in which their transactions committed.
 package integration

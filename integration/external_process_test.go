@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// errand is what a process with an external handler is to do.
+// errand is the job of a process with an external handler.
 type errand struct {
 	Stream  string
 	Vendor  string // its URL
@@ -46,7 +46,7 @@ func runErrands() error {
 	return in.Run(ctx)
 }
 
-// handle makes the calls of one event, and notes it when it settles.
+// handle makes the calls of one event, and notes the event when it settles.
 func (e *errand) handle(ctx context.Context, attempt *inbox.Attempt) error {
 	for _, name := range e.Steps {
 		result, err := attempt.Step(ctx, name, func(ctx context.Context, key string) ([]byte, error) {

@@ -15,17 +15,16 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// merchant is a vendor that processes call, and that notes which keys it was given
-// for what.
+// merchant is a vendor that processes call. It remembers which keys it got for each request.
 type merchant struct {
 	mu      sync.Mutex
-	keys    map[string]map[string]int // by what is asked for: the calls with each key
+	keys    map[string]map[string]int // by request: the calls with each key
 	inHand  map[string]int            // by process
 	waiting map[string]chan struct{}  // by process: its calls get no answer before this is closed
 }
 
-// ServeHTTP implements http.Handler. What is asked for is done at once, whenever the
-// answer comes.
+// ServeHTTP implements http.Handler. It carries a request out at once, even if the answer
+// comes late.
 func (m *merchant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	process := r.Header.Get("Process")
 	what, err := io.ReadAll(r.Body)
@@ -52,8 +51,7 @@ func (m *merchant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "done "+string(what))
 }
 
-// hold leaves calls of a process without an answer until the returned function is
-// called.
+// hold keeps the answers to a process's calls back until the returned function is called.
 func (m *merchant) hold(process string) (release func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,9 +71,8 @@ func (m *merchant) waits(process string) int {
 	return m.inHand[process]
 }
 
-// Processes that call a vendor are killed in the midst of calls, and one stands still
-// for longer than its claims last: each event is settled once, and whoever calls for
-// a step does so with the same key.
+// Processes that call a vendor are killed during calls, and one stalls for longer than its
+// claims last. Each event is settled once, and all calls of a step have the same key.
 func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 	t.Parallel()
 	const handler, events = "errands", 400
@@ -92,7 +89,7 @@ func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 	claims := func(id string) int {
 		return d.number("SELECT count(*) FROM postroom.held WHERE split_part(claimed_by, '/', 2) = $1", id)
 	}
-	busy := func(id string) { // with one call at the least: what ran out of another's hands is run alone
+	busy := func(id string) { // at least one call: a claim that ran out makes its event run alone
 		devtest.Eventually(t, depotPatience, "calls of process "+id, func() bool { return m.waits(id) > 0 })
 	}
 
@@ -119,7 +116,7 @@ func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 	}
 	publish(3)
 	devtest.Eventually(t, depotPatience, "its events to be taken over", func() bool { return claims(id) == 0 })
-	release() // the answers wait for it
+	release() // the answers wait for this
 	stalled.signal(syscall.SIGCONT)
 	d.settle(handler)
 	for _, p := range append(others, stalled) {
@@ -131,8 +128,8 @@ func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 	d.wantErrandsDone(m, handler, events, steps)
 }
 
-// wantErrandsDone fails unless each event took effect once, none is dead, and the
-// merchant was asked for each step of each with one key.
+// wantErrandsDone fails unless each event took effect once, none is dead, and the merchant got
+// one key for each step of each event.
 func (d *depot) wantErrandsDone(m *merchant, handler string, events int, steps []string) {
 	d.Helper()
 	want := map[string]int{}

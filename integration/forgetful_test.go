@@ -29,8 +29,8 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// forgetful is a shop whose broker forgets what it acknowledged, with handlers of each
-// kind.
+// forgetful is a shop with handlers of each kind, whose broker loses messages that it
+// acknowledged.
 type forgetful struct {
 	*shop
 
@@ -39,7 +39,7 @@ type forgetful struct {
 	stopKinds func()
 }
 
-// kinds are the handlers that note what they did in the table deed.
+// kinds are the handlers that note their effects in the table deed.
 var kinds = []string{"batched", "external", "ordered"}
 
 func openForgetful(t *testing.T, atomic bool) *forgetful {
@@ -65,7 +65,7 @@ func openForgetful(t *testing.T, atomic bool) *forgetful {
 	return f
 }
 
-// startKinds starts the handlers, and returns what stops them.
+// startKinds starts the handlers, and returns a function that stops them.
 func (f *forgetful) startKinds() (stop func()) {
 	in := inbox.New(f.pool, f.nc, inbox.Config{AckWait: 5 * time.Second})
 	types := []string{f.stream + ".changed"}
@@ -98,8 +98,8 @@ func do(ctx context.Context, tx pgx.Tx, kind, id string, c change) error {
 	return err
 }
 
-// whileStopped stops the broker, does something to its storage, and starts it again. It
-// returns once the test's own connection is back.
+// whileStopped stops the broker, changes its storage, and starts it again. It returns when the
+// test's own connection is back.
 func (f *forgetful) whileStopped(do func() error) {
 	f.Helper()
 	f.broker.Stop()
@@ -109,8 +109,8 @@ func (f *forgetful) whileStopped(do func() error) {
 	devtest.Answers(f, f.nc)
 }
 
-// cut takes the end off the file in which the broker keeps the newest messages, and
-// what would tell it that they are missing.
+// cut removes the end of the file with the broker's newest messages, and the index that would
+// show that they are missing.
 func (f *forgetful) cut() error {
 	var blocks []string
 	err := filepath.WalkDir(f.broker.Dir(), func(path string, _ fs.DirEntry, err error) error {
@@ -138,8 +138,7 @@ func (f *forgetful) cut() error {
 	return os.Truncate(last, info.Size()*2/3)
 }
 
-// lost waits until the relay has noticed a loss other than those before, and noted what
-// is to be published again.
+// lost waits until the relay has noticed another loss, and recorded what to publish again.
 func (f *forgetful) lost(want broker.Verdict) relay.Loss {
 	f.Helper()
 	var loss relay.Loss
@@ -159,8 +158,8 @@ func (f *forgetful) lost(want broker.Verdict) relay.Loss {
 	return loss
 }
 
-// settle waits until everything took effect once at every handler, or is held as late
-// at the ordered one, and returns how many are.
+// settle waits until every event took effect once at every handler, or is held as late at the
+// ordered one. It returns how many are late.
 func (f *forgetful) settle() (late int) {
 	f.Helper()
 	f.stopClients()
@@ -182,7 +181,7 @@ func (f *forgetful) settle() (late int) {
 	return late
 }
 
-// known returns where the relay recorded that the stream ends.
+// known returns the end of the stream in the relay's record.
 func (f *forgetful) known() (seq int) {
 	f.Helper()
 	err := f.pool.QueryRow(f.Context(), "SELECT coalesce((streams -> $1 ->> 'seq')::int, 0) FROM postroom.relay", f.stream).Scan(&seq)
@@ -192,16 +191,16 @@ func (f *forgetful) known() (seq int) {
 	return seq
 }
 
-// end returns where the stream ends.
+// end returns the end of the stream.
 func (f *forgetful) end() int {
 	f.Helper()
 	stream, _ := f.reader()
 	return int(stream.CachedInfo().State.LastSeq) //nolint:gosec // a count
 }
 
-// knowsItsStream reports whether the relay has noted when its stream was made, which it
-// asks after the first acknowledgement: it takes one that is made again for a shorter one
-// until then.
+// knowsItsStream reports whether the relay has recorded when its stream was created. It asks
+// that after the first acknowledgement. Until then it takes a stream that is made again for a
+// shorter one.
 func (f *forgetful) knowsItsStream() (does bool) {
 	f.Helper()
 	err := f.pool.QueryRow(f.Context(), "SELECT coalesce((streams -> $1 ->> 'created')::timestamptz > '2000-01-01', false) FROM postroom.relay", f.stream).Scan(&does)
@@ -237,7 +236,7 @@ func remake(f *forgetful, _ string) {
 	}
 }
 
-// rollBack puts the storage back to what it was.
+// rollBack puts the storage back to a saved state.
 func rollBack(f *forgetful, saved string) {
 	f.Helper()
 	f.whileStopped(func() error {
@@ -245,9 +244,9 @@ func rollBack(f *forgetful, saved string) {
 	})
 }
 
-// A broker forgets what it had acknowledged, while clients go on. The relay notices it
-// before it publishes anything new, and publishes again what is missing: all of it is
-// there in the end, in the order of the keys, and no handler does anything twice.
+// A broker loses messages that it acknowledged, while clients go on. The relay notices that
+// before it publishes anything new, and publishes the missing events again. In the end all are
+// there, in the order of their keys, and no handler has a second effect.
 func TestABrokerThatForgets(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -268,7 +267,7 @@ func TestABrokerThatForgets(t *testing.T) {
 			f.grow(300)
 			saved := filepath.Join(t.TempDir(), "saved")
 			f.whileStopped(func() error { return os.CopyFS(saved, os.DirFS(f.broker.Dir())) })
-			end := f.end() // what is recorded may be from before the copy
+			end := f.end() // the record may be older than the copy
 			devtest.Eventually(t, time.Minute, "more to be recorded as published, and when the stream was made", func() bool {
 				return f.known() > end+300 && f.knowsItsStream()
 			})
@@ -284,9 +283,9 @@ func TestABrokerThatForgets(t *testing.T) {
 	}
 }
 
-// Messages vanish from the midst of a stream, some of which handlers have had, and some
-// not. A comparison beside live traffic finds these and no others; they are published
-// again, and everything is done once, or is late at the ordered handler.
+// Messages vanish from the middle of a stream; handlers have had some of them. A comparison
+// beside live traffic finds exactly these. They are published again. Each takes effect once,
+// or is late at the ordered handler.
 func TestMessagesThatVanish(t *testing.T) {
 	t.Parallel()
 	f := openForgetful(t, false)
@@ -334,7 +333,7 @@ func TestMessagesThatVanish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := compare(); len(again) > 0 { // what is on its way is not asked for again
+	if again := compare(); len(again) > 0 { // events that are on their way are not requested again
 		t.Errorf("%d events are missing while they are published again", len(again))
 	}
 	devtest.Eventually(t, time.Minute, "the repair to end", func() bool {

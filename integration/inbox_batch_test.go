@@ -18,9 +18,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// Two processes handle batches whose events all count in a few rows: nothing is
-// lost or counted twice, and they do not wait for each other in circles. The same
-// where some events always fail.
+// Two processes handle batches whose events all count in a few rows. No event is lost or
+// counted twice, and the processes do not deadlock. The same holds if some events always fail.
 func TestBatchesOnFewRows(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -113,8 +112,8 @@ func (d *depot) wantCounted(want map[string]int) {
 	}
 }
 
-// deadlocks returns how many there were in this database. Sessions report them
-// when they end at the latest.
+// deadlocks returns how many there were in this database. Sessions report them at the latest
+// when they end.
 func (d *depot) deadlocks() int {
 	d.Helper()
 	mine := int(d.pool.Stat().TotalConns())

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// crash is a process that ends at one point of a delivery, once or more.
+// crash is a process that ends at one point of a delivery, once or more often.
 type crash struct {
 	name  string
 	point string // see killer
 	only  string
 	spare int
 	batch int
-	alone bool // one worker, whose batches are full: what comes while it is at the first is in the next
-	times int  // how many processes end so, one after the other; none: one
+	alone bool // one worker with full batches: an event that comes during the first batch is in the next
+	times int  // how many processes end in this way, one after the other; none: one
 }
 
 // crashes are all steps of a delivery, of its failure, and of a run from held.
@@ -68,9 +68,9 @@ func (c crash) job(d *depot, i int) job {
 	}
 }
 
-// A process ends without a word at each step of a delivery, while others are on
-// their way. Another one goes on from there: each event takes effect once, and the
-// one that always fails is dead after as many attempts as are allowed.
+// A process is killed at each step of a delivery, while others are under way, and another
+// process goes on. Each event takes effect once. The event that always fails is dead after the
+// allowed number of attempts.
 func TestACrashAtEveryStep(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t)
@@ -115,8 +115,8 @@ func (d *depot) on(t *testing.T) *depot {
 	return &of
 }
 
-// wantRecovered fails unless every event but the bad one took effect once, the bad
-// one is dead, and that is all.
+// wantRecovered fails unless every event but the bad one took effect once, and only the bad
+// one is dead.
 func (d *depot) wantRecovered(handler string) {
 	d.Helper()
 	want := map[string]int{}

@@ -23,7 +23,7 @@ const (
 	flakyAttempts = 5
 )
 
-// flaky is a handler that fails often, and knows how often.
+// flaky is a handler that fails often, and counts how often.
 type flaky struct {
 	mu       sync.Mutex
 	failures map[string]int
@@ -46,7 +46,7 @@ func (f *flaky) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error 
 	return nil
 }
 
-// verdicts returns which events should have taken effect, and which be dead.
+// verdicts returns which events should have taken effect, and which should be dead.
 func (f *flaky) verdicts() (effects map[string]int, dead map[string]int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,9 +61,9 @@ func (f *flaky) verdicts() (effects map[string]int, dead map[string]int) {
 	return effects, dead
 }
 
-// A third of all attempts fail, and some events always do. What succeeded took
-// effect once; what is dead was tried as often as is allowed, and not once more.
-// Meanwhile the broker waits for no more than what the processes have in hand.
+// A third of all attempts fail, and some events always fail. An event that succeeded took
+// effect once. A dead event was tried exactly as often as allowed. Meanwhile the broker waits
+// for no more answers than the processes have deliveries in memory.
 func TestAHandlerThatOftenFails(t *testing.T) {
 	t.Parallel()
 	events := 2000
@@ -81,7 +81,7 @@ func TestAHandlerThatOftenFails(t *testing.T) {
 		c.Handle(inbox.Subscription{
 			Name: "flaky", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: flakyWorkers, Attempts: flakyAttempts,
 			Schedule: postroom.Backoff{20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond},
-			Pause:    inbox.Pause{Off: true}, // each attempt counts: most of the first events fail
+			Pause:    inbox.Pause{Off: true}, // each attempt has to run, although most of the first ones fail
 		}, f)
 		c.start()
 	}
@@ -92,9 +92,8 @@ func TestAHandlerThatOftenFails(t *testing.T) {
 		}
 		return d.isDrained("flaky") && d.owes("flaky") == 0
 	})
-	// Processes have 8 for each worker in hand. They do not wait until the broker has
-	// read their answers, so that it may count what they answered beside what came
-	// for it.
+	// Processes have 8 deliveries in memory for each worker. They do not wait until the broker
+	// has read their answers, so it may count answered deliveries beside the new ones.
 	if bound := 2 * len(crews) * 8 * flakyWorkers; most > bound {
 		t.Errorf("up to %d events were delivered and not answered, want at most %d", most, bound)
 	}
@@ -108,7 +107,7 @@ func TestAHandlerThatOftenFails(t *testing.T) {
 	t.Logf("at most %d unanswered in %d samples; %d deliveries of %d events", most, samples, delivered, events)
 }
 
-// wantVerdicts compares the database and the counters with what the handler knows.
+// wantVerdicts compares the database and the counters with the handler's own counts.
 func (d *depot) wantVerdicts(f *flaky, crews []*crew, events, bad int) {
 	d.Helper()
 	effects, dead := f.verdicts()

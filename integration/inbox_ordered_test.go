@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// openOrderedDepot opens a depot that notes in which order effects are made.
+// openOrderedDepot opens a depot that notes the order of effects.
 func openOrderedDepot(t *testing.T) *depot {
 	t.Helper()
 	d := openDepot(t)
@@ -24,15 +24,15 @@ func openOrderedDepot(t *testing.T) *depot {
 	return d
 }
 
-// ofKey is the n-th event of a key. What its id begins with says how it is handled.
+// ofKey returns the n-th event of a key. The beginning of its id says how it is handled.
 func (d *depot) ofKey(how, key string, n int) postroom.Event {
 	ev := d.parcel("placed", fmt.Sprintf("%s/%s/%05d", how, key, n))
 	ev.Key = key
 	return ev
 }
 
-// misordered returns how many effects of a handler came before that of an earlier
-// event of their key, or a second time.
+// misordered returns how many effects of a handler came before the effect of an earlier event
+// of their key, or a second time.
 func (d *depot) misordered(handler string) int {
 	d.Helper()
 	return d.number(`
@@ -43,7 +43,7 @@ func (d *depot) misordered(handler string) int {
 		WHERE before >= at`, handler)
 }
 
-// fleet is a number of processes that run one ordered handler.
+// fleet is several processes that run one ordered handler.
 type fleet struct {
 	*depot
 
@@ -57,7 +57,7 @@ func (f *fleet) start(n int) {
 	}
 }
 
-// owner returns the process that reads the stream, or -1 where none does now.
+// owner returns the process that reads the stream, or -1 if none does now.
 func (f *fleet) owner() int {
 	f.Helper()
 	var reader string
@@ -73,7 +73,7 @@ func (f *fleet) owner() int {
 	return -1
 }
 
-// strike ends the process that reads, or has it stand still until another reads.
+// strike kills the process that reads, or stops it until another reads.
 func (f *fleet) strike(kill bool) bool {
 	f.Helper()
 	i := f.owner()
@@ -93,8 +93,8 @@ func (f *fleet) strike(kill bool) bool {
 	return true
 }
 
-// Processes that read are killed, and stand still past their lease. Every event takes
-// effect once, in the order of its key.
+// Processes that read are killed, or stall past their lease. Every event takes effect once, in
+// the order of its key.
 func TestOrderedProcessesThatAreKilled(t *testing.T) {
 	t.Parallel()
 	const keys, each, slow = 1000, 5, 40
@@ -148,7 +148,7 @@ func TestOrderedProcessesThatAreKilled(t *testing.T) {
 		len(events), strikes, took, f.number("SELECT coalesce(sum(epoch), 0) FROM postroom.subscription"))
 }
 
-// external is a handler whose effects are made when it settles.
+// external is a handler that makes its effects when it settles.
 func (k *killer) external(name string) inbox.ExternalHandler {
 	return func(_ context.Context, attempt *inbox.Attempt) error {
 		if _, again := k.failed.LoadOrStore(name+" "+attempt.Event.ID, true); strings.HasPrefix(attempt.Event.ID, "flaky") && !again {
@@ -159,7 +159,7 @@ func (k *killer) external(name string) inbox.ExternalHandler {
 	}
 }
 
-// What an ordered handler calls vendors for is settled once, in the order of its key.
+// An ordered external handler settles each event once, in the order of its key.
 func TestOrderedExternalProcessesThatAreKilled(t *testing.T) {
 	t.Parallel()
 	const keys, each = 100, 10
@@ -195,8 +195,8 @@ func TestOrderedExternalProcessesThatAreKilled(t *testing.T) {
 	t.Logf("%d strikes", strikes)
 }
 
-// One event ends each process that runs it. It ends dead; what stands behind it in its
-// key waits; all others take effect, and reading goes on.
+// One event ends each process that runs it. It ends dead, and later events of its key wait.
+// All others take effect, and reading goes on.
 func TestAProcessKillerInAnOrderedStream(t *testing.T) {
 	t.Parallel()
 	const keys, each = 20, 5

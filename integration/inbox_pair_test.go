@@ -10,15 +10,15 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// Each event is in the stream three times, and two processes share the work: one
-// of the copies takes effect, and the two others are seen for what they are.
+// Each event is in the stream three times, and two processes share the work. One copy takes
+// effect. The other two are recognised as duplicates.
 func TestDuplicatesAtTwoProcesses(t *testing.T) {
 	t.Parallel()
 	const events, copies = 2000, 3
 	d := openDepot(t)
 	var all []postroom.Event
 	for i, ev := range d.parcels("placed", "ev", events) {
-		if i%2 == 0 { // copies of half of them are neighbours, and so meet
+		if i%2 == 0 { // copies of half of them are neighbours, so both processes get them at the same time
 			all = append(all, slices.Repeat([]postroom.Event{ev}, copies)...)
 		}
 	}
@@ -59,15 +59,16 @@ func TestDuplicatesAtTwoProcesses(t *testing.T) {
 	}
 }
 
-// Two services on one stream have handlers of one name, as each names its own:
-// each gets every event, and neither takes the other's.
+// Two services on one stream have a handler of the same name. Each gets every event, and
+// neither takes the other's.
 func TestTwoServicesWithOneHandlerName(t *testing.T) {
 	t.Parallel()
 	const events = 500
 	one := openDepot(t)
 	two := openDepotOn(t, one.stream)
 	for _, d := range []*depot{one, two} {
-		// The databases are clones of one; services do not make theirs so.
+		// The databases are copies of one template. Real services do not create theirs like
+		// that.
 		d.exec("UPDATE postroom.instance SET id = gen_random_uuid()")
 		c := d.crew(inbox.Config{AckWait: 5 * time.Second}, nil)
 		c.Handle(inbox.Subscription{Name: "billing", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 4}, noting("billing"))

@@ -17,9 +17,9 @@ import (
 // pausedKinds are handlers of each kind, by name.
 var pausedKinds = []string{"moves", "batches", "orders", "errands"}
 
-// An operator pauses handlers in one process, while four processes have more to do than they
-// can. By the database's clock no handler begins an event more than two seconds after the pause
-// was committed; after it was resumed everything is done, once.
+// An operator pauses handlers in one process, while four processes have more work than they
+// can do. By the database's clock no handler begins an event more than two seconds after the
+// commit of the pause. After the resume every event takes effect once.
 func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t)
@@ -81,7 +81,8 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 	}
 }
 
-// pausedCrew is an inbox with a handler of each kind, which notes when it begins an event.
+// pausedCrew is an inbox with a handler of each kind. The handlers note when they begin an
+// event.
 func (d *depot) pausedCrew() *crew {
 	d.Helper()
 	c := d.crew(inbox.Config{IdlePoll: 100 * time.Millisecond}, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// auditHeld notes each change of held that is committed.
+// auditHeld notes each committed change of held.
 const auditHeld = `
 CREATE TABLE audit (n bigserial, event text NOT NULL, attempts int NOT NULL, solitary boolean NOT NULL, class text, failures int NOT NULL, dead boolean NOT NULL);
 CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -23,7 +23,7 @@ END $$;
 CREATE TRIGGER audit AFTER INSERT OR UPDATE ON postroom.held FOR EACH ROW EXECUTE FUNCTION audit();
 CREATE TABLE killed (run text NOT NULL, beside int NOT NULL);`
 
-// poisoned is the job of a process among whose events one kills it.
+// poisoned is the job of a process that one of its events kills.
 func (d *depot) poisoned() job {
 	return job{
 		Stream: d.stream, Handlers: []string{"poisoned"}, Workers: 25, Attempts: 3,
@@ -31,9 +31,9 @@ func (d *depot) poisoned() job {
 	}
 }
 
-// supervise starts a process again each time it is gone, until nothing is owed. As
-// long as the killer lives more events come, so that there is always something to
-// run beside it. It returns how often the process was gone, and how many came.
+// supervise starts a process again each time it is gone, until no event is owed. While the
+// killer lives more events come, so that others always run beside it. It returns how often the
+// process was gone, and how many events came.
 func (d *depot) supervise(j job, bound int) (deaths, more int) {
 	d.Helper()
 	p := d.startInbox(j)
@@ -60,7 +60,7 @@ func (d *depot) supervise(j job, bound int) (deaths, more int) {
 	return deaths, more
 }
 
-// auditOf returns what the audit has of an event at its worst.
+// auditOf returns the worst that the audit shows of events.
 func (d *depot) auditOf(where string) (events, attempts, failures, dead int) {
 	d.Helper()
 	err := d.pool.QueryRow(d.Context(), `
@@ -72,7 +72,7 @@ func (d *depot) auditOf(where string) (events, attempts, failures, dead int) {
 	return events, attempts, failures, dead
 }
 
-// wantDeadKiller fails unless the killer is dead, of its crashes.
+// wantDeadKiller fails unless the killer is dead because of its crashes.
 func (d *depot) wantDeadKiller(id string, attempts int) {
 	d.Helper()
 	rows, _ := d.pool.Query(d.Context(), "SELECT attempts, class, solitary FROM postroom.held WHERE event_id = $1 AND dead_at IS NOT NULL", id)
@@ -89,14 +89,14 @@ func (d *depot) wantDeadKiller(id string, attempts int) {
 	}
 }
 
-// One event ends each process that runs it, among a hundred that were fetched
-// with it. It ends dead; the others take effect, and none is charged for it.
+// One event, among a hundred that were fetched with it, ends each process that runs it. It
+// ends dead. The others take effect, and none of them is charged an attempt.
 func TestAProcessKillerAmongFetchedEvents(t *testing.T) {
 	t.Parallel()
 	const slow, prefetched = 24, 99
 	d := openDepot(t)
 	d.exec(auditHeld)
-	// Those that run beside it are slow, so that it kills them too.
+	// The events beside it are slow, so that it ends their runs, too.
 	d.publish(slices.Insert(d.parcels("placed", "slow", slow), slow/2, d.parcel("placed", "killer"))...)
 	d.publish(d.parcels("placed", "ok", prefetched-slow)...)
 	began := time.Now()
@@ -124,8 +124,8 @@ func TestAProcessKillerAmongFetchedEvents(t *testing.T) {
 	t.Logf("%d deaths in %s; %d of %d neighbours were suspected for a while", deaths, took, suspects, neighbours)
 }
 
-// The same with events that are all held: those that ran beside the killer when
-// it was not known are charged once; after that it runs alone.
+// The same with held events. The events that ran beside the killer before it was known are
+// charged once. After that it runs alone.
 func TestAProcessKillerAmongHeldEvents(t *testing.T) {
 	t.Parallel()
 	const owed = 300
@@ -158,7 +158,7 @@ func TestAProcessKillerAmongHeldEvents(t *testing.T) {
 		d.Errorf("the killer was run with others beside it %d times, want at most once: before it was known", n)
 	}
 	charged := d.number("SELECT count(DISTINCT event) FROM audit WHERE event <> 'killer' AND attempts > 1")
-	if most := d.poisoned().Workers / 4; charged > most { // as many run from held at a time
+	if most := d.poisoned().Workers / 4; charged > most { // as many run from held at the same time
 		d.Errorf("%d neighbours were charged, want at most the %d that ran beside the killer when it was not known", charged, most)
 	}
 	t.Logf("%d deaths in %s; %d of %d neighbours were charged once", deaths, took, charged, neighbours)

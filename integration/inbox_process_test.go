@@ -30,10 +30,10 @@ import (
 // jobVar tells an inbox process its job.
 const jobVar = "POSTROOM_TEST_JOB"
 
-// quiet takes the logs of inboxes, which are of failures on purpose.
+// quiet discards the logs of inboxes: the tests provoke the failures in them.
 var quiet = slog.New(slog.DiscardHandler)
 
-// job is what an inbox process is to do.
+// job says what an inbox process is to do.
 type job struct {
 	Stream   string
 	Handlers []string
@@ -41,20 +41,20 @@ type job struct {
 	Batch    int
 	Attempts int
 	Order    inbox.Order
-	External bool // the handler has no transaction but to settle in
+	External bool // the handler has a transaction only to settle in
 	AckWait  time.Duration
 	Timeout  time.Duration
 
 	Point string // where the process ends itself; see killer
-	Only  string // for the events only whose ids begin so, where a handler is the point
+	Only  string // only for events whose ids begin with this, if a handler is the point
 	Spare int    // how often it passes there before
 }
 
-// connect gives a process its job, and connects it to the servers. It ends with
+// connect gives a process its job, and connects it to the servers. The process ends with
 // SIGTERM, and with the test process.
 func connect(job any, tune func(*pgxpool.Config, *nats.Conn)) (ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn, err error) {
 	ctx, _ = signal.NotifyContext(context.Background(), syscall.SIGTERM) // for as long as the process lives
-	go func() {                                                          // whose parent is gone goes too
+	go func() {                                                          // it ends when its parent is gone
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(1)
 	}()
@@ -103,21 +103,21 @@ func runInbox() error {
 	return in.Run(ctx)
 }
 
-// killer ends its process without a word at one point of a delivery. It knows
-// the points by the statements that pass. It is the tracer of the pool.
+// killer kills its process at one point of a delivery. It recognises the points by the
+// statements that pass. It is the tracer of the pool.
 type killer struct {
 	job
 
 	nc     *nats.Conn
 	left   atomic.Int64
-	inside atomic.Int64 // handlers at work
+	inside atomic.Int64 // running handlers
 	failed sync.Map     // the events that failed once
 
 	mu   sync.Mutex
-	runs map[*pgx.Conn]string // what the transaction on a connection began with
+	runs map[*pgx.Conn]string // the first statement of the transaction on a connection
 }
 
-// The statements, each by a text that no other has.
+// The statements, each with a text that no other has.
 var marks = []struct{ kind, text string }{
 	{"hold", "INSERT INTO postroom.held"},
 	{"decide", "INSERT INTO postroom.inbox"},
@@ -127,7 +127,7 @@ var marks = []struct{ kind, text string }{
 	{"rerun", "set_config('idle_in_transaction_session_timeout', $1"},
 }
 
-// kindOf returns what a statement is for, or its text.
+// kindOf returns the purpose of a statement, or its text.
 func kindOf(sql string) string {
 	for _, m := range marks {
 		if strings.Contains(sql, m.text) {
@@ -137,22 +137,22 @@ func kindOf(sql string) string {
 	return sql
 }
 
-// at ends the process where it is to end here.
+// at kills the process if this is the point.
 func (k *killer) at(point string) {
 	if point == k.Point && k.left.Add(-1) < 0 {
 		k.end()
 	}
 }
 
-// end kills the process: no deferred function runs. What was sent to the broker
-// so far does reach it: an acknowledgement that was sent too early is to be seen.
+// end kills the process: no deferred function runs. Messages that were sent to the broker
+// before do reach it, so that an acknowledgement that was sent too early shows.
 func (k *killer) end() {
 	_ = k.nc.FlushTimeout(time.Second)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }
 
-// enter notes what a transaction on a connection is for.
+// enter notes the purpose of a transaction on a connection.
 func (k *killer) enter(conn *pgx.Conn, kind string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -174,9 +174,9 @@ type kindKey struct{}
 
 type connKey struct{}
 
-// runOf returns the run whose transaction a handler has. It does not ask the transaction
-// for its connection: the inbox would begin no next transaction on that, as it cannot see
-// what is done with it.
+// runOf returns the run whose transaction a handler has. It does not ask the transaction for
+// its connection: then the inbox would not begin a next transaction on it, because it could
+// not see how the connection is used.
 func (k *killer) runOf(ctx context.Context, tx pgx.Tx) (string, error) {
 	var conn *pgx.Conn
 	_, err := tx.Exec(context.WithValue(ctx, connKey{}, &conn), "SELECT $1::int", 1)
@@ -190,10 +190,10 @@ func tellConn(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
-// ends returns what a COMMIT is the end of: "chain" if the BEGIN of the next delivery is
-// behind it in its batch.
+// ends returns which transaction a COMMIT ends. It returns "chain" if the BEGIN of the next
+// delivery follows in the batch.
 func (k *killer) ends(conn *pgx.Conn, batch []*pgx.QueuedQuery) string {
-	for _, q := range slices.Backward(batch) { // behind a COMMIT may be what resets the session
+	for _, q := range slices.Backward(batch) { // a statement that resets the session may follow the COMMIT
 		switch {
 		case strings.HasPrefix(q.SQL, "COMMIT"):
 			return k.run(conn) + " commit"
@@ -225,7 +225,7 @@ func (k *killer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQ
 
 // batchEnd is what a batch has done.
 type batchEnd struct {
-	commit string // what its COMMIT is the end of
+	commit string // the transaction that its COMMIT ends
 	kinds  []string
 }
 
@@ -256,8 +256,8 @@ func (k *killer) TraceBatchQuery(ctx context.Context, _ *pgx.Conn, data pgx.Trac
 	}
 }
 
-// TraceBatchEnd implements pgx.BatchTracer: what the batch did is committed, where
-// it is no transaction's.
+// TraceBatchEnd implements pgx.BatchTracer. If the batch belongs to no transaction, it is
+// committed now.
 func (k *killer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
 	ended, _ := ctx.Value(kindKey{}).(*batchEnd)
 	if ended == nil || data.Err != nil {
@@ -270,8 +270,8 @@ func (k *killer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceB
 
 var errFlaky = errors.New("fails on purpose")
 
-// handler notes each event. A flaky one fails once in a process that is to end, or
-// that keeps keys in order; a bad one always fails; a killer ends the process.
+// handler notes each event. A flaky event fails once in a process that is to end, or that
+// keeps keys in order. A bad one always fails. A killer ends the process.
 func (k *killer) handler(name string, pool *pgxpool.Pool) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		beside := k.inside.Add(1) - 1
@@ -347,10 +347,10 @@ func (d *depot) startRole(role string, job any) *inboxProcess {
 	return p
 }
 
-func (p *inboxProcess) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // fails where it is gone already
+func (p *inboxProcess) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // fails if it is gone already
 
-// fate waits for the end of the process. It returns nil where the process ended
-// itself at its point.
+// fate waits for the end of the process. It returns nil if the process ended itself at its
+// point.
 func (p *inboxProcess) fate(patience time.Duration) error {
 	select {
 	case <-p.done:
@@ -365,7 +365,7 @@ func (p *inboxProcess) fate(patience time.Duration) error {
 	return nil
 }
 
-// stop has the process drain, and fails the test where it does not end well.
+// stop makes the process drain, and fails the test if it does not end well.
 func (p *inboxProcess) stop(t *testing.T) {
 	t.Helper()
 	p.signal(syscall.SIGTERM)

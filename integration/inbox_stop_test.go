@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A process that is stopped while it runs held events leaves none claimed: one
-// that it did not run costs no attempt, and nobody has to wait for its claim's end.
+// If a process is stopped while it runs held events, it leaves none claimed. An event that it
+// did not run costs no attempt, and no process has to wait until its claim ends.
 func TestAStopLeavesNoClaims(t *testing.T) {
 	t.Parallel()
 	const events = 500

@@ -23,11 +23,10 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// depotPatience is how long these tests wait for what takes seconds on a quiet
-// machine.
+// depotPatience is how long these tests wait for what takes seconds on a quiet machine.
 const depotPatience = 90 * time.Second
 
-// depot is a stream, and a database in which handlers note what they did with it.
+// depot is a stream, and a database in which handlers note their effects.
 type depot struct {
 	*testing.T
 
@@ -47,7 +46,7 @@ func openDepot(t *testing.T) *depot {
 	return d
 }
 
-// openDepotOn opens another database beside a stream that is there.
+// openDepotOn opens another database for an existing stream.
 func openDepotOn(t *testing.T, stream string) *depot {
 	t.Helper()
 	d := &depot{T: t, url: devtest.DatabaseURL(t), stream: stream}
@@ -57,7 +56,7 @@ func openDepotOn(t *testing.T, stream string) *depot {
 	}
 	t.Cleanup(d.pool.Close)
 	d.js = devtest.JetStream(t, devtest.NATS(t))
-	d.exec("CREATE TABLE effect (handler text NOT NULL, event text NOT NULL)") // no key: a double would be seen
+	d.exec("CREATE TABLE effect (handler text NOT NULL, event text NOT NULL)") // no primary key, so that a second effect shows
 	return d
 }
 
@@ -68,7 +67,7 @@ func (d *depot) exec(sql string, args ...any) {
 	}
 }
 
-// number returns what a query for one number returns.
+// number returns the result of a query for one number.
 func (d *depot) number(sql string, args ...any) (n int) {
 	d.Helper()
 	if err := d.pool.QueryRow(d.Context(), sql, args...).Scan(&n); err != nil {
@@ -94,8 +93,8 @@ func (d *depot) parcels(kind, prefix string, n int) []postroom.Event {
 	return events
 }
 
-// publish stores events in the stream, each as often as it is given: none has a
-// message id by which the stream would know it again.
+// publish stores events in the stream, each as often as it is given. They have no message id
+// by which the stream could drop a repetition.
 func (d *depot) publish(events ...postroom.Event) {
 	d.Helper()
 	for _, ev := range events {
@@ -120,7 +119,7 @@ func (d *depot) stored() int {
 	return int(s.CachedInfo().State.Msgs) //nolint:gosec // few
 }
 
-// crew is an inbox with a pool of its own, as a process has it.
+// crew is an inbox with a pool of its own, as if in a process of its own.
 type crew struct {
 	*inbox.Inbox
 
@@ -148,7 +147,7 @@ func (d *depot) crew(cfg inbox.Config, tracer pgx.QueryTracer) *crew {
 	return c
 }
 
-// start runs the inbox until the returned function is called, once or more.
+// start runs the inbox until the returned function is called, once or more often.
 func (c *crew) start() (stop func()) {
 	c.d.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.d.Context()))
@@ -163,7 +162,7 @@ func (c *crew) start() (stop func()) {
 	return stop
 }
 
-// counted returns how many deliveries to a handler, and runs from held, ended so.
+// counted returns how many deliveries to a handler, and runs from held, had this outcome.
 func (c *crew) counted(handler, outcome string) (n int) {
 	c.d.Helper()
 	var all metricdata.ResourceMetrics
@@ -216,8 +215,8 @@ func (d *depot) consumers(handler string) (found []*jetstream.ConsumerInfo) {
 	return found
 }
 
-// isDrained reports whether the broker has delivered all to a handler, and waits
-// for no answer of it. A consumer that was just made may have nothing pending yet.
+// isDrained reports whether the broker has delivered everything to a handler, and waits for no
+// answer. A consumer that was just made may have nothing pending yet.
 func (d *depot) isDrained(handler string) bool {
 	d.Helper()
 	s, err := d.js.Stream(d.Context(), d.stream)
@@ -239,7 +238,7 @@ func (d *depot) owes(handler string) int {
 	return d.number("SELECT count(*) FROM postroom.held WHERE handler = $1 AND dead_at IS NULL", handler)
 }
 
-// settle waits until all that was published is decided and nothing is owed.
+// settle waits until every published event is decided and none is owed.
 func (d *depot) settle(handlers ...string) {
 	d.Helper()
 	for _, name := range handlers {

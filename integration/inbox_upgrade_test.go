@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// looks counts how often a process looks for held events, and how often it got more
-// of them than it asked for. It is the tracer of its pool.
+// looks counts how often a process looks for held events, and how often it got more of them
+// than it asked for. It is the tracer of its pool.
 type looks struct{ n, tooMany atomic.Int64 }
 
 func (l *looks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -42,14 +42,14 @@ func (l *looks) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBa
 
 func (l *looks) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// upgrade is a service whose versions handle other types of events.
+// upgrade is a service whose versions handle different types of events.
 type upgrade struct {
 	*depot
 
 	written map[string]int // by type
 }
 
-// version is one version of the service at work.
+// version is a running version of the service.
 type version struct {
 	*crew
 	looks
@@ -57,7 +57,7 @@ type version struct {
 	stop func()
 }
 
-// version starts a version, which notes what it does under its name.
+// version starts a version, which notes its effects under its name.
 func (u *upgrade) version(name string, kinds ...string) *version {
 	u.Helper()
 	v := &version{}
@@ -91,7 +91,7 @@ func (u *upgrade) write(n int, kinds ...string) {
 	u.publish(events...)
 }
 
-// flow writes events of both kinds until cond is so.
+// flow writes events of both kinds until cond holds.
 func (u *upgrade) flow(what string, cond func() bool) {
 	u.Helper()
 	devtest.Eventually(u.T, depotPatience, what, func() bool {
@@ -106,9 +106,9 @@ func (u *upgrade) took(version, kind string) int {
 	return u.number("SELECT count(*) FROM effect WHERE handler = $1 AND event LIKE $2", version, kind+"-%")
 }
 
-// Three versions of a service replace each other, each beside the one before for a
-// while: what one meets and cannot handle, the other runs. What no version that is
-// left can handle waits, and costs nothing.
+// Three versions of a service replace each other, and each runs beside the one before for a
+// while. If one meets an event that it cannot handle, the other runs it. If no remaining
+// version can handle an event, it waits and costs nothing.
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	u := &upgrade{depot: openDepot(t), written: map[string]int{}}
@@ -143,8 +143,7 @@ func TestRollingUpgrade(t *testing.T) {
 		u.written["a"], u.written["b"], metByOld, last.counted("service", "held"), u.took("old", "a"), u.took("both", "a"), u.took("back", "a"))
 }
 
-// wantAtRest fails where a version looks all the time for events that are due and
-// not for it.
+// wantAtRest fails if a version keeps looking for due events that it cannot handle.
 func (u *upgrade) wantAtRest(v *version) {
 	u.Helper()
 	began, first := time.Now(), v.n.Load()

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// A row that says it is checked, and has in it what would purge the stream, does not
-// reach the broker: it is dead, what follows it in its key waits, and others pass.
+// A row claims to be checked, and has a header that would purge the stream. It does not reach
+// the broker: it is dead, later events of its key wait, and others pass.
 func TestARowThatOnlySaysItIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, atomic := range []bool{false, true} {
@@ -25,7 +25,7 @@ func TestARowThatOnlySaysItIsChecked(t *testing.T) {
 			o.write(several(20, "a", "early")...)
 			o.waitForStored("a", 20)
 
-			// Two good ones follow at once, and come into its batch where there are batches.
+			// Two good events follow at once. If there are batches, they get into its batch.
 			lie := func(key, subject, headers string) {
 				o.exec(fmt.Sprintf(`INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, headers, data, checked)
 					SELECT decode(repeat('00', 16), 'hex'), '/office', '%[1]s-' || n, 'a', CASE n WHEN 0 THEN '%[2]s' ELSE '%[4]s' END, '%[1]s',

@@ -26,21 +26,20 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// The test binary is also the relay and the inbox processes that the tests start
-// and kill.
+// The tests also start the test binary as relay and inbox processes, and kill these.
 const (
 	roleVar = "POSTROOM_TEST_ROLE"
 	dbVar   = "POSTROOM_TEST_DATABASE"
 	natsVar = "POSTROOM_TEST_NATS"
 
-	atomicVar = "POSTROOM_TEST_ATOMIC" // not empty: the relay publishes in atomic batches
+	atomicVar = "POSTROOM_TEST_ATOMIC" // if not empty, the relay publishes in atomic batches
 )
 
 // lease is short, so that a take-over after a kill does not take long.
 const lease = time.Second
 
-// shortWindow is accepted, because tests give streams a short duplicate window on
-// purpose: what is published again is then stored again.
+// shortWindow accepts short duplicate windows. Tests give streams such a window on purpose, so
+// that a repetition is stored again.
 var shortWindow = []broker.Risk{natsjs.ShortDuplicateWindow}
 
 func TestMain(m *testing.M) {
@@ -107,7 +106,7 @@ func startRelay(t *testing.T, name, databaseURL, natsURL string, more ...string)
 	return p
 }
 
-// follow reads the process's log for the begin of its terms.
+// follow reads the process's log for the beginning of its terms.
 func (p *process) follow(out io.Reader) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if strings.Contains(lines.Text(), "relay leads") {
@@ -124,10 +123,10 @@ func (p *process) led() int {
 	return p.terms
 }
 
-// kill ends the process without a word, and waits until it is gone.
+// kill kills the process, and waits until it is gone.
 func (p *process) kill() {
 	_ = p.cmd.Process.Signal(syscall.SIGCONT) // a stopped process would not be reaped
-	_ = p.cmd.Process.Kill()                  // fails where it is gone already
+	_ = p.cmd.Process.Kill()                  // fails if it is gone already
 	_ = p.cmd.Wait()
 }
 

@@ -26,21 +26,21 @@ import (
 // refusalPatience is how long these tests wait for what takes seconds.
 const refusalPatience = time.Minute
 
-// office is a log, a broker that refuses some of it, and a relay between them.
+// office is a log, a broker that refuses some events, and a relay between them.
 type office struct {
 	*testing.T
 
 	pool *pgxpool.Pool
 	nc   *nats.Conn
 	js   jetstream.JetStream
-	name string         // begins the names of all streams and subjects
+	name string         // all names of streams and subjects begin with it
 	next map[string]int // by key, the number of its next event
 
-	failures atomic.Int64 // of publishes, as far as relays told of them
+	failures atomic.Int64 // failed publishes that relays logged
 }
 
-// Enabled, Handle, WithAttrs and WithGroup make an office the handler of the
-// relays' logs: refusals are on purpose here, and only counted.
+// Enabled, Handle, WithAttrs and WithGroup make an office the handler of the relays' logs. The
+// tests provoke the refusals, so they are only counted.
 func (o *office) Enabled(context.Context, slog.Level) bool { return true }
 
 func (o *office) Handle(_ context.Context, r slog.Record) error {
@@ -62,7 +62,7 @@ func openOffice(t *testing.T, nc *nats.Conn) *office {
 // subject returns the subject of a kind of events.
 func (o *office) subject(kind string) string { return o.name + "." + kind }
 
-// stream makes the stream of a kind of events, or changes it.
+// stream makes or changes the stream of a kind of events.
 func (o *office) stream(kind string, cfg jetstream.StreamConfig) {
 	o.Helper()
 	if cfg.AllowAtomicPublish || cfg.AllowMsgCounter {
@@ -77,8 +77,8 @@ func (o *office) stream(kind string, cfg jetstream.StreamConfig) {
 	}
 }
 
-// letter is an event to be written. Its id is the key and a number that counts
-// the events of the key.
+// letter is an event to be written. Its id is the key and a number that counts the events of
+// the key.
 type letter struct {
 	kind, key string
 	size      int // of its data
@@ -107,8 +107,7 @@ func several(n int, kind, key string) []letter {
 	return slices.Repeat([]letter{{kind: kind, key: key}}, n)
 }
 
-// relay starts a relay, which is stopped by the returned function or at the
-// test's end.
+// relay starts a relay. The returned function stops it, or the test's end does.
 func (o *office) relay(cfg relay.Config) (stop func()) {
 	o.Helper()
 	cfg.Logger = slog.New(o)
@@ -175,8 +174,7 @@ func (o *office) count(kind string) int {
 	return int(info.State.Subjects[o.subject(kind)]) //nolint:gosec // few
 }
 
-// wantInOrder fails unless the stream of a kind has the events of each key, each
-// once, from the first to the last in their order.
+// wantInOrder fails unless the stream of a kind has every event of each key once, in order.
 func (o *office) wantInOrder(kind string, keys ...string) {
 	o.Helper()
 	ids := o.stored(kind)
@@ -206,7 +204,7 @@ type heldEvent struct {
 	Class    string
 	Attempts int
 	Failures int
-	Classes  int // that are among the failures
+	Classes  int // the number of classes among its failures
 	After    time.Duration
 	At       time.Time // when it was held
 }
@@ -236,7 +234,7 @@ func (o *office) waitForHeld(n int) (held []heldEvent) {
 	return held
 }
 
-// hurry has held events tried at once that wait for their time.
+// hurry makes held events due that wait for their time.
 func (o *office) hurry() {
 	o.Helper()
 	o.exec("UPDATE postroom.held SET next_at = now() WHERE next_at > now()")
@@ -249,8 +247,8 @@ func (o *office) exec(sql string) {
 	}
 }
 
-// wantFirstHeld fails unless the first of the held events is as given and the
-// others, all of its key, wait behind it untried.
+// wantFirstHeld fails unless the first of the held events is as given and the others, all of
+// its key, wait behind it untried.
 func (o *office) wantFirstHeld(held []heldEvent, state, class string, attempts int) {
 	o.Helper()
 	for i, h := range held {

@@ -28,16 +28,15 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// unprepared is what the URL of a database needs behind a pooler that keeps no prepared
-// statements.
+// unprepared is the option for a pooler that keeps no prepared statements.
 const unprepared = "&default_query_exec_mode=exec"
 
-// rounds is how often those ask and write who do so beside the shop.
+// rounds is how often each other client asks or writes.
 const rounds = 30
 
-// All but the relay work through a pooler that gives each transaction, and each
-// statement outside of one, another of a few connections: nothing is left on one that
-// is looked for on the next. There are more clients than connections.
+// All parts but the relay work through a pooler. It gives each transaction, and each statement
+// outside of one, another of a few connections, so no part may leave something on a connection
+// for its next statement. There are more clients than connections.
 func TestThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
 	url, nc := devtest.DatabaseURL(t), devtest.NATS(t)
@@ -70,8 +69,8 @@ func TestThroughATransactionPooler(t *testing.T) {
 	s.settle()
 }
 
-// handleInOtherWays handles the events of a stream of their own, by which the shop's
-// are not counted: each is to leave one effect at each of three handlers.
+// handleInOtherWays handles the events of a stream of their own, so that they do not count as
+// the shop's. Each must have one effect at each of three handlers.
 func (s *shop) handleInOtherWays() (stop func()) {
 	s.exec("CREATE TABLE beside (handler text NOT NULL, event text NOT NULL)")
 	name := s.stream + "-beside"
@@ -106,11 +105,10 @@ func (s *shop) handleInOtherWays() (stop func()) {
 	})
 }
 
-// wantOtherWays waits for the effects of the events that were written beside the
-// shop's own.
+// wantOtherWays waits for the effects of the events that were written beside the shop's own.
 func (s *shop) wantOtherWays() {
 	s.Helper()
-	const written = 2 * rounds * 2 // two of these writers, each by two ways
+	const written = 2 * rounds * 2 // two of these writers, each in two ways
 	var effects, kinds int
 	devtest.Eventually(s.T, s.patience, "what was written beside to take effect", func() bool {
 		err := s.pool.QueryRow(s.Context(), "SELECT count(*), count(DISTINCT (handler, event)) FROM beside").Scan(&effects, &kinds)
@@ -127,7 +125,7 @@ func (s *shop) besideEvent(key int) postroom.Event {
 	return ev
 }
 
-// writer writes an event in the caller's batch, and one with database/sql.
+// writer writes one event in the caller's batch, and one with database/sql.
 func (s *shop) writer(through string) func(ctx context.Context, n int) error {
 	out := outbox.New(outbox.Config{Source: "/beside"})
 	db, err := sql.Open("pgx", through)
@@ -155,7 +153,7 @@ func (s *shop) writer(through string) func(ctx context.Context, n int) error {
 	}
 }
 
-// doOnce does something once under a key that two of it have, in both modes.
+// doOnce does something once under a key that two clients share, in both modes.
 func (s *shop) doOnce() func(ctx context.Context, n int) error {
 	guard := idempotency.New(s.pool, idempotency.Config{})
 	return func(ctx context.Context, n int) error {
@@ -177,8 +175,8 @@ func (s *shop) doOnce() func(ctx context.Context, n int) error {
 	}
 }
 
-// askLog asks what an operator asks about the log, has it published again in the end,
-// and thinks better of it.
+// askLog asks an operator's questions about the log, requests a republish at the end, and
+// cancels it.
 func (s *shop) askLog(ctx context.Context, n int) error {
 	log, republishes := pglog.New(s.pool), republish.New(s.pool)
 	if err := log.Check(ctx); err != nil {
@@ -200,7 +198,7 @@ func (s *shop) askLog(ctx context.Context, n int) error {
 		_, err = republishes.Cancel(ctx, r.ID, "ada", "enough")
 	}
 	if errors.Is(err, republish.ErrNotFound) {
-		return nil // it has ended, or the other one has cancelled it
+		return nil // it has ended, or the other client has cancelled it
 	}
 	return err
 }
@@ -223,9 +221,9 @@ func (s *shop) lookAtDead(ctx context.Context, _ int) error {
 	return errors.Join(store.Check(ctx), errGroups, errList, errJobs)
 }
 
-// A relay behind a pooler that gives its statements to several connections says so at
-// once, and leaves nothing on any of them: what it sets for itself, commits that wait for
-// no disk among it, would hold for those who get the connection next.
+// If a pooler gives the relay's statements to several connections, the relay says so at once.
+// It changes no setting on any of them, because other clients get these connections next: for
+// instance, that commits do not wait for the disk.
 func TestARelayRefusesATransactionPooler(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -243,7 +241,7 @@ func TestARelayRefusesATransactionPooler(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, time.Minute))
 			defer cancel()
 			defer keepBusy(t, through+unprepared, tt.others)()
-			for range 2 { // the second finds what the first has prepared
+			for range 2 { // the second one finds the first one's prepared statement
 				pool, err := pgxpool.New(ctx, through+tt.mode)
 				if err != nil {
 					t.Fatal(err)
@@ -259,8 +257,8 @@ func TestARelayRefusesATransactionPooler(t *testing.T) {
 	}
 }
 
-// keepBusy has so many clients ask one question after the other, until the returned
-// function is called.
+// keepBusy lets so many clients ask one question after the other, until the returned function
+// is called.
 func keepBusy(t *testing.T, url string, clients int) (stop func()) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
@@ -282,7 +280,7 @@ func keepBusy(t *testing.T, url string, clients int) (stop func()) {
 	return func() { cancel(); busy.Wait(); pool.Close() }
 }
 
-// wantUntouched looks at all of a pooler's connections, by as many transactions at once.
+// wantUntouched checks all of a pooler's connections, with as many transactions at once.
 func wantUntouched(t *testing.T, url string, size int) {
 	t.Helper()
 	pids := map[int]bool{}
@@ -291,7 +289,7 @@ func wantUntouched(t *testing.T, url string, size int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }() // with its transaction
+		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }() // it ends its transaction
 		tx, err := conn.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -310,7 +308,7 @@ func wantUntouched(t *testing.T, url string, size int) {
 	}
 }
 
-// A pooler that gives each client a connection of its own is as good as none.
+// A pooler that gives each client a connection of its own is like none.
 func TestARelayThroughASessionPooler(t *testing.T) {
 	t.Parallel()
 	url, nc := devtest.DatabaseURL(t), devtest.NATS(t)

@@ -53,8 +53,8 @@ func goTest(t *testing.T, program, test string, flags ...string) (out string, er
 	return string(text), err
 }
 
-// The program in the README is short, builds, does what it says, and ends as it should. Its
-// test, which is in the page about tests, is short too, and fails if the handler does nothing.
+// The program in the README is short, builds, works as the page says, and ends cleanly. Its
+// test, on the page about tests, is short too, and fails if the handler does nothing.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../README.md")
@@ -82,7 +82,7 @@ func TestReadmeProgram(t *testing.T) {
 	}
 }
 
-// blockOf returns the block of the page about tests that begins so.
+// blockOf returns the code block of the page about tests with the given beginning.
 func blockOf(t *testing.T, begin string) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/howto/test-a-handler.md")
@@ -98,13 +98,13 @@ func blockOf(t *testing.T, begin string) string {
 	return ""
 }
 
-// testFile returns a test as a file, with what it imports besides package servers.
+// testFile returns a test as a file, with its imports besides package servers.
 func testFile(imports []string, test string) string {
 	return "package main\n\nimport (\n\t\"" + strings.Join(imports, "\"\n\t\"") + "\"\n\n\t\"github.com/postroom/postroom/postroomtest/servers\"\n)\n\n" + test
 }
 
-// The examples of the page about tests pass with a handler that is right. The one about crashes
-// says of a wrong handler what the page says that it says.
+// The examples of the page about tests pass with a correct handler. The one about crashes
+// reports of a wrong handler what the page says.
 func TestExamplesOfThePageAboutTests(t *testing.T) {
 	t.Parallel()
 	shop, err := os.ReadFile("testdata/howto/main.go")

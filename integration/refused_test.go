@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// One event that the broker will never take is dead at once, and what follows it
-// in its key waits, until an operator has made room for it.
+// If the broker will never take an event, the event is dead at once. Later events of its key
+// wait until an operator raises the stream's limit and sets the event ready.
 func TestOneEventIsTooLarge(t *testing.T) {
 	t.Parallel()
 	const keys, each = 20, 10
@@ -56,8 +56,8 @@ func TestOneEventIsTooLarge(t *testing.T) {
 	o.wantInOrder("a", names...)
 }
 
-// Events whose subject has no stream are held after a while, as no attempt, and
-// come out by themselves when there is one. Others go on at once.
+// If a subject has no stream, its events are held after a while, without an attempt. They come
+// out by themselves when there is a stream. Others go on at once.
 func TestASubjectHasNoStream(t *testing.T) {
 	t.Parallel()
 	const each = 20
@@ -89,7 +89,7 @@ func TestASubjectHasNoStream(t *testing.T) {
 	o.wantInOrder("there", "c", "d")
 }
 
-// A refusal that nobody knows is an attempt, where others pass. After five the
+// A refusal of an unknown kind is an attempt if other events pass. After five attempts the
 // event is dead.
 func TestARefusalThatNobodyKnows(t *testing.T) {
 	t.Parallel()
@@ -99,7 +99,7 @@ func TestARefusalThatNobodyKnows(t *testing.T) {
 	o.write(several(3, "counter", "k")...)
 	o.relay(relay.Config{})
 
-	// while has others pass while it waits.
+	// while lets others pass while it waits.
 	while := func(what string, cond func() bool) {
 		t.Helper()
 		next := time.Now()
@@ -140,8 +140,8 @@ func TestARefusalThatNobodyKnows(t *testing.T) {
 	}
 }
 
-// The broker is away for longer than the relay's patience with what is refused:
-// nothing goes to held, not even for a moment.
+// The broker is away for longer than the relay keeps refused events in memory. No event goes
+// to held, not even for a moment.
 func TestAnOutageHoldsNothing(t *testing.T) {
 	t.Parallel()
 	const keys = 10
@@ -169,8 +169,8 @@ func TestAnOutageHoldsNothing(t *testing.T) {
 	}
 	traffic("first events", func() bool { return o.count("a") > 10*keys })
 
-	// It comes to a halt in the midst of a burst, and dies with another one on its way to
-	// it: of the first some events may be stored, and not acknowledged.
+	// The broker stops during a burst, and dies while another one is on its way to it. Some
+	// events of the first may be stored and not acknowledged.
 	burst := func(name string) {
 		letters := make([]letter, 500)
 		for i := range letters {
@@ -216,16 +216,16 @@ func TestAnOutageHoldsNothing(t *testing.T) {
 	}
 }
 
-// More events are refused than may be read: of one key, and of one subject. The
-// others, which stand behind them in the log, go on.
+// More events are refused than may be read: of one key, and of one subject. The others, which
+// are behind them in the log, go on.
 func TestMoreIsRefusedThanMayBeRead(t *testing.T) {
 	t.Parallel()
-	const most = 2000 // the least that a relay may be given
+	const most = 2000 // the least that a relay accepts
 	tests := []struct {
 		name   string
 		refuse func(o *office)
 		size   int    // of the refused events
-		first  int    // of the others, that stand before the refused
+		first  int    // of the others that are before the refused ones
 		class  string // of the first that is held
 		oneKey bool
 	}{
@@ -270,7 +270,7 @@ func TestMoreIsRefusedThanMayBeRead(t *testing.T) {
 	}
 }
 
-// A relay that starts with keys in held lets no event of theirs pass.
+// If a relay starts while keys have held events, no event of these keys passes.
 func TestARestartFindsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	o := openOffice(t, devtest.NATS(t))
@@ -281,7 +281,7 @@ func TestARestartFindsWhatIsHeld(t *testing.T) {
 	o.waitForHeld(3)
 	stop()
 
-	o.stream("missing", jetstream.StreamConfig{}) // what is held is not due yet
+	o.stream("missing", jetstream.StreamConfig{}) // the held events are not due yet
 	o.write(several(3, "missing", "k")...)
 	o.write(several(3, "there", "other")...)
 	stop = o.relay(relay.Config{})

@@ -16,14 +16,14 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// obeyed is within which time relays and handlers obey an operator who pauses them.
+// obeyed is the time within which relays and handlers obey an operator who pauses them.
 const obeyed = 2 * time.Second
 
 var operatorsReason = control.Audit{Actor: "ann", Reason: "maintenance"}
 
-// An operator pauses the relays while clients write. All of them obey within two seconds, and
-// give the lease back; one that starts obeys, too. After that everything takes effect once, in
-// its order.
+// An operator pauses the relays while clients write. All relays obey within two seconds, and
+// give the lease back. A relay that starts meanwhile obeys, too. After the resume everything
+// takes effect once, in order.
 func TestAnOperatorPausesTheRelays(t *testing.T) {
 	t.Parallel()
 	for name, atomic := range map[string]string{"single publishes": "", "atomic batches": "yes"} {
@@ -57,9 +57,9 @@ func TestAnOperatorPausesTheRelays(t *testing.T) {
 	}
 }
 
-// wantNothingStoredInAPause waits until no relay leads, and fails if the stream has a message
-// that it got more than two seconds after the pause began. The broker and the database have
-// one clock here.
+// wantNothingStoredInAPause waits until no relay leads. It fails if the stream got a message
+// more than two seconds after the pause began. The broker and the database have the same clock
+// here.
 func (s *shop) wantNothingStoredInAPause() {
 	s.Helper()
 	devtest.Eventually(s.T, 30*time.Second, "the lease to be given back, and two seconds to be over", func() (is bool) {
@@ -85,7 +85,7 @@ func (s *shop) wantNothingStoredInAPause() {
 	}
 }
 
-// A scheduled event that becomes due in a pause waits for its end.
+// If a scheduled event becomes due in a pause, it waits until the pause ends.
 func TestAScheduledEventIsDueInAPause(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)

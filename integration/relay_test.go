@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// leaderOf waits until one of the processes has begun another term than those
-// counted, and returns it.
+// leaderOf waits until one of the processes has begun another term than those counted, and
+// returns it.
 func leaderOf(t *testing.T, terms map[*process]int) *process {
 	t.Helper()
 	var leader *process
@@ -33,9 +33,9 @@ func leaderOf(t *testing.T, terms map[*process]int) *process {
 	return leader
 }
 
-// The leader is killed again and again; whoever stands by goes on where it had
-// recorded. What it had published and not recorded comes a second time: within
-// the stream's duplicate window the stream drops it, after that the inbox does.
+// The leader is killed again and again. The standby goes on from the leader's last record.
+// Events that the leader had published and not recorded come a second time. The stream drops
+// them within its duplicate window, and the inbox after that.
 func TestStandbyTakesOverFromAKilledLeader(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -69,9 +69,8 @@ func TestStandbyTakesOverFromAKilledLeader(t *testing.T) {
 	}
 }
 
-// A leader that is stopped for longer than its lease, and then goes on, finds
-// that another leads: it records nothing more, and in atomic batches the broker takes
-// nothing more from it.
+// A leader is stopped for longer than its lease. When it goes on, it finds that another leads.
+// It records nothing more, and with atomic batches the broker takes nothing more from it.
 func TestAPausedLeaderDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	for name, atomic := range map[string]string{"single publishes": "", "atomic batches": "yes"} {
@@ -107,7 +106,7 @@ func pauseLeaders(t *testing.T, strategy string) {
 	s.settle()
 }
 
-// While the broker is away events pile up in the log, and nothing else happens.
+// While the broker is away, events accumulate in the log, and nothing else happens.
 func TestBrokerOutage(t *testing.T) {
 	t.Parallel()
 	broker := devtest.OwnNATS(t)

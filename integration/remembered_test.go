@@ -53,9 +53,9 @@ func eventsIn(t *testing.T, stream jetstream.Stream) (ids []string) {
 	return ids
 }
 
-// A broker remembers the ids of messages that it has lost, and drops their repetitions for
-// as long as its duplicate window is. What it lost is stored again all the same, and a loss
-// is noticed also if all that the last relay saw of the stream was such repetitions.
+// A broker remembers the ids of messages that it has lost, and drops their repetitions within
+// its duplicate window. The lost events are stored again nevertheless. The relay notices a
+// loss even if the last relay got only such repetitions from the stream.
 func TestWhatTheBrokerLostAndRemembers(t *testing.T) {
 	t.Parallel()
 	const n = 10
@@ -69,7 +69,7 @@ func TestWhatTheBrokerLostAndRemembers(t *testing.T) {
 			stream := fewEvents(t, nc, pool, n)
 			cfg := stream.CachedInfo().Config
 			js := devtest.JetStream(t, nc)
-			if err := js.DeleteStream(t.Context(), cfg.Name); err != nil { // for one from which messages can be deleted
+			if err := js.DeleteStream(t.Context(), cfg.Name); err != nil { // replace it by one from which messages can be deleted
 				t.Fatal(err)
 			}
 			cfg.DenyDelete, cfg.DenyPurge = false, false

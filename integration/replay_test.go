@@ -34,7 +34,7 @@ func runOperator() error {
 	return err
 }
 
-// killed are the events of a handler that were killed by failing, all at once.
+// killed inserts n dead events of a handler, as if all of them had failed.
 func (d *depot) killed(handler string, n int) {
 	d.Helper()
 	d.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT $1, '/shop e' || i FROM generate_series(1, $2::int) i", handler, n)
@@ -46,7 +46,7 @@ func (d *depot) killed(handler string, n int) {
 	d.exec("ANALYZE")
 }
 
-// again are n of the events as the broker delivers them once more.
+// again returns n of the events, as if the broker delivers them once more.
 func (d *depot) again(n int) []postroom.Event {
 	events := make([]postroom.Event, n)
 	for i := range events {
@@ -55,15 +55,16 @@ func (d *depot) again(n int) []postroom.Event {
 	return events
 }
 
-// Ten thousand dead events: a canary, the operator's process and a handler's killed in
-// the middle, a cancel, a resume, and a part of them comes again from the broker. Each
-// takes effect once, and the audit is complete.
+// Ten thousand dead events are replayed: with a canary, with kills of the operator's process
+// and of a handler's, with a cancel and a resume. Meanwhile the broker delivers a part of them
+// again. Each takes effect once, and the audit is complete.
 func TestReplayOfTenThousand(t *testing.T) {
 	const events, handler = 10_000, "ledger.move"
 	d := openDepot(t)
 	d.killed(handler, events)
 	store, by := deadletter.New(d.pool, deadletter.Config{}), deadletter.Audit{Actor: "ann", Reason: "mended"}
-	// A replayed event has one attempt, so the timeout has to be long for a busy machine.
+	// A replayed event has one attempt, so the timeout has to be long enough for a busy
+	// machine.
 	work := job{Stream: d.stream, Handlers: []string{handler}, Workers: 4, Attempts: 5, Timeout: 5 * time.Second, AckWait: time.Second}
 	first, second := d.startInbox(work), d.startInbox(work)
 
@@ -81,7 +82,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 	}
 	operator := d.startRole("operator", operatorTask{replay.ID})
 	devtest.Eventually(t, depotPatience, "the canary to have passed", func() bool { return now().Succeeded > 1000 })
-	d.publish(d.again(4000)...) // some are settled, some released, some dead still
+	d.publish(d.again(4000)...) // some are settled, some released, some still dead
 	operator.signal(syscall.SIGKILL)
 	first.signal(syscall.SIGKILL)
 	<-operator.done
@@ -91,7 +92,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 	}
 	third := d.startInbox(work)
 
-	// No process runs the replay: the released events run, and no others are released.
+	// No process runs the replay. The released events run, and no others are released.
 	devtest.Eventually(t, depotPatience, "what was released to be settled", func() bool {
 		return d.number("SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL") == 0
 	})

@@ -23,8 +23,8 @@ import (
 
 const republishPatience = 2 * time.Minute
 
-// copies returns the message ids of each event in a stream, and how many messages have
-// the mark of a republish.
+// copies returns the message ids of each event in a stream, and how many messages have the
+// mark of a republish.
 func copies(t *testing.T, js jetstream.JetStream, name string) (ids map[string][]string, marked int) {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), name)
@@ -56,9 +56,9 @@ func copies(t *testing.T, js jetstream.JetStream, name string) (ids map[string][
 	return ids, marked
 }
 
-// Relays are killed in the midst of a republish, again and again, while clients write. The
-// stream has each event of the republish twice, never a third time, each other one once,
-// and handlers apply each once.
+// Relays are killed during a republish, again and again, while clients write. The stream has
+// each event of the republish exactly twice and every other event once. Handlers apply each
+// once.
 func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, devtest.NATS(t), 2*time.Minute)
@@ -103,7 +103,7 @@ func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
 	}
 	devtest.Eventually(t, republishPatience, "the republish to be done", func() bool { return now().State == republish.Done })
 	done := now()
-	if done.Published+done.Skipped < r.Events || done.Held != 0 { // more where one was committed late
+	if done.Published+done.Skipped < r.Events || done.Held != 0 { // more if one was committed late
 		t.Errorf("done: %+v", done)
 	}
 	s.settle()
@@ -127,8 +127,8 @@ func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
 	}
 }
 
-// What every kind of handler has done it does not do again; an ordered one that has no
-// ledger row for a republished event holds it as late.
+// No kind of handler repeats an effect. If an ordered handler has no inbox row for a
+// republished event, it holds the event as late.
 func TestRepublishHasNoSecondEffect(t *testing.T) {
 	t.Parallel()
 	const events = 60
@@ -200,7 +200,7 @@ func TestRepublishHasNoSecondEffect(t *testing.T) {
 	devtest.Eventually(t, republishPatience, "all to be recorded as published", func() bool {
 		return d.number("SELECT (high = (SELECT max(seq) FROM postroom.outbox) AND isempty(pending))::int FROM postroom.relay") == 1
 	})
-	d.exec("DELETE FROM postroom.inbox WHERE handler = 'ordered' AND dedupe_key LIKE '% e007'") // as after its time
+	d.exec("DELETE FROM postroom.inbox WHERE handler = 'ordered' AND dedupe_key LIKE '% e007'") // as if the dedupe window had passed
 
 	r, err := store.Start(t.Context(), republish.Request{Actor: "ann", Keys: []string{"k0", "k1", "k2"}, Rate: 200})
 	if err != nil {
@@ -243,8 +243,8 @@ func TestRepublishHasNoSecondEffect(t *testing.T) {
 	}
 }
 
-// What the broker refuses of a republish is held with its mark, and is published with the
-// mark and the id of the republish when it is tried again.
+// If the broker refuses an event of a republish, it is held with the republish's id. When it
+// is tried again, it is published with the republish's mark and message id.
 func TestWhatIsRefusedOfARepublishComesOutAsItsRepetition(t *testing.T) {
 	t.Parallel()
 	o := openOffice(t, devtest.NATS(t))
@@ -266,7 +266,7 @@ func TestWhatIsRefusedOfARepublishComesOutAsItsRepetition(t *testing.T) {
 	if held[0].ID != "k-1" || held[0].State != "dead" {
 		t.Errorf("held %+v, want k-1 dead", held[0])
 	}
-	o.write(letter{kind: "a", key: "k"}) // its key waits for nothing
+	o.write(letter{kind: "a", key: "k"}) // its key does not wait
 	o.waitForStored("a", 3+2+1)
 	devtest.Eventually(t, republishPatience, "the republish to be done", func() bool {
 		found, err := store.Find(t.Context(), r.ID)

@@ -1,17 +1,16 @@
 //go:build linux || darwin
 
-// Chaos runs producers, relays, handlers, an operator, PostgreSQL and NATS as
-// processes of this machine, does to them what happens to servers in their worst
-// hours, heals everything, and reads it all back: whether anything was lost, doubled,
-// misordered or made up.
+// Chaos runs producers, relays, handlers, an operator, PostgreSQL and NATS as processes of
+// this machine. It breaks them as servers break in their worst hours, heals everything, and
+// reads everything back. It checks that no event was lost, doubled, misordered or made up.
 //
 //	make chaos SECONDS=60 SEED=7
 //	make chaos SECONDS=60 ARGS="--nodes 3 --report out.md"
 //
-// A seed makes the same plan of faults and the same workload again; how they meet is
-// up to the machine. The exit status is 0 if everything holds, 1 if something does not,
-// and 3 if the run is undecided: the faults did not meet work, or the machine was too
-// busy for it to be worked off in time. Such a run shows nothing, and finds no fault.
+// A seed always makes the same plan of faults and the same workload. When these meet depends
+// on the machine. The exit status is 0 if every invariant holds, and 1 if one does not. It is
+// 3 if the run is undecided: the faults did not meet work, or the machine was too busy to
+// finish the work in time. Such a run shows nothing, and finds no fault.
 package main
 
 import (

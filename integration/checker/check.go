@@ -12,22 +12,22 @@ type Name string
 
 // Invariants.
 const (
-	NoLoss             Name = "NoLoss"             // what was committed took effect at every handler, or is dead, discarded or cancelled there, or was called off
-	NoGhost            Name = "NoGhost"            // nothing else did, and nothing else is in the log or in the stream
+	NoLoss             Name = "NoLoss"             // every committed event took effect at every handler, or is dead, discarded or cancelled there, or was called off
+	NoGhost            Name = "NoGhost"            // no other event took effect, and none is in the log or in the stream
 	EffectOnce         Name = "EffectOnce"         // no event took effect twice at a handler
-	KeyOrder           Name = "KeyOrder"           // the events of a key stand in the stream, and take effect at ordered handlers, in the order of their commits
-	DeadLetterComplete Name = "DeadLetterComplete" // what is dead has its payload and its failures, and did not take effect; replays have ended and are in the audit
-	MarkImpliesStored  Name = "MarkImpliesStored"  // what the relay's record has as published is in the stream of every server
-	Fence              Name = "Fence"              // nobody recorded anything after somebody with a later epoch did
-	Drains             Name = "Drains"             // everything is worked off once the faults are over: nothing stands still
+	KeyOrder           Name = "KeyOrder"           // the events of a key are in the stream, and take effect at ordered handlers, in the order of their commits
+	DeadLetterComplete Name = "DeadLetterComplete" // every dead event has its payload and its failures, and did not take effect; replays have ended and are in the audit
+	MarkImpliesStored  Name = "MarkImpliesStored"  // every event that the relay's record calls published is in the stream of every server
+	Fence              Name = "Fence"              // after a later epoch recorded something, no earlier one does
+	Drains             Name = "Drains"             // after the faults all work is done: no process stands still
 	NoStuckLease       Name = "NoStuckLease"       // a relay leads once the faults are over
 	NoLeak             Name = "NoLeak"             // no session, transaction, consumer or goroutine is left over
 	Bounded            Name = "Bounded"            // memory stays within its bound
 	Survives           Name = "Survives"           // no process ends by itself
-	NoSecret           Name = "NoSecret"           // neither payloads nor passwords are in any log, metric or error
+	NoSecret           Name = "NoSecret"           // no log, metric or error contains a payload or a password
 )
 
-// Names are all invariants, in the order in which a report has them.
+// Names returns all invariants, in the order of a report.
 func Names() []Name {
 	return []Name{
 		NoLoss, NoGhost, EffectOnce, KeyOrder, DeadLetterComplete, MarkImpliesStored,
@@ -35,13 +35,13 @@ func Names() []Name {
 	}
 }
 
-// Verdict is what [Check] found.
+// Verdict is the result of [Check].
 type Verdict struct {
 	Violations map[Name][]string
 	Coverage   Coverage
 
-	// Pending is what was left to do when the time ran out. What waits for it is not
-	// judged: an event that a handler has not got to yet is not lost.
+	// Pending is the work that was left when the time ran out. Events that wait for it are not
+	// judged: if a handler has not reached an event yet, the event is not lost.
 	Pending []string
 }
 
@@ -53,7 +53,7 @@ func (v Verdict) OK() bool {
 // Sound reports whether every invariant holds.
 func (v Verdict) Sound() bool { return len(v.Violations) == 0 }
 
-// Check judges a run by its history and by what is found after it.
+// Check judges a run by its history and by the state after it.
 func Check(history []Record, found State) Verdict {
 	c := newCheck(history, found)
 	c.log()
@@ -88,7 +88,7 @@ type check struct {
 	domain     map[string]Event // by id
 	calledOff  map[string]bool  // events that were cancelled before they were published
 	violations map[Name][]string
-	atRest     bool // nobody had anything left to do, or nobody did it
+	atRest     bool // no process had work left, or none did it
 }
 
 func newCheck(history []Record, found State) *check {
@@ -109,9 +109,9 @@ func (c *check) violated(name Name, format string, args ...any) {
 	c.violations[name] = append(c.violations[name], fmt.Sprintf(format, args...))
 }
 
-// log compares what producers were told, the domain, and their log.
+// log compares the answers that producers got, the domain, and their log.
 func (c *check) log() {
-	open := make(map[string]bool) // some attempt may have committed it
+	open := make(map[string]bool) // an attempt with an unknown outcome may have committed it
 	for _, r := range c.history {
 		if r.What != Transaction {
 			continue
@@ -144,7 +144,7 @@ func (c *check) log() {
 	}
 }
 
-// streams looks at each server's stream.
+// streams examines each server's stream.
 func (c *check) streams() {
 	for _, server := range slices.Sorted(maps.Keys(c.found.Streams)) {
 		stored := make(map[string]bool)
@@ -158,7 +158,7 @@ func (c *check) streams() {
 			switch {
 			case c.calledOff[row.ID] && stored[row.ID]:
 				c.violated(DeadLetterComplete, "event %s was called off, and is in the stream of %s", row.ID, server)
-			case row.Published && !stored[row.ID] && !c.calledOff[row.ID] && c.atRest: // else a repair may be under way
+			case row.Published && !stored[row.ID] && !c.calledOff[row.ID] && c.atRest: // otherwise a repair may be under way
 				c.violated(MarkImpliesStored, "event %s is recorded as published and is not in the stream of %s", row.ID, server)
 			}
 		}
@@ -168,7 +168,7 @@ func (c *check) streams() {
 	}
 }
 
-// effects counts what took effect at a handler.
+// effects counts the effects at a handler.
 func (c *check) effects(h Handler) {
 	times := make(map[string]int)
 	for _, e := range c.found.Effects[h.Name] {

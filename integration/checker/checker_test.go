@@ -11,13 +11,13 @@ import (
 const (
 	ledger = "ledger" // an ordered handler
 	mail   = "mail"
-	vendor = "vendor" // that mail calls
+	vendor = "vendor" // mail calls it
 )
 
-// sound is a run in which everything holds and every fault met work. Event d of key 1
-// is one that mail cannot stand, which an operator released; e stays dead there, and f
-// was discarded; g came late to the ledger. j and k were scheduled: j was called off, and k is
-// published before an earlier event of its key.
+// sound is a run in which everything holds and every fault met work. mail cannot handle event
+// d of key 1, which an operator released. e stays dead there, f was discarded, and g came late
+// to the ledger. j and k were scheduled: j was called off, and k is published before an
+// earlier event of its key.
 func sound() ([]Record, State) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	a, b, c := Event{ID: "a", Key: 1, N: 1}, Event{ID: "b", Key: 1, N: 2}, Event{ID: "c", Key: 2, N: 1}
@@ -93,10 +93,11 @@ func TestSoundRun(t *testing.T) {
 	}
 }
 
-// without returns a list without the events of an id.
+// without returns a list without some elements.
 func without[T any](list []T, is func(T) bool) []T { return slices.DeleteFunc(slices.Clone(list), is) }
 
-// Each violation is planted in a sound run, and is found by its name; nothing else is.
+// Each violation is planted in a sound run. The checker finds it by its name, and finds
+// nothing else.
 func TestPlantedViolations(t *testing.T) {
 	t.Parallel()
 	named := func(id string) func(Event) bool { return func(e Event) bool { return e.ID == id } }
@@ -228,7 +229,7 @@ func TestPlantedViolations(t *testing.T) {
 	}
 }
 
-// A run in which faults did not meet work says nothing.
+// If faults did not meet work, the run shows nothing.
 func TestInconclusive(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -263,8 +264,8 @@ func TestInconclusive(t *testing.T) {
 	}
 }
 
-// A run whose time ran out before everything was worked off says nothing about what
-// waits, however long it took; what is wrong whatever comes is found.
+// The time ran out before all work was done. Then the run does not judge the events that wait,
+// however long it took. It still finds violations that no later work can change.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	pending := []string{"undecided at mail: 1"}
@@ -297,7 +298,7 @@ func TestUndecided(t *testing.T) {
 			history, found := sound()
 			at(&found).Pending = pending
 			if name == "leading" {
-				found.Drained.Pending = pending // nothing drains without a leader
+				found.Drained.Pending = pending // without a leader no work is done
 			}
 			tt.in(&found)
 			v := Check(history, found)

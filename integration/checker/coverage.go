@@ -9,21 +9,20 @@ import "slices"
 type Coverage struct {
 	Events          int // committed
 	Faults          map[string]int
-	UnknownCommits  int // transactions of which the producer was not told how they ended
+	UnknownCommits  int // transactions whose outcome the producer did not learn
 	DuplicateAcks   int64
 	TakeOvers       int // terms after the first
 	InboxDuplicates int64
-	Dead            int // events and handlers
+	Dead            int // pairs of an event and a handler
 	Released        int
 
-	// What operators did to what was not dead: events that they cancelled and rescheduled, and
-	// pauses of handlers and relays.
+	// What operators did to events that were not dead: events that they cancelled and
+	// rescheduled. Also their pauses of handlers and relays.
 	Cancelled, Rescheduled, Pauses int
 
 	CalledOff int // events that were cancelled before they were published
 
-	// What was in flight when faults struck, of those that could be counted, in ascending
-	// order.
+	// The work in flight when faults struck, if it could be counted, in ascending order.
 	Unrecorded, Unacknowledged []int64
 }
 
@@ -35,7 +34,7 @@ func (c Coverage) AllFaults() (n int) {
 	return n
 }
 
-// Missing says what did not happen, and had to.
+// Missing returns what should have happened and did not.
 func (c Coverage) Missing() (names []string) {
 	for _, need := range []struct {
 		name string
@@ -61,7 +60,7 @@ func (c Coverage) Missing() (names []string) {
 	return names
 }
 
-// Cover says how often faults met work, as far as is known.
+// Cover counts how often faults met work, as far as that is known.
 func Cover(history []Record, found State) Coverage {
 	c := Coverage{Events: len(found.Domain), Faults: make(map[string]int)}
 	dead := make(map[place]bool)

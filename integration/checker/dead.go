@@ -3,7 +3,7 @@ package checker
 // place is an event at a handler.
 type place struct{ handler, event string }
 
-// dead looks at what handlers gave up, and at what operators did with it.
+// dead examines the events that handlers gave up, and what operators did with them.
 func (c *check) dead() {
 	effective := make(map[place]bool)
 	for handler, events := range c.found.Effects {
@@ -15,7 +15,7 @@ func (c *check) dead() {
 	for _, h := range c.found.Held {
 		at := place{h.Handler, h.ID}
 		if !h.Dead {
-			continue // it is for Drains to say
+			continue // Drains reports it
 		}
 		switch {
 		case decided[at]:
@@ -46,8 +46,8 @@ func (c *check) dead() {
 	c.released(effective)
 }
 
-// cancelled looks whether what an operator was told is cancelled is in the archive. What is
-// neither there nor had its effect, loss finds.
+// cancelled checks that each event that an operator cancelled is in the archive. If it is not,
+// and had no effect either, loss finds it.
 func (c *check) cancelled() {
 	archived := make(map[place]bool)
 	for _, h := range c.found.Archive {
@@ -65,7 +65,7 @@ func (c *check) cancelled() {
 	}
 }
 
-// released looks at what operators set ready, and whether all of it was noted.
+// released checks the events that operators set ready, and that each is recorded.
 func (c *check) released(effective map[place]bool) {
 	released := make(map[place]bool)
 	var events int64
@@ -80,8 +80,8 @@ func (c *check) released(effective map[place]bool) {
 			released[place{e.Handler, e.ID}] = true
 		}
 	}
-	// A handler that cannot stand an event has it take effect after an operator's word
-	// only.
+	// If a handler cannot handle an event, the event takes effect there only after an operator
+	// released it.
 	for _, e := range c.found.Domain {
 		at := place{e.Poison, e.ID}
 		if e.Poison != "" && effective[at] && !released[at] {

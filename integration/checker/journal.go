@@ -13,12 +13,11 @@ import (
 	"time"
 )
 
-// Journals is how the files of journals end.
+// Journals is the file name extension of journals.
 const Journals = ".jsonl"
 
-// Journal is where a process notes what it does, a line each, and what came of it.
-// It is a file of the process's own, so that no fault of a server reaches it: what
-// was written stays, however the process ends.
+// Journal is the file in which a process notes each action and its result, a line for each. No
+// fault of a server affects it, and the lines stay however the process ends.
 type Journal struct {
 	process string
 
@@ -26,7 +25,7 @@ type Journal struct {
 	file *os.File
 }
 
-// OpenJournal opens one for this life of a process.
+// OpenJournal opens a journal for one life of a process.
 func OpenJournal(dir, process string) (*Journal, error) {
 	name := JournalName(dir, process, os.Getpid())
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -36,7 +35,7 @@ func OpenJournal(dir, process string) (*Journal, error) {
 	return &Journal{process: process, file: file}, nil
 }
 
-// Note writes a record. A process that cannot is of no use to a run: it ends.
+// Note writes a record. If it cannot, it ends the process, which is of no use to the run then.
 func (j *Journal) Note(r Record) {
 	r.At, r.Process, r.Life = time.Now(), j.process, os.Getpid()
 	line, err := json.Marshal(r)
@@ -54,7 +53,7 @@ func (j *Journal) Note(r Record) {
 // Close closes the file.
 func (j *Journal) Close() error { return j.file.Close() }
 
-// ReadHistory returns what all processes noted, by its time.
+// ReadHistory returns the records of all processes, sorted by time.
 func ReadHistory(dir string) ([]Record, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"+Journals))
 	if err != nil {
@@ -73,7 +72,7 @@ func ReadHistory(dir string) ([]Record, error) {
 	return all, errors.Join(errs...)
 }
 
-// readJournal reads one. Its last line may be torn: the process was killed then.
+// readJournal reads one. If the process was killed, the last line may be torn.
 func readJournal(name string) ([]Record, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -95,7 +94,7 @@ func readJournal(name string) ([]Record, error) {
 	return records, lines.Err()
 }
 
-// JournalName is where a life of a process notes what it does.
+// JournalName returns the file name for one life of a process.
 func JournalName(dir, process string, pid int) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d%s", process, pid, Journals))
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What was noted is read back by its time; a last line that was torn is left out, any
-// other is an error.
+// The history is read back by time. A torn last line is left out. Any other torn line is an
+// error.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// marks looks at what relays recorded, in the order of its commits.
+// marks checks the records of relays, in the order of their commits.
 func (c *check) marks() {
 	var last Mark
 	for _, m := range c.found.Marks {
@@ -23,7 +23,7 @@ func (c *check) marks() {
 	}
 }
 
-// liveness looks at what has to come about.
+// liveness checks that everything that must happen did happen.
 func (c *check) liveness() {
 	for name, w := range map[Name]Wait{Drains: c.found.Drained, NoStuckLease: c.found.Lead} {
 		for _, left := range w.Stuck {
@@ -45,14 +45,14 @@ func (c *check) liveness() {
 	}
 }
 
-// leaks looks for what is left over, and for what has grown.
+// leaks looks for resources that are left over, and for those that have grown.
 func (c *check) leaks() {
 	for _, r := range lastSignals(c.history) {
 		if n := r.Counts[Resident]; n > c.found.Bounds.Resident {
 			c.violated(Bounded, "%d MB resident at %s, at most %d are allowed", n>>20, life(r), c.found.Bounds.Resident>>20)
 		}
 	}
-	if !c.atRest { // what is at work has more than what rests
+	if !c.atRest { // a working process has more than an idle one
 		return
 	}
 	if c.found.Idle > 0 {
@@ -82,7 +82,7 @@ func (c *check) leaks() {
 // life names the life of a process that made a record.
 func life(r Record) string { return fmt.Sprintf("%s (process %d)", r.Process, r.Life) }
 
-// lastSignals are the last that each life of a process sent.
+// lastSignals returns the last signals of each life of a process.
 func lastSignals(history []Record) []Record {
 	type life struct {
 		process string

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// keyOrder looks at the streams and at the effects of ordered handlers.
+// keyOrder checks the streams and the effects of ordered handlers.
 func (c *check) keyOrder() {
 	for _, server := range slices.Sorted(maps.Keys(c.found.Streams)) {
 		seen := make(map[string]bool)
 		order := newOrder()
 		for _, m := range c.found.Streams[server] {
-			if seen[m.ID] || m.Republished || c.domain[m.ID].Later { // a repair says that it comes late
+			if seen[m.ID] || m.Republished || c.domain[m.ID].Later { // a repair marks it as late
 				continue
 			}
 			seen[m.ID] = true
@@ -37,8 +37,8 @@ func (c *check) keyOrder() {
 	}
 }
 
-// late are the events that came too late for their order, by handler and id: they
-// take effect where an operator says so, and only there.
+// late returns the events that came too late for their order, by handler and id. They take
+// effect only after an operator released them.
 func (c *check) late() map[[2]string]bool {
 	all := make(map[[2]string]bool)
 	for _, r := range c.history {
@@ -59,7 +59,7 @@ type order map[int]int
 
 func newOrder() order { return make(order) }
 
-// next reports whether an event may follow, and what was there before it.
+// next reports whether an event may follow, and which number came before it.
 func (o order) next(e Event) (before int, ok bool) {
 	before = o[e.Key]
 	o[e.Key] = max(before, e.N)

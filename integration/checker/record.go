@@ -1,32 +1,32 @@
-// Package checker judges a run: from what its processes noted while it went on, and
-// from what is found in the databases and at the brokers after it.
+// Package checker judges a run. It uses what the processes noted during the run, and what
+// the databases and brokers have after it.
 //
-// [Check] is a pure function. It knows nothing of how a run is made, and believes
-// the processes only in what they alone can know: what they were told.
+// [Check] is a pure function. It does not know how a run is made. It believes the processes
+// only in what they alone can know: the answers that they got.
 package checker
 
 import "time"
 
-// What is what a record is about.
+// What is the subject of a record.
 type What string
 
-// What records are about.
+// Subjects of records.
 const (
 	Transaction What = "transaction" // of a producer
-	Call        What = "call"        // that a vendor carried out, for the first time with its key
+	Call        What = "call"        // that a vendor carried out, the first with its key
 	Release     What = "release"     // of dead events, by an operator
-	Discard     What = "discard"     // likewise
+	Discard     What = "discard"     // of dead events, by an operator
 	Cancel      What = "cancel"      // of an event that a handler holds, or that is scheduled, by an operator or its producer
-	Reschedule  What = "reschedule"  // likewise
+	Reschedule  What = "reschedule"  // of an event that a handler holds, or that is scheduled, by an operator or its producer
 	Pause       What = "pause"       // of a handler or of the relays, by an operator
 	Fault       What = "fault"       // that was injected
-	Signals     What = "signals"     // what a process counts: the last record of a life is its sum
+	Signals     What = "signals"     // the counters of a process: the last record of a life has the sums
 )
 
 // Phase is how far that has come.
 type Phase string
 
-// Phases. Unknown is never read as one of the others.
+// Phases. Unknown is never read as another one.
 const (
 	Invoked Phase = "invoked"
 	OK      Phase = "ok"
@@ -44,35 +44,35 @@ type Record struct {
 	ID      string           `json:"id,omitempty"`    // of a transaction, a call or a fault
 	Shape   string           `json:"shape,omitempty"` // of a transaction or a fault
 	Events  []Event          `json:"events,omitempty"`
-	Counts  map[string]int64 `json:"counts,omitempty"` // of signals, and of what was in flight when a fault struck
+	Counts  map[string]int64 `json:"counts,omitempty"` // of signals, and of the work in flight when a fault struck
 	Error   string           `json:"error,omitempty"`
 }
 
-// Event is an event, as the domain has it: the n-th change of what its key names.
-// Handler and Class are of one that is held.
+// Event is an event in the domain: the n-th change of its key. Handler and Class are set if it
+// is held.
 type Event struct {
 	ID      string `json:"id"`
 	Key     int    `json:"key"`
 	N       int    `json:"n"`
-	Poison  string `json:"poison,omitempty"` // the handler that cannot stand it
+	Poison  string `json:"poison,omitempty"` // the handler that cannot handle it
 	Handler string `json:"handler,omitempty"`
 	Class   string `json:"class,omitempty"`
 	Later   bool   `json:"later,omitempty"` // it is scheduled: no order is promised
 }
 
-// Outgoing is the handler of events that are scheduled, as the database has it.
+// Outgoing is the handler of scheduled events in the database.
 const Outgoing = "outbox"
 
 // Counts of a [Fault] that strikes.
 const (
 	Unrecorded     = "unrecorded"     // events that are committed and not recorded as published
-	Unacknowledged = "unacknowledged" // deliveries that handlers have in hand
+	Unacknowledged = "unacknowledged" // deliveries that handlers have in memory
 )
 
 // Counts of [Signals].
 const (
 	DuplicateAcks   = "duplicate_acks"   // publishes that the broker had stored before
-	InboxDuplicates = "inbox_duplicates" // deliveries of what was decided before
+	InboxDuplicates = "inbox_duplicates" // deliveries of events that were decided before
 	Goroutines      = "goroutines"
 	Resident        = "resident_bytes" // the most so far
 )

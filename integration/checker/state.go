@@ -2,37 +2,37 @@ package checker
 
 import "time"
 
-// State is what is found when all is healed and has had its time to drain.
+// State is the state of all servers after the faults, when there was time to drain.
 type State struct {
 	Handlers []Handler
-	Domain   []Event // what the producers' transactions committed
+	Domain   []Event // committed by the producers' transactions
 	Log      []LogEntry
-	Streams  map[string][]Message // as each server has it, by its name
+	Streams  map[string][]Message // each server's copy, by the server's name
 	Effects  map[string][]Event   // by handler, in the order of their commits
 	Held     []Held
-	Archive  []Held // what operators discarded or cancelled, and what producers called off
-	Marks    []Mark // of the relays' common state, in the order of their commits
+	Archive  []Held // events that operators discarded or cancelled, and that producers called off
+	Marks    []Mark // of the relays' common record, in the order of their commits
 
 	OpenReplays int   // replays that have not ended
-	Replayed    int64 // events, as the audit has it
+	Replayed    int64 // events, by the audit
 
-	Drained   Wait // until nothing was left to do
+	Drained   Wait // until no work was left
 	Lead      Wait // until a relay led after the last fault
 	Idle      int  // sessions idle in a transaction
 	Sessions  map[string]int
 	Consumers map[string]int // of the stream, by name
 
 	Bounds  Bounds
-	Fallen  []string // processes that ended though nobody ended them
-	Secrets []string // where something was found that must not leave the payload
+	Fallen  []string // processes that ended although no fault ended them
+	Secrets []string // the places in which the canary was found although it must not be there
 }
 
-// Handler is one that gets every event.
+// Handler is a handler that gets every event.
 type Handler struct {
 	Name     string
 	Ordered  bool
-	Consumer string // the name of its durable one
-	Inbox    string // whose held events are its own, where it is not its own name
+	Consumer string // the name of its durable consumer
+	Inbox    string // the handler to which its held events belong, if that has another name
 }
 
 // LogEntry is a row of the producers' log.
@@ -41,12 +41,12 @@ type LogEntry struct {
 	Published bool
 }
 
-// Message is one of the stream.
+// Message is a message of the stream.
 type Message struct {
 	Event
 
 	Seq         uint64
-	Republished bool // published again by a repair, and says so
+	Republished bool // a repair published it again and marked it
 }
 
 // Held is an event that a handler still owes, or one that was discarded.
@@ -55,31 +55,31 @@ type Held struct {
 
 	Dead     bool
 	Attempts int
-	Failures int // that are noted with it
+	Failures int // number of recorded failures
 	Bytes    int // of its data
 }
 
-// Mark is one state of what relays record together.
+// Mark is one state of the relays' common record.
 type Mark struct{ Epoch, High int64 }
 
-// Wait says how long something took to happen, or why it did not. The zero value happened
-// at once. How long it took decides nothing: a busy machine takes long.
+// Wait says how long something took to happen, or why it did not. The zero value means at
+// once. The time decides nothing, because a busy machine takes long.
 type Wait struct {
 	Took time.Duration
 
-	// Stuck is what is left to do though every process that had to do it was at work and
-	// nothing moved. Something is wrong then.
+	// Stuck is the work that was left although every process that had to do it was running and
+	// nothing moved. Then something is wrong.
 	Stuck []string
 
-	// Pending is what is left to do where the time ran out while work went on, or while
-	// the machine gave the processes no time to work. Nothing is known then.
+	// Pending is the work that was left when the time ran out while work went on, or while the
+	// machine gave the processes no time. Then nothing is known.
 	Pending []string
 }
 
-// Ended reports whether it came about.
+// Ended reports whether it happened.
 func (w Wait) Ended() bool { return len(w.Stuck) == 0 && len(w.Pending) == 0 }
 
-// Bounds are what must not be exceeded when nothing moves any more.
+// Bounds limit the resources when nothing moves any more.
 type Bounds struct {
 	Sessions   map[string]int // by application
 	Goroutines int64          // of each process

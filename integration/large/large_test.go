@@ -26,20 +26,20 @@ var (
 )
 
 const (
-	heldEvery = 16 // the share of events that are held: five of six of these are dead
+	heldEvery = 16 // one of so many events is held: five of six of these are dead
 	small     = 50_000
-	most      = time.Second // that an answer may take
-	times     = 3           // each question is asked; the slowest counts
+	most      = time.Second // the longest time for an answer
+	times     = 3           // each question is asked so often, and the slowest answer counts
 )
 
-// question is what an operator asks. ask returns how many rows the answer has, and whether there
-// is a next page: one that searches much is bounded, and may be empty.
+// question is a question of operators. ask returns how many rows the answer has, and whether
+// there is a next page. A page that searches much is bounded, and may be empty.
 type question struct {
 	name string
 	ask  func(ctx context.Context) (rows int, more bool, err error)
 }
 
-// Each answer comes within a second, of ten million events and 500,000 dead ones.
+// With ten million events and 500,000 dead ones, each answer comes within a second.
 func TestAnswersOfALargeDatabase(t *testing.T) {
 	t.Parallel()
 	rows := small
@@ -59,8 +59,8 @@ func TestAnswersOfALargeDatabase(t *testing.T) {
 	ask(t, questions(pool, rows), rows > small)
 }
 
-// ask asks each question. judged says that the answers have to come in time: a small database is
-// there to check them.
+// ask asks each question. If judged is set, the answers have to come in time. A small database
+// is only there to check them.
 func ask(t *testing.T, all []question, judged bool) {
 	t.Helper()
 	for _, q := range all {
@@ -83,7 +83,7 @@ func ask(t *testing.T, all []question, judged bool) {
 	}
 }
 
-// fill makes the rows, and everything that a server would do to them in time.
+// fill makes the rows, and does everything that a server would do to them in time.
 func fill(ctx context.Context, pool *pgxpool.Pool, rows int) error {
 	const step = 500_000
 	for from := 0; from < rows; from += step {
@@ -103,7 +103,7 @@ func fill(ctx context.Context, pool *pgxpool.Pool, rows int) error {
 	return err
 }
 
-// questions are all of them, about a database with so many events.
+// questions are all questions about a database with so many events.
 func questions(pool *pgxpool.Pool, rows int) []question {
 	i, store := inspect.New(pool, nil, inspect.Config{}), deadletter.New(pool, deadletter.Config{})
 	held := func(name string, f inspect.HeldFilter) question {

@@ -26,9 +26,9 @@ var sagasSQL string
 
 const (
 	fewSagas = 5_000
-	pairs    = 1_000 // of steps that are compared
+	pairs    = 1_000 // of compared steps
 
-	nowhere = "nowhere" // a step for which none waits
+	nowhere = "nowhere" // a step for which no instance waits
 )
 
 // checkout is a saga in a database.
@@ -38,7 +38,7 @@ type checkout struct {
 	pool *pgxpool.Pool
 }
 
-// newCheckout records the saga, and others of which there are instances.
+// newCheckout records the saga, and other sagas that have instances.
 func newCheckout(t *testing.T) checkout {
 	t.Helper()
 	pool := devtest.Pool(t)
@@ -63,7 +63,8 @@ func newCheckout(t *testing.T) checkout {
 	panic("unreachable")
 }
 
-// begin begins an instance, and returns how long that took, and the reply to its first command.
+// begin begins an instance. It returns how long that took, and the reply to the instance's
+// first command.
 func (c checkout) begin(ctx context.Context, key string) (took time.Duration, reply postroom.Event, err error) {
 	began := time.Now()
 	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.Begin(ctx, tx, key, key) })
@@ -84,8 +85,8 @@ func (c checkout) step(ctx context.Context, reply postroom.Event) (took time.Dur
 	return time.Since(began), err
 }
 
-// Each answer about a million sagas that run comes within a second. A step takes no longer than in
-// a database that has none.
+// With a million running sagas, each answer comes within a second, and a step takes no longer
+// than in a database without any.
 func TestManySagas(t *testing.T) {
 	t.Parallel()
 	rows := fewSagas
@@ -136,7 +137,7 @@ func compare(t *testing.T, none, many checkout, judged bool) {
 		if _, err := c.pool.Exec(t.Context(), "VACUUM (ANALYZE) postroom.saga, postroom.saga_step, postroom.outbox"); err != nil {
 			t.Fatal(err)
 		}
-		c.pool.Reset() // and with it the plans
+		c.pool.Reset() // this drops the plans, too
 	}
 	times := map[string][]time.Duration{}
 	for i := range n {
@@ -167,7 +168,7 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// sagaQuestions are all of them, about a database with so many instances.
+// sagaQuestions are all questions about a database with so many instances.
 func sagaQuestions(t *testing.T, c checkout, rows int) []question {
 	t.Helper()
 	i, store := inspect.New(c.pool, nil, inspect.Config{}), saga.NewStore(c.pool, saga.StoreConfig{})

@@ -1,9 +1,9 @@
 package model
 
-// inbox is one handler: its ledger and effects, and the deliveries of its messages.
+// inbox is one handler: its inbox rows and effects, and the deliveries of its messages.
 type inbox struct {
 	owed    set // messages that are not acknowledged; see message
-	ledger  set // events whose ledger row is committed
+	ledger  set // events whose inbox row is committed
 	effects [events]uint8
 	held    [events]heldEvent
 	gone    set // events that an operator cancelled while they were held
@@ -24,7 +24,7 @@ const (
 	claimed
 )
 
-// worker is what a worker does with one message.
+// worker is the work of a worker on one message.
 type worker struct {
 	stage   stage
 	message uint8
@@ -36,10 +36,10 @@ type stage uint8
 const (
 	idle    stage = iota
 	taken         // a message was delivered
-	begun         // the ledger row is inserted, in a transaction that is open
+	begun         // the inbox row is inserted, in a transaction that is open
 	ran           // and the handler ran in it
 	decided       // committed, or found to be a repetition, or held
-	retries       // has claimed what is held
+	retries       // it has claimed a held event
 	retried       // and the handler ran, in a transaction that is open
 )
 
@@ -47,8 +47,8 @@ const (
 func message(event, copy uint8) uint8 { return event*maxCopies + copy }
 func eventOf(message uint8) uint8     { return message / maxCopies }
 
-// beginHandling turns to the handler, when nothing can happen any more at the relays:
-// a stream only grows, so that workers who start earlier can do no more and no less.
+// beginHandling turns to the handler when no relay can do anything any more. A stream only
+// grows, so workers that start earlier can do the same and no more.
 func beginHandling(s state) state {
 	next := state{handling: true}
 	for i, t := range s.txs {
@@ -62,8 +62,8 @@ func beginHandling(s state) state {
 	return next
 }
 
-// workerSteps takes the steps of one worker. A message that is not acknowledged may be
-// delivered at any time, also while another worker has it.
+// workerSteps takes the steps of one worker. An unacknowledged message may be delivered at any
+// time, even while another worker has it.
 func (w World) workerSteps(s state, n int, yield func(Step, state)) {
 	at := s.inbox.workers[n]
 	i := eventOf(at.message)
@@ -107,7 +107,7 @@ func (w World) workerSteps(s state, n int, yield func(Step, state)) {
 	if s.left.Deaths > 0 {
 		s.left.Deaths--
 		step(dies, idle, func(in *inbox) {
-			if h := &in.held[i]; h.is == claimed && h.epoch == at.epoch { // nobody renews its claim
+			if h := &in.held[i]; h.is == claimed && h.epoch == at.epoch { // no process renews its claim
 				h.is = due
 			}
 		})
@@ -127,8 +127,8 @@ func work(s state, n int, act Act, to stage, change func(*inbox), yield func(Ste
 	yield(Step{Act: act, Event: i}, s)
 }
 
-// fail has the commit of a worker's transaction fail, or the handler that ran in it: its
-// event is held then, in another transaction.
+// fail makes the commit of a worker's transaction fail, or the handler that ran in it. Then
+// another transaction holds the event.
 func (w World) fail(s state, n int, yield func(Step, state)) {
 	i := eventOf(s.inbox.workers[n].message)
 	if s.left.Refusals > 0 {
@@ -149,8 +149,8 @@ func (w World) fail(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// claim gives a worker what is held and due, and ends claims whose workers sleep. An operator
-// may cancel what nobody has claimed.
+// claim gives a worker a held event that is due, and ends claims whose workers sleep. An
+// operator may cancel an event that no worker has claimed.
 func claim(s state, n int, yield func(Step, state)) {
 	for i := range uint8(events) {
 		next := s
@@ -174,7 +174,7 @@ func claim(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// settle ends the transaction of a worker that has handled what was held.
+// settle ends the transaction of a worker that has run a held event.
 func (w World) settle(s state, n int, yield func(Step, state)) {
 	at := s.inbox.workers[n]
 	i := eventOf(at.message)
@@ -206,7 +206,7 @@ func (w World) deliver(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// locked reports whether an open transaction has inserted an event's ledger row.
+// locked reports whether an open transaction has inserted an event's inbox row.
 func (in *inbox) locked(event uint8) bool {
 	for _, at := range in.workers {
 		if (at.stage == begun || at.stage == ran) && eventOf(at.message) == event {

@@ -1,12 +1,12 @@
-// Package model is the design in small, explored completely: three transactions
-// with an event each, two keys, two relays, a broker and two workers of a handler,
-// with a crash possible at every step.
+// Package model is a small model of the design, which a test explores completely. It has
+// three transactions with an event each, two keys, two relays, a broker and two workers of a
+// handler. A crash is possible at every step.
 //
-// Nothing here runs the code. The model says again, in a few hundred lines, what
-// docs/reference/guarantees.md promises and by which rules the parts keep it, and a test walks
-// through every state that these rules allow. Each [Rule] can be taken away: then an
-// [Invariant] must break, and the shortest way there is told in words. A rule that
-// nothing depends on would not be one.
+// The model does not run the code. In a few hundred lines it repeats the promises of
+// docs/reference/guarantees.md and the rules by which the parts keep them. A test visits
+// every state that these rules allow. Without any one [Rule] an [Invariant] must break, and
+// the test prints the shortest way there in words. A rule that no invariant needs would not
+// be one.
 //
 // What is modelled: transactions that take their xid, their seq and their end in any
 // order that PostgreSQL allows; passes that compare snapshots; the state row with its
@@ -17,8 +17,8 @@
 // handler failed, and claimed, while an older claim wakes up; a crash of every process
 // between any two steps.
 //
-// What is not: events that are held on their way out, ordered handlers, atomic batches,
+// What is not modelled: outgoing events that are held, ordered handlers, atomic batches,
 // scheduled events, republishes, repair after a broker lost messages, retention, backlogs of
-// more than a page. Time is not modelled at all: a lease ends, a message is delivered
-// again and a duplicate window closes at any moment.
+// more than a page. Time is not modelled at all: at any moment a lease may end, a message
+// may be delivered again, and a duplicate window may close.
 package model

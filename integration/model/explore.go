@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// Result is what an exploration found.
+// Result is the result of an exploration.
 type Result struct {
 	States int
 	Steps  int // from a state to another
 	Ends   int // states in which nothing more can happen
-	Depth  int // of the longest of the shortest ways to a state
+	Depth  int // the length of the longest of the shortest ways to a state
 	Taken  map[Act]bool
 
-	Broken Invariant // the first that broke; none: all hold, and everything was seen
+	Broken Invariant // the first that broke; zero if all hold and every state was visited
 	Way    []Step    // the shortest way there
 }
 
-// String tells the result, with the way to what broke.
+// String describes the result, with the way to a broken invariant.
 func (r Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d states, %d steps, %d ends, %d deep", r.States, r.Steps, r.Ends, r.Depth)
@@ -30,8 +30,8 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// Explore visits every state of a world, the nearest first, until one breaks one of
-// the given invariants. Where none does, it also holds that no path goes on for ever.
+// Explore visits every state of a world, the nearest first, until one breaks one of the given
+// invariants. If none does, no path goes on for ever either.
 func (w World) Explore(invariants Invariant) Result {
 	e := explorer{world: w, index: make(map[state]int32)}
 	var taken [len(acts)]bool
@@ -68,7 +68,7 @@ func (w World) Explore(invariants Invariant) Result {
 	return result
 }
 
-// next takes every step that is possible in a state, and changes it.
+// next takes every step that is possible in a state, and changes the state.
 func (w World) next(s state, yield func(Step, state)) {
 	ended := true
 	each := func(step Step, to state) {
@@ -104,7 +104,7 @@ type explorer struct {
 	states  []state
 	parents []int32
 	edges   []int32 // where steps lead, by where they start
-	starts  []int   // where those of a state begin
+	starts  []int   // the index of each state's first edge
 }
 
 // add returns the number of a state, and notes how it was reached first.
@@ -133,8 +133,8 @@ func (e *explorer) way(at int) []Step {
 	return way
 }
 
-// cycle returns a state that can come again, if there is one: it takes away states that
-// nothing leads to, until none is left.
+// cycle returns a state that can come again, if there is one. It removes states without a
+// predecessor until none is left.
 func (e *explorer) cycle() (at int, ok bool) {
 	leading := make([]int32, len(e.states))
 	for _, to := range e.edges {

@@ -1,7 +1,7 @@
 package model
 
-// violated returns the invariants that a state breaks. In one that has ended nothing
-// more can happen.
+// violated returns the invariants that a state breaks. If ended is set, nothing more can
+// happen in it.
 func (s *state) violated(ended bool) Invariant {
 	broken := s.broken
 	for i, t := range s.txs {
@@ -23,8 +23,7 @@ func (s *state) violated(ended bool) Invariant {
 	return broken
 }
 
-// isMarked reports whether the state row says of an event that it is published, and
-// the stream lacks it.
+// isMarked reports whether the state row calls an event published that is not in the stream.
 func (s *state) isMarked() bool {
 	for i, t := range s.txs {
 		if t.fate == committed && t.seq <= s.row.high && s.row.snap.sees(t.xid) &&

@@ -8,11 +8,11 @@ import (
 	"github.com/postroom/postroom/integration/model"
 )
 
-// everything is what can go wrong on one path, all at once.
+// everything is every fault on one path, all at once.
 var everything = model.Faults{Crashes: 1, TakeOvers: 1, Losses: 1, Forgets: 1, Deaths: 2, Refusals: 1}
 
-// worlds are explored with all rules. More faults on one path take longer: with
-// POSTROOM_SOAK set they are explored, too.
+// worlds are explored with all rules. More faults on one path take longer: with POSTROOM_SOAK
+// set they are explored, too.
 func worlds() []model.Faults {
 	faults := []model.Faults{
 		{Deaths: 2},
@@ -54,7 +54,7 @@ func TestTheDesignHoldsInEveryState(t *testing.T) {
 	}
 }
 
-// needed says what breaks without each rule, and what has to go wrong for that.
+// needed says which invariant breaks without each rule, and which faults that takes.
 var needed = []struct {
 	without model.Rule
 	faults  model.Faults
@@ -109,7 +109,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 }
 
-// States that stand for each other are visited once. That must not hide anything.
+// Equivalent states are visited once. That must not hide a broken invariant.
 func TestMergingStatesHidesNothing(t *testing.T) {
 	for _, tt := range append(needed[:len(needed):len(needed)], struct {
 		without model.Rule
@@ -137,7 +137,7 @@ func TestMergingStatesHidesNothing(t *testing.T) {
 	}
 }
 
-// A leader that slept and wakes up writes over what its successor knows.
+// A leader that slept and wakes up overwrites the record of its successor.
 func ExampleWorld_Explore() {
 	w := model.World{Without: model.EpochCheck, Faults: model.Faults{TakeOvers: 1}}
 	r := w.Explore(model.Fence)

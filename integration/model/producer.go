@@ -3,13 +3,13 @@ package model
 // orders are the orders in which three transactions can take a number each.
 var orders = [...][events]uint8{{0, 1, 2}, {0, 2, 1}, {2, 0, 1}, {1, 0, 2}, {1, 2, 0}, {2, 1, 0}}
 
-// seqOrders is how many of them seqs can be taken in: the first two transactions have
-// a key in common, and the first holds the lock on it before it takes its seq.
+// seqOrders is the number of possible orders of seqs. The first two transactions share a key,
+// and the first holds the key's lock before it takes its seq.
 const seqOrders = 3
 
-// number gives the transactions that are open their seqs and xids, from the given
-// ones on. When a transaction takes them is nothing that others could see before it
-// commits; only the orders matter, and so they are drawn before all else.
+// number gives the open transactions their seqs and xids, beginning with the given ones. Other
+// processes cannot see when a transaction takes them, only the result after its commit. So
+// only the orders matter, and they are drawn before everything else.
 func (d *db) number(seqs, xids [events]uint8, seq, xid uint8) {
 	for n := range events {
 		if t := &d.txs[seqs[n]]; t.fate == open {
@@ -23,14 +23,14 @@ func (d *db) number(seqs, xids [events]uint8, seq, xid uint8) {
 	}
 }
 
-// draw takes the first step: an order of seqs, and one of xids, which is free. A
-// transaction takes its xid with its first change, long before it writes an event or
-// with it, and the seq may come before the xid.
+// draw takes the first step: an order of seqs, and any order of xids. A transaction takes its
+// xid with its first change, which may be long before it writes an event. Its seq may also
+// come before its xid.
 func (w World) draw(s state, yield func(Step, state)) {
 	for seqs := range uint8(seqOrders) {
 		for xids := range uint8(len(orders)) {
 			if xids > 0 && w.has(LateOpen|LateNew) && !w.Plain {
-				break // whatever the xids are, a pass finds what is visible and was not
+				break // whatever the xids are, a pass finds rows that are visible now and were not before
 			}
 			next := s
 			next.drawn = true
@@ -40,9 +40,9 @@ func (w World) draw(s state, yield func(Step, state)) {
 	}
 }
 
-// mayEnd reports whether a transaction may have ended by now. The second wrote its event
-// only after the first had ended and let go of their key; whatever has a higher seq
-// was written later still.
+// mayEnd reports whether a transaction may have ended by now. The second wrote its event only
+// after the first had ended and released their key. An event with a higher seq was written
+// later still.
 func (d *db) mayEnd(i int) bool {
 	return d.txs[i].fate == open && (i == 0 || d.txs[0].fate != open || d.txs[i].seq < d.txs[1].seq)
 }
@@ -62,9 +62,9 @@ func produce(s state, yield func(Step, state)) {
 	}
 }
 
-// failOver takes the steps of a database that is lost, and of the one that goes on:
-// a copy that had stopped following it some time before. What was committed in
-// between is gone, and seqs and xids are handed out again.
+// failOver takes the steps of a database that is lost, and of the copy that goes on. The copy
+// had stopped following some time before. Later commits are gone, and seqs and xids are handed
+// out again.
 func (w World) failOver(s state, yield func(Step, state)) {
 	switch {
 	case s.left.Failovers == 0:

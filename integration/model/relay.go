@@ -3,37 +3,36 @@ package model
 // pageLimit is how many rows above high a pass returns.
 const pageLimit = 2
 
-// relay is a relay's process, and what of its publishes is on the way. Its epoch is 0
-// while it stands by.
+// relay is a relay's process, with its publishes that are on the way. Its epoch is 0 while it
+// stands by.
 type relay struct {
 	epoch uint8
 	high  uint8 // the last seq that was read
-	base  uint8 // everything up to here that was read in order is acknowledged
+	base  uint8 // every event up to here that was read in order is acknowledged
 	snap  snapshot
 
 	backlog set  // seqs that were pending at take-over, and are not read yet
 	late    set  // read out of order and not acknowledged
 	page    set  // read in order, above base
 	done    set  // of page, acknowledged
-	flying  set  // sent, and the outcome is not known
-	newer   bool // of the first key, the second event stands before the first
+	flying  set  // sent, with an unknown outcome
+	newer   bool // of the first key, the second event is in the stream before the first
 
-	sent   set // on the way to the broker, also of a term that is over
+	sent   set // on the way to the broker, maybe from a term that is over
 	stored set // the acknowledgement is on its way back
 }
 
-// unacked is what is read and not acknowledged.
+// unacked returns the events that were read and are not acknowledged.
 func (r *relay) unacked() set { return r.late | r.page&^r.done }
 
-// lose forgets what was in flight, without knowing what became of it: it is sent
-// again.
+// lose forgets the events in flight, whose outcomes are unknown. They are sent again.
 func (r *relay) lose(events set) {
 	r.flying &^= events
 	r.sent &^= events
 	r.stored &^= events
 }
 
-// led reports whether a relay of the present epoch is there.
+// led reports whether a relay has the present epoch.
 func (s *state) led() bool {
 	return s.row.epoch > 0 && (s.relays[0].epoch == s.row.epoch || s.relays[1].epoch == s.row.epoch)
 }
@@ -77,7 +76,7 @@ func (w World) relaySteps(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// lead takes the lease, where its time is over, and begins with what the row says.
+// lead takes the lease if its time is over, and begins with the state of the row.
 func (w World) lead(s state, n int, yield func(Step, state)) {
 	act := takesLease
 	if s.led() {
@@ -93,8 +92,8 @@ func (w World) lead(s state, n int, yield func(Step, state)) {
 	yield(Step{Act: act, Epoch: row.epoch}, s)
 }
 
-// pass reads the log: what was pending at take-over, and then late rows and the next
-// page. It reports whether it found or learnt anything.
+// pass reads the log: first the events that were pending at the take-over, then late rows and
+// the next page. It reports whether it changed anything.
 func (w World) pass(s *state, n int) bool {
 	r := &s.relays[n]
 	before := *r
@@ -148,8 +147,8 @@ func (w World) page(s *state, high uint8) (page set) {
 	return page
 }
 
-// maySend reports whether a leader may send an event now: the events of a key go in
-// the order in which they were read, one at a time.
+// maySend reports whether a leader may send an event now. The events of a key go in the order
+// in which they were read, one at a time.
 func (w World) maySend(r *relay, i uint8) bool {
 	if !r.unacked().has(i) || r.flying.has(i) || r.sent.has(i) {
 		return false
@@ -172,7 +171,7 @@ func (r *relay) acknowledge(d *db, i uint8) {
 		return
 	}
 	r.done |= only(i)
-	for seq := r.base + 1; seq <= r.high; seq++ { // cut off what is acknowledged from base on
+	for seq := r.base + 1; seq <= r.high; seq++ { // drop the acknowledged events from base on
 		for i, t := range d.txs {
 			switch {
 			case t.seq != seq || r.page&(1<<i) == 0:
@@ -187,8 +186,8 @@ func (r *relay) acknowledge(d *db, i uint8) {
 	}
 }
 
-// record writes what is published to the row. A leader that learns so that its term is
-// over stands by.
+// record writes the published events to the row. If that shows a leader that its term is over,
+// it stands by.
 func (w World) record(s state, n int, yield func(Step, state)) {
 	r := s.relays[n]
 	if w.has(EpochCheck) && r.epoch != s.row.epoch {

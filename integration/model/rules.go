@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// Rule is one of the rules by which the design keeps its promises; several make a
-// set.
+// Rule is a rule of the design; several make a set.
 type Rule uint16
 
 // The rules. A [World] can be without any of them.
 const (
-	// ReadCommitted: a pass sees what is committed, and nothing else.
+	// ReadCommitted: a pass sees committed rows, and no others.
 	ReadCommitted Rule = 1 << iota
 	// LateOpen: a pass finds rows up to high of transactions that were in progress at
 	// the pass before.
@@ -24,26 +23,26 @@ const (
 	// OnePerKey: the next event of a key is sent only after one's own acknowledgement
 	// of the one before.
 	OnePerKey
-	// SameMessageID: what is published again has the message id that it had.
+	// SameMessageID: a repetition has the message id of the first publish.
 	SameMessageID
-	// RecordAcked: only what was acknowledged is recorded as published.
+	// RecordAcked: only acknowledged events are recorded as published.
 	RecordAcked
-	// RecordPending: what was read and not acknowledged is recorded as pending.
+	// RecordPending: events that were read and are not acknowledged are recorded as pending.
 	RecordPending
-	// EpochCheck: a recording carries its epoch, and is refused where another began.
+	// EpochCheck: a recording carries its epoch, and is refused if another epoch has begun.
 	EpochCheck
-	// DropMemory: what a leader remembers ends with its database connection.
+	// DropMemory: the memory of a leader ends with its database connection.
 	DropMemory
-	// InsertFirst: the ledger row is inserted before the handler runs.
+	// InsertFirst: the inbox row is inserted before the handler runs.
 	InsertFirst
-	// OneTransaction: ledger row and effects are committed together.
+	// OneTransaction: inbox row and effects are committed together.
 	OneTransaction
 	// AckAfterCommit: a delivery is acknowledged after its commit.
 	AckAfterCommit
 	// CommitDecides: a delivery is done only if its commit is said to have succeeded.
 	CommitDecides
-	// ClaimCheck: a held event is settled with the epoch of its claim, which is refused
-	// where another began.
+	// ClaimCheck: a held event is settled with the epoch of its claim, and that is refused if
+	// another claim has begun.
 	ClaimCheck
 
 	// AllRules is the design.
@@ -72,22 +71,22 @@ type Invariant uint16
 
 // The invariants.
 const (
-	// NoLoss: every path ends, and at its end every event whose transaction committed
-	// is in the stream, recorded as published, and took effect or was cancelled.
+	// NoLoss: every path ends. At its end every event whose transaction committed is in the
+	// stream, recorded as published, and took effect or was cancelled.
 	NoLoss Invariant = 1 << iota
 	// NoGhost: no event whose transaction rolled back is in the stream.
 	NoGhost
-	// EffectOnce: no event takes effect twice, and none that was cancelled.
+	// EffectOnce: no event takes effect twice, and no cancelled event takes effect.
 	EffectOnce
-	// KeyOrder: the first occurrences of a key's events stand in the stream in the
-	// order of their commits.
+	// KeyOrder: in the stream, the first occurrences of a key's events are in the order of
+	// their commits.
 	KeyOrder
-	// MarkImpliesStored: what the state row says is published is in the stream.
+	// MarkImpliesStored: every event that the state row calls published is in the stream.
 	MarkImpliesStored
-	// Fence: a leader whose epoch is over records nothing, and neither does a worker whose
-	// claim is over.
+	// Fence: if a leader's epoch is over, it records nothing. If a worker's claim is over, it
+	// settles nothing.
 	Fence
-	// OneCopy: while the broker remembers an event, it stores it no second time.
+	// OneCopy: while the broker remembers an event, it does not store it a second time.
 	OneCopy
 
 	// AllInvariants are all of them.
@@ -107,7 +106,7 @@ func (i Invariant) String() string {
 	return strings.Join(names, "+")
 }
 
-// Faults is how often each fault may happen on one path, whenever it likes.
+// Faults is how often each fault may happen on one path, at any step.
 type Faults struct {
 	Crashes   uint8 // a relay's process ends
 	TakeOvers uint8 // a lease ends while its leader sleeps
@@ -121,13 +120,13 @@ type Faults struct {
 	Cancels   uint8 // an operator cancels a held event
 }
 
-// World is what is explored: a set of rules, and the faults that may happen.
+// World is a set of rules, and the faults that may happen.
 type World struct {
 	Without Rule
 	Faults  Faults
 
-	// Plain has states that stand for each other visited one by one, which takes far
-	// longer and shows the same.
+	// Plain visits equivalent states one by one. That takes far longer and has the same
+	// result.
 	Plain bool
 }
 

@@ -1,13 +1,13 @@
 package model
 
-// maxSeq is the highest seq that can be handed out: twice, where a failover is in between.
+// maxSeq is the highest seq that can be handed out. A failover hands out seqs a second time.
 const maxSeq = 2 * events
 
-// events is how many there are, each with a transaction of its own. The first two
-// have one key, and the first is the one that gets the lock on it first.
+// events is the number of events, each with a transaction of its own. The first two share a
+// key, and the first gets its lock first.
 const events = 3
 
-// keys says which events have one key, by event.
+// keys says which events share a key, by event.
 var keys = [events]set{0b011, 0b011, 0b100}
 
 // set is a set of events, by index, or of seqs or xids, by number.
@@ -30,7 +30,7 @@ type state struct {
 
 	drawn    bool      // the first step is taken
 	handling bool      // the relays are done, and the workers begin
-	broken   Invariant // by the last step, where the state alone does not show it
+	broken   Invariant // by the last step, if the state alone does not show it
 }
 
 // db is the database.
@@ -52,11 +52,11 @@ const (
 	open fate = iota
 	committed
 	rolledBack
-	lost // committed, and not in the database that a failover went on from
+	lost // committed, but not in the database that a failover went on from
 )
 
-// row is the state row: every event up to high that is visible in snap is published,
-// but for those pending.
+// row is the state row: every event up to high that is visible in snap is published, except
+// pending.
 type row struct {
 	epoch   uint8
 	high    uint8
@@ -64,8 +64,8 @@ type row struct {
 	pending set // seqs
 }
 
-// snapshot is a snapshot of the database: what is below xmax and not in xip ended
-// before.
+// snapshot is a snapshot of the database: transactions below xmax and not in xip ended before
+// it.
 type snapshot struct {
 	xmax uint8
 	xip  set
@@ -94,9 +94,8 @@ func (d *db) at(seq uint8) (event uint8, ok bool) {
 	return 0, false
 }
 
-// stream is the broker's: how often each event is in it, and which of them it
-// remembers by their message ids. Where a third copy would stand makes no difference
-// to anybody.
+// stream is the broker's stream: how often it has each event, and which events it remembers by
+// their message ids. The position of a third copy makes no difference.
 type stream struct {
 	copies [events]uint8
 	window set
@@ -104,11 +103,10 @@ type stream struct {
 
 const maxCopies = 2
 
-// first returns the state in which everything begins.
+// first returns the first state.
 func first(w World) state { return state{db: db{row: row{snap: snapshot{xmax: 1}}}, left: w.Faults} }
 
-// canonical returns the one of several states that stands for all of them, because
-// nothing that can happen tells them apart.
+// canonical returns one state for several that no later step can tell apart.
 func (w World) canonical(s state) state {
 	if w.Plain {
 		return s
@@ -121,7 +119,7 @@ func (w World) canonical(s state) state {
 		w.simplify(&r.snap, &s.db, r.high)
 	}
 	w.simplify(&s.row.snap, &s.db, s.row.high)
-	if s.left.isLast() && s.led() { // nobody will read the row
+	if s.left.isLast() && s.led() { // no relay will read the row
 		s.row = row{epoch: s.row.epoch}
 	}
 	// Both relays are alike, and so are both workers.
@@ -134,12 +132,12 @@ func (w World) canonical(s state) state {
 	return s
 }
 
-// isLast reports whether the leader that there is stays to the end.
+// isLast reports whether the present leader stays to the end.
 func (f Faults) isLast() bool { return f.Crashes == 0 && f.TakeOvers == 0 && f.Failovers == 0 }
 
-// simplify makes all snapshots one that see the same of what counts: the rows up to
-// high. Whether a row that one does not see is of a transaction that was in progress or
-// of one that began later makes a difference only where a rule for late rows is missing.
+// simplify makes one snapshot of all that see the same rows up to high. A snapshot may not see
+// a row because its transaction was in progress, or because it began later. That difference
+// matters only if a rule for late rows is missing.
 func (w World) simplify(s *snapshot, d *db, high uint8) {
 	if !w.has(LateOpen | LateNew) {
 		return

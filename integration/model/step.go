@@ -38,7 +38,7 @@ const (
 	takes
 	findsRow
 	inserts
-	// Looks is a look at the ledger that inserts no row: no step of a world with all rules.
+	// Looks reads the inbox rows and inserts none. No world with all rules has this step.
 	Looks
 	handles
 	commitsEffect
@@ -98,7 +98,7 @@ var acts = [...]string{
 
 var eventNames = [events]string{"a1", "a2", "b1"}
 
-// String tells the step.
+// String describes the step.
 func (s Step) String() string {
 	if s.Act == draws {
 		return fmt.Sprintf("producer     three transactions take seqs in the order %s, and xids in the order %s", namesOf(s.Seqs), namesOf(s.XIDs))

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// found is a line of a report of chaos that says what does not hold.
+// found is a line of a chaos report about a broken invariant.
 var found = regexp.MustCompile(`(?m)^([A-Za-z]+) +FAILED, (\d+) times`)
 
 // tryChaos builds chaos with a bug in it, and runs it with the seed of the entry.
@@ -32,7 +32,7 @@ func (t *trials) tryChaos(ctx context.Context, r *result, overlay string) error 
 	if faults != "" {
 		args = append(args, "--only", faults)
 	}
-	for _, patience := range []string{"1", "3"} { // an undecided run is made once more
+	for _, patience := range []string{"1", "3"} { // an undecided run is repeated once
 		cmd := exec.CommandContext(ctx, program, append(args, "--patience", patience)...)
 		out, err := cmd.CombinedOutput()
 		if ctx.Err() != nil {
@@ -49,7 +49,7 @@ func (t *trials) tryChaos(ctx context.Context, r *result, overlay string) error 
 	return nil
 }
 
-// judgeChaos reads what a run of chaos found.
+// judgeChaos reads the report of a chaos run.
 func (t *trials) judgeChaos(r *result, out string, err error) {
 	r.By, r.Why = nil, lastLine(out)
 	for _, m := range found.FindAllStringSubmatch(out, -1) {

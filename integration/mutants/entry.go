@@ -14,15 +14,14 @@ import (
 // entry is a guard that is removed, or a bug that is planted.
 type entry struct {
 	Name  string `json:"name"`
-	Guard string `json:"guard"` // what it is for, in a sentence
+	Guard string `json:"guard"` // its purpose, in a sentence
 	File  string `json:"file"`  // from the root of the module
 	Old   string `json:"-"`     // whole lines of the file, without the last line's end
-	New   string `json:"-"`     // what takes their place; may be empty
+	New   string `json:"-"`     // the lines that replace them; may be empty
 
-	// Package and Run say which test is to fail: a package from the root of the module,
-	// and a regular expression as for go test -run. Package is "chaos" or "model" for what
-	// chaos or the model has to find; Run is then a seed and seconds, or a regular
-	// expression.
+	// Package and Run say which test has to fail: a package from the root of the module, and a
+	// regular expression as for go test -run. Package is "chaos" or "model" if chaos or the
+	// model has to find the bug. Run is then a seed and seconds, or a regular expression.
 	Package string `json:"package"`
 	Run     string `json:"run"`
 
@@ -71,8 +70,8 @@ func readAll(root string, planted bool) ([]entry, error) {
 // indent begins each line of old and new.
 const indent = "    "
 
-// parse reads a list: blocks with blank lines between them. A line that begins with #
-// outside of old and new is a comment.
+// parse reads a list: blocks with blank lines between them. A line that begins with # outside
+// of old and new is a comment.
 func parse(file, text string) (all []entry, err error) {
 	var errs []error
 	var block []string
@@ -148,7 +147,7 @@ func parseBlock(lines []string) (e entry, err error) {
 	e.Old, e.New = strings.Join(old, "\n"), strings.Join(replacement, "\n")
 	e.Package, e.Run, _ = strings.Cut(test, " ")
 	e.Package, e.Run = strings.TrimPrefix(e.Package, "./"), strings.TrimSpace(e.Run)
-	if e.Package != chaos { // as it would stand on a command line
+	if e.Package != chaos { // in the form of a command line
 		e.Run = strings.Trim(strings.TrimSpace(strings.TrimPrefix(e.Run, "-run ")), `'"`)
 	}
 	return e, e.validate(said["new"])
@@ -180,8 +179,8 @@ func (e entry) validate(saysNew bool) error {
 	return errors.Join(errs...)
 }
 
-// chaosRun is the seed, the seconds and the faults of an entry that chaos has to find;
-// all faults where it names none.
+// chaosRun returns the seed, the seconds and the faults of an entry for chaos. If it names no
+// faults, all are meant.
 func (e entry) chaosRun() (seed uint64, seconds int, faults string, err error) {
 	fields := strings.Fields(e.Run)
 	if len(fields) < 2 {
@@ -198,9 +197,9 @@ func (e entry) chaosRun() (seed uint64, seconds int, faults string, err error) {
 // errRotten says that an entry does not fit the code any more.
 var errRotten = errors.New("the list does not fit the code")
 
-// apply returns the file of an entry with the change made. The old lines have to be
-// there exactly once: otherwise nobody knows what the entry removes. Comments are not
-// compared, so that they can be reworded.
+// apply returns the entry's file with the change. The old lines must be there exactly once;
+// otherwise it is unclear what the entry removes. Comments are not compared, so that they can
+// be reworded.
 func (e entry) apply(root string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
 	if err != nil {
@@ -224,9 +223,9 @@ func (e entry) apply(root string) (string, error) {
 	return strings.Join(slices.Replace(lines, at, at+len(old), replacement...), "\n") + "\n", nil
 }
 
-// code returns lines of the entry's file without their comments: of one that is nothing
-// else its beginning is left. A line with a quote behind the comment's beginning stays
-// whole, as that may be within a text.
+// code returns lines of the entry's file without their comments. If a line is only a comment,
+// its beginning is left. A line with a quote after the beginning of the comment stays whole,
+// because that may be within a text.
 func (e entry) code(lines []string) []string {
 	begins := "//"
 	if strings.HasSuffix(e.File, ".sql") {

@@ -1,13 +1,12 @@
-// Mutants removes each guard that is listed beside it, one at a time, and runs the test
-// that is to notice. A guard whose removal no test notices fails the command.
+// Mutants removes each guard of the lists beside it, one at a time, and runs the test that
+// has to notice. If a test does not notice, the command fails.
 //
 //	make mutants
 //	make mutants ONLY=late-row-rule,key-lock
 //	make mutants PLANTED=1
 //
-// Nothing in the checkout changes: the changed file is given to the go command as an
-// overlay. With --planted it does the same with bugs that the chaos run or the model has
-// to find.
+// The checkout does not change: the go command gets the changed file as an overlay. With
+// --planted, mutants plants bugs instead, which the chaos run or the model has to find.
 package main
 
 import (

@@ -112,8 +112,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// Comments may be reworded: an entry fits the code behind them. What only looks like one is
-// compared.
+// Comments may be reworded: an entry still fits the code behind them. Text that only looks
+// like a comment is compared.
 func TestApplyWithoutComments(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -140,8 +140,8 @@ func TestApplyWithoutComments(t *testing.T) {
 	}
 }
 
-// Every entry of the lists still fits the code: what it removes is there once, and the
-// test that it names is in its package.
+// Every entry of the lists still fits the code: its old lines are there once, and the test
+// that it names is in its package.
 func TestListsFitTheCode(t *testing.T) {
 	t.Parallel()
 	root, err := moduleRoot()
@@ -193,8 +193,8 @@ func testsIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// module is a module with a guard in Go and one in SQL, each with a test, and an entry
-// for each way in which a removal can end.
+// module is a module with a guard in Go and one in SQL, each with a test, and an entry for
+// each way in which a removal can end.
 var module = map[string]string{
 	"go.mod":   "module example.com/m\n\ngo 1.26\n",
 	"go.work":  "go 1.26\n\nuse .\n",
@@ -304,7 +304,7 @@ new:
 test: p ^TestSkipped$
 `
 
-// The program is run on a module of the test's own. Nothing in it changes.
+// The program runs on a module for this test alone, and changes nothing in it.
 func TestRun(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -375,7 +375,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// What a run of chaos prints, and its exit status, decide.
+// The output of a chaos run and its exit status decide.
 func TestLastLineOfChaos(t *testing.T) {
 	t.Parallel()
 	tr := &trials{}
@@ -389,7 +389,7 @@ func TestLastLineOfChaos(t *testing.T) {
 	}
 }
 
-// How long a run goes on is what the rest takes at the pace so far.
+// The estimate of the remaining time assumes the pace so far.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -400,7 +400,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// A test gets ten times as long as it takes with all guards, and no less than a minute.
+// A test gets ten times as long as it takes with all guards, and at least a minute.
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	r := readReport(strings.NewReader(`{"Action":"pass","Test":"TestA/part","Elapsed":2.5}

@@ -29,14 +29,14 @@ func write(out io.Writer, results []result, asJSON bool) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.0f\n", r.Name, r.Outcome, by, r.Seconds)
 	}
-	_ = w.Flush() // a strings.Builder takes all
+	_ = w.Flush() // a strings.Builder never fails
 	if _, err := io.WriteString(out, text.String()); err != nil {
 		return fmt.Errorf("print results: %w", err)
 	}
 	return nil
 }
 
-// verdict returns an error that names each entry that was not noticed.
+// verdict returns an error that names each entry that no test noticed.
 func verdict(results []result) error {
 	var errs []error
 	for _, r := range results {

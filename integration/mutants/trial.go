@@ -19,14 +19,14 @@ import (
 	"time"
 )
 
-// outcome is what the removal of a guard led to.
+// outcome is the result of the removal of a guard.
 type outcome string
 
 const (
 	noticed   outcome = "noticed"
 	unnoticed outcome = "NOT NOTICED"  // the test is green without the guard
 	faulty    outcome = "FAULTY ENTRY" // it does not fit the code, does not build, or its test is not green with the guard
-	undecided outcome = "UNDECIDED"    // chaos had no time to tell
+	undecided outcome = "UNDECIDED"    // chaos did not have enough time
 )
 
 // result is what is known of an entry.
@@ -36,7 +36,7 @@ type result struct {
 	Outcome outcome  `json:"outcome"`
 	By      []string `json:"noticed_by,omitempty"` // the tests that failed, or the invariants
 	Seconds float64  `json:"seconds"`
-	Why     string   `json:"why,omitempty"` // of what is not noticed
+	Why     string   `json:"why,omitempty"` // why no test noticed it
 }
 
 // trials removes guards.
@@ -55,22 +55,22 @@ func (t *trials) say(format string, args ...any) {
 	fmt.Fprintf(t.progress, format+"\n", args...)
 }
 
-// A test that hangs without its guard is ended after ten times as long as it takes with
-// it, and a minute, in which its servers start; and after five minutes at the latest.
+// A test that hangs without its guard is ended. It gets ten times as long as with the guard,
+// plus a minute in which its servers start, but at most five minutes.
 const (
 	testTimeout  = 5 * time.Minute
 	leastTimeout = time.Minute
 	slower       = 10
 )
 
-// run tries all entries, after it has seen that their tests are green.
+// run tries all entries, after it has checked that their tests are green.
 func (t *trials) run(ctx context.Context, all []entry) ([]result, error) {
 	for _, e := range all {
 		if _, err := e.apply(t.root); err != nil {
 			return nil, err
 		}
 	}
-	// Those of a package follow each other: the next finds compiled what the last one needed.
+	// Entries of a package follow each other, so that the next one finds the package compiled.
 	slices.SortStableFunc(all, func(a, b entry) int { return strings.Compare(a.testPackage(), b.testPackage()) })
 	before, err := t.unchanged(ctx, all)
 	if err != nil {
@@ -93,7 +93,7 @@ func (t *trials) run(ctx context.Context, all []entry) ([]result, error) {
 	return results, err
 }
 
-// pace says how far a run is, and how long it will go on if it goes on like this.
+// pace estimates how long a run will go on, if it goes on at this speed.
 type pace struct {
 	began time.Time
 	total int
@@ -111,9 +111,9 @@ func (p *pace) step(now time.Time) string {
 	return fmt.Sprintf("[%d of %d, %s left]", p.done, p.total, left.Round(time.Second))
 }
 
-// baseline is what a test showed before the guard of its entry was removed.
+// baseline is the result of a test with all guards.
 type baseline struct {
-	why  string        // it is of no use; empty where it is
+	why  string        // why it is of no use; empty if it is of use
 	took time.Duration // with all guards
 }
 
@@ -122,7 +122,7 @@ func (u baseline) timeout() time.Duration {
 	return min(leastTimeout+slower*u.took, testTimeout)
 }
 
-// each does something for 0 to n-1, some at a time. The first failure ends it.
+// each calls do for 0 to n-1, some at a time. The first failure ends it.
 func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 	next := make(chan int)
 	go func() { // ends with ctx at the latest
@@ -158,8 +158,8 @@ func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 	return err
 }
 
-// unchanged runs the tests of all entries with every guard in its place, a package at a
-// time, and says for each entry why it is of no use; nothing where it is.
+// unchanged runs the tests of all entries with every guard in place, a package at a time. For
+// each entry it returns why the test is of no use, or an empty text.
 func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error) {
 	packages := make(map[string][]string)
 	for _, e := range all {
@@ -195,7 +195,7 @@ func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error)
 	return known, err
 }
 
-// together joins regular expressions of tests into one; those with parts for subtests
+// together joins regular expressions of tests into one. Expressions with parts for subtests
 // stay alone.
 func together[T any](runs []string, as func(run string) T) (jobs []T) {
 	var joined []string
@@ -212,7 +212,7 @@ func together[T any](runs []string, as func(run string) T) (jobs []T) {
 	return jobs
 }
 
-// testPackage is the package whose test is to fail.
+// testPackage is the package whose test has to fail.
 func (e entry) testPackage() string {
 	if e.Package == model {
 		return "integration/model"
@@ -268,7 +268,7 @@ func (t *trials) try(ctx context.Context, r *result, n int, timeout time.Duratio
 	return nil
 }
 
-// report is what go test had to say.
+// report is the output of go test.
 type report struct {
 	passed, failed, skipped []string // tests; the innermost that failed
 	hung                    bool     // they failed because they did not end
@@ -296,12 +296,12 @@ func (r *report) word() string {
 	return fmt.Sprintf("green, %d tests", len(r.passed))
 }
 
-// tail is the end of what was printed.
+// tail is the end of the output.
 func (r *report) tail() string {
 	return strings.TrimSpace(strings.Join(r.output[max(0, len(r.output)-8):], ""))
 }
 
-// fitness says why the tests of a regular expression cannot show anything, if so, and how
+// fitness returns why the tests of a regular expression cannot show anything, if so, and how
 // long the longest of them takes.
 func (r *report) fitness(run string) (u baseline) {
 	top, _, _ := strings.Cut(run, "/")
@@ -323,8 +323,8 @@ func (r *report) fitness(run string) (u baseline) {
 	return u
 }
 
-// goTest runs tests of a package. Nobody debugs the program: it is linked without what
-// debuggers need, which takes half the time.
+// goTest runs tests of a package. It links the program without debug information, which takes
+// half the time.
 func (t *trials) goTest(ctx context.Context, pkg, run, overlay string, timeout time.Duration) (*report, error) {
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout", timeout.String(), "-run", run}
 	if overlay != "" {
@@ -356,7 +356,7 @@ func (t *trials) goTest(ctx context.Context, pkg, run, overlay string, timeout t
 	return r, nil
 }
 
-// readReport reads what go test -json prints.
+// readReport reads the output of go test -json.
 func readReport(out io.Reader) *report {
 	r := &report{took: make(map[string]time.Duration)}
 	running := make(map[string]bool)
@@ -368,7 +368,7 @@ func readReport(out io.Reader) *report {
 			Elapsed              float64
 		}
 		if json.Unmarshal(lines.Bytes(), &ev) != nil {
-			continue // not of go test
+			continue // a line that go test did not write
 		}
 		switch ev.Action {
 		case "build-fail":
@@ -388,7 +388,7 @@ func readReport(out io.Reader) *report {
 			*list = append(*list, ev.Test)
 		}
 	}
-	if r.hung { // those that were running have no result of their own
+	if r.hung { // the tests that were running have no result
 		for test := range running {
 			r.failed = append(r.failed, test+" (hung)")
 		}

@@ -36,7 +36,7 @@ func Roles(more map[string]childproc.Role) map[string]childproc.Role {
 // natsJob describes a server.
 type natsJob struct {
 	Name, Dir     string
-	Port, Cluster int      // ports; Cluster is 0 where it is alone
+	Port, Cluster int      // ports; Cluster is 0 if the server is alone
 	Routes        []string // to all servers of the cluster
 }
 
@@ -68,8 +68,8 @@ func serveNATS(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// serveKeeper removes a directory when ctx ends: then the parent died, and the
-// servers that write to it are about to end.
+// serveKeeper removes a directory when ctx ends. Then the parent has died, and the servers
+// that write to the directory are about to end.
 func serveKeeper(ctx context.Context, text []byte) error {
 	var dir string
 	if err := json.Unmarshal(text, &dir); err != nil {
@@ -84,8 +84,8 @@ func serveKeeper(ctx context.Context, text []byte) error {
 	return err
 }
 
-// Brokers are NATS servers in processes of their own, which can be killed and go on
-// with their storage.
+// Brokers are NATS servers in processes of their own. They can be killed, and then go on with
+// their storage.
 type Brokers struct {
 	log    io.Writer
 	dir    string
@@ -94,9 +94,9 @@ type Brokers struct {
 	nodes  []*childproc.Child // by job; nil while it is down
 }
 
-// StartBrokers starts n servers, as a cluster where they are many. They store in a
-// directory of their own in parent; empty is the system's for temporary ones. Their
-// logs go to log; nil is nowhere.
+// StartBrokers starts n servers, as a cluster if there are several. They store in a new
+// directory in parent; if that is empty, in the system's directory for temporary files. They
+// log to log, which may be nil.
 func StartBrokers(ctx context.Context, n int, parent string, log io.Writer) (b *Brokers, err error) {
 	dir, err := os.MkdirTemp(parent, "postroom-fleet-nats-")
 	if err != nil {
@@ -136,8 +136,7 @@ func (b *Brokers) startAll(ctx context.Context) error {
 	return nil
 }
 
-// Start starts a server, again if it was killed. Its port may be taken for a
-// moment.
+// Start starts a server, maybe again after a kill. Its port may be taken for a moment.
 func (b *Brokers) Start(ctx context.Context, i int) error {
 	var errs error
 	for range 5 {
@@ -171,7 +170,7 @@ func (b *Brokers) Close() error {
 			node.End()
 		}
 	}
-	defer b.keeper.Kill() // only now: it is for the end of this process
+	defer b.keeper.Kill() // last, because it ends with this process in any case
 	return os.RemoveAll(b.dir)
 }
 

@@ -35,8 +35,8 @@ const (
 	// those that were on their way.
 	before = 20 + workers
 
-	// apart is how far two probes of a process are apart, at the least. It is a little less than
-	// a second: a probe is sent earlier than it is counted.
+	// apart is the shortest time between two probes of a process. It is a little less than a
+	// second, because a probe is sent before it is counted.
 	apart = 900 * time.Millisecond
 )
 
@@ -82,7 +82,7 @@ func TestVendorOutage(t *testing.T) {
 	v.report(t, lasts)
 }
 
-// vendor is whom the handlers call. It answers 503 while it is away.
+// vendor is the vendor that the handlers call. It answers 503 while it is away.
 type vendor struct {
 	server *httptest.Server
 
@@ -177,7 +177,7 @@ func open(t *testing.T) *site {
 	if err := natsjs.EnsureStream(t.Context(), s.js.Conn(), jetstream.StreamConfig{Name: s.stream, Subjects: []string{s.stream + ".>"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.pool.Exec(t.Context(), "CREATE TABLE effect (handler text NOT NULL, event text NOT NULL)"); err != nil { // no key: a double would be seen
+	if _, err := s.pool.Exec(t.Context(), "CREATE TABLE effect (handler text NOT NULL, event text NOT NULL)"); err != nil { // no primary key, so that a second effect shows
 		t.Fatal(err)
 	}
 	return s
