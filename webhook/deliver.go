@@ -217,15 +217,12 @@ func discard(resp *http.Response) {
 
 // unanswered notes that there was no answer, and returns what becomes of the event.
 func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *target, err error) error {
-	var e *outbound.Error
 	err = fmt.Errorf("webhook: endpoint %s: %w", to.id, err)
 	switch {
 	case ctx.Err() != nil: // this process stops, or lost the event
 		return err
 	case errors.Is(err, errBlocked):
 		return inbox.NotApplied(postroom.Permanent(err))
-	case errors.Is(err, outbound.ErrBreakerOpen) && errors.As(err, &e):
-		return inbox.NotApplied(postroom.Snooze(spread(max(e.RetryAfter, time.Second)), err))
 	case isOursToMend(err):
 		return inbox.NotApplied(postroom.Snooze(outbound.SnoozeUnsent, err))
 	}

@@ -30,17 +30,21 @@ func newTransport(cfg SenderConfig) *http.Transport {
 			return nil
 		}
 		if err := public.Safe(network, address, c); err != nil {
-			return postroom.Permanent(fmt.Errorf("%w: %w", errBlocked, err)) // which no breaker holds against the host
+			return postroom.Permanent(fmt.Errorf("%w: %w", errBlocked, err))
 		}
 		return nil
 	}
+	// A host may have endpoints of several customers. HTTP/2 would send requests to all of them on
+	// one connection, which an endpoint that does not read would stop for the others.
+	only1 := new(http.Protocols)
+	only1.SetHTTP1(true)
 	dialer := &net.Dialer{Timeout: cfg.Timeout, Control: control, Resolver: cfg.Resolver}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, address)
 		},
 		TLSClientConfig:     &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout: cfg.Timeout, ResponseHeaderTimeout: cfg.Timeout, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: cfg.Timeout, ResponseHeaderTimeout: cfg.Timeout, Protocols: only1,
 		MaxIdleConns: 256, MaxIdleConnsPerHost: cfg.InFlight, IdleConnTimeout: time.Minute,
 		MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 		Proxy: nil, // one from the environment would resolve the name, and connect, without a check

@@ -176,6 +176,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	}
 	s.out = outbound.New(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
+		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // a host may have endpoints of several customers: pauses and lanes are for each endpoint
 		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // its metrics name hosts: here, those of customers
 	})
 	if err := errors.Join(cfg.validate(), s.endpoints.err); err != nil {
