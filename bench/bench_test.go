@@ -46,7 +46,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// build builds the program: a benchmark starts it again for some of its parts.
+// build builds the program, because a benchmark starts it again for some of its parts.
 func build(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "bench")
@@ -78,7 +78,7 @@ func TestBenchDev(t *testing.T) {
 	}
 }
 
-// The user's own servers, a table, and Ctrl-C.
+// It runs on the user's own servers, beside a table of the user's, and is ended by Ctrl-C.
 func TestBenchOnGivenServers(t *testing.T) {
 	t.Parallel()
 	pool, broker := devtest.EmptyPool(t), devtest.OwnNATS(t)
@@ -117,7 +117,7 @@ func TestBenchOnGivenServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	devtest.Eventually(t, 20*time.Second, "it is at work", func() bool {
-		var working int // transactions of the command's clients, each of which has written
+		var working int // transactions of the command's clients that have written something
 		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND backend_xid IS NOT NULL`).Scan(&working)
 		return err == nil && working > 0 && schemas() > 0
@@ -147,7 +147,7 @@ func wantNothingOfBench(t *testing.T, schemas int, broker *devstack.NATS) {
 	}
 }
 
-// A broker without JetStream is told of at once, with what to do.
+// If a broker has no JetStream, bench says so at once, and says what to do.
 func TestBenchWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	w := wish{database: devtest.EmptyPool(t).Config().ConnString(), broker: devtest.PlainNATS(t, "jetstream: disabled").ConnectedUrl()}

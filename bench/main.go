@@ -33,23 +33,23 @@ import (
 const usage = `usage: bench [flags] [relay] [producer] [latency] [inbox] [http] [webhook] [saga]
 
 Measure the speed of Postroom on your own servers, or with --dev on throwaway
-ones of this machine. Each figure stands beside a reference that is measured in
-the same run: their ratio says something also where the machine is busy.
+ones of this machine. Each figure comes with a reference that is measured in the
+same run, so their ratio is meaningful even if the machine is busy.
 
-  relay      draining a backlog; what a relay without work costs
-  producer   transactions with an event, without and with a relay beside them
+  relay      draining a backlog; the cost of a relay without work
+  producer   transactions with an event, without and with a running relay
   latency    from commit to the broker's acknowledgement
              (relay.atomic_fsync needs a broker that syncs every message, which
              --dev starts and --nats-fsync-url names)
   inbox      handling a backlog, an event or a batch of them in a transaction
   http       answering requests that carry an Idempotency-Key
-  webhook    acknowledging webhooks, and handling what was accepted
+  webhook    acknowledging webhooks, and handling accepted events
   saga       steps of processes across services
 Without a group, all of them.
 
-Everything it creates has postroom_bench in its name: schemas in the database
-and one stream, which it removes again, also on Ctrl-C. Keep it off servers that
-others depend on: it takes all that they have, and makes a checkpoint before each
+Bench creates schemas in the database and one stream, with postroom_bench in
+their names, and removes them again, even on Ctrl-C. Do not run it on servers
+that others depend on: it uses them fully, and makes a checkpoint before each
 measurement if the role may. A backlog of 200,000 events takes 200 MB in the
 database and as much in the stream.
 
@@ -62,7 +62,7 @@ Examples:
 Flags:
 `
 
-// Exit statuses, which are those of cmd/postroom.
+// Exit statuses, the same as those of cmd/postroom.
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -132,11 +132,11 @@ type wish struct {
 	synced           string
 }
 
-// parse reads the command line. Groups may stand before flags and behind them.
+// parse reads the command line. Groups may come before flags and after them.
 func parse(args []string, getenv func(string) string, errs io.Writer) (w *wish, groups []string, err error) {
 	w = &wish{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the error is said once, by exitOf
+	flags.SetOutput(io.Discard) // exitOf prints the error
 	flags.BoolVar(&w.dev, "dev", false, "start throwaway servers on this machine")
 	flags.IntVar(&w.events, "events", 200_000, "events in the backlog that a relay drains; inboxes handle a part of as many")
 	flags.IntVar(&w.runs, "runs", 5, "how often each figure is measured; reported is the median")
@@ -213,8 +213,8 @@ func (w *wish) run(ctx context.Context, groups []string, out, errs io.Writer) (e
 	return printReport(out, report)
 }
 
-// interrupted says in its own words that the user ended the program. What could
-// not be removed is to be said all the same.
+// interrupted returns an error that says that the user ended the program. If something could
+// not be removed, it says that, too.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -255,7 +255,7 @@ func (w *wish) config(groups []string) (measure.Config, error) {
 	return cfg, nil
 }
 
-// servers sets the servers to measure on, and returns what stops them.
+// servers sets the servers to measure on, and returns a function that stops them.
 func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() error, err error) {
 	if w.dev {
 		return startDev(ctx, cfg)
@@ -267,7 +267,7 @@ func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() er
 		return nil, usagef("which broker? Give --nats-url or set POSTROOM_NATS_URL, or measure on throwaway servers with --dev")
 	}
 	if cfg.Database, err = pgxpool.ParseConfig(w.database); err != nil {
-		return nil, usagef("the database's URL cannot be read; write postgres://user:password@host:5432/database") // the parser's error can repeat a piece of the password
+		return nil, usagef("the database's URL cannot be read; write postgres://user:password@host:5432/database") // the parser's error can repeat a part of the password
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg.Database.ConnConfig)
 	if err != nil {
@@ -295,7 +295,8 @@ func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() er
 // answerPatience is how long the broker has to answer the first request.
 const answerPatience = 5 * time.Second
 
-// hasJetStream asks the broker for JetStream, which a measurement would wait for in vain.
+// hasJetStream asks the broker for JetStream. Without JetStream a measurement would wait until
+// its time is over.
 func hasJetStream(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
@@ -312,8 +313,7 @@ func hasJetStream(ctx context.Context, nc *nats.Conn) error {
 	return nil
 }
 
-// startDev starts servers as a production has them: what is committed is on the
-// disk.
+// startDev starts servers with the settings of production: committed data is on the disk.
 func startDev(ctx context.Context, cfg *measure.Config) (stop func() error, err error) {
 	db, err := devstack.StartPostgres(ctx, devstack.Config{Durable: true, Logger: cfg.Logger})
 	if err != nil {

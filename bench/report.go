@@ -38,7 +38,7 @@ func printReport(w io.Writer, r *measure.Report) error {
 	return nil
 }
 
-// notes says on what was measured, and what.
+// notes describes the servers and the measurements.
 func notes(r *measure.Report) string {
 	var text strings.Builder
 	m := r.Machine
@@ -50,10 +50,10 @@ func notes(r *measure.Report) string {
 	fmt.Fprintf(&text, ", %s. PostgreSQL %s: fsync %s, synchronous_commit %s, shared_buffers %s. NATS %s: storage %s.\n",
 		m.Go, m.Postgres.Version, m.Postgres.Fsync, m.Postgres.SynchronousCommit, m.Postgres.SharedBuffers, m.NATS.Version, m.NATS.Storage)
 	if m.Postgres.Fsync != "on" || m.Postgres.SynchronousCommit == "off" {
-		text.WriteString("A COMMIT DOES NOT WAIT FOR THE DISK HERE: the figures say nothing about production.\n")
+		text.WriteString("A COMMIT DOES NOT WAIT FOR THE DISK HERE: the figures do not apply to production.\n")
 	}
 	if !m.Postgres.Checkpoints {
-		text.WriteString("The role may not make checkpoints: those of the server fell into the measurements.\n")
+		text.WriteString("The role may not make checkpoints, so the server made its own during the measurements.\n")
 	}
 	text.WriteString("\n")
 	for _, f := range r.Figures {
@@ -85,7 +85,7 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// widthOf returns how many characters fit on a line of w, and 0 if w is no terminal.
+// widthOf returns how many characters fit on a line of w, or 0 if w is not a terminal.
 func widthOf(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {

@@ -24,7 +24,7 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// staff are the roles of a database: each may do one part.
+// staff are the roles of a database. Each may do one part.
 type staff struct {
 	*testing.T
 
@@ -55,7 +55,7 @@ func hire(t *testing.T) *staff {
 	} {
 		name := s.prefix + "_" + role
 		s.own("CREATE ROLE " + name + " LOGIN")
-		for range 2 { // as after a migration
+		for range 2 { // the second time, as after a migration
 			s.own(fmt.Sprintf(grant, name))
 		}
 		t.Cleanup(func() {
@@ -68,7 +68,7 @@ func hire(t *testing.T) *staff {
 	return s
 }
 
-// own executes something as the owner.
+// own executes a statement as the owner.
 func (s *staff) own(sql string) {
 	s.Helper()
 	if _, err := s.pool.Exec(s.Context(), sql); err != nil {
@@ -76,7 +76,7 @@ func (s *staff) own(sql string) {
 	}
 }
 
-// as returns a pool whose connections are of a role.
+// as returns a pool with the connections of a role.
 func (s *staff) as(role string) *pgxpool.Pool {
 	s.Helper()
 	cfg := s.pool.Config()
@@ -100,7 +100,7 @@ func (s *staff) number(sql string, args ...any) (n int) {
 	return n
 }
 
-// Each part does its whole work under a role that was given what it needs by one call.
+// Each part does all its work under a role that got its rights with one call.
 func TestEachPartUnderItsOwnRole(t *testing.T) {
 	t.Parallel()
 	s := hire(t)
@@ -124,7 +124,7 @@ func TestEachPartUnderItsOwnRole(t *testing.T) {
 			if _, err := tx.Exec(t.Context(), "UPDATE account SET n = n + 1"); err != nil {
 				return err
 			}
-			return errors.Join(out.Write(t.Context(), tx, ev), out.Write(t.Context(), tx, ev)) // the second is recognised
+			return errors.Join(out.Write(t.Context(), tx, ev), out.Write(t.Context(), tx, ev)) // the second write is recognised
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -186,7 +186,7 @@ func TestEachPartUnderItsOwnRole(t *testing.T) {
 	}
 }
 
-// What a role must not do, it cannot.
+// No role can do more than it needs.
 func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 	t.Parallel()
 	s := hire(t)
@@ -228,7 +228,7 @@ func TestRolesHaveNoMoreThanTheyNeed(t *testing.T) {
 	}
 }
 
-// A service may begin and run sagas, and an operator may decide on them and not write events.
+// A service may begin and run sagas. An operator may decide on them, but not write events.
 func TestSagasUnderTheirRoles(t *testing.T) {
 	s := hire(t)
 	pool := s.as("sagas")
@@ -278,7 +278,7 @@ func TestSagasUnderTheirRoles(t *testing.T) {
 	}
 }
 
-// Who manages endpoints may do that, and an operator may disable and enable them without seeing
+// A manager of endpoints may change them. An operator may disable and enable them, but not see
 // a secret.
 func TestEndpointsOfWebhooksUnderTheirRoles(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// A scheduled event takes effect when it is due, once, and not before, while
-// others pass it.
+// A scheduled event takes effect once, when it is due and not before. Other events pass it.
 func TestScheduledEventTakesEffectWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)

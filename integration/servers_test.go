@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// The suite runs on the servers that it says it runs on: each is asked, and those
-// of a test's own as well.
+// The suite runs on the servers that it announces. The test asks each of them, and those that
+// belong to one test.
 func TestServersAreTheOnesAnnounced(t *testing.T) {
 	t.Parallel()
 	inContainers := os.Getenv("POSTROOM_TEST_SERVERS") == "containers"
@@ -30,7 +30,7 @@ func TestServersAreTheOnesAnnounced(t *testing.T) {
 	shared := devtest.Postgres(t)
 	var says string
 	pool := devtest.Pool(t)
-	if shared.Source() != "POSTROOM_DATABASE_URL" || inContainers { // whose files are the user's
+	if shared.Source() != "POSTROOM_DATABASE_URL" || inContainers { // its files belong to the user
 		err := pool.QueryRow(t.Context(), `SELECT trim(E'\n' FROM pg_read_file('/etc/hostname'))`).Scan(&says)
 		if err != nil {
 			t.Fatal(err)

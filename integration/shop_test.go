@@ -28,16 +28,16 @@ const (
 	accounts = 100 // each is a key
 	handlers = 2
 
-	// Clients wait before each change while so many have not taken effect yet, unless a
-	// test waits for more of them: what piles up while nobody leads has only to be drained.
+	// Clients wait before each change while this many changes have not taken effect, unless a
+	// test wants more of them. A longer backlog would only have to be drained.
 	maxBacklog  = 300
 	backlogWait = 100 * time.Millisecond
 )
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// shop is what every scenario runs: clients that count accounts up and write an
-// event for each change, and handlers that count what they see.
+// shop is what every scenario runs: clients that count accounts up and write an event for each
+// change, and handlers that count these events.
 type shop struct {
 	*testing.T
 
@@ -54,16 +54,16 @@ type shop struct {
 	stopClients, stopHandlers func()
 
 	wanted   atomic.Int64  // changes: until then clients do not wait for effects
-	handled  atomic.Int64  // effects that handlers had, of which some are rolled back
+	handled  atomic.Int64  // effects that handlers made, some of which are rolled back
 	think    atomic.Int64  // nanoseconds that a client waits before each change
-	patience time.Duration // with the last event to take effect; what piles up in an outage has to be drained
+	patience time.Duration // for the last event's effect; the backlog of an outage has to be drained
 }
 
 // change is the data of an event: the n-th change of an account.
 type change struct{ Account, N int }
 
-// openShop makes the tables, the stream and the handlers. Repetitions within
-// window are dropped by the stream, later ones are for the inbox.
+// openShop makes the tables, the stream and the handlers. The stream drops repetitions within
+// window, and the inbox drops later ones.
 func openShop(t *testing.T, nc *nats.Conn, window time.Duration) *shop {
 	t.Helper()
 	return openShopWith(t, nc, jetstream.StreamConfig{Duplicates: window, DenyDelete: true, AllowAtomicPublish: true})
@@ -76,8 +76,8 @@ func openShopWith(t *testing.T, nc *nats.Conn, stream jetstream.StreamConfig) *s
 	return openShopThrough(t, nc, url, url, stream)
 }
 
-// openShopThrough is the same with a database that the shop reaches by another URL
-// than relays do.
+// openShopThrough is openShopWith for a shop that reaches the database by another URL than the
+// relays.
 func openShopThrough(t *testing.T, nc *nats.Conn, url, through string, stream jetstream.StreamConfig) *shop {
 	t.Helper()
 	s := &shop{T: t, url: url, nc: nc, committed: map[string]change{}, rolledBack: map[string]bool{}, patience: 2 * time.Minute}
@@ -101,7 +101,7 @@ func openShopThrough(t *testing.T, nc *nats.Conn, url, through string, stream je
 	}
 	s.exec("CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0)")
 	s.exec("INSERT INTO account (id) SELECT generate_series(1, $1)", accounts)
-	s.exec("CREATE TABLE effect (handler int NOT NULL, event text NOT NULL)") // no key: a double would be seen
+	s.exec("CREATE TABLE effect (handler int NOT NULL, event text NOT NULL)") // no key: a second effect would show
 	s.stopHandlers = s.startHandlers()
 	s.stopClients = s.startClients()
 	return s
@@ -114,7 +114,7 @@ func (s *shop) exec(sql string, args ...any) {
 	}
 }
 
-// background runs a function until the returned one is called, once or more.
+// background runs a function until the returned one is called, once or more often.
 func (s *shop) background(run func(ctx context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Context()))
 	var wg sync.WaitGroup
@@ -168,10 +168,10 @@ func (s *shop) pause() time.Duration {
 	return think
 }
 
-// changeAccount counts an account up in a transaction; one in ten rolls back,
-// some stay open for a while.
+// changeAccount counts an account up in a transaction. One in ten rolls back, and some stay
+// open for a while.
 func (s *shop) changeAccount(ctx context.Context, out *outbox.Outbox) error {
-	select { // part of what the client does
+	select { // a part of the client's work, not a way to wait
 	case <-ctx.Done():
 	case <-time.After(s.pause()):
 	}
@@ -189,7 +189,7 @@ func (s *shop) changeAccount(ctx context.Context, out *outbox.Outbox) error {
 		}
 		switch rand.IntN(100) {
 		case 0:
-			select { // part of what the client does
+			select { // a part of the client's work, not a way to wait
 			case <-ctx.Done():
 			case <-time.After(200 * time.Millisecond):
 			}
@@ -225,8 +225,7 @@ func (s *shop) grow(n int) {
 	devtest.Eventually(s.T, time.Minute, fmt.Sprintf("%d more changes", n), func() bool { return s.orders() >= target })
 }
 
-// settle stops the clients, waits until all took effect, and checks what is
-// promised.
+// settle stops the clients, waits until all changes took effect, and checks the promises.
 func (s *shop) settle() {
 	s.Helper()
 	s.stopClients()
@@ -270,8 +269,8 @@ func (s *shop) checkEffects() {
 	}
 }
 
-// reader returns a reader of the whole stream. Three servers may be electing the one
-// that answers.
+// reader returns a reader of the whole stream. A cluster may still be electing the server that
+// answers.
 func (s *shop) reader() (stream jetstream.Stream, reader jetstream.Consumer) {
 	s.Helper()
 	var err error
@@ -314,7 +313,7 @@ func (s *shop) checkStream() {
 				s.Errorf("NoGhost: event %s was not committed and is in the stream (rolled back: %t)", id, s.rolledBack[id])
 				continue
 			}
-			if m.Headers().Get("postroom-republish") != "" { // it comes late, and says so
+			if m.Headers().Get("postroom-republish") != "" { // it comes late, and is marked so
 				republished[c] = true
 				continue
 			}
@@ -326,7 +325,7 @@ func (s *shop) checkStream() {
 			}
 			last[c.Account] = c.N
 		}
-		// In a cluster a reader is there a moment before it can be reached.
+		// In a cluster a reader exists a moment before it can be reached.
 		if err := batch.Error(); err != nil && (!errors.Is(err, nats.ErrNoResponders) || time.Now().After(until)) {
 			s.Fatal(err)
 		}

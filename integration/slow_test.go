@@ -24,9 +24,9 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// far stands between clients and a server that is far away: whatever one side sends
-// arrives a while later at the other, and any amount may be on its way meanwhile. It sleeps
-// to be far away; no test waits for something in this way.
+// far is between clients and a server that is far away. Bytes of one side arrive later at the
+// other, and any amount may be on its way meanwhile. It sleeps to be far away; no test waits
+// for something in this way.
 type far struct {
 	listener net.Listener
 	network  string
@@ -34,7 +34,7 @@ type far struct {
 	oneWay   time.Duration
 }
 
-// putFar returns a pool whose connections take so long to the database and back.
+// putFar returns a pool whose connections have the given round trip to the database.
 func putFar(t *testing.T, near *pgxpool.Pool, roundTrip time.Duration) *pgxpool.Pool {
 	t.Helper()
 	var err error
@@ -73,12 +73,12 @@ func (f *far) serve(carrying *sync.WaitGroup) {
 	}
 }
 
-// carry connects a client to the server. Where one side ends, so does the other.
+// carry connects a client to the server. If one side ends, so does the other.
 func (f *far) carry(client net.Conn) {
 	time.Sleep(2 * f.oneWay) // until the connection is made
 	server, err := net.Dial(f.network, f.to)
 	if err != nil {
-		_ = client.Close() // the client finds out
+		_ = client.Close() // the client notices that
 		return
 	}
 	var both sync.WaitGroup
@@ -87,7 +87,7 @@ func (f *far) carry(client net.Conn) {
 	both.Wait()
 }
 
-// send carries what one side sends to the other.
+// send carries the bytes of one side to the other.
 func (f *far) send(to, from net.Conn) {
 	type piece struct {
 		data []byte
@@ -100,7 +100,7 @@ func (f *far) send(to, from net.Conn) {
 		for p := range onTheWay {
 			time.Sleep(time.Until(p.due))
 			if _, err := to.Write(p.data); err != nil {
-				_ = from.Close() // nobody is there any more
+				_ = from.Close() // the other side is gone
 			}
 		}
 	})
@@ -164,8 +164,8 @@ func fewEvents(t *testing.T, nc *nats.Conn, pool *pgxpool.Pool, n int) jetstream
 	return stream
 }
 
-// With its defaults a relay leads, publishes and records, however far away its database
-// is: in its first term, and with a lease that it can keep.
+// With its defaults a relay leads, publishes and records, however far away its database is. It
+// does so in its first term, with a lease that it can keep.
 func TestARelayOfADatabaseThatIsFarAway(t *testing.T) {
 	t.Parallel()
 	for _, roundTrip := range []time.Duration{200 * time.Millisecond, 1500 * time.Millisecond} {
@@ -211,8 +211,8 @@ func TestARelayOfADatabaseThatIsFarAway(t *testing.T) {
 	}
 }
 
-// A lease that was chosen, and that cannot be kept, is not lengthened: the relay says
-// what to change, and tries again, less and less often.
+// If the user set a lease that the relay cannot keep, it is not lengthened. The relay says
+// what to change, and tries again less and less often.
 func TestALeaseThatIsTooShortForItsDatabase(t *testing.T) {
 	t.Parallel()
 	nc, near := devtest.NATS(t), devtest.Pool(t)
@@ -223,7 +223,7 @@ func TestALeaseThatIsTooShortForItsDatabase(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	again := regexp.MustCompile(`failures=([2-9]|\d\d)`) // not each of them has a line
+	again := regexp.MustCompile(`failures=([2-9]|\d\d)`) // not every try has a line
 	devtest.Eventually(t, 3*time.Minute, "the relay to give up again", func() bool {
 		return again.MatchString(log.String())
 	})

@@ -36,8 +36,8 @@ const insertOrder = `INSERT INTO orders (id, customer, sku, quantity, amount, de
 	VALUES ($1, $2, $3, $4, $5, now() + $6::interval)
 	ON CONFLICT (id) DO NOTHING RETURNING deadline`
 
-// place places an order. It writes the event that begins the process, and a scheduled one
-// that ends the patience. It reports whether the order is new. A caller that crashed may
+// place places an order. It writes the event that begins the process, and a scheduled event
+// that ends the order's time. It reports whether the order is new. A caller that crashed may
 // place the order again.
 func (s *orderService) place(ctx context.Context, o Order, patience time.Duration) (isNew bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -53,7 +53,7 @@ func (s *orderService) place(ctx context.Context, o Order, patience time.Duratio
 		placed := postroom.NewEvent(orderPlaced, o)
 		placed.Key = o.ID
 		late := placed.Follow(orderDeadline, o)
-		late.NotBefore = deadline // by the database's clock, as it will be judged
+		late.NotBefore = deadline // by the database's clock, which also decides when it is due
 		return s.outbox.Write(ctx, tx, placed, late)
 	})
 	return isNew, err
@@ -68,13 +68,13 @@ func (s *orderService) confirm(ctx context.Context, tx pgx.Tx, ev postroom.Event
 		return fmt.Errorf("confirm order: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return nil // its time was over before: stock learns of that, and releases the goods
+		return nil // its time was over before: stock gets that event, and releases the goods
 	}
 	return s.outbox.Write(ctx, tx, ev.Follow(orderConfirmed, o))
 }
 
-// cancel ends an order that costs nothing any more: its payment was declined,
-// refunded or never made.
+// cancel ends an order that costs nothing any more: its payment was declined, refunded or
+// never made.
 func (s *orderService) cancel(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	tag, err := tx.Exec(ctx, endOrder, o.ID, "cancelled", o.Reason, []string{"pending", "expired"})
 	if err != nil {

@@ -71,7 +71,7 @@ func (s *paymentService) refund(ctx context.Context, tx pgx.Tx, ev postroom.Even
 	return s.close(ctx, tx, ev.Follow(paymentRefunded, o))
 }
 
-// close says that nothing more is done for an order, and announces why.
+// close marks an order as closed, and writes an event with the reason.
 func (s *paymentService) close(ctx context.Context, tx pgx.Tx, why postroom.Event) error {
 	if _, err := tx.Exec(ctx, closeOrder, why.Key); err != nil {
 		return fmt.Errorf("close order: %w", err)
@@ -79,8 +79,8 @@ func (s *paymentService) close(ctx context.Context, tx pgx.Tx, why postroom.Even
 	return s.outbox.Write(ctx, tx, why)
 }
 
-// Payment and stock each have a row of their own for an order that they have heard
-// of. Its lock keeps two handlers from working on one order at the same time.
+// Payment and stock each have a row for an order of which they got an event. The row's lock
+// keeps two handlers from working on one order at the same time.
 const (
 	enterOrder = `INSERT INTO seen AS s (order_id) VALUES ($1)
 		ON CONFLICT (order_id) DO UPDATE SET order_id = s.order_id RETURNING closed`

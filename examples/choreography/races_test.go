@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/postroomtest/servers"
 )
 
-// Events of different services overtake each other. Whatever comes first, each
-// service ends where it should.
+// Events of different services overtake each other. Whatever comes first, each service ends in
+// the right state.
 
 // deliver makes one delivery to a handler and adds the types of the events that it wrote.
 func deliver(t *testing.T, pool *pgxpool.Pool, h handler, eventType string, o Order, wrote []string) []string {
@@ -152,7 +152,7 @@ func TestOrderWhateverComesFirst(t *testing.T) {
 			pool := tables(t, orderTables)
 			s := &orderService{pool: pool, outbox: outbox.New(outbox.Config{Source: "/order"})}
 			o := Order{ID: "a", Customer: 7, SKU: "x", Quantity: 1, Amount: 40}
-			for _, want := range []bool{true, false} { // the second time, it is there
+			for _, want := range []bool{true, false} { // the second time, the order exists
 				if isNew, err := s.place(t.Context(), o, time.Hour); err != nil || isNew != want {
 					t.Fatalf("place = %t, %v", isNew, err)
 				}

@@ -52,14 +52,14 @@ const (
 	stockReleased = "stock.released"
 )
 
-// Order is what all events say: each service needs a part of it, and none asks another.
+// Order is the data of all events. Each service needs a part of it, and none asks another.
 type Order struct {
 	ID       string `json:"id"`
 	Customer int    `json:"customer"`
 	SKU      string `json:"sku"`
 	Quantity int64  `json:"quantity"`
 	Amount   int64  `json:"amount"`           // cents
-	Reason   string `json:"reason,omitempty"` // of what did not go well
+	Reason   string `json:"reason,omitempty"` // why an order was not completed
 }
 
 // Reasons for which orders are cancelled.
@@ -69,8 +69,9 @@ const (
 	reasonTime     = "out of time"
 )
 
-// Orders adds the handlers of the order service to its inbox, and returns what places an order.
-// place reports whether the order is new; patience is how long it may take.
+// Orders adds the handlers of the order service to its inbox, and returns a function that
+// places an order. place reports whether the order is new; patience is how long the order may
+// take.
 func Orders(in *inbox.Inbox, pool *pgxpool.Pool, out *outbox.Outbox) (place func(ctx context.Context, o Order, patience time.Duration) (isNew bool, err error)) {
 	s := &orderService{pool: pool, outbox: out}
 	s.subscribe(in)

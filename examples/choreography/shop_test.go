@@ -17,7 +17,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// Three services with a database each: every order ends in one way, and money and goods add up.
+// There are three services with a database each. Every order ends in exactly one way, and
+// money and goods add up.
 func TestShop(t *testing.T) {
 	nc := servers.NATS(t)
 	var parts []postroom.Runner
@@ -37,7 +38,7 @@ func TestShop(t *testing.T) {
 	for i := range 12 {
 		o, patience := Order{ID: fmt.Sprint("order-", i), Customer: 1 + i%4, SKU: "x", Quantity: 3, Amount: 10}, time.Hour
 		if i == 4 {
-			o.SKU, patience = "y", time.Second // of a supplier, who never answers
+			o.SKU, patience = "y", time.Second // of a supplier who never answers
 		}
 		if _, err := place(t.Context(), o, patience); err != nil {
 			t.Fatal(err)

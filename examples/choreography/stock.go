@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// stockService reserves goods and releases them. Some come from a supplier, who is
-// asked and, in this play, never answers: the orders' time runs out.
+// stockService reserves goods and releases them. Some goods come from a supplier who, in this
+// example, never answers. So the time of these orders runs out.
 type stockService struct{ outbox *outbox.Outbox }
 
 func (s *stockService) subscribe(in *inbox.Inbox) {
@@ -57,8 +57,8 @@ func (s *stockService) reserve(ctx context.Context, tx pgx.Tx, ev postroom.Event
 	return s.outbox.Write(ctx, tx, ev.Follow(stockReserved, o))
 }
 
-// release gives back what was reserved for an order that was given up, and sees to
-// it that nothing is reserved for it later.
+// release gives back the goods of an order that was given up, and prevents a later reservation
+// for it.
 func (s *stockService) release(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
 		return err

@@ -20,7 +20,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.Code }
 
-// Answers that are final: the same key has them again.
+// Final answers: the same key gets them again.
 var errNoCharge = &refusal{Status: http.StatusNotFound, Code: "charge_not_found", Title: "There is no such charge"}
 
 func invalid(detail string) error {
@@ -38,7 +38,7 @@ func declined(reason string) error {
 	return &refusal{Status: http.StatusPaymentRequired, Code: "payment_declined", Title: "The provider declined", Detail: reason}
 }
 
-// Answers of the moment, which are not kept: the same key may be tried again.
+// Temporary answers, which are not stored: the same key may be tried again.
 var (
 	errNobody = &refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Title: "It is not known who sends the request"}
 	errVendor = &refusal{
@@ -51,8 +51,8 @@ var (
 	}
 )
 
-// refusalOf is what an error is answered with. (Whoever lost the claim of a key does not
-// get to answer: the guard does, and the client asks again.)
+// refusalOf returns the answer to an error. If a request lost the claim of its key, the guard
+// answers instead, and the client asks again.
 func refusalOf(err error) *refusal {
 	var refused *refusal
 	var vendor *outbound.Error
@@ -65,7 +65,7 @@ func refusalOf(err error) *refusal {
 	return errStore
 }
 
-// refuse answers with what an error means.
+// refuse answers a request with the meaning of an error.
 func (s *service) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	answer := refusalOf(err)
 	if answer.Retryable {

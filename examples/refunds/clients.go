@@ -20,10 +20,10 @@ type ask struct {
 	kind     kind
 	key      string
 	body     string
-	crash    string // where it ends its process
+	crash    string // the point at which it kills its process
 }
 
-// answer is what came back; err says that nothing did.
+// answer is the answer to a request. If err is set, none came.
 type answer struct {
 	status int
 	header http.Header
@@ -31,15 +31,15 @@ type answer struct {
 	err    error
 }
 
-// kept reports whether an answer is final: the guard has kept it.
+// kept reports whether an answer is final, so that the guard has stored it.
 func (a answer) kept() bool { return a.err == nil && a.header.Get("Idempotency-Status") != "" }
 
 func (a answer) replayed() bool { return a.err == nil && a.header.Get("Idempotent-Replayed") == "true" }
 
-// code is that of a problem, or empty.
+// code is the code of a problem, or empty.
 func (a answer) code() string {
 	var problem struct{ Code string }
-	_ = json.Unmarshal([]byte(a.body), &problem) // what is none has no code
+	_ = json.Unmarshal([]byte(a.body), &problem) // an answer without problem details has no code
 	return problem.Code
 }
 
@@ -60,7 +60,7 @@ type told struct {
 	body                string
 }
 
-// clients are the merchants' programs. They remember what they were told, for the proof.
+// clients are the merchants' programs. They remember the answers that they got, for the proof.
 type clients struct {
 	http *http.Client
 
@@ -107,7 +107,7 @@ func (c *clients) post(ctx context.Context, url string, q ask) answer {
 	if q.crash != "" {
 		req.Header.Set(crashHeader, q.crash)
 	}
-	req.GetBody = nil // or the transport sends a request with a key again by itself
+	req.GetBody = nil // otherwise the transport itself would repeat a request that has a key
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return answer{err: err}
@@ -117,8 +117,8 @@ func (c *clients) post(ctx context.Context, url string, q ask) answer {
 	return answer{resp.StatusCode, resp.Header, string(body), err}
 }
 
-// insist sends a request again, with its key, until it is answered for good. It waits for
-// less than Retry-After asks for: nobody else is there.
+// insist sends a request again, with its key, until it gets a final answer. It waits for less
+// than Retry-After asks, because there are no other clients.
 func (c *clients) insist(ctx context.Context, url string, q ask) (answer, error) {
 	for {
 		a := c.send(ctx, url, q)

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// crashHeader has the process killed, as kill -9 does, at a point of its request. A
-// service of yours has none.
+// crashHeader kills the process, as kill -9 does, at a point of its request. A real service
+// has no such header.
 const crashHeader = "Crash"
 
 // Points.
@@ -15,13 +15,13 @@ const (
 	beforeCall   = "before-call"   // of the provider; the reservation is committed
 	afterCall    = "after-call"    // and before it is recorded
 	beforeCommit = "before-commit" // of row, entry and event
-	afterCommit  = "after-commit"  // and before the answer is kept
-	beforeAnswer = "before-answer" // which is kept already
+	afterCommit  = "after-commit"  // and before the answer is stored
+	beforeAnswer = "before-answer" // the answer is stored already
 )
 
 type crashKey struct{}
 
-// crashable lets requests choose where they end the process.
+// crashable lets requests choose the point at which they kill the process.
 func crashable(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if point := r.Header.Get(crashHeader); point != "" {
@@ -32,18 +32,18 @@ func crashable(next http.Handler) http.Handler {
 	})
 }
 
-// dieAt ends the process where the request is one that does so at this point.
+// dieAt kills the process if the request chose this point.
 func dieAt(ctx context.Context, point string) {
 	if ctx.Value(crashKey{}) != point {
 		return
 	}
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
-		_ = self.Kill() // it does not fail for oneself
+		_ = self.Kill() // a process may always kill itself
 	}
-	select {} // it is on its way
+	select {} // the kill is on its way
 }
 
-// deadly ends the process when an answer is about to leave.
+// deadly kills the process when an answer is about to leave.
 type deadly struct {
 	http.ResponseWriter
 	ctx context.Context

@@ -19,8 +19,8 @@ import (
 //go:embed sql/tables.sql
 var tablesSQL string
 
-// deployment is what the service stands on, and the provider whom it calls. The processes
-// of the service know nothing of it, and it outlives them.
+// deployment has the servers of the service, and the provider that it calls. The service's
+// processes know nothing of it, and it outlives them.
 type deployment struct {
 	*demo.Base // its connections to the database are the auditor's
 
@@ -34,8 +34,8 @@ type deployment struct {
 	crashes  int
 }
 
-// open makes database, tables and stream: what an operator does before a service starts.
-// The caller closes the deployment.
+// open makes database, tables and stream. An operator does that before a service starts. The
+// caller closes the deployment.
 func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *demo.Story) (_ *deployment, err error) {
 	d := &deployment{opt: opt, story: story, log: log, clients: newClients()}
 	defer func() {
@@ -85,12 +85,12 @@ func (d *deployment) startAll(ctx context.Context) error {
 	return nil
 }
 
-// url is where a process of the service is reached.
+// url is the URL of a process of the service.
 func (d *deployment) url(n int) string {
 	return strings.TrimPrefix(d.children[n].Says(), sayServes)
 }
 
-// restart starts a process again that is about to end, or has.
+// restart starts a process again that has ended, or is about to end.
 func (d *deployment) restart(ctx context.Context, n int) error {
 	const patience = 2 * time.Minute
 	err := childproc.Eventually(ctx, patience, "the end of a process that was killed", func(context.Context) (bool, error) {
@@ -108,7 +108,7 @@ func (d *deployment) restart(ctx context.Context, n int) error {
 	return nil
 }
 
-// serve serves until ctx ends. A process that ends is started again.
+// serve serves until ctx ends. If a process ends, it is started again.
 func (d *deployment) serve(ctx context.Context) error {
 	if err := d.startAll(ctx); err != nil {
 		return err
@@ -127,9 +127,9 @@ func (d *deployment) serve(ctx context.Context) error {
 	return nil
 }
 
-// close ends the service, however the run ended, and then what it stands on.
+// close ends the service, however the run ended, and then its servers.
 func (d *deployment) close() (err error) {
-	d.clients.http.CloseIdleConnections() // else the service waits for those that were never used
+	d.clients.http.CloseIdleConnections() // otherwise the service waits for those that were never used
 	for _, child := range d.children {
 		if child != nil {
 			child.End()

@@ -57,8 +57,8 @@ func (o options) validate() error {
 	return errors.Join(demo.Between("twins", o.twins, 2, 500), demo.Positive("timeout", o.timeout))
 }
 
-// run is the whole program: servers, provider, service, and either the walk-through with
-// its proof or, until ctx ends, whoever asks.
+// run is the whole program: servers, provider and service. Then it runs the walk-through with
+// its proof or, with --addr, serves requests until ctx ends.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	log := demo.Log(demo.Verbose(opt.verbose, progress), slog.LevelInfo)
 	return demo.With(ctx, devstack.Start, log, func(servers *devstack.Stack) (err error) {

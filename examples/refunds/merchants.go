@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// merchants are those who may charge and refund, by a digest of their tokens: how long a
-// look-up takes says nothing of a token then. A service has them in its database.
+// merchants are the merchants who may charge and refund, by a digest of their tokens. With a
+// digest, the time of a look-up shows nothing of a token. A real service has them in its
+// database.
 var merchants = map[[sha256.Size]byte]string{
 	sha256.Sum256([]byte("ann-token")): "ann",
 	sha256.Sum256([]byte("bob-token")): "bob",
 }
 
-// tokens are those of the merchants, for whoever wants to try.
+// tokens are the tokens of the merchants, for readers who want to try.
 func tokens() []string {
 	var all []string
 	for _, name := range merchants {
@@ -27,7 +28,7 @@ func tokens() []string {
 
 type merchantKey struct{}
 
-// authenticated finds out who sends a request, and answers 401 where it is nobody.
+// authenticated finds the merchant of a request, and answers 401 if there is none.
 func authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -41,7 +42,7 @@ func authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// merchantOf is who sends a request. Keys of one merchant mean nothing to another.
+// merchantOf is the sender of a request. Keys of different merchants are different keys.
 func merchantOf(r *http.Request) (string, error) {
 	merchant, ok := r.Context().Value(merchantKey{}).(string)
 	if !ok {

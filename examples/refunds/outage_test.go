@@ -13,7 +13,7 @@ import (
 )
 
 // hold stops each call of the provider until release is called. arrived is closed when the
-// first is there.
+// first call is there.
 func (r *rig) hold() (arrived <-chan struct{}, release func()) {
 	came, gate := make(chan struct{}), make(chan struct{})
 	var first sync.Once
@@ -29,8 +29,7 @@ func (r *rig) hold() (arrived <-chan struct{}, release func()) {
 	return came, release
 }
 
-// The client goes away in the midst of its request. The work is finished, and the retry
-// finds it.
+// The client disconnects during its request. The work is finished, and the retry finds it.
 func TestAnswerIsLost(t *testing.T) {
 	r := newRig(t, 1).calm()
 	q := ask{merchant: "ann", kind: charge, key: "k", body: charged(4200)}
@@ -53,8 +52,8 @@ func TestAnswerIsLost(t *testing.T) {
 	r.wantProof()
 }
 
-// The database goes away while the provider is called, and comes back. Meanwhile nothing
-// is begun; then the request goes on where it stopped.
+// The database goes away while the provider is called, and comes back. Meanwhile no work
+// begins; then the request goes on where it stopped.
 func TestDatabaseIsAway(t *testing.T) {
 	db := devtest.OwnPostgres(t, devstack.Config{Durable: true}) // a commit that was answered survives
 	r := newRigOn(t, &devstack.Stack{Postgres: db, NATS: devtest.OwnNATS(t)}, 1).calm()
@@ -73,7 +72,7 @@ func TestDatabaseIsAway(t *testing.T) {
 		t.Errorf("while the database is away: %s", a)
 	}
 	release()
-	// On a slow machine the claim has run out meanwhile, and it is told that.
+	// On a slow machine the claim may have run out meanwhile, and the client gets that answer.
 	if a := <-sent; a.code() != "service_unavailable" && a.code() != "idempotency_in_progress" || a.header.Get("Retry-After") == "" {
 		t.Errorf("the request that was under way is answered %s", a)
 	}
@@ -85,7 +84,7 @@ func TestDatabaseIsAway(t *testing.T) {
 		r.must(0, q, http.StatusCreated)
 	}
 	want := one
-	want.calls = 2 // the first could not be recorded
+	want.calls = 2 // the first call could not be recorded
 	if got := r.effectsOf(charge, under.key); got != want {
 		t.Errorf("effects: %+v, want %+v", got, want)
 	}
@@ -95,11 +94,11 @@ func TestDatabaseIsAway(t *testing.T) {
 	r.wantProof()
 }
 
-// awaitAway returns once none of the service's connections to the database works: the
-// server's processes live for a moment longer than their first one.
+// awaitAway returns when none of the service's connections to the database works. The server's
+// other processes live a moment longer than the first one.
 func (r *rig) awaitAway() {
 	r.Helper()
-	for range connections + 1 { // each that fails is given up
+	for range connections + 1 { // the pool closes each that fails
 		devtest.Eventually(r.T, patience, "the database is away", func() bool {
 			status, _ := r.ledgerOf("ann-token")
 			return status == http.StatusServiceUnavailable
@@ -107,7 +106,7 @@ func (r *rig) awaitAway() {
 	}
 }
 
-// ledgerOf asks for the ledger.
+// ledgerOf requests the ledger.
 func (r *rig) ledgerOf(token string) (status int, body string) {
 	r.Helper()
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, r.url(0)+"/ledger", nil)
@@ -127,7 +126,7 @@ func (r *rig) ledgerOf(token string) (status int, body string) {
 	return resp.StatusCode, strings.TrimSpace(string(text))
 }
 
-// The provider does not come back in time. The client is told to come again, and is not
+// The provider does not come back in time. The client is asked to come again, and is not
 // charged twice.
 func TestProviderIsAway(t *testing.T) {
 	r := newRig(t, 1).calm()
@@ -140,7 +139,7 @@ func TestProviderIsAway(t *testing.T) {
 	r.provider.onCall(nil)
 	other := q
 	other.key = "other"
-	r.must(0, other, http.StatusUnprocessableEntity) // the amount is set aside for the first
+	r.must(0, other, http.StatusUnprocessableEntity) // the amount is reserved for the first
 	r.must(0, q, http.StatusCreated)
 	if got := r.effectsOf(refund, "r"); got != one {
 		t.Errorf("effects: %+v, want %+v", got, one)

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/idempotency"
 )
 
-// Movement is money that moves between the provider and a merchant. Requests ask for it,
-// events announce it, and answers tell it.
+// Movement is money that moves between the provider and a merchant. It is the data of
+// requests, events and answers.
 type Movement struct {
 	ID       string `json:"id"`
 	Charge   string `json:"charge"` // of a charge, its own id
@@ -26,24 +26,24 @@ type Movement struct {
 	Amount   int64  `json:"amount"` // cents
 }
 
-// kind is all in which a charge and a refund differ. What is done with them, and in
-// which order, is one and the same: whatever can be done safely can be undone so.
+// kind is everything in which a charge and a refund differ. The steps and their order are the
+// same for both.
 type kind struct {
 	name, path string
 	event      string // announces it
 	prefix     string // of ids
 
-	// undoes says that it names the charge that it takes from.
+	// undoes says that it names the charge from which it takes the money.
 	undoes bool
 
-	// hold locks what the money is taken from, until tx ends, and returns what the
-	// provider calls that, and how much is left of it.
+	// hold locks the source of the money until tx ends. It returns the provider's name for the
+	// source, and how much is left of it.
 	hold func(ctx context.Context, tx pgx.Tx, m Movement) (of string, left int64, err error)
 
-	// row inserts what was made.
+	// row inserts the movement.
 	row func(m Movement, ref, key string) (sql string, args []any)
 
-	// accounts are where the money leaves, and where it comes to.
+	// accounts are the account that the money leaves, and the one that gets it.
 	accounts func(merchant string) (debit, credit string)
 }
 
@@ -95,16 +95,16 @@ var refund = kind{
 	accounts: func(merchant string) (string, string) { return merchant, "provider" },
 }
 
-// reservation is what the first phase records: what is to be made, and what the provider
-// calls the charge that it is taken from.
+// reservation is the record of the first phase: the movement, and the provider's name for the
+// charge from which it is taken.
 type reservation struct {
 	Movement Movement
 	Of       string
 }
 
 // carryOut moves money, once for each key. The key is claimed while it runs. Each step is
-// recorded when it is done; after a crash, or a failure, the next request with the key
-// goes on behind the last of them. No transaction is open while the provider is called.
+// recorded when it is done. After a crash or a failure, the next request with the key goes on
+// behind the last recorded step. No transaction is open while the provider is called.
 func (s *service) carryOut(ctx context.Context, k kind, m Movement) (Movement, receipt, error) {
 	held, err := idempotency.Phase(ctx, "reserve", func(ctx context.Context, tx pgx.Tx) (reservation, error) {
 		return s.reserve(ctx, tx, k, m)
@@ -134,8 +134,8 @@ func (s *service) carryOut(ctx context.Context, k kind, m Movement) (Movement, r
 	return m, got, err
 }
 
-// reserve sets the amount aside. Refunds of one charge come here one after another, and
-// so cannot be more than it together, whatever their keys.
+// reserve reserves the amount. Refunds of one charge come here one after the other. So their
+// sum cannot exceed the charge, whatever their keys.
 func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (reservation, error) {
 	of, left, err := k.hold(ctx, tx, m)
 	if err != nil {
@@ -154,8 +154,8 @@ func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (r
 	return reservation{m, of}, nil
 }
 
-// settle writes what the provider did: the row, the entry in the ledger and the event, or,
-// where it declined, nothing. The charge is locked before the event is written, so that
+// settle records the provider's answer: the row, the entry in the ledger and the event or, if
+// the provider declined, nothing. It locks the charge before it writes the event, so that
 // events of one charge are in the order of their commits.
 func (s *service) settle(ctx context.Context, tx pgx.Tx, k kind, m Movement, got receipt) error {
 	if _, _, err := k.hold(ctx, tx, m); err != nil {
@@ -186,7 +186,7 @@ func keyOf(ctx context.Context) string {
 	return info.Key.Value
 }
 
-// referenceHeader names the header of an answer that says what the provider calls it.
+// referenceHeader is the header of an answer with the provider's name for the movement.
 const referenceHeader = "Provider-Reference"
 
 // move answers POST /charges and POST /refunds.

@@ -21,7 +21,7 @@ type walk struct {
 	first Movement // the charge of the first scene
 }
 
-// play runs two processes of the service and walks through what can happen to a request.
+// play runs two processes of the service and shows what can happen to a request.
 func (d *deployment) play(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opt.timeout)
 	defer cancel()
@@ -55,14 +55,14 @@ func (d *deployment) play(ctx context.Context) (err error) {
 	return d.published(ctx)
 }
 
-// say sends a request and tells what came back.
+// say sends a request and prints the answer.
 func (w *walk) say(ctx context.Context, process int, q ask) answer {
 	a := w.clients.send(ctx, w.url(process), q)
 	w.story.Tell("  %s: POST %s %s, key %q, process %d → %s", q.merchant, q.kind.path, q.body, q.key, w.children[process].PID(), a)
 	return a
 }
 
-// want returns an error where an answer is another than a scene is about.
+// want returns an error if an answer is not the one that a scene expects.
 func want(a answer, status int, code string) error {
 	if a.err != nil || a.status != status || a.code() != code {
 		return fmt.Errorf("the answer is %s, want %d %s", a, status, code)
@@ -103,8 +103,8 @@ func (w *walk) others(ctx context.Context) error {
 	)
 }
 
-// twins sends one request many times at once. The provider is held until one of them was
-// told to come again: that they met does not depend on the machine.
+// twins sends one request many times at once. The provider is stopped until one request was
+// asked to come again. So they meet on any machine.
 func (w *walk) twins(ctx context.Context) error {
 	met := make(chan struct{})
 	w.provider.onCall(func(string) {
@@ -140,8 +140,8 @@ func (w *walk) twins(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// crash has a process die at a point of a request. The client sends it again, to the
-// other process: as soon as the claim of the dead one has run out, that goes on with it.
+// crash kills a process at a point of a request. The client sends the request again, to the
+// other process. When the claim of the dead process has run out, the other process goes on.
 func (w *walk) crash(k kind, point string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		q := ask{merchant: "ann", kind: k, key: "crash-" + k.name, body: charged(3000), crash: point}
@@ -176,7 +176,7 @@ func (w *walk) refund(ctx context.Context) error {
 	)
 }
 
-// race asks for 3000 cents of which 2000 are had twice at once.
+// race asks twice at once for 2000 of 3000 cents.
 func (w *walk) race(ctx context.Context) error {
 	var all sync.WaitGroup
 	answers := make([]answer, 2)
@@ -195,8 +195,8 @@ func (w *walk) race(ctx context.Context) error {
 	)
 }
 
-// decline has the provider decline. What was set aside is free again: the last refund
-// takes all that is left.
+// decline makes the provider decline. The reserved amount is free again, so the last refund
+// takes everything that is left.
 func (w *walk) decline(ctx context.Context) error {
 	q := ask{merchant: "ann", kind: charge, key: "order-3", body: charged(1066)}
 	err := want(w.say(ctx, 0, q), http.StatusPaymentRequired, "payment_declined")

@@ -14,11 +14,11 @@ import (
 	"github.com/postroom/postroom/internal/freeport"
 )
 
-// one is what a key leaves that the provider was called for once.
+// one is what a key leaves if the provider was called once for it.
 var one = effects{rows: 1, entries: 1, events: 1, calls: 1, moved: 1}
 
-// A hundred requests with one key at once, at two processes: one effect. Then a hundred
-// replays, each the same to the byte.
+// A hundred requests with one key come at once, at two processes, and have one effect. Then
+// come a hundred replays, which are equal to the byte.
 func TestTwoProcesses(t *testing.T) {
 	r := newRig(t, 2)
 	q := ask{merchant: "ann", kind: charge, key: "k", body: charged(4200)}
@@ -63,8 +63,8 @@ func TestTwoProcesses(t *testing.T) {
 	r.wantProof()
 }
 
-// Many refunds of one charge at once, each with a key of its own, at two processes: no
-// more is given back than was charged.
+// Many refunds of one charge come at once, each with a key of its own, at two processes. No
+// more is refunded than was charged.
 func TestRefundsOfOneChargeTogether(t *testing.T) {
 	r := newRig(t, 2).calm()
 	of := r.charge("c", 1000)
@@ -90,8 +90,8 @@ func TestRefundsOfOneChargeTogether(t *testing.T) {
 	r.wantProof()
 }
 
-// A process is killed at every point of a request. The other goes on where it stopped, as
-// soon as the claim has run out: what was recorded is not done again.
+// A process is killed at every point of a request. When the claim has run out, the other
+// process goes on, and repeats no recorded step.
 func TestKilledAtEveryPoint(t *testing.T) {
 	r := newRig(t, 2).calm()
 	of := r.charge("c", 100_000)
@@ -111,13 +111,13 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	r.wantProof()
 }
 
-// point is one at which a process is killed, and what is so then.
+// point is a point at which a process is killed, with the state after that.
 type point struct {
 	at       string
 	left     int  // rows, when the process is dead
 	moved    bool // by the provider, then
 	calls    int  // of the provider, in the end
-	answered bool // the answer was kept
+	answered bool // the answer was stored
 }
 
 var points = []point{
@@ -128,7 +128,7 @@ var points = []point{
 	{beforeAnswer, 1, true, 1, true},
 }
 
-// killAt has the second process killed by a request.
+// killAt kills the second process with a request.
 func (r *rig) killAt(p point, q ask) {
 	r.Helper()
 	q.crash = p.at
@@ -180,7 +180,7 @@ func (r *rig) moved() (n int) {
 	return n
 }
 
-// endClaim has the claim of a key run out, so that nobody waits for it.
+// endClaim ends the claim of a key, so that the test does not wait for it.
 func (r *rig) endClaim(key string) {
 	r.Helper()
 	tag, err := r.Pool.Exec(r.Context(), "UPDATE postroom.idempotency SET lease_until = now() WHERE key = $1 AND state = 'pending'", key)
@@ -209,7 +209,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Nobody is served without a token, and the ledger shows a merchant's own.
+// Without a token a request is refused. The ledger shows only the merchant's own entries.
 func TestLedger(t *testing.T) {
 	r := newRig(t, 1).calm()
 	m := r.charge("k", 4200)
@@ -228,7 +228,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// With --addr it serves whoever asks, and starts a process again that was killed.
+// With --addr it serves all requests, and starts a process again that was killed.
 func TestServe(t *testing.T) {
 	demotest.UseSharedServer(t)
 	ports, err := freeport.Find(1)

@@ -21,7 +21,7 @@ type findings struct {
 	Charges, Refunds, Entries, Events, Calls, Effects, Cents int64
 }
 
-// gather brings what clients, provider and broker remember into the database.
+// gather stores in the database what clients, provider and broker remember.
 func (d *deployment) gather(ctx context.Context) error {
 	messages, err := demo.ReadStream(ctx, d.NATS, stream)
 	if err != nil {
@@ -50,7 +50,7 @@ func prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
 	return demo.Prove(ctx, db, proveSQL)
 }
 
-// judge looks at what the run left behind; running is the error with which it ended.
+// judge examines the result of the run; running is the error that ended it.
 func (d *deployment) judge(running error) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()

@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// provider moves money. It honours an Idempotency-Key: the same key moves it once, and
-// is answered the same. It is out of order for the first call of one operation in four,
-// and loses its first answer to another: it has moved the money then, and the caller
-// cannot know.
+// provider moves money. It honours an Idempotency-Key: the same key moves it once, and gets
+// the same answer. Its first call fails for one operation in four. For another one in four it
+// moves the money and loses its first answer, so the caller cannot know.
 type provider struct {
 	url    string
 	server *http.Server
@@ -24,7 +23,7 @@ type provider struct {
 	mu    sync.Mutex
 	kept  map[string]*keyRecord // by key
 	calm  bool                  // nothing goes wrong
-	asked func(key string)      // called first, by each call; nil: nothing
+	asked func(key string)      // each call calls it first; may be nil
 }
 
 // keyRecord is what the provider remembers of a key.
@@ -37,7 +36,7 @@ type keyRecord struct {
 	calls, effects int
 }
 
-// What goes wrong with an operation at its first call, by its number.
+// The failures of an operation's first call, by the operation's number.
 const (
 	every       = 4
 	outOfOrder  = 1
@@ -47,7 +46,7 @@ const (
 // isDeclined reports whether an amount is declined: one that ends in 66 cents.
 func isDeclined(amount int64) bool { return amount%100 == 66 }
 
-// startProvider starts the provider at a port of its own. It tells what it does.
+// startProvider starts the provider at a port of its own. tell gets what it does.
 func startProvider(tell func(format string, args ...any)) (*provider, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -146,14 +145,14 @@ func (p *provider) hook() func(key string) {
 	return p.asked
 }
 
-// onCall has do called first by each call, which waits for it.
+// onCall makes each call call do first, and wait for it.
 func (p *provider) onCall(do func(key string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = do
 }
 
-// books are what the provider remembers, for the proof: key, kind, what it calls it,
+// books are the provider's records, for the proof: key, kind, the provider's name for it,
 // amount, calls and effects.
 func (p *provider) books() [][]any {
 	p.mu.Lock()

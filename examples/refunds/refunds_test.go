@@ -20,20 +20,20 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// The test binary is also the processes of the service.
+// The tests also start the test binary as processes of the service.
 func TestMain(m *testing.M) {
 	if served, err := childproc.Serve(roles); served {
 		demo.Exit("refunds", err)
 		return
 	}
-	// A process with the race detector in it else waits for a second when it ends.
+	// Otherwise a process with the race detector waits for a second when it ends.
 	if err := os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0")); err != nil {
 		demo.Exit("refunds", err)
 	}
 	devtest.Main(m)
 }
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for something that has to come.
 const patience = 30 * time.Second
 
 var lastLine = regexp.MustCompile(`\nrefunds: keys=13 requests=\d+ replayed=\d+ in_progress=\d+ mismatches=1 crashes=2 charges=4 refunds=4 entries=8 events=8` +
@@ -88,7 +88,7 @@ func newRigOn(t *testing.T, servers *devstack.Stack, processes int) *rig {
 	return &rig{t, d}
 }
 
-// must sends a request until it is answered for good, which is to be with a status.
+// must sends a request until it gets a final answer, which must have the given status.
 func (r *rig) must(process int, q ask, status int) answer {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), devtest.Patience(r, patience))
@@ -103,7 +103,7 @@ func (r *rig) must(process int, q ask, status int) answer {
 	return a
 }
 
-// charge makes a charge of ann's.
+// charge makes a charge for ann.
 func (r *rig) charge(key string, amount int64) Movement {
 	r.Helper()
 	return movementOf(r, r.must(0, ask{merchant: "ann", kind: charge, key: key, body: charged(amount)}, 201))
@@ -117,11 +117,11 @@ func movementOf(r *rig, a answer) (m Movement) {
 	return m
 }
 
-// effects are what a key left: rows, entries, events, calls at the provider, and how often
-// it moved money.
+// effects are what a key left: rows, entries, events, calls at the provider, and how often the
+// provider moved money.
 type effects struct{ rows, entries, events, calls, moved int }
 
-// effectsOf counts them. What the provider was called for is known by what it calls it.
+// effectsOf counts them. The provider's name for the movement identifies its calls.
 func (r *rig) effectsOf(k kind, key string) (e effects) {
 	r.Helper()
 	sql := fmt.Sprintf(`SELECT count(*), min(provider_ref),
@@ -158,7 +158,7 @@ func (r *rig) checks() []demo.Check {
 	return checks
 }
 
-// wantProof fails the test where the proof fails.
+// wantProof fails the test if the proof fails.
 func (r *rig) wantProof() {
 	r.Helper()
 	for _, c := range r.checks() {
@@ -168,7 +168,7 @@ func (r *rig) wantProof() {
 	}
 }
 
-// calm has the provider make no trouble.
+// calm makes the provider reliable.
 func (r *rig) calm() *rig {
 	r.provider.mu.Lock()
 	defer r.provider.mu.Unlock()
@@ -176,8 +176,8 @@ func (r *rig) calm() *rig {
 	return r
 }
 
-// The proof is worth what it would find. Each violation is planted in a transaction that
-// is rolled back.
+// A proof has to find violations. The test plants each violation in a transaction that is
+// rolled back.
 func TestProofFindsWhatIsPlanted(t *testing.T) {
 	r := newRig(t, 1).calm()
 	first := r.charge("c", 4200)
@@ -188,7 +188,7 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 		"SELECT decode(repeat('00', 16), 'hex'), source, 'planted', type, subject, key, "
 	for _, tt := range []struct {
 		sql  string
-		want []int // checks that find it
+		want []int // the checks that find it
 	}{
 		{"SELECT 1", nil},
 		{"DELETE FROM refund", []int{1, 5, 8, 11, 14, 16}},

@@ -17,8 +17,8 @@ type result struct {
 	keys, requests, replayed, inProgress, mismatches, crashes int64
 }
 
-// verdict returns nil where the proof holds. A run that met nothing of what it is to
-// survive proves nothing of it, and is no success.
+// verdict returns nil if the proof holds. If a run met none of the failures, it proves nothing
+// about them, and is no success.
 func (r *result) verdict() error {
 	fault := r.Fault()
 	if r.Running != nil {
@@ -35,7 +35,7 @@ func (r *result) verdict() error {
 	))
 }
 
-// write prints the proof, and under it the summary, for scripts.
+// write prints the proof, and then the summary, for scripts.
 func (r *result) write(out io.Writer) error {
 	return r.Write(out, "", "the service's tables, what clients were told, and the provider's books", r.summary())
 }

@@ -24,9 +24,9 @@ import (
 const (
 	stream = "PAYMENTS" // carries every subject below payment
 
-	// lease is how long it takes until somebody may go on with what a killed process had
-	// in hand: a key, or the relay's lead. The defaults, a minute and 5 seconds, are
-	// better where processes seldom die.
+	// lease is how long it takes until another process may take over the work of a killed one:
+	// a key, or the relay's lead. If processes seldom die, the defaults are better: a minute
+	// and 5 seconds.
 	lease = 2 * time.Second
 
 	drainTimeout = 5 * time.Second
@@ -36,12 +36,12 @@ const (
 // rolePayments is this program as a process of the service.
 const rolePayments = "payments"
 
-// sayServes begins the line in which a process says where it serves.
+// sayServes begins the line in which a process prints its address.
 const sayServes = "serves "
 
 var roles = map[string]childproc.Role{rolePayments: serve}
 
-// job is what a process of the service is told.
+// job is what a process of the service needs to know.
 type job struct {
 	Address        string
 	Database, NATS string
@@ -57,8 +57,8 @@ type service struct {
 	log      *slog.Logger
 }
 
-// serve runs a process of the service until ctx ends: its endpoints, its relay, and what
-// removes keys that have expired.
+// serve runs a process of the service until ctx ends: its endpoints, its relay, and the
+// removal of expired keys.
 func serve(ctx context.Context, text []byte) error {
 	var j job
 	if err := json.Unmarshal(text, &j); err != nil {
@@ -85,16 +85,17 @@ func serve(ctx context.Context, text []byte) error {
 	return postroom.Run(ctx, guard, events, web)
 }
 
-// routes puts the service's endpoints together. Authentication stands outside of the
-// guard: whom it sends away uses up no key.
+// routes combines the service's endpoints. Authentication comes before the guard: a request
+// that it refuses uses up no key.
 func (s *service) routes(guard *idempotency.Guard) http.Handler {
 	mux := http.NewServeMux()
 	for _, k := range []kind{charge, refund} {
 		mux.Handle("POST "+k.path, guard.Handler(idempotency.Route{
-			// The provider is not called under an open transaction.
+			// No transaction is open while the provider is called.
 			Mode:  idempotency.LeaseMode,
 			Lease: lease,
-			// What is declined, or more than is left, stays so under this key.
+			// If a request was declined, or asked for more than is left, its key keeps that
+			// answer.
 			Store: idempotency.StoreFinal,
 			TTL:   idempotency.TTLPayments,
 		}, s.move(k)))

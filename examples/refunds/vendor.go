@@ -17,22 +17,22 @@ type vendor struct {
 	url string
 }
 
-// receipt is what the provider answered for good, and what a step of the request
-// records: a decline is an answer, too, and asked for once.
+// receipt is the provider's final answer. A step of the request records it. A decline is an
+// answer, too, and is requested once.
 type receipt struct {
 	Ref      string `json:"ref"`
 	Declined string `json:"declined,omitempty"`
 }
 
-// instruction is what the provider is told. The same key has always the same.
+// instruction is the request to the provider. The same key always has the same one.
 type instruction struct {
-	Of     string `json:"of,omitempty"` // the charge that a refund is of
+	Of     string `json:"of,omitempty"` // the charge of a refund
 	Amount int64  `json:"amount"`
 }
 
-// move has the provider move money. It may be called again with its key, by this process
-// or another: the provider knows it by that. Attempts, the waits between them and what
-// is worth another are the client's business.
+// move makes the provider move money. This process or another may call it again with its key,
+// by which the provider recognises it. The client decides about attempts and the waits between
+// them.
 func (v *vendor) move(ctx context.Context, k kind, key string, r reservation) (receipt, error) {
 	text, err := json.Marshal(instruction{Of: r.Of, Amount: r.Movement.Amount})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// night is what happens, and what of it was counted.
+// night is the night, with what was counted in it.
 type night struct {
 	*shop
 
@@ -24,18 +24,18 @@ type night struct {
 	replayed, edited, discarded int
 }
 
-// operator is who does it. What is done is noted with the name and a reason.
+// operator is the operator. Each action is recorded with the name and a reason.
 func operator(reason string) deadletter.Audit { return deadletter.Audit{Actor: "ann", Reason: reason} }
 
 func (n *night) say(format string, args ...any) { fmt.Fprintf(n.out, format+"\n", args...) }
 
-// table prints rows, the names of the columns first.
+// table prints rows, beginning with the names of the columns.
 func (n *night) table(rows ...[]string) {
 	w := tabwriter.NewWriter(n.out, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(w, "  "+strings.Join(row, "\t"))
 	}
-	_ = w.Flush() // to what is written to all the time
+	_ = w.Flush() // the same writer is written to all the time
 }
 
 // pass is the whole night.
@@ -67,7 +67,7 @@ func (n *night) sell(ctx context.Context) error {
 	return err
 }
 
-// look finds out what killed them.
+// look finds out why they died.
 func (n *night) look(ctx context.Context) error {
 	list, err := n.letters.Groups(ctx, deadletter.Filter{})
 	if err != nil {
@@ -93,13 +93,13 @@ func amounts() deadletter.Filter {
 	return deadletter.Filter{Handler: billingCharge, Class: "permanent"}
 }
 
-// tryInVain tries a replay before anything is mended.
+// tryInVain tries a replay before anything is repaired.
 func (n *night) tryInVain(ctx context.Context) error {
 	n.say("\n03:15  Would they work now?\n       $ postroom dead replay --text 'no rate' --dry-run\n")
 	return n.try(ctx, deadletter.DryRunFails)
 }
 
-// mend is the fix.
+// mend repairs the cause.
 func (n *night) mend(ctx context.Context) error {
 	n.say("\n03:20  The rate is put in.")
 	if _, err := n.Pool.Exec(ctx, "INSERT INTO rate VALUES ('EUR', 125)"); err != nil {
@@ -191,7 +191,7 @@ func (n *night) correct(ctx context.Context) error {
 	return err
 }
 
-// giveUp discards what is left.
+// giveUp discards the last event.
 func (n *night) giveUp(ctx context.Context) error {
 	n.say("\n03:50  The last was a test order.\n       $ postroom dead discard ID --reason 'test order'")
 	left, err := n.letters.Discard(ctx, amounts(), 0, operator("test order"), nil)
@@ -199,7 +199,7 @@ func (n *night) giveUp(ctx context.Context) error {
 	return err
 }
 
-// until waits until a query counts what is wanted.
+// until waits until a query returns the given count.
 func (n *night) until(ctx context.Context, what, sql string, want int) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

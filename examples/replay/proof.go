@@ -19,7 +19,7 @@ func prove(ctx context.Context, db demo.Querier, discarded int) ([]demo.Check, e
 	return demo.Prove(ctx, db, proveSQL, discarded)
 }
 
-// prove holds everything against the orders, and prints the last line.
+// prove compares everything with the orders, and prints the last line.
 func (n *night) prove(ctx context.Context) error {
 	checks, err := prove(ctx, n.Pool, n.discarded)
 	if err != nil {

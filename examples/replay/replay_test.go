@@ -32,7 +32,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// The proof notices what it is there for.
+// The proof finds the violations for which it is there.
 func TestProofFindsViolations(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, time.Minute))
 	defer cancel()
@@ -53,7 +53,7 @@ func TestProofFindsViolations(t *testing.T) {
 		5: "INSERT INTO thanks (order_id) SELECT min(id) FROM shop_order",
 		6: `INSERT INTO postroom.held (handler, pos, next_at, logged_at, source, event_id, type, subject, content_type, data)
 			VALUES ('outbox', 1, now(), now(), '/s', 'e', 't', 't', 'c', '')`,
-		7: "INSERT INTO postroom.audit (actor, action, events, event_id) VALUES ('ann', 'edit', 1, 'e')", // an edit that kept nothing
+		7: "INSERT INTO postroom.audit (actor, action, events, event_id) VALUES ('ann', 'edit', 1, 'e')", // an edit without the old content
 		8: "DELETE FROM postroom.audit WHERE action = 'replay'",
 	}
 	for n, sql := range plants {

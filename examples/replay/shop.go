@@ -39,7 +39,7 @@ const (
 //go:embed sql/tables.sql
 var tablesSQL string
 
-// Order is what the events say of an order.
+// Order is the data of the events of an order.
 type Order struct {
 	ID       string `json:"id"`
 	Currency string `json:"currency"`
@@ -85,7 +85,7 @@ func (s *shop) wire() {
 	s.letters = deadletter.New(s.Pool, deadletter.Config{})
 }
 
-// during runs relay and inbox while do does something.
+// during runs relay and inbox while do runs.
 func (s *shop) during(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -120,7 +120,7 @@ func plan(opt options) []Order {
 	for i := range orders {
 		o := Order{ID: fmt.Sprintf("order-%06d", i+1), Currency: "USD", Amount: fmt.Sprintf("%d.%02d", 1+chance.IntN(500), chance.IntN(100))}
 		switch {
-		case i%100 == 50: // a client of the shop with another idea of numbers
+		case i%100 == 50: // a client of the shop that writes numbers differently
 			o.Amount = strings.ReplaceAll(o.Amount, ".", ",")
 		case i%3 == 0:
 			o.Currency = "EUR"
@@ -130,8 +130,8 @@ func plan(opt options) []Order {
 	return orders
 }
 
-// charge charges an order in cents of a dollar, and tells of it. It needs the rate of
-// the order's currency.
+// charge charges an order in cents of a dollar, and writes an event. It needs the rate of the
+// order's currency.
 func (s *shop) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	units, hundredths, ok := strings.Cut(o.Amount, ".")
 	cents, err := strconv.Atoi(units + hundredths)
@@ -152,7 +152,7 @@ func (s *shop) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order
 	return s.billing.Write(ctx, tx, ev.Follow(orderCharged, o))
 }
 
-// thank notes that a customer was thanked.
+// thank records that a customer was thanked.
 func (s *shop) thank(ctx context.Context, tx pgx.Tx, _ postroom.Event, o Order) error {
 	_, err := tx.Exec(ctx, "INSERT INTO thanks (order_id) VALUES ($1)", o.ID)
 	return err

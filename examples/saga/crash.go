@@ -7,13 +7,13 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// crashes kills services in the midst of their work, and starts them again. The seed chooses which,
-// and when.
+// crashes kills services during their work, and starts them again. The seed decides which, and
+// when.
 type crashes struct {
 	*deployment
 
 	chance *rand.Rand
-	when   []int64 // how many orders are placed at each kill, in order
+	when   []int64 // how many orders have been placed at each kill, in order
 	killed int
 }
 
@@ -43,5 +43,5 @@ func (c *crashes) next(now state) error {
 	return nil
 }
 
-// done reports whether as many were killed as are to be.
+// done reports whether all kills have happened.
 func (c *crashes) done() bool { return c.killed >= c.opt.kills }

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	people       = 60 // customers; of one in twelve the card is refused
+	people       = 60 // customers; the card of one in twelve is refused
 	refusedEvery = 12
 
 	goods         = 12 // in stock
-	suppliedEvery = 25 // one order in so many is for what a supplier has
+	suppliedEvery = 25 // one order in so many is for goods of a supplier
 	supplied      = "made-to-order"
 	mostQuantity  = 4
 )
@@ -32,7 +32,7 @@ func plan(seed uint64, n int) []Order {
 		o.Amount = o.Quantity * price(item)
 		if i%suppliedEvery == suppliedEvery/2 {
 			o.SKU = supplied
-			o.Customer = 1 // whose card is good
+			o.Customer = 1 // this customer's card is good
 		}
 		orders[i] = o
 	}
@@ -45,8 +45,8 @@ func price(item int) int64 { return 500 + 125*int64(item) }
 // inStock is how much of an item there is: less than n orders will ask for.
 func inStock(n int) int { return n * (mostQuantity + 1) / 2 / goods * 7 / 10 }
 
-// customers place the orders, and find out with each start of their process which
-// ones they have placed before. They implement postroom.Runner.
+// customers place the orders. At each start of their process they find out which orders they
+// have placed before. They implement postroom.Runner.
 type customers struct {
 	shop   *orderService
 	job    *job

@@ -45,8 +45,8 @@ type deployment struct {
 // the auditor's.
 type books map[string]*demo.Database
 
-// open makes databases, tables and streams: what an operator does before services
-// start. The caller closes the deployment.
+// open makes databases, tables and streams. An operator does that before services start. The
+// caller closes the deployment.
 func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *demo.Story) (_ *deployment, err error) {
 	d := &deployment{opt: opt, story: story, books: make(books)}
 	defer func() {
@@ -119,7 +119,7 @@ func (b books) stockUp(ctx context.Context, orders int) error {
 	return errors.Join(b[payment].Pool.SendBatch(ctx, accounts).Close(), b[stock].Pool.SendBatch(ctx, items).Close())
 }
 
-// close ends the services, also if the run failed, and then closes the connections.
+// close ends the services, even if the run failed, and then closes the connections.
 func (d *deployment) close() (err error) {
 	if d.staff != nil {
 		err = d.staff.end()

@@ -1,13 +1,13 @@
 package main
 
-// Order is what all events say: each service needs a part of it, and none asks another.
+// Order is the data of all events. Each service needs a part of it, and none asks another.
 type Order struct {
 	ID       string `json:"id"`
 	Customer int    `json:"customer"`
 	SKU      string `json:"sku"`
 	Quantity int64  `json:"quantity"`
 	Amount   int64  `json:"amount"`           // cents
-	Reason   string `json:"reason,omitempty"` // of what did not go well
+	Reason   string `json:"reason,omitempty"` // why an order was not completed
 }
 
 // Reasons for which orders are cancelled.

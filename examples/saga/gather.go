@@ -11,11 +11,11 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// tableCopy says what is copied from a service's database into a table of the
-// auditor's, whose columns have the names that the statement gives them.
+// tableCopy is a copy from a service's database into a table of the auditor's. The statement
+// gives the columns their names.
 type tableCopy struct{ service, to, sql string }
 
-// evidence is all that is copied: the services' own tables, and Postroom's.
+// evidence is everything that is copied: the services' own tables, and Postroom's.
 func evidence() []tableCopy {
 	all := []tableCopy{
 		{order, "placed", "SELECT id, customer, sku, quantity, amount, state, reason, placed_at, ended_at FROM orders"},
@@ -37,8 +37,8 @@ func evidence() []tableCopy {
 	return all
 }
 
-// gather copies the evidence from the services' databases, and the ids of what is in
-// the streams, anew.
+// gather copies the evidence anew: from the services' databases, and the ids of the streams'
+// messages.
 func (b books) gather(ctx context.Context, nc *nats.Conn, from map[string]demo.Querier) error {
 	auditor := b[audit].Pool
 	if _, err := auditor.Exec(ctx, "TRUNCATE placed, process, account, money, item, goods, asked, event, decided, held, message, subscribed"); err != nil {
@@ -73,8 +73,8 @@ func (b books) gather(ctx context.Context, nc *nats.Conn, from map[string]demo.Q
 	return demo.Store(ctx, auditor, all...)
 }
 
-// read reads the rows of one statement. Rows of a table that has those of all services get
-// the service's name.
+// read reads the rows of one statement. If a table has rows of all services, each row gets the
+// service's name.
 func (c tableCopy) read(ctx context.Context, from demo.Querier) (demo.Evidence, error) {
 	rows, err := from.Query(ctx, c.sql)
 	if err != nil {
@@ -98,8 +98,8 @@ func (c tableCopy) read(ctx context.Context, from demo.Querier) (demo.Evidence, 
 	return e, err
 }
 
-// deliveries returns how many deliveries the broker made to the services' handlers
-// in all. The inbox decided each event once.
+// deliveries returns how many deliveries the broker made to all handlers of the services. The
+// inbox decided each event once.
 func deliveries(ctx context.Context, nc *nats.Conn) (int64, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {

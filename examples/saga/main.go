@@ -60,7 +60,7 @@ func command() *cobra.Command {
 
 func (o options) validate() error {
 	return errors.Join(
-		demo.Between("orders", o.orders, 100, 99_999), // of fewer little can be proved
+		demo.Between("orders", o.orders, 100, 99_999), // fewer would prove little
 		demo.Between("rate", o.rate, 1, 1000),
 		demo.Between("kills", o.kills, 0, 100),
 		demo.AtLeast("patience", o.patience, time.Second),
@@ -68,7 +68,7 @@ func (o options) validate() error {
 	)
 }
 
-// The most that a run is made, each time with more patience for each order.
+// A run is repeated at most this often, each time with more patience for each order.
 const (
 	tries    = 3
 	moreEach = 4 // times

@@ -47,7 +47,7 @@ func whole(o *Order) Order         { return *o }
 func nothing(*Order, struct{})     {}
 func refused(o *Order, said Order) { o.Reason = said.Reason }
 
-// subscribe reads what the saga waits for, from the streams of all services.
+// subscribe reads the events for which the saga waits, from the streams of all services.
 func (s *orderService) subscribe(in *inbox.Inbox) {
 	for _, service := range services {
 		in.Handle(reading("checkout."+service, service, s.checkout.Types()), s.checkout)
@@ -56,8 +56,8 @@ func (s *orderService) subscribe(in *inbox.Inbox) {
 
 const insertOrder = `INSERT INTO orders (id, customer, sku, quantity, amount) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING`
 
-// place places an order and begins its saga. It reports whether the order is new: after a
-// crash nobody knows how far the one before had come, and placing it again is safe.
+// place places an order and begins its saga. It reports whether the order is new. After a
+// crash it is unknown how far the process came, so placing an order again is safe.
 func (s *orderService) place(ctx context.Context, o Order) (isNew bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, insertOrder, o.ID, o.Customer, o.SKU, o.Quantity, o.Amount)

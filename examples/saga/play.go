@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// play runs the services until every saga has ended, and kills some meanwhile. The
-// end of ctx means that no more orders are placed.
+// play runs the services until every saga has ended, and kills some meanwhile. If ctx ends, no
+// more orders are placed.
 func (d *deployment) play(ctx context.Context) error {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.timeout)
 	defer cancel()
@@ -31,13 +31,13 @@ func (d *deployment) play(ctx context.Context) error {
 	return errors.Join(err, d.staff.end())
 }
 
-// watch shows how far everything is, kills services, and returns when all is done.
+// watch prints the progress, kills services, and returns when everything is done.
 func (d *deployment) watch(ctx context.Context, closing <-chan struct{}) error {
 	return demo.Watch(ctx, d.opt.timeout, 50*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
 		if err := d.staff.fallen(); err != nil {
 			return demo.Progress{}, err
 		}
-		all := d.staff.allPlaced() // asked before the state, which is complete then
+		all := d.staff.allPlaced() // read before the state, so that the state is complete if all are placed
 		now, err := d.books.state(ctx)
 		if err != nil {
 			return demo.Progress{}, err
@@ -60,7 +60,7 @@ func (d *deployment) watch(ctx context.Context, closing <-chan struct{}) error {
 // orders is what orders.sql returns.
 type orders struct{ Placed, Pending, Confirmed, Cancelled int64 }
 
-// state is how far everything is.
+// state is the progress of the run.
 type state struct {
 	orders
 	unpublished, owed, dead int64
@@ -74,7 +74,7 @@ var (
 	ordersSQL string
 )
 
-// state looks into the databases of all services.
+// state reads the databases of all services.
 func (b books) state(ctx context.Context) (state, error) {
 	s := state{wrote: map[string]int64{}, decided: map[string]int64{}}
 	var err error
@@ -94,13 +94,13 @@ func (b books) state(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// mark is another one whenever something has moved.
+// mark changes whenever something has moved.
 func (s state) mark() string {
 	return fmt.Sprint(s.orders, s.unpublished, s.owed, s.decided)
 }
 
-// missing says what is still to come, and is empty where nothing is. What is dead
-// will not come: the proof will tell.
+// missing says what is still to come, and is empty if nothing is. A dead event does not count,
+// because it will not come: the proof reports it.
 func (s state) missing() string {
 	var all demo.Todo
 	if s.dead == 0 {

@@ -27,13 +27,12 @@ type findings struct {
 	Events, Decided, Charged, Refunded                             int64
 }
 
-// prove runs the proof over what was gathered; placed is how many orders there are
-// to be.
+// prove runs the proof over the evidence; placed is the expected number of orders.
 func prove(ctx context.Context, auditor demo.Querier, placed int64) ([]demo.Check, error) {
 	return demo.Prove(ctx, auditor, proveSQL, placed)
 }
 
-// judge looks at what the run left behind; running is the error with which it ended.
+// judge examines the result of the run; running is the error that ended it.
 func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()
@@ -49,7 +48,7 @@ func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 		return nil, fmt.Errorf("measure: %w", err)
 	}
 	placed := int64(d.opt.orders)
-	if interrupted { // then only the order service knows how many there are
+	if interrupted { // then only the order service knows how many orders there are
 		placed = 0
 	}
 	checks, err := prove(ctx, d.books[audit].Pool, placed)
@@ -70,8 +69,8 @@ func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 	}, nil
 }
 
-// ask asks the order service's database, as an operator does, for the story of one order, and how
-// many sagas are stuck.
+// ask asks the order service's database, as an operator does, for the story of one order, and
+// how many sagas are stuck.
 func (d *deployment) ask(ctx context.Context) (story saga.Story, stuck int, err error) {
 	sagas := saga.NewStore(d.books[order].Pool, saga.StoreConfig{})
 	all, err := sagas.List(ctx, saga.Filter{Stuck: true}, saga.Page{})

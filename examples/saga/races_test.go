@@ -52,7 +52,7 @@ func tables(t *testing.T, sql string) *pgxpool.Pool {
 	return pool
 }
 
-// What a participant does and undoes, in the order that an ordered handler keeps.
+// Participants handle do and undo, in the order that an ordered handler keeps.
 func TestParticipants(t *testing.T) {
 	t.Parallel()
 	commands := map[string]participant{"payment.charge": charge, "payment.refund": refund, "stock.reserve": reserve, "stock.release": release}
@@ -129,7 +129,7 @@ func TestPlaceTwice(t *testing.T) {
 	t.Parallel()
 	pool := tables(t, orderTables)
 	s := &orderService{pool: pool, checkout: saga.New(pool, outbox.New(outbox.Config{Source: "/order"}), checkout(time.Hour))}
-	for _, want := range []bool{true, false} { // the second time, it is there
+	for _, want := range []bool{true, false} { // the second time, the order exists
 		if isNew, err := s.place(t.Context(), Order{ID: "a", Customer: 7, SKU: "x", Quantity: 1, Amount: 40}); err != nil || isNew != want {
 			t.Fatalf("place = %t, %v", isNew, err)
 		}

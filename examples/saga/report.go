@@ -19,12 +19,12 @@ type result struct {
 	story         saga.Story // of one order
 	stuck         int        // sagas
 	interrupted   bool       // before all orders were placed
-	killed, kills int        // services, and how many were to be
+	killed, kills int        // killed services, and the required number
 	repeated      int64      // deliveries beyond the first of each event to each handler
 }
 
-// verdict returns nil where the proof holds. A run in which no order ended in one of
-// the ways, or no service died, proves nothing of it, and is no success.
+// verdict returns nil if the proof holds. If no order ended in one of the ways, or no service
+// died, the run proves nothing about that, and is no success.
 func (r *result) verdict() error {
 	fault := r.Fault()
 	if r.interrupted || r.Running != nil {
@@ -42,8 +42,7 @@ func (r *result) verdict() error {
 	return errors.Join(fault, missed)
 }
 
-// write prints the story of an order, the proof, and under it the summary, for
-// scripts.
+// write prints the story of an order, the proof, and then the summary, for scripts.
 func (r *result) write(out io.Writer) error {
 	return r.Write(out, r.tale(), "the tables of all services and the messages of their streams", r.summary())
 }
@@ -55,7 +54,7 @@ func (r *result) tale() string {
 	for _, e := range r.story.History {
 		fmt.Fprintf(w, "  %8.1f ms\t%s\t%s\t%s\t%s\n", float64(e.At.Sub(r.story.StartedAt).Microseconds())/1000, e.Step, e.Direction, e.What, e.Type)
 	}
-	_ = w.Flush() // a strings.Builder takes all
+	_ = w.Flush() // a strings.Builder never fails
 	return b.String()
 }
 

@@ -18,10 +18,10 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// programVariable makes the test binary the program itself.
+// programVariable makes the test binary run as the program itself.
 const programVariable = "POSTROOM_SAGA_TEST_PROGRAM"
 
-// The test binary is also the services that the example starts.
+// The example also starts the test binary as services.
 func TestMain(m *testing.M) {
 	if os.Getenv(programVariable) != "" {
 		main()
@@ -116,7 +116,7 @@ func TestRunThatTakesTooLongIsUndecided(t *testing.T) {
 	}
 }
 
-// A service that cannot run ends the run, and the other services, and says why.
+// If a service cannot run, it ends the run and the other services, and says why.
 func TestServiceThatFailsEndsTheRun(t *testing.T) {
 	d := opened(t, options{orders: 5000, rate: 100, seed: 1, patience: time.Second, timeout: time.Minute})
 	js := devtest.JetStream(t, d.nc)
@@ -132,8 +132,8 @@ func TestServiceThatFailsEndsTheRun(t *testing.T) {
 	}
 }
 
-// The proof is worth what it would find. Each violation is planted in a service's
-// database, in a transaction that is rolled back when the auditor has read it.
+// A proof has to find violations. The test plants each violation in a service's database, in a
+// transaction that is rolled back when the auditor has read it.
 func TestProofFindsWhatIsPlanted(t *testing.T) {
 	d := opened(t, options{orders: 150, rate: 300, kills: 0, seed: 1, patience: 4 * time.Second, timeout: time.Minute})
 	whole, err := d.judge(d.play(t.Context()), false)
@@ -160,7 +160,7 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, service, sql string
-		want               []int // checks that find it
+		want               []int // the checks that find it
 	}{
 		{"nothing", order, "SELECT 1", nil},
 		{"order gone", order, fill("DELETE FROM orders WHERE id = '?'", good, ""), []int{1, 7, 8, 9, 12, 13, 21}},
@@ -216,8 +216,8 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 	}
 }
 
-// proveWith gathers and proves after a statement that changes one thing in a
-// service's database.
+// proveWith gathers the evidence and runs the proof after a statement that changes one thing
+// in a service's database.
 func proveWith(t *testing.T, d *deployment, service, sql string) []demo.Check {
 	t.Helper()
 	return demotest.Planted(t, d.books[service].Pool, sql, func(ctx context.Context, changed demo.Querier) ([]demo.Check, error) {

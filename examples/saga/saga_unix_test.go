@@ -22,7 +22,7 @@ import (
 	"github.com/postroom/postroom/postroomtest/servers"
 )
 
-// program is the example as a process, in a group of its own, as a shell starts it.
+// program is the example as a process, in a process group of its own, as a shell starts it.
 type program struct {
 	cmd      *exec.Cmd
 	out      bytes.Buffer
@@ -44,14 +44,14 @@ func startProgram(t *testing.T, args ...string) *program {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // fails where it has ended, as it should have
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // fails if it has ended, as it should have
 	return p
 }
 
 var aProcess = regexp.MustCompile(`process (\d+)\)`)
 
-// until reads what the program says until it says so, and returns the ids of the
-// processes that it spoke of.
+// until reads the program's output until it has the given text. It returns the process ids in
+// the output.
 func (p *program) until(t *testing.T, text string) (pids []int) {
 	t.Helper()
 	for p.progress.Scan() {
@@ -73,7 +73,7 @@ func (p *program) until(t *testing.T, text string) (pids []int) {
 	return pids
 }
 
-// isGone reports whether a process has ended; nobody may have asked how.
+// isGone reports whether a process has ended, even if its parent has not waited for it.
 func isGone(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return true
@@ -92,8 +92,8 @@ func allGone(t *testing.T, pids []int) {
 	}
 }
 
-// A Ctrl-C in a terminal reaches the services as well. They leave it to the program,
-// which brings what was placed to its end.
+// A Ctrl-C in a terminal also reaches the services. They ignore it, and the program finishes
+// the placed orders.
 func TestCtrlC(t *testing.T) {
 	p := startProgram(t, "--orders", "5000", "--rate", "100", "--kills", "100", "--patience", "1s")
 	pids := p.until(t, "is killed")
@@ -110,7 +110,7 @@ func TestCtrlC(t *testing.T) {
 	}
 }
 
-// Killed, the program can end nothing. Its services see that it is gone.
+// If the program is killed, it cannot end its services. They notice that it is gone.
 func TestKilledProgramLeavesNoProcess(t *testing.T) {
 	p := startProgram(t, "--orders", "5000", "--rate", "100", "--kills", "100", "--patience", "1s")
 	pids := p.until(t, "is killed")
@@ -120,8 +120,7 @@ func TestKilledProgramLeavesNoProcess(t *testing.T) {
 	_ = p.cmd.Wait() // killed
 	allGone(t, pids)
 
-	// A server of the user's own keeps the databases then; here they would trouble
-	// other tests.
+	// A user's own server would keep the databases. Here they would disturb other tests.
 	conn, err := pgx.Connect(t.Context(), servers.PostgresURL(t))
 	if err != nil {
 		t.Fatal(err)

@@ -30,11 +30,11 @@ var (
 	streams  = map[string]string{order: "ORDER", payment: "PAYMENT", stock: "STOCK"}
 )
 
-// workers is how many events a handler works on at a time.
+// workers is how many events a handler handles at the same time.
 const workers = 3
 
-// reading returns the subscription of a handler that reads those of the types that are in
-// a service's stream. Its name is for ever: events are decided once for each name.
+// reading returns a handler's subscription to the types that are in a service's stream. Its
+// name must never change: events are decided once for each name.
 func reading(handler, service string, types []string) inbox.Subscription {
 	var its []string
 	for _, t := range types {
@@ -44,11 +44,11 @@ func reading(handler, service string, types []string) inbox.Subscription {
 	}
 	return inbox.Subscription{
 		Name: handler, Stream: streams[service], Types: its, Workers: workers, Timeout: 5 * time.Second,
-		Schedule: postroom.FastBackoff(), Attempts: postroom.FastAttempts, // nobody waits for a demo for a quarter of an hour
+		Schedule: postroom.FastBackoff(), Attempts: postroom.FastAttempts, // a demo should not take a quarter of an hour
 	}
 }
 
-// subscriptions are all that the services have, for who watches and proves.
+// subscriptions are all subscriptions of the services, for the progress and the proof.
 func subscriptions() []inbox.Subscription {
 	all := []inbox.Subscription{
 		reading(payment, payment, []string{"payment.charge", "payment.refund"}),
@@ -66,7 +66,7 @@ const roleService = "service"
 
 var roles = map[string]childproc.Role{roleService: serve}
 
-// job is what a process of a service is told.
+// job is what a process of a service needs to know.
 type job struct {
 	Service        string
 	Database, NATS string
@@ -79,23 +79,23 @@ type job struct {
 	Patience time.Duration
 }
 
-// What parent and child tell each other, line by line.
+// The lines that parent and child send each other.
 const (
 	sayEnough = "enough" // no more orders are to be placed
 	sayPlaced = "placed" // no more will be
 )
 
 const (
-	// lease and ackWait are how long it takes until somebody goes on with what a
-	// killed process had in hand: the relay's lead, and the events it handled. The
-	// defaults, 5 and 30 seconds, are better where processes seldom die.
+	// lease and ackWait are how long it takes until another process takes over the work of a
+	// killed one: the relay's lead, and the events that it handled. If processes seldom die,
+	// the defaults are better: 5 and 30 seconds.
 	lease   = time.Second
 	ackWait = time.Second
 
 	drainTimeout = 5 * time.Second
 
-	// connections is for three handlers, two to spare, and one for the customers.
-	// The relay has its own.
+	// connections is for three handlers, two more of the inbox, and one for the customers. The
+	// relay has its own.
 	connections = 3*workers + 3
 )
 

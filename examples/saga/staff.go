@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// endPatience is how long a service may take to finish what it is at.
+// endPatience is how long a service may take to finish its work.
 const endPatience = 24 * drainTimeout
 
 // staff are the processes of the three services.
@@ -51,7 +51,7 @@ func (s *staff) kill(service string) (pid int) {
 	return c.PID()
 }
 
-// stopPlacing has no more orders placed.
+// stopPlacing ends the placing of orders.
 func (s *staff) stopPlacing() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *staff) allPlaced() bool {
 	return s.children[order] != nil && s.children[order].Says() == sayPlaced
 }
 
-// fallen returns an error where a process has ended that nobody ended.
+// fallen returns an error if a process has ended by itself.
 func (s *staff) fallen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *staff) fallen() error {
 	return nil
 }
 
-// end has all processes finish, and returns when they are gone. It is idempotent.
+// end makes all processes finish, and returns when they are gone. It is idempotent.
 func (s *staff) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

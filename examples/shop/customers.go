@@ -9,18 +9,17 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// customers is the part of the example that begins it and ends it: it places the
-// orders, waits until all of them have taken effect, and returns, upon which
-// the other parts drain. It implements postroom.Runner.
+// customers is the part that begins and ends the example. It places the orders, waits until
+// all of them have taken effect, and returns. Then the other parts drain. It implements
+// postroom.Runner.
 type customers struct {
 	*deployment
 
 	closing <-chan struct{} // closed: no more orders
 }
 
-// Run returns nil once every order that was committed has been published,
-// charged and counted, and every copy was suppressed. Where that does not
-// happen the error says what is missing.
+// Run returns nil once every committed order has been published, charged and counted, and
+// every copy was suppressed. If that does not happen, the error says what is missing.
 func (c *customers) Run(ctx context.Context) error {
 	began := time.Now()
 	requests := plan(c.opt.seed, c.opt.orders)
@@ -29,7 +28,7 @@ func (c *customers) Run(ctx context.Context) error {
 	go func() { placed <- c.shop.placeAll(placing, requests, c.opt.clients, c.closing) }()
 
 	err := demo.Watch(ctx, c.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
-		all := len(placed) > 0 // read before the state: it is complete then
+		all := len(placed) > 0 // read before the state, so that the state is complete if all are placed
 		now, err := c.state(ctx)
 		c.story.Progress("placed %s  published %s  charged %s  counted %s  duplicates suppressed %s  %s orders/s",
 			demo.Grouped(now.placed), demo.Grouped(now.published), demo.Grouped(now.charge.done), demo.Grouped(now.tallied.done),
@@ -50,7 +49,7 @@ func (c *customers) Run(ctx context.Context) error {
 	return err
 }
 
-// state is how far the run is.
+// state is the progress of the run.
 type state struct {
 	placed       int64 // by the clients
 	seen, copied int64 // by the copier: orders in the stream, copies sent
@@ -68,15 +67,14 @@ func (c *customers) state(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// missing says what is still to come, and is empty where nothing is.
+// missing says what is still to come, and is empty if nothing is.
 func (s state) missing() string {
 	var all demo.Todo
 	all.Add(2*s.placed-s.published, "events not published")
 	all.Add(s.placed-s.charge.done, "orders not charged")
 	all.Add(s.placed-s.tallied.done, "orders not counted")
 	all.Add(s.placed-s.seen, "orders not seen by the copier")
-	// A duplicate that was not suppressed has arrived all the same: the proof
-	// will tell.
+	// A duplicate that was not suppressed has also arrived: the proof reports it.
 	all.Add(s.placed+s.copied-s.charge.done-s.charge.suppressed, "deliveries to come to "+billingCharge)
 	all.Add(s.placed+s.copied-s.tallied.done-s.tallied.suppressed, "deliveries to come to "+analyticsCount)
 	return all.String()

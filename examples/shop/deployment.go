@@ -16,17 +16,17 @@ import (
 const (
 	stream = "SHOP" // carries every subject below order
 
-	// workers is how many events each handler works on at a time. They wait for
-	// the disk most of the time, and share its syncs: more of them are faster
-	// until the processors are busy.
+	// workers is how many events each handler handles at the same time. Workers wait for the
+	// disk most of the time, and share its syncs. So more of them are faster until the
+	// processors are busy.
 	workers = 8
 )
 
 //go:embed sql/tables.sql
 var tablesSQL string
 
-// deployment is the shop with what it stands on. In a company these would be three
-// services with three databases; here one process plays them all.
+// deployment is the shop with its servers. In a company these would be three services with
+// three databases; here one process plays them all.
 type deployment struct {
 	*demo.Base
 

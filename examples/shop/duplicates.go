@@ -15,10 +15,10 @@ const (
 	copyHeader = "shop-copy"
 )
 
-// copier delivers events twice on purpose: it reads the stream and publishes one
-// event in twenty again, under a message id that the broker does not know. So
-// do, in earnest, a relay that was killed after it published and a broker whose
-// duplicate window is over. It implements postroom.Runner.
+// copier delivers events twice on purpose. It reads the stream and publishes one event in
+// twenty again, under a message id that the broker does not know. The same happens if a relay
+// is killed after it published, and the broker's duplicate window is over. It implements
+// postroom.Runner.
 type copier struct {
 	nc   *nats.Conn
 	seen atomic.Int64 // order events read, copies not counted
@@ -72,6 +72,6 @@ func (c *copier) consider(ctx context.Context, js jetstream.JetStream, msg jetst
 		}
 		c.sent.Add(1)
 	}
-	c.seen.Add(1) // last: whoever sees it sees the copy as well
+	c.seen.Add(1) // last, so that a reader who sees it also sees the copy
 	return nil
 }

@@ -58,8 +58,8 @@ func (o options) validate() error {
 	)
 }
 
-// run is the whole program: servers, shop, report, proof. The end of ctx means
-// that no more orders are placed; what was placed is brought to its end.
+// run is the whole program: servers, shop, report, proof. If ctx ends, no more orders are
+// placed, and the placed ones are finished.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	log := demo.Log(progress, slog.LevelWarn)
 	return demo.With(ctx, devstack.Start, log, func(servers *devstack.Stack) error {
@@ -80,8 +80,8 @@ func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	})
 }
 
-// wire puts the parts of Postroom together. This is all there is to it: two
-// outboxes to write to, a relay, and an inbox with two handlers.
+// wire puts the parts of Postroom together: two outboxes to write to, a relay, and an inbox
+// with two handlers.
 func (d *deployment) wire() {
 	d.shop = &shop{pool: d.Pool, outbox: outbox.New(outbox.Config{Source: "/shop"})}
 	billing := &biller{outbox: outbox.New(outbox.Config{Source: "/billing"})}

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// meters reads what Postroom counts. A service would send the same instruments
-// to its collector; here they are read when they are needed.
+// meters reads Postroom's metrics. A service would send the same instruments to its collector;
+// here they are read when they are needed.
 type meters struct {
 	reader   *sdk.ManualReader
 	provider *sdk.MeterProvider
@@ -29,7 +29,7 @@ type counts struct {
 	charge, tallied deliveryCounts
 }
 
-// deliveryCounts is what became of the deliveries to one handler.
+// deliveryCounts are the outcomes of the deliveries to one handler.
 type deliveryCounts struct {
 	done       int64 // handled and committed
 	suppressed int64 // decided before, and acknowledged without an effect

@@ -16,7 +16,7 @@ var (
 	measureSQL string
 )
 
-// judge looks at what the run left behind; running is the error with which it ended.
+// judge examines the result of the run; running is the error that ended it.
 func (d *deployment) judge(running error) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()
@@ -38,8 +38,8 @@ func (d *deployment) judge(running error) (*result, error) {
 	return d.result(demo.Proof{Checks: checks, Running: running}, found, counted), nil
 }
 
-// gather brings the evidence that is not in the database into it: the messages
-// of the stream, and the orders that their clients rolled back.
+// gather stores the evidence in the database that is not there: the messages of the stream,
+// and the orders that their clients rolled back.
 func (d *deployment) gather(ctx context.Context) error {
 	read, err := demo.ReadStream(ctx, d.NATS, stream)
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *deployment) gather(ctx context.Context) error {
 	)
 }
 
-// prove runs the proof, over what the clients committed.
+// prove runs the proof over the orders that the clients committed.
 func (d *deployment) prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
 	return demo.Prove(ctx, db, proveSQL, d.shop.placed.committed.Load())
 }
@@ -71,7 +71,8 @@ type findings struct {
 	Durable                        bool
 }
 
-// result sums a run up. What a run that was not complete has not got to is not lost.
+// result summarizes a run. If a run was not complete, the events that it did not reach are not
+// lost.
 func (d *deployment) result(proof demo.Proof, found findings, c counts) *result {
 	r := &result{
 		orders: orders{

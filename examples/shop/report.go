@@ -31,7 +31,7 @@ type orders struct {
 	Held       int64  `json:"held_open"`
 }
 
-// effects are what followed from that.
+// effects are the effects of the orders.
 type effects struct {
 	Published   int64 `json:"published"`
 	Late        int64 `json:"late"`
@@ -57,10 +57,10 @@ type violations struct {
 	Ghosts    int64 `json:"ghosts"`
 	Doubles   int64 `json:"double_effects"`
 	Undecided bool  `json:"undecided,omitempty"` // the run was not complete when its time ran out
-	Open      int64 `json:"open,omitempty"`      // violations that say nothing yet for that reason
+	Open      int64 `json:"open,omitempty"`      // violations that show nothing yet for that reason
 }
 
-// software is what it ran on.
+// software is the software of the run.
 type software struct {
 	PostgreSQL   string `json:"postgresql"`
 	PostgresFrom string `json:"postgresql_from"`
@@ -68,8 +68,8 @@ type software struct {
 	NATS         string `json:"nats"`
 }
 
-// verdict returns nil where the proof holds. A run in which no duplicate was
-// suppressed proves nothing of duplicates, and is no success.
+// verdict returns nil if the proof holds. If a run suppressed no duplicate, it proves nothing
+// about duplicates, and is no success.
 func (r *result) verdict() error {
 	switch {
 	case r.Lost != 0 || r.Ghosts != 0 || r.Doubles != 0:
@@ -90,7 +90,7 @@ func (r *result) summary() string {
 	return line
 }
 
-// write prints the result and the summary under it.
+// write prints the result, and then the summary.
 func (r *result) write(out io.Writer, asJSON bool) error {
 	if !asJSON {
 		return r.Write(out, r.table(), "the tables and the messages of the stream", r.summary())
@@ -128,12 +128,12 @@ func (r *result) table() string {
 	row("orders placed, charged, counted", demo.Grouped(rate(r.Orders, r.TotalSecs))+"/s", fmt.Sprintf("in %.1f s, all work included", r.TotalSecs))
 	row("latency p50", milliseconds(r.P50), "from the event's insert to the charge's insert, by the database's clock;")
 	row("latency p99", milliseconds(r.P99), "with the order's commit, without the charge's; orders held open left out")
-	_ = w.Flush() // a strings.Builder takes all
+	_ = w.Flush() // a strings.Builder never fails
 	return b.String()
 }
 
-// pad makes labels of one width, so that they stay on the left of a table whose
-// numbers are on the right.
+// pad makes labels of one width, so that they stay on the left of a table whose numbers are on
+// the right.
 func pad(s string) string { return fmt.Sprintf("%-36s", s) }
 
 func rate(n int64, seconds float64) int64 {

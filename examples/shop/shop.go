@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	people = 1000 // customers; of one in ten the card is declined
+	people = 1000 // customers; the card of one in ten is declined
 
-	// One order in so many keeps its transaction open for a while after it wrote
-	// its event, as a slow service or a paused process would.
+	// One order in so many keeps its transaction open for a while after it wrote its event, as
+	// a slow service or a paused process would.
 	holdEvery          = 200
 	holdLeast, holdMax = 100 * time.Millisecond, 400 * time.Millisecond
 )
@@ -33,8 +33,7 @@ type request struct {
 	hold     time.Duration // how long to keep the transaction open
 }
 
-// plan returns requests of which n will be committed: the same ones for the
-// same seed.
+// plan returns requests, of which n will be committed: the same ones for the same seed.
 func plan(seed uint64, n int) []request {
 	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a shop, not a secret
 	requests := make([]request, 0, n+n/8)
@@ -56,13 +55,13 @@ func plan(seed uint64, n int) []request {
 	return requests
 }
 
-// tally is what the clients know of their own orders.
+// tally is the clients' own record of their orders.
 type tally struct {
 	committed     atomic.Int64
 	placing, took time.Duration // until the last order was placed; until all took effect
 
 	mu         sync.Mutex
-	rolledBack []Order // nothing in the database knows of them
+	rolledBack []Order // the database has no trace of them
 }
 
 func (t *tally) rolled(o Order) {
@@ -84,8 +83,8 @@ type shop struct {
 	placed tally // what the clients know
 }
 
-// placeAll places the requests with the given number of clients at a time. It
-// stops early when closing is closed, after the orders that are under way.
+// placeAll places the requests, the given number at a time. When closing is closed, it
+// finishes the running orders and stops.
 func (s *shop) placeAll(ctx context.Context, requests []request, clients int, closing <-chan struct{}) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -118,8 +117,8 @@ var errDeclined = errors.New("card declined")
 
 const insertOrder = "INSERT INTO shop_order (id, customer, amount, held) VALUES ($1, $2, $3, $4)"
 
-// place places one order. The event is part of the order's transaction: it is
-// published if that commits, and was never there if it does not.
+// place places one order. The event is part of the order's transaction: it is published if
+// that commits, and never exists if it does not.
 func (s *shop) place(ctx context.Context, r request) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, insertOrder, r.ID, r.Customer, r.Amount, r.hold > 0); err != nil {

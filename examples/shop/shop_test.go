@@ -35,7 +35,7 @@ func TestQuickstart(t *testing.T) {
 	if got == nil {
 		t.Fatalf("last line is %q", lines[len(lines)-1])
 	}
-	got[2] = "some" // how many are rolled back is the seed's choice
+	got[2] = "some" // the seed decides how many are rolled back
 	if want := []string{"200", "some", "400", "200", "200", "20"}; !reflect.DeepEqual(got[1:], want) {
 		t.Errorf("last line is %q, want %q", got[1:], want)
 	}
@@ -127,8 +127,8 @@ func opened(t *testing.T, opt options) (*devstack.Stack, *deployment) {
 	return servers, d
 }
 
-// The proof is worth what it would find. Each violation is planted in a
-// transaction that is rolled back.
+// A proof has to find violations. The test plants each violation in a transaction that is
+// rolled back.
 func TestProofFindsWhatIsPlanted(t *testing.T) {
 	_, d := opened(t, options{orders: 200, clients: 8, seed: 1, timeout: time.Minute})
 	if err := d.play(t.Context()); err != nil {

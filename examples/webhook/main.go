@@ -50,14 +50,14 @@ func command() *cobra.Command {
 
 func (o options) validate() error {
 	return errors.Join(
-		demo.Between("payments", o.payments, 50, 99_999), // of fewer little can be proved
+		demo.Between("payments", o.payments, 50, 99_999), // fewer would prove little
 		demo.Between("senders", o.senders, 1, 100),
 		demo.Positive("timeout", o.timeout),
 	)
 }
 
-// run is the whole program. If ctx ends, no more webhooks are sent; what was sent is brought to
-// its end.
+// run is the whole program. If ctx ends, no more webhooks are sent, and the sent ones are
+// finished.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	log := demo.Log(demo.Verbose(opt.verbose, progress), slog.LevelInfo)
 	return demo.With(ctx, devstack.StartPostgres, log, func(server *devstack.Postgres) error {

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// source names the endpoint, and with it the provider and our account there: a webhook's id
-	// is unique within it, and not among providers.
+	// source names the endpoint, and with it the provider and our account there. A webhook's
+	// id is unique within it, but not among providers.
 	source      = "/webhooks/acme-pay"
-	handlerName = "payments.apply" // for ever: webhooks are decided once under it
+	handlerName = "payments.apply" // it must never change: webhooks are decided once under it
 	workers     = 8                // how many webhooks are applied at the same time
 
-	// What the provider tells of a payment.
+	// The provider's types of events of a payment.
 	authorized = "payment.authorized"
 	captured   = "payment.captured"
 	refunded   = "payment.refunded"
@@ -41,11 +41,11 @@ type notice struct {
 }
 
 // newService puts the service together: an inbox with a handler that reads no stream, and an
-// endpoint that gives it what the provider sends. The provider has two secrets while it
-// exchanges them.
+// endpoint that stores the provider's webhooks for it. The provider has two secrets while it
+// changes them.
 func newService(pool *pgxpool.Pool, log *slog.Logger, secrets ...string) (*inbox.Inbox, http.Handler) {
 	in := inbox.New(pool, nil, inbox.Config{Logger: log}) // no broker: webhooks are accepted
-	// What a broken connection leaves claimed is run again after two timeouts.
+	// If a connection breaks, its claimed events run again after two timeouts.
 	in.Handle(inbox.Subscription{Name: handlerName, Workers: workers, Timeout: 2 * time.Second}, postroom.JSON(apply))
 	mux := http.NewServeMux()
 	mux.Handle(source, webhook.New(in, webhook.Config{
@@ -53,7 +53,7 @@ func newService(pool *pgxpool.Pool, log *slog.Logger, secrets ...string) (*inbox
 		Types: []string{"standard." + authorized, "standard." + captured, "standard." + refunded}, // others are answered 200 and not stored
 		Key: func(ev postroom.Event) string {
 			var told notice
-			_ = json.Unmarshal(ev.Data, &told) // the handler reports what is no JSON
+			_ = json.Unmarshal(ev.Data, &told) // the handler reports a body that is not JSON
 			return told.Data.Payment
 		},
 	}))

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Of so many webhooks one is sent with another body when it was taken, or by somebody without the
-// secret.
+// One webhook in so many is sent again with another body, or by a sender without the secret.
 const (
 	changeEvery = 20
 	forgeEvery  = 10
@@ -22,24 +21,23 @@ type hook struct {
 	n                      int // the order in which it happened
 }
 
-// kind says what is sent of a hook.
+// kind says how a hook is sent.
 type kind string
 
 const (
 	genuine kind = "genuine"
-	changed kind = "changed" // another body under its id, signed as it should be
-	forged  kind = "forged"  // under an id of its own, by somebody without the secret
+	changed kind = "changed" // another body under the same id, correctly signed
+	forged  kind = "forged"  // under an id of its own, by a sender without the secret
 )
 
-// delivery is one webhook to be sent until it is answered for good.
+// delivery is one webhook, which is sent until it gets a final answer.
 type delivery struct {
 	kind
 	id   string
 	hook *hook
 }
 
-// plan returns what the provider will send for n payments, in the order in which
-// it will: the same for the same seed.
+// plan returns the provider's deliveries for n payments, in order: the same for the same seed.
 func plan(seed uint64, n int) []delivery {
 	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a play, not a secret
 	var all []delivery
@@ -60,8 +58,8 @@ func plan(seed uint64, n int) []delivery {
 	return all
 }
 
-// history returns what happens to one payment, in order: half of it or all of it is captured, and
-// then refunded.
+// history returns the events of one payment, in order. Half of it or all of it is captured,
+// and then refunded.
 func history(chance *rand.Rand) []*hook {
 	amount := 100 + chance.Int64N(50_000)
 	part := 1 + chance.Int64N(amount-1)

@@ -61,8 +61,8 @@ func (d *deployment) close() {
 	d.db.Close()
 }
 
-// play serves, sends and disturbs until all webhooks took effect. The end of ctx means that no
-// more are sent.
+// play serves, sends and disturbs until all webhooks took effect. If ctx ends, no more are
+// sent.
 func (d *deployment) play(ctx context.Context) error {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.timeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (d *deployment) play(ctx context.Context) error {
 	all := d.provider.all
 	d.story.Tell("a provider sends %s webhooks of %s payments, several times each and in no order, to %s",
 		demo.Grouped(int64(len(all))), demo.Grouped(int64(d.opt.payments)), d.provider.url)
-	scenes := []func(d *deployment, ctx context.Context, send func()) error{ // each has send send its share
+	scenes := []func(d *deployment, ctx context.Context, send func()) error{ // each lets send send its share
 		(*deployment).cutConnections, (*deployment).restartHandlers, (*deployment).cutConnections, (*deployment).takeDatabaseAway, (*deployment).cutConnections,
 	}
 	var err error
@@ -87,8 +87,8 @@ func (d *deployment) play(ctx context.Context) error {
 	return errors.Join(err, d.stopHandlers())
 }
 
-// startHandlers runs the inbox until stopHandlers is called, as a process of its own would. If the
-// inbox ends by itself, so does the run.
+// startHandlers runs the inbox until stopHandlers is called, as if in a process of its own. If
+// the inbox ends by itself, so does the run.
 func (d *deployment) startHandlers() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -105,7 +105,7 @@ func (d *deployment) startHandlers() {
 	}
 }
 
-// during calls do in the midst of sending: when ready says so, or all was sent.
+// during calls do while webhooks are sent: when ready reports true, or when all were sent.
 func (d *deployment) during(send func(), ready func() bool, do func() error) error {
 	sent := make(chan struct{})
 	go func() {
@@ -130,8 +130,8 @@ func (d *deployment) cutConnections(ctx context.Context, send func()) error {
 	})
 }
 
-// restartHandlers stops the inbox, as the stop of its process would, and starts it again when
-// webhooks were sent. The endpoint needs none to run.
+// restartHandlers stops the inbox, as if its process stopped, and starts it again when
+// webhooks were sent. The endpoint goes on without it.
 func (d *deployment) restartHandlers(_ context.Context, send func()) error {
 	err := d.stopHandlers()
 	d.story.Tell("the handlers are stopped; webhooks are stored and answered meanwhile")
@@ -141,7 +141,8 @@ func (d *deployment) restartHandlers(_ context.Context, send func()) error {
 	return err
 }
 
-// takeDatabaseAway lets nobody connect to the database, until a webhook is answered with 503.
+// takeDatabaseAway refuses all connections to the database until a webhook is answered with
+// 503.
 func (d *deployment) takeDatabaseAway(ctx context.Context, send func()) error {
 	name := pgx.Identifier{d.db.Name}.Sanitize() // it cannot be a parameter
 	before := d.provider.away.Load()
@@ -155,8 +156,8 @@ func (d *deployment) takeDatabaseAway(ctx context.Context, send func()) error {
 	return errors.Join(refusing, cutting, err)
 }
 
-// admin runs a statement in the server's own database, also if ctx has ended: a database that
-// nobody can connect to cannot be looked at. It returns the number of rows.
+// admin runs a statement in the server's own database, even if ctx has ended, because the
+// run's database may refuse connections. It returns the number of rows.
 func (d *deployment) admin(ctx context.Context, sql string, args ...any) (n int64, err error) {
 	ctx = context.WithoutCancel(ctx)
 	err = demo.Session(ctx, d.server.URL(), func(conn *pgx.Conn) error {
@@ -167,7 +168,7 @@ func (d *deployment) admin(ctx context.Context, sql string, args ...any) (n int6
 	return n, err
 }
 
-// settle waits until nothing is owed.
+// settle waits until no event is owed.
 func (d *deployment) settle(ctx context.Context) error {
 	return demo.Watch(ctx, d.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
 		var owed int64

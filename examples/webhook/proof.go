@@ -32,7 +32,7 @@ type result struct {
 	provider *provider
 }
 
-// judge looks at what the run left behind; running is the error with which it ended.
+// judge examines the result of the run; running is the error that ended it.
 func (d *deployment) judge(running error) (*result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), demo.JudgePatience)
 	defer cancel()
@@ -53,7 +53,7 @@ func (d *deployment) judge(running error) (*result, error) {
 	return r, err
 }
 
-// store brings what the provider remembers into the database.
+// store stores the provider's records in the database.
 func (p *provider) store(ctx context.Context, db *pgx.Conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,8 +73,8 @@ func prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
 	return demo.Prove(ctx, db, proveSQL, handlerName, source)
 }
 
-// verdict returns nil where the proof holds. A run that met nothing of what it is
-// to survive proves nothing of it, and is no success.
+// verdict returns nil if the proof holds. If a run met none of the failures, it proves nothing
+// about them, and is no success.
 func (r *result) verdict() error {
 	fault := r.Fault()
 	if r.Running != nil || r.provider.finished.Load() < int64(len(r.provider.all)) { // it was interrupted

@@ -16,10 +16,10 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// loseEvery is of how many answers one is lost on its way to the provider.
+// loseEvery says that one in so many answers is lost on its way to the provider.
 const loseEvery = 25
 
-// provider is the payment provider: it sends webhooks until they are answered for good, and
+// provider is the payment provider. It sends webhooks until they get a final answer, and
 // remembers that.
 type provider struct {
 	url                      string
@@ -39,8 +39,8 @@ func newProvider(url string, all []delivery) *provider {
 
 func newSecret() string { return base64.StdEncoding.EncodeToString([]byte(rand.Text())) }
 
-// send sends some deliveries, so many at a time, and returns when each is answered for good. It
-// stops early when closing is closed, after those that are under way, and when ctx ends.
+// send sends some deliveries, so many at a time, and returns when each has a final answer. It
+// stops early when closing is closed, after the running ones, and when ctx ends.
 func (p *provider) send(ctx context.Context, some []delivery, signer webhook.Scheme, senders int, closing <-chan struct{}) {
 	var all sync.WaitGroup
 	var next atomic.Int64
@@ -55,7 +55,7 @@ func (p *provider) send(ctx context.Context, some []delivery, signer webhook.Sch
 	all.Wait()
 }
 
-// deliver sends one webhook until it is answered for good.
+// deliver sends one webhook until it gets a final answer.
 func (p *provider) deliver(ctx context.Context, d delivery, signer webhook.Scheme) {
 	p.mu.Lock()
 	p.sent[d.hook] = p.sent[d.hook] || d.kind == genuine

@@ -28,7 +28,7 @@ var takenSQL string
 func schemes(secret string) map[string]webhook.Scheme {
 	key := secret
 	if rest, found := strings.CutPrefix(secret, "whsec_"); found {
-		decoded, _ := base64.StdEncoding.DecodeString(rest) // no key, which Check reports
+		decoded, _ := base64.StdEncoding.DecodeString(rest) // without a key, which Check reports
 		key = string(decoded)
 	}
 	return map[string]webhook.Scheme{

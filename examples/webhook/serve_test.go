@@ -19,7 +19,8 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// Each endpoint takes what its provider signs with the secret, once, and nothing else.
+// Each endpoint takes a webhook that its provider signed with the secret, once, and nothing
+// else.
 func TestServe(t *testing.T) {
 	db, err := demo.OpenDatabase(t.Context(), demotest.Postgres(t), "webhook", workers+4, tablesSQL)
 	if err != nil {

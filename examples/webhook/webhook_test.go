@@ -88,8 +88,8 @@ func TestRunThatTakesTooLongIsUndecided(t *testing.T) {
 	}
 }
 
-// The proof is worth what it would find. Each violation is planted in a
-// transaction that is rolled back.
+// A proof has to find violations. The test plants each violation in a transaction that is
+// rolled back.
 func TestProofFindsWhatIsPlanted(t *testing.T) {
 	d := opened(t, options{payments: 60, senders: 8, seed: 1, timeout: time.Minute})
 	r, err := d.judge(d.play(t.Context()))

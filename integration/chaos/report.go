@@ -85,9 +85,9 @@ func (r report) figures() [][2]string {
 		{"rescheduled by operators", fmt.Sprint(c.Rescheduled)},
 		{"pauses by operators", fmt.Sprint(c.Pauses)},
 		{"events not recorded when faults struck", spread(c.Unrecorded)},
-		{"deliveries in hand when faults struck", spread(c.Unacknowledged)},
+		{"deliveries in memory when faults struck", spread(c.Unacknowledged)},
 		{"a relay led after", r.found.Lead.Took.String()},
-		{"worked off after", r.found.Drained.Took.String()},
+		{"all work done after", r.found.Drained.Took.String()},
 	}
 }
 
@@ -166,7 +166,7 @@ func (r report) print(w io.Writer) error {
 		fmt.Fprintf(&text, "No %s: the run shows nothing about them.\n\n", strings.Join(missing, ", no "))
 	}
 	if len(r.verdict.Pending) > 0 {
-		fmt.Fprintf(&text, "The time ran out while this was left to do, and nothing says that it would not have been done:\n  %s\n"+
+		fmt.Fprintf(&text, "The time ran out before this work was done. More time might have been enough:\n  %s\n"+
 			"Run it again on a machine with less to do, or with --patience 3.\n\n", strings.Join(r.verdict.Pending, "\n  "))
 	}
 	text.WriteString(r.last() + "\n")

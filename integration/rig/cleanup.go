@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Cleanup is what is to be undone at the end.
+// Cleanup has the work to undo at the end.
 type Cleanup struct{ undo []func() error }
 
-// Later notes what is to be undone, last first.
+// Later adds work to undo. The last one added is undone first.
 func (c *Cleanup) Later(undo func() error) { c.undo = append(c.undo, undo) }
 
 // Clean undoes all of it.
@@ -25,8 +25,9 @@ func (c *Cleanup) Clean() error {
 	return errors.Join(errs...)
 }
 
-// Story tells how far a run is, line by line, with the time since it began. Lines of several
-// that share a writer stay whole if that writer is safe for concurrent use.
+// Story prints the progress of a run, line by line, with the time since it began. Several
+// stories may share a writer: if the writer is safe for concurrent use, their lines stay
+// whole.
 type Story struct {
 	out   io.Writer
 	name  string // before each line; may be empty
@@ -38,21 +39,21 @@ func NewStory(out io.Writer, name string) *Story {
 	return &Story{out: out, name: name, began: time.Now()}
 }
 
-// Say tells how far the run is.
+// Say prints a line.
 func (s *Story) Say(format string, args ...any) {
 	fmt.Fprintf(s.out, "%s%5s  %s\n", s.name, s.Took().Round(time.Second), fmt.Sprintf(format, args...))
 }
 
-// Took is how long the story has been told.
+// Took returns the time since the story began.
 func (s *Story) Took() time.Duration { return time.Since(s.began) }
 
-// Lines is a writer for lines that come from several sides.
+// Lines is a writer for lines from several goroutines and processes.
 type Lines struct {
 	mu  sync.Mutex
 	out io.Writer
 }
 
-// NewLines returns one that writes to out.
+// NewLines returns a Lines that writes to out.
 func NewLines(out io.Writer) *Lines { return &Lines{out: out} }
 
 // Write implements [io.Writer].

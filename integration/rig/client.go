@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Client is the rig's own connection to the brokers. It comes back whatever they do.
+// Client is the rig's own connection to the brokers. It reconnects whatever they do.
 type Client struct {
 	URLs string
 	Conn *nats.Conn
@@ -19,7 +19,7 @@ type Client struct {
 // Connect connects to brokers.
 func Connect(urls, name string) (*Client, error) {
 	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.Name(name),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // they are on purpose
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the runs provoke the errors
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}

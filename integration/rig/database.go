@@ -12,14 +12,14 @@ import (
 	"github.com/postroom/postroom/internal/devstack"
 )
 
-// Database is one of a server's, and the rig's own connections to it.
+// Database is a database of a server, with the rig's own connections to it.
 type Database struct {
 	URL  string
 	Pool *pgxpool.Pool
 }
 
-// CreateDatabase makes one. App is how the server calls the rig's connections; empty is the
-// driver's default.
+// CreateDatabase creates a database. App is the application name of the rig's connections. If
+// it is empty, the driver's default is used.
 func CreateDatabase(ctx context.Context, server *devstack.Postgres, name, app string, connections int32) (*Database, error) {
 	url, err := server.CreateDatabase(ctx, name, "")
 	if err != nil {
@@ -48,7 +48,7 @@ func (d *Database) Exec(ctx context.Context, sql string, args ...any) error {
 	return nil
 }
 
-// Number asks a question whose answer is a number.
+// Number runs a query whose result is a number.
 func (d *Database) Number(ctx context.Context, sql string, args ...any) (n int, err error) {
 	if err = d.Pool.QueryRow(ctx, sql, args...).Scan(&n); err != nil {
 		err = fmt.Errorf("%.60s: %w", sql, err)
@@ -65,12 +65,12 @@ func Collect[T any](ctx context.Context, d *Database, sql string, args ...any) (
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 }
 
-// Patience is how long the rig waits for what a server or the system does for it. It
-// decides nothing about postroom: where it runs out the run is undecided.
+// Patience is how long the rig waits for a server or the system. It decides nothing about
+// postroom: if the time runs out, the run is undecided.
 const Patience = 3 * time.Minute
 
-// Again repeats what fails while a server comes back. It returns [childproc.ErrLate] with
-// the last failure where it takes longer than within.
+// Again repeats what fails while a server comes back. If that takes longer than within, Again
+// returns [childproc.ErrLate] with the last failure.
 func Again(ctx context.Context, within time.Duration, what string, try func(ctx context.Context) error) error {
 	var last error
 	err := childproc.Eventually(ctx, within, what, func(ctx context.Context) (bool, error) {

@@ -8,22 +8,22 @@ import (
 	"runtime"
 )
 
-// Disk is where a server stores: a file system of its own where that can be had, so
-// that it can be full.
+// Disk is the storage of a server. If possible it is a file system of its own, so that it can
+// be full.
 type Disk struct {
 	Dir   string
 	Own   bool // it can be filled
 	bytes int64
 }
 
-// NewDisk makes one of a size. Where it cannot be a file system of its own, it is a
+// NewDisk makes a disk of the given size. If it cannot be a file system of its own, it is a
 // directory: see Own.
 func NewDisk(what string, bytes int64) (*Disk, error) {
 	dir, err := os.MkdirTemp("", "postroom-chaos-"+what+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // PostgreSQL may run as somebody else
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // PostgreSQL may run as another user
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	d := &Disk{Dir: dir, bytes: bytes}
@@ -40,7 +40,7 @@ func mount(args ...string) error {
 	return nil
 }
 
-// Fill has no room left on it, or next to none: it is written to meanwhile.
+// Fill leaves no room on the disk, or next to none, because a server writes to it meanwhile.
 func (d *Disk) Fill() (err error) {
 	for spare := range int64(20) {
 		taken, failed := used(d.Dir)
@@ -54,7 +54,7 @@ func (d *Disk) Fill() (err error) {
 	return err
 }
 
-// Free has room again.
+// Free makes room again.
 func (d *Disk) Free() error { return d.resize(d.bytes) }
 
 func (d *Disk) resize(bytes int64) error {

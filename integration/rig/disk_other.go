@@ -4,5 +4,5 @@ package rig
 
 import "errors"
 
-// used is for Linux, the only system whose disks are filled here.
+// used works only on Linux, the only system on which disks are filled.
 func used(string) (int64, error) { return 0, errors.ErrUnsupported }

@@ -1,5 +1,5 @@
-// Package rig is what chaos and soak are built from: databases, connections, processes that
-// are killed and live again, proxies that lose what they carry, disks that are full, and a
-// ledger that a stream is held against. Which of it breaks when, and what has to hold then,
-// is theirs.
+// Package rig has the parts of chaos and soak: databases, connections, processes that are
+// killed and started again, proxies that lose bytes, disks that are full, and a ledger with
+// which a stream is compared. Chaos and soak decide what breaks when, and what has to hold
+// then.
 package rig

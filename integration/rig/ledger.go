@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// Ledger is what producers committed, as they know it themselves.
+// Ledger is what producers committed, by their own account.
 type Ledger struct {
 	mu     sync.Mutex
 	ids    []map[int]string // by key and number
@@ -20,7 +20,7 @@ type Ledger struct {
 	total  int
 }
 
-// NewLedger returns one for so many keys.
+// NewLedger returns a ledger for so many keys.
 func NewLedger(keys int) *Ledger {
 	l := &Ledger{ids: make([]map[int]string, keys), undone: make(map[string]bool)}
 	for key := range l.ids {
@@ -44,28 +44,28 @@ func (l *Ledger) Undo(id string) {
 	l.undone[id] = true
 }
 
-// Size is how many events were committed.
+// Size returns how many events were committed.
 func (l *Ledger) Size() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total
 }
 
-// Undone is how many events were rolled back.
+// Undone returns how many events were rolled back.
 func (l *Ledger) Undone() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.undone)
 }
 
-// Findings are what a stream has of a ledger.
+// Findings are the differences between a stream and a ledger.
 type Findings struct {
 	Messages, Distinct, Lost           int
 	Ghosts, Disordered                 int
 	GhostExample, LostExample, Example string
 }
 
-// Audit reads the whole stream. Nobody produces any more.
+// Audit reads the whole stream. Call it when no producer runs any more.
 func (l *Ledger) Audit(ctx context.Context, c *Client, stream string) (*Findings, error) {
 	s, err := c.JS.Stream(ctx, stream)
 	if err != nil {
@@ -111,8 +111,8 @@ type audit struct {
 	last   []int          // by key
 }
 
-// take looks at a message: the first of an event has to follow the first of the
-// event before it of the same key.
+// take checks a message: the first copy of an event must follow the first copy of the event
+// before it of the same key.
 func (a *audit) take(m jetstream.Msg) error {
 	a.Messages++
 	var data struct{ Key, N int }
@@ -140,7 +140,7 @@ func (a *audit) take(m jetstream.Msg) error {
 	return nil
 }
 
-// missing counts what is not in the stream.
+// missing counts the events that are not in the stream.
 func (a *audit) missing() {
 	for key, ids := range a.ledger.ids {
 		for n, id := range ids {

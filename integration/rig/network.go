@@ -15,19 +15,19 @@ import (
 	"github.com/postroom/postroom/internal/freeport"
 )
 
-// Way is a way of one process to one server.
+// Way is the connection of one process to one server.
 type Way = toxiproxy.Proxy
 
-// Network is what stands between the processes and the servers: each process has a
-// way of its own to each server.
+// Network is between the processes and the servers. Each process has a way of its own to each
+// server.
 type Network struct {
-	server *toxiproxy.ApiServer // is not started: it is only where proxies belong to
+	server *toxiproxy.ApiServer // it is not started, but proxies need one
 
 	mu   sync.Mutex
 	ways map[string]*Way // by process and server
 }
 
-// NewNetwork returns one without ways.
+// NewNetwork returns a network without ways.
 func NewNetwork() *Network {
 	return &Network{
 		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
@@ -35,7 +35,7 @@ func NewNetwork() *Network {
 	}
 }
 
-// Way returns the address at which a process finds a server.
+// Way returns the address at which a process reaches a server.
 func (n *Network) Way(process, server, address string) (string, error) {
 	ports, err := freeport.Find(1)
 	if err != nil {
@@ -51,8 +51,8 @@ func (n *Network) Way(process, server, address string) (string, error) {
 	return p.Listen, nil
 }
 
-// Through returns the URL of a server with another address and user, and a password,
-// for which nobody asks.
+// Through returns the URL of a server with another address and user, and with a password that
+// the server does not check.
 func Through(server, address, user, password string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -62,7 +62,7 @@ func Through(server, address, user, password string) (string, error) {
 	return u.String(), nil
 }
 
-// To returns the ways of a process to servers whose names begin so.
+// To returns the ways of a process to the servers whose names begin with a text.
 func (n *Network) To(process, servers string) (ways []*Way) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -76,26 +76,26 @@ func (n *Network) To(process, servers string) (ways []*Way) {
 
 // Streams of a connection, as toxiproxy calls them.
 const (
-	Upstream   = "upstream"   // what the process sends
-	Downstream = "downstream" // what it is told
+	Upstream   = "upstream"   // the bytes that the process sends
+	Downstream = "downstream" // the bytes that it receives
 )
 
-// Toxic is what a way does to what it carries.
+// Toxic is a fault of a way.
 type Toxic struct {
 	Kind, Stream string
 	Attributes   string // JSON
 }
 
-// Loses loses all that one stream carries; the connections stay.
+// Loses drops all bytes of one stream; the connections stay open.
 func Loses(stream string) Toxic { return Toxic{"timeout", stream, `{"timeout": 0}`} }
 
-// Delays holds up what one stream carries, by about so long.
+// Delays delays one stream by about the given time.
 func Delays(stream string, latency, jitter time.Duration) Toxic {
 	return Toxic{"latency", stream, fmt.Sprintf(`{"latency": %d, "jitter": %d}`, latency.Milliseconds(), jitter.Milliseconds())}
 }
 
-// Poison has ways do something while a function runs. Their connections end with it
-// where cut is true, as they do at any rate where bytes were lost.
+// Poison gives ways toxics while a function runs. If cut is true, their connections end with
+// it. If bytes were lost, they end in any case.
 func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during func()) error {
 	var errs []error
 	for _, way := range ways {
@@ -113,13 +113,12 @@ func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during f
 	return errors.Join(errs...)
 }
 
-// Open has a way carry again. The system may hold its port for a moment.
+// Open makes a way carry again. The system may hold its port for a moment.
 func Open(ctx context.Context, way *Way) error {
 	return Again(ctx, Patience, "open "+way.Name, func(context.Context) error { return way.Start() })
 }
 
-// cleaned takes toxics away. A process that stands still can keep one from going: its
-// connections are cut then.
+// cleaned removes toxics. A stopped process can prevent that; then its connections are cut.
 func cleaned(ctx context.Context, way *Way, toxics []Toxic, cut bool) error {
 	if cut {
 		way.Stop()

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A deaf way brings to the server what is sent, and nothing back; afterwards it works.
+// A deaf way carries what the client sends to the server, and nothing back. Afterwards it
+// works again.
 func TestDeafWay(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -23,7 +24,7 @@ func TestDeafWay(t *testing.T) {
 			if err != nil {
 				return
 			}
-			t.Cleanup(func() { _ = conn.Close() }) // not earlier: one that is forgotten is closed
+			t.Cleanup(func() { _ = conn.Close() }) // not earlier, because the runtime closes a forgotten connection
 			text := make([]byte, 5)
 			if _, err := conn.Read(text); err == nil {
 				heard <- string(text)

@@ -26,10 +26,10 @@ type Process struct {
 
 	mu    sync.Mutex
 	child *childproc.Child
-	fell  int // lives that ended though nobody ended them, the present one left out
+	fell  int // earlier lives that ended although nothing ended them
 }
 
-// NewProcess returns one that has no life yet. See [childproc.Start].
+// NewProcess returns a process without a life. See [childproc.Start].
 func NewProcess(role string, job any, log io.Writer) *Process {
 	return &Process{role: role, job: job, log: log}
 }
@@ -46,14 +46,14 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Now is its present life, or the last one; nil before the first.
+// Now returns its present life, or the last one. It is nil before the first.
 func (p *Process) Now() *childproc.Child {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child
 }
 
-// Kill ends its life without a word, and reports whether it had ended by itself before.
+// Kill kills its present life, and reports whether that had ended by itself before.
 func (p *Process) Kill() (fell bool) {
 	child := p.Now()
 	fell = child.Ended()
@@ -66,14 +66,14 @@ func (p *Process) Kill() (fell bool) {
 	return fell
 }
 
-// End has it finish, for good.
+// End makes it finish, for good.
 func (p *Process) End() {
 	if child := p.Now(); child != nil {
 		child.End()
 	}
 }
 
-// Fallen returns how many of its lives ended though nobody ended them. It is not asked after
+// Fallen returns how many of its lives ended although nothing ended them. Do not call it after
 // [Process.End].
 func (p *Process) Fallen() int {
 	p.mu.Lock()
@@ -84,7 +84,7 @@ func (p *Process) Fallen() int {
 	return p.fell
 }
 
-// EndAll has processes finish, all at once.
+// EndAll makes processes finish, all at the same time.
 func EndAll(processes []*Process) {
 	var all sync.WaitGroup
 	for _, p := range processes {
@@ -93,8 +93,8 @@ func EndAll(processes []*Process) {
 	all.Wait()
 }
 
-// WorkerPool is a process's pool of connections, of which there are so many at the most. App is
-// how PostgreSQL calls them. It outlives ctx, so that what was begun can be finished.
+// WorkerPool is a process's pool, with at most the given number of connections. App is their
+// application name. It outlives ctx, so that work that has begun can be finished.
 func WorkerPool(ctx context.Context, url, app string, most int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -111,8 +111,8 @@ func WorkerNATS(urls, name string) (*nats.Conn, error) {
 	return nats.Connect(urls, append(natsjs.ConnectOptions(), nats.RetryOnFailedConnect(true), nats.Name(name))...)
 }
 
-// ResidentPeak returns the most memory in bytes that a process has had resident,
-// zero where the system does not tell.
+// ResidentPeak returns the most resident memory of a process in bytes. It is zero if the
+// system does not report it.
 func ResidentPeak(pid int) int64 {
 	kilobytes, err := strconv.ParseInt(strings.TrimSuffix(ProcField(fmt.Sprintf("/proc/%d/status", pid), "VmHWM"), " kB"), 10, 64)
 	if err != nil {
@@ -121,14 +121,14 @@ func ResidentPeak(pid int) int64 {
 	return kilobytes << 10
 }
 
-// ProcField returns the value of the first line of a name in a file of /proc,
-// empty where there is none.
+// ProcField returns the value of the first line with a name in a file of /proc, or an empty
+// text.
 func ProcField(file, name string) string {
 	f, err := os.Open(file)
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = f.Close() }() // it was read only
+	defer func() { _ = f.Close() }() // it was only read
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == name {
 			return strings.TrimSpace(value)

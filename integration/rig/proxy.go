@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 )
 
-// DeafProxy stands between relays and a NATS server. While it is deaf, what the server
-// has to say to subscriptions, acknowledgements before all, is lost; connections
-// stay, and what relays publish arrives.
+// DeafProxy is between relays and a NATS server. While it is deaf, it drops the server's
+// messages to subscriptions, above all acknowledgements. Connections stay open, and the
+// relays' messages arrive.
 type DeafProxy struct {
 	Deaf    atomic.Bool
 	Dropped atomic.Int64 // messages
@@ -22,7 +22,7 @@ type DeafProxy struct {
 	to       string
 }
 
-// StartDeafProxy starts one in front of the server at an address. It hears at first.
+// StartDeafProxy starts a proxy for the server at an address. It is not deaf at first.
 func StartDeafProxy(to string) (*DeafProxy, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -33,10 +33,10 @@ func StartDeafProxy(to string) (*DeafProxy, error) {
 	return p, nil
 }
 
-// URL is where it is reached.
+// URL is the proxy's URL.
 func (p *DeafProxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
-// Close has it take no more connections.
+// Close stops accepting connections.
 func (p *DeafProxy) Close() error { return p.listener.Close() }
 
 func (p *DeafProxy) serve() {
@@ -49,7 +49,7 @@ func (p *DeafProxy) serve() {
 	}
 }
 
-// carry connects a client to the server. Where one side ends, so does the other.
+// carry connects a client to the server. If one side ends, so does the other.
 func (p *DeafProxy) carry(client net.Conn) {
 	defer func() { _ = client.Close() }() // may be closed
 	server, err := net.Dial("tcp4", p.to)
@@ -60,18 +60,18 @@ func (p *DeafProxy) carry(client net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		defer closing()
-		_, _ = io.Copy(server, client) // an error is an end
+		_, _ = io.Copy(server, client) // an error ends it
 	})
 	both.Go(func() {
 		defer closing()
-		_ = p.answer(client, server) // likewise
+		_ = p.answer(client, server) // an error ends it
 	})
 	both.Wait()
 }
 
 var crlf = []byte("\r\n")
 
-// answer carries what the server says, a frame of the NATS protocol at a time.
+// answer carries the server's bytes, one frame of the NATS protocol at a time.
 func (p *DeafProxy) answer(client io.Writer, server io.Reader) error {
 	in, out := bufio.NewReaderSize(server, 1<<16), bufio.NewWriterSize(client, 1<<16)
 	for {

@@ -36,9 +36,9 @@ func (w *town) replay(key string) {
 	}
 }
 
-// A command is dead at its participant when the time of its step is over. The Undo waits behind it,
-// because the participant is ordered. An operator discards the command, or replays it: either way
-// the Undo comes after it, and the instance ends.
+// A command is dead at its participant when the time of its step is over. The Undo waits
+// behind it, because the participant is ordered. An operator discards or replays the command.
+// Either way the Undo comes after it, and the instance ends.
 func TestUndoBehindADeadCommand(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -75,7 +75,8 @@ func TestUndoBehindADeadCommand(t *testing.T) {
 	}
 }
 
-// An Undo dies at its participant, and is replayed later. The saga waits, and goes on by itself.
+// An Undo dies at its participant, and is replayed later. The saga waits, and then goes on by
+// itself.
 func TestUndoThatDies(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -100,7 +101,7 @@ func TestUndoThatDies(t *testing.T) {
 	}
 }
 
-// The death of a command at its participant is an answer.
+// If a command dies at its participant, that is an answer.
 func TestDeathIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -123,7 +124,7 @@ func TestDeathIsAnAnswer(t *testing.T) {
 	}
 }
 
-// A vendor answers by a webhook, which a handler translates into the reply to the command.
+// A vendor answers with a webhook, which a handler translates into the reply to the command.
 func TestAnswerOfAVendor(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -132,7 +133,7 @@ func TestAnswerOfAVendor(t *testing.T) {
 	in := inbox.New(w.pool, w.nc, inbox.Config{Logger: quiet})
 	w.runs(g)(in)
 	w.participates("payment", func(cmd postroom.Event) error {
-		asked <- cmd // a vendor keeps the id and the key, and answers later
+		asked <- cmd // the vendor keeps the id and the key, and answers later
 		return reply{}
 	})(in)
 	type hook struct{ Command, Key string }

@@ -44,7 +44,7 @@ type town struct {
 	pool *pgxpool.Pool
 	nc   *nats.Conn
 	out  *outbox.Outbox
-	name string // of the stream, with which all types begin
+	name string // the name of the stream, with which all types begin
 }
 
 func open(t *testing.T) *town {
@@ -53,7 +53,7 @@ func open(t *testing.T) *town {
 	if err := natsjs.EnsureStream(t.Context(), w.nc, jetstream.StreamConfig{Name: w.name, Subjects: []string{w.name + ".>"}}); err != nil {
 		t.Fatal(err)
 	}
-	w.exec("CREATE TABLE did (id bigint GENERATED ALWAYS AS IDENTITY, key text NOT NULL, what text NOT NULL)") // no key: a double would be seen
+	w.exec("CREATE TABLE did (id bigint GENERATED ALWAYS AS IDENTITY, key text NOT NULL, what text NOT NULL)") // no key: a second effect would show
 	w.run(relay.New(outbox.NewLog(w.pool), natsjs.NewPublisher(w.nc), relay.Config{Logger: quiet}))
 	return w
 }
@@ -75,7 +75,8 @@ func (w *town) run(part postroom.Runner) (stop func()) {
 	return stop
 }
 
-// process is an inbox. Handlers that fail do not pause, and events that fail are tried again soon.
+// process is an inbox. Its handlers do not pause if events fail, and failed events are tried
+// again soon.
 func (w *town) process(handlers ...func(in *inbox.Inbox)) (stop func()) {
 	in := inbox.New(w.pool, w.nc, inbox.Config{Logger: quiet})
 	for _, add := range handlers {
@@ -95,8 +96,8 @@ func (w *town) runs(g *saga.Saga[trip]) func(in *inbox.Inbox) {
 	return func(in *inbox.Inbox) { in.Handle(w.subscription("saga", g.Types()...), g) }
 }
 
-// participates adds the participant of the commands of one thing: it does what is named do and
-// undo, and answers with done and undone. f, if it is set, is asked first.
+// participates adds the participant for the commands of one thing. It handles do and undo, and
+// answers with done and undone. If f is set, it is called first.
 func (w *town) participates(thing string, f func(cmd postroom.Event) error) func(in *inbox.Inbox) {
 	return func(in *inbox.Inbox) {
 		mux := &postroom.Mux{}
@@ -122,7 +123,7 @@ func (w *town) participates(thing string, f func(cmd postroom.Event) error) func
 	}
 }
 
-// reply is what a participant answers instead of doing something.
+// reply is an answer that a participant gives in place of its work.
 type reply postroom.Event
 
 func (reply) Error() string { return "another reply" }

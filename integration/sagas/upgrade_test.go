@@ -11,9 +11,9 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// Instances begin under version 1. Programs with version 1 and with version 2 run side by side, as
-// in a rolling upgrade, and then only version 2 does: all instances end, with the version with which
-// they began, and nothing is dead.
+// Instances begin under version 1. Programs with version 1 and with version 2 run side by
+// side, as in a rolling upgrade; then only version 2 runs. All instances end with the version
+// with which they began, and no event is dead.
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	instances := 200
@@ -54,7 +54,7 @@ func TestRollingUpgrade(t *testing.T) {
 		}
 		return nil
 	}))
-	w.until(1, "SELECT least(count(*), 1) FROM postroom.held WHERE handler = 'saga' AND snoozed_at IS NOT NULL") // version 1 got one of version 2
+	w.until(1, "SELECT least(count(*), 1) FROM postroom.held WHERE handler = 'saga' AND snoozed_at IS NOT NULL") // version 1 got an event of version 2
 	stopOne()
 	w.exec("UPDATE postroom.held SET next_at = now() WHERE handler = 'saga' AND next_at IS NOT NULL") // the test does not wait for half a minute
 	w.until(0, "SELECT count(*) FROM postroom.saga WHERE ended_at IS NULL")

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// clerk asks with the commands of a program that was built for it.
+// clerk runs the commands of the command line, built for this purpose.
 type clerk struct {
 	stage   *stage
 	program string
 	env     []string
 }
 
-// clerk builds the program.
+// buildClerk builds the program.
 func buildClerk(ctx context.Context, r *stage, database, brokers string) (*clerk, error) {
 	dir, err := os.MkdirTemp("", "postroom-soak-bin-")
 	if err != nil {
@@ -38,8 +38,8 @@ func buildClerk(ctx context.Context, r *stage, database, brokers string) (*clerk
 	return c, nil
 }
 
-// run runs a command, and returns what it says in JSON, and how long it took from its
-// start to its end. That it found something to do is no failure.
+// run runs a command. It returns the command's JSON output, and how long the command took. If
+// the command exits with a status that says that it found something, that is no failure.
 func (c *clerk) run(ctx context.Context, args ...string) (out []byte, took time.Duration, err error) {
 	cmd := exec.CommandContext(ctx, c.program, append(args, "--json")...)
 	cmd.Env = c.env
@@ -58,7 +58,7 @@ func (c *clerk) run(ctx context.Context, args ...string) (out []byte, took time.
 	return out, took, nil
 }
 
-// question is what an operator wants to know, and the command that says it.
+// question is an operator's question, with the command that answers it.
 type question struct {
 	asks string
 	args []string
@@ -69,7 +69,7 @@ type question struct {
 // patience is how long an operator waits for an answer.
 const patience = time.Second
 
-// ask asks, and has it in the report.
+// ask asks the question, and reports the answer.
 func (c *clerk) ask(ctx context.Context, q question) error {
 	var worst time.Duration
 	var answer string
@@ -102,12 +102,12 @@ func typed(args []string) string {
 	return line
 }
 
-// judge has in the report how long a command took.
+// judge reports how long a command took.
 func (c *clerk) judge(command string, took time.Duration) {
 	c.stage.measure("`"+command+"`", fmt.Sprintf("%.0f ms", float64(took)/1e6), "under 1 s", took < patience)
 }
 
-// reading reads an answer of a shape.
+// reading reads an answer of the given shape.
 func reading[T any](read func(v T) (answer string, right bool)) func(out []byte) (string, bool, error) {
 	return func(out []byte) (string, bool, error) {
 		var v T

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// judge reports what an audit found.
+// judge reports the findings of an audit.
 func judge(r *stage, where string, l *rig.Ledger, f *rig.Findings) {
 	r.check(where+": events committed", grouped(l.Size()), "some", l.Size() > 0)
 	r.check(where+": events rolled back", grouped(l.Undone()), "some", l.Undone() > 0)
@@ -21,24 +21,23 @@ func judge(r *stage, where string, l *rig.Ledger, f *rig.Findings) {
 	r.note(where+": duplicates in the stream", "%s", grouped(f.Messages-f.Distinct-f.Ghosts))
 }
 
-// conclude waits until all is published, by the relays' own record, and looks
-// whether it is.
+// conclude waits until everything is published, by the relays' own record, and checks it.
 func conclude(ctx context.Context, r *stage, where string, d *database, c *client, l *rig.Ledger) error {
 	began := time.Now()
 	patience := pick(r, 15*time.Minute, 5*time.Minute)
 	err := childproc.Eventually(ctx, patience, "all to be published", d.settled)
 	r.note(where+": published after the last commit", "%s", time.Since(began).Round(time.Millisecond))
-	if ctx.Err() != nil || errors.Is(err, childproc.ErrLate) { // what is not published yet is not lost
+	if ctx.Err() != nil || errors.Is(err, childproc.ErrLate) { // an event that is not published yet is not lost
 		return err
 	}
 	var found *rig.Findings
 	err = errors.New("not read")
-	// A server may have just come back, and a consumer be put on it that does not answer yet.
+	// If a server has just come back, a consumer on it may not answer yet.
 	for until := time.Now().Add(patience); err != nil && time.Now().Before(until) && childproc.Sleep(ctx, time.Second); {
 		found, err = l.Audit(ctx, c.Client, stream)
 	}
 	if err != nil {
-		return errors.Join(childproc.ErrLate, err) // what cannot be read now is not lost
+		return errors.Join(childproc.ErrLate, err) // a stream that cannot be read now has not lost anything by that
 	}
 	judge(r, where, l, found)
 	return nil

@@ -21,7 +21,7 @@ default settings, has run. When no more events arrive, all rows must go, except 
 that has five million expired rows when the inbox starts, until they are removed.`
 
 const (
-	deadEvents = 5 // which the handler refuses for good
+	deadEvents = 5 // the handler refuses them for good
 	samples    = 12
 )
 
@@ -64,20 +64,20 @@ type expiryRun struct {
 
 type ledgerSample struct {
 	at           time.Duration
-	rows         int   // that nobody owes
+	rows         int   // that no held event needs
 	all, indexes int64 // bytes
 	oldest       time.Duration
 }
 
-// steady follows the size of the ledger.
+// steady follows the size of the inbox table.
 func steady(ctx context.Context, e *expiryRun) error {
 	return e.under(ctx, "steady", e.follow)
 }
 
-// under has the inbox work, and events come in for as long as lead does. The
-// inbox goes on until it has removed what it may.
+// under runs the inbox while events come in, for as long as lead runs. The inbox goes on until
+// it has removed everything that it may.
 func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx context.Context) error) error {
-	for range deadEvents { // in the stream when the handler is new: whatever their age, they are not too old
+	for range deadEvents { // they are in the stream before the handler exists, so they are not too old at any age
 		if err := e.traffic.c.send(deadKey, body(0, 1)); err != nil {
 			return err
 		}
@@ -129,8 +129,7 @@ func (e *expiryRun) look(ctx context.Context) (found ledgerSample, err error) {
 	return found, err
 }
 
-// judge compares the first half, in which the ledger grows to its size, with the
-// second.
+// judge compares the first half, in which the table grows to its size, with the second.
 func (e *expiryRun) judge() {
 	r := e.stage
 	var largest [2]ledgerSample
@@ -143,7 +142,7 @@ func (e *expiryRun) judge() {
 		r.note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
 			grouped(at.rows), megabytes(at.all-at.indexes), megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
 	}
-	slack := 3 * time.Second // for a sweep, and for what is decided a moment after it came
+	slack := 3 * time.Second // for a sweep, and for events that are decided a moment after they came
 	fits := int(e.traffic.rate * (e.keep + slack).Seconds())
 	r.measure("most rows", grouped(most.rows), "≤ "+grouped(fits), most.rows <= fits)
 	r.measure("oldest row at any time", most.oldest.Round(100*time.Millisecond).String(), "≤ "+(e.keep+slack).String(), most.oldest <= e.keep+slack)
@@ -157,7 +156,7 @@ func (e *expiryRun) judge() {
 	compare("largest indexes", largest[0].indexes, largest[1].indexes)
 }
 
-// arrears follows how long it takes to remove what is long expired.
+// arrears measures how long it takes to remove rows that expired long ago.
 func arrears(ctx context.Context, e *expiryRun) error {
 	r, rows := e.stage, pick(e.stage, 5_000_000, 20_000)
 	if err := e.db.decided(ctx, r, rows, 70*24*time.Hour, 40*24*time.Hour); err != nil {
@@ -168,7 +167,7 @@ func arrears(ctx context.Context, e *expiryRun) error {
 		return err
 	}
 	r.note("old rows", "%s, table %s, indexes %s", grouped(rows), megabytes(all-indexes), megabytes(indexes))
-	var last string // by its id and by its place, and so the last that a sweep comes to
+	var last string // the last by its id and by its place, so a sweep reaches it last
 	if err := e.db.Pool.QueryRow(ctx, "SELECT max(dedupe_key) FROM postroom.inbox WHERE handler = $1", handlerName).Scan(&last); err != nil {
 		return fmt.Errorf("find last old row: %w", err)
 	}
@@ -197,7 +196,7 @@ func arrears(ctx context.Context, e *expiryRun) error {
 	})
 }
 
-// tell says how far a sweep is.
+// tell prints how far a sweep is.
 func (e *expiryRun) tell(ctx context.Context) error {
 	var page, pages int64
 	err := e.db.Pool.QueryRow(ctx, `SELECT next_page, pg_relation_size('postroom.inbox') / current_setting('block_size')::int
@@ -209,8 +208,8 @@ func (e *expiryRun) tell(ctx context.Context) error {
 	return nil
 }
 
-// conclude looks what became of the events, and that the ledger has nothing left
-// of them, once their time is over, but what is owed.
+// conclude checks the outcome of the events. When their time is over, the inbox table has only
+// the rows of held events.
 func (e *expiryRun) conclude(ctx context.Context, where string) error {
 	r, published := e.stage, e.traffic.n
 	patience := e.keep + 5*time.Minute
@@ -218,7 +217,7 @@ func (e *expiryRun) conclude(ctx context.Context, where string) error {
 		found, err := e.look(ctx)
 		return found.rows == 0, err
 	})
-	if late != nil { // what is not removed yet may be
+	if late != nil { // rows that are not removed yet may still be removed
 		return late
 	}
 	o, err := e.db.outcome(ctx)

@@ -30,10 +30,10 @@ thousand messages are removed from the middle of the stream, and are found and p
 can. Then an older copy replaces the broker's storage, and the producers go on. The rates count committed transactions, each with one
 event.`
 
-// unbounded is the rate of a comparison that takes all that it can.
+// unbounded is the rate of a comparison without a limit.
 const unbounded = 1e9
 
-// liveShare is which part of its rate the live traffic keeps meanwhile, at least.
+// liveShare is the share of its rate that live traffic must keep meanwhile.
 const liveShare = 0.8
 
 // compareJob describes a comparison.
@@ -49,8 +49,7 @@ type comparison struct {
 	Seconds            float64
 }
 
-// serveCompare compares a log with its streams, tells what it found, and stays until ctx
-// ends.
+// serveCompare compares a log with its streams, prints the result, and stays until ctx ends.
 func serveCompare(ctx context.Context, text []byte) error {
 	var job compareJob
 	if err := json.Unmarshal(text, &job); err != nil {
@@ -82,8 +81,8 @@ func serveCompare(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// compare has another process compare, and returns what it found and the most memory
-// that it had.
+// compare makes another process compare. It returns the result, and the most memory that the
+// process used.
 func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison, peak int64, err error) {
 	p, err := childproc.Start("compare", job, a.childLog())
 	if err != nil {
@@ -100,7 +99,7 @@ func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison
 	return found, rig.ResidentPeak(p.PID()), err
 }
 
-// amnesia is the scenario's stage.
+// amnesia is the stage of the scenario.
 type amnesia struct {
 	*stage
 	b *natsfleet.Brokers
@@ -155,12 +154,12 @@ func (a *amnesia) stream(ctx context.Context) error {
 	return err
 }
 
-// published waits until everything is.
+// published waits until every event is published.
 func (a *amnesia) published(ctx context.Context) error {
 	return childproc.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (bool, error) { return a.d.settled(ctx) })
 }
 
-// reconcile compares a log of which nothing is missing.
+// reconcile compares a log and a stream that lacks nothing.
 func (a *amnesia) reconcile(ctx context.Context) error {
 	n := pick(a.stage, 1_000_000, 20_000)
 	a.Say("publishing %s events", grouped(n))
@@ -182,7 +181,7 @@ func (a *amnesia) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// repair removes messages from the midst, and has them published again.
+// repair removes messages from the middle of the stream, and has them published again.
 func (a *amnesia) repair(ctx context.Context) error {
 	s, err := a.c.JS.Stream(ctx, stream)
 	if err != nil {
@@ -239,14 +238,14 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 		return err
 	}
 	last := a.p.done.Load()
-	if _, err := a.live(ctx); err != nil { // of which the broker will know nothing
+	if _, err := a.live(ctx); err != nil { // after the roll-back the broker does not have these
 		return err
 	}
 	a.Say("the broker forgets %s events", grouped(int(a.p.done.Load()-last)))
 	began := time.Now()
 	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
 		a.b.Kill(0)
-		// Moved, and not copied: a gigabyte on its way through the disk is not what is measured.
+		// Moved, not copied: the test does not measure how fast a disk copies a gigabyte.
 		if err := errors.Join(os.Rename(a.b.Dir(0), saved+".forgotten"), os.Rename(saved, a.b.Dir(0)), a.b.Start(ctx, 0)); err != nil {
 			return err
 		}
@@ -262,12 +261,13 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 	return a.wantNothingMissing(ctx, "after an older copy of the storage")
 }
 
-// live returns how many transactions are committed in a second when nothing else happens.
+// live returns how many transactions are committed in a second when nothing else runs.
 func (a *amnesia) live(ctx context.Context) (float64, error) {
 	return a.liveWhile(ctx, func(context.Context) error { return nil })
 }
 
-// liveWhile returns how many are while something does, and for some seconds at least.
+// liveWhile returns how many are committed in a second while do runs, for some seconds at
+// least.
 func (a *amnesia) liveWhile(ctx context.Context, do func(ctx context.Context) error) (rate float64, err error) {
 	err = during(ctx, func(ctx context.Context) error {
 		childproc.Sleep(ctx, pick(a.stage, 2*time.Second, 100*time.Millisecond))

@@ -29,8 +29,7 @@ const (
 //go:embed sql/decided.sql
 var decidedSQL string
 
-// decided puts n rows into the ledger in one statement, and has the server put
-// its tables in order.
+// decided inserts n inbox rows in one statement, and makes the server tidy its tables.
 func (d *database) decided(ctx context.Context, r *stage, n int, oldest, youngest time.Duration) error {
 	r.Say("loading %s rows into the ledger", grouped(n))
 	began := time.Now()
@@ -44,7 +43,7 @@ func (d *database) decided(ctx context.Context, r *stage, n int, oldest, younges
 	return nil
 }
 
-// rest has the server do now what it would do for the ledger some time.
+// rest makes the server do now what it would do for the inbox table later.
 func (d *database) rest(ctx context.Context) error {
 	for _, sql := range []string{"VACUUM (ANALYZE) postroom.inbox", "CHECKPOINT"} {
 		if err := d.Exec(ctx, sql); err != nil {
@@ -54,13 +53,13 @@ func (d *database) rest(ctx context.Context) error {
 	return nil
 }
 
-// ledgerSize returns what the ledger takes, and its indexes of that.
+// ledgerSize returns the bytes of the inbox table, and how many of them are indexes.
 func (d *database) ledgerSize(ctx context.Context) (all, indexes int64, err error) {
 	err = d.Pool.QueryRow(ctx, "SELECT pg_total_relation_size('postroom.inbox'), pg_indexes_size('postroom.inbox')").Scan(&all, &indexes)
 	return all, indexes, err
 }
 
-// pushes is what events do to a handler that inserts a row for each.
+// pushes has the calls of a handler that inserts a row for each event.
 type pushes struct {
 	mu     sync.Mutex
 	calls  int
@@ -85,15 +84,15 @@ func (p *pushes) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	return err
 }
 
-// called returns how often the handler was called, and when it was first.
+// called returns how often the handler was called, and when it was called first.
 func (p *pushes) called() (n int, first time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.calls, p.first
 }
 
-// whileHandling calls do while an inbox works in this process. It returns once
-// the inbox has stopped.
+// whileHandling calls do while an inbox works in this process. It returns when the inbox has
+// stopped.
 func whileHandling(ctx context.Context, r *stage, pool *pgxpool.Pool, c *client, cfg inbox.Config, workers int, p *pushes, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
@@ -117,8 +116,7 @@ func whileHandling(ctx context.Context, r *stage, pool *pgxpool.Pool, c *client,
 // mostPending is how many answers of the broker may be outstanding.
 const mostPending = 2000
 
-// send publishes an event as a relay does; the broker's answer is waited for by
-// sent.
+// send publishes an event as a relay does. sent waits for the broker's answer.
 func (c *client) send(key string, data []byte) error {
 	ev := postroom.NewEvent(subject, nil)
 	ev.Source, ev.Key, ev.Data = source, key, data
@@ -138,7 +136,7 @@ func (c *client) send(key string, data []byte) error {
 	return nil
 }
 
-// sent waits until the broker has answered, and looks that the stream has n.
+// sent waits until the broker has answered, and checks that the stream has n messages.
 func (c *client) sent(ctx context.Context, n int) error {
 	select {
 	case <-c.JS.PublishAsyncComplete():
@@ -191,12 +189,12 @@ func (t *traffic) run(ctx context.Context) error {
 	return t.c.sent(context.WithoutCancel(ctx), t.n)
 }
 
-// outcome is what became of events, by the database.
+// outcome is what happened to events, by the database.
 type outcome struct {
 	applied, twice int // events with an effect, and with more than one
-	dead, tooOld   int // in held, for the handler's verdict and for their age
-	owed, others   int // rows of held in all, and of other classes
-	unowed, kept   int // rows of the ledger that nobody owes, and that somebody does
+	dead, tooOld   int // in held, because the handler refused them, or because of their age
+	owed, others   int // all rows of held, and those of other classes
+	unowed, kept   int // inbox rows without a held event, and with one
 }
 
 func (d *database) outcome(ctx context.Context) (o outcome, err error) {

@@ -77,7 +77,7 @@ func fullLedger(ctx context.Context, r *stage) error {
 	return nil
 }
 
-// quietInbox is a database whose ledger the server leaves alone.
+// quietInbox is a database whose inbox table the server leaves alone.
 type quietInbox struct {
 	*database
 
@@ -85,7 +85,7 @@ type quietInbox struct {
 	own     *pgxpool.Pool // the inbox's
 }
 
-// quietInbox makes one, and the connections of its workers: a handler that has
+// makeQuietInbox makes one, with the connections of its workers, because a handler that has
 // run for a while has them.
 func makeQuietInbox(ctx context.Context, r *stage) (*quietInbox, error) {
 	d, err := r.database(ctx, true)
@@ -111,8 +111,8 @@ func makeQuietInbox(ctx context.Context, r *stage) (*quietInbox, error) {
 	return q, nil
 }
 
-// apply measures an inbox that applies new events, and returns how many in a
-// second, and how many bytes the server logged for each.
+// apply measures an inbox that applies new events. It returns how many in a second, and how
+// many bytes of WAL the server wrote for each.
 func (q *quietInbox) apply(ctx context.Context, r *stage, c *client, empty bool) (rate float64, wal int, err error) {
 	n := pick(r, 40_000, 2000)
 	statements := []string{"TRUNCATE effect", "DELETE FROM postroom.subscription"}
@@ -163,9 +163,8 @@ func (q *quietInbox) apply(ctx context.Context, r *stage, c *client, empty bool)
 	return float64(n) / took.Seconds(), wal, err
 }
 
-// all waits until n events are handled, and returns how long that took from the
-// first call. It asks no server before the last call: that would take from what
-// is measured.
+// all waits until n events are handled, and returns how long that took from the first call.
+// Before the last call it asks no server, because that would slow what it measures.
 func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration, err error) {
 	for until := time.Now().Add(appliedWithin); time.Now().Before(until) && childproc.Sleep(ctx, 2*time.Millisecond); {
 		calls, first := p.called()
@@ -183,7 +182,7 @@ func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration,
 	return 0, fmt.Errorf("%w: all events to be applied", childproc.ErrLate)
 }
 
-// logged is how much the server has logged so far.
+// logged returns how many bytes of WAL the server has written so far.
 func (d *database) logged(ctx context.Context) (bytes int64, err error) {
 	err = d.Pool.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
 	return bytes, err

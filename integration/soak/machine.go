@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/internal/devstack"
 )
 
-// machine is what the scenarios ran on.
+// machine describes the machine of a run.
 type machine struct {
 	date                   time.Time
 	commit, cpu, memory    string
@@ -60,7 +60,7 @@ func or(text, other string) string {
 	return text
 }
 
-// commit names the code, where git knows.
+// commit names the code, if git knows.
 func commit(ctx context.Context) string {
 	head, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
@@ -74,7 +74,7 @@ func commit(ctx context.Context) string {
 	return name
 }
 
-// freeDisk returns how many bytes are free where throwaway servers store.
+// freeDisk returns how many bytes are free on the disk of throwaway servers.
 func freeDisk() (int64, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(os.TempDir(), &fs); err != nil {

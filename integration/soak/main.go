@@ -1,10 +1,10 @@
 //go:build linux || darwin
 
-// Soak runs the long proofs: a log with ten million rows, a ledger with five, a
-// transaction that is open for minutes, brokers and relays that are killed and
-// stopped again and again. Each scenario ends in a table of figures, bounds and
-// verdicts; the exit status is 1 if a bound does not hold, and 3 if the run is undecided:
-// something did not come about in time, on a machine that may have been too busy for it.
+// Soak runs the long proofs: a log with ten million rows, an inbox table with five million, a
+// transaction that is open for minutes, brokers and relays that are killed and stopped again
+// and again. Each scenario ends with a table of figures, bounds and verdicts. The exit status
+// is 1 if a bound does not hold. It is 3 if the run is undecided: something did not happen in
+// time, but the machine may have been too busy for it.
 //
 //	make soak
 //	make soak ARGS="--only order,relays --short"
@@ -179,8 +179,8 @@ func (o options) runOn(ctx context.Context, db *devstack.Postgres, out, progress
 	return fmt.Errorf("%w: %w", errBroken, all)
 }
 
-// runAll runs the chosen scenarios, one after the other; short ones all at once,
-// for they measure nothing. One that fails does not keep others from running.
+// runAll runs the chosen scenarios one after the other, and short ones all at once, because
+// they measure nothing. If one fails, the others still run.
 func (o options) runAll(ctx context.Context, db *devstack.Postgres, out, progress io.Writer) ([]*result, error) {
 	var chosen []scenario
 	for _, s := range scenarios {
@@ -228,7 +228,7 @@ func (o options) runOne(ctx context.Context, db *devstack.Postgres, s scenario, 
 	return r.result
 }
 
-// logger is for what relays survive, which is much where they are killed.
+// logger logs the errors that relays survive. These are many if relays are killed.
 func (o options) logger(w io.Writer) *slog.Logger {
 	if !o.verbose {
 		return slog.New(slog.DiscardHandler)

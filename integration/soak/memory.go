@@ -15,7 +15,7 @@ import (
 const aboutMemory = `A relay in a process of its own drains a million events of 512 bytes with distinct keys. The figure is the most memory that the process
 had resident since it began (VmHWM). It includes Go's runtime and the program's own code.`
 
-// memoryBound is what is promised.
+// memoryBound is the promised bound.
 const memoryBound = 100_000_000
 
 func memory(ctx context.Context, r *stage) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/internal/cause"
 )
 
-// The types of what happens in the office, and the handlers of three of them. Nobody
-// runs the last handler.
+// The types of events in the office, and the handlers of three of them. No process runs the
+// last handler.
 const (
 	charged = "soak.charged"
 	moved   = "soak.moved"
@@ -47,17 +47,17 @@ var (
 type office struct {
 	stage    *stage
 	db       *database
-	rows     int // of the log that is loaded; of half of it the ledger has one, too
-	unit     int // of what is held, a two-hundredth
+	rows     int // of the loaded log; half of them have an inbox row, too
+	unit     int // a two-hundredth of the held events
 	accounts int // that are held up
 	fresh    int // events that came while the handlers ran
 	causes   []harm
 }
 
-// harm is what befell some events of a handler.
+// harm is a failure of some events of a handler.
 type harm struct {
 	handler      string
-	after        int // the number of its first event, after a multiple of six
+	after        int // the number of its first event, counted from a multiple of six
 	first, every int // of the events of its type
 	events       int
 	state        string // see operator_held.sql
@@ -85,10 +85,10 @@ func newOffice(r *stage, d *database) *office {
 	return o
 }
 
-// held is how much is held, in all.
+// held returns how many events are held.
 func (o *office) held() int { return 200 * o.unit }
 
-// fill loads it all.
+// fill loads everything.
 func (o *office) fill(ctx context.Context) error {
 	began := time.Now()
 	for _, step := range []struct {
@@ -127,15 +127,16 @@ func (o *office) ledger(ctx context.Context) error {
 	return o.db.Exec(ctx, operatorLedgerSQL, []string{charged, moved, mailed}, []string{charges, moves, mails})
 }
 
-// hold loads what is held: the causes of deaths, what waits behind the keys of the
-// last one, what will be tried again, what nobody takes, and what is scheduled.
+// hold loads the held events: each cause of death, the events behind the keys of the last
+// cause, those that will be tried again, those whose type no process takes, and the scheduled
+// ones.
 func (o *office) hold(ctx context.Context) error {
-	middle, last := o.rows/6/4, (o.rows-2)/6 // of a type's events, those of a later day, and the newest one
+	middle, last := o.rows/6/4, (o.rows-2)/6 // of a type's events, the number of one from a later day, and of the newest one
 	all := append([]harm{}, o.causes...)
 	for i := range all {
 		all[i].first += middle
 	}
-	// Every event of the accounts waits from the one on that died.
+	// Every event of the accounts waits, from the one that died on.
 	waiting := 60 * o.unit
 	all[4].first = last - waiting - o.accounts + 1
 	all = append(all,
@@ -157,7 +158,7 @@ func (o *office) hold(ctx context.Context) error {
 	return o.db.Exec(ctx, operatorScheduledSQL)
 }
 
-// history loads what operators did so far.
+// history loads the operators' actions so far.
 func (o *office) history(ctx context.Context) error {
 	u := o.unit
 	print := o.causes[0].fingerprint()
@@ -173,7 +174,7 @@ func (o *office) history(ctx context.Context) error {
 	return o.db.Exec(ctx, operatorReceiptsSQL, mails, 400*u)
 }
 
-// tidy has the server do now what autovacuum does some time.
+// tidy makes the server do now what autovacuum would do later.
 func (o *office) tidy(ctx context.Context) error {
 	err := o.db.Exec(ctx, "VACUUM (ANALYZE) postroom.outbox, postroom.inbox, postroom.held, postroom.archive, postroom.audit, postroom.job, postroom.job_item, postroom.receipt")
 	if err != nil {
@@ -182,7 +183,7 @@ func (o *office) tidy(ctx context.Context) error {
 	return o.db.Exec(ctx, "CHECKPOINT")
 }
 
-// count looks whether there is as much as there is to be.
+// count checks that the tables have as many rows as they should.
 func (o *office) count(ctx context.Context) error {
 	u := o.unit
 	for _, t := range []struct {

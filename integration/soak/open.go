@@ -31,12 +31,12 @@ type phase struct {
 	reads, writes durations
 }
 
-// openRun is what goes on in the scenario.
+// openRun is the state of the scenario.
 type openRun struct {
 	mu     sync.Mutex
-	phase  *phase               // nil: between two
-	commit map[string]time.Time // by id; of what is not acknowledged
-	acked  map[string]time.Time // of what is not known to be committed
+	phase  *phase               // nil between two phases
+	commit map[string]time.Time // by id; of events that are not acknowledged
+	acked  map[string]time.Time // of events that are not known to be committed
 	undone map[string]bool
 	ghosts []string
 }
@@ -67,8 +67,8 @@ func (o *openRun) ack(id string) {
 	o.acked[id] = now
 }
 
-// took notes a delay; mu is held. An acknowledgement can come before its
-// producer has come back from the commit.
+// took notes a delay; mu is held. An acknowledgement can come before the producer's commit has
+// returned.
 func (o *openRun) took(d time.Duration) {
 	if o.phase != nil {
 		o.phase.delays = append(o.phase.delays, max(d, 0))
@@ -81,7 +81,7 @@ func (o *openRun) undo(id string) {
 	o.undone[id] = true
 }
 
-// now returns the phase that goes on.
+// now returns the present phase.
 func (o *openRun) now() *phase {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,8 +101,8 @@ func (o *openRun) collect(ctx context.Context, r *stage, p *phase) error {
 	return context.Cause(ctx)
 }
 
-// wasAcked reports whether an event that no producer committed is acknowledged,
-// and when it was.
+// wasAcked reports whether an event that no producer committed is acknowledged, and when it
+// was.
 func (o *openRun) wasAcked(id string) (time.Time, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -156,7 +156,7 @@ func openTransactions(ctx context.Context, r *stage) error {
 
 // compare measures without and with open transactions.
 func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) error {
-	childproc.Sleep(ctx, pick(r, 5*time.Second, 500*time.Millisecond)) // connections, prepared statements
+	childproc.Sleep(ctx, pick(r, 5*time.Second, 500*time.Millisecond)) // to let connections and prepared statements settle
 	before := &phase{name: "without open transactions", span: pick(r, 30*time.Second, time.Second)}
 	if err := o.collect(ctx, r, before); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) err
 	if err != nil {
 		return err
 	}
-	defer func() { _ = mine.Rollback(context.WithoutCancel(ctx)) }() // nothing after its commit
+	defer func() { _ = mine.Rollback(context.WithoutCancel(ctx)) }() // no effect after its commit
 	ev := postroom.NewEvent(subject, body(0, 1))
 	ev.Key = "late"
 	if err := outbox.New(outbox.Config{Source: source}).Write(ctx, mine, ev); err != nil {
@@ -175,7 +175,7 @@ func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) err
 	if err != nil {
 		return err
 	}
-	defer func() { _ = theirs.Rollback(context.WithoutCancel(ctx)) }() // it wrote nothing of worth
+	defer func() { _ = theirs.Rollback(context.WithoutCancel(ctx)) }() // it wrote nothing of value
 	if _, err := theirs.Exec(ctx, "CREATE TABLE other AS SELECT 1"); err != nil {
 		return err
 	}
@@ -241,15 +241,15 @@ func (o *openRun) report(r *stage, before, with *phase) {
 		r.note(p.name+": a recording", "%s", &p.writes)
 	}
 	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
-	// A fifth of a pass, and a millisecond of a delay, are within what the same
-	// server shows from one minute to the next.
+	// A pass may differ by a fifth, and a delay by a millisecond, because the same server
+	// varies as much from one minute to the next.
 	p99, p99Before := percentile(with.delays, 99), percentile(before.delays, 99)
 	r.measure("p99 of the delay, with to without", fmt.Sprintf("%.2f", ratio(p99, p99Before)), "≤ 1.5, or 1 ms more", p99 <= max(p99Before*3/2, p99Before+time.Millisecond))
 	pass := ratio(with.reads.mean(), before.reads.mean())
 	r.measure("mean pass, with to without", fmt.Sprintf("%.2f", pass), "≤ 1.2", pass <= 1.2)
 }
 
-// conclude looks that everything was published, and nothing else.
+// conclude checks that exactly the committed events were published.
 func (o *openRun) conclude(ctx context.Context, r *stage, c *client, want int) error {
 	var unpublished int
 	err := childproc.Eventually(ctx, 5*time.Minute, "all to be published", func(context.Context) (bool, error) {
@@ -274,8 +274,8 @@ func (o *openRun) conclude(ctx context.Context, r *stage, c *client, want int) e
 	return nil
 }
 
-// percentile returns the value that p of 100 sorted ones do not exceed, zero of
-// none.
+// percentile returns the value that p of 100 sorted ones do not exceed. It is zero if there
+// are none.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -58,7 +58,7 @@ func operator(ctx context.Context, r *stage) error {
 	})
 }
 
-// whileHandling calls do while an inbox has the handlers of the office, but one.
+// whileHandling calls do while an inbox runs all handlers of the office but one.
 func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
@@ -92,7 +92,7 @@ func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx conte
 	})
 }
 
-// arrive has new events come, be published and be handled.
+// arrive writes new events, which are then published and handled.
 func (o *office) arrive(ctx context.Context, c *client) error {
 	n := pick(o.stage, 120_000, 3000)
 	if err := o.log(ctx, o.rows+1, n, 0, 0, 0); err != nil {
@@ -103,7 +103,8 @@ func (o *office) arrive(ctx context.Context, c *client) error {
 		if err != nil || stored < n {
 			return false, err
 		}
-		// A handler's row in the ledger comes before its effects, and one that makes calls is held meanwhile.
+		// A handler's inbox row comes before its effects, and an external handler's event is
+		// held meanwhile.
 		err = o.db.Pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM effect) = $1 AND (SELECT count(*) FROM postroom.held) = $2
 			AND (SELECT high >= $3 AND isempty(pending) FROM postroom.relay)`, n/3, o.held(), o.rows+n).Scan(&done)
 		return done, err

@@ -22,7 +22,7 @@ const aboutOrder = `Producers write events of 1,000 keys; each transaction locks
 stream is killed. The stream of the one server has a duplicate window of 100 ms, that of the cluster has the default. Then the whole stream
 is read: the first copies of a key's events must be in the order of their commits.`
 
-// trouble is what is done to servers and relays while producers write.
+// trouble breaks servers and relays while producers write.
 type trouble struct {
 	stage   *stage
 	brokers *natsfleet.Brokers
@@ -66,7 +66,7 @@ func orderOn(ctx context.Context, r *stage, where string, servers int, cfg jetst
 		return err
 	}
 
-	keys := pick(r, 1000, 20) // few are hotter: a short run has to find something, too
+	keys := pick(r, 1000, 20) // few are busier: a short run has to find something, too
 	l := rig.NewLedger(keys)
 	p := &producer{
 		db: d, keys: keys, rate: pick(r, 3000.0, 600), total: pick(r, 200_000, 3000), slow: true,
@@ -85,8 +85,8 @@ func orderOn(ctx context.Context, r *stage, where string, servers int, cfg jetst
 	return t.tell(ctx, where, d)
 }
 
-// produce has the producers commit all, or what they get to on a slow machine: there
-// they go on until a reply was lost.
+// produce lets the producers commit all events. On a slow machine they commit fewer, and go on
+// until a reply was lost.
 func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -100,8 +100,8 @@ func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 	}
 }
 
-// killServers kills the server, or the one that leads the stream, and starts it
-// again. It leaves all of them running.
+// killServers kills the server, or the one that leads the stream, and starts it again. In the
+// end all of them run.
 func (t *trouble) killServers(ctx context.Context) error {
 	for childproc.Sleep(ctx, pick(t.stage, 7*time.Second, 1500*time.Millisecond)) {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -125,15 +125,15 @@ func (t *trouble) killServer(ctx context.Context) error {
 	if err := t.brokers.Start(ctx, leader); err != nil || t.brokers.Len() > 1 {
 		return err
 	}
-	// Once more, while relays send what has piled up: then much is in flight.
+	// Again while relays send a backlog, so that much is in flight.
 	childproc.Sleep(ctx, time.Duration(100+rand.IntN(300))*time.Millisecond)
 	t.brokers.Kill(leader)
 	t.serversKilled.Add(1)
 	return t.brokers.Start(ctx, leader)
 }
 
-// leader returns the server that leads the stream, once every replica has all of
-// it: what only a killed one has would be lost by the broker.
+// leader returns the server that leads the stream, once every replica has all messages. If
+// only a killed server had a message, the broker itself would lose it.
 func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 	err = childproc.Eventually(ctx, 5*time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -184,7 +184,7 @@ func (t *trouble) loseReplies(ctx context.Context) error {
 	return nil
 }
 
-// progress tells how far the producers are.
+// progress prints how far the producers are.
 func (t *trouble) progress(where string, l *rig.Ledger) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		for childproc.Sleep(ctx, 5*time.Second) {
@@ -194,7 +194,7 @@ func (t *trouble) progress(where string, l *rig.Ledger) func(ctx context.Context
 	}
 }
 
-// tell reports what was done, all of which has to have been.
+// tell reports the faults, each of which must have happened.
 func (t *trouble) tell(ctx context.Context, where string, d *database) error {
 	r := t.stage
 	r.check(where+": servers killed", grouped(t.serversKilled.Load()), "some", t.serversKilled.Load() > 0)

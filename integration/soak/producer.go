@@ -25,13 +25,13 @@ const producers = 8
 // producer commits transactions with an event each, and some that roll back.
 type producer struct {
 	db    *database
-	keys  int     // each with a row that counts; none: every event has a key of its own
+	keys  int     // each with a row that counts; zero: every event has a key of its own
 	rate  float64 // transactions a second
 	total int     // of committed ones; zero: until the context ends
 	slow  bool    // some transactions stay open for a while
 
 	committed func(key, n int, id string, at time.Time)
-	undone    func(id string) // rolled back, whole or to a savepoint
+	undone    func(id string) // it is told which events rolled back, as a whole or to a savepoint
 
 	out   *outbox.Outbox
 	turns atomic.Int64
@@ -56,7 +56,7 @@ func (p *producer) run(ctx context.Context) error {
 	began := time.Now()
 	return together(ctx, producers, func(ctx context.Context, _ int) error {
 		for {
-			turn := p.turns.Add(1) // a few more than committed: those that roll back
+			turn := p.turns.Add(1) // a few more than committed, because some roll back
 			if p.total > 0 && p.done.Load() >= int64(p.total) {
 				return nil
 			}
@@ -73,9 +73,9 @@ func (p *producer) run(ctx context.Context) error {
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// one is a transaction: one in a hundred rolls back, another one to a savepoint, by turns:
-// a short run on a slow machine is to have some of each. What was begun is finished, also
-// when ctx ends.
+// one makes a transaction. One in a hundred rolls back, as a whole or to a savepoint in turns,
+// so that a short run on a slow machine has both. A transaction that has begun is finished,
+// even if ctx ends.
 func (p *producer) one(ctx context.Context, turn int64) error {
 	work := context.WithoutCancel(ctx)
 	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(subject, nil)
@@ -115,7 +115,7 @@ func (p *producer) one(ctx context.Context, turn int64) error {
 	return nil
 }
 
-// change is what the event is about. It holds the lock of the key from here on.
+// change makes the change that the event is about. It holds the lock of the key from here on.
 func (p *producer) change(ctx context.Context, tx pgx.Tx, key int) (n int, err error) {
 	if p.keys == 0 {
 		_, err = tx.Exec(ctx, "INSERT INTO change (what) VALUES ('something')")
@@ -147,7 +147,7 @@ func body(key, n int) []byte {
 	return []byte(head + strings.Repeat("x", eventBytes-len(head)-2) + `"}`)
 }
 
-// together runs n of the same. The first failure ends all.
+// together runs work n times at the same time. The first failure ends all.
 func together(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -62,9 +62,9 @@ func (o *office) dead() question {
 	}
 }
 
-// where asks for an old event, for one that is dead, and for one that just came.
+// where asks for an old event, a dead one, and one that just came.
 func (o *office) where() []question {
-	old := 30*(o.rows/600) + 14 // a move that caused something
+	old := 30*(o.rows/600) + 14 // a move that caused another event
 	dead := 6 * (o.rows / 6 / 4)
 	fresh := o.rows + o.fresh/2
 	fresh += 6 - fresh%6 // a charge
@@ -127,7 +127,7 @@ func (o *office) replayed() question {
 	}
 }
 
-// replays are listed whole; the audit has them among all else that was done.
+// replays asks for the whole list of replays. The audit has them among all other actions.
 func (o *office) replays() question {
 	return question{
 		asks: "4 who replayed what, and how did it go?", args: []string{"dead", "replays"}, want: "all four replays",

@@ -19,8 +19,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// standbyName is what PostgreSQL calls the connections of a relay that are not
-// those of a leader.
+// standbyName is the application name of a relay's connections apart from those of its term.
 const standbyName = "soak relay"
 
 // relayJob describes a relay.
@@ -30,21 +29,21 @@ type relayJob struct {
 	ShortWindow      bool          // the stream's duplicate window is short on purpose
 }
 
-// roles are what a child can be, beside a server.
+// roles are the roles of a child process, beside a server's.
 var roles = map[string]childproc.Role{"relay": serveRelay, "compare": serveCompare}
 
-// logger is for a child.
+// logger returns a child's logger.
 func logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// serveRelay is a relay, until ctx ends. It tells its state.
+// serveRelay is a relay, until ctx ends. It reports its state.
 func serveRelay(ctx context.Context, text []byte) error {
 	var job relayJob
 	if err := json.Unmarshal(text, &job); err != nil {
 		return err
 	}
-	pool, err := rig.WorkerPool(ctx, job.Database, standbyName, 1) // and the two that a leader takes out of it
+	pool, err := rig.WorkerPool(ctx, job.Database, standbyName, 1) // a leader takes two more, outside the pool
 	if err != nil {
 		return err
 	}
@@ -79,7 +78,7 @@ func (j relayJob) config() relay.Config {
 	return cfg
 }
 
-// crew are relays of one log, each a process that can be killed and stopped.
+// crew are the relays of one log. Each is a process that can be killed and stopped.
 type crew struct {
 	job    relayJob
 	relays []*rig.Process
@@ -113,7 +112,7 @@ func (c *crew) replace(i int) error {
 	return c.relays[i].Start()
 }
 
-// leaders returns which relays say that they lead.
+// leaders returns the relays that say that they lead.
 func (c *crew) leaders() (which []int) {
 	for i := range c.relays {
 		if c.get(i).Says() == string(relay.Leading) {
@@ -123,7 +122,7 @@ func (c *crew) leaders() (which []int) {
 	return which
 }
 
-// states counts what the relays say.
+// states counts the relays by state.
 func (c *crew) states() string {
 	counts := make(map[string]int)
 	for i := range c.relays {
@@ -132,7 +131,7 @@ func (c *crew) states() string {
 	return fmt.Sprint(counts)
 }
 
-// gone returns how many have ended, though nobody ended them.
+// gone returns how many ended although nothing ended them.
 func (c *crew) gone() int {
 	n := 0
 	for _, p := range c.relays {

@@ -68,10 +68,11 @@ func relays(ctx context.Context, r *stage) error {
 	return oneLeads(ctx, r, d, team)
 }
 
-// harass kills and stops relays in turns, so that a short run has both. All run at its end.
+// harass kills and stops relays in turns, so that a short run has both. In the end all of them
+// run.
 func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		const hands = 3 // so many at a time, each with relays of its own
+		const hands = 3 // so many goroutines, each with relays of its own
 		end := time.Now().Add(span)
 		return together(ctx, hands, func(ctx context.Context, hand int) error {
 			for turn := hand; time.Now().Before(end) && childproc.Sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond); turn++ {
@@ -91,7 +92,7 @@ func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 	}
 }
 
-// victim returns the leader, every second time, or any of a hand's relays.
+// victim returns the leader every second time, and otherwise one of a hand's relays.
 func (c *crew) victim(hand, hands int) int {
 	if rand.IntN(2) == 0 {
 		for _, leader := range c.leaders() {
@@ -117,8 +118,8 @@ func (c *crew) pause(ctx context.Context, i int) error {
 	return stopped.Signal(syscall.SIGCONT)
 }
 
-// oneLeads looks that one relay leads at the end, and that connections are only
-// those which are needed: two of the leader, and one at most of each relay.
+// oneLeads checks that one relay leads at the end, and that there are no needless connections:
+// two of the leader, and at most one of each relay.
 func oneLeads(ctx context.Context, r *stage, d *database, team *crew) error {
 	var leading, others int
 	last := ""

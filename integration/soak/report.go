@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// What is found of a figure that has a bound.
+// The verdicts on a figure with a bound.
 const (
 	holds     = "ok"
 	broken    = "FAILED"
@@ -38,7 +38,7 @@ func (r *result) note(figure, format string, args ...any) {
 	r.rows = append(r.rows, row{figure: figure, value: fmt.Sprintf(format, args...)})
 }
 
-// check adds a figure that has to hold, however short the run.
+// check adds a figure that has to hold, even in a short run.
 func (r *result) check(figure, value, bound string, ok bool) {
 	verdict := holds
 	if !ok {
@@ -47,8 +47,7 @@ func (r *result) check(figure, value, bound string, ok bool) {
 	r.rows = append(r.rows, row{figure, value, bound, verdict})
 }
 
-// measure adds a figure of time or size, which says nothing in a short run or on
-// a busy machine.
+// measure adds a figure of time or size. In a short run or on a busy machine it says nothing.
 func (r *result) measure(figure, value, bound string, ok bool) {
 	if r.short {
 		r.rows = append(r.rows, row{figure, value, bound, notJudged})
@@ -57,7 +56,7 @@ func (r *result) measure(figure, value, bound string, ok bool) {
 	r.check(figure, value, bound, ok)
 }
 
-// count is a check of something that must not have happened.
+// count checks that something did not happen.
 func (r *result) count(figure string, n int, example string) {
 	value := grouped(n)
 	if n > 0 && example != "" {
@@ -66,7 +65,7 @@ func (r *result) count(figure string, n int, example string) {
 	r.check(figure, value, "0", n == 0)
 }
 
-// faults returns what does not hold.
+// faults returns the bounds that do not hold.
 func (r *result) faults() []error {
 	var all []error
 	for _, row := range r.rows {
@@ -75,7 +74,7 @@ func (r *result) faults() []error {
 		}
 	}
 	switch {
-	case errors.Is(r.err, childproc.ErrLate): // it may yet have come about
+	case errors.Is(r.err, childproc.ErrLate): // it may still have come later
 		all = append(all, verdict.NewUndecided("%s: %v", r.name, r.err))
 	case r.err != nil:
 		all = append(all, fmt.Errorf("%s: %w", r.name, r.err))
@@ -116,7 +115,7 @@ func (r *result) print(w io.Writer) error {
 	return nil
 }
 
-// report is all that was found.
+// report has the results of all scenarios.
 type report struct {
 	machine machine
 	options options
@@ -154,7 +153,7 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text)
 }
 
-// commandLine is what to type for the same again.
+// commandLine is the command for the same run.
 func (o options) commandLine() string {
 	var args []string
 	if len(o.only) > 0 {
@@ -178,7 +177,7 @@ func (o options) commandLine() string {
 	return fmt.Sprintf("make soak ARGS=%q", strings.Join(args, " "))
 }
 
-// grouped writes a number with its thousands apart: 20,000.
+// grouped writes a number with separated thousands: 20,000.
 func grouped[T int | int64 | uint64](n T) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

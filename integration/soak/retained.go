@@ -25,8 +25,8 @@ was empty, in turn. One statement loads the published ones. Autovacuum is off fo
 not in the other; both are vacuumed, and a checkpoint is made, before each measurement.`
 
 const (
-	// Retained rows with events of eventBytes take about 10 GB, those of small
-	// events half as much, beside what the server logs for itself.
+	// Ten million retained rows with events of eventBytes take about 10 GB, and with small
+	// events half as much, besides the server's own logs.
 	smallBytes = 64
 	largeDisk  = 40 << 30
 	smallDisk  = 15 << 30
@@ -139,8 +139,8 @@ func fill(ctx context.Context, r *stage, d *database, bytes int) error {
 	return nil
 }
 
-// drain measures a relay that publishes new events, and returns how many in a
-// second, from its lease until the last is recorded.
+// drain measures a relay that publishes new events. It returns how many in a second, from the
+// beginning of its lease until the last is recorded.
 func drain(ctx context.Context, r *stage, d *database, c *client, empty bool, passes *durations) (rate float64, err error) {
 	n := pick(r, 200_000, 5000)
 	if empty {
@@ -159,7 +159,7 @@ func drain(ctx context.Context, r *stage, d *database, c *client, empty bool, pa
 	if err := c.fresh(ctx); err != nil {
 		return 0, err
 	}
-	// Or the relay would find that its stream is another one, and publish the whole log.
+	// Otherwise the relay would find another stream, and publish the whole log.
 	if err := d.Exec(ctx, "UPDATE postroom.relay SET streams = '{}'"); err != nil {
 		return 0, err
 	}
@@ -224,14 +224,14 @@ func probe(ctx context.Context, r *stage, d *database) (late, idle time.Duration
 	return median(lates), median(idles), nil
 }
 
-// oneLate has an event become visible after a later one was read, and returns
-// how long the pass takes that finds it.
+// oneLate makes an event visible after a later one was read. It returns how long the pass
+// takes that finds it.
 func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term eventlog.Term) (time.Duration, error) {
 	slow, err := d.Pool.Begin(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = slow.Rollback(context.WithoutCancel(ctx)) }() // nothing after its commit
+	defer func() { _ = slow.Rollback(context.WithoutCancel(ctx)) }() // no effect after its commit
 	ev := postroom.NewEvent(subject, body(0, 1))
 	if err := out.Write(ctx, slow, ev); err != nil {
 		return 0, err

@@ -52,7 +52,7 @@ func retention(ctx context.Context, r *stage) error {
 	return watched.removed(ctx, keep, l.Size())
 }
 
-// sizes follows how large a log is.
+// sizes follows the size of a log.
 type sizes struct {
 	stage   *stage
 	db      *database
@@ -63,7 +63,7 @@ type sizes struct {
 type sample struct {
 	at           time.Duration
 	rows         int
-	log, indexes int64 // log: with its indexes
+	log, indexes int64 // of the log, with its indexes
 	oldest       time.Duration
 }
 
@@ -96,8 +96,7 @@ func (s *sizes) look(ctx context.Context) (found sample, err error) {
 	return found, err
 }
 
-// judge compares the first half, in which the log grows to its size, with the
-// second.
+// judge compares the first half, in which the log grows to its size, with the second.
 func (s *sizes) judge(keep time.Duration) {
 	var largest [2]sample
 	var oldest time.Duration
@@ -117,11 +116,11 @@ func (s *sizes) judge(keep time.Duration) {
 	compare("most rows", int64(largest[0].rows), int64(largest[1].rows))
 	compare("largest log with indexes", largest[0].log, largest[1].log)
 	compare("largest indexes", largest[0].indexes, largest[1].indexes)
-	bound := keep + 15*time.Second // a relay looks every 10 s whether there is something to remove
+	bound := keep + 15*time.Second // a relay checks every 10 s whether there is something to remove
 	s.stage.measure("oldest row at any time", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
 }
 
-// removed waits until the last rows are old enough, and looks that they go.
+// removed waits until the last rows are old enough, and checks that they are removed.
 func (s *sizes) removed(ctx context.Context, keep time.Duration, written int) error {
 	var left sample
 	patience := keep + 5*time.Minute

@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// The test binary is also the servers and relays that the scenarios start.
+// The scenarios also start the test binary as servers and relays.
 func TestMain(m *testing.M) {
 	if served, err := childproc.Serve(natsfleet.Roles(roles)); served {
 		exit(err)
@@ -33,7 +33,7 @@ func TestShort(t *testing.T) {
 	opt := options{short: true, openFor: 5 * time.Minute, report: file}
 	failed := opt.runOn(t.Context(), db, &out, progress{t})
 	t.Log(out.String())
-	if failed != nil { // last, where one looks first
+	if failed != nil { // last, because it is read first
 		t.Errorf("soak: %v", failed)
 	}
 	report, err := os.ReadFile(file)
@@ -47,7 +47,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// progress logs what the scenarios say.
+// progress logs the lines of the scenarios.
 type progress struct{ t *testing.T }
 
 func (p progress) Write(text []byte) (int, error) {
@@ -75,7 +75,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A bound that does not hold shows, and fails the whole.
+// A bound that does not hold shows in the report, and the run fails.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	long, short := result{name: "x"}, result{name: "x", short: true}
@@ -102,7 +102,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// What the report says was typed can be typed again.
+// The command line in the report can be typed again.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	o := options{only: []string{"order", "open"}, short: true, openFor: time.Minute, report: "integration/results/soak.md"}

@@ -28,14 +28,13 @@ const (
 	source     = "/soak"
 	eventBytes = 512
 	stream     = "SOAK"
-	subject    = "soak.changed" // and type, of all events
+	subject    = "soak.changed" // also the type of all events
 )
 
 //go:embed sql/load.sql
 var loadSQL string
 
-// stage is what a scenario works with. What it is given is gone when the scenario
-// is over.
+// stage has what a scenario needs. It is gone when the scenario is over.
 type stage struct {
 	*result
 	rig.Cleanup
@@ -46,7 +45,7 @@ type stage struct {
 	logger *slog.Logger
 }
 
-// pick returns what is for the long or for the short version.
+// pick returns the first value for the long version, and the second for the short one.
 func pick[T any](r *stage, long, short T) T {
 	if r.short {
 		return short
@@ -54,7 +53,7 @@ func pick[T any](r *stage, long, short T) T {
 	return long
 }
 
-// database is one of the scenario's.
+// database is a database of the scenario.
 type database struct{ *rig.Database }
 
 // database creates one.
@@ -85,8 +84,7 @@ func (d *database) load(ctx context.Context, n, bytes int) error {
 	return nil
 }
 
-// settled reports whether nothing is left to be published, by the relay's own
-// record.
+// settled reports whether every event is published, by the relay's own record.
 func (d *database) settled(ctx context.Context) (done bool, err error) {
 	err = d.Pool.QueryRow(ctx, `SELECT high >= (SELECT coalesce(max(seq), 0) FROM postroom.outbox) AND isempty(pending)
 		AND NOT EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox') FROM postroom.relay`).Scan(&done)
@@ -99,7 +97,7 @@ func (d *database) terms(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// brokers starts n servers, as a cluster where they are many.
+// brokers starts n servers, as a cluster if there are several.
 func (r *stage) brokers(ctx context.Context, n int) (*natsfleet.Brokers, error) {
 	b, err := natsfleet.StartBrokers(ctx, n, "", r.childLog())
 	if err == nil {
@@ -128,7 +126,7 @@ func (r *stage) client(ctx context.Context, urls string, cfg jetstream.StreamCon
 	r.Later(connected.Close)
 	c := &client{connected}
 	cfg.Name, cfg.Subjects = stream, []string{subject}
-	// A cluster takes some seconds to find its leader.
+	// A cluster takes some seconds to elect its leader.
 	err = childproc.Eventually(ctx, 5*time.Minute, "a stream", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
@@ -145,7 +143,7 @@ func (c *client) fresh(ctx context.Context) error {
 	return natsjs.EnsureStream(ctx, c.Conn, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}})
 }
 
-// during has others work for as long as lead does. The first failure ends all.
+// during runs the others for as long as lead runs. The first failure ends all.
 func during(ctx context.Context, lead func(ctx context.Context) error, others ...func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// watch looks on while a relay works in this process. Its functions may be nil.
+// watch observes a relay that works in this process. Its functions may be nil.
 type watch struct {
 	led      func()
 	passed   func(took time.Duration, events int)
@@ -86,8 +86,8 @@ func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*broker.Mess
 	})
 }
 
-// whileRelaying calls do while a relay works in this process. It returns once the
-// relay has left.
+// whileRelaying calls do while a relay works in this process. It returns when the relay has
+// stopped.
 func whileRelaying(ctx context.Context, r *stage, d *database, c *client, w watch, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
@@ -106,7 +106,7 @@ func whileRelaying(ctx context.Context, r *stage, d *database, c *client, w watc
 	})
 }
 
-// durations sums up how long something took.
+// durations sums up times.
 type durations struct {
 	mu  sync.Mutex
 	n   int

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Machine says on what a report was made.
+// Machine describes the machine and the servers of a report.
 type Machine struct {
 	Date     time.Time `json:"date"`
 	Platform string    `json:"platform"`
@@ -22,7 +22,7 @@ type Machine struct {
 	NATS     NATS      `json:"nats"`
 }
 
-// Postgres is what decides how fast a database server commits.
+// Postgres has the settings that decide how fast a database server commits.
 type Postgres struct {
 	Version           string `json:"version"`
 	Fsync             string `json:"fsync"`
@@ -31,7 +31,7 @@ type Postgres struct {
 	Checkpoints       bool   `json:"checkpoints"` // one was made before each measurement
 }
 
-// NATS is what the broker says of itself.
+// NATS is what the broker reports about itself.
 type NATS struct {
 	Version string `json:"version"`
 	Storage string `json:"storage"`

@@ -1,4 +1,4 @@
-// Package machine says on what a report is made: the processor, and the servers.
+// Package machine describes the processor and the servers of a report.
 package machine
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Processor returns the processor's name, where the system tells.
+// Processor returns the processor's name, if the system tells it.
 func Processor() string {
 	file, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -10,5 +10,5 @@ import (
 // CanMeasureTime says whether ProcessorTime works on this system.
 const CanMeasureTime = false
 
-// ProcessorTime is not known here.
+// ProcessorTime returns an error: this system does not tell the time.
 func ProcessorTime() (time.Duration, error) { return 0, errors.ErrUnsupported }

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// maxSynced is how many messages the reference publishes to a broker that syncs
-// each: it stores a few thousand in a second.
+// maxSynced is how many messages the reference publishes to a broker that syncs each message.
+// Such a broker stores a few thousand in a second.
 const maxSynced = 20_000
 
 // onSynced measures on the broker that syncs every message.
@@ -41,7 +41,7 @@ func atomicTrial(keys string, n int) trial {
 	}
 }
 
-// publisher returns what a relay publishes with.
+// publisher returns the publisher of a relay.
 func publisher(b *bench, nc *nats.Conn, p probe) port.Publisher {
 	if b.atomic {
 		return natsjs.NewPublisher(nc)

@@ -15,7 +15,7 @@ import (
 
 const (
 	goodKey = "key-"
-	badKey  = "bad-" // the handler fails
+	badKey  = "bad-" // the handler fails at their events
 )
 
 // publish fills the stream as a relay does. The failing events are spread evenly.
@@ -58,7 +58,7 @@ func (l *backlog) healthy() int {
 	return n
 }
 
-// block has events wait behind a key.
+// block makes events wait behind a key.
 func (l *backlog) block(ctx context.Context) error {
 	if l.stuck == 0 {
 		return nil

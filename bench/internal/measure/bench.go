@@ -89,8 +89,8 @@ type Config struct {
 	// are left out.
 	Self []string
 
-	// Progress, if not nil, is told how many of how many measurements are done,
-	// and which comes next. It is called by the goroutine that called [Run].
+	// Progress, if not nil, is called with the number of finished measurements, the total, and
+	// the next measurement. The goroutine that called [Run] calls it.
 	Progress func(done, total int, next string)
 
 	// Profile, if not nil, receives a CPU profile of this process, taken in the last run
@@ -163,11 +163,11 @@ func (c Config) validateChoice() error {
 	return nil
 }
 
-// ErrLeftBehind is returned by [Run] if it could not remove all that it had created. The
-// error says what is left: remove it by hand.
+// ErrLeftBehind is returned by [Run] if it could not remove everything that it had created.
+// The error says what is left: remove it by hand.
 var ErrLeftBehind = errors.New("not all that was created could be removed")
 
-// Run measures, and removes what it created, also if ctx ends before it is done. Then it
+// Run measures, and removes what it created, even if ctx ends before it is done. Then it
 // returns an error that matches the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.Validate(); err != nil {
@@ -242,9 +242,9 @@ const trialPatience = 10 * time.Minute
 
 var errStuck = fmt.Errorf("not done within %s", trialPatience)
 
-// measure runs a trial, or several that take turns, and returns what each found. If a relay
-// was interrupted, for example by a slow disk, measure repeats the trial, and the report
-// says so.
+// measure runs a trial, or several that take turns, and returns the sample of each. If a relay
+// was interrupted, for example by a slow disk, measure repeats the trial, and the report says
+// so.
 func (b *bench) measure(ctx context.Context, names []string) ([]sample, error) {
 	for attempt := 1; ; attempt++ {
 		found, err := b.attempt(ctx, names)

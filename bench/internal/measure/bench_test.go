@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// serveRelay makes this program the relay in a process of its own.
+// serveRelay makes this program a relay in another process.
 const serveRelay = "serve-relay"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	devtest.Main(m)
 }
 
-// small is a configuration that is done soon, on servers of the test's own.
+// small is a configuration for a quick run, on servers for this test alone.
 func small(t testing.TB) measure.Config {
 	t.Helper()
 	database, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
@@ -48,7 +48,7 @@ func small(t testing.TB) measure.Config {
 	}
 }
 
-// wantNothingLeft fails where anything that was created is still there.
+// wantNothingLeft fails if anything that the run created still exists.
 func wantNothingLeft(t testing.TB, cfg measure.Config) {
 	t.Helper()
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg.Database.Copy())
@@ -101,7 +101,7 @@ func TestRunMeasuresEverythingAndLeavesNothing(t *testing.T) {
 	if len(steps) != last+1 || steps[len(steps)-1] != "" {
 		t.Errorf("progress: %d calls for %d measurements", len(steps), last)
 	}
-	// The second run is the first one backwards.
+	// The second run has the order of the first one reversed.
 	half := last / 2
 	back := slices.Clone(steps[half:last])
 	slices.Reverse(back)
@@ -141,7 +141,7 @@ func checkFigure(t *testing.T, f measure.Figure) {
 	}
 }
 
-// The names of fields and figures are read by scripts.
+// Scripts read the names of fields and figures.
 func TestReportJSON(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
@@ -180,7 +180,8 @@ func TestReportJSON(t *testing.T) {
 	}
 }
 
-// What needs a broker that nobody named is left out, and said to be.
+// If a figure needs a broker that the Config does not name, it is left out, and the report
+// says so.
 func TestReportSaysWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
@@ -196,7 +197,7 @@ func TestReportSaysWhatIsLeftOut(t *testing.T) {
 
 var errTired = errors.New("tired")
 
-// Wherever a run is cut short, nothing is left.
+// Whenever a run is interrupted, it leaves nothing behind.
 func TestInterruptedRunLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -238,8 +239,8 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	}
 }
 
-// A broker works on several requests at once: one that creates a stream, given up,
-// may be carried out after the one that deletes it.
+// A broker works on several requests at once. If the client gives up creating a stream, the
+// broker may create it after the request that deletes it.
 func TestInterruptedCreationLeavesNoStream(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
@@ -280,7 +281,7 @@ func TestRunSaysWhatItLeavesBehind(t *testing.T) {
 	cfg.Broker.URL, cfg.Only = broker.URL(), []string{"producer.write"}
 	cfg.Progress = func(done, total int, _ string) {
 		if done == total {
-			broker.Stop() // too early: the stream is asked for once more
+			broker.Stop() // too early: the stream is requested once more
 		}
 	}
 	if _, err := measure.Run(t.Context(), cfg); !errors.Is(err, measure.ErrLeftBehind) {
@@ -288,7 +289,7 @@ func TestRunSaysWhatItLeavesBehind(t *testing.T) {
 	}
 }
 
-// Transactions take turns with their reference: what is measured with another is not
+// Transactions take turns with their reference. If two are measured together, they are not
 // measured again.
 func TestTransactionsTakeTurns(t *testing.T) {
 	t.Parallel()
@@ -322,7 +323,7 @@ func TestProfileIsOfTheMeasuredPart(t *testing.T) {
 	}
 }
 
-// A handler's failures are provoked: nobody is to read of them.
+// The benchmark provokes a handler's failures, so they are not logged.
 func TestFailingHandlersLogNothing(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
@@ -348,7 +349,7 @@ func TestValidate(t *testing.T) {
 	tests := []struct {
 		name string
 		cfg  measure.Config
-		want string // part of the error; empty: none
+		want string // part of the error; if empty, no error
 	}{
 		{"nothing is all", measure.Config{}, ""},
 		{"few events", measure.Config{Events: 99}, "events: 99"},

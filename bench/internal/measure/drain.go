@@ -18,8 +18,7 @@ import (
 // window is how many publishes of the reference are in flight.
 const window = 1024
 
-// drainTrial measures a relay that drains a backlog. keys and n are as load.sql
-// has them.
+// drainTrial measures a relay that drains a backlog. keys and n are as load.sql has them.
 func drainTrial(keys string, n int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.backlog(ctx, keys, n)
@@ -30,9 +29,9 @@ func drainTrial(keys string, n int) trial {
 	}
 }
 
-// refusedTrial measures the same where the broker refuses every n-th event:
-// these have one key, and a subject without a stream. The rate is that of the
-// others, the relay's work is the whole.
+// refusedTrial measures the same if the broker refuses every n-th event. The refused events
+// have one key, and a subject without a stream. The rate counts the others; the relay works on
+// all of them.
 func refusedTrial(n int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.backlog(ctx, "refused", n)
@@ -59,7 +58,7 @@ func drain(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, refu
 		},
 	}
 	if refused > 0 {
-		p.logger = slog.New(slog.DiscardHandler) // it is provoked, and would be told of in the midst of the report
+		p.logger = slog.New(slog.DiscardHandler) // the benchmark provokes the failures, and their log would disturb the report
 	}
 	err := b.timed(func() error {
 		r := start(ctx, b, nc, schemaName, p)
@@ -94,12 +93,12 @@ func waitForHeld(ctx context.Context, b *bench, r *relayRun, schemaName string, 
 	}
 }
 
-// heldPatience is how long a relay may take to hold what is refused: it tries for
+// heldPatience is how long a relay may take to hold refused events. It tries them again for
 // some seconds first.
 const heldPatience = 30 * time.Second
 
-// rateOf returns how many events were stored in a second, having looked that
-// all were, and once.
+// rateOf returns how many events were stored in a second. It first checks that each was
+// stored, and only once.
 func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample, error) {
 	stored, err := b.stored(ctx)
 	if err != nil {
@@ -111,9 +110,9 @@ func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample
 	return sample{value: float64(want) / took.Seconds()}, nil
 }
 
-// rawTrial measures the client library by itself: the fastest way to publish
-// with acknowledgements that it offers. It publishes as many messages as there are
-// events, but not more than most.
+// rawTrial measures the client library by itself, in the fastest way in which it publishes
+// with acknowledgements. It publishes as many messages as there are events, but not more than
+// most.
 func rawTrial(most int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		if err := b.rest(ctx); err != nil {
@@ -148,8 +147,8 @@ func messages(n int) (ids []string, data []byte) {
 	return ids, body()
 }
 
-// eventID returns an id that is as long as a UUID, and in order as those of
-// events are.
+// eventID returns an id that is as long as a UUID. The ids are in order, as those of events
+// are.
 func eventID(i int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", i) }
 
 // body returns the data of an event.
@@ -158,7 +157,7 @@ func body() []byte {
 	return []byte(head + strings.Repeat("x", eventBytes-len(head)-len(tail)) + tail)
 }
 
-// publishAll publishes n messages, and returns when each is acknowledged.
+// publishAll publishes n messages, and returns the time when each is acknowledged.
 func publishAll(ctx context.Context, nc *nats.Conn, n int, message func(i int) *nats.Msg) error {
 	var lost atomic.Int64
 	js, err := jetstream.New(nc,

@@ -6,12 +6,12 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// callers is how many workers an external handler has: they wait for the answers of
-// others, and need no connection.
+// callers is the number of workers of an external handler. They wait for answers of other
+// systems, and need no connection.
 const callers = 256
 
-// external has an external handler work off the backlog, with one step for each
-// event: a call that takes no time.
+// external runs an external handler on the backlog, with one step for each event: a call that
+// takes no time.
 func external(ctx context.Context, l *backlog) error {
 	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: warnings(l.b.cfg.Logger)})
 	sub := inbox.Subscription{Name: "bench", Stream: l.b.stream(), Types: []string{l.b.subject()}, Workers: callers}

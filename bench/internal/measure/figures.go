@@ -13,12 +13,12 @@ import (
 	"github.com/postroom/postroom/bench/internal/webhooks"
 )
 
-// sample is what one measurement found.
+// sample is the result of one measurement.
 type sample struct {
 	value float64
-	p50   float64 // of latencies, whose value is the 99th percentile
+	p50   float64 // only for latencies, whose value is the 99th percentile
 	cpu   float64 // of an idle relay, in percent of a core
-	note  string  // what is to be said of it beside the conditions
+	note  string  // for the report, beside the conditions
 }
 
 // trial measures one thing once.
@@ -28,14 +28,14 @@ type trial func(ctx context.Context, b *bench) (sample, error)
 type figure struct {
 	name       string
 	unit       string
-	trial      string // empty: that of the figure's name
-	against    string // the trial that is its reference; empty: there is none
+	trial      string // if empty, the trial with the figure's name
+	against    string // the trial that is its reference; if empty, there is none
 	apart      bool   // measured in a process of its own
 	synced     bool   // measured on a broker that syncs every message
-	conditions string // a line; {events}, {bytes} and what else describe knows are filled in
+	conditions string // a line; {events}, {bytes} and other names that describe knows are filled in
 }
 
-// References that are no figures themselves.
+// References that are not figures themselves.
 const (
 	rawPublish    = "reference.publish"
 	plainTx       = "reference.transaction"
@@ -95,7 +95,7 @@ const ordered = "backlog of {backlog} events of {bytes} bytes of JSON in a file 
 
 const untilSettled = "from the start of Run until all events are stored in held and acknowledged, and run from there: each call noted before and after it, and nothing held; "
 
-// First attempts are what is measured: the next are an hour away.
+// Only first attempts are measured: the next are an hour away.
 const untilHeld = "from the start of Run until the last event has its effect or is held, and is acknowledged, all of them counted; "
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same ledger row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
@@ -170,7 +170,7 @@ var trials = map[string]trial{
 	"producer.write":    txTrial(transactions["producer.write"]),
 	"producer.queue":    txTrial(transactions["producer.queue"]),
 	handOutbox:          txTrial(transactions[handOutbox]),
-	lonelyWrite:         txTrial((*producer).write), // not in turns: nor is a relay
+	lonelyWrite:         txTrial((*producer).write), // not in turns, because a relay is not measured in turns either
 	"live.writers":      liveTrial(true),
 	"live.writers_poll": liveTrial(false),
 
@@ -256,7 +256,7 @@ func (f figure) group() string {
 // measure returns the name of the figure's trial.
 func (f figure) measure() string { return cmp.Or(f.trial, f.name) }
 
-// value returns what of a sample the figure reports.
+// value returns the part of a sample that the figure reports.
 func (f figure) value(s sample) float64 {
 	if f.name == idleCPU {
 		return s.cpu
@@ -280,8 +280,7 @@ func (c Config) chosen() []figure {
 	return chosen
 }
 
-// leftOut returns the names of the figures that c asks for and that need a broker
-// which it does not name.
+// leftOut returns the figures that c asks for and that need a broker that c does not name.
 func (c Config) leftOut() []string {
 	var names []string
 	for _, f := range figures {
@@ -292,7 +291,7 @@ func (c Config) leftOut() []string {
 	return names
 }
 
-// wants reports whether c asks for a figure, and it can be measured here.
+// wants reports whether c asks for a figure that can be measured here.
 func (c Config) wants(f figure) bool {
 	switch {
 	case !f.possible(),
@@ -304,8 +303,8 @@ func (c Config) wants(f figure) bool {
 	return true
 }
 
-// trialsOf returns what has to be measured for figures, each once, references
-// before what they are compared with.
+// trialsOf returns the trials for figures, each once, references before what they are compared
+// with.
 func trialsOf(figures []figure) []string {
 	var order []string
 	for _, f := range figures {
@@ -334,5 +333,5 @@ func (f figure) describe(cfg Config) string {
 	).Replace(f.conditions)
 }
 
-// collect gives every measurement a heap without the garbage of the last.
+// collect frees the garbage of the last measurement, so that the next one begins without it.
 func collect() { runtime.GC() }

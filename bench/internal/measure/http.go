@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// repeated is how many keys the requests have that are repeated.
+// repeated is how many keys the repeated requests have.
 const repeated = 1000
 
 var (
@@ -48,11 +48,10 @@ type endpoint struct {
 	url    string
 }
 
-// change is what a request does to the database.
+// change is a request's change of the database.
 type change func(e *endpoint, ctx context.Context, tx pgx.Tx) error
 
-// httpTrial measures how many requests are answered in a second by what handle
-// returns.
+// httpTrial measures how many requests a second the handler answers that handle returns.
 func httpTrial(replays bool, handle func(e *endpoint, do change) http.Handler, do change) trial {
 	return func(ctx context.Context, b *bench) (_ sample, err error) {
 		e, err := openEndpoint(ctx, b)
@@ -76,7 +75,7 @@ func httpTrial(replays bool, handle func(e *endpoint, do change) http.Handler, d
 	}
 }
 
-// openEndpoint returns one whose tables are empty.
+// openEndpoint returns an endpoint with empty tables.
 func openEndpoint(ctx context.Context, b *bench) (*endpoint, error) {
 	name, created, err := b.createLog(ctx, "requests")
 	if err != nil {
@@ -156,10 +155,10 @@ func (e *endpoint) pay(ctx context.Context, tx pgx.Tx) error {
 	return e.outbox.Write(ctx, tx, e.event())
 }
 
-// answered is what requests are answered.
+// answered is the answer to requests.
 var answered = []byte(`{"status": "placed", "amount": 100}`)
 
-// answer sends what a request came to.
+// answer sends the result of a request.
 func answer(w http.ResponseWriter, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -181,8 +180,8 @@ func (e *endpoint) unguarded(do change) http.Handler {
 	})
 }
 
-// byHand does so with a table of keys, as a service would write it without Postroom: a
-// claim before, the answer after.
+// byHand handles requests with a table of keys, as a service would write it without Postroom:
+// a claim before, the answer after.
 func (e *endpoint) byHand(do change) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -209,7 +208,7 @@ func (e *endpoint) byHand(do change) http.Handler {
 	})
 }
 
-// guarded does so behind a guard, in transaction mode.
+// guarded handles requests behind a guard, in transaction mode.
 func (e *endpoint) guarded(do change) http.Handler {
 	guard := idempotency.New(e.pool, idempotency.Config{
 		Schema: e.schema, Principal: func(*http.Request) (string, error) { return "customer", nil },

@@ -23,12 +23,12 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// settling is how long a relay takes, at the most, to slow down to its idle
-// rate: its waits have doubled up to Config.IdlePoll by then.
+// settling is how long a relay takes, at the most, to slow down to its idle rate. By then its
+// waits have doubled up to Config.IdlePoll.
 const settling = 1500 * time.Millisecond
 
-// order is what [ServeRelay] reads: on its standard input, because every process
-// of a machine can read a command line, and URLs have passwords in them.
+// order is the input of [ServeRelay]. It comes on the standard input, because every process of
+// a machine can read a command line, and URLs have passwords in them.
 type order struct {
 	DatabaseURL string
 	NATSURL     string
@@ -37,15 +37,15 @@ type order struct {
 	Span        time.Duration
 }
 
-// idleness is what it answers.
+// idleness is the answer of [ServeRelay].
 type idleness struct {
 	Statements int64
 	CPU        time.Duration
 	Took       time.Duration
 }
 
-// idleTrial measures how often a relay without work asks the database, and how
-// much of a processor it takes.
+// idleTrial measures how often a relay without work asks the database, and how much of a
+// processor it takes.
 func idleTrial(ctx context.Context, b *bench) (sample, error) {
 	idle, err := idle(ctx, b)
 	if err != nil {
@@ -71,7 +71,7 @@ func idle(ctx context.Context, b *bench) (found idleness, err error) {
 	return found, err
 }
 
-// command has another process carry out an order.
+// command makes another process carry out an order.
 func command(ctx context.Context, b *bench, o order) (idleness, error) {
 	child := exec.CommandContext(ctx, b.cfg.Self[0], b.cfg.Self[1:]...) //nolint:gosec // this program itself
 	child.Stderr = os.Stderr
@@ -80,8 +80,8 @@ func command(ctx context.Context, b *bench, o order) (idleness, error) {
 	if err != nil {
 		return idleness{}, err
 	}
-	// It ends when this pipe does: also where this process is killed. An
-	// interrupted one lets it finish in order.
+	// The child ends when this pipe ends, even if this process is killed. If this process is
+	// interrupted, the child finishes in order.
 	child.Cancel = in.Close
 	out, err := child.StdoutPipe()
 	if err != nil {
@@ -101,8 +101,8 @@ func command(ctx context.Context, b *bench, o order) (idleness, error) {
 	return found, nil
 }
 
-// ServeRelay runs a relay without work as the order on in says, writes what that
-// took to out, and returns. It returns early when in ends.
+// ServeRelay reads an order from in, runs a relay without work, writes the result to out, and
+// returns. If in ends, it returns early.
 func ServeRelay(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o order
 	lines := json.NewDecoder(in)
@@ -131,7 +131,7 @@ func ServeRelay(ctx context.Context, in io.Reader, out io.Writer) error {
 func (o order) carryOut(ctx context.Context) (_ idleness, err error) {
 	cfg, err := pgxpool.ParseConfig(o.DatabaseURL)
 	if err != nil {
-		return idleness{}, errors.New("no such database URL") // the parser's error repeats pieces of it
+		return idleness{}, errors.New("no such database URL") // the parser's error repeats parts of the URL
 	}
 	var statements counter
 	cfg.ConnConfig.Tracer = &statements
@@ -175,7 +175,7 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 // TraceQueryEnd implements [pgx.QueryTracer].
 func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// during returns what happens in this process in the time d.
+// during returns what this process uses in the time d.
 func (c *counter) during(ctx context.Context, d time.Duration) (idleness, error) {
 	cpu := time.Duration(0)
 	if machine.CanMeasureTime {

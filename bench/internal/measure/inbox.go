@@ -21,29 +21,27 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// workers is how many workers an inbox has, and the loop that is its reference.
+// workers is the number of workers of an inbox, and of the loop that is its reference.
 const workers = 32
 
 // batchSize is how many events a batched handler has in one transaction.
 const batchSize = 100
 
-// Backlogs are parts of Config.Events: the whole would take a single transaction
-// for each event half a minute, and batches of the smaller part would be over in
-// a second.
+// Backlogs are parts of Config.Events. With one transaction for each event the whole would
+// take half a minute, and with batches the smaller part would end within a second.
 const (
 	singlePart  = 4
 	batchedPart = 2
 )
 
-// rarely and often are how many of 100 events a handler fails at, and flaky at how
-// many it fails once.
+// A handler always fails at rarely or often of 100 events, and fails once at flaky of 100.
 const (
 	rarely = 1
 	often  = 30
 	flaky  = 5
 )
 
-// keys is how many keys events share, and stuck how many wait behind one.
+// keys is how many keys events share, and stuck how many events wait behind one.
 const (
 	keys  = 1000
 	stuck = 100_000
@@ -78,17 +76,17 @@ func orderedTrial(of load) trial {
 	})
 }
 
-// load is what an inbox is to handle.
+// load is the work for an inbox.
 type load struct {
 	part     int  // of Config.Events
-	keys     int  // that the events share; 0: each has its own
+	keys     int  // that the events share; 0: each has a key of its own
 	failing  int  // of 100 events, always
 	flaky    int  // of 100 events, at their first attempt
-	stuck    int  // events that wait from the beginning, and do not end to
+	stuck    int  // events that wait from the beginning until the end
 	external bool // the handler makes a call for each event, and has no effect
 }
 
-// backlog is what a stream has for a handler, and what came of it.
+// backlog is a stream's events for a handler, and the results.
 type backlog struct {
 	b      *bench
 	nc     *nats.Conn
@@ -99,12 +97,12 @@ type backlog struct {
 	load
 
 	tried []atomic.Bool // the handler was called for the event
-	seen  []atomic.Bool // the handler was called for the event, and did all that it does
+	seen  []atomic.Bool // the handler was called for the event, and did all its work
 	count atomic.Int64  // of those
 }
 
-// backlogTrial measures how many events a second run handles, which goes on
-// until its context ends.
+// backlogTrial measures how many events a second run handles, which goes on until its context
+// ends.
 func backlogTrial(of load, run func(ctx context.Context, l *backlog) error) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := ledger(ctx, b)
@@ -147,9 +145,9 @@ func ledger(ctx context.Context, b *bench) (string, error) {
 	return schemaName, b.rest(ctx)
 }
 
-// workerPool returns a pool with a connection for each worker, and room for what
-// an inbox needs beside them. They are made beforehand: a handler that has run
-// for a while has them.
+// workerPool returns a pool with a connection for each worker, and room for the other
+// connections of an inbox. They are made beforehand, because a handler that has run for a
+// while has them.
 func workerPool(ctx context.Context, b *bench) (*pgxpool.Pool, error) {
 	database := b.cfg.Database.Copy()
 	database.MaxConns = workers + 16
@@ -176,8 +174,8 @@ func connectAll(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// measure times run from its beginning until the backlog is over. The rate is
-// of all events, the failing ones too: they were work.
+// measure times run from its beginning until the backlog is done. The rate counts all events,
+// even those that fail, because they were work.
 func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *backlog) error) (sample, error) {
 	var took time.Duration
 	err := l.b.timed(func() (err error) {
@@ -203,8 +201,8 @@ func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *
 	return sample{value: float64(l.events) / took.Seconds()}, nil
 }
 
-// wait waits until the backlog is over. It asks no server before the handler was
-// called for every event: that would take from what is measured.
+// wait waits until the backlog is done. Before the handler was called for every event it asks
+// no server, because that would slow what it measures.
 func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	for {
 		if l.count.Load() == int64(l.events) {
@@ -222,9 +220,8 @@ func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	}
 }
 
-// over reports whether everything is committed and acknowledged: an event that
-// failed, or is for an external handler, is acknowledged when it is held. The latter
-// are also settled.
+// over reports whether everything is committed and acknowledged. An event that failed, or is
+// for an external handler, is acknowledged when it is held. The latter also has to be settled.
 func (l *backlog) over(ctx context.Context) (bool, error) {
 	stream, err := l.b.js.Stream(ctx, l.b.stream())
 	if err != nil {
@@ -245,8 +242,8 @@ func (l *backlog) over(ctx context.Context) (bool, error) {
 	return l.settled(ctx)
 }
 
-// settled reports whether all effects are committed and nothing is owed that can be
-// done.
+// settled reports whether all effects are committed and no event is owed that could be
+// handled.
 func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
 	effects, owed := l.events, 0
 	if l.external {
@@ -261,8 +258,7 @@ func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
 	return settled, nil
 }
 
-// verify looks that every event has one effect, or is held where it fails, or has
-// one call.
+// verify checks that every event has one effect, or is held if it fails, or has one call.
 func (l *backlog) verify(ctx context.Context) error {
 	var effects, events, held, calls int
 	err := l.b.pool.QueryRow(ctx, schema.In(l.schema, verifySQL)).Scan(&effects, &events, &held, &calls)
@@ -288,8 +284,8 @@ func (l *backlog) verify(ctx context.Context) error {
 
 var errProvoked = errors.New("a failure on purpose")
 
-// apply is what a handler does for the event with the given key, and notes that
-// it was done. A batch that failed can call it again.
+// apply does the handler's work for the event with the given key, and notes that it was done.
+// If a batch failed, it may be called again.
 func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	failed := errProvoked
 	if !strings.HasPrefix(key, badKey) {
@@ -300,8 +296,8 @@ func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	return errors.Join(l.note(key), failed)
 }
 
-// note notes that the handler was called for the event with the given key, and did
-// all that it does.
+// note notes that the handler was called for the event with the given key, and did all its
+// work.
 func (l *backlog) note(key string) error {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	if err != nil || i >= len(l.seen) {
@@ -313,15 +309,15 @@ func (l *backlog) note(key string) error {
 	return nil
 }
 
-// flakes reports whether a handler is to fail at an event, which it does once. Each
-// key has its turn.
+// flakes reports whether a handler has to fail at an event, which it does once. The keys take
+// turns.
 func (l *backlog) flakes(key string) bool {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
 }
 
-// warnings returns a logger without the lines that tell of a beginning and an end, of which
-// a figure has many.
+// warnings returns a logger that drops the lines about beginnings and ends, because a figure
+// has many of these.
 func warnings(logger *slog.Logger) *slog.Logger {
 	return slog.New(onlyWarnings{logger.Handler()})
 }
@@ -340,18 +336,18 @@ func (h onlyWarnings) WithGroup(name string) slog.Handler {
 	return onlyWarnings{h.Handler.WithGroup(name)}
 }
 
-// inbox has an inbox handle the backlog.
+// inbox runs an inbox on the backlog.
 func (l *backlog) inbox(ctx context.Context, sub inbox.Subscription) error {
 	sub.Name, sub.Stream, sub.Types = "bench", l.b.stream(), []string{l.b.subject()}
 	logger := warnings(l.b.cfg.Logger)
 	if l.failing+l.flaky > 0 {
-		logger = slog.New(slog.DiscardHandler) // it is provoked, and would be told of in the midst of the report
+		logger = slog.New(slog.DiscardHandler) // the benchmark provokes the failures, and their log would disturb the report
 	}
 	switch {
 	case l.failing > 0:
-		sub.Schedule = postroom.Backoff{time.Hour} // what is measured is the first attempt
+		sub.Schedule = postroom.Backoff{time.Hour} // only the first attempt is measured
 	case l.flaky > 0:
-		sub.Schedule = postroom.Backoff{100 * time.Millisecond} // and not how long the last of them waits
+		sub.Schedule = postroom.Backoff{100 * time.Millisecond} // and not the wait of the last ones
 	}
 	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: logger})
 	in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/bench/internal/stopwatch"
 )
 
-// rate is how many transactions a second latencies are measured at. It leaves
+// rate is the number of transactions a second at which latencies are measured. It leaves
 // servers and processors mostly idle, so that nothing queues.
 const rate = 500
 
@@ -51,8 +51,8 @@ func latency(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaNa
 	})
 }
 
-// directTrial measures the unsafe way: the client publishes after its commit,
-// and an event is lost when it dies in between.
+// directTrial measures the unsafe way: the client publishes after its commit. If it dies in
+// between, an event is lost.
 func directTrial(ctx context.Context, b *bench) (sample, error) {
 	p, _, err := newProducer(ctx, b)
 	if err != nil {
@@ -79,8 +79,7 @@ func directTrial(ctx context.Context, b *bench) (sample, error) {
 	})
 }
 
-// pace calls do at the rate, whatever the time that it takes, and returns the
-// latencies that were noted.
+// pace calls do at the rate, however long do takes, and returns the latencies that were noted.
 func pace(ctx context.Context, b *bench, times *stopwatch.Times, do func(ctx context.Context, id string) error) (sample, error) {
 	began := time.Now()
 	onTime := func(ctx context.Context, client int, end <-chan struct{}) error {
@@ -96,7 +95,7 @@ func pace(ctx context.Context, b *bench, times *stopwatch.Times, do func(ctx con
 		}
 	}
 	err := crew(ctx, onTime, func(ctx context.Context) error {
-		sleep(ctx, b.cfg.Span/5) // connections, prepared statements
+		sleep(ctx, b.cfg.Span/5) // to let connections and prepared statements settle
 		times.Begin()
 		return b.timed(func() error {
 			sleep(ctx, b.cfg.Span)
@@ -112,7 +111,7 @@ func pace(ctx context.Context, b *bench, times *stopwatch.Times, do func(ctx con
 // lastPatience is how long the acknowledgements of the last events may take.
 const lastPatience = 2 * time.Minute
 
-// sampleOf waits until all that was committed is acknowledged.
+// sampleOf waits until every committed event is acknowledged.
 func sampleOf(ctx context.Context, t *stopwatch.Times, span time.Duration) (sample, error) {
 	latencies, missing := t.Complete()
 	for until := time.Now().Add(lastPatience); len(missing) > 0; latencies, missing = t.Complete() {

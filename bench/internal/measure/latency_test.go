@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/bench/internal/stopwatch"
 )
 
-// A measurement whose events are not acknowledged ends, and says what it waited for.
+// If events are not acknowledged, the measurement ends, and says for what it waited.
 func TestWaitForAcknowledgementsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := stopwatch.New()

@@ -16,12 +16,11 @@ import (
 //go:embed sql/decide.sql
 var decideSQL string
 
-// prefetch is how many messages the loop's client has at hand.
+// prefetch is how many messages the loop's client has in memory.
 const prefetch = 500
 
-// loop is the reference of an inbox: what a service would write without
-// Postroom for the same effects, once each. It knows no failures but those that
-// end it.
+// loop is the reference of an inbox: what a service would write without Postroom for the same
+// effects, once each. Any failure ends it.
 func loop(ctx context.Context, l *backlog) error {
 	js, err := jetstream.New(l.nc)
 	if err != nil {
@@ -69,7 +68,7 @@ func loop(ctx context.Context, l *backlog) error {
 	return context.Cause(work)
 }
 
-// handle applies the event of one message, each statement a round trip.
+// handle applies the event of one message, with a round trip for each statement.
 func (l *backlog) handle(ctx context.Context, msg jetstream.Msg, decide string) error {
 	header := msg.Headers()
 	sum := sha256.New()

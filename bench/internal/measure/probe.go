@@ -17,11 +17,11 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// probe looks on while a relay works. Its fields may be nil.
+// probe observes a relay. Its fields may be nil.
 type probe struct {
 	led      func()                        // the lease was taken
 	read     func(events []eventlog.Event) // events came from the log
-	acked    func(seq int64)               // the broker's acknowledgement is there
+	acked    func(seq int64)               // the broker's acknowledgement came
 	recorded func(n int)                   // so many more are recorded as published
 	logger   *slog.Logger                  // of the relay; nil: that of the Config
 }
@@ -88,11 +88,11 @@ func (p probedPublisher) Run(ctx context.Context, batches <-chan []*port.Message
 	})
 }
 
-// errTwoTerms says that a relay lost its lease or a connection: what it was
-// measured at is not its work.
+// errTwoTerms says that a relay lost its lease or a connection, so the measurement does not
+// show its work.
 var errTwoTerms = errors.New("the relay was interrupted and began anew")
 
-// relayRun is a relay that runs, and what it has done so far.
+// relayRun is a running relay, with the signs of what it has done.
 type relayRun struct {
 	*relay.Relay
 
@@ -139,7 +139,7 @@ func start(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, p pr
 	return r
 }
 
-// stop ends the relay and returns what it failed at.
+// stop ends the relay and returns its error.
 func (r *relayRun) stop() error { return r.terminate() }
 
 // wait waits for c, or for the relay to fail, or for ctx to end.

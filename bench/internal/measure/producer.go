@@ -40,7 +40,7 @@ type producer struct {
 	serial  atomic.Int64
 }
 
-// newProducer returns one on an empty log.
+// newProducer returns a producer on an empty log.
 func newProducer(ctx context.Context, b *bench) (_ *producer, schemaName string, err error) {
 	if schemaName, err = b.empty(ctx); err != nil {
 		return nil, "", err
@@ -48,7 +48,7 @@ func newProducer(ctx context.Context, b *bench) (_ *producer, schemaName string,
 	return producerIn(b, schemaName), schemaName, nil
 }
 
-// producerIn returns one on the log of a schema.
+// producerIn returns a producer on the log of a schema.
 func producerIn(b *bench, schemaName string) *producer {
 	return &producer{
 		pool:    b.pool,
@@ -73,10 +73,10 @@ func (p *producer) plain(ctx context.Context) error {
 	})
 }
 
-// write is the transaction with an event, each statement a round trip.
+// write is the transaction with an event, with a round trip for each statement.
 func (p *producer) write(ctx context.Context) error { return p.writeEvent(ctx, p.event()) }
 
-// writeEvent is the same with a given event.
+// writeEvent is write with a given event.
 func (p *producer) writeEvent(ctx context.Context, ev postroom.Event) error {
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, p.order, "customer", 100); err != nil {
@@ -86,8 +86,7 @@ func (p *producer) writeEvent(ctx context.Context, ev postroom.Event) error {
 	})
 }
 
-// byHand is the same without Postroom: the least that an outbox costs which somebody
-// writes by hand.
+// byHand is the same without Postroom: the least that an outbox written by hand costs.
 func (p *producer) byHand(ctx context.Context) error {
 	ev := p.event()
 	id, err := uuid.NewV7()
@@ -157,15 +156,15 @@ func live(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaName 
 	if err != nil {
 		return sample{}, err
 	}
-	// A relay that falls behind would make the figure better than it is.
+	// If the relay falls behind, the figure would look better than it is.
 	if behind := committed.Load() - acked.Load(); behind > int64(s.value/4) {
 		s.note = "THE RELAY DID NOT KEEP UP"
 	}
 	return s, nil
 }
 
-// throughput has all clients repeat do, one after the other, and returns how
-// often they did in a second.
+// throughput makes all clients repeat do, one call after the other, and returns how often a
+// second they did.
 func throughput(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
 	var count atomic.Int64
 	var rate float64
@@ -179,7 +178,7 @@ func throughput(ctx context.Context, b *bench, do func(ctx context.Context) erro
 		return nil
 	}
 	err := crew(ctx, repeat, func(ctx context.Context) error {
-		sleep(ctx, b.cfg.Span/5) // connections, prepared statements
+		sleep(ctx, b.cfg.Span/5) // to let connections and prepared statements settle
 		return b.timed(func() error {
 			from, began := count.Load(), time.Now()
 			sleep(ctx, b.cfg.Span)
@@ -193,9 +192,9 @@ func throughput(ctx context.Context, b *bench, do func(ctx context.Context) erro
 	return sample{value: rate}, err
 }
 
-// crew has all clients work for as long as lead takes. Then their end is
-// closed, and they finish what they are at. The first failure of any ends the
-// context of all, and is returned.
+// crew runs work in all clients for as long as lead takes. Then it closes their end, and they
+// finish their present work. The first failure of any ends the context of all, and is
+// returned.
 func crew(ctx context.Context, work func(ctx context.Context, client int, end <-chan struct{}) error, lead func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -7,21 +7,19 @@ import (
 	"github.com/postroom/postroom/bench/internal/machine"
 )
 
-// Report is what [Run] found.
+// Report is the result of [Run].
 type Report struct {
 	Machine machine.Machine `json:"machine"`
 	Events  int             `json:"events"`  // in the backlog of each drain
 	Runs    int             `json:"runs"`    // how often each figure was measured; it is the median
-	Seconds float64         `json:"seconds"` // for what has no end of its own
+	Seconds float64         `json:"seconds"` // for measurements without an end of their own
 	Figures []Figure        `json:"figures"`
 
-	// LeftOut are figures that were asked for, and need a broker that syncs every
-	// message.
+	// LeftOut are figures that c asked for and that need a broker that syncs every message.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// Figure is one result. Where there is no reference, that and the ratio are
-// null.
+// Figure is one result. If there is no reference, it and the ratio are null.
 type Figure struct {
 	Name   string  `json:"name"`
 	Unit   string  `json:"unit"`
@@ -35,7 +33,7 @@ type Figure struct {
 	// run. It can differ a little from the ratio of the medians.
 	Ratio *float64 `json:"ratio"`
 
-	// Medians of latencies alone. Median is P99 again.
+	// Only latencies have these medians. Median is P99 again.
 	P50          *float64 `json:"p50_ms,omitempty"`
 	P99          *float64 `json:"p99_ms,omitempty"`
 	ReferenceP50 *float64 `json:"reference_p50_ms,omitempty"`
@@ -44,8 +42,7 @@ type Figure struct {
 	Conditions string `json:"conditions"`
 }
 
-// report makes the result of a figure from one sample of each run, and one of
-// its reference.
+// report makes the result of a figure from one sample of each run, and one of its reference.
 func (f figure) report(cfg Config, own, reference []sample) Figure {
 	values, p50s := f.columns(own)
 	out := Figure{

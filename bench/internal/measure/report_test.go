@@ -26,8 +26,7 @@ func TestMedianAndPercentile(t *testing.T) {
 	}
 }
 
-// A disk that gets slower during the runs changes the figures, and not the
-// ratio.
+// If a disk gets slower during the runs, the figures change, but the ratio does not.
 func TestRatioIsOfOneRun(t *testing.T) {
 	f := figure{name: "x", against: "y"}
 	got := f.report(Config{}, []sample{{value: 90}, {value: 45, note: "slow"}, {value: 9, note: "slow"}}, []sample{{value: 100}, {value: 50}, {value: 10}})

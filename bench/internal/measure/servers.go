@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// cleanPatience bounds the removal of what was created.
+// cleanPatience is how long the removal may take.
 const cleanPatience = 30 * time.Second
 
 const (
@@ -43,25 +43,25 @@ var (
 	disconnectSQL string
 )
 
-// servers are those that are measured on, and what was created there.
+// servers are the servers of the measurements, with everything that was created on them.
 type servers struct {
 	cfg      Config
-	name     string // of all that is created, and of the connections
+	name     string // the name of all that is created, and of the connections
 	pool     *pgxpool.Pool
 	schemas  []string          // to be dropped
-	logs     map[string]string // schemas of logs, by what they hold
+	logs     map[string]string // schemas of logs, by content
 	restless bool              // CHECKPOINT is not allowed
 	atomic   bool              // the next measurement's relay publishes in atomic batches
 
 	*broker
-	synced *broker // syncs every message; nil: there is none
+	synced *broker // it syncs every message; nil if there is none
 }
 
 // connectTo connects to the servers.
 func connectTo(ctx context.Context, cfg Config) (_ *servers, err error) {
 	b := &servers{cfg: cfg, name: "postroom_bench_" + strings.ToLower(rand.Text()[:10]), logs: make(map[string]string)}
 	database := cfg.Database.Copy()
-	database.MaxConns = clients + 4 // set-up, and what a relay takes
+	database.MaxConns = clients + 4 // for the set-up, and for a relay
 	database.ConnConfig.RuntimeParams["application_name"] = b.name
 	if b.pool, err = pgxpool.NewWithConfig(ctx, database); err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func connectTo(ctx context.Context, cfg Config) (_ *servers, err error) {
 	return b, nil
 }
 
-// broker is where streams are, and a connection to it for these; every measurement
-// has one of its own.
+// broker is a server for streams, with a connection to manage them. Every measurement has a
+// connection of its own.
 type broker struct {
 	url string
 	nc  *nats.Conn
@@ -106,7 +106,7 @@ func (b *servers) dial(url string) (*broker, error) {
 	return &broker{url, nc, js}, nil
 }
 
-// connect returns a connection to the broker such as a relay has.
+// connect returns a connection with the options that a relay needs.
 func (b *servers) connect() (*nats.Conn, error) {
 	return connectNATS(b.url, b.cfg.Broker.Creds, b.name)
 }
@@ -123,7 +123,7 @@ func connectNATS(url, creds, name string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// close removes what was created.
+// close removes everything that was created.
 func (b *servers) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanPatience)
 	defer cancel()
@@ -147,7 +147,7 @@ func (b *servers) dropSchemas(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("drop %s: %w", strings.Join(b.schemas, ", "), err)
 	}
-	defer func() { _ = conn.Close(ctx) }() // it is done with
+	defer func() { _ = conn.Close(ctx) }() // closed in any case
 	if _, err := conn.Exec(ctx, disconnectSQL, b.name); err != nil {
 		return fmt.Errorf("end sessions: %w", err)
 	}
@@ -159,7 +159,7 @@ func (b *servers) dropSchemas(ctx context.Context) error {
 	return nil
 }
 
-// stream is the name of the one stream that there is at a time.
+// stream is the name of the stream; there is one at a time.
 func (b *servers) stream() string { return strings.ToUpper(b.name) }
 
 // subject is the type of all events, and the subject of the stream.
@@ -167,8 +167,8 @@ func (b *servers) subject() string { return b.name + ".event" }
 
 // withStream calls do while there is a new, empty stream.
 func (b *servers) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, error)) (_ sample, err error) {
-	// Not interrupted: the broker works on several requests at once, and could create
-	// the stream after it looked for it in vain to delete it.
+	// This is not interrupted. The broker works on several requests at once. It could create
+	// the stream after a request to delete it found none.
 	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
 	defer cancel()
 	err = natsjs.EnsureStream(create, b.nc, jetstream.StreamConfig{
@@ -211,14 +211,13 @@ func (b *servers) stored(ctx context.Context) (int, error) {
 	return int(info.State.Subjects[b.subject()]), nil //nolint:gosec // far below
 }
 
-// createLog returns the schema of the log of the given name, which is created
-// at the first call.
+// createLog returns the schema of the log with the given name. The first call creates it.
 func (b *servers) createLog(ctx context.Context, name string) (_ string, created bool, err error) {
 	if there, ok := b.logs[name]; ok {
 		return there, false, nil
 	}
 	schemaName := fmt.Sprintf("%s_%d", b.name, len(b.schemas))
-	b.schemas = append(b.schemas, schemaName) // also where its creation is cut short
+	b.schemas = append(b.schemas, schemaName) // before it is created, so that it is removed even if that is interrupted
 	if _, err := schema.Migrate(ctx, b.pool, schemaName); err != nil {
 		return "", false, err
 	}
@@ -229,8 +228,8 @@ func (b *servers) createLog(ctx context.Context, name string) (_ string, created
 	return schemaName, true, nil
 }
 
-// backlog returns the schema of a log with all events in it, none of them
-// published. keys and n are as load.sql has them.
+// backlog returns the schema of a log with all events in it, none of them published. keys and
+// n are as load.sql has them.
 func (b *servers) backlog(ctx context.Context, keys string, n int) (string, error) {
 	schemaName, created, err := b.createLog(ctx, fmt.Sprint(keys, n))
 	if err != nil {
@@ -263,8 +262,7 @@ func (b *servers) empty(ctx context.Context) (string, error) {
 	return schemaName, b.rest(ctx)
 }
 
-// rest has the server write out what earlier measurements left to it, where
-// that is allowed.
+// rest makes the server write out the data of earlier measurements, if the role may do that.
 func (b *servers) rest(ctx context.Context) error {
 	if b.restless {
 		return nil

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// A turn is about so long. The speed of a machine changes within seconds, so that of
-	// two measurements one after the other both have another.
+	// A turn takes about this long. The speed of a machine changes within seconds, so two
+	// measurements one after the other would have different speeds.
 	turn = 200 * time.Millisecond
 
-	// So much of a turn is not counted: what the turn before had begun ends in it.
+	// This part of a turn is not counted, because transactions of the turn before end in it.
 	handover = 20 * time.Millisecond
 )
 
-// transactions are what producers do, by the name of the trial.
+// transactions are the producers' transactions, by the name of the trial.
 var transactions = map[string]func(p *producer, ctx context.Context) error{
 	plainTx:          (*producer).plain,
 	"producer.write": (*producer).write,
@@ -24,8 +24,8 @@ var transactions = map[string]func(p *producer, ctx context.Context) error{
 	handOutbox:       (*producer).byHand,
 }
 
-// steps returns what is measured one after the other: trials by themselves, and those that
-// take turns together. For a profile of one each is by itself.
+// steps returns the measurements one after the other. A step is one trial, or several that
+// take turns. For a profile of one, each is by itself.
 func (b *bench) steps(order []string) [][]string {
 	var steps [][]string
 	together := -1
@@ -43,7 +43,7 @@ func (b *bench) steps(order []string) [][]string {
 	return steps
 }
 
-// titleOf says what a step measures, for the one who waits.
+// titleOf says what a step measures.
 func titleOf(names []string) string {
 	if len(names) > 1 {
 		return "transactions, in turns"
@@ -51,8 +51,8 @@ func titleOf(names []string) string {
 	return names[0]
 }
 
-// takeTurns measures several transactions on one log, each for a turn and again, until
-// each had the whole time.
+// takeTurns measures several transactions on one log. Each gets turns until it had the whole
+// time.
 func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error) {
 	p, _, err := newProducer(ctx, b)
 	if err != nil {
@@ -73,10 +73,10 @@ func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error)
 	rounds := max(1, int(b.cfg.Span/turn))
 	committed, took := make([]int64, len(names)), make([]time.Duration, len(names))
 	err = crew(ctx, repeat, func(ctx context.Context) error {
-		for round := range rounds + 1 { // one for connections and prepared statements
+		for round := range rounds + 1 { // the first round is for connections and prepared statements
 			for i := range names {
 				n := i
-				if round%2 == 1 { // so that none always comes after the same
+				if round%2 == 1 { // so that none always comes after the same one
 					n = len(names) - 1 - i
 				}
 				now.Store(int64(n))

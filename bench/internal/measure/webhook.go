@@ -15,18 +15,17 @@ import (
 // webhookPart is the part of Config.Events that are accepted events.
 const webhookPart = 20
 
-// ackTrial measures how many webhooks are acknowledged in a second by what handle returns.
+// ackTrial measures how many webhooks a second the handler acknowledges that handle returns.
 func ackTrial(handle func(e *endpoint) http.Handler) trial {
 	return receiveTrial(handle, throughput)
 }
 
-// answerTrial measures how long the answers to webhooks take, while as many clients as there are
-// send them.
+// answerTrial measures how long the answers to webhooks take while all clients send them.
 func answerTrial(handle func(e *endpoint) http.Handler) trial {
 	return receiveTrial(handle, func(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
 		var mu sync.Mutex
 		var took []float64                        // in milliseconds
-		settled := time.Now().Add(b.cfg.Span / 5) // connections, prepared statements
+		settled := time.Now().Add(b.cfg.Span / 5) // to let connections and prepared statements settle
 		_, err := throughput(ctx, b, func(ctx context.Context) error {
 			began := time.Now()
 			err := do(ctx)
@@ -48,7 +47,7 @@ func answerTrial(handle func(e *endpoint) http.Handler) trial {
 	})
 }
 
-// receiveTrial measures what has clients send webhooks.
+// receiveTrial runs a measurement in which clients send webhooks.
 func receiveTrial(handle func(e *endpoint) http.Handler, measure func(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error)) trial {
 	return func(ctx context.Context, b *bench) (_ sample, err error) {
 		e, err := openEndpoint(ctx, b)
@@ -72,8 +71,8 @@ func receivedWebhooks(e *endpoint) http.Handler {
 
 func handWebhooks(e *endpoint) http.Handler { return webhooks.ByHand(e.pool, e.schema) }
 
-// effectTrial measures how many webhooks take effect in a second. prepare stores so many, and
-// returns what handles them.
+// effectTrial measures how many webhooks take effect in a second. prepare stores them, and
+// returns the function that handles them.
 func effectTrial(prepare func(ctx context.Context, e *endpoint, n int) (handle func() error, err error)) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		e, err := openEndpoint(ctx, b)

@@ -1,4 +1,4 @@
-// Package stopwatch measures from the commit of an event to its acknowledgement.
+// Package stopwatch measures the time from the commit of an event to its acknowledgement.
 package stopwatch
 
 import (
@@ -18,15 +18,15 @@ type Times struct {
 	acks      map[string]time.Time
 }
 
-// New returns an empty one.
+// New returns an empty stopwatch.
 func New() *Times {
 	t := &Times{ids: make(map[int64]string), acks: make(map[string]time.Time)}
 	t.Begin()
 	return t
 }
 
-// Begin forgets which events were committed so far. Acknowledgements it keeps: of an event
-// whose commit is answered only now, that may be there already.
+// Begin forgets earlier commits. It keeps acknowledgements, because an event may be
+// acknowledged before the answer to its commit comes.
 func (t *Times) Begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,7 +47,7 @@ func (t *Times) Ack(id string, at time.Time) {
 	t.acks[id] = at
 }
 
-// Read notes which seq an event has: that is all an acknowledgement tells.
+// Read notes the seqs of events, because an acknowledgement names only the seq.
 func (t *Times) Read(events []eventlog.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,8 +65,8 @@ func (t *Times) Acked(seq int64) {
 	delete(t.ids, seq)
 }
 
-// Complete returns the latencies in milliseconds, in order, and which of the events that
-// were committed are not acknowledged yet.
+// Complete returns the latencies in milliseconds, in order. It also returns the committed
+// events that are not acknowledged yet.
 func (t *Times) Complete() (latencies []float64, missing []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/postroom/postroom/bench/internal/stopwatch"
 )
 
-// An event may be acknowledged before its commit is answered, and the measurement begin in
+// An event may be acknowledged before its commit is answered, and the measurement may begin in
 // between.
 func TestAcknowledgementBeforeTheCommitIsKept(t *testing.T) {
 	now := time.Now()
@@ -27,7 +27,7 @@ func TestAcknowledgementBeforeTheCommitIsKept(t *testing.T) {
 	}
 }
 
-// What was committed before the measurement begins does not count.
+// Commits before the beginning of the measurement do not count.
 func TestWhatWasBeforeTheBeginIsForgotten(t *testing.T) {
 	times := stopwatch.New()
 	times.Commit("a", time.Now())

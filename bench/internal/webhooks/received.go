@@ -1,4 +1,4 @@
-// Package webhooks has what the bench measures of webhooks: package webhook and an inbox, and
+// Package webhooks has the bench's measurements of webhooks: package webhook and an inbox, and
 // beside them what a service would write by hand.
 package webhooks
 
@@ -24,7 +24,7 @@ import (
 // Workers is how many workers run accepted events, or jobs.
 const Workers = 8
 
-// secret is that of the webhooks.
+// secret is the secret of the webhooks.
 const secret = "bench bench bench bench!"
 
 func scheme() webhook.Scheme {
@@ -60,14 +60,14 @@ func Send(ctx context.Context, client *http.Client, url, id string, body []byte)
 	return err
 }
 
-// Effect is what a handler or a job does.
+// Effect is the work of a handler or a job.
 type Effect func(ctx context.Context, tx pgx.Tx) error
 
-// Backlog is accepted events, and the inbox that is to run them.
+// Backlog is accepted events, with the inbox that has to run them.
 type Backlog struct {
 	in     *inbox.Inbox
 	events int64
-	ran    atomic.Int64 // runs of the handler that had their effect
+	ran    atomic.Int64 // runs of the handler that took effect
 }
 
 // Accept accepts events.
@@ -93,7 +93,7 @@ func Accept(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Lo
 	return b, nil
 }
 
-// Handle runs the inbox until it has nothing more to do.
+// Handle runs the inbox until it has no more work.
 func (b *Backlog) Handle(ctx context.Context) (err error) {
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -117,8 +117,8 @@ func (b *Backlog) Handle(ctx context.Context) (err error) {
 	}
 }
 
-// isOver reports whether nothing is left. It does not ask the database before the handler has run
-// for every event: that would take from what is measured.
+// isOver reports whether no event is left. Before the handler has run for every event it does
+// not ask the database, because that would slow what it measures.
 func (b *Backlog) isOver(ctx context.Context) (bool, error) {
 	if b.ran.Load() < b.events {
 		return false, nil

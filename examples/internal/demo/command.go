@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// Command returns a command without arguments, for flags to be added to, which validate looks
-// at first. Run gets where the result goes, and where the story is told.
+// Command returns a command without arguments. The caller adds flags, and validate checks them
+// first. Run gets a writer for the result, and one for the story.
 func Command(name, short string, validate func() error, run func(ctx context.Context, out, progress io.Writer) error) *cobra.Command {
 	return &cobra.Command{
 		Use:           name,
@@ -34,7 +34,7 @@ func Command(name, short string, validate func() error, run func(ctx context.Con
 }
 
 // Main runs a command and ends the process. The first Ctrl-C ends the command's context, and
-// closing says what happens then; the next one ends the process.
+// prints closing. The next one ends the process.
 func Main(cmd *cobra.Command, closing string) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {

@@ -1,4 +1,4 @@
-// Package demo is what the examples have in common and nobody reads them for: the command
-// line, servers and connections, the story that is told meanwhile, processes that can be
-// killed, and the report with the proof at the end.
+// Package demo has what the examples share, and what is not worth reading in each of them: the
+// command line, servers and connections, the story that is printed meanwhile, processes that
+// can be killed, and the report with the proof at the end.
 package demo

@@ -17,19 +17,20 @@ import (
 // JudgePatience bounds the gathering of evidence and the proof.
 const JudgePatience = 5 * time.Minute
 
-// Querier is what a proof reads from: connections, or a test's transaction.
+// Querier is a source of a proof: connections, or a test's transaction.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Evidence is what a proof needs and the database has not: rows for a table of their own.
+// Evidence is facts that a proof needs and that are not in the database: rows for a table of
+// their own.
 type Evidence struct {
 	Table   string
 	Columns []string
 	Rows    [][]any
 }
 
-// Store brings evidence into the database.
+// Store stores evidence in the database.
 func Store(ctx context.Context, db interface {
 	CopyFrom(context.Context, pgx.Identifier, []string, pgx.CopyFromSource) (int64, error)
 	Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
@@ -40,7 +41,7 @@ func Store(ctx context.Context, db interface {
 			return fmt.Errorf("store evidence in %s: %w", e.Table, err)
 		}
 	}
-	// The tables were filled a moment ago; without this they count as empty.
+	// The tables were filled a moment ago. Without this the planner takes them for empty.
 	if _, err := db.Exec(ctx, "ANALYZE"); err != nil {
 		return fmt.Errorf("analyze: %w", err)
 	}
@@ -50,7 +51,7 @@ func Store(ctx context.Context, db interface {
 // Check is one statement of a proof.
 type Check struct {
 	N          int    `json:"-"`
-	Violation  string `json:"violation"` // what one is: lost, ghost, double or wrong
+	Violation  string `json:"violation"` // the kind of one violation: lost, ghost, double or wrong
 	Name       string `json:"name"`
 	Violations int64  `json:"violations"`
 }
@@ -76,19 +77,19 @@ func Row[T any](ctx context.Context, db Querier, sql string, args ...any) (T, er
 	return pgx.CollectOneRow(rows, pgx.RowToStructByPos[T])
 }
 
-// Proof is what a run left behind, and the error with which it ended.
+// Proof is the result of a run, with the error that ended it.
 type Proof struct {
 	Checks  []Check `json:"checks"`
 	Running error   `json:"-"`
 }
 
-// IsOpen reports whether a check says nothing yet: the time ran out before the run was
-// complete. What is there twice, or was made up, is so in any case.
+// IsOpen reports whether a check shows nothing yet, because the time ran out before the run
+// was complete. Doubles and ghosts count in any case.
 func (p *Proof) IsOpen(c Check) bool {
 	return verdict.IsUndecided(p.Running) && c.Violation != "double" && c.Violation != "ghost"
 }
 
-// Violations adds up the violations of one sort.
+// Violations adds up the violations of one kind.
 func (p *Proof) Violations(sort string) int64 {
 	var n int64
 	for _, c := range p.Checks {
@@ -99,7 +100,8 @@ func (p *Proof) Violations(sort string) int64 {
 	return n
 }
 
-// OpenViolations adds up the violations that say nothing yet, and reports whether the run was undecided.
+// OpenViolations adds up the violations that show nothing yet, and reports whether the run was
+// undecided.
 func (p *Proof) OpenViolations() (n int64, undecided bool) {
 	for _, c := range p.Checks {
 		if p.IsOpen(c) {
@@ -120,14 +122,14 @@ func (p *Proof) Fault() error {
 	return errors.Join(faults...)
 }
 
-// Met is something that a run is about, and how often it met that.
+// Met is something that a run has to meet, and how often it met it.
 type Met struct {
 	N    int64
 	What string
 }
 
-// Missed returns an error for each thing that a run did not meet. It is undecided then: it
-// proves nothing of what did not happen.
+// Missed returns an error for each thing that a run did not meet. Such a run is undecided,
+// because it proves nothing about that thing.
 func Missed(all ...Met) error {
 	var faults []error
 	for _, met := range all {
@@ -138,8 +140,7 @@ func Missed(all ...Met) error {
 	return errors.Join(faults...)
 }
 
-// Write prints what an example has to say, the checks, and under them the summary, for
-// scripts.
+// Write prints the text of an example, the checks, and then the summary, for scripts.
 func (p *Proof) Write(out io.Writer, before, over, summary string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\nThe proof, in SQL over %s:\n\n", before, over)

@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// With starts servers that keep what they were given, calls do, and closes them. Start is
+// With starts servers that keep their data on the disk, calls do, and closes them. Start is
 // devstack.Start or devstack.StartPostgres.
 func With[S io.Closer](ctx context.Context, start func(context.Context, devstack.Config) (S, error), log *slog.Logger, do func(S) error) (err error) {
 	servers, err := start(ctx, devstack.Config{Durable: true, Logger: log})
@@ -33,13 +33,13 @@ func With[S io.Closer](ctx context.Context, start func(context.Context, devstack
 	return do(servers)
 }
 
-// Log writes what is of a level, or above it, to w.
+// Log writes lines of a level or above to w.
 func Log(w io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// ServiceLog is for a service of an example, to which failures are no news: it writes
-// errors, and with verbose all that happens.
+// ServiceLog is for a service of an example, in which failures are expected. It writes errors,
+// and with verbose everything.
 func ServiceLog(w io.Writer, verbose bool) *slog.Logger {
 	if verbose {
 		return Log(w, slog.LevelInfo)
@@ -47,7 +47,7 @@ func ServiceLog(w io.Writer, verbose bool) *slog.Logger {
 	return Log(w, slog.LevelError)
 }
 
-// Verbose returns w, or a writer that forgets what it is told.
+// Verbose returns w, or a writer that drops everything.
 func Verbose(verbose bool, w io.Writer) io.Writer {
 	if verbose {
 		return w
@@ -55,15 +55,15 @@ func Verbose(verbose bool, w io.Writer) io.Writer {
 	return io.Discard
 }
 
-// Database is one that an example made for itself.
+// Database is a database that an example made for itself.
 type Database struct {
 	Name, URL string
 	Pool      *pgxpool.Pool
 }
 
 // CreateDatabase makes a database whose name begins with postroom_ and prefix, and connects to
-// it. It is dropped when the server is closed, which leaves a server of the user's own as
-// it was.
+// it. The database is dropped when the server is closed, so that a user's own server is left
+// as it was.
 func CreateDatabase(ctx context.Context, server *devstack.Postgres, prefix string, connections int) (*Database, error) {
 	db := &Database{Name: "postroom_" + prefix + "_" + strings.ToLower(rand.Text()[:10])}
 	var err error
@@ -112,15 +112,15 @@ func (db *Database) Close() {
 	}
 }
 
-// Base is what most examples stand on: connections to a database and to a broker.
+// Base is what most examples need: connections to a database and to a broker.
 type Base struct {
 	*Database
 
 	NATS *nats.Conn
 }
 
-// OpenBase makes a database with Postroom's tables and the example's, and a stream. It is
-// what an operator does before a service starts.
+// OpenBase makes a database with Postroom's tables and the example's, and a stream. An
+// operator does that before a service starts.
 func OpenBase(ctx context.Context, servers *devstack.Stack, prefix string, connections int, tables string, stream jetstream.StreamConfig) (_ *Base, err error) {
 	b := &Base{}
 	defer func() {
@@ -140,7 +140,7 @@ func OpenBase(ctx context.Context, servers *devstack.Stack, prefix string, conne
 	return b, nil
 }
 
-// Connect connects to a database and a broker that are there.
+// Connect connects to an existing database and broker.
 func Connect(ctx context.Context, database, broker string, connections int) (*Base, error) {
 	pool, err := Pool(ctx, database, connections)
 	if err != nil {
@@ -154,7 +154,7 @@ func Connect(ctx context.Context, database, broker string, connections int) (*Ba
 	return &Base{Database: &Database{URL: database, Pool: pool}, NATS: nc}, nil
 }
 
-// Close ends the connections, as far as there are any.
+// Close ends the connections, if there are any.
 func (b *Base) Close() {
 	if b == nil {
 		return
@@ -165,7 +165,7 @@ func (b *Base) Close() {
 	b.Database.Close()
 }
 
-// Pool connects to a database, with so many connections at the most.
+// Pool connects to a database, with at most the given number of connections.
 func Pool(ctx context.Context, url string, connections int) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {

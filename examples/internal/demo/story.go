@@ -12,9 +12,9 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// Story says what happens while it happens: lines that stay, and on a terminal one
-// line of progress under them that changes. Elsewhere progress is a line every few
-// seconds. It is safe for concurrent use.
+// Story prints what happens: lines that stay and, on a terminal, one line of progress under
+// them that changes. Elsewhere progress is a line every few seconds. It is safe for concurrent
+// use.
 type Story struct {
 	out      io.Writer
 	terminal bool
@@ -24,20 +24,20 @@ type Story struct {
 	shown time.Time // when progress was shown last
 }
 
-// NewStory returns a story that is told to out, from now on.
+// NewStory returns a story that begins now, and prints to out.
 func NewStory(out io.Writer) *Story {
 	s := &Story{out: out, terminal: width(out) > 0, began: time.Now(), shown: time.Now()}
 	return s
 }
 
-// Tell writes a line that stays.
+// Tell prints a line that stays.
 func (s *Story) Tell(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.write(format, args...)
 }
 
-// Progress shows how far everything is.
+// Progress prints the progress of a run.
 func (s *Story) Progress(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Story) Progress(format string, args ...any) {
 	}
 }
 
-// End clears the line of progress for what comes after it.
+// End clears the line of progress.
 func (s *Story) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *Story) write(format string, args ...any) {
 	fmt.Fprintf(s.out, "%6.1f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// width returns how many characters fit on a line of w, and 0 if w is no terminal.
+// width returns how many characters fit on a line of w, or 0 if w is not a terminal.
 func width(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -85,5 +85,5 @@ func width(w io.Writer) int {
 	return width
 }
 
-// Grouped writes a number with its thousands apart: 20,000.
+// Grouped writes a number with separated thousands: 20,000.
 func Grouped(n int64) string { return terminal.Grouped(n) }

@@ -8,19 +8,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Message is what proofs need of a message in a stream.
+// Message is the part of a stream's message that proofs need.
 type Message struct {
 	Seq    uint64
 	Header nats.Header
 }
 
-// ID is that of the event.
+// ID is the id of the event.
 func (m Message) ID() string { return m.Header.Get("ce-id") }
 
-// Type is that of the event.
+// Type is the type of the event.
 func (m Message) Type() string { return m.Header.Get("ce-type") }
 
-// Key is that of the event.
+// Key is the key of the event.
 func (m Message) Key() string { return m.Header.Get("ce-partitionkey") }
 
 // StreamLength returns how many messages a stream has now.

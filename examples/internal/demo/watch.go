@@ -10,21 +10,21 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// stallPatience is how long nothing may happen before a run is given up. It is longer than
-// a failed handler waits for its next attempt.
+// stallPatience is how long nothing may happen before a run ends. It is longer than a failed
+// handler waits for its next attempt.
 const stallPatience = 2 * time.Minute
 
 // Progress is how far a run is.
 type Progress struct {
 	Done    bool
-	Mark    any    // another one whenever something has moved; it is comparable
-	Missing string // what is still to come
-	Hidden  error  // why that cannot be seen at present, if it will be again
+	Mark    any    // changes whenever something has moved; it is comparable
+	Missing string // the work that is left
+	Hidden  error  // why that cannot be seen at present, if it will be visible again
 }
 
-// Watch looks at a run, twenty times a second or more often, until it is done. A run that
-// does not end within timeout, which has to end ctx, or in which nothing moves for two
-// minutes, is undecided. If ctx ends in another way, Watch returns the reason.
+// Watch checks a run at least twenty times a second until it is done. If the run does not end
+// within timeout, or if nothing moves in it for two minutes, it is undecided. The timeout has
+// to end ctx. If ctx ends in another way, Watch returns the reason.
 func Watch(ctx context.Context, timeout, every time.Duration, look func(context.Context) (Progress, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -38,7 +38,7 @@ func Watch(ctx context.Context, timeout, every time.Duration, look func(context.
 		}
 		now, err := look(ctx)
 		switch {
-		case err != nil && ctx.Err() != nil: // it ended in the midst of looking
+		case err != nil && ctx.Err() != nil: // it ended during the check
 			return ended(ctx, timeout, last)
 		case err != nil:
 			return err
@@ -62,10 +62,10 @@ func ended(ctx context.Context, timeout time.Duration, last Progress) error {
 	return context.Cause(ctx)
 }
 
-// Todo is a list of what is still to come.
+// Todo is a list of work that is left.
 type Todo []string
 
-// Add adds n things to the list if there are any.
+// Add adds n things to the list, unless n is zero.
 func (m *Todo) Add(n int64, what string) {
 	if n > 0 {
 		*m = append(*m, fmt.Sprintf("%s %s", Grouped(n), what))

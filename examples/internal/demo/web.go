@@ -16,8 +16,7 @@ type Web struct {
 	listener net.Listener
 }
 
-// Listen opens an address; a port of 0 is one that is free. What the server has to say goes to
-// log.
+// Listen opens an address; port 0 means any free port. The server logs to log.
 func Listen(address string, handler http.Handler, log *slog.Logger) (*Web, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -27,10 +26,10 @@ func Listen(address string, handler http.Handler, log *slog.Logger) (*Web, error
 	return &Web{server: server, listener: listener}, nil
 }
 
-// URL is where the server is reached.
+// URL is the URL of the server.
 func (w *Web) URL() string { return "http://" + w.listener.Addr().String() }
 
-// Run serves until ctx ends, and then waits a few seconds for the requests under way.
+// Run serves until ctx ends, and then waits a few seconds for running requests.
 func (w *Web) Run(ctx context.Context) error {
 	serving := make(chan error, 1)
 	go func() { serving <- w.server.Serve(w.listener) }() // ends with Shutdown
@@ -48,7 +47,7 @@ func (w *Web) Run(ctx context.Context) error {
 	return down
 }
 
-// Close gives the address up, if Run was not called. A nil Web has none.
+// Close releases the address if Run was not called. A nil Web has none.
 func (w *Web) Close() {
 	if w != nil {
 		_ = w.listener.Close() // Run may have closed it

@@ -1,4 +1,4 @@
-// Package demotest is what the tests of examples have in common.
+// Package demotest has what the tests of the examples share.
 package demotest
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/postroomtest/servers"
 )
 
-// UseSharedServer makes an example run on the tests' PostgreSQL, as on a server of the
-// user's own.
+// UseSharedServer makes an example run on the tests' PostgreSQL, as if it were the user's own
+// server.
 func UseSharedServer(t *testing.T) {
 	t.Helper()
 	t.Setenv("POSTROOM_DATABASE_URL", servers.PostgresURL(t))
@@ -46,8 +46,8 @@ func RefusesFlags(t *testing.T, command func() *cobra.Command, lines ...[]string
 	}
 }
 
-// Servers are the tests' PostgreSQL and a broker of the test's own. They are closed when the
-// test has ended.
+// Servers are the tests' PostgreSQL, and a broker for this test alone. They are closed at the
+// test's end.
 func Servers(t *testing.T) *devstack.Stack {
 	t.Helper()
 	UseSharedServer(t)
@@ -75,7 +75,7 @@ func started[S io.Closer](t *testing.T, start func(context.Context, devstack.Con
 	return server
 }
 
-// Databases returns the names of the databases on the tests' PostgreSQL that begin so.
+// Databases returns the names of databases on the tests' PostgreSQL with a prefix.
 func Databases(t *testing.T, prefix string) []string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), servers.PostgresURL(t))
@@ -91,7 +91,7 @@ func Databases(t *testing.T, prefix string) []string {
 	return names
 }
 
-// Planted runs a proof after a statement that changes something, and takes that back.
+// Planted runs a proof after a statement that changes something, and then undoes the change.
 func Planted(t *testing.T, db interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }, sql string, prove func(ctx context.Context, db demo.Querier) ([]demo.Check, error),
