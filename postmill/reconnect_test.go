@@ -13,10 +13,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 
 	"github.com/postroom/postroom/inbox"
-	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/postmill"
-	"github.com/postroom/postroom/schema"
 )
 
 // restartVariable has the URL at which a test restarts a server. Watermill's suite restarts it by a
@@ -60,11 +58,8 @@ func TestReconnect(t *testing.T) {
 	if !isLong() {
 		t.Skip("it takes a minute: set POSTROOM_SOAK=1")
 	}
-	db, broker := devtest.OwnPostgres(t, devstack.Config{Durable: true}), devtest.OwnNATS(t) // a commit that was answered survives
-	pool := poolOf(t, db.URL(), manyConns)
-	_, err := schema.Migrate(t.Context(), pool, "")
-	must(t, err)
-	b := newBedOf(t, pool, broker.URL())
+	db, broker := durable(t, 500), devtest.OwnNATS(t)
+	b := newBedOf(t, poolOf(t, db.URL(), manyConns()), broker.URL())
 	for name, restart := range map[string]func(ctx context.Context) error{
 		"PostgreSQL": func(ctx context.Context) error {
 			if err := db.Kill(); err != nil {

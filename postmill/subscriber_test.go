@@ -16,15 +16,23 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/postmill"
+	"github.com/postroom/postroom/schema"
 )
 
 // isLong has Watermill's suite run at full length, which takes minutes.
 func isLong() bool { return os.Getenv("POSTROOM_SOAK") == "1" }
 
-// manyConns is enough for the subscribers of the suite, each of which has a worker.
-const manyConns = 80
+// manyConns is enough for the subscribers of the suite, each of which has a worker. At full length
+// there are many more.
+func manyConns() int32 {
+	if isLong() {
+		return 400
+	}
+	return 80
+}
 
 func poolOf(t testing.TB, url string, most int32) *pgxpool.Pool {
 	t.Helper()
@@ -37,10 +45,30 @@ func poolOf(t testing.TB, url string, most int32) *pgxpool.Pool {
 	return pool
 }
 
-// atOnce is a subscription that tries again at once and for long, as Watermill does.
+// atOnce is a subscription that tries again at once and for long, as Watermill does. It never pauses:
+// the suite has subscribers that refuse everything.
 func atOnce(sub inbox.Subscription) inbox.Subscription {
-	sub.Attempts, sub.Schedule = 1000, postroom.Backoff{time.Millisecond}
+	sub.Attempts, sub.Schedule, sub.Pause = 1000, postroom.Backoff{time.Millisecond}, inbox.Pause{Off: true}
 	return sub
+}
+
+// suiteDatabase returns the URL of a migrated database that allows for many connections.
+func suiteDatabase(t *testing.T) string {
+	t.Helper()
+	if !isLong() {
+		return devtest.DatabaseURL(t)
+	}
+	return durable(t, 500).URL()
+}
+
+// durable returns a migrated server of the test's own, on which a commit that was answered survives.
+func durable(t *testing.T, connections int) *devstack.Postgres {
+	t.Helper()
+	server := devtest.OwnPostgres(t, devstack.Config{Durable: true, MaxConnections: connections})
+	pool := poolOf(t, server.URL(), 2)
+	_, err := schema.Migrate(t.Context(), pool, "")
+	must(t, err)
+	return server
 }
 
 // quick is an inbox that is closed soon.
@@ -61,7 +89,7 @@ func TestUniversal(t *testing.T) {
 		{"ordered", tests.Features{GuaranteedOrder: true, GuaranteedOrderWithSingleSubscriber: true}, ordered, inbox.Subscription{Order: inbox.HoldKey}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBedOf(t, poolOf(t, devtest.DatabaseURL(t), manyConns), devtest.OwnNATS(t).URL())
+			b := newBedOf(t, poolOf(t, suiteDatabase(t), manyConns()), devtest.OwnNATS(t).URL())
 			tt.features.ConsumerGroups, tt.features.Persistent, tt.features.ForceShort = true, true, !isLong()
 			tt.pub.Pool = b.pool
 			group := func(_ *testing.T, group string) (message.Publisher, message.Subscriber) {
