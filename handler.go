@@ -70,7 +70,9 @@ type chain struct {
 
 // Check asks the wrapped handler whether it could work, if it has that method.
 func (c *chain) Check(ctx context.Context) error {
-	if h, ok := c.wrapped.(interface{ Check(ctx context.Context) error }); ok {
+	if h, ok := c.wrapped.(interface {
+		Check(ctx context.Context) error
+	}); ok {
 		return h.Check(ctx)
 	}
 	return nil

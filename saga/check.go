@@ -140,13 +140,13 @@ func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err
 		return nil, err
 	}
 	after := p.outlines()
+	if len(before) > 0 && len(before) != len(after) {
+		return fmt.Errorf("version %d has %d steps and had %d: raise Version and keep the definition before in Older", p.version, len(after), len(before)), nil
+	}
 	for i := range min(len(before), len(after)) {
 		if problem := before[i].problem(after[i]); problem != "" {
 			return fmt.Errorf("version %d: step %d %s: raise Version and keep the definition before in Older", p.version, i+1, problem), nil
 		}
-	}
-	if len(before) > len(p.steps) {
-		return nil, nil // a newer program has added steps at the end
 	}
 	_, err = tx.Exec(ctx, g.table.sql.Define, g.def.Name, p.version, string(steps), g.def.Stuck, p.prefix)
 	return nil, err

@@ -99,7 +99,8 @@ func (t *turn[S]) again(s *Step[S], d direction) error {
 	return nil
 }
 
-// mark applies the reply that an operator gives for the pending step.
+// mark applies the reply that an operator gives for the pending step. Without data the state stays as
+// it is: the reply of a participant would say what changes.
 func (t *turn[S]) mark(s *Step[S], d direction, given decisionData) error {
 	reply := s.Done
 	if d == toUndo {
@@ -115,8 +116,10 @@ func (t *turn[S]) mark(s *Step[S], d direction, given decisionData) error {
 	if found == nil {
 		return fmt.Errorf("%w: %s is no reply that ends step %s", errLasting, given.Type, s.Name)
 	}
-	if err := found.apply(&t.inst.data, given.Data); err != nil {
-		return fmt.Errorf("%w: step %s: %s: %w", errLasting, s.Name, found.eventType, err)
+	if len(given.Data) > 0 {
+		if err := found.apply(&t.inst.data, given.Data); err != nil {
+			return fmt.Errorf("%w: step %s: %s: %w", errLasting, s.Name, found.eventType, err)
+		}
 	}
 	t.record(s.Name, d, wasMarkedDone, found.eventType, t.cause)
 	return nil

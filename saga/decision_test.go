@@ -72,6 +72,14 @@ func TestDecisions(t *testing.T) {
 			t.Errorf("the state did not change: %s", ended.Data)
 		}
 	})
+	t.Run("done, without data", func(t *testing.T) {
+		w.upTo("plain")
+		w.exec(`UPDATE postroom.saga SET data = '{"id":"plain","seats":2,"receipt":"before"}' WHERE key = 'plain'`)
+		w.decide(saga.Decision{Key: "plain", Choice: saga.MarkDone})
+		if ended := w.wants("travel.booked")[0]; !strings.Contains(string(ended.Data), `"receipt":"before"`) {
+			t.Errorf("the state changed: %s", ended.Data)
+		}
+	})
 	t.Run("compensate", func(t *testing.T) {
 		w.upTo("undo")
 		w.decide(saga.Decision{Key: "undo", Choice: saga.Compensate})
@@ -84,8 +92,8 @@ func TestDecisions(t *testing.T) {
 		w.wants("travel.cancelled")
 	})
 	var n int
-	if err := w.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.audit WHERE action LIKE 'saga %' AND actor = 'ann'").Scan(&n); err != nil || n != 8 {
-		t.Errorf("%d rows of audit, want 8, %v", n, err)
+	if err := w.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.audit WHERE action LIKE 'saga %' AND actor = 'ann'").Scan(&n); err != nil || n != 9 {
+		t.Errorf("%d rows of audit, want 9, %v", n, err)
 	}
 }
 

@@ -19,9 +19,9 @@ type Definition[S any] struct {
 	Name string
 
 	// Version is the version of the steps, from 1. An instance keeps the version with which it
-	// began. New steps at the end, further types of a reply, other payloads, other times and new
-	// fields of S need no new version. To rename, remove or reorder steps, raise Version and keep the
-	// definition before in Older. Required.
+	// began. Further types of a reply, other payloads, other times and new fields of S need no new
+	// version. To add, rename, remove or reorder steps, raise Version and keep the definition before
+	// in Older: a process of the older program would end an instance without the new step. Required.
 	Version int
 
 	// Steps are done in this order, and undone in reverse. Required.
@@ -143,6 +143,7 @@ type Reply[S any] struct{ answers []answer[S] }
 type answer[S any] struct {
 	eventType string
 	anyCause  bool // takes events that no command of the saga caused
+	died      bool // says that the command is dead
 	apply     func(*S, []byte) error
 }
 
@@ -173,10 +174,15 @@ func OnAny[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, anyCause: true, apply: applied(apply)}}}
 }
 
-// Died is [On] for the event by which a participant reports that it could not handle the command;
-// see [ReportDeath]. An operator of the participant must then discard the dead command and not
-// replay it, because this saga takes it as without effect.
-func Died[S any](eventType string, apply func(*S, Death)) Reply[S] { return On(eventType, apply) }
+// Died is [On] for the event by which a participant reports that its command is dead; see
+// [ReportDeath]. A dead command may have had its effect: a vendor may have charged, and only the
+// answer was lost. So the saga undoes this step, too, and the step must have an Undo. At an ordered
+// participant the Undo waits until an operator has discarded the dead command. Do not replay it.
+func Died[S any](eventType string, apply func(*S, Death)) Reply[S] {
+	r := On(eventType, apply)
+	r.answers[0].died = true
+	return r
+}
 
 // OneOf returns a reply that is any of several.
 func OneOf[S any](replies ...Reply[S]) Reply[S] {

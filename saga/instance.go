@@ -9,8 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +29,7 @@ var files embed.FS
 type statements struct {
 	Owner                                             string
 	Begin, Input, Lock, Save, Record, Expire, Decided string // of a Saga
-	Defined, Define, Stuck, Unended, Status           string
+	Defined, Define, Stuck, Unended, Wrote, Status    string
 	List, ListStuck, ListKey, ListSagas               string // of a Store
 	Show, Steps, Decide                               string
 }
@@ -78,6 +76,14 @@ func (tb *table) insert(ctx context.Context, tx pgx.Tx, r *row, data, input []by
 		err = fmt.Errorf("store the instance: %w", tb.explain(err, tx))
 	}
 	return m, err
+}
+
+// wrote reports whether an instance has written a command.
+func (tb *table) wrote(ctx context.Context, tx pgx.Tx, command string) (yes bool, err error) {
+	if err = tx.QueryRow(ctx, tb.sql.Wrote, command).Scan(&yes); err != nil {
+		err = fmt.Errorf("look up the command: %w", tb.explain(err, tx))
+	}
+	return yes, err
 }
 
 // input returns the digest of what an instance began with.
@@ -174,11 +180,11 @@ var ErrTooLarge = errors.New("the state is too large")
 // errLasting marks failures that another attempt would repeat.
 var errLasting = errors.New("cannot go on")
 
-// encode returns the bytes of a state.
-func encode[S any](s S, unknown map[string]json.RawMessage) ([]byte, error) {
+// encode returns the bytes of a state. before is what is stored, if another program stored it.
+func encode[S any](s S, before *otherState) ([]byte, error) {
 	data, err := json.Marshal(s)
-	if err == nil {
-		data, err = withMembers(data, unknown)
+	if err == nil && before != nil {
+		data, err = before.merge(data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: encode the state: %w", errLasting, err)
@@ -195,51 +201,10 @@ func decode[S any](r row, data []byte) (*instance[S], error) {
 	if err := json.Unmarshal(data, &inst.data); err != nil {
 		return nil, fmt.Errorf("%w: decode the state of key %s as %T: %w", errLasting, r.key, inst.data, err)
 	}
-	inst.unknown = unknownMembers(inst.data, data)
+	if known, err := json.Marshal(inst.data); err == nil && !bytes.Equal(known, data) { // an error comes back when it is encoded
+		inst.before = &otherState{data, known}
+	}
 	return inst, nil
-}
-
-// unknownMembers returns the members of a stored JSON object that S does not have: a newer program
-// has added them. They are stored again, so that an older program does not lose them. Letter case
-// makes no difference, as in json.Unmarshal: else a member would come back under its former name, and
-// with its former value.
-func unknownMembers[S any](s S, stored []byte) map[string]json.RawMessage {
-	known, err := json.Marshal(s)
-	if err != nil || bytes.Equal(known, stored) {
-		return nil
-	}
-	var all, its map[string]json.RawMessage
-	if json.Unmarshal(stored, &all) != nil || json.Unmarshal(known, &its) != nil { // S is no struct or map
-		return nil
-	}
-	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool { return hasMember(its, name) })
-	return all
-}
-
-func hasMember(object map[string]json.RawMessage, name string) bool {
-	for its := range object {
-		if strings.EqualFold(its, name) {
-			return true
-		}
-	}
-	return false
-}
-
-// withMembers adds members to a JSON object that does not have them.
-func withMembers(data []byte, members map[string]json.RawMessage) ([]byte, error) {
-	if len(members) == 0 {
-		return data, nil
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, err
-	}
-	for name, value := range members {
-		if !hasMember(all, name) {
-			all[name] = value
-		}
-	}
-	return json.Marshal(all)
 }
 
 // given is a value, or NULL if it is zero.

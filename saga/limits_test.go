@@ -199,12 +199,14 @@ func TestParticipant(t *testing.T) {
 	w.wants("seat.died")
 }
 
+// A dead command may have had its effect: the step is undone, too.
 func TestDied(t *testing.T) {
 	t.Parallel()
 	d := travel()
 	d.Steps[1].Failed = saga.OneOf(d.Steps[1].Failed, saga.Died("seat.died", func(s *trip, d saga.Death) { s.Reason = d.Class }))
 	saga.Test(t, d).Begin(trip{}).Sends("seat.book").Gets("seat.died", saga.Death{Class: "timeout"}).
-		Holds("the reason", func(s trip) bool { return s.Reason == "timeout" }).Sends("travel.cancelled").Ends(saga.Undone)
+		Holds("the reason", func(s trip) bool { return s.Reason == "timeout" }).
+		Sends("seat.free").Gets("seat.freed", nil).Sends("travel.cancelled").Ends(saga.Undone)
 }
 
 func TestTypes(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -57,8 +56,8 @@ const (
 // instance is an instance as the rules see it.
 type instance[S any] struct {
 	row
-	data    S
-	unknown map[string]json.RawMessage // members of the stored state that S does not have
+	data   S
+	before *otherState // the state as another program stored it; nil if this one did
 }
 
 // entry is a row of the history.
@@ -132,7 +131,7 @@ func isCommand(id, stepKey string, d direction) (run int, ok bool) {
 		return 1, true
 	}
 	run, err := strconv.Atoi(strings.TrimPrefix(rest, "."))
-	return run, err == nil && strings.HasPrefix(rest, ".")
+	return run, err == nil && id == commandID(stepKey, d, run)
 }
 
 // ownStep returns the step of which id is a command; nil if it is of none.
@@ -337,44 +336,20 @@ func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 		own = t.ownStep(ev.CausationID)
 	}
 	if own != nil {
-		if t.isAhead(own, ev.CausationID) {
-			return "", fmt.Errorf("%w: %s answers a command to step %s, and the instance is at step %s", errAhead, ev.Type, own.Name, s.Name)
-		}
 		run, ok := isCommand(ev.CausationID, t.stepKey(s.Name), d)
-		if t.inst.state.Ended() || !ok {
+		if t.inst.state.Ended() || !ok || run > t.inst.run {
 			return t.noted(ev, own), nil
 		}
 		found := t.answer(s, d, ev.Type, false)
 		if found == nil {
 			return "", fmt.Errorf("%w: step %s does not know %s as a reply to its command: add it to the step, or correct the participant", errLasting, s.Name, ev.Type)
 		}
-		return counts, t.apply(i, d, found, ev, run)
+		return counts, t.apply(i, d, found, ev)
 	}
 	if found := t.answer(s, d, ev.Type, true); found != nil && !t.inst.state.Ended() {
-		return counts, t.apply(i, d, found, ev, t.inst.run)
+		return counts, t.apply(i, d, found, ev)
 	}
 	return t.noted(ev, nil), nil
-}
-
-// errAhead says that an event answers a command that the instance has not written: the database was
-// restored from a time before it did.
-var errAhead = errors.New("the instance is not as far yet; the database was restored")
-
-// isAhead reports whether id is a command of a step that the instance cannot have written.
-func (t *turn[S]) isAhead(own *Step[S], id string) bool {
-	key, at, its := t.stepKey(own.Name), t.plan.find(t.inst.step), t.plan.find(own.Name)
-	undo, isUndo := isCommand(id, key, toUndo)
-	do, isDo := isCommand(id, key, toDo)
-	pending := its == at && !t.inst.state.Ended()
-	switch t.inst.state {
-	case Running:
-		return isUndo || its > at || pending && do > t.inst.run
-	case Compensating:
-		return isUndo && its < at || pending && undo > t.inst.run
-	case Done:
-		return isUndo
-	}
-	return !isDo && !isUndo
 }
 
 // answer returns the answer of a step that takes an event type in a direction.
@@ -399,8 +374,8 @@ func (t *turn[S]) noted(ev postroom.Event, own *Step[S]) outcome {
 	return foreign
 }
 
-// apply applies an answer to the i-th step, to the command of a run, and goes on.
-func (t *turn[S]) apply(i int, d direction, a *answer[S], ev postroom.Event, run int) error {
+// apply applies an answer to the i-th step, and goes on.
+func (t *turn[S]) apply(i int, d direction, a *answer[S], ev postroom.Event) error {
 	s := &t.plan.steps[i]
 	if err := a.apply(&t.inst.data, ev.Data); err != nil {
 		return fmt.Errorf("%w: step %s: %s: %w", errLasting, s.Name, ev.Type, err)
@@ -412,7 +387,7 @@ func (t *turn[S]) apply(i int, d direction, a *answer[S], ev postroom.Event, run
 		t.leave(i, d)
 	case a == s.Failed.find(ev.Type, false):
 		t.record(s.Name, d, wasFailed, ev.Type, ev.ID)
-		t.fail(i, a, run)
+		t.fail(i, a)
 	default:
 		t.record(s.Name, d, wasDone, ev.Type, ev.ID)
 		t.leave(i, d)
@@ -431,10 +406,10 @@ func (t *turn[S]) leave(i int, d direction) {
 }
 
 // fail begins to compensate because the i-th step failed. The participant says that it had no
-// effect. That is not known if another service says that the step failed, if the step ran a
-// function here, or if its command was written again: then its own Undo comes first.
-func (t *turn[S]) fail(i int, a *answer[S], run int) {
-	if a.anyCause || t.plan.steps[i].Do.local != nil || run < t.inst.run {
+// effect. That is not known if another service says that the step failed, if the command is dead, if
+// the step ran a function here, or if its command was written again: then its own Undo comes first.
+func (t *turn[S]) fail(i int, a *answer[S]) {
+	if a.anyCause || a.died || t.plan.steps[i].Do.local != nil || t.inst.run > 1 {
 		t.backward(i)
 	} else {
 		t.backward(i - 1)

@@ -166,8 +166,8 @@ func (s *Step[S]) problems() (all []string) {
 	}
 	sends := s.Do.eventType != ""
 	wrong(s.Do.isSet() && s.Within > 0 && !s.Undo.isSet(), "it does something and has Within, so it needs an Undo: when its time is over, its outcome is not known")
-	anyFails := slices.ContainsFunc(s.Failed.answers, func(a answer[S]) bool { return a.anyCause })
-	wrong(s.Do.isSet() && anyFails && !s.Undo.isSet(), "it does something and another service may say that it failed (OnAny), so it needs an Undo")
+	unsure := slices.ContainsFunc(s.Failed.answers, func(a answer[S]) bool { return a.anyCause || a.died })
+	wrong(s.Do.isSet() && unsure && !s.Undo.isSet(), "it does something and may fail with its outcome unknown (OnAny, Died), so it needs an Undo")
 	wrong(s.Within < 0, "Within is negative")
 	wrong(s.Within > 0 && !s.Done.isSet(), "it has Within and no Done to wait for")
 	wrong(s.Failed.isSet() && !s.Done.isSet(), "it has Failed and no Done")

@@ -241,6 +241,8 @@ func TestReplyFromTheFuture(t *testing.T) {
 	w.give(w.reply(payment, "payment.declined", nil))
 	free := w.wants("seat.free")[0]
 	w.exec("UPDATE postroom.saga SET state = 'running', step = 'seat'") // as it was before
+	w.exec("DELETE FROM postroom.saga_step WHERE revision > 1")
+	w.exec("DELETE FROM postroom.outbox WHERE event_id = $1", free.ID)
 	ahead := w.reply(payment, "payment.charged", nil)
 	w.fails(w.try(ahead), "database was restored", false)
 	w.fails(w.try(w.reply(free, "seat.freed", nil)), "database was restored", false)
@@ -248,4 +250,24 @@ func TestReplyFromTheFuture(t *testing.T) {
 	second.CausationID += ".2"
 	w.fails(w.try(second), "database was restored", false)
 	w.is("t1", "running", "seat")
+	w.give(w.expire("t1")) // it goes another way than before
+	w.wants("seat.free")
+	w.fails(w.try(ahead), "database was restored", false)
+	w.give(w.reply(free, "seat.freed", nil))
+	w.wants("travel.cancelled")
+	w.fails(w.try(ahead), "database was restored", false)
+}
+
+// A command was written twice, and the participant refused the second one. The first may have had its
+// effect.
+func TestFailureOfTheSecondCommand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, payment := w.upTo("t1")
+	w.decide(saga.Decision{Key: "t1", Choice: saga.Retry})
+	again := w.wants("payment.charge")[0]
+	w.give(w.reply(again, "payment.declined", nil))
+	w.wants("payment.refund")
+	w.give(w.reply(payment, "payment.charged", paidFor{Receipt: "r"}))
+	w.is("t1", "compensating", "payment")
 }

@@ -312,8 +312,20 @@ func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.
 		}
 		return t.decide(d)
 	}
-	return t.reply(ev)
+	out, err := t.reply(ev)
+	if err != nil || out != late {
+		return out, err
+	}
+	wrote, err := g.table.wrote(ctx, tx, ev.CausationID)
+	if err == nil && !wrote {
+		err = fmt.Errorf("%w: %s answers command %s, which the instance has not written; it is at step %s", errAhead, ev.Type, ev.CausationID, t.inst.step)
+	}
+	return out, err
 }
+
+// errAhead says that an event answers a command that the instance has not written: the database was
+// restored from a time before it did.
+var errAhead = errors.New("the instance is not as far yet; the database was restored")
 
 // start begins an instance by an event.
 func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
@@ -361,7 +373,7 @@ func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 
 // store stores a turn: the row, the history and the events, in one round trip.
 func (g *Saga[S]) store(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
-	data, err := encode(t.inst.data, t.inst.unknown)
+	data, err := encode(t.inst.data, t.inst.before)
 	if err != nil {
 		return err
 	}

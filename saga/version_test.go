@@ -122,13 +122,19 @@ func TestCheckOfVersions(t *testing.T) {
 		}
 	}
 
-	// A step at the end needs no version, and an old program may go on beside the new one.
+	// A step at the end needs a version, too: a process of the old program would end an instance
+	// without it.
 	longer := travel()
 	longer.Steps = append(longer.Steps, saga.Step[trip]{Name: "thanks", Do: saga.Local(wrote("thanked"))})
-	for _, d := range []saga.Definition[trip]{longer, travel(), longer} {
-		if err := saga.New(w.pool, w.out, d).Check(t.Context()); err != nil {
-			t.Errorf("with %d steps: %v", len(d.Steps), err)
-		}
+	err = saga.New(w.pool, w.out, longer).Check(t.Context())
+	if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "has 5 steps and had 4") {
+		t.Errorf("with a step more: %v", err)
+	}
+	shorter := travel()
+	shorter.Steps = shorter.Steps[:3]
+	err = saga.New(w.pool, w.out, shorter).Check(t.Context())
+	if !errors.Is(err, postroom.ErrUnrecoverable) || !strings.Contains(err.Error(), "has 3 steps and had 4") {
+		t.Errorf("with a step less: %v", err)
 	}
 }
 
@@ -143,6 +149,74 @@ func TestStateOfAnotherProgram(t *testing.T) {
 	var newer int
 	if err := w.pool.QueryRow(t.Context(), "SELECT (convert_from(data, 'UTF8')::jsonb ->> 'newer')::int FROM postroom.saga").Scan(&newer); err != nil || newer != 5 {
 		t.Errorf("an older program lost the field of a newer one: %d, %v", newer, err)
+	}
+}
+
+// money and line are parts of a state, as two programs know them.
+type (
+	money    struct{ Amount int }
+	currency struct {
+		Amount   int
+		Currency string
+	}
+	oldBill struct {
+		Total money
+		Lines []money
+	}
+	newBill struct {
+		Total currency
+		Lines []currency
+	}
+)
+
+// bill returns a saga whose first reply is applied with change.
+func bill[S any](change func(*S, int)) saga.Definition[S] {
+	whole := func(s *S) S { return *s }
+	return saga.Definition[S]{Name: "bill", Version: 1, Steps: []saga.Step[S]{
+		{Name: "a", Do: saga.Send("a.do", whole), Done: saga.On("a.done", change)},
+		{Name: "b", Do: saga.Send("b.do", whole), Done: saga.On("b.done", change)},
+	}}
+}
+
+// An older program changes a state that a newer one has stored. Fields of structs in structs that it
+// does not know are kept, and those of elements of arrays.
+func TestNestedFieldsOfANewerProgram(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	newer := saga.New(w.pool, w.out, bill[newBill](nil))
+	for name, tt := range map[string]struct {
+		change func(s *oldBill)
+		want   string
+	}{
+		"nothing":    {func(*oldBill) {}, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":2,"Currency":"USD"}]}`},
+		"the total":  {func(s *oldBill) { s.Total.Amount = 9 }, `{"Total":{"Amount":9,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":2,"Currency":"USD"}]}`},
+		"a line":     {func(s *oldBill) { s.Lines[1].Amount = 8 }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":8,"Currency":"USD"}]}`},
+		"a new line": {func(s *oldBill) { s.Lines = append(s.Lines, money{5}) }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":1,"Currency":"EUR"},{"Amount":2,"Currency":"USD"},{"Amount":5,"Currency":""}]}`},
+		"one gone":   {func(s *oldBill) { s.Lines = s.Lines[1:] }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":2,"Currency":"USD"}]}`},
+		"the order":  {func(s *oldBill) { s.Lines[0], s.Lines[1] = s.Lines[1], s.Lines[0] }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":[{"Amount":2,"Currency":"USD"},{"Amount":1,"Currency":"EUR"}]}`},
+		"none left":  {func(s *oldBill) { s.Lines = nil }, `{"Total":{"Amount":3,"Currency":"EUR"},"Lines":null}`},
+	} {
+		inTx := func(f func(tx pgx.Tx) error) {
+			t.Helper()
+			if err := pgx.BeginFunc(t.Context(), w.pool, f); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		older := saga.New(w.pool, w.out, bill(func(s *oldBill, _ int) { tt.change(s) }))
+		begun := newBill{Total: currency{3, "EUR"}, Lines: []currency{{1, "EUR"}, {2, "USD"}}}
+		inTx(func(tx pgx.Tx) error { return newer.Begin(t.Context(), tx, name, begun) })
+		reply := w.reply(w.wants("a.do")[0], "a.done", 1)
+		inTx(func(tx pgx.Tx) error { return older.Handle(t.Context(), tx, reply) })
+		w.wants("b.do")
+		var data []byte
+		if err := w.pool.QueryRow(t.Context(), "SELECT data FROM postroom.saga WHERE key = $1", name).Scan(&data); err != nil {
+			t.Fatal(err)
+		}
+		var s newBill
+		err := json.Unmarshal(data, &s)
+		if got, _ := json.Marshal(s); err != nil || string(got) != tt.want {
+			t.Errorf("%s: the state is %s, %v\nwant %s", name, got, err, tt.want)
+		}
 	}
 }
 
@@ -208,6 +282,7 @@ func TestFaultsOfDefinitions(t *testing.T) {
 		"a time and no Undo":                   {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Within: 1}), "needs an Undo"},
 		"an Undo without Undone":               {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Undo: send}), "needs Undone"},
 		"Failed without Done":                  {step(saga.Step[trip]{Name: "x", Do: send, Failed: on}), "has Failed and no Done"},
+		"a death and no Undo":                  {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Failed: saga.Died[trip]("a.died", nil)}), "needs an Undo"},
 		"a reply to nothing":                   {step(saga.Step[trip]{Name: "x", Done: on}), "use OnAny"},
 		"nothing":                              {step(saga.Step[trip]{Name: "x"}), "does nothing"},
 		"a type twice":                         {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Failed: on}), "a.done is there twice"},

@@ -1,0 +1,121 @@
+package saga
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// otherState is a state as another program stored it, and as this program encodes what it decodes of it.
+// They differ if the other program has fields that this one does not have.
+type otherState struct{ its, known json.RawMessage }
+
+// merge returns a state that this program has changed, with what the other program stored beside it.
+// now is the changed state. So an older program does not lose the fields of a newer one, in structs
+// within structs neither. In an array, an element keeps what was stored with it if it can be told
+// which one it is.
+func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
+	if bytes.Equal(s.known, now) {
+		return s.its, nil
+	}
+	var objects [3]map[string]json.RawMessage
+	if isEach('{', s.its, s.known, now) {
+		for i, document := range [][]byte{s.its, s.known, now} {
+			if err := json.Unmarshal(document, &objects[i]); err != nil {
+				return nil, err
+			}
+		}
+		return mergeObjects(objects[0], objects[1], objects[2])
+	}
+	var arrays [3][]json.RawMessage
+	if isEach('[', s.its, s.known, now) {
+		for i, document := range [][]byte{s.its, s.known, now} {
+			if err := json.Unmarshal(document, &arrays[i]); err != nil {
+				return nil, err
+			}
+		}
+		return mergeArrays(arrays[0], arrays[1], arrays[2])
+	}
+	return now, nil
+}
+
+// isEach reports whether JSON documents begin with the same sign.
+func isEach(first byte, documents ...json.RawMessage) bool {
+	return !slices.ContainsFunc(documents, func(d json.RawMessage) bool {
+		d = bytes.TrimLeft(d, " \t\r\n")
+		return len(d) == 0 || d[0] != first
+	})
+}
+
+func mergeObjects(its, known, now map[string]json.RawMessage) (json.RawMessage, error) {
+	all := maps.Clone(now)
+	for name, value := range now {
+		before, isKnown := member(known, name)
+		theirs, isStored := member(its, name)
+		if !isKnown || !isStored {
+			continue
+		}
+		merged, err := otherState{theirs, before}.merge(value)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = merged
+	}
+	for name, value := range its {
+		_, isKnown := member(known, name)
+		if _, isNow := member(now, name); !isKnown && !isNow {
+			all[name] = value
+		}
+	}
+	return json.Marshal(all)
+}
+
+// member returns a member of an object. Letter case makes no difference, as in json.Unmarshal: else a
+// member would come back under its former name, and with its former value.
+func member(object map[string]json.RawMessage, name string) (json.RawMessage, bool) {
+	if value, ok := object[name]; ok {
+		return value, true
+	}
+	for its, value := range object {
+		if strings.EqualFold(its, name) {
+			return value, true
+		}
+	}
+	return nil, false
+}
+
+// mergeArrays merges elements that did not change, in any place, and changed ones that kept their
+// place. If the program removed elements, a changed one cannot be told from a new one.
+func mergeArrays(its, known, now []json.RawMessage) (json.RawMessage, error) {
+	if len(its) != len(known) {
+		return json.Marshal(now)
+	}
+	places := make(map[string][]int) // where an element was
+	for i, element := range known {
+		places[string(element)] = append(places[string(element)], i)
+	}
+	all := slices.Clone(now)
+	found, moved := make([]bool, len(now)), make([]bool, len(known))
+	for i, element := range now {
+		before := places[string(element)]
+		if len(before) == 0 {
+			continue
+		}
+		at := max(slices.Index(before, i), 0)
+		all[i], found[i], moved[before[at]] = its[before[at]], true, true
+		places[string(element)] = slices.Delete(before, at, at+1)
+	}
+	for i := range known {
+		if len(now) < len(known) || found[i] || moved[i] {
+			continue
+		}
+		merged, err := otherState{its[i], known[i]}.merge(now[i])
+		if err != nil {
+			return nil, err
+		}
+		all[i] = merged
+	}
+	return json.Marshal(all)
+}
