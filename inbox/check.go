@@ -14,7 +14,7 @@ import (
 )
 
 // Check reports whether the inbox could start. It checks the Config, the subscriptions,
-// the size of the pool, the schema's version and the streams. A person has to mend an
+// the size of the pool, the schema's version and the streams. A person has to correct an
 // error that matches postroom.ErrUnrecoverable. Any other error is an outage, which Run
 // would wait out. If another process gives a handler a different DedupeWindow, Check logs
 // a warning: that is no error, because the longer one counts.

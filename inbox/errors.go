@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/consumer"
 )
 
-// Errors that [Inbox.Check] and [Inbox.Run] return, wrapped, if a person has to mend something.
+// Errors that [Inbox.Check] and [Inbox.Run] return, wrapped, if a person has to correct something.
 var (
 	// ErrForeignConsumer says that the handler's durable consumer belongs to another
 	// Postroom database. The inbox table there does not have what this one decided.

@@ -260,7 +260,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitUntilReady waits until Check passes. It returns an error that a person has to mend.
+// waitUntilReady waits until Check passes. It returns an error that a person has to correct.
 func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := in.Check(ctx)

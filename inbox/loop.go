@@ -127,7 +127,7 @@ func (c *loop) Run(ctx context.Context) error {
 }
 
 // read takes events from the stream until ctx ends. It returns only errors that a person
-// has to mend.
+// has to correct.
 func (c *loop) read(life delivery.Lifetime) error {
 	if c.reader == nil { // its events come from Accept
 		<-life.Take.Done()

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// orderService begins each saga and ends it. An order is pending, or expired while
-// others undo their parts, and in the end confirmed or cancelled.
+// orderService begins and ends each order. An order is pending at first. It is expired while
+// other services undo their parts. In the end it is confirmed or cancelled.
 //
 // Events come in any order and race each other: goods are reserved while the time of
 // the order runs out. Each handler therefore moves the order's row only from the

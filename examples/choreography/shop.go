@@ -1,5 +1,5 @@
-// Package choreography is a shop of three services without a saga: each service reacts to what the
-// others did, and undoes its own part. It is the shop of examples/saga, to compare.
+// Package choreography is a shop of three services without a saga. Each service reacts to events
+// of the others, and undoes its own part. It is the shop of examples/saga, for comparison.
 //
 //	order.placed ──► payment.charged ──► stock.reserved ──► order.confirmed
 //	             └─► payment.declined ────────────────────► order.cancelled
@@ -8,9 +8,9 @@
 //	order.deadline ─► order.expired ──► payment.refunded or .voided ──► order.cancelled
 //	                                └─► stock.released
 //
-// Events of different services overtake each other: there is no order between two streams. So what
-// undoes a step can come before the step. Each service keeps a row for each order, whose lock lets
-// one handler at a time decide, and in which it notes that nothing more is to be done.
+// Events of different services overtake each other, because two streams have no common order. So
+// the event that undoes a step can come before the step. Each service keeps a row for each order.
+// The row's lock lets one handler at a time decide. The row also says that the order is closed.
 package choreography
 
 import (

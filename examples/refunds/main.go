@@ -1,13 +1,12 @@
-// Refunds is a payment service whose requests may be repeated. Charges and refunds carry
-// an Idempotency-Key; the money is moved by a provider over the network, who is out of
-// order at times and whose answers get lost. The service runs as two processes on one
-// database, and is killed in the midst of requests. At the end the program proves with
-// SQL that each key had one effect: one row, one entry in the ledger, one event, and one
-// movement at the provider.
+// Refunds is a payment service whose requests may be repeated. Charges and refunds carry an
+// Idempotency-Key. A provider moves the money over the network; sometimes it fails, and
+// sometimes its answers get lost. The service runs as two processes on one database, and is
+// killed during requests. At the end the program proves with SQL that each key had one
+// effect: one row, one entry in the ledger, one event, and one movement at the provider.
 //
 //	go run ./examples/refunds
 //
-// With --addr it serves, for requests of your own.
+// With --addr it serves your own requests.
 package main
 
 import (

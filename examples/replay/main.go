@@ -1,8 +1,8 @@
-// Replay is a night at a shop. Orders in euros cannot be charged, because a rate is
-// missing; some orders were written with a comma in their amount. Their events die.
-// An operator looks at what killed them, tries a replay dry, mends what is wrong,
-// replays ten first and then the rest, edits what has to be edited, and gives one up.
-// At the end it proves with SQL that every effect happened exactly once.
+// Replay is a night at a shop. Orders in euros cannot be charged, because a rate is missing.
+// Some orders have a comma in their amount. Their events die. An operator looks at the causes,
+// tries a dry run, repairs the cause, replays ten events first and then the rest, edits the
+// orders with a comma, and discards one event. At the end the program proves with SQL that
+// every effect happened exactly once.
 //
 //	go run ./examples/replay
 package main

@@ -1,9 +1,9 @@
-// Saga is a shop of three services, order, payment and stock, each a process with a
-// database of its own, that know one another by events only. The order service runs a
-// saga for each order: it is paid, its goods are reserved, and it is confirmed. If a
-// step fails, those before it are undone. The services are killed in the midst of that and started again. At the end
-// the program proves with SQL over all databases that every order ended in one way,
-// and that money and goods add up.
+// Saga is a shop of three services: order, payment and stock. Each is a process with a
+// database of its own, and they only exchange events. The order service runs a saga for each
+// order: the order is paid, its goods are reserved, and it is confirmed. If a step fails, the
+// steps before it are undone. The services are killed during that and started again. At the
+// end the program proves with SQL over all databases that every order ended in one way, and
+// that money and goods add up.
 //
 //	go run ./examples/saga
 package main
@@ -74,11 +74,11 @@ const (
 	moreEach = 4 // times
 )
 
-// run is the whole program. The end of ctx means that no more orders are placed; what
-// was placed is brought to its end.
+// run is the whole program. If ctx ends, no more orders are placed, and the placed ones are
+// finished.
 //
-// On a busy machine orders can run out of time one and all, and then nothing is proved
-// of those that are confirmed. The run is made again with more patience.
+// On a busy machine all orders can run out of time. Then the run proves nothing about
+// confirmed orders, and run repeats it with more patience.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	for try := 1; ; try++ {
 		r, err := once(ctx, opt, progress)

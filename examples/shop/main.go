@@ -1,8 +1,8 @@
-// Shop is one on real servers. Clients place orders; billing charges
-// each one and analytics counts it, both told by events. Some orders are rolled
-// back, some transactions stay open for long, and some events are delivered
-// twice, all on purpose. At the end it proves with SQL that nothing was lost,
-// nothing was made up and nothing happened twice.
+// Shop is a shop on real servers. Clients place orders. Billing charges each order and
+// analytics counts it, after an event each. On purpose, some orders are rolled back, some
+// transactions stay open for long, and some events are delivered twice. At the end the
+// program proves with SQL that nothing was lost, nothing was made up and nothing happened
+// twice.
 //
 //	go run ./examples/shop
 package main

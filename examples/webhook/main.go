@@ -1,8 +1,8 @@
-// Webhook is a payments service that is told of payments by webhooks. A provider
-// sends each of them several times, in no order, signed with a secret that changes
-// meanwhile; somebody else sends forged ones. Connections break, the handlers are
-// stopped and started, and the database is away, all on purpose. At the end it
-// proves with SQL that every webhook took effect once, and no other did.
+// Webhook is a payments service that learns of payments by webhooks. A provider sends each
+// webhook several times, in no order, signed with a secret that changes meanwhile. An attacker
+// sends forged ones. On purpose, connections break, the handlers are stopped and started, and
+// the database is away. At the end the program proves with SQL that every genuine webhook took
+// effect once, and no other did.
 //
 //	go run ./examples/webhook
 package main

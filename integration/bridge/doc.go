@@ -1,7 +1,6 @@
-// Package bridge tests postmill with other packages of Watermill: a relay that publishes to
-// GoChannel and to watermill-sql and is killed, a Router in a process that is killed, and
-// the programs of docs/howto/migrate-from-watermill.md.
+// Package bridge tests postmill with other packages of Watermill. It kills a relay that
+// publishes to GoChannel and to watermill-sql, and a process with a Router. It also runs the
+// programs of docs/howto/migrate-from-watermill.md.
 //
-// These tests are here, and not in postmill, so that users of postmill do not get what they
-// need.
+// These tests are not in postmill, so that users of postmill do not get their dependencies.
 package bridge

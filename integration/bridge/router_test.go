@@ -72,7 +72,7 @@ func newRouter(sub message.Subscriber, pub message.Publisher) (*message.Router, 
 func charge(msg *message.Message) ([]*message.Message, error) {
 	tx := postmill.Tx(msg.Context())
 	if _, err := tx.Exec(msg.Context(), "INSERT INTO charge VALUES ($1)", string(msg.Payload)); err != nil {
-		return nil, err // it rolls back, and the message comes again
+		return nil, err // rolls back, and the message comes again
 	}
 	return []*message.Message{message.NewMessage("charge of "+msg.UUID, msg.Payload)}, nil
 }

@@ -1,5 +1,5 @@
-// Package large asks what operators ask of a database with ten million events in the log and
-// 500,000 dead ones, and of one with a million sagas that run, and measures how long the answers
+// Package large asks operators' questions about a database with ten million events in the log and
+// 500,000 dead ones, and about one with a million running sagas. It measures how long the answers
 // take. Run it by hand:
 //
 //	POSTROOM_LARGE=10000000 go test -count=1 -timeout 2h -v ./integration/large -run Answers

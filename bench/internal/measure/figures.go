@@ -100,13 +100,11 @@ const untilHeld = "from the start of Run until the last event has its effect or 
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same ledger row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
 
-// figures are all that can be measured, in the order of the report, which is that in
-// which they are measured: what has a floor stands near its reference, for the speed of a
-// machine changes within seconds. Names are stable: what a program reads by name goes on
-// to be there.
+// figures are all figures, in the order of the report and of the measurements. A figure with a
+// floor is near its reference, because the speed of a machine changes within seconds. Names are
+// stable, because programs read figures by name.
 //
-// A name begins with the group and a dot, but for live, which is the
-// producers'.
+// A name begins with the group and a dot. The exception is live, whose group is producer.
 var figures = []figure{
 	{name: "relay.drain", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "distinct keys") + againstRaw},
 	{name: "relay.refused", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key and a subject without a stream, which all end in held and do not count, the others distinct") + "reference: distinct keys"},

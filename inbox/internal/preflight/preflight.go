@@ -64,7 +64,7 @@ type Database interface {
 	Instance(ctx context.Context) (string, error)
 }
 
-// Check reports why the inbox cannot start, or nil. A person has to mend an error that
+// Check reports why the inbox cannot start, or nil. A person has to correct an error that
 // matches postroom.ErrUnrecoverable. Any other error is an outage.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.tellDiffering(ctx); err != nil {
