@@ -70,9 +70,9 @@ func (d *dispatcher) noteStored(o result, counted *counts) {
 	}
 }
 
-// applyFailure takes in an event that was not stored, and reports it: each that is
-// dead; of the others, which can be thousands at once, one of each cause every 30
-// seconds. One that only waits behind another is no news.
+// applyFailure takes in an event that was not stored, and logs it. It logs each dead event.
+// Other failures can be thousands at once, so it logs one of each cause every 30 seconds. It
+// does not log an event that only waits behind another.
 func (d *dispatcher) applyFailure(ctx context.Context, o result, now time.Time, counted *counts) {
 	if o.Class == broker.BlockedByKey {
 		d.scheduler.ReturnBlocked(o.Entry)

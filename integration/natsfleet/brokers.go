@@ -1,5 +1,5 @@
-// Package natsfleet runs NATS servers in processes that can be killed, stopped and cut off,
-// and go on with their storage: what chaos and soak break.
+// Package natsfleet runs NATS servers in processes of their own, for chaos and soak. These
+// kill the processes, stop them and cut them off. The servers then go on with their storage.
 package natsfleet
 
 import (

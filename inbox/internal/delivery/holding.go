@@ -40,9 +40,9 @@ func (h Holding) Outcome() Outcome {
 }
 
 // WithoutDeath returns how a dead event is held because Config.OnDead failed: its last attempt
-// is made again later. If the handler committed that attempt itself, it must not be made again:
-// the event is dead all the same. WithoutDeath returns false if no attempt was made: such an
-// event stays where it is.
+// is made again later. If the handler committed that attempt itself, it must not be made
+// again, so the event is dead nevertheless. WithoutDeath returns false if no attempt was made:
+// such an event stays where it is.
 func (h Holding) WithoutDeath() (Holding, bool) {
 	switch h.Failure.Class {
 	case classTransaction:

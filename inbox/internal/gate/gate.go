@@ -150,8 +150,8 @@ func (g *Gate) Try(event string) (Pass, bool) {
 // longest is how long a worker waits before it looks again although nothing has changed.
 const longest = time.Minute
 
-// try is Try. It returns for how long to wait at most, and what is closed if to look again
-// sooner.
+// try is Try. It returns how long to wait at most, and a channel that is closed if the caller
+// should try again sooner.
 func (g *Gate) try(event string) (p Pass, ok bool, wait time.Duration, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

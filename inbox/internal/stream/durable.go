@@ -106,7 +106,7 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 // config returns the consumer's configuration. It sets no MaxDeliver, because the broker
 // would then drop events silently; the inbox counts attempts. Each process limits how
 // many messages it has in flight, so the consumer does not. A consumer that is created a
-// second time begins where the first had come to.
+// second time begins where the first had ended.
 func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 	instance := s.Instance()
 	cfg := jetstream.ConsumerConfig{

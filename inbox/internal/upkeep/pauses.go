@@ -34,7 +34,7 @@ func (p Pauses) Ask(ctx context.Context) error {
 	return nil
 }
 
-// Run asks until ctx ends. While the database does not answer, what it answered last holds.
+// Run asks until ctx ends. While the database does not answer, its last answer holds.
 func (p Pauses) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; pause.For(ctx, pausesEvery) {
 		err := p.Ask(ctx)

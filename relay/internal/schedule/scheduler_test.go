@@ -284,8 +284,7 @@ func TestLanesHoldAgain(t *testing.T) {
 	}
 }
 
-// Refused events make way long before their time when they take a quarter of
-// the room.
+// If refused events take a quarter of the room, they go to held long before their time.
 func TestLanesMakeRoom(t *testing.T) {
 	l := New(100, false)
 	now := time.Unix(1000, 0)
@@ -312,8 +311,8 @@ func TestLanesMakeRoom(t *testing.T) {
 	}
 }
 
-// A key is free again when the database says so, but not while something that
-// was held since is on its way there.
+// A key is free again when the database says so, unless a later recording is about to hold an
+// event of it.
 func TestLanesFreeKeys(t *testing.T) {
 	l := New(100, false)
 	l.Block([]string{"a"}, 0)
@@ -341,7 +340,7 @@ func TestLanesFreeKeys(t *testing.T) {
 	}
 }
 
-// Which events may be answered together with others.
+// Only some events may share an acknowledgement.
 func TestUsualEvents(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
