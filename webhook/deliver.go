@@ -223,7 +223,7 @@ func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *tar
 		return err
 	case errors.Is(err, errBlocked):
 		return inbox.NotApplied(postroom.Permanent(err))
-	case isOursToMend(err):
+	case isOursToMend(ctx, s.cfg.Resolver, err):
 		return inbox.NotApplied(postroom.Snooze(outbound.SnoozeUnsent, err))
 	}
 	return s.failed(ctx, attempt, to, failure{err: err, outage: true})

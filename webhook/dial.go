@@ -38,7 +38,8 @@ func newTransport(cfg SenderConfig) *http.Transport {
 	// one connection, which an endpoint that does not read would stop for the others.
 	only1 := new(http.Protocols)
 	only1.SetHTTP1(true)
-	dialer := &net.Dialer{Timeout: cfg.Timeout, Control: control, Resolver: cfg.Resolver}
+	// A lookup that takes long ends before the attempt does, so that its error says that it was one.
+	dialer := &net.Dialer{Timeout: cfg.Timeout / 2, Control: control, Resolver: cfg.Resolver}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, address)
@@ -57,9 +58,21 @@ func isAllowed(prefixes []netip.Prefix, address string) bool {
 	return err == nil && slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(to.Addr().Unmap()) })
 }
 
-// isOursToMend reports whether no connection was made because of this side: its DNS server does
-// not answer.
-func isOursToMend(err error) bool {
+// isOursToMend reports whether no connection was made because of this side: its name server does
+// not even know the root's name servers, which each one knows. Otherwise a lookup fails because of
+// the name servers of the endpoint, which are its customer's.
+func isOursToMend(ctx context.Context, resolver *net.Resolver, err error) bool {
+	if !isLookup(err) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err = resolver.LookupNS(ctx, ".")
+	return isLookup(err)
+}
+
+// isLookup reports whether there was no answer about a name. That there is no such name is one.
+func isLookup(err error) bool {
 	var name *net.DNSError
 	return errors.As(err, &name) && !name.IsNotFound
 }

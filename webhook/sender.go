@@ -66,7 +66,8 @@ type SenderConfig struct {
 	// Defaults to 4.
 	InFlight int
 
-	// Timeout limits one attempt, from the lookup of the name to the status.
+	// Timeout limits one attempt, from the lookup of the name to the status. Half of it is for the
+	// lookup and the connection.
 	//
 	// Defaults to 20 seconds.
 	Timeout time.Duration

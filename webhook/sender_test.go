@@ -1,8 +1,11 @@
 package webhook_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -367,11 +370,62 @@ func TestBlockedAddresses(t *testing.T) {
 	if len(to.requests()) != 0 {
 		t.Error("a request reached this machine")
 	}
-	if d := r.failed("dns"); d.Class != "snoozed" || d.Attempts != 0 || d.Dead {
-		t.Errorf("without a DNS server: %+v", d)
+	for _, id := range []string{"dns", "unknown"} {
+		if d := r.failed(id); d.Class != "error" || d.Attempts != 1 || d.Dead {
+			t.Errorf("%s: %+v", id, d)
+		}
 	}
-	if d := r.failed("unknown"); d.Class != "error" || d.Attempts != 1 || d.Dead {
-		t.Errorf("a name that does not exist: %+v", d)
+}
+
+// The name servers of a customer's domain fail. That is a failure of the endpoint: it is disabled
+// in the end.
+func TestLookupsOfAnEndpointFail(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(cfg *webhook.SenderConfig) {
+		cfg.Resolver = resolver(func(name string, _ int) (string, bool) { return "", name == "" })
+	})
+	r.add(webhook.NewEndpoint{ID: "e", URL: "https://broken.example.com"})
+	r.run()
+	r.emit("e1", nil)
+	if d := r.failed("e"); d.Class != "error" || d.Attempts != 1 || d.Dead {
+		t.Fatalf("the first attempt: %+v", d)
+	}
+	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = failing_since - interval '5 days 1 second'")
+	r.due()
+	r.eventually("the event to be dead", func() bool {
+		d, _ := r.heldOf("e")
+		return d.Dead && d.Class == webhook.ClassDisabled
+	})
+}
+
+// No name server knows anything. That is not held against the endpoint, and costs no attempt.
+func TestNoNameServerAnswers(t *testing.T) {
+	t.Parallel()
+	unreachable := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no route to the name server")
+	}}
+	silence := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	for name, names := range map[string]*net.Resolver{
+		"each question fails":         resolver(func(string, int) (string, bool) { return "", false }),
+		"the server is not reachable": unreachable,
+		"the server does not answer":  silence,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Resolver, cfg.Timeout = names, 4*time.Second })
+			r.add(webhook.NewEndpoint{ID: "e", URL: "https://example.com"})
+			r.run()
+			r.emit("e1", nil)
+			if d := r.failed("e"); d.Class != "snoozed" || d.Attempts != 0 || d.Dead {
+				t.Errorf("the event: %+v", d)
+			}
+			if one[bool](r, "SELECT failing_since IS NOT NULL FROM postroom.webhook_endpoint") {
+				t.Error("the endpoint is said to fail")
+			}
+		})
 	}
 }
 
