@@ -7,8 +7,10 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +42,7 @@ func TestStored(t *testing.T) {
 func TestRefused(t *testing.T) {
 	e := newEndpoint(t)
 	tenants := newEndpoint(t, func(c *webhook.Config) {
-		c.Choose = func(*http.Request) (webhook.Scheme, error) { return nil, webhook.ErrUnknownTenant }
+		c.Choose = func(*http.Request) (string, webhook.Scheme, error) { return "", nil, webhook.ErrUnknownTenant }
 	})
 	custom := newEndpoint(t, func(c *webhook.Config) {
 		c.Scheme = verifier(func() (webhook.Message, error) { return webhook.Message{}, errors.New("secret") })
@@ -157,9 +159,12 @@ func TestAnswers(t *testing.T) {
 		{"no scheme", func(c *config) { c.Scheme = nil }, post("{}"), 500, "webhook_misconfigured", "misconfigured"},
 		{"no source", func(c *config) { c.Source = "" }, post("{}"), 500, "webhook_misconfigured", ""},
 		{"the tenants cannot be read", func(c *config) {
-			c.Choose = func(*http.Request) (webhook.Scheme, error) { return nil, errors.New("away") }
+			c.Choose = func(*http.Request) (string, webhook.Scheme, error) { return "", nil, errors.New("away") }
 		}, post("{}"), 503, "webhook_not_stored", "unavailable"},
-		{"choosing panics", func(c *config) { c.Choose = func(*http.Request) (webhook.Scheme, error) { panic("no") } }, post("{}"), 500, "webhook_misconfigured", "misconfigured"},
+		{"no tenant", func(c *config) {
+			c.Choose = func(*http.Request) (string, webhook.Scheme, error) { return "", webhook.Standard(secret), nil }
+		}, post("{}"), 500, "webhook_misconfigured", "misconfigured"},
+		{"choosing panics", func(c *config) { c.Choose = func(*http.Request) (string, webhook.Scheme, error) { panic("no") } }, post("{}"), 500, "webhook_misconfigured", "misconfigured"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEndpoint(t, func(c *config) {
@@ -180,7 +185,7 @@ func TestAnswers(t *testing.T) {
 			if loud := strings.Contains(e.log.String(), "level=ERROR"); loud != (tt.status == 500) {
 				t.Errorf("log:\n%s", e.log)
 			}
-			if faulty := tt.code == "webhook_misconfigured" && tt.name != "the scheme panics" && tt.name != "choosing panics"; (e.Check(t.Context()) != nil) != faulty {
+			if faulty := tt.code == "webhook_misconfigured" && !slices.Contains([]string{"the scheme panics", "choosing panics", "no tenant"}, tt.name); (e.Check(t.Context()) != nil) != faulty {
 				t.Errorf("Check = %v", e.Check(t.Context()))
 			}
 		})
@@ -295,15 +300,15 @@ func TestTenants(t *testing.T) {
 		"/ann": counting{webhook.Standard(secret), &calls}, "/bob": counting{webhook.Standard("whsec_Ym9i"), &calls},
 	}
 	e := newEndpoint(t, func(c *webhook.Config) {
-		c.Scheme, c.Choose = nil, func(r *http.Request) (webhook.Scheme, error) {
+		c.Scheme, c.Choose = nil, func(r *http.Request) (string, webhook.Scheme, error) {
 			body := make([]byte, 2)
 			if n, err := r.Body.Read(body); n != 2 || err != nil {
 				t.Errorf("the body is not to be read: %d, %v", n, err)
 			}
 			if s := schemes[r.URL.Path]; s != nil {
-				return s, nil
+				return r.URL.Path[1:], s, nil
 			}
-			return nil, fmt.Errorf("look: %w", webhook.ErrUnknownTenant)
+			return "", nil, fmt.Errorf("look: %w", webhook.ErrUnknownTenant)
 		}
 	})
 	send := func(path string, s webhook.Scheme, status int) {
@@ -324,6 +329,48 @@ func TestTenants(t *testing.T) {
 	}
 	if err := e.Check(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// An id is unique within its tenant: no tenant can take it from another, and the source of an event
+// says whose secret verified it.
+func TestTenantsHaveIDsOfTheirOwn(t *testing.T) {
+	tenants := map[string]struct {
+		scheme webhook.Scheme
+		source string
+	}{
+		"ann":     {webhook.Stripe("whsec_a"), "/acme/ann"},
+		"bob":     {webhook.Stripe("whsec_b"), "/acme/bob"},
+		"bob/ann": {webhook.Stripe("whsec_c"), "/acme/bob%2Fann"},
+		"#1 ü":    {webhook.Stripe("whsec_d"), "/acme/%231%20%C3%BC"},
+	}
+	choose := func(c *webhook.Config) {
+		c.Scheme, c.Choose = nil, func(r *http.Request) (string, webhook.Scheme, error) {
+			name := r.URL.Query().Get("tenant")
+			return name, tenants[name].scheme, nil
+		}
+	}
+	for name, set := range map[string]func(c *webhook.Config){
+		"/acme": choose,
+		"/other": func(c *webhook.Config) {
+			choose(c)
+			c.Event = func(m webhook.Message, _ http.Header, body []byte) (postroom.Event, error) {
+				return postroom.Event{Source: "/other", Type: "a", Data: body}, nil
+			}
+		},
+	} {
+		e := newEndpoint(t, set)
+		for tenant, of := range tenants {
+			req := request(t, of.scheme, "", "", fmt.Sprintf(`{"id":"evt_1","type":"charge.succeeded","tenant":%q}`, tenant))
+			req.URL.RawQuery = url.Values{"tenant": {tenant}}.Encode()
+			e.want(req, 200, "")
+			if ev := e.events()[len(e.events())-1]; ev.ID != "evt_1" || ev.Source != name+strings.TrimPrefix(of.source, "/acme") {
+				t.Errorf("%s: stored %s of %s", tenant, ev.ID, ev.Source)
+			}
+		}
+		if n := e.counted("stored", ""); n != int64(len(tenants)) {
+			t.Errorf("%s: %d events were stored, want %d", name, n, len(tenants))
+		}
 	}
 }
 

@@ -36,7 +36,8 @@ const (
 // Wide because each field is a choice of its own.
 type Config struct {
 	// Source is the source of the events. An id is unique within its source, so give each
-	// endpoint at the provider a source of its own, such as "/webhooks/acme". Required.
+	// endpoint at the provider a source of its own, such as "/webhooks/acme". If Choose is set,
+	// it is the beginning of the sources. Required.
 	Source string
 
 	// Handler is the handler that the events are for, registered with the inbox by Handle,
@@ -46,13 +47,17 @@ type Config struct {
 	// Scheme verifies requests. Required, unless Choose is set.
 	Scheme Scheme
 
-	// Choose returns the scheme, with its secrets, of the tenant that a request names, for
-	// instance in its path. It may read the body. The request is not verified yet. For an
-	// unknown tenant it returns [ErrUnknownTenant]: the sender gets the answer that a wrong
+	// Choose returns the tenant that a request names, for instance in its path, and the scheme
+	// with the tenant's secrets. The source of the tenant's events is Source + "/" + tenant,
+	// escaped as url.PathEscape does, also if Event sets another source. So no tenant can take an
+	// id from another, and handlers know whose secret verified an event. An empty tenant is
+	// answered 500.
+	//
+	// Choose may read the body. The request is not verified yet. For an unknown tenant it returns [ErrUnknownTenant]: the sender gets the answer that a wrong
 	// signature gets. It takes as long, because the request is then verified by Scheme, or by
 	// the scheme that was chosen last, and the result is dropped. Other errors are answered
 	// 503. It may be called concurrently, and its context ends after Patience.
-	Choose func(r *http.Request) (Scheme, error)
+	Choose func(r *http.Request) (tenant string, s Scheme, err error)
 
 	// Key returns an event's key. It may be called concurrently.
 	//

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -94,45 +95,48 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	// The sender may hang up. What was received whole is stored.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Patience)
 	defer cancel()
-	m, err := r.verify(ctx, req, body)
+	m, within, err := r.verify(ctx, req, body)
 	if err != nil {
 		return r.notVerified(err)
 	}
-	return r.take(ctx, m, req.Header, body)
+	return r.take(ctx, m, within, req.Header, body)
 }
 
-// verify verifies a request, by the scheme of its tenant if there are tenants.
-func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (Message, error) {
-	scheme := r.cfg.Scheme
+// verify verifies a request, by the scheme of its tenant if there are tenants. It returns what a
+// source ends with, so that it is the tenant's.
+func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (m Message, within string, err error) {
 	if r.cfg.Choose == nil {
-		return verify(scheme, req.Header, body)
+		m, err = verify(r.cfg.Scheme, req.Header, body)
+		return m, "", err
 	}
-	scheme, err := r.choose(ctx, req, body)
+	tenant, scheme, err := r.choose(ctx, req, body)
 	switch {
 	case errors.Is(err, ErrUnknownTenant):
 		_, _ = verify(scheme, req.Header, body) // takes as long as for a known tenant
-		return Message{}, refused(UnknownTenant)
+		return Message{}, "", refused(UnknownTenant)
 	case err != nil:
-		return Message{}, &chooseError{err}
+		return Message{}, "", &chooseError{err}
 	}
-	return verify(scheme, req.Header, body)
+	m, err = verify(scheme, req.Header, body)
+	return m, "/" + url.PathEscape(tenant), err
 }
 
-// choose returns the scheme of the tenant, or another scheme with ErrUnknownTenant.
-func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (Scheme, error) {
+// choose returns the tenant and its scheme, or another scheme with ErrUnknownTenant.
+func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (tenant string, scheme Scheme, err error) {
 	req = req.Clone(ctx)
 	req.Body = newBody(body)
-	var scheme Scheme
-	err := guard.Call(func() (err error) {
-		scheme, err = r.cfg.Choose(req)
+	err = guard.Call(func() (err error) {
+		tenant, scheme, err = r.cfg.Choose(req)
 		return guard.Seal(err)
 	})
-	if err == nil && scheme != nil {
+	switch {
+	case err == nil && scheme != nil && tenant == "":
+		return "", nil, postroom.Unrecoverable(errors.New("Config.Choose returned no tenant"))
+	case err == nil && scheme != nil:
 		r.chosen.Store(&scheme)
-		return scheme, nil
-	}
-	if err != nil && !errors.Is(err, ErrUnknownTenant) {
-		return nil, err
+		return tenant, scheme, nil
+	case err != nil && !errors.Is(err, ErrUnknownTenant):
+		return "", nil, err
 	}
 	other := r.cfg.Scheme
 	if last := r.chosen.Load(); other == nil && last != nil {
@@ -141,7 +145,7 @@ func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (
 	if other == nil {
 		other = Standard(base64.StdEncoding.EncodeToString([]byte(rand.Text())))
 	}
-	return other, ErrUnknownTenant
+	return "", other, ErrUnknownTenant
 }
 
 // chooseError is an error of Config.Choose.
@@ -176,14 +180,14 @@ func (r *Receiver) notVerified(err error) result {
 }
 
 // take stores the event of a verified request.
-func (r *Receiver) take(ctx context.Context, m Message, h http.Header, body []byte) result {
+func (r *Receiver) take(ctx context.Context, m Message, within string, h http.Header, body []byte) result {
 	switch {
 	case m.Reply != nil:
 		return result{outcome: handshake, reply: m.Reply}
 	case m.Form && r.cfg.Event == nil:
 		return result{outcome: form}
 	}
-	ev, err := r.event(m, h, body)
+	ev, err := r.event(m, within, h, body)
 	if err != nil {
 		return result{outcome: noEvent, err: err, event: ev}
 	}
@@ -223,7 +227,7 @@ func accepted(ev postroom.Event, results []inbox.AcceptResult, err error) result
 }
 
 // event returns the event for a verified request.
-func (r *Receiver) event(m Message, h http.Header, body []byte) (postroom.Event, error) {
+func (r *Receiver) event(m Message, within string, h http.Header, body []byte) (postroom.Event, error) {
 	ev := postroom.Event{Type: eventType(m), Time: m.Time, ContentType: contentType(h), Data: body}
 	if r.cfg.Event != nil {
 		err := guard.Call(func() (err error) {
@@ -234,7 +238,7 @@ func (r *Receiver) event(m Message, h http.Header, body []byte) (postroom.Event,
 			return postroom.Event{}, fmt.Errorf("webhook: make the event: %w", err)
 		}
 	}
-	ev.ID, ev.Source = cmp.Or(ev.ID, m.ID), cmp.Or(ev.Source, r.cfg.Source)
+	ev.ID, ev.Source = cmp.Or(ev.ID, m.ID), cmp.Or(ev.Source, r.cfg.Source)+within
 	if r.cfg.Key != nil {
 		err := guard.Call(func() error {
 			ev.Key = r.cfg.Key(ev)

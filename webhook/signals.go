@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 
@@ -40,8 +41,9 @@ func (r *Receiver) tell(ctx context.Context, span trace.Span, res result) {
 		attributes = telemetry.With(telemetry.Source.String(r.cfg.Source), telemetry.Outcome.String(string(res.outcome)), telemetry.Reason.String(string(res.reason)))
 	}
 	r.signals.received.Add(ctx, 1, attributes)
+	source := cmp.Or(res.event.Source, r.cfg.Source) // an event has its tenant in it, and metrics would have too many
 	if span.IsRecording() {
-		span.SetAttributes(telemetry.EventSource.String(r.cfg.Source), telemetry.RunOutcome.String(string(res.outcome)), telemetry.Status.Int(res.status()))
+		span.SetAttributes(telemetry.EventSource.String(source), telemetry.RunOutcome.String(string(res.outcome)), telemetry.Status.Int(res.status()))
 		if res.event.ID != "" {
 			span.SetAttributes(telemetry.EventID.String(res.event.ID))
 		}
@@ -55,21 +57,21 @@ func (r *Receiver) tell(ctx context.Context, span trace.Span, res result) {
 	log := r.cfg.Logger
 	switch res.outcome {
 	case rejected:
-		log.InfoContext(ctx, "webhook refused", "source", r.cfg.Source, "remote", res.remote, "reason", string(res.reason))
+		log.InfoContext(ctx, "webhook refused", "source", source, "remote", res.remote, "reason", string(res.reason))
 	case unreadable, tooSlow, tooLarge:
-		log.InfoContext(ctx, "webhook not read", "source", r.cfg.Source, "remote", res.remote, "outcome", string(res.outcome), "error", res.err)
+		log.InfoContext(ctx, "webhook not read", "source", source, "remote", res.remote, "outcome", string(res.outcome), "error", res.err)
 	case withoutID, form:
-		log.WarnContext(ctx, "webhook cannot be stored", "source", r.cfg.Source, "type", res.event.Type, "outcome", string(res.outcome))
+		log.WarnContext(ctx, "webhook cannot be stored", "source", source, "type", res.event.Type, "outcome", string(res.outcome))
 	case conflict:
-		log.WarnContext(ctx, "webhook held: its id is known with another body", "source", r.cfg.Source, "event_id", res.event.ID, "type", res.event.Type)
+		log.WarnContext(ctx, "webhook held: its id is known with another body", "source", source, "event_id", res.event.ID, "type", res.event.Type)
 	case noEvent:
-		log.ErrorContext(ctx, "webhook not processed", "source", r.cfg.Source, "event_id", res.event.ID, "type", res.event.Type, "error", res.err)
+		log.ErrorContext(ctx, "webhook not processed", "source", source, "event_id", res.event.ID, "type", res.event.Type, "error", res.err)
 	case misconfigured:
-		log.ErrorContext(ctx, "webhook endpoint is not set up correctly", "source", r.cfg.Source, "error", res.err)
+		log.ErrorContext(ctx, "webhook endpoint is not set up correctly", "source", source, "error", res.err)
 	case unavailable:
-		r.lines.Warn(ctx, log, "webhook not stored", res.err, "source", r.cfg.Source)
+		r.lines.Warn(ctx, log, "webhook not stored", res.err, "source", source)
 	default:
-		log.LogAttrs(ctx, slog.LevelDebug, "webhook received", slog.String("source", r.cfg.Source), slog.String("event_id", res.event.ID),
+		log.LogAttrs(ctx, slog.LevelDebug, "webhook received", slog.String("source", source), slog.String("event_id", res.event.ID),
 			slog.String("type", res.event.Type), slog.String("outcome", string(res.outcome)))
 	}
 }
