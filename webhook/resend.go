@@ -20,7 +20,8 @@ var ErrEndpointDisabled = errors.New("the endpoint is disabled")
 // TypeTest is the type of the events of [Sender.Test].
 const TypeTest = "webhook.test"
 
-// resendAtOnce is how many events of the log one transaction accepts.
+// resendAtOnce is how many events of the log one transaction accepts, if they have no more than
+// bytesAtOnce.
 const resendAtOnce = 500
 
 // Resend makes those events due for an endpoint that were written at a time or later, that the
@@ -50,7 +51,7 @@ func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, b
 		if err != nil {
 			return total, fmt.Errorf("webhook: resend: %w", err)
 		}
-		if len(events) < resendAtOnce {
+		if len(events) == 0 {
 			return total, nil
 		}
 		after = last
@@ -93,7 +94,7 @@ func (s *Sender) mustBeEnabled(ctx context.Context, endpoint string, by Audit) e
 
 // owed returns the next events of the log that an endpoint should have got.
 func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since time.Time) (events []postroom.Event, last int64, err error) {
-	rows, _ := s.endpoints.db.Query(ctx, s.endpoints.sql.Owed, after, endpoint, since, s.cfg.AccountHeader, resendAtOnce, s.cfg.Types) // CollectRows reports the error
+	rows, _ := s.endpoints.db.Query(ctx, s.endpoints.sql.Owed, after, endpoint, since, s.cfg.AccountHeader, resendAtOnce, s.cfg.Types, bytesAtOnce) // CollectRows reports the error
 	events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ev postroom.Event, err error) {
 		err = row.Scan(&last, &ev.Source, &ev.ID, &ev.Type, &ev.Subject, &ev.ContentType, &ev.CorrelationID, &ev.CausationID,
 			&ev.Time, &ev.TraceParent, &ev.TraceState, &ev.Headers, &ev.Data)

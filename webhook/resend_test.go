@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -117,5 +118,80 @@ func TestInternalEventsAreNotSent(t *testing.T) {
 	unbounded := webhook.NewSender(r.pool, inbox.New(r.pool, nil, inbox.Config{Logger: silent}), r.cfg)
 	if n, err := unbounded.Resend(t.Context(), "e", time.Now().Add(-time.Hour), ann); err == nil || n != 0 || !strings.Contains(err.Error(), "SenderConfig.Types is empty") {
 		t.Errorf("without types: resent %d events, %v", n, err)
+	}
+}
+
+// most notes how many bytes of event data one round trip of a transaction has at the most.
+type most struct {
+	pgx.Tx
+
+	trips, bytes int
+}
+
+func (m *most) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	bytes := 0
+	for _, q := range b.QueuedQueries {
+		for _, arg := range q.Arguments {
+			if all, ok := arg.([][]byte); ok {
+				for _, one := range all {
+					bytes += len(one)
+				}
+			}
+		}
+	}
+	m.trips, m.bytes = m.trips+1, max(m.bytes, bytes)
+	return m.Tx.SendBatch(ctx, b)
+}
+
+// Events have many bytes. Few of them are in memory at the same time, and a large one is not left
+// out.
+func TestLargeEventsAreTakenInParts(t *testing.T) {
+	t.Parallel()
+	const bound, large, endpoints, events = 4 << 20, 900 << 10, 12, 13
+	r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Types = []string{"order.placed"} })
+	for n := range endpoints {
+		r.add(webhook.NewEndpoint{ID: fmt.Sprint("e", n), URL: "https://example.com"})
+	}
+	due := func() int { return one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'webhooks'") }
+	for _, bytes := range []int{large, bound + 1<<20} {
+		ev := postroom.Event{ID: fmt.Sprint(bytes), Source: "/shop", Type: "order.placed", Data: make([]byte, bytes)}
+		before := due()
+		tx, err := r.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		noted := &most{Tx: tx}
+		if err := r.sender.FanOut().Handle(t.Context(), noted, ev); err != nil {
+			t.Fatal(err)
+		}
+		if n := due(); n != before {
+			t.Errorf("%d deliveries of %d bytes are due before the commit", n-before, bytes)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := due(); n != before+endpoints {
+			t.Errorf("%d deliveries of %d bytes, want %d", n-before, bytes, endpoints)
+		}
+		if few := bytes <= bound; noted.trips < 2 || few && (noted.bytes > bound+bound/10 || noted.bytes < 2*bytes) || !few && noted.bytes > bytes+bytes/10 {
+			t.Errorf("%d round trips of %d bytes at the most, for events of %d", noted.trips, noted.bytes, bytes)
+		}
+	}
+
+	log := outbox.New(outbox.Config{Source: "/shop"})
+	for n := range events {
+		ev := postroom.Event{ID: fmt.Sprint("e", n), Type: "order.placed", Data: make([]byte, large)}
+		if n%2 == 0 {
+			ev.Data, ev.Headers = []byte("{}"), map[string]string{"note": strings.Repeat("x", 30<<10)}
+		}
+		if err := pgx.BeginFunc(t.Context(), r.pool, func(tx pgx.Tx) error { return log.Write(t.Context(), tx, ev) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := r.sender.Resend(t.Context(), "e0", time.Now().Add(-time.Hour), ann); err != nil || n != events {
+		t.Errorf("resent %d events, %v; want %d", n, err, events)
+	}
+	if parts := one[[]int64](r, "SELECT array_agg(events ORDER BY id) FROM postroom.audit WHERE action = 'webhook resend'"); !slices.Equal(parts, []int64{9, 4}) {
+		t.Errorf("resent in parts of %v events; want 9, four of them large, and 4", parts)
 	}
 }

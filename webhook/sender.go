@@ -231,7 +231,7 @@ func (s *Sender) fanOut(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	if err != nil {
 		return fmt.Errorf("webhook: find the endpoints of an event: %w", s.endpoints.explain(err))
 	}
-	for some := range slices.Chunk(ids, acceptAtOnce) {
+	for some := range slices.Chunk(ids, min(max(bytesAtOnce/size(ev), 1), acceptAtOnce)) {
 		all := make([]inbox.Acceptance, len(some))
 		for i, id := range some {
 			all[i] = s.acceptance(ev, id)
@@ -243,8 +243,21 @@ func (s *Sender) fanOut(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	return nil
 }
 
-// acceptAtOnce is how many deliveries one statement stores.
-const acceptAtOnce = 1000
+// One statement stores at most acceptAtOnce deliveries, and bytesAtOnce of them, so that a large
+// event for many endpoints does not fill the memory. One is always stored.
+const (
+	acceptAtOnce = 1000
+	bytesAtOnce  = 4 << 20
+)
+
+// size is how many bytes an event has, and at least 1.
+func size(ev postroom.Event) int {
+	n := 1 + len(ev.Data)
+	for name, value := range ev.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
 
 func (s *Sender) accountOf(ev postroom.Event) string {
 	if s.cfg.AccountHeader == "" {

@@ -1,19 +1,27 @@
 -- The next events of the log after $1 that endpoint $2 gets and that were written at $3 or
--- later, $5 at most. $4 is the header that names an event's account, or ''. $6 are the types that
--- customers may get: the log has internal events as well. Events that are scheduled for later, and
--- those that were cancelled, are left out.
+-- later: $5 at most, and no more than have $7 bytes, which is more than one event has. $4 is the
+-- header that names an event's account, or ''. $6 are the types that customers may get: the log has
+-- internal events as well. Events that are scheduled for later, and those that were cancelled, are
+-- left out.
 --
 -- Locks   none.
 -- Index   outbox's primary key; archive_outgoing (pos). It reads the log from $1 on.
 -- Order   by seq.
 -- Called  by Sender.owed.
-SELECT o.seq, o.source, o.event_id, o.type, o.subject, o.content_type, coalesce(o.correlation_id, ''), coalesce(o.causation_id, ''),
-       coalesce(o.occurred_at, o.created_at), coalesce(o.trace_parent, ''), coalesce(o.trace_state, ''), o.headers, o.data
-FROM postroom.outbox AS o
-JOIN postroom.webhook_endpoint AS e ON e.id = $2
-WHERE o.seq > $1 AND o.created_at >= $3 AND o.type = ANY ($6) AND (e.types = '{}' OR o.type = ANY (e.types))
-  AND CASE WHEN $4 = '' THEN '' ELSE coalesce(o.headers ->> $4, '') END = e.account
-  AND (o.not_before IS NULL OR o.not_before <= now())
-  AND NOT EXISTS (SELECT FROM postroom.archive AS a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.republish IS NULL)
-ORDER BY o.seq
-LIMIT $5;
+SELECT seq, source, event_id, type, subject, content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data
+FROM (
+    SELECT o.seq, o.source, o.event_id, o.type, o.subject, o.content_type, coalesce(o.correlation_id, '') AS correlation_id, coalesce(o.causation_id, '') AS causation_id,
+           coalesce(o.occurred_at, o.created_at) AS occurred_at, coalesce(o.trace_parent, '') AS trace_parent,
+           coalesce(o.trace_state, '') AS trace_state, o.headers, o.data,
+           sum(octet_length(o.data) + coalesce(octet_length(o.headers::text), 0)) OVER (ORDER BY o.seq) AS bytes
+    FROM postroom.outbox AS o
+    JOIN postroom.webhook_endpoint AS e ON e.id = $2
+    WHERE o.seq > $1 AND o.created_at >= $3 AND o.type = ANY ($6) AND (e.types = '{}' OR o.type = ANY (e.types))
+      AND CASE WHEN $4 = '' THEN '' ELSE coalesce(o.headers ->> $4, '') END = e.account
+      AND (o.not_before IS NULL OR o.not_before <= now())
+      AND NOT EXISTS (SELECT FROM postroom.archive AS a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.republish IS NULL)
+    ORDER BY o.seq
+    LIMIT $5::int
+) next
+WHERE bytes <= $7::bigint
+ORDER BY seq;
