@@ -226,6 +226,17 @@ func TestChallenge(t *testing.T) {
 	e.want(request(t, webhook.Slack("other"), "", "", body), 401, "webhook_verification_failed")
 }
 
+// Slack says that it leaves out events, in a request without an id. Nothing is stored.
+func TestSlackLimitsTheRate(t *testing.T) {
+	slack := webhook.Slack("s")
+	e := newEndpoint(t, func(c *webhook.Config) { c.Scheme = slack })
+	body := `{"type":"app_rate_limited","team_id":"T1","minute_rate_limited":1518467820,"api_app_id":"A1"}`
+	if w := e.want(request(t, slack, "", "", body), 200, ""); w.Body.Len() != 0 || len(e.events()) != 0 || e.counted("handshake", "") != 1 {
+		t.Errorf("answered %s, stored %v", w.Body, e.events())
+	}
+	e.want(request(t, webhook.Slack("other"), "", "", body), 401, "webhook_verification_failed")
+}
+
 func TestChanged(t *testing.T) {
 	stripe := webhook.Stripe("s")
 	for _, tt := range []struct {

@@ -203,6 +203,8 @@ func (s slack) Verify(h http.Header, body []byte, now time.Time) (Message, error
 	switch m.Type {
 	case "url_verification":
 		m.Reply = &Reply{ContentType: "text/plain; charset=utf-8", Body: []byte(o.text("challenge"))}
+	case "app_rate_limited": // Slack leaves out events for a minute, and says so without an id
+		m.Reply = &Reply{}
 	case "event_callback":
 		m.Type = o.at("event.type")
 	}
