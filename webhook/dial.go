@@ -46,7 +46,7 @@ func newTransport(cfg SenderConfig) *http.Transport {
 		},
 		TLSClientConfig:     &tls.Config{RootCAs: cfg.RootCAs, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: cfg.Timeout, ResponseHeaderTimeout: cfg.Timeout, Protocols: only1,
-		MaxIdleConns: 256, MaxIdleConnsPerHost: cfg.InFlight, IdleConnTimeout: time.Minute,
+		MaxIdleConns: 256, MaxIdleConnsPerHost: cfg.Workers, IdleConnTimeout: time.Minute, // a host may have many endpoints
 		MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 		Proxy: nil, // one from the environment would resolve the name, and connect, without a check
 	}
