@@ -137,6 +137,9 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 // archive keeps inbox rows of its events from expiring, and a purge ends that. Purge also
 // deletes replays that ended before that time. The audit stays.
 //
+// An outgoing event stays in the archive as long as the log has it: without its row there, a
+// republish would publish it.
+//
 // If w fails, or its method Flush if it has one, Purge deletes nothing. After
 // [ErrUnknownOutcome] the events may be deleted: keep what was written. After any other error
 // nothing is deleted. If a purged event is delivered again after its inbox row has expired,
@@ -148,7 +151,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit 
 	}
 	var n int64
 	err := s.tables.InTxOnce(ctx, func(tx pgx.Tx) error { // once: w cannot take back what it was given
-		_, ids, err := s.reader(tx).export(ctx, Filter{Discarded: true, Until: before}, w, progress)
+		_, ids, err := s.reader(tx).export(ctx, Filter{Discarded: true, Until: before}, true, w, progress)
 		if err != nil {
 			return err
 		}

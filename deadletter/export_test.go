@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/deadletter"
+	"github.com/postroom/postroom/outbox"
 )
 
 // broken is a writer that fails in the middle.
@@ -133,6 +136,41 @@ func TestExport(t *testing.T) {
 }
 
 // Replays that ended long ago go with what was discarded long ago; what was done stays.
+// A producer called an event off. While the log has the event, its row in the archive is all that
+// keeps it from being published: by a relay that has not read it, and by a republish.
+func TestPurgeKeepsWhatTheLogHas(t *testing.T) {
+	t.Parallel()
+	o := newOffice(newNight(t))
+	box := outbox.New(outbox.Config{Source: "/office"})
+	ev := postroom.NewEvent(o.subject, "x")
+	ev.ID, ev.NotBefore = "reminder", time.Now().Add(time.Hour)
+	inTx := func(f func(tx pgx.Tx) error) {
+		t.Helper()
+		if err := pgx.BeginFunc(t.Context(), o.pool, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inTx(func(tx pgx.Tx) error { return box.Write(t.Context(), tx, ev) })
+	inTx(func(tx pgx.Tx) error {
+		cancelled, err := box.Cancel(t.Context(), tx, ev.ID)
+		if err == nil && !cancelled {
+			err = errors.New("it was not called off")
+		}
+		return err
+	})
+	soon := time.Now().Add(time.Minute)
+	if n, err := o.store.Purge(t.Context(), soon, io.Discard, o.by, nil); !errors.Is(err, deadletter.ErrNoMatch) {
+		t.Errorf("while the log has the event: %d, %v", n, err)
+	}
+	if n, err := o.store.Export(t.Context(), deadletter.Filter{Discarded: true}, io.Discard, nil); err != nil || n != 1 {
+		t.Errorf("exported %d, %v", n, err)
+	}
+	o.exec("DELETE FROM postroom.outbox WHERE event_id = 'reminder'")
+	if n, err := o.store.Purge(t.Context(), soon, io.Discard, o.by, nil); err != nil || n != 1 {
+		t.Errorf("when retention has removed it: %d, %v", n, err)
+	}
+}
+
 func TestPurgeTakesOldReplays(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

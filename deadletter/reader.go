@@ -104,13 +104,14 @@ func (s reader) history(ctx context.Context, l Letter) ([]AuditEntry, error) {
 	return entries, nil
 }
 
-// export writes events to w. It returns how many, and the ids if they are discarded ones.
-func (s reader) export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (n int64, ids []int64, err error) {
-	sql := s.sql.Export
+// export writes events to w, or only those that may be purged. It returns how many, and the ids if
+// they are discarded ones.
+func (s reader) export(ctx context.Context, f Filter, purges bool, w io.Writer, progress func(n int64)) (n int64, ids []int64, err error) {
+	sql, args := s.sql.Export, f.arguments()
 	if f.Discarded {
-		sql = s.sql.ExportDiscarded
+		sql, args = s.sql.ExportDiscarded, append(args, purges)
 	}
-	rows, _ := s.db.Query(ctx, sql, f.arguments()...) // ForEachRow reports the error
+	rows, _ := s.db.Query(ctx, sql, args...) // ForEachRow reports the error
 	var properties, data, raw []byte
 	_, err = pgx.ForEachRow(rows, []any{&properties, &data, &raw}, func() error {
 		line, id, err := exportLine(properties, data, raw)

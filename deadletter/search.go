@@ -130,7 +130,7 @@ func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, err
 	}
-	n, _, err := s.reader(s.db).export(ctx, f, w, progress)
+	n, _, err := s.reader(s.db).export(ctx, f, false, w, progress)
 	if err != nil {
 		return n, fmt.Errorf("deadletter: export: %w", s.explain(err))
 	}

@@ -1,12 +1,16 @@
 -- Discarded events that match the filter $1 to $11, complete, as JSON, with who discarded
--- them and why. The first to be discarded comes first.
+-- them and why. The first to be discarded comes first. With $12, only those that may be
+-- removed: while the log has an outgoing event, its row in archive is what tells the relay, a
+-- republish and a reconciliation not to publish it.
 --
 -- Locks   none.
--- Index   as list_discarded.sql of internal/held; audit_pkey (id).
+-- Index   as list_discarded.sql of internal/held; audit_pkey (id), outbox_pkey (seq).
 -- Called  by Store.Export and Store.Purge.
 SELECT jsonb_strip_nulls(to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'audit')
            || jsonb_build_object('cause', encode(fingerprint, 'hex'), 'discarded_by', a.actor, 'reason', a.reason) AS properties,
        data, raw_headers
 FROM postroom.discarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
 LEFT JOIN postroom.audit a ON a.id = h.audit
+WHERE NOT $12 OR h.handler <> 'outbox' OR h.republish IS NOT NULL
+   OR NOT EXISTS (SELECT FROM postroom.outbox o WHERE o.seq = h.pos)
 ORDER BY discarded_at, h.id;
