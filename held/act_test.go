@@ -1,6 +1,7 @@
 package held_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,7 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/held"
+	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/internal/devtest"
 )
 
 // all puts an event of each state into held, for a handler and on its way out.
@@ -144,6 +150,30 @@ func TestReschedule(t *testing.T) {
 	if _, err := d.store.Reschedule(t.Context(), set, time.Time{}, d.by, nil); err == nil {
 		t.Error("rescheduled to no time")
 	}
+}
+
+// A process stands still until its claim has run out, and an operator reschedules the event. When the
+// process goes on, it has no effect.
+func TestRescheduleEndsAFormerClaim(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	in := d.inbox()
+	began, goOn := make(chan struct{}, 1), make(chan struct{})
+	in.Handle(inbox.Subscription{Name: "h", Workers: 1}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		began <- struct{}{}
+		<-goOn
+		return apply(ctx, tx, "h", ev)
+	}))
+	d.accept(in, "h", event(1))
+	stop := d.run(in)
+	devtest.Receive(t, 10*time.Second, "the handler to run", began)
+	d.exec("UPDATE postroom.held SET next_at = now() - interval '1 ms'")
+	r, err := d.store.Reschedule(t.Context(), d.sel(held.Filter{}), time.Now().Add(24*time.Hour), d.by, nil)
+	d.wantResult(r, err, 1, nil)
+	close(goOn)
+	stop() // it waits for the handler
+	d.want("effects", "0", "SELECT count(*)::text FROM effect")
+	d.want("the rescheduled event", "true", "SELECT (next_at > now() + interval '23 hours')::text FROM postroom.held")
 }
 
 // An action is about the events that were chosen, and no others, however many there are.

@@ -1,6 +1,7 @@
 -- Make the events $1 due at $2, or now where that is NULL or has passed. A scheduled event was
 -- never published: it counts as logged when it is to be. An event whose claim ran out may
--- have ended its process: from now on it runs alone.
+-- have ended its process: from now on it runs alone. The new epoch ends that claim: if its
+-- process goes on, it settles nothing.
 --
 -- Locks   the held rows, which are locked already.
 -- Index   held_pkey (id).
@@ -8,5 +9,6 @@
 UPDATE postroom.held
 SET next_at = greatest($2::timestamptz, clock_timestamp()),
     logged_at = CASE WHEN handler = 'outbox' AND class IS NULL AND key IS NULL THEN greatest($2::timestamptz, clock_timestamp()) ELSE logged_at END,
-    claimed_by = NULL, solitary = solitary OR claimed_by IS NOT NULL
+    claimed_by = NULL, solitary = solitary OR claimed_by IS NOT NULL,
+    epoch = epoch + 1
 WHERE id = ANY ($1::bigint[]);
