@@ -14,7 +14,7 @@ import (
 // one event at a time as a probe. The first success resumes the handler. An event loses at
 // most one attempt by the failures that caused a pause and by those during it. Failures that
 // are about the event ([postroom.Permanent], [postroom.Discard]) neither cause a pause nor
-// end it.
+// end it; after one, the next probe follows at once.
 type Pause struct {
 	Off bool // turns pauses off
 

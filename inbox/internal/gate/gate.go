@@ -258,16 +258,18 @@ func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 	return back
 }
 
-// probed notes that a probe failed. If the failure is only about the event, the next probe
-// does not have to wait for longer.
+// probed notes that a probe failed. If the failure is only about the event, it says nothing of the
+// cause of the pause, so the next probe may be made at once. Else a backlog of events that are all
+// refused, for instance because they are too old, would go at the slow pace of probes.
 func (g *Gate) probed(event string, retryable bool, now time.Time) {
 	if g.probe != event {
 		return
 	}
+	g.due, g.probe = now, ""
 	if retryable {
 		g.wait = min(2*g.wait, g.cfg.MaxProbe)
+		g.due = now.Add(g.wait)
 	}
-	g.due, g.probe = now.Add(g.wait), ""
 	g.change()
 }
 

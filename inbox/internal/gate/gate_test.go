@@ -159,7 +159,11 @@ func TestProbesThatSayNothing(t *testing.T) {
 			return p
 		}
 		for i := range 5 {
+			began := time.Now()
 			p := probe(fmt.Sprint("e", i))
+			if waited := time.Since(began); i > 0 && waited > 0 {
+				t.Errorf("after a bad event the next probe waited for %s", waited)
+			}
 			if _, ok := g.Try("other"); ok {
 				t.Error("another one runs at the same time")
 			}
