@@ -129,7 +129,7 @@ func TestWhatACancelTakesBack(t *testing.T) {
 	n.stepped(job.ID)
 	n.wantSame("released", n.heldNow(), "1 dead, 2 due, 3 due, 4 due, 5 due, 6 dead, 7 due, 8 due")
 	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 1") // by somebody else
-	n.exec("UPDATE postroom.held SET claimed_by = 'w' WHERE id = 4")
+	n.exec("UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 minute' WHERE id = 4")
 	n.exec("UPDATE postroom.job_item SET outcome = 'failed', ended_at = now() WHERE held = 2") // and was released again since
 	n.exec("UPDATE postroom.job SET failed = 1")
 
@@ -140,7 +140,7 @@ func TestWhatACancelTakesBack(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	var pid int
-	if err := tx.QueryRow(t.Context(), "UPDATE postroom.held SET claimed_by = 'w' WHERE id = 3 RETURNING pg_backend_pid()").Scan(&pid); err != nil {
+	if err := tx.QueryRow(t.Context(), "UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 minute' WHERE id = 3 RETURNING pg_backend_pid()").Scan(&pid); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tx.Exec(t.Context(), "UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 8"); err != nil {
@@ -164,6 +164,112 @@ func TestWhatACancelTakesBack(t *testing.T) {
 	n.wantSame("the replay", n.outcomesOf(job.ID), "1 withdrawn, 2 failed, 3 open, 4 open, 5 withdrawn, 7 open, 8 open")
 	if got := n.texts("SELECT dead_at::text FROM postroom.held WHERE id = 5"); !slices.Equal(got, died) {
 		t.Errorf("it died at %s, and was taken back as of %s", died, got)
+	}
+}
+
+// What a process has claimed when a replay is cancelled, and gives back afterwards without
+// having begun it, is dead again; so is what a process had claimed that died. Neither of them
+// can settle it.
+func TestWhatIsGivenBackAfterACancel(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(4, 1, 1)
+	died := n.texts("SELECT dead_at::text FROM postroom.held ORDER BY id")
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
+	n.stepped(job.ID)
+	n.exec("UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 minute', epoch = 7")
+	if _, err := n.store.CancelReplay(t.Context(), job.ID, n.by); err != nil {
+		t.Fatal(err)
+	}
+	n.wantSame("cancelled", n.heldNow(), "1 running, 2 running, 3 running, 4 running")
+	n.exec("UPDATE postroom.held SET claimed_by = NULL, next_at = now() WHERE id = 1")                       // given back
+	n.exec("UPDATE postroom.held SET next_at = now() - interval '1 second' WHERE id = 2")                    // its claim ran out
+	n.exec("UPDATE postroom.held SET claimed_by = NULL, next_at = now() + interval '1 minute' WHERE id = 3") // it is to be tried again
+	n.stepped(job.ID)
+	n.wantSame("after a step", n.heldNow(), "1 dead, 2 dead, 3 dead, 4 running")
+	n.wantSame("the replay", n.outcomesOf(job.ID), "1 withdrawn, 2 withdrawn, 3 withdrawn, 4 open")
+	n.want("of former claims", 0, "SELECT count(*) FROM postroom.held WHERE id < 4 AND (epoch = 7 OR claimed_by IS NOT NULL)")
+	n.want("that may have ended a process", 1, "SELECT count(*) FROM postroom.held WHERE solitary")
+	n.exec("DELETE FROM postroom.held WHERE id = 4") // it succeeded
+	n.stepped(job.ID)
+	if got, err := n.store.GetReplay(t.Context(), job.ID); err != nil || got.State != deadletter.ReplayCancelled || got.Succeeded != 1 || got.Skipped != 3 {
+		t.Errorf("at the end: %+v, %v", got, err)
+	}
+	if got := n.texts("SELECT dead_at::text FROM postroom.held ORDER BY id"); !slices.Equal(got, died[:3]) {
+		t.Errorf("they died at %s, and are dead as of %s", died[:3], got)
+	}
+}
+
+// A replay stops also if it has released all of its events: those that no process has begun
+// are dead as before.
+func TestStopsWhenAllIsReleased(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name           string
+		stopAt         float64
+		failed         int // of 40
+		state          deadletter.ReplayState
+		skipped, going int
+	}{
+		{"too few ended", 0.1, 9, deadletter.ReplayRunning, 0, 31},
+		{"too many failed", 0.1, 10, deadletter.ReplayRunning, 29, 1}, // it waits for the one that runs
+		{"the first failed", deadletter.StopAtFirstFailure, 1, deadletter.ReplayRunning, 38, 1},
+		{"it never stops", deadletter.NeverStop, 30, deadletter.ReplayRunning, 0, 10},
+		{"all failed, and nothing is left to stop", 0.1, 40, deadletter.ReplayDone, 0, 0},
+	} {
+		n := newNight(t)
+		n.seed(40, 1, 1)
+		job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: tt.stopAt})
+		n.stepped(job.ID)
+		n.exec("UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 minute' WHERE id = 40")
+		n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL, claimed_by = NULL WHERE id <= $1", tt.failed)
+		n.stepped(job.ID)
+		got, err := n.store.GetReplay(t.Context(), job.ID)
+		if err != nil || got.State != tt.state || got.Failed != tt.failed || got.Skipped != tt.skipped || got.Open() != tt.going {
+			t.Errorf("%s: %+v, %v", tt.name, got, err)
+		}
+		if tt.skipped == 0 {
+			continue
+		}
+		n.exec("DELETE FROM postroom.held WHERE id = 40") // it succeeded
+		n.stepped(job.ID)
+		if got, err := n.store.GetReplay(t.Context(), job.ID); err != nil || got.State != deadletter.ReplayStopped || got.Succeeded != 1 {
+			t.Errorf("%s, at the end: %+v, %v", tt.name, got, err)
+		}
+	}
+}
+
+// What is left out of a canary proves nothing. If the only event of it that ran failed, the
+// replay stops. If none of it ran, other events take its place.
+func TestCanaryOfWhichNothingSucceeds(t *testing.T) {
+	t.Parallel()
+	n := newNight(t)
+	n.seed(30, 1, 1) // the thirtieth died first
+	n.exec("UPDATE postroom.held SET key = 'k', event_key = 'k', pos = id WHERE id > 20")
+	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 10})
+	n.stepped(job.ID)
+	n.want("released of the key", 10, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL AND id > 20")
+	n.exec("UPDATE postroom.held SET dead_at = now(), next_at = NULL WHERE id = 21") // the first of the key
+	n.stepped(job.ID)
+	if got, err := n.store.GetReplay(t.Context(), job.ID); err != nil || got.State != deadletter.ReplayStopped || got.Failed != 1 || got.Skipped != 29 {
+		t.Errorf("the first of the key failed: %+v, %v", got, err)
+	}
+
+	// Of a resumed replay others are the canary, and so they are if the canary is discarded.
+	if _, err := n.store.ResumeReplay(t.Context(), job.ID, n.by); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{Key: "k"}, 0, n.by, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		n.stepped(job.ID)
+	}
+	n.want("released in place of what was discarded", 9, "SELECT count(*) FROM postroom.held WHERE dead_at IS NULL")
+	n.exec("DELETE FROM postroom.held WHERE dead_at IS NULL") // they succeeded
+	n.stepped(job.ID)
+	if got, err := n.store.GetReplay(t.Context(), job.ID); err != nil || got.Phase != deadletter.PhaseRest || got.Succeeded != 9 || got.Open() != 11 {
+		t.Errorf("the others succeeded: %+v, %v", got, err)
 	}
 }
 

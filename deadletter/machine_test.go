@@ -25,6 +25,8 @@ type machine struct {
 	died   map[int64]time.Time // when each died last
 	jobs   map[int64]*replaying
 	audits int64
+
+	abandoned map[int64]bool // whether the process that runs an event has died
 }
 
 // replaying is what the machine knows of a replay.
@@ -62,7 +64,7 @@ func TestReplaysDoAsTheirModel(t *testing.T) {
 		m := newMachine(t, n)
 		t.Repeat(map[string]func(*rapid.T){
 			"replay": m.replay, "step": m.step, "step again": m.step, "begin": m.begin, "begin another": m.begin,
-			"settle": m.settle, "fail": m.fail, "discard": m.discard, "cancel": m.cancel, "resume": m.resume, "": m.check,
+			"settle": m.settle, "fail": m.fail, "give back": m.giveBack, "die": m.die, "discard": m.discard, "cancel": m.cancel, "resume": m.resume, "": m.check,
 		})
 		m.finish()
 	})
@@ -71,7 +73,7 @@ func TestReplaysDoAsTheirModel(t *testing.T) {
 // newMachine empties the tables, and puts dead events into them: a dozen without a key,
 // and three of each of two.
 func newMachine(t *rapid.T, n *night) *machine {
-	m := &machine{T: t, n: n, fates: map[int64]fate{}, died: map[int64]time.Time{}, jobs: map[int64]*replaying{}}
+	m := &machine{T: t, n: n, fates: map[int64]fate{}, died: map[int64]time.Time{}, jobs: map[int64]*replaying{}, abandoned: map[int64]bool{}}
 	n.exec("TRUNCATE postroom.held, postroom.inbox, postroom.job, postroom.job_item, postroom.archive, postroom.audit RESTART IDENTITY CASCADE")
 	n.seed(18, 1, 3)
 	n.exec("UPDATE postroom.held SET key = 'k' || id % 2, event_key = 'k' || id % 2, pos = id WHERE id > 12")
@@ -215,11 +217,14 @@ func (m *machine) advance(t *rapid.T, j *replaying) (moved bool) {
 		case !slices.Contains(j.items, id) || j.state != deadletter.ReplayRunning:
 			t.Fatalf("replay %d, %s, made event %d %s, which was %s", j.id, j.state, id, is, was)
 		case was == isDead && is == isReleased, was == isReleased && is == isDead:
+		case was == isRunning && is == isDead && m.abandoned[id]:
+			delete(m.abandoned, id)
 		default:
 			t.Fatalf("replay %d made event %d %s, which was %s", j.id, id, is, was)
 		}
 	}
 	m.know(t, j)
+	m.ending(j)
 	return moved
 }
 
@@ -257,16 +262,20 @@ func (m *machine) know(t *rapid.T, j *replaying) {
 func hasFailed(j deadletter.Replay) bool {
 	ended, share := j.Succeeded+j.Failed, j.Options.StopAt
 	if j.Phase == deadletter.PhaseCanary {
-		return float64(j.Failed) > share*float64(max(ended, min(j.Options.Canary, j.Events)))
+		return float64(j.Failed) > share*float64(ended+j.Open()+max(min(j.Options.Canary, j.Events)-j.Released-j.Skipped, 0))
 	}
-	return ended >= min(10, j.Events) && j.Events > j.Released+j.Skipped && float64(j.Failed) > share*float64(ended)
+	least := min(10, j.Events)
+	if share <= deadletter.StopAtFirstFailure {
+		least = 1
+	}
+	return ended >= least && j.Remaining() > 0 && float64(j.Failed) > share*float64(ended)
 }
 
 // begin has a handler begin an event that is due. One that waits behind its key is not
 // begun: rapid draws another action.
 func (m *machine) begin(t *rapid.T) {
 	id := m.pick(t, isReleased)
-	tag, err := m.n.pool.Exec(m.Context(), `UPDATE postroom.held SET claimed_by = 'w', epoch = epoch + 1, attempts = attempts + 1
+	tag, err := m.n.pool.Exec(m.Context(), `UPDATE postroom.held SET claimed_by = 'w', epoch = epoch + 1, attempts = attempts + 1, next_at = now() + interval '1 hour'
 		WHERE id = $1 AND next_at <= now() AND claimed_by IS NULL`, id)
 	if err != nil {
 		t.Fatal(err)
@@ -285,9 +294,37 @@ func (m *machine) begin(t *rapid.T) {
 	}
 }
 
+// giveBack has a process give an event back that it had claimed, because it stops.
+func (m *machine) giveBack(t *rapid.T) {
+	id := m.running(t)
+	m.n.exec("UPDATE postroom.held SET claimed_by = NULL, attempts = attempts - 1, next_at = now() WHERE id = $1", id)
+	m.fates[id] = isReleased
+	for _, j := range m.jobs {
+		if m.owns(j.id, id) {
+			j.runs[id]--
+		}
+	}
+}
+
+// die has the process die that has claimed an event.
+func (m *machine) die(t *rapid.T) {
+	id := m.running(t)
+	m.n.exec("UPDATE postroom.held SET next_at = now() - interval '1 second' WHERE id = $1", id)
+	m.abandoned[id] = true
+}
+
+// running picks an event that a living process runs.
+func (m *machine) running(t *rapid.T) int64 {
+	id := m.pick(t, isRunning)
+	if m.abandoned[id] {
+		t.Skip("its process has died")
+	}
+	return id
+}
+
 // settle has the handler succeed: the event is gone, and the next of its key is due.
 func (m *machine) settle(t *rapid.T) {
-	id := m.pick(t, isRunning)
+	id := m.running(t)
 	m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING key, pos)
 		UPDATE postroom.held h SET next_at = now() FROM gone
 		WHERE h.key = gone.key AND h.dead_at IS NULL
@@ -297,7 +334,7 @@ func (m *machine) settle(t *rapid.T) {
 
 // fail has the handler fail for the last time.
 func (m *machine) fail(t *rapid.T) {
-	id := m.pick(t, isRunning)
+	id := m.running(t)
 	m.n.exec("UPDATE postroom.held SET dead_at = clock_timestamp(), next_at = NULL, claimed_by = NULL WHERE id = $1", id)
 	m.see()
 }
@@ -325,9 +362,21 @@ func (m *machine) cancel(t *rapid.T) {
 	}
 	m.audits++
 	m.see()
+	for id := range m.abandoned {
+		if m.fates[id] == isDead { // the cancel took it back
+			delete(m.abandoned, id)
+		}
+	}
 	m.know(t, j)
-	m.n.want("released by a cancelled replay and not begun", 0, `SELECT count(*) FROM postroom.held h JOIN postroom.job_item i ON i.held = h.id
-		WHERE i.job = $1 AND i.outcome IS NULL AND h.job = $1 AND h.dead_at IS NULL AND h.claimed_by IS NULL`, j.id)
+	m.ending(j)
+}
+
+// ending holds that a replay that was stopped or cancelled has released no event that no
+// process has.
+func (m *machine) ending(j *replaying) {
+	m.n.want("released by a replay that is ending, and not begun", 0, `SELECT count(*) FROM postroom.held h JOIN postroom.job_item i ON i.held = h.id
+		JOIN postroom.job ON job.id = i.job AND job.phase = 'ending'
+		WHERE i.job = $1 AND i.outcome IS NULL AND h.job = $1 AND h.dead_at IS NULL AND (h.claimed_by IS NULL OR h.next_at < now())`, j.id)
 }
 
 func (m *machine) resume(t *rapid.T) {
@@ -376,7 +425,7 @@ func (m *machine) finish() {
 		if !running {
 			break
 		}
-		m.n.exec(`UPDATE postroom.held SET claimed_by = 'w' WHERE next_at <= now()`)
+		m.n.exec(`UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 hour' WHERE next_at <= now()`)
 		m.see()
 		for _, id := range slices.Sorted(maps.Keys(m.fates)) {
 			if m.fates[id] == isRunning {

@@ -21,13 +21,15 @@ type ReplayOptions struct {
 	Rate float64 `json:"rate,omitempty"`
 
 	// Canary is how many events are released first. The others follow when all of these
-	// have ended and no more of them failed than StopAt allows. Events of a key are
-	// released together, so the canary can be larger. Zero is no canary.
+	// have ended and no more of them failed than StopAt allows. If an event of the canary
+	// is left out, because it is not dead any more or waits behind a dead one of its key,
+	// another takes its place. Events of a key are released together, so the canary can be
+	// larger. Zero is no canary.
 	Canary int `json:"canary,omitempty"`
 
 	// StopAt is a share from 0 to 1. The replay stops when a larger share of the events
 	// that have ended has failed. Without a canary the share counts once ten events have
-	// ended. [NeverStop] and [StopAtFirstFailure] are the extremes.
+	// ended, or one with [StopAtFirstFailure]. [NeverStop] is the other extreme.
 	//
 	// Defaults to 0.1.
 	StopAt float64 `json:"stop_at"`
@@ -41,7 +43,7 @@ type ReplayOptions struct {
 // Values of [ReplayOptions.StopAt].
 const (
 	NeverStop          = 1.0  // any share may fail
-	StopAtFirstFailure = 1e-9 // the first failure that counts stops the replay
+	StopAtFirstFailure = 1e-9 // the first failure stops the replay
 )
 
 func (o ReplayOptions) defaults() ReplayOptions {

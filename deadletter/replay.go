@@ -151,7 +151,8 @@ func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) 
 }
 
 // CancelReplay cancels a replay. Events that it has not released, or that no process has
-// begun, are dead as before. Events that run continue; [Store.RunReplay] waits for them.
+// begun, are dead as before. Events that run continue; [Store.RunReplay] waits for them. If a
+// process that had claimed an event gives it back or dies, RunReplay makes it dead again.
 // CancelReplay returns [ErrReplayEnded] if the replay has ended.
 func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {

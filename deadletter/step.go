@@ -63,12 +63,18 @@ func (s *replayStep) advance(ctx context.Context) error {
 	if err := s.recordOutcomes(ctx); err != nil {
 		return err
 	}
+	if j.phase == PhaseEnding {
+		// A process gives back events that it has claimed, when it stops or the handler is paused.
+		if err := s.takeBack(ctx, s.sql.ReplayUnclaimed); err != nil {
+			return err
+		}
+	}
 	if j.phase != PhaseEnding && j.failsTooOften() {
 		if err := s.stopReleasing(ctx, ReplayStopped); err != nil {
 			return err
 		}
 	}
-	if j.phase == PhaseCanary && j.open == 0 && j.succeeded+j.failed+j.skipped >= min(j.canary, j.items) {
+	if j.phase == PhaseCanary && j.open == 0 && (j.released >= j.canary || j.remaining() == 0) {
 		j.phase = PhaseRest
 	}
 	if j.phase != PhaseEnding {
@@ -92,10 +98,16 @@ func (j *replayState) failsTooOften() bool {
 	failed, before := j.failed-j.atResume.failed, j.atResume.succeeded+j.atResume.failed
 	ended := j.succeeded + j.failed - before
 	if j.phase == PhaseCanary {
-		// If all others of the canary succeed, this is the share that failed.
-		return float64(failed) > j.stopAt*float64(max(ended, min(j.canary, j.items)-before))
+		// If all others of the canary succeed, this is the share that failed. What was left
+		// out proves nothing.
+		unreleased := max(min(j.canary, j.items)-j.released-j.skipped, 0)
+		return float64(failed) > j.stopAt*float64(ended+j.open+unreleased)
 	}
-	return ended >= min(minEnded, j.items-before) && float64(failed) > j.stopAt*float64(ended) && j.remaining() > 0
+	least := min(minEnded, j.items-before)
+	if j.stopAt <= StopAtFirstFailure {
+		least = 1
+	}
+	return ended >= least && float64(failed) > j.stopAt*float64(ended) && (j.open > 0 || j.remaining() > 0)
 }
 
 // lockReplay locks a replay for a step. If the replay has ended, the error is ErrReplayEnded.
@@ -204,7 +216,7 @@ func (s *replayStep) release(ctx context.Context) error {
 	j := s.j
 	most := min(maxOpen-j.open, j.remaining())
 	if j.phase == PhaseCanary {
-		most = min(most, j.canary-j.released-j.skipped)
+		most = min(most, j.canary-j.released) // others take the place of those that were left out
 	}
 	if j.credit != nil {
 		most = int(min(float64(most), *j.credit)) // which may be more than an int holds

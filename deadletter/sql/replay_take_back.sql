@@ -1,16 +1,19 @@
 -- Make the events $2 of replay $1 dead again, as they were before it released them, if no
--- process runs them and they have not died since. It returns how many there are. The items
--- have not changed since they were read, because only a process that has locked the replay
--- changes them.
+-- process runs them and they have not died since. The epoch rises, so that a process whose
+-- claim has run out can change nothing; its event may have ended it, and runs alone from now
+-- on. It returns how many there are. The items have not changed since they were read, because
+-- only a process that has locked the replay changes them.
 --
 -- Locks   the held rows and the items; the replay and the keys are locked before.
 -- Index   held_pkey (id), job_item's unique (job, held).
 -- Called  by replayStep.takeBack, after keys_lock.sql.
 WITH withdrawn AS (
     UPDATE postroom.held
-    SET dead_at = i.dead_at, next_at = NULL, key = CASE WHEN i.chain IS NULL THEN held.key END
+    SET dead_at = i.dead_at, next_at = NULL, key = CASE WHEN i.chain IS NULL THEN held.key END,
+        epoch = held.epoch + 1, claimed_by = NULL, solitary = solitary OR claimed_by IS NOT NULL
     FROM postroom.job_item i
-    WHERE held.id = ANY ($2::bigint[]) AND held.claimed_by IS NULL AND held.dead_at IS NULL
+    WHERE held.id = ANY ($2::bigint[]) AND held.dead_at IS NULL
+      AND (held.claimed_by IS NULL OR held.next_at <= clock_timestamp())
       AND i.job = $1 AND i.held = held.id
     RETURNING held.id
 ), noted AS (

@@ -1,11 +1,13 @@
--- The events that replay $1 released and that no process has begun. Outgoing events are not
--- among them, because the relay may be publishing them. replay_take_back.sql checks again
--- whether an event began or died since, so nothing has to be locked here.
+-- The events that replay $1 released and that no process has: none has begun them, a process
+-- has given them back, or its claim has run out. Outgoing events are not among them, because
+-- the relay may be publishing them. replay_take_back.sql checks again whether an event began
+-- or died since, so nothing has to be locked here.
 --
 -- Locks   none; the replay is locked before.
 -- Index   job_item_open (job, n), held_pkey (id).
--- Called  by replayStep.stopReleasing.
+-- Called  by replayStep.stopReleasing and replayStep.advance.
 SELECT held.id
 FROM postroom.job_item i
-JOIN postroom.held ON held.id = i.held AND held.dead_at IS NULL AND held.claimed_by IS NULL AND held.handler <> 'outbox'
+JOIN postroom.held ON held.id = i.held AND held.dead_at IS NULL AND held.handler <> 'outbox'
+    AND (held.claimed_by IS NULL OR held.next_at <= clock_timestamp())
 WHERE i.job = $1 AND i.outcome IS NULL AND i.released_at IS NOT NULL;
