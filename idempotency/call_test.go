@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom/idempotency"
+	"github.com/postroom/postroom/schema"
 )
 
 var errLost = errors.New("no answer")
@@ -389,4 +390,46 @@ func TestAnswersAfterAnUnknownOutcome(t *testing.T) {
 	b.want(w, 201, "")
 	b.wantReplay(w, b.post(path, "k"))
 	b.wantCharged(1, 1)
+}
+
+// Two tenants of one vendor account, each with a Postroom of its own, pay under the same
+// key, and so do two services with a database each: the vendor gets different keys. A copy
+// of a schema that kept the identity is another one as well.
+func TestVendorKeysOfTwoPostrooms(t *testing.T) {
+	t.Parallel()
+	keys := make(map[string]string)
+	pay := func(r *rig, name, tenant string) {
+		t.Helper()
+		g := idempotency.New(r.pool, idempotency.Config{Schema: tenant})
+		for range 2 { // the second attempt has the key of the first
+			_, _, err := idempotency.DoLease(t.Context(), g, idempotency.Operation{Scope: "payout", Key: "2026-11"}, func(ctx context.Context) (string, error) {
+				return idempotency.Call(ctx, "pay", func(_ context.Context, key string) (string, error) {
+					if was := keys[key]; was != "" && was != name {
+						t.Errorf("%s and %s gave the vendor one key", was, name)
+					}
+					keys[key] = name
+					return "", errLost
+				}, idempotency.VendorWindow(time.Hour))
+			})
+			if !errors.Is(err, errLost) {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	first, second := newRig(t), newRig(t)
+	for _, tenant := range []string{"tenant_a", "tenant_b", "tenant_c"} {
+		if _, err := schema.Migrate(t.Context(), first.pool, tenant); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second.exec("UPDATE postroom.instance SET id = gen_random_uuid()") // the tests copy one database
+	first.exec("UPDATE tenant_c.instance SET id = (SELECT id FROM tenant_b.instance)")
+	pay(first, "the service", "postroom")
+	pay(first, "tenant a", "tenant_a")
+	pay(first, "tenant b", "tenant_b")
+	pay(first, "a copy of tenant b", "tenant_c")
+	pay(second, "the other service", "postroom")
+	if len(keys) != 5 {
+		t.Errorf("the vendor got %d keys of 5 operations: %v", len(keys), keys)
+	}
 }

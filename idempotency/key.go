@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -10,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dunglas/httpsfv"
-
 	"github.com/postroom/postroom/idempotency/internal/fingerprint"
+	"github.com/postroom/postroom/idempotency/internal/header"
 	"github.com/postroom/postroom/internal/text"
 )
 
@@ -95,10 +95,10 @@ func RunID(job string, scheduled time.Time) string {
 
 var (
 	// ErrMissingKey says that a request has no key.
-	ErrMissingKey = errors.New("the request has no key")
+	ErrMissingKey = header.ErrMissing
 
 	// ErrInvalidKey says that a request's key does not have the required form.
-	ErrInvalidKey = errors.New("the key is not valid")
+	ErrInvalidKey = header.ErrInvalid
 )
 
 // KeyFormat says which keys are accepted. The zero value accepts what clients commonly send.
@@ -132,48 +132,5 @@ func UUIDv4(key string) bool {
 // ParseKey returns the key in the lines of a header. Its errors match [ErrMissingKey] if
 // there is no key, or [ErrInvalidKey]; they do not quote the key.
 func ParseKey(lines []string, f KeyFormat) (string, error) {
-	switch {
-	case len(lines) == 0:
-		return "", ErrMissingKey
-	case len(lines) > 1:
-		return "", fmt.Errorf("%w: it is sent %d times", ErrInvalidKey, len(lines))
-	}
-	line := strings.Trim(lines[0], " ")
-	key := line
-	if strings.HasPrefix(line, `"`) {
-		item, err := httpsfv.UnmarshalItem([]string{line})
-		value, ok := item.Value.(string)
-		if err != nil || !ok {
-			return "", fmt.Errorf("%w: it is not a string of RFC 9651, such as \"8e03978e\"", ErrInvalidKey)
-		}
-		key = value
-	} else if f.Strict {
-		return "", fmt.Errorf("%w: it has to stand in quotes", ErrInvalidKey)
-	} else if strings.HasPrefix(line, "'") || strings.ContainsAny(line, `",`) {
-		return "", fmt.Errorf("%w: without quotes it must not hold any, or a comma", ErrInvalidKey)
-	}
-	return key, f.check(key)
-}
-
-func (f KeyFormat) check(key string) error {
-	most := f.MaxLen
-	if most == 0 {
-		most = defaultKeyLen
-	}
-	lowest := byte(0x21)
-	if f.Strict {
-		lowest = 0x20
-	}
-	outside := func(r rune) bool { return r < rune(lowest) || r > 0x7e }
-	switch {
-	case strings.Trim(key, " ") == "":
-		return fmt.Errorf("%w: it is blank", ErrInvalidKey)
-	case len(key) > most:
-		return fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidKey, most)
-	case strings.ContainsFunc(key, outside):
-		return fmt.Errorf("%w: it holds a space, or what is not printable ASCII", ErrInvalidKey)
-	case f.Match != nil && !f.Match(key):
-		return fmt.Errorf("%w: it is not of the form that this operation asks for", ErrInvalidKey)
-	}
-	return nil
+	return header.Parse(lines, header.Form{MaxLen: cmp.Or(f.MaxLen, defaultKeyLen), Strict: f.Strict, Match: f.Match})
 }

@@ -91,11 +91,14 @@ func leaseFrom(ctx context.Context, who string) *lease {
 	return a.lease
 }
 
+// derived returns the key of a step for its vendor.
 func (l *lease) derived(name string) string {
 	if !l.op.keyed {
 		return DeriveKey(l.Owner(), name)
 	}
-	return DeriveKey(DeriveKey(l.op.key.Scope, l.op.key.Principal), DeriveKey(l.op.key.Value, name))
+	k := l.op.key
+	here := DeriveKey(l.Instance(), l.store.schema) // tenants and services may share a vendor's account
+	return DeriveKey(here, DeriveKey(DeriveKey(k.Scope, k.Principal), DeriveKey(k.Value, name)))
 }
 
 // checkpoint reads the result of a completed step.
@@ -162,8 +165,8 @@ var (
 )
 
 // Call runs a step of a handler in lease mode that calls another system. fn gets a key,
-// made with [DeriveKey], that is the same in every attempt. Give it to the vendor,
-// because a call is made again if its record was lost. If an earlier attempt has recorded
+// made with [DeriveKey], that is the same in every attempt and different in each schema and
+// database. Give it to the vendor, because a call is made again if its record was lost. If an earlier attempt has recorded
 // the call, Call returns that result and does not run fn. T must survive JSON, without
 // U+0000. Names must be unique within an operation.
 //

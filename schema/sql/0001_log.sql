@@ -36,7 +36,7 @@ CREATE TABLE postroom.instance (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE postroom.instance IS
-    'One row: the identity of this Postroom. The names of durable consumers are derived from it.';
+    'One row: the identity of this Postroom. The names of durable consumers and the keys that vendors get are derived from it.';
 INSERT INTO postroom.instance DEFAULT VALUES;
 
 --

@@ -117,7 +117,7 @@ AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
         'SELECT, INSERT, UPDATE, DELETE ON postroom.idempotency',
-        'SELECT ON postroom.migration' -- Guard.Check
+        'SELECT ON postroom.migration, postroom.instance' -- for Guard.Check and for keys that vendors get
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_idempotency(regrole) IS

@@ -60,6 +60,7 @@ type Claim struct {
 	table *Table
 	owner string
 	fence int64
+	at    string // the identity of this Postroom
 
 	number int       // of the attempt
 	began  string    // the point at which it began
@@ -76,6 +77,9 @@ func (t *Table) New(terms Terms) *Claim {
 
 // Owner names the attempt.
 func (c *Claim) Owner() string { return c.owner }
+
+// Instance is the identity of the Postroom that has the table, if the key was claimed.
+func (c *Claim) Instance() string { return c.at }
 
 // Number is the number of the attempt, from 1.
 func (c *Claim) Number() int { return c.number }
@@ -152,7 +156,7 @@ func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error)
 	var point *string
 	var done []byte
 	c.asked = time.Now()
-	err := c.table.Pool.QueryRow(ctx, sql, args...).Scan(&c.fence, &c.number, &point, &done)
+	err := c.table.Pool.QueryRow(ctx, sql, args...).Scan(&c.fence, &c.number, &point, &done, &c.at)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil

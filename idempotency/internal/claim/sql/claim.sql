@@ -1,5 +1,6 @@
 -- Claim key $3 of principal $2 in scope $1 for owner $5, until $6 from now, if it is free.
--- No row means that the key has a row, or that a transaction has its lock $7.
+-- No row means that the key has a row, or that a transaction has its lock $7. It returns
+-- the identity of this Postroom too.
 --
 -- Locks   the new row; the operation, for as long as this statement takes.
 -- Index   the primary key.
@@ -8,4 +9,4 @@ INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, own
 SELECT $1, $2, $3, $4, 'pending', $5::uuid, 1, clock_timestamp() + $6::interval, clock_timestamp() + $8::interval
 WHERE pg_try_advisory_xact_lock($7::bigint)
 ON CONFLICT (scope, principal, key) DO NOTHING
-RETURNING fence, attempts, point, checkpoints;
+RETURNING fence, attempts, point, checkpoints, (SELECT id::text FROM postroom.instance);

@@ -1,7 +1,8 @@
 -- Claim the row of key $3 of principal $2 in scope $1, as it was read with fence $9 and
 -- fingerprint $10: its claim ran out, it failed, or it expired. An expired row begins anew,
 -- but its fence goes on, so that its last holder can still change nothing. It returns the
--- steps that are done, because a holder may have recorded more since the row was read.
+-- steps that are done, because a holder may have recorded more since the row was read, and
+-- the identity of this Postroom.
 --
 -- Locks   the row; the operation, for as long as this statement takes.
 -- Index   the primary key.
@@ -19,4 +20,4 @@ WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9 AND fingerprint 
   AND (expires_at <= clock_timestamp() OR state <> 'complete')
   AND (state <> 'pending' OR lease_until <= clock_timestamp())
   AND pg_try_advisory_xact_lock($7::bigint)
-RETURNING fence, attempts, point, checkpoints;
+RETURNING fence, attempts, point, checkpoints, (SELECT id::text FROM postroom.instance);

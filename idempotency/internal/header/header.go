@@ -1,0 +1,69 @@
+// Package header reads the key from the lines of a request's header.
+package header
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dunglas/httpsfv"
+)
+
+var (
+	// ErrMissing says that there is no line.
+	ErrMissing = errors.New("the request has no key")
+
+	// ErrInvalid says that the key does not have the required form.
+	ErrInvalid = errors.New("the key is not valid")
+)
+
+// Form says which keys are accepted.
+type Form struct {
+	MaxLen int                   // in bytes
+	Strict bool                  // only strings of RFC 9651, in quotes
+	Match  func(key string) bool // if set, it must accept the key too
+}
+
+// Parse returns the key in the lines. Its errors do not quote the key.
+func Parse(lines []string, f Form) (string, error) {
+	switch {
+	case len(lines) == 0:
+		return "", ErrMissing
+	case len(lines) > 1:
+		return "", fmt.Errorf("%w: it is sent %d times", ErrInvalid, len(lines))
+	}
+	line := strings.Trim(lines[0], " ")
+	key := line
+	if strings.HasPrefix(line, `"`) {
+		item, err := httpsfv.UnmarshalItem([]string{line})
+		value, ok := item.Value.(string)
+		if err != nil || !ok {
+			return "", fmt.Errorf("%w: it is not a string of RFC 9651, such as \"8e03978e\"", ErrInvalid)
+		}
+		key = value
+	} else if f.Strict {
+		return "", fmt.Errorf("%w: it has to stand in quotes", ErrInvalid)
+	} else if strings.HasPrefix(line, "'") || strings.ContainsAny(line, `",`) {
+		return "", fmt.Errorf("%w: without quotes it must not hold any, or a comma", ErrInvalid)
+	}
+	return key, f.check(key)
+}
+
+func (f Form) check(key string) error {
+	lowest := byte(0x21)
+	if f.Strict {
+		lowest = 0x20
+	}
+	outside := func(r rune) bool { return r < rune(lowest) || r > 0x7e }
+	switch {
+	case strings.Trim(key, " ") == "":
+		return fmt.Errorf("%w: it is blank", ErrInvalid)
+	case len(key) > f.MaxLen:
+		return fmt.Errorf("%w: it is longer than %d bytes", ErrInvalid, f.MaxLen)
+	case strings.ContainsFunc(key, outside):
+		return fmt.Errorf("%w: it holds a space, or what is not printable ASCII", ErrInvalid)
+	case f.Match != nil && !f.Match(key):
+		return fmt.Errorf("%w: it is not of the form that this operation asks for", ErrInvalid)
+	}
+	return nil
+}
