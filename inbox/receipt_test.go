@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -218,7 +219,7 @@ func TestAStepThatTwoOwnersBegin(t *testing.T) {
 		t.Helper()
 		var ignored any
 		err := db.QueryRow(t.Context(), string(text), []string{"h"}, []string{key}, []string{"charge"}, []int32{0}, []string{"k"},
-			[]time.Duration{window}, []int64{epoch}, []int64{epoch}).Scan(&verdict, &ignored, &ignored, &ignored, &ignored, &ignored)
+			[]time.Duration{window}, []int64{epoch}, []int64{epoch}, []string{uuid.NewString()}).Scan(&verdict, &ignored, &ignored, &ignored, &ignored, &ignored, &ignored)
 		if err != nil {
 			t.Error(err)
 		}

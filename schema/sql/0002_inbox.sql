@@ -231,6 +231,7 @@ CREATE TABLE postroom.receipt (
     revision   int                 NOT NULL CHECK (revision >= 0),
     key        text                NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 128),
     unanswered int                 NOT NULL DEFAULT 1 CHECK (unanswered >= 0),
+    last_call  uuid,
     started_at timestamptz         NOT NULL DEFAULT now(),
     done_at    timestamptz,
     result     bytea,
@@ -251,6 +252,8 @@ COMMENT ON COLUMN postroom.receipt.key IS
     'The key that the vendor was given, to recognise a repeated call.';
 COMMENT ON COLUMN postroom.receipt.unanswered IS
     'How many calls were begun whose outcome is not known. A call that certainly did not happen is subtracted again.';
+COMMENT ON COLUMN postroom.receipt.last_call IS
+    'The call that was begun last; each call has an id of its own. Only this call can be subtracted, and only once. NULL: it was subtracted.';
 COMMENT ON COLUMN postroom.receipt.started_at IS
     'When the first of these calls was begun. From then on the vendor remembers the key, for a limited time.';
 COMMENT ON COLUMN postroom.receipt.done_at IS

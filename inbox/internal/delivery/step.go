@@ -11,6 +11,7 @@ type Step struct {
 	Name      string
 	Revision  int32
 	VendorKey string        // for the vendor
+	Call      string        // a UUID, which no other call has
 	Window    time.Duration // how long after its first start it may be called again
 
 	Verdict StepVerdict
@@ -36,4 +37,5 @@ type UnsureStep struct {
 	Key        string
 	Revision   int32
 	Unanswered int
+	Last       string // the call that was begun last; "": it did not happen
 }

@@ -71,7 +71,7 @@ func (r *Receipts) settle(ctx context.Context, all []*settlement) error {
 
 // start records that steps begin, and stores in each its verdict.
 func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
-	var handlers, keys, names, vendorKeys []string
+	var handlers, keys, names, vendorKeys, calls []string
 	var revisions []int32
 	var windows []time.Duration
 	var ids, epochs []int64
@@ -79,21 +79,21 @@ func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 		handlers, keys = append(handlers, s.Handler), append(keys, s.Event)
 		names, vendorKeys = append(names, s.Name), append(vendorKeys, s.VendorKey)
 		revisions, windows = append(revisions, s.Revision), append(windows, s.Window)
-		ids, epochs = append(ids, s.ID), append(epochs, s.Epoch)
+		ids, epochs, calls = append(ids, s.ID), append(epochs, s.Epoch), append(calls, s.Call)
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(r.db.sql.plan)
-	batch.Queue(r.db.sql.start, handlers, keys, names, revisions, vendorKeys, windows, ids, epochs).Query(func(rows pgx.Rows) error {
+	batch.Queue(r.db.sql.start, handlers, keys, names, revisions, vendorKeys, windows, ids, epochs, calls).Query(func(rows pgx.Rows) error {
 		for i := 0; rows.Next(); i++ {
 			s := steps[i]
 			var since *time.Time
-			var key *string
+			var key, last *string
 			var revision *int32
 			var unanswered *int
-			if err := rows.Scan(&s.Verdict, &s.Result, &since, &key, &revision, &unanswered); err != nil {
+			if err := rows.Scan(&s.Verdict, &s.Result, &since, &key, &revision, &unanswered, &last); err != nil {
 				return err
 			}
-			s.Unsure = delivery.UnsureStep{Since: value(since), Key: value(key), Revision: value(revision), Unanswered: value(unanswered)}
+			s.Unsure = delivery.UnsureStep{Since: value(since), Key: value(key), Revision: value(revision), Unanswered: value(unanswered), Last: value(last)}
 		}
 		return rows.Err()
 	})
@@ -126,7 +126,7 @@ func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	_, err := r.db.pool.Exec(ctx, r.db.sql.undo, s.Handler, s.Event, s.Name, s.Revision)
+	_, err := r.db.pool.Exec(ctx, r.db.sql.undo, s.Handler, s.Event, s.Name, s.Revision, s.Call)
 	if err != nil {
 		return delivery.Written(fmt.Errorf("note that a call did not happen: %w", err))
 	}
@@ -137,7 +137,7 @@ func (r *Receipts) Undo(ctx context.Context, s *delivery.Step) error {
 func (r *Receipts) Forget(ctx context.Context, s *delivery.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
-	_, err := r.db.pool.Exec(ctx, r.db.sql.forget, s.Handler, s.Event, s.Name, s.Unsure.Revision, s.Unsure.Since, s.Unsure.Unanswered)
+	_, err := r.db.pool.Exec(ctx, r.db.sql.forget, s.Handler, s.Event, s.Name, s.Unsure.Revision, s.Unsure.Since, s.Unsure.Unanswered, optional(s.Unsure.Last))
 	if err != nil {
 		return delivery.Written(fmt.Errorf("note that no call happened: %w", err))
 	}

@@ -5,6 +5,7 @@ package steps
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -47,8 +48,9 @@ type Receipts interface {
 	Start(s *delivery.Step) error
 	Finish(s *delivery.Step) error
 
-	// Undo records that a call that had begun did not happen. Forget records that none of
-	// several calls with unknown outcomes happened.
+	// Undo records that a call that had begun did not happen. It may be repeated, and changes
+	// nothing if another call was begun since. Forget records that none of several calls with
+	// unknown outcomes happened.
 	Undo(ctx context.Context, s *delivery.Step) error
 	Forget(ctx context.Context, s *delivery.Step) error
 }
@@ -104,7 +106,7 @@ func (a *Attempt) Do(ctx context.Context, name string, f func(ctx context.Contex
 	defer a.leave(name)
 	s := &delivery.Step{
 		Handler: a.of.Handler, Event: a.of.Key, ID: a.of.ID, Epoch: a.of.Epoch,
-		Name: name, Revision: a.of.Revision, VendorKey: Key(a.cfg.Instance, a.of, name),
+		Name: name, Revision: a.of.Revision, VendorKey: Key(a.cfg.Instance, a.of, name), Call: newCall(),
 	}
 	// A call that begins at the end of the window may take the handler's whole time
 	// limit.
@@ -134,6 +136,13 @@ func Key(instance string, of *delivery.HeldEvent, name string) string {
 	}
 	_, _ = fmt.Fprintf(h, "%d", of.Revision)
 	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// newCall returns the id of a call, a UUID. The receipt tells calls apart by it, the vendor by Key.
+func newCall() string {
+	var id [16]byte
+	rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
 }
 
 func (a *Attempt) enter(name string) error {

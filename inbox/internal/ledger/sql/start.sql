@@ -1,7 +1,7 @@
 -- Record that steps begin, each for a held event that is still claimed. An element of each
 -- array is one step: $1 handler   $2 dedupe key   $3 step   $4 revision   $5 key for the
 -- vendor   $6 for how long after its first start it may be called again   $7 held event
--- $8 epoch of the claim
+-- $8 epoch of the claim   $9 id of the call
 --
 -- It returns for each, in the order of the arrays, what to do:
 --   call     it is recorded: make the call
@@ -16,26 +16,27 @@
 -- Called  by Receipts.start, after plan.sql.
 WITH step AS (
     SELECT *
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::interval[], $7::bigint[], $8::bigint[])
-        WITH ORDINALITY AS s (handler, dedupe_key, step, revision, key, key_window, id, epoch, n)
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::interval[], $7::bigint[], $8::bigint[], $9::uuid[])
+        WITH ORDINALITY AS s (handler, dedupe_key, step, revision, key, key_window, id, epoch, call, n)
 ), seen AS (
     SELECT s.*, EXISTS (SELECT FROM postroom.held WHERE held.id = s.id AND held.epoch = s.epoch) AS claimed,
            done.done_at IS NOT NULL AS done, done.result,
-           unsure.started_at, unsure.key AS called_as, unsure.revision AS called_in, unsure.unanswered
+           unsure.started_at, unsure.key AS called_as, unsure.revision AS called_in, unsure.unanswered, unsure.last_call
     FROM step s
     LEFT JOIN LATERAL (SELECT r.done_at, r.result FROM postroom.receipt r
                        WHERE r.handler = s.handler AND r.dedupe_key = s.dedupe_key AND r.step = s.step AND r.done_at IS NOT NULL
                        ORDER BY r.revision DESC LIMIT 1) done ON true
-    LEFT JOIN LATERAL (SELECT r.started_at, r.key, r.revision, r.unanswered FROM postroom.receipt r
+    LEFT JOIN LATERAL (SELECT r.started_at, r.key, r.revision, r.unanswered, r.last_call FROM postroom.receipt r
                        WHERE r.handler = s.handler AND r.dedupe_key = s.dedupe_key AND r.step = s.step AND r.done_at IS NULL
                          AND (r.revision <> s.revision OR r.started_at + s.key_window <= now())
                        ORDER BY r.revision DESC LIMIT 1) unsure ON true
 ), started AS (
-    INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key)
-    SELECT handler, dedupe_key, step, revision, key FROM seen
+    INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, last_call)
+    SELECT handler, dedupe_key, step, revision, key, call FROM seen
     WHERE claimed AND NOT done AND started_at IS NULL
     ON CONFLICT (handler, dedupe_key, step, revision) DO UPDATE
-    SET unanswered = receipt.unanswered + 1
+    SET unanswered = receipt.unanswered + (receipt.last_call IS DISTINCT FROM excluded.last_call)::int, -- a repetition is no other call
+        last_call = excluded.last_call
     WHERE receipt.done_at IS NULL
       AND receipt.started_at + (SELECT s.key_window FROM step s -- one that seen did not see is no call either
                                 WHERE s.handler = receipt.handler AND s.dedupe_key = receipt.dedupe_key
@@ -44,7 +45,7 @@ WITH step AS (
 )
 SELECT CASE WHEN seen.done THEN 'done' WHEN NOT seen.claimed THEN 'lost' WHEN seen.started_at IS NOT NULL THEN 'unknown'
             WHEN started.step IS NOT NULL THEN 'call' ELSE 'again' END AS verdict,
-       seen.result, seen.started_at, seen.called_as, seen.called_in, seen.unanswered
+       seen.result, seen.started_at, seen.called_as, seen.called_in, seen.unanswered, seen.last_call::text
 FROM seen
 LEFT JOIN started ON started.handler = seen.handler AND started.dedupe_key = seen.dedupe_key AND started.step = seen.step
 ORDER BY seen.n;

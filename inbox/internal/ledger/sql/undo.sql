@@ -1,12 +1,15 @@
 -- Record that a call that was begun did not happen: step $3 of revision $4 of the event with
--- dedupe key $2 at handler $1. Other calls of the step may still be unanswered.
+-- dedupe key $2 at handler $1. Other calls of the step may still be unanswered. The statement may
+-- be repeated or come late. So it changes nothing if $5 is not the call that was begun last.
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.
 -- Called  by Receipts.Undo.
 WITH others AS (
-    UPDATE postroom.receipt SET unanswered = unanswered - 1
+    UPDATE postroom.receipt SET unanswered = unanswered - 1, last_call = NULL
     WHERE handler = $1 AND dedupe_key = $2 AND step = $3 AND revision = $4 AND done_at IS NULL AND unanswered > 1
+      AND last_call = $5::uuid
 )
 DELETE FROM postroom.receipt
-WHERE handler = $1 AND dedupe_key = $2 AND step = $3 AND revision = $4 AND done_at IS NULL AND unanswered = 1;
+WHERE handler = $1 AND dedupe_key = $2 AND step = $3 AND revision = $4 AND done_at IS NULL AND unanswered = 1
+  AND last_call = $5::uuid;
