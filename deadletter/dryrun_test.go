@@ -350,6 +350,18 @@ func TestPreview(t *testing.T) {
 	if err != nil || len(got) != 1 || got[0].Events != 7 {
 		t.Errorf("Preview of 7 = %+v, %v", got, err)
 	}
+	o := deadletter.ReplayOptions{Limit: 6} // the first to die are part of the replay
+	got, err = n.store.Preview(t.Context(), deadletter.Filter{Handler: "h0"}, o)
+	if job := n.replay(deadletter.Filter{Handler: "h0"}, o); err != nil || len(got) != 1 || got[0].Events != 6 || got[0].InReplay != 30 || job.Events != 6 {
+		t.Errorf("Preview of 6 = %+v, %v; the replay has %d", got, err, job.Events)
+	}
+	trials, err := n.store.DryRun(t.Context(), deadletter.Filter{Handler: "h0"}, o, 9, time.Millisecond)
+	if err != nil || len(trials) != 6 {
+		t.Errorf("DryRun of 6 = %+v, %v", trials, err)
+	}
+	for _, trial := range trials {
+		n.want("replays that have an event that is tried", 0, "SELECT count(*) FROM postroom.job_item WHERE held = $1", trial.ID)
+	}
 	if _, err := n.store.Preview(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1}); err == nil || errors.Is(err, deadletter.ErrNoMatch) {
 		t.Errorf("Preview of a bad rate = %v", err)
 	}

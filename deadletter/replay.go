@@ -34,8 +34,8 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]Previ
 	return forecasts, nil
 }
 
-// DryRun runs events that match dry, up to each events of each cause. A process that has the
-// handler runs it in a transaction, checks deferred constraints, and rolls back. Only effects
+// DryRun runs dry, of the events that a replay would have, up to each events of each cause. A
+// process that has the handler runs it in a transaction, checks deferred constraints, and rolls back. Only effects
 // that no rollback undoes remain, such as the next values of sequences. Handlers that call
 // other systems are not run. DryRun returns when all results are there or wait has passed; an
 // event without a result is [DryRunUnanswered].

@@ -1,5 +1,6 @@
--- The events to try: up to $13 of each cause, among the first $12 dead events that match the
--- filter $1 to $11 and have a handler.
+-- The events to try: up to $13 of each cause, among the events that have a handler of those
+-- that a replay would have: the first $12 that match the filter $1 to $11, as replay_items.sql
+-- chooses them.
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held.
@@ -8,10 +9,11 @@ SELECT id, handler, event_id, type, class, cause
 FROM (
     SELECT id, handler, event_id, type, class, encode(fingerprint, 'hex') AS cause, dead_at,
            row_number() OVER (PARTITION BY fingerprint ORDER BY dead_at, id) AS n
-    FROM (SELECT * FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-          WHERE handler <> 'outbox'
+    FROM (SELECT * FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) d
+          WHERE NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = d.job AND j.state = 'running')
           ORDER BY dead_at, id
           LIMIT $12) h
+    WHERE handler <> 'outbox'
 ) s
 WHERE n <= $13
 ORDER BY dead_at, id;

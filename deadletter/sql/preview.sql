@@ -1,18 +1,26 @@
 -- What a replay of the dead events that match the filter $1 to $11 would release, at most
--- $12 events. For each handler and event type: how many events; how many keys wait for them;
--- how many of them are in another running replay, may end a process, have done steps, have
--- steps of unknown outcome, or are outgoing and too old for consumers; and whether a living
--- process has the handler.
+-- $12 events, as replay_items.sql chooses them: those of other running replays do not count.
+-- For each handler and event type: how many events; how many keys wait for them; how many of
+-- them are in another running replay, may end a process, have done steps, have steps of
+-- unknown outcome, or are outgoing and too old for consumers; and whether a living process has
+-- the handler.
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held; held_key_pos (handler, key, pos), receipt's primary key.
 -- Called  by Store.Preview.
-WITH found AS (
+WITH last AS MATERIALIZED (
+    SELECT h.dead_at, h.id
+    FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
+    WHERE NOT EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running')
+    ORDER BY h.dead_at, h.id
+    OFFSET greatest($12::bigint, 1) - 1
+    LIMIT CASE WHEN $12 IS NULL THEN 0 ELSE 1 END
+), found AS (
     SELECT h.id, h.handler, h.type, h.key, h.solitary, h.dedupe_key, h.logged_at,
            EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running') AS busy
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
-    ORDER BY h.dead_at, h.id
-    LIMIT $12
+    WHERE h.dead_at <= coalesce((SELECT dead_at FROM last), 'infinity') -- the index has it
+      AND (h.dead_at, h.id) <= (coalesce((SELECT dead_at FROM last), 'infinity'), coalesce((SELECT id FROM last), 9223372036854775807))
 )
 SELECT f.handler, f.type, count(*) FILTER (WHERE NOT busy) AS events, count(*) FILTER (WHERE busy) AS busy,
        count(DISTINCT f.key) FILTER (WHERE EXISTS (SELECT FROM postroom.held o WHERE o.handler = f.handler AND o.key = f.key AND o.dead_at IS NULL)) AS keys,
