@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -88,6 +89,20 @@ func TestDeadUsage(t *testing.T) {
 		{"dead replay", "which events?"},
 		{"dead replay --all --handler x", "--all means all"},
 		{"dead replay x1", "an id is a number"},
+		{"dead replay --handler x --cause=", "it is empty; give a value"},
+		{"dead discard --handler x --cause= --reason x --yes", "it is empty; give a value"},
+		{"dead reopen --since= --handler x", "it is empty; give a value"},
+		{"dead list --key=", "it is empty; give a value"},
+		{"held cancel --handler x --key= --reason x --yes", "it is empty; give a value"},
+		{"held retry --handler x --state= --yes", "it is empty; give a value"},
+		{"held list --due-until=", "it is empty; give a value"},
+		{"republish --type x --since= --yes", "it is empty; give a value"},
+		{"republish --type= --yes", "it is empty; give a value"},
+		{"reconcile --since=", "it is empty; give a value"},
+		{"events list --key=", "it is empty; give a value"},
+		{"audit --actor=", "it is empty; give a value"},
+		{"keys --handler=", "it is empty; give a value"},
+		{"saga list --state=", "it is empty; give a value"},
 		{"dead discard 1", "why? Give --reason"},
 		{"dead discard --reason x", "which events?"},
 		{"dead list --since yesterday", "write a time"},
@@ -174,6 +189,109 @@ func TestDeadDiscardsWhatItCounted(t *testing.T) {
 	postroom(t, inDatabase(pool), "dead", "discard", "--all", "--reason", "test orders", "-y").want(t, exitOK).says(t, "discard: 1000 events\n")
 	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.held WHERE event_id = 'another' AND dead_at IS NOT NULL"); n != 1 {
 		t.Errorf("%d of the events that died since are dead, want 1", n)
+	}
+}
+
+// The same of a replay: it has what was counted.
+func TestDeadReplaysWhatItCounted(t *testing.T) {
+	t.Parallel()
+	pool, _ := withDead(t, 3)
+	for _, sql := range []string{
+		`CREATE FUNCTION another() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('billing.charge', 'another');
+			INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
+			VALUES ('billing.charge', 'another', now(), 'error', now(), '/shop', 'another', 'order.placed', 'order.placed', 'text/plain', '');
+			RETURN NULL;
+		END $$`,
+		"CREATE TRIGGER another AFTER INSERT ON postroom.job FOR EACH STATEMENT EXECUTE FUNCTION another()",
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := postroom(t, inDatabase(pool), "dead", "replay", "--all", "--detach", "-y"); r.code != exitOK {
+		t.Errorf("exit status %d: %s", r.code, r.errors)
+	}
+	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.job_item"); n != 3 {
+		t.Errorf("%d events in the replay, want the 3 that were counted", n)
+	}
+}
+
+// If a command is interrupted, or fails in the middle, it says what it has done.
+func TestChangesSayWhatTheyDid(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		line, before, done string
+		interrupted        bool
+	}{
+		{"dead discard --all --yes --reason x", "", "discard: 2000 events", true},
+		{"dead discard --all --yes --reason x --json", "", `{ "events": 2000 }`, false},
+		{"dead reopen --all --yes", "", "reopen: 2000 events", false},
+		{"held retry --all --yes", "dead_at = NULL, next_at = now() + id * interval '1 hour'", "retry: 2000 events", false},
+		{"held cancel --all --yes --reason x --json", "dead_at = NULL, next_at = now() + id * interval '1 hour'", `"events": 2000`, false},
+	} {
+		pool, _ := withDead(t, 2500)
+		env := inDatabase(pool)
+		if tt.before != "" {
+			if _, err := pool.Exec(t.Context(), "UPDATE postroom.held SET "+tt.before); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if strings.Contains(tt.line, "reopen") {
+			postroom(t, env, "dead", "discard", "--all", "--yes", "--reason", "x").want(t, exitOK)
+		}
+		if _, err := pool.Exec(t.Context(), `CREATE FUNCTION third() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF (SELECT count(*) FROM postroom.audit WHERE action = '`+strings.Fields(tt.line)[1]+`') >= 2 THEN
+					PERFORM pg_advisory_xact_lock_shared(4711);
+					RAISE 'no space left';
+				END IF;
+				RETURN NULL;
+			END $$;
+			CREATE TRIGGER third BEFORE INSERT ON postroom.audit FOR EACH STATEMENT EXECUTE FUNCTION third()`); err != nil {
+			t.Fatal(err)
+		}
+		ctx, interrupt := context.WithCancel(t.Context())
+		ended := make(chan result, 1)
+		want := "no space left"
+		if !tt.interrupted {
+			ended <- postroom(t, env, strings.Fields(tt.line)...)
+		} else {
+			want = "interrupted; the others are as they were"
+			tx, err := pool.Begin(t.Context())
+			if err == nil {
+				_, err = tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(4711)")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { ended <- postroomUntil(ctx, env, strings.Fields(tt.line)...) }()
+			devtest.Eventually(t, 30*time.Second, "the third transaction to wait", func() bool {
+				return rowCount(t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'") == 1
+			})
+			interrupt()
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		}
+		r := <-ended
+		interrupt()
+		if r.want(t, exitFailed).says(t, want); !strings.Contains(strings.Join(strings.Fields(r.out), " "), tt.done) {
+			t.Errorf("%s prints %q, want %q", tt.line, r.out, tt.done)
+		}
+	}
+}
+
+// Another operator cancels a replay that a command runs: its events did not run.
+func TestDeadReplayThatAnotherCancels(t *testing.T) {
+	t.Parallel()
+	pool, _ := withDead(t, 20)
+	env := inDatabase(pool)
+	for _, line := range []string{"dead replay --all --yes", "dead resume 1"} {
+		ended := make(chan result, 1)
+		go func() { ended <- postroom(t, env, strings.Fields(line)...) }()
+		devtest.Eventually(t, 30*time.Second, "the replay to run", func() bool {
+			return rowCount(t, pool, "SELECT count(*) FROM postroom.job WHERE state = 'running' AND released = 20") == 1
+		})
+		postroom(t, env, "dead", "cancel", "1").want(t, exitOK)
+		(<-ended).want(t, exitTodo).says(t, "replay 1 was cancelled: 20 events did not run")
 	}
 }
 

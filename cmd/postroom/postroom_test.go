@@ -37,8 +37,13 @@ type environment map[string]string
 // postroom runs a command line, with nothing of this process's environment.
 func postroom(t testing.TB, env environment, args ...string) result {
 	t.Helper()
+	return postroomUntil(t.Context(), env, args...)
+}
+
+// postroomUntil runs the command until ctx ends.
+func postroomUntil(ctx context.Context, env environment, args ...string) result {
 	var out, errs bytes.Buffer
-	code := run(t.Context(), args, func(name string) string { return env[name] }, &out, &errs)
+	code := run(ctx, args, func(name string) string { return env[name] }, &out, &errs)
 	return result{code, out.String(), errs.String()}
 }
 

@@ -30,7 +30,7 @@ func TestRepublishUsage(t *testing.T) {
 		{"republish --since 1h --until 2h", "--since is not before --until"},
 		{"republish --all --rate 0", "--rate is above 0"},
 		{"republish --all --rate NaN", "--rate is above 0"},
-		{"republish --type=", "are not empty"},
+		{"republish --type=", "it is empty; give a value"},
 		{"republish back --all", `unknown command "back"`},
 		{"republish cancel", "give one id of a republish"},
 		{"republish cancel x", "an id is a number"},

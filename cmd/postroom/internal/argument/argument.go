@@ -2,6 +2,7 @@
 package argument
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,43 @@ func Stamp(s string) (time.Time, bool) {
 	}
 	return time.Time{}, false
 }
+
+// Conditions makes flags that select events refuse an empty value. It would be no condition,
+// so a script whose variable is empty would act on all.
+func Conditions(cmd *cobra.Command, flags ...string) {
+	for _, name := range flags {
+		f := cmd.Flags().Lookup(name)
+		if f.DefValue == "[]" {
+			f.DefValue = "" // as help knows that there is none
+		}
+		f.Value = condition{f.Value}
+	}
+}
+
+// condition is the value of a flag that selects events.
+type condition struct {
+	value interface {
+		String() string
+		Set(s string) error
+		Type() string
+	}
+}
+
+func (c condition) Set(s string) error {
+	if s == "" {
+		return errors.New("it is empty; give a value, or leave the flag out")
+	}
+	return c.value.Set(s)
+}
+
+func (c condition) String() string {
+	if s := c.value.String(); s != "[]" {
+		return s
+	}
+	return ""
+}
+
+func (c condition) Type() string { return c.value.Type() }
 
 // IDs is an argument check: any number of ids.
 func IDs(_ *cobra.Command, args []string) error {

@@ -2,6 +2,7 @@ package deadcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -134,14 +135,24 @@ func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, ve
 		}
 		done, err := do(store, ctx, f, limit, d.audit(), func(done int64) { bar.Show(int(min(done, n)), int(n), verb) })
 		bar.Clear()
-		if err != nil {
+		if err != nil && done == 0 {
 			return err
 		}
-		if d.JSON {
-			return output.JSON(cmd.OutOrStdout(), changeResult{done})
+		if failed := d.printChange(cmd.OutOrStdout(), verb, done); err == nil {
+			return failed
 		}
-		return output.Line(cmd.OutOrStdout(), "%s: %s", verb, output.Plural(int(done), "event"))
+		if errors.Is(err, context.Canceled) {
+			return fmt.Errorf("interrupted; the others are as they were. Repeat the command to %s them", verb)
+		}
+		return fmt.Errorf("%w; the others are as they were", err)
 	})
+}
+
+func (d *commands) printChange(out io.Writer, verb string, done int64) error {
+	if d.JSON {
+		return output.JSON(out, changeResult{done})
+	}
+	return output.Line(out, "%s: %s", verb, output.Plural(int(done), "event"))
 }
 
 func newEdit(d *commands) *cobra.Command {

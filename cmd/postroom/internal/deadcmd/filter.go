@@ -35,6 +35,7 @@ func (w *filterFlags) addFlags(cmd *cobra.Command) {
 	} {
 		flags.StringVar(flag.to, flag.name, "", flag.usage)
 		command.NoFileCompletion(cmd, flag.name)
+		argument.Conditions(cmd, flag.name)
 	}
 }
 

@@ -26,15 +26,15 @@ This command makes the replay and runs it to its end. If the command is interrup
 its machine dies, the replay stays where it is and nothing is lost: 'postroom dead
 resume' goes on with it, 'postroom dead cancel' ends it.
 
-With --canary 10, ten events go first. The others follow when these ten have ended, if no
-more of them failed than --stop-at allows. Events of a key are released together, and run
-in their order.
+With --canary 10, ten events go first. The others follow when ten have ended, if no more of
+them failed than --stop-at allows. Events of a key are released together, and run in their
+order.
 
 --dry-run changes nothing. It says what would be released, and asks a process of the
 handler to try one event of each cause (--try) in a transaction that it rolls back.
 Handlers that call other systems are not tried; their steps that are done are counted.
 
-Exit status 3: events failed again, or the replay stopped.`
+Exit status 3: events failed again, or the replay stopped or was cancelled.`
 
 // replayFlags has the flags of a replay.
 type replayFlags struct {
@@ -120,6 +120,7 @@ func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadlet
 			output.Report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", output.Cell(c.Handler, 60))
 		}
 	}
+	w.options.Limit = int(all) // the person agreed to these, and not to events that died since
 	replay, err := store.CreateReplay(ctx, f, w.options, d.audit())
 	if err != nil {
 		return replayError(err)
@@ -127,7 +128,7 @@ func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadlet
 	if w.detach {
 		return d.printReplay(cmd.OutOrStdout(), replay)
 	}
-	return d.run(cmd, store, replay.ID)
+	return d.run(cmd, store, replay.ID, false)
 }
 
 func replayError(err error) error {
@@ -151,8 +152,9 @@ func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
 	return all, busy
 }
 
-// run runs a replay to its end, shows its progress, and prints the result.
-func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64) error {
+// run runs a replay to its end, shows its progress, and prints the result. cancels says that
+// this command has cancelled it.
+func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64, cancels bool) error {
 	bar := output.Bar(cmd.ErrOrStderr())
 	replay, err := store.RunReplay(cmd.Context(), id, func(j deadletter.Replay) {
 		done := j.Events - j.Remaining()
@@ -172,6 +174,8 @@ func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64) er
 	case replay.State == deadletter.ReplayStopped:
 		return exit.Todof("replay %d stopped: %d of %d failed. The others are dead as they were; 'postroom dead groups' says why, 'postroom dead resume %d' goes on",
 			id, replay.Failed, replay.Succeeded+replay.Failed, id)
+	case replay.State == deadletter.ReplayCancelled && replay.Skipped > 0 && !cancels:
+		return exit.Todof("replay %d was cancelled: %s did not run; 'postroom dead resume %d' goes on", id, output.Plural(replay.Skipped, "event"), id)
 	case replay.Failed > 0:
 		return exit.Todof("%s failed again: 'postroom dead groups' says why", output.Plural(replay.Failed, "event"))
 	}
@@ -247,7 +251,9 @@ func newResume(d *commands) *cobra.Command {
 		Short: "Go on with a replay that was interrupted, stopped or cancelled",
 		Long: `Go on with a replay. If its command was interrupted or died, the replay goes on where it
 was. If it stopped or was cancelled, it releases the events that it left out and that are
-still dead.`,
+still dead.
+
+Exit status 3: events failed again, or the replay stopped or was cancelled.`,
 		Example:           `  postroom dead resume 7`,
 		Args:              argument.OneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -261,7 +267,7 @@ still dead.`,
 				if err != nil && !errors.Is(err, deadletter.ErrReplayRunning) { // another operator has resumed it
 					return err
 				}
-				return d.run(cmd, store, id)
+				return d.run(cmd, store, id, false)
 			})
 		},
 	}
@@ -286,7 +292,7 @@ waited for, and their outcome is noted.`,
 				if _, err := store.CancelReplay(cmd.Context(), id, d.audit()); err != nil {
 					return err
 				}
-				return d.run(cmd, store, id)
+				return d.run(cmd, store, id, true)
 			})
 		},
 	}

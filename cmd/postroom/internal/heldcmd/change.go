@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -112,13 +113,25 @@ func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFun
 		r, err := do(ctx, store, set, held.Audit{Actor: c.Who(), Reason: c.Reason}, func(done int64) { bar.Show(int(done), n, verb) })
 		bar.Clear()
 		if err != nil {
-			return err
+			return c.broken(cmd.OutOrStdout(), verb, r, err)
 		}
 		if err := heldview.Result(cmd.OutOrStdout(), c.JSON, verb, r); err != nil || r.Events > 0 {
 			return err
 		}
 		return exit.Todof("nothing was changed: %s", heldview.Advice(r.Unchanged))
 	})
+}
+
+// broken prints what was done before an action failed with err, and returns the error.
+func (c *change) broken(out io.Writer, verb string, done held.Result, err error) error {
+	if done.Events == 0 {
+		return err
+	}
+	_ = heldview.Result(out, c.JSON, verb, done) // err says more
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("interrupted; the others are as they were. Repeat the command to %s them", verb)
+	}
+	return fmt.Errorf("%w; the others are as they were", err)
 }
 
 func newRetry(getenv func(string) string) *cobra.Command {

@@ -54,6 +54,7 @@ func (w *filterFlags) add(cmd *cobra.Command, states []string) {
 	flags.StringVar(&w.dueUntil, "due-until", "", "due before this time")
 	command.NoFileCompletion(cmd, "handler", "type", "key", "class", "due-since", "due-until")
 	command.CompleteWords(cmd, "state", states)
+	argument.Conditions(cmd, "handler", "type", "key", "class", "due-since", "due-until", "state")
 }
 
 // filter returns the filter of the flags.

@@ -62,6 +62,7 @@ Changes nothing. --json has what each action was asked to do, too.`,
 	flags.IntVar(&filter.Limit, "limit", 100, "how many, 1 to 1000")
 	s.AddFlags(cmd, false)
 	command.NoFileCompletion(cmd, "actor", "action", "handler", "event", "replay", "since", "before", "limit")
+	argument.Conditions(cmd, "actor", "action", "handler", "event", "since")
 	return cmd
 }
 

@@ -43,7 +43,9 @@ func (w *eventFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&w.until, "until", "", "written before this time")
 	flags.IntVar(&f.Limit, "limit", 100, "how many, 1 to 1000")
 	flags.StringVar(&f.After, "after", "", "go on after a page: the value that it printed at its end")
-	command.NoFileCompletion(cmd, "key", "type", "source", "correlation", "cause", "trace", "any", "since", "until", "limit", "after")
+	conditions := []string{"key", "type", "source", "correlation", "cause", "trace", "any", "since", "until"}
+	argument.Conditions(cmd, conditions...)
+	command.NoFileCompletion(cmd, append(conditions, "limit", "after")...)
 }
 
 // read reads the flags.
@@ -140,6 +142,7 @@ shows every event with the id, and looks in the inbox for each source that it fi
 	}
 	cmd.Flags().StringVar(&source, "source", "", "the source of the event, for instance /shop")
 	command.NoFileCompletion(cmd, "source")
+	argument.Conditions(cmd, "source")
 	s.AddFlags(cmd, true)
 	return cmd
 }
@@ -217,5 +220,6 @@ picture. Without it, the database of the environment is asked.`,
 	s.DB.AddSchemaFlag(cmd)
 	command.AddJSON(cmd, &s.JSON)
 	command.NoFileCompletion(cmd, "source", "depth", "limit", "database-url")
+	argument.Conditions(cmd, "source")
 	return cmd
 }

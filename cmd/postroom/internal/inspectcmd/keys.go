@@ -60,6 +60,7 @@ events wait behind it (counted up to 1,000). Keys of outgoing events have the ha
 	s.AddFlags(cmd, false)
 	command.NoFileCompletion(cmd, "handler", "key", "limit", "after")
 	command.CompleteWords(cmd, "state", headStates)
+	argument.Conditions(cmd, "handler", "key", "state")
 	return cmd
 }
 

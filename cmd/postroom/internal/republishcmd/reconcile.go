@@ -79,6 +79,7 @@ func NewReconcile(getenv func(string) string) *cobra.Command {
 	flags.Float64Var(&r.request.Rate, "rate", republish.DefaultRate, "with --repair: publish at most this many events a second")
 	flags.BoolVar(&r.detach, "detach", false, "with --repair: do not watch the republish")
 	command.NoFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
+	argument.Conditions(cmd, "since")
 	r.AddAuditFlags(cmd)
 	r.AddYes(cmd)
 	r.AddCommonFlags(cmd)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -81,6 +80,7 @@ func New(getenv func(string) string) *cobra.Command {
 	flags.BoolVar(&w.dryRun, "dry-run", false, "show what it would publish; change nothing")
 	flags.BoolVar(&w.detach, "detach", false, "do not watch")
 	command.NoFileCompletion(cmd, "since", "until", "type", "key", "rate")
+	argument.Conditions(cmd, "since", "until", "type", "key")
 	w.AddAuditFlags(cmd)
 	w.AddYes(cmd)
 	w.AddCommonFlags(cmd)
@@ -124,8 +124,6 @@ func (w *order) readFlags() (err error) {
 		return exit.Usagef("--since is not before --until")
 	case !(w.request.Rate > 0 && w.request.Rate <= 1e6):
 		return exit.Usagef("--rate is above 0, and 1000000 at the most")
-	case slices.Contains(slices.Concat(w.request.Types, w.request.Keys), ""):
-		return exit.Usagef("--type and --key are not empty")
 	}
 	w.request.Actor, w.request.Reason = w.Who(), w.Reason
 	w.request.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // the same "2h" is another time later

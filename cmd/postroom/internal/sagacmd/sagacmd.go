@@ -94,6 +94,7 @@ empty, and say how to go on.`,
 	flags.StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
 	command.NoFileCompletion(cmd, "saga", "key", "step", "limit", "after")
 	command.CompleteWords(cmd, "state", states)
+	argument.Conditions(cmd, "saga", "key", "step", "state")
 	t := prepare(getenv, cmd)
 	cmd.Args = command.NoArguments
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom/cmd/postroom/internal/argument"
 	"github.com/postroom/postroom/cmd/postroom/internal/command"
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/hooksend"
@@ -90,6 +91,7 @@ func endpoints(getenv func(string) string) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().StringSliceVar(&accounts, "account", nil, "endpoints of this account (default all)")
+	argument.Conditions(cmd, "account")
 	t := prepare(getenv, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return t.store(cmd.Context(), func(s *webhook.Endpoints) error {
