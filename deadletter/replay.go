@@ -35,10 +35,10 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]Previ
 }
 
 // DryRun runs dry, of the events that a replay would have, up to each events of each cause. A
-// process that has the handler runs it in a transaction, checks deferred constraints, and rolls back. Only effects
-// that no rollback undoes remain, such as the next values of sequences. Handlers that call
-// other systems are not run. DryRun returns when all results are there or wait has passed; an
-// event without a result is [DryRunUnanswered].
+// process that has the handler runs it in a transaction, checks deferred constraints, and
+// rolls back. Only effects that no rollback undoes remain, such as the next values of
+// sequences. Handlers that call other systems are not run. DryRun returns when all results are
+// there or wait has passed; an event without a result is [DryRunUnanswered].
 func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
