@@ -350,3 +350,27 @@ func TestAmountsAreExact(t *testing.T) {
 		}
 	}
 }
+
+// Attempts of an operation failed for longer than its TTL, and then one succeeded. Its answer
+// is kept all the same, for half of that time: a client that repeats it has no second effect.
+func TestLateAnswersAreKept(t *testing.T) { // C6
+	t.Parallel()
+	r := newRig(t)
+	status := http.StatusBadGateway
+	path := r.mount(idempotency.Route{Mode: idempotency.LeaseMode, From: idempotency.FromCreation, RetryWindow: 12 * time.Hour}, func(w http.ResponseWriter, _ *http.Request) {
+		r.calls.Add(1)
+		w.WriteHeader(status)
+	})
+	for range 2 { // twenty hours after each other
+		r.want(r.post(path, "k"), 502, "")
+		r.exec("UPDATE postroom.idempotency SET created_at = created_at - interval '20 h', expires_at = expires_at - interval '20 h'")
+	}
+	status = http.StatusCreated
+	first := r.post(path, "k")
+	r.want(first, 201, "")
+	r.wantReplay(first, r.post(path, "k"))
+	r.wantCalls(3, 0)
+	if !one[bool](r, "SELECT abs(extract(epoch FROM expires_at - completed_at - interval '12 h')) < 0.001 FROM postroom.idempotency") {
+		t.Errorf("the answer is kept for %s, want 12 hours", one[string](r, "SELECT (expires_at - completed_at)::text FROM postroom.idempotency"))
+	}
+}

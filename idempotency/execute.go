@@ -375,13 +375,22 @@ func FromContext(ctx context.Context) (Info, bool) {
 }
 
 // KeepRef stores a reference instead of the answer. For a repeated request [Route.Render]
-// makes the answer from it. KeepRef panics outside a handler.
+// makes the answer from it. An error is stored as it is, without a reference. KeepRef panics outside a handler.
 func KeepRef(ctx context.Context, ref string) {
 	a := attemptFrom(ctx)
 	if a == nil {
 		panic("idempotency: KeepRef was called outside a handler")
 	}
 	a.ref = ref
+}
+
+// refOf returns the reference to store for a result. An error that is stored has none: its
+// effects are rolled back, and with them what the reference was about.
+func (a *attempt) refOf(res result) string {
+	if res.verdict != keepAll {
+		return ""
+	}
+	return a.ref
 }
 
 // recent remembers operations that were answered recently, by their locks. For these the guard

@@ -35,7 +35,7 @@ func (l *lease) took(mine bool, err error) (bool, error) {
 func (l *lease) complete(ctx context.Context, a *attempt, res result) error {
 	ctx, cancel := l.store.bounded(ctx)
 	defer cancel()
-	columns, err := keep(ctx, l.store.cfg.Codec, l.op.key, res.kept, a.ref, res.dropped)
+	columns, err := keep(ctx, l.store.cfg.Codec, l.op.key, res.kept, a.refOf(res), res.dropped)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}

@@ -284,3 +284,23 @@ func TestDefaultMethods(t *testing.T) { // C7
 		}
 	}
 }
+
+// An answer that is kept although it is an error is repeated as it was: the reference is
+// about effects that were rolled back.
+func TestReferenceOfAnError(t *testing.T) { // C20
+	t.Parallel()
+	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
+		r := newRig(t)
+		render := func(context.Context, string) (idempotency.Response, error) {
+			t.Error("a reference of an error was rendered")
+			return idempotency.Response{Status: 201, Body: []byte("refund 7 of another request")}, nil
+		}
+		path := r.mount(idempotency.Route{Mode: mode, Store: idempotency.StoreFinal, Render: render}, func(w http.ResponseWriter, req *http.Request) {
+			idempotency.KeepRef(req.Context(), "refund 7")
+			http.Error(w, "more than was paid", http.StatusUnprocessableEntity)
+		})
+		first := r.post(path, "k")
+		r.want(first, 422, "")
+		r.wantReplay(first, r.post(path, "k"))
+	}
+}

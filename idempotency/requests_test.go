@@ -310,3 +310,19 @@ func TestHiddenResend(t *testing.T) { // E35
 	}
 	r.wantCalls(2, 2)
 }
+
+// Host is no header of net/http's, and is compared all the same if a route says so.
+func TestHostIsCompared(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{PrintHeaders: []string{"host"}}, r.refund)
+	other := r.mount(idempotency.Route{}, r.refund)
+	post := func(path, host string) *httptest.ResponseRecorder {
+		return r.send("http://"+host+path, sending{key: "k"})
+	}
+	first := post(path, "a.example")
+	r.want(first, 201, "")
+	r.wantReplay(first, post(path, "a.example"))
+	r.want(post(path, "b.example"), 422, "idempotency_key_payload_mismatch")
+	r.wantReplay(post(other, "a.example"), post(other, "b.example"))
+}

@@ -101,7 +101,8 @@ type Route struct {
 	// Defaults to the method and the pattern of http.ServeMux.
 	Scope func(r *http.Request) string
 
-	// TTL is how long an answer is kept, and From is when that time begins.
+	// TTL is how long an answer is kept, and From is when that time begins. Half of TTL
+	// always counts from when the answer was stored.
 	//
 	// Defaults to 24 hours from completion.
 	TTL  time.Duration
@@ -111,7 +112,8 @@ type Route struct {
 	// less than twice that is a fault. Zero means that it is not known.
 	RetryWindow time.Duration
 
-	// Print says how requests are compared. Headers in PrintHeaders are compared too. If
+	// Print says how requests are compared. Headers in PrintHeaders are compared too, and
+	// there Host is the host for which the request was sent. If
 	// PrintFunc is set, its result is compared instead. If Multipart is set, multipart
 	// bodies are compared by their parts. Otherwise they are refused with 415, because a
 	// client writes them differently each time.

@@ -138,7 +138,7 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 		batch.Queue(t.store.sql.Still, t.began)
 	}
 	if op.keyed {
-		columns, err := keep(ctx, t.store.cfg.Codec, op.key, res.kept, a.ref, res.dropped)
+		columns, err := keep(ctx, t.store.cfg.Codec, op.key, res.kept, a.refOf(res), res.dropped)
 		if err != nil {
 			if failure.IsInterruption(err) { // the Codec ran out of time
 				return fmt.Errorf("%w: %w", ErrInterrupted, err)

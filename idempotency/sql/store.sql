@@ -1,8 +1,8 @@
 -- Store the answer to key $3 of principal $2 in scope $1, of attempt $5. It expires $11
--- after it is stored or, if $12 is set, after the transaction began. If the row exists, the
--- statement must fail, so that the COMMIT after it in the same round trip is not reached. It
--- must also fail if the transaction is not the one that began at $13: then it fails with
--- 22P02, as still.sql does.
+-- after it is stored or, if $12 is set, after the transaction began, but not before half of
+-- $11 has passed. If the row exists, the statement must fail, so that the COMMIT after it in
+-- the same round trip is not reached. It must also fail if the transaction is not the one that
+-- began at $13: then it fails with 22P02, as still.sql does.
 --
 -- Locks   the new row; waits for a transaction that inserts the same one.
 -- Index   the primary key.
@@ -12,4 +12,5 @@ INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, att
 VALUES ($1, $2, $3, $4, 'complete',
         CASE WHEN now() = $13::timestamptz THEN $5::int
              ELSE ('a handler ended its transaction with a statement of its own; this one began at ' || now()::text)::int END, $6, $7, $8, $9, $10,
-        now(), clock_timestamp(), CASE WHEN $12::boolean THEN now() ELSE clock_timestamp() END + $11::interval);
+        now(), clock_timestamp(),
+        greatest(CASE WHEN $12::boolean THEN now() ELSE clock_timestamp() END + $11::interval, clock_timestamp() + $11::interval / 2));

@@ -112,6 +112,10 @@ func (p *Printer) Print(kind Kind) (Sum, error) {
 	if kind&Headers != 0 {
 		for _, name := range p.Headers {
 			WriteField(h, strings.ToLower(name))
+			if strings.EqualFold(name, "Host") { // net/http removes it from the headers
+				WriteField(h, p.Request.Host)
+				continue
+			}
 			WriteField(h, strings.Join(p.Request.Header.Values(name), "\n"))
 		}
 	}

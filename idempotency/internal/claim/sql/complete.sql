@@ -1,11 +1,14 @@
 -- Store the answer under the claim of owner $4 with fence $5. It expires $11 from now or, if
--- $12 is set, after the claim was first made. No row means that another attempt has the
--- claim.
+-- $12 is set, after the claim was first made, but not before half of $11 has passed: attempts
+-- may have failed for so long that it would expire at once. No row means that another attempt
+-- has the claim.
 --
 -- Locks   the row.
 -- Index   the primary key.
 -- Called  by Claim.Complete.
 UPDATE postroom.idempotency
 SET state = 'complete', owner = NULL, lease_until = NULL, status = $6, headers = $7, body = $8, ref = $9, dropped = $10,
-    completed_at = clock_timestamp(), expires_at = CASE WHEN $12::boolean THEN created_at ELSE clock_timestamp() END + $11::interval
+    completed_at = clock_timestamp(),
+    expires_at = greatest(CASE WHEN $12::boolean THEN created_at ELSE clock_timestamp() END + $11::interval,
+                          clock_timestamp() + $11::interval / 2)
 WHERE scope = $1 AND principal = $2 AND key = $3 AND owner = $4::uuid AND fence = $5 AND state = 'pending';
