@@ -115,7 +115,7 @@ var layers = []struct {
 	{"outbound", []string{rootPath, pausePath, telemetryPath, guardPath, breakerPath, otelPath}, "it calls other systems over HTTP; it knows no database, broker or handler"},
 	{"idempotency", []string{rootPath, pausePath, textPath, module + "/idempotency/internal/...", schemaPath, telemetryPath, guardPath, sessionPath, remedyPath, module + "/internal/jcs", sqlFilePath, pgxAllPath, otelPath}, "it stores answers in a database; it calls no vendor and writes no event"},
 	{"idempotency/internal/answer", []string{textPath}, "it decides which part of an answer is stored"},
-	{"idempotency/internal/claim", []string{schemaPath, sqlFilePath, pgxAllPath, uuidPath}, "it has the statements of lease mode and calls no handler"},
+	{"idempotency/internal/claim", []string{module + "/idempotency/internal/failure", pausePath, schemaPath, sqlFilePath, pgxAllPath, uuidPath}, "it has the statements of lease mode and calls no handler"},
 	{"idempotency/internal/failure", []string{guardPath, pgxAllPath}, "it classifies errors of the database"},
 	{"idempotency/internal/fingerprint", []string{module + "/internal/jcs"}, "it computes fingerprints of requests"},
 	{"idempotency/internal/header", []string{fieldsPath}, "it reads a key from the lines of a header"},

@@ -433,3 +433,57 @@ func TestVendorKeysOfTwoPostrooms(t *testing.T) {
 		t.Errorf("the vendor got %d keys of 5 operations: %v", len(keys), keys)
 	}
 }
+
+// hiccup makes the database refuse the next changes of the key's row, except claims, with
+// an error.
+func (b *bank) hiccup(code string, times int) {
+	b.exec(`CREATE SEQUENCE hiccups`)
+	b.exec(fmt.Sprintf(`CREATE FUNCTION hiccup() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.fence = OLD.fence AND NEW.lease_until = OLD.lease_until AND nextval('hiccups') <= %d THEN RAISE 'hiccup' USING ERRCODE = '%s'; END IF;
+		RETURN NEW; END $$`, times, code))
+	b.exec("CREATE TRIGGER hiccup BEFORE UPDATE ON postroom.idempotency FOR EACH ROW EXECUTE FUNCTION hiccup()")
+}
+
+// The vendor has answered, and the database refuses the first records of that: what the
+// vendor did is known, and is recorded later.
+func TestKnownOutcomesAreRecorded(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for _, code := range []string{"40001", "55P03", "53100", "57P03", "42501"} {
+		b := newBank(t)
+		b.meant = func() { b.hiccup(code, 2) }
+		for range 2 {
+			if _, err := b.pay(idempotency.VendorWindow(0)); err != nil {
+				t.Errorf("%s: %v", code, err)
+			}
+			b.meant = nil
+		}
+		b.wantCharged(1, 0)
+
+		b = newBank(t, idempotency.NotApplied(refused))
+		b.meant = func() { b.hiccup(code, 2) }
+		if _, err := b.pay(idempotency.VendorWindow(0)); !errors.Is(err, refused) || b.begun() != 0 {
+			t.Errorf("%s: %v, %d are noted", code, err, b.begun())
+		}
+	}
+	b := newBank(t)
+	b.meant = func() { b.hiccup("23514", 1) } // the row is refused, and would be again
+	if _, err := b.pay(idempotency.VendorWindow(0)); err == nil {
+		t.Error("a refused record was repeated")
+	}
+}
+
+// A call that did not happen is counted back once, however often that is recorded: an
+// earlier call with an unknown outcome still counts.
+func TestWhatDidNotHappenIsCountedBackOnce(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, errLost, idempotency.NotApplied(errors.New("refused")))
+	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
+	b.meant = func() { // the record of it was committed, but its answer was lost
+		b.exec(`UPDATE postroom.idempotency SET checkpoints = jsonb_set(checkpoints, '{"",charge,calls}', '1')`)
+	}
+	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
+	if b.begun() != 1 {
+		t.Errorf("%d are noted, want the first call", b.begun())
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -199,5 +200,66 @@ func TestALostClaimIsTheReason(t *testing.T) { // E5
 		if !errors.Is(found, idempotency.ErrLeaseLost) || !errors.Is(err, idempotency.ErrLeaseLost) {
 			t.Errorf("%s: the handler found %v, and its caller %v", what, found, err)
 		}
+	}
+}
+
+// A step's name is for one step: one that is under way does not begin again beside or
+// within itself, whether it is a phase or a call, with options or without.
+func TestAStepIsBusy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	phase := func(ctx context.Context, within func(ctx context.Context)) error {
+		_, err := idempotency.Phase(ctx, "book", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			within(ctx)
+			_, err := tx.Exec(ctx, "INSERT INTO ledger DEFAULT VALUES")
+			return 1, err
+		})
+		return err
+	}
+	call := func(options ...idempotency.CallOption) func(ctx context.Context, within func(ctx context.Context)) error {
+		return func(ctx context.Context, within func(ctx context.Context)) error {
+			_, err := idempotency.Call(ctx, "book", func(ctx context.Context, _ string) (int, error) {
+				within(ctx)
+				r.exec("INSERT INTO ledger DEFAULT VALUES")
+				return 1, nil
+			}, options...)
+			return err
+		}
+	}
+	steps := map[string]func(ctx context.Context, within func(ctx context.Context)) error{
+		"a phase": phase, "a call": call(), "a noted call": call(idempotency.VendorWindow(time.Hour)),
+	}
+	for what, outer := range steps {
+		for with, inner := range steps {
+			r.exec("TRUNCATE ledger")
+			_, _, err := idempotency.DoLease(t.Context(), r.guard, idempotency.Operation{Scope: what, Key: with}, func(ctx context.Context) (int, error) {
+				err := outer(ctx, func(ctx context.Context) {
+					if err := inner(ctx, func(context.Context) {}); err == nil || !strings.Contains(err.Error(), "under way") {
+						t.Errorf("%s while %s is under way: %v", with, what, err)
+					}
+				})
+				return 0, errors.Join(err, inner(ctx, func(context.Context) {})) // it is done, and not again
+			})
+			if n := r.effects(); err != nil || n != 1 {
+				t.Errorf("%s with %s: %d effects, %v", what, with, n, err)
+			}
+		}
+	}
+}
+
+// A phase that is recorded meanwhile does not commit a second time.
+func TestARecordedPhaseIsNotCommitted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	op := idempotency.Operation{Scope: "book", Key: "k", Lease: patience}
+	_, _, err := idempotency.DoLease(t.Context(), r.guard, op, func(ctx context.Context) (int, error) {
+		return idempotency.Phase(ctx, "book", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			r.exec(`UPDATE postroom.idempotency SET checkpoints = '{"book": 7}', point = 'book'`)
+			_, err := tx.Exec(ctx, "INSERT INTO ledger DEFAULT VALUES")
+			return 1, err
+		})
+	})
+	if n := r.effects(); n != 0 || !errors.Is(err, idempotency.ErrLeaseLost) {
+		t.Errorf("%d effects, %v", n, err)
 	}
 }

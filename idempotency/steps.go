@@ -19,7 +19,8 @@ import (
 // Phase runs a step of a handler in lease mode: fn in a transaction that commits together
 // with the record that the step is done. If an earlier attempt has done the step, Phase
 // returns that result and does not run fn. T must survive JSON, without U+0000. Names
-// must be unique within an operation.
+// must be unique within an operation; a second step of the name that begins while the first
+// is under way gets an error.
 //
 // If Phase returns [ErrLeaseLost], the step was not done, and another attempt is at work:
 // return from the handler. If it returns [ErrOutcomeUnknown], the commit was not answered:
@@ -27,6 +28,10 @@ import (
 func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	l := leaseFrom(ctx, "Phase")
 	var out T
+	if err := l.enter("phase", name); err != nil {
+		return out, err
+	}
+	defer l.Leave(name)
 	if done, err := l.checkpoint(name, &out); done || err != nil {
 		return out, err
 	}
@@ -55,7 +60,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		} else if err != nil {
 			return err
 		}
-		if err := l.Record(ctx, inner, name, text); err != nil {
+		if err := l.Record(ctx, inner, name, text, true); err != nil {
 			return err
 		}
 		recorded = true
@@ -89,6 +94,14 @@ func leaseFrom(ctx context.Context, who string) *lease {
 		panic("idempotency: " + who + " was called outside a handler of lease mode")
 	}
 	return a.lease
+}
+
+// enter marks a step as under way, unless one of its name is already.
+func (l *lease) enter(what, name string) error {
+	if !l.Enter(name) {
+		return fmt.Errorf("%s %s: %w", what, name, errStepBusy)
+	}
+	return nil
 }
 
 // derived returns the key of a step for its vendor.
@@ -161,7 +174,7 @@ func Lookup[T any](f func(ctx context.Context, key string) (result T, found bool
 
 var (
 	errStepName = errors.New("a step must have a name")
-	errStepBusy = errors.New("it is under way; calls of a handler have different names")
+	errStepBusy = errors.New("it is under way; steps of a handler have different names")
 )
 
 // Call runs a step of a handler in lease mode that calls another system. fn gets a key,
@@ -177,7 +190,8 @@ var (
 // returned an error or its process ended, Call makes it again with the same key while the
 // vendor recognises that. After that it asks Lookup. Without one, Call returns an error
 // that matches [ErrOutcomeUnknown], now and in every later attempt: it never repeats a
-// call blindly. If fn wraps an error in [NotApplied], the outcome is known.
+// call blindly. If fn wraps an error in [NotApplied], the outcome is known. If the database
+// does not accept the record of a known outcome, Call tries again until ctx ends.
 //
 // If Call returns [ErrLeaseLost], another attempt has the operation: return from the
 // handler. Call panics outside a handler of lease mode, and if the result of a Lookup has
@@ -197,6 +211,10 @@ func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, 
 		}
 	}
 	var out T
+	if err := l.enter("call", name); err != nil {
+		return out, err
+	}
+	defer l.Leave(name)
 	if done, err := l.checkpoint(name, &out); done || err != nil {
 		return out, err
 	}
@@ -205,12 +223,8 @@ func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, 
 		if err != nil {
 			return out, because(ctx, err)
 		}
-		return out, l.done(ctx, name, out)
+		return out, because(ctx, l.done(ctx, name, out))
 	}
-	if !l.Enter(name) {
-		return out, fmt.Errorf("call %s: %w", name, errStepBusy)
-	}
-	defer l.Leave(name)
 	out, err := c.run(ctx)
 	if err != nil {
 		err = fmt.Errorf("call %s: %w", name, because(ctx, err))
@@ -250,14 +264,14 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 		}
 	}
 	if ctx.Err() != nil { // ctx ended while the beginning was being recorded
-		return none, errors.Join(context.Cause(ctx), c.l.Undo(ctx, c.name, 1))
+		return none, errors.Join(context.Cause(ctx), c.l.Undo(ctx, c.name, noted.Calls-1))
 	}
 	result, err := c.fn(ctx, noted.Key)
 	switch _, not := guard.As[*notDoneError](guard.Tree(err)); { // a tree of a user's errors may be infinite
 	case err == nil:
 		return result, c.l.done(ctx, c.name, result)
 	case not:
-		return result, errors.Join(err, c.l.Undo(ctx, c.name, 1))
+		return result, errors.Join(err, c.l.Undo(ctx, c.name, noted.Calls-1))
 	case c.window == 0 && c.lookup == nil: // there is no way to find out
 		return result, fmt.Errorf("%w: %w", c.unknown(ctx, noted), err)
 	}
@@ -276,7 +290,7 @@ func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found
 	}
 	c.l.tell(ctx, slog.LevelInfo, "a call was looked up", c.name, noted, slog.Bool("found", found))
 	if !found {
-		return result, false, c.l.Undo(ctx, c.name, noted.Calls)
+		return result, false, c.l.Undo(ctx, c.name, 0)
 	}
 	return result, true, c.l.done(ctx, c.name, result)
 }

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/postroom/postroom/idempotency/internal/failure"
+	"github.com/postroom/postroom/internal/pause"
 )
 
 // steps is what this attempt knows about the steps of the operation.
@@ -102,31 +105,56 @@ func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duratio
 	return noted, free, nil
 }
 
-// Undo records that calls that had begun did not happen.
-func (c *Claim) Undo(ctx context.Context, name string, calls int) error {
+// Undo records that calls that had begun did not happen, and that this many are left with
+// an unknown outcome. Doing so twice is the same as once.
+func (c *Claim) Undo(ctx context.Context, name string, left int) error {
 	if !c.Keyed {
 		return nil
 	}
-	ctx, cancel := c.table.bounded(ctx)
-	defer cancel()
-	return c.write(ctx, c.table.Pool, "note that it did not happen", c.table.SQL.Undo, name, calls)
+	return c.persist(ctx, name, func(ctx context.Context) error {
+		return c.write(ctx, c.table.Pool, "note that it did not happen", c.table.SQL.Undo, name, left)
+	})
 }
 
-// Finish records that a call is done, with its result.
+// Finish records that a call is done, with its result. Doing so twice is the same as once.
 func (c *Claim) Finish(ctx context.Context, name string, text []byte) error {
-	ctx, cancel := c.table.bounded(ctx)
-	defer cancel()
-	if err := c.Record(ctx, c.table.Pool, name, text); err != nil {
-		return err
+	err := c.persist(ctx, name, func(ctx context.Context) error { return c.Record(ctx, c.table.Pool, name, text, false) })
+	if err == nil {
+		c.Remember(name, text)
 	}
-	c.Remember(name, text)
-	return nil
+	return err
 }
 
-// Record records under the claim that a step is done.
-func (c *Claim) Record(ctx context.Context, db Execer, name string, text []byte) error {
+// Record records under the claim that a step is done. With once it fails if a step of the
+// name is recorded already.
+func (c *Claim) Record(ctx context.Context, db Execer, name string, text []byte, once bool) error {
 	if !c.Keyed {
 		return nil
 	}
-	return c.write(ctx, db, "record "+name, c.table.SQL.Advance, name, string(text))
+	return c.write(ctx, db, "record "+name, c.table.SQL.Advance, name, string(text), once)
+}
+
+// pauses are the pauses between tries to record what a vendor did.
+const (
+	firstPause = 50 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// persist records what a vendor did, which nobody else knows. It tries again, until ctx
+// ends, if the database may accept it later.
+func (c *Claim) persist(ctx context.Context, name string, write func(ctx context.Context) error) error {
+	for rest := firstPause; ; rest = min(2*rest, mostPause) {
+		bounded, cancel := c.table.bounded(ctx)
+		err := write(bounded)
+		cancel()
+		if err == nil || errors.Is(err, ErrLost) || failure.IsAboutTheRow(err) {
+			return err
+		}
+		if rest == firstPause {
+			c.table.Log.WarnContext(ctx, "the outcome of a call is not recorded yet", "call", name, "error", err)
+		}
+		if !pause.For(ctx, rest) {
+			return err
+		}
+	}
 }

@@ -47,3 +47,11 @@ func IsShort(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "53") || pg.Code == "25006")
 }
+
+// IsAboutTheRow reports whether the server refused a value or a row, and would refuse it
+// again: data exceptions (class 22), constraints (23), limits of the server (54), and errors
+// that a trigger raises (P0).
+func IsAboutTheRow(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
+}
