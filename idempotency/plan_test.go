@@ -59,7 +59,7 @@ func TestStatements(t *testing.T) {
 		"present ('POST /1', 'c1', '1')": "idempotency_pkey",
 		"look ('POST /1', 'c1', '1')":    "idempotency_pkey", "touch ('POST /1', 'c1', '1', '1 s')": "idempotency_pkey",
 		"clear ('POST /1', 'c1', '1')": "idempotency_pkey", "delete ('POST /1', 'c1', '1')": "idempotency_pkey",
-		"advance ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', '1')":                                                                       "idempotency_pkey",
+		"advance ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', '1', true)":                                                                 "idempotency_pkey",
 		"begin ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', 'k', '1 s')":                                                                  "idempotency_pkey",
 		"undo ('POST /1', 'c1', '1', gen_random_uuid(), 1, 'a', 1)":                                                                            "idempotency_pkey",
 		"renew ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s')":                                                                            "idempotency_pkey",

@@ -9,4 +9,4 @@ INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, own
 SELECT $1, $2, $3, $4, 'pending', $5::uuid, 1, clock_timestamp() + $6::interval, clock_timestamp() + $8::interval
 WHERE pg_try_advisory_xact_lock($7::bigint)
 ON CONFLICT (scope, principal, key) DO NOTHING
-RETURNING fence, attempts, point, checkpoints, (SELECT id::text FROM postroom.instance);
+RETURNING fence, attempts, point, checkpoints, (SELECT id::text FROM postroom.instance WHERE only_one);

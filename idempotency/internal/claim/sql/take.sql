@@ -20,4 +20,4 @@ WHERE scope = $1 AND principal = $2 AND key = $3 AND fence = $9 AND fingerprint 
   AND (expires_at <= clock_timestamp() OR state <> 'complete')
   AND (state <> 'pending' OR lease_until <= clock_timestamp())
   AND pg_try_advisory_xact_lock($7::bigint)
-RETURNING fence, attempts, point, checkpoints, (SELECT id::text FROM postroom.instance);
+RETURNING fence, attempts, point, checkpoints, (SELECT id::text FROM postroom.instance WHERE only_one);
