@@ -82,7 +82,10 @@ type Config struct {
 	// Defaults to an hour.
 	PurgeEvery time.Duration
 
-	// Archive, if set, gets the records that a purge removes, in the purge's transaction.
+	// Archive, if set, gets the records that a purge removes, in the purge's transaction. It
+	// gets up to 4 MiB of answers at once, or one that is larger. If the Codec cannot decode
+	// an answer, Archive gets it as it is stored ([Record.Undecoded]), and may refuse it with
+	// an error: then the purge removes none of these records.
 	Archive func(ctx context.Context, tx pgx.Tx, gone []Record) error
 
 	// RedactKeys makes logs and spans show a digest instead of a key.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -258,5 +260,81 @@ func TestPurge(t *testing.T) { // E9, E10
 	}
 	if left, said := one[int](r, "SELECT count(*) FROM postroom.idempotency"), r.counts()["postroom.rows.removed"]; left != 2 || said != 1 {
 		r.Errorf("%d rows are left and %d said to be removed, want 2 and 1", left, said)
+	}
+}
+
+// A purge hands over some MiB of answers at a time, and at least one answer, however large.
+func TestArchiveIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var steps []string
+	r.reset(func(c *idempotency.Config) {
+		c.Archive = func(_ context.Context, _ pgx.Tx, gone []idempotency.Record) error {
+			size := 0
+			for _, rec := range gone {
+				size += len(rec.Response.Body)
+			}
+			steps = append(steps, fmt.Sprintf("%d with %d MiB", len(gone), size>>20))
+			return nil
+		}
+	})
+	r.exec(`INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, status, body, expires_at)
+		SELECT 's', 'p', n::text, '', 'complete', 200, convert_to(repeat('x', CASE n WHEN 1 THEN 9 ELSE 1 END << 20), 'UTF8'), now() - make_interval(hours => 20 - n)
+		FROM generate_series(1, 12) n`)
+	for _, want := range []int{10, 2, 0} {
+		if n, err := r.guard.Purge(t.Context(), 10); n != want || err != nil {
+			t.Errorf("Purge = %d, %v, want %d", n, err, want)
+		}
+	}
+	if got := fmt.Sprint(steps); got != "[1 with 9 MiB 4 with 4 MiB 4 with 4 MiB 1 with 1 MiB 2 with 2 MiB]" {
+		t.Errorf("archived: %s", got)
+	}
+}
+
+// pickyCodec cannot decode the answer of one key.
+type pickyCodec struct{ err error }
+
+func (*pickyCodec) Encode(_ context.Context, _ idempotency.Key, body []byte) ([]byte, error) {
+	return body, nil
+}
+
+func (c *pickyCodec) Decode(_ context.Context, k idempotency.Key, kept []byte) ([]byte, error) {
+	if k.Value == "odd" {
+		return nil, c.err
+	}
+	return []byte("decoded"), nil
+}
+
+// An answer that cannot be decoded is archived as it is stored, and holds up no other one. If
+// there was no time to decode it, it stays.
+func TestArchiveOfAnOddAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	codec := &pickyCodec{err: context.DeadlineExceeded}
+	var gone []string
+	r.reset(func(c *idempotency.Config) {
+		c.Codec = codec
+		c.Archive = func(_ context.Context, _ pgx.Tx, recs []idempotency.Record) error {
+			for _, rec := range recs {
+				gone = append(gone, fmt.Sprintf("%s %s %t", rec.Value, rec.Response.Body, rec.Undecoded))
+			}
+			return nil
+		}
+	})
+	r.exec(`INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, status, body, expires_at)
+		SELECT 's', 'p', k, '', 'complete', 200, 'stored'::bytea, now() - interval '1 h' FROM unnest(ARRAY['odd', 'a', 'b']) k`)
+	if n, err := r.guard.Purge(t.Context(), 10); n != 0 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Purge = %d, %v, want the time limit of the codec", n, err)
+	}
+	codec.err = errors.New("its secret was destroyed")
+	if n, err := r.guard.Purge(t.Context(), 10); n != 3 || err != nil {
+		t.Errorf("Purge = %d, %v, want 3", n, err)
+	}
+	slices.Sort(gone)
+	if got := fmt.Sprint(gone); got != "[a decoded false b decoded false odd stored true]" {
+		t.Errorf("archived: %s", got)
+	}
+	if text := r.log.String(); !strings.Contains(text, "its secret was destroyed") {
+		t.Errorf("not logged: %s", text)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/postroom/postroom/idempotency/internal/answer"
 	"github.com/postroom/postroom/idempotency/internal/claim"
 	"github.com/postroom/postroom/idempotency/internal/failure"
@@ -85,10 +83,4 @@ func whyFailed(what string, cause error) error {
 		return fmt.Errorf("%w: %s: %w", ErrNotCommitted, what, cause)
 	}
 	return fmt.Errorf("%w: %s", ErrNotCommitted, what)
-}
-
-// isTwin reports whether the answer's row existed already.
-func isTwin(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "23505" && pg.ConstraintName == "idempotency_pkey"
 }

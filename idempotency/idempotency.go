@@ -13,6 +13,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/idempotency/internal/claim"
+	"github.com/postroom/postroom/idempotency/internal/failure"
 	"github.com/postroom/postroom/idempotency/internal/watched"
 	"github.com/postroom/postroom/internal/guard"
 	"github.com/postroom/postroom/internal/pause"
@@ -108,9 +109,14 @@ func (g *Guard) purgeAll(ctx context.Context) error {
 	}
 }
 
-// Purge removes up to limit expired rows, in a short transaction of its own, and returns
-// how many it removed. It skips rows that an attempt holds. [Guard.Run] calls it; instead
-// of Run, a job of yours can call it.
+// archiveBytes is how many bytes of answers one step of a purge hands to Archive, or the
+// answer that passes this.
+const archiveBytes = 4 << 20
+
+// Purge removes up to limit expired rows, and returns how many it removed, also with an
+// error. It does so in one short transaction, or with [Config.Archive] in one for each 4 MiB
+// of answers. It skips rows that an attempt holds. [Guard.Run] calls it; instead of Run, a
+// job of yours can call it.
 func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	if g.cfg.Archive == nil {
 		tag, err := g.store.pool.Exec(ctx, g.store.sql.Purge, limit)
@@ -120,18 +126,39 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 		g.metrics.removed(ctx, int(tag.RowsAffected()))
 		return int(tag.RowsAffected()), nil
 	}
+	removed := 0
+	for removed < limit {
+		n, err := g.archive(ctx, limit-removed)
+		if err != nil {
+			return removed, fmt.Errorf("idempotency: archive expired keys: %w", err)
+		}
+		if n == 0 {
+			break
+		}
+		g.metrics.removed(ctx, n)
+		removed += n
+	}
+	return removed, nil
+}
+
+// archive makes one step of a purge with Archive. An answer that cannot be decoded holds up
+// no other one, unless there was no time to decode it.
+func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 	var gone []Record
 	what := watched.Of(g.store.sessions)
 	err := g.store.lend(ctx, "", what, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, g.store.sql.PurgeKept, limit) // CollectRows reports the error
+		rows, _ := tx.Query(ctx, g.store.sql.PurgeKept, limit, archiveBytes) // CollectRows reports the error
 		found, err := pgx.CollectRows(rows, scanRow)
 		if err != nil || len(found) == 0 {
 			return err
 		}
 		for _, f := range found {
 			rec, err := f.record(ctx, g.cfg.Codec)
-			if err != nil {
-				return err
+			if rec.Undecoded = err != nil; rec.Undecoded {
+				if failure.IsInterruption(err) {
+					return err
+				}
+				g.cfg.Logger.WarnContext(ctx, "an expired answer is archived as it is stored", "scope", f.Scope, "key", g.cfg.shown(f.Key), "error", err)
 			}
 			gone = append(gone, rec)
 		}
@@ -140,11 +167,7 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 		})
 		return guard.Seal(err)
 	})
-	if err != nil {
-		return 0, fmt.Errorf("idempotency: archive expired keys: %w", err)
-	}
-	g.metrics.removed(ctx, len(gone))
-	return len(gone), nil
+	return len(gone), err
 }
 
 // Get returns the record of a key, or [ErrNotFound] if there is none or it has expired.

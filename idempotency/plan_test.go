@@ -65,7 +65,7 @@ func TestStatements(t *testing.T) {
 		"renew ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s')":                                                                            "idempotency_pkey",
 		"fail ('POST /1', 'c1', '1', gen_random_uuid(), 1, '1 s')":                                                                             "idempotency_pkey",
 		"take ('POST /1', 'c1', '1', decode(repeat('00', 33), 'hex'), gen_random_uuid(), '1 s', 1, '1 s', 1, decode(repeat('00', 33), 'hex'))": "idempotency_pkey",
-		"purge (10)": "idempotency_expiry", "purge_kept (10)": "idempotency_expiry",
+		"purge (10)": "idempotency_expiry", "purge_kept (10, 10)": "idempotency_expiry",
 	} {
 		rows, err := conn.Query(t.Context(), "EXPLAIN EXECUTE "+call)
 		if err != nil {

@@ -44,6 +44,10 @@ type Record struct {
 	Response Response
 	Ref      string // the reference from which Route.Render makes the answer, if KeepRef was called
 	Dropped  bool   // the answer was too large to be kept
+
+	// Undecoded is set if the Codec returned an error for the answer: Response.Body is as it
+	// is stored. Only [Config.Archive] gets such a record.
+	Undecoded bool
 }
 
 // row is a row of the table, as it was read.

@@ -55,7 +55,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 		if text, err = json.Marshal(out); err != nil {
 			return fmt.Errorf("write what phase %s returned: %w", name, err)
 		}
-		if _, err = inner.Exec(ctx, l.store.sql.Still, t.began); isOther(err) {
+		if _, err = inner.Exec(ctx, l.store.sql.Still, t.began); failure.IsOther(err) {
 			return errEnded
 		} else if err != nil {
 			return err
@@ -133,17 +133,7 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 // connection was refused, or the vendor rejected the request. The call then counts as
 // never begun. Do not wrap an error after which the call may have had an effect, such as
 // a timeout. NotApplied returns nil if err is nil.
-func NotApplied(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &notDoneError{err}
-}
-
-type notDoneError struct{ err error }
-
-func (e *notDoneError) Error() string { return e.err.Error() }
-func (e *notDoneError) Unwrap() error { return e.err }
+func NotApplied(err error) error { return failure.NotApplied(err) }
 
 // CallOption changes how one [Call] is made.
 type CallOption func(*callOptions)
@@ -267,10 +257,10 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 		return none, errors.Join(context.Cause(ctx), c.l.Undo(ctx, c.name, noted.Calls-1))
 	}
 	result, err := c.fn(ctx, noted.Key)
-	switch _, not := guard.As[*notDoneError](guard.Tree(err)); { // a tree of a user's errors may be infinite
+	switch {
 	case err == nil:
 		return result, c.l.done(ctx, c.name, result)
-	case not:
+	case failure.IsNotApplied(err):
 		return result, errors.Join(err, c.l.Undo(ctx, c.name, noted.Calls-1))
 	case c.window == 0 && c.lookup == nil: // there is no way to find out
 		return result, fmt.Errorf("%w: %w", c.unknown(ctx, noted), err)

@@ -210,9 +210,9 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	case err == nil && tag.String() != "COMMIT":
 		err = fmt.Errorf("%w: the server answered %s", ErrNotCommitted, tag)
 	case err == nil:
-	case isTwin(err):
+	case failure.IsTwin(err):
 		err = errTwin
-	case isOther(err):
+	case failure.IsOther(err):
 		err = errEnded
 	case failure.IsContention(err), failure.IsShort(err), failure.IsRefusal(err):
 		err = whyFailed("commit", err)
@@ -294,12 +294,6 @@ func (t *tx) healthy(v verdict) error {
 
 // errEnded says that a handler ended its transaction.
 var errEnded = fmt.Errorf("%w: the handler ended the transaction with a statement of its own: what it committed itself has taken effect; remove the statement", ErrNotCommitted)
-
-// isOther reports whether still.sql found another transaction.
-func isOther(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "22P02"
-}
 
 // Commit returns ErrTxOwned.
 func (t *tx) Commit(context.Context) error { return ErrTxOwned }

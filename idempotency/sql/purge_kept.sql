@@ -1,14 +1,21 @@
--- Remove rows as purge.sql does, and return them.
+-- Remove rows as purge.sql does, and return them: up to $1 rows, and no more of them after
+-- their answers have $2 bytes.
 --
--- Locks   the removed rows; passes over those that others lock.
+-- Locks   the removed rows, and for as long as this transaction the others of the $1; passes
+--         over those that others lock.
 -- Index   idempotency_expiry (expires_at).
--- Called  by Guard.Purge, if Config.Archive is set.
-DELETE FROM postroom.idempotency
-WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM postroom.idempotency
+-- Called  by Guard.archive.
+WITH old AS (
+    SELECT ctid, expires_at, coalesce(octet_length(body), 0) + coalesce(octet_length(headers::text), 0) AS size
+    FROM postroom.idempotency
     WHERE expires_at <= clock_timestamp() AND (state <> 'pending' OR lease_until <= clock_timestamp())
     ORDER BY expires_at
     LIMIT $1
-    FOR UPDATE SKIP LOCKED))
+    FOR UPDATE SKIP LOCKED
+), sized AS (
+    SELECT ctid, sum(size) OVER (ORDER BY expires_at, ctid) - size AS ahead FROM old
+)
+DELETE FROM postroom.idempotency
+WHERE ctid = ANY (ARRAY(SELECT ctid FROM sized WHERE ahead < $2))
 RETURNING scope, principal, key, fingerprint, state, attempts, fence, point,
           status, headers, body, ref, dropped, created_at, completed_at, expires_at, false AS live, false AS leased, false AS begun;

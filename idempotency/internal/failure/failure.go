@@ -55,3 +55,32 @@ func IsAboutTheRow(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
+
+// IsTwin reports whether the answer's row existed already.
+func IsTwin(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "23505" && pg.ConstraintName == "idempotency_pkey"
+}
+
+// IsOther reports whether still.sql found another transaction.
+func IsOther(err error) bool { return HasCode(err, "22P02") }
+
+// notApplied wraps the error of a call that had no effect.
+type notApplied struct{ err error }
+
+func (e *notApplied) Error() string { return e.err.Error() }
+func (e *notApplied) Unwrap() error { return e.err }
+
+// NotApplied marks the error of a call that had no effect. It returns nil if err is nil.
+func NotApplied(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &notApplied{err}
+}
+
+// IsNotApplied reports whether err is the error of a call that had no effect.
+func IsNotApplied(err error) bool {
+	_, is := guard.As[*notApplied](guard.Tree(err)) // a tree of a user's errors may be infinite
+	return is
+}
