@@ -140,7 +140,7 @@ const (
 	mostPause  = time.Second
 )
 
-// persist records what a vendor did, which nobody else knows. It tries again, until ctx
+// persist records what a vendor did, which only this attempt knows. It tries again, until ctx
 // ends, if the database may accept it later.
 func (c *Claim) persist(ctx context.Context, name string, write func(ctx context.Context) error) error {
 	for rest := firstPause; ; rest = min(2*rest, mostPause) {

@@ -65,22 +65,22 @@ func IsTwin(err error) bool {
 // IsOther reports whether still.sql found another transaction.
 func IsOther(err error) bool { return HasCode(err, "22P02") }
 
-// notApplied wraps the error of a call that had no effect.
-type notApplied struct{ err error }
+// noEffectError wraps the error of a call that had no effect.
+type noEffectError struct{ err error }
 
-func (e *notApplied) Error() string { return e.err.Error() }
-func (e *notApplied) Unwrap() error { return e.err }
+func (e *noEffectError) Error() string { return e.err.Error() }
+func (e *noEffectError) Unwrap() error { return e.err }
 
 // NotApplied marks the error of a call that had no effect. It returns nil if err is nil.
 func NotApplied(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &notApplied{err}
+	return &noEffectError{err}
 }
 
 // IsNotApplied reports whether err is the error of a call that had no effect.
 func IsNotApplied(err error) bool {
-	_, is := guard.As[*notApplied](guard.Tree(err)) // a tree of a user's errors may be infinite
+	_, is := guard.As[*noEffectError](guard.Tree(err)) // a tree of a user's errors may be infinite
 	return is
 }
