@@ -57,11 +57,12 @@ func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error
 	if p.Keyless || isSafe(req.Method) || from.foreign {
 		return keys{}, nil // the caller's header stays, unless a redirect led to another host
 	}
+	if from.earlier != nil && from.earlier.sent != "" {
+		return from.earlier.keys, nil // byte for byte; the caller may have formatted it
+	}
 	given, _ := req.Context().Value(keyOf{}).(string)
 	switch {
 	case given != "":
-	case from.earlier != nil && from.earlier.key != "":
-		given = from.earlier.key
 	case p.header() != "" && len(req.Header.Values(p.header())) > 0:
 		sent := req.Header.Get(p.header())
 		if sent == "" || len(req.Header.Values(p.header())) > 1 {

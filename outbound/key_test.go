@@ -3,9 +3,11 @@ package outbound_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -242,6 +244,36 @@ func TestRedirects(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A key that the request has in its header is not formatted, and a redirect does not change that:
+// every attempt sends the same bytes.
+func TestAKeyInTheHeaderOutlivesARedirect(t *testing.T) {
+	for name, p := range map[string]outbound.Protocol{
+		"draft":      outbound.Draft(),
+		"message id": outbound.MessageID("Idempotency-Key", "shop.example"),
+		"unchanged":  {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
+				switch n {
+				case 1: // the vendor acts, and its answer is lost
+					return nil, errReset
+				case 2, 4: // its load balancer sends on
+					return status(307, "Location", fmt.Sprint("/", n)), nil
+				case 3:
+					return nil, errReset
+				}
+				return status(200), nil
+			}}
+			req := request(t.Context(), t, "POST", "x")
+			req.Header.Set("Idempotency-Key", `"abc"`)
+			_, err := client(v, outbound.Config{Protocol: p, Attempts: 6, Schedule: outbound.Exponential{Base: 1, Cap: 1}}).Do(req)
+			if want := slices.Repeat([]string{`"abc"`}, 5); err != nil || !slices.Equal(v.keys, want) {
+				t.Errorf("%v with keys %q, want %q", err, v.keys, want)
+			}
+		})
 	}
 }
 
