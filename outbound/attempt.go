@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -168,6 +169,7 @@ func (op *operation) account(r *result, unsent bool) {
 	case Stop:
 		r.again = false
 	}
+	r.later = r.again || decision == Undecided && r.resp != nil && op.sent != "" && slices.Contains(op.t.cfg.Protocol.Busy, r.resp.StatusCode)
 }
 
 // word returns what the breaker is told about an attempt.

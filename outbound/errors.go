@@ -86,6 +86,7 @@ type Error struct {
 	sent   bool // something was sent, in some attempt
 	unsure bool // and the vendor may have acted on it
 	keyed  bool // the vendor was given a key
+	later  bool // another call may end differently, whatever the class
 }
 
 // Response is the part of a vendor's answer that an Error keeps.
@@ -175,7 +176,8 @@ const SnoozeUnsent = 15 * time.Second
 
 // ForHandler converts err for a handler of events. It returns:
 //
-//   - [postroom.Permanent] if another attempt would end the same way;
+//   - [postroom.Permanent] if another attempt would end the same way, unless the vendor or
+//     Decide said to try again, or the status may mean that a call with the key is under way;
 //   - [postroom.Snooze] if nothing was sent, because the breaker was open, or there was no
 //     budget, no connection or no address: after SnoozeUnsent, or when the breaker lets the
 //     next call through;
@@ -188,6 +190,9 @@ func ForHandler(err error) error {
 	}
 	switch e.Class {
 	case ClassInvalid, ClassAuth, ClassRedirect:
+		if e.later {
+			break
+		}
 		if e.Reason == ReasonRequest && isPassing(e.Err) {
 			return err // the source of the request's body may answer the next time
 		}

@@ -127,6 +127,42 @@ func TestConflictsForHandlers(t *testing.T) {
 	}
 }
 
+// What the vendor says decides, and not the status: an answer after which it may act the next time is
+// not permanent for a handler. Without that word, or with one to stop, it is.
+func TestAnswersToTryAgainForHandlers(t *testing.T) {
+	const transient, again = "transient-error", "Stripe-Should-Retry"
+	decides := func(d outbound.Decision) func(*http.Response, error) outbound.Decision {
+		return func(*http.Response, error) outbound.Decision { return d }
+	}
+	for name, tt := range map[string]struct {
+		protocol  outbound.Protocol
+		answer    *vendor
+		decide    func(*http.Response, error) outbound.Decision
+		key       string
+		permanent bool
+	}{
+		"transient":                 {outbound.Adyen(), always(422, transient, "true"), nil, "k", false},
+		"may be under way":          {outbound.Adyen(), always(422), nil, "k", false},
+		"no key, so not under way":  {outbound.Adyen(), always(422), nil, "", true},
+		"under way, but stop":       {outbound.Adyen(), always(422), decides(outbound.Stop), "k", true},
+		"kept under the key":        {outbound.Adyen(), always(422, "Idempotent-Replayed", "true"), nil, "k", true},
+		"not under way":             {outbound.Adyen(), always(400), nil, "k", true},
+		"should be retried":         {outbound.Stripe(), always(400, again, "true"), nil, "k", false},
+		"should be retried, no key": {outbound.Stripe(), always(400, again, "true"), nil, "", false},
+		"should not be retried":     {outbound.Stripe(), always(400, again, "false"), nil, "k", true},
+		"refused, to be retried":    {outbound.Protocol{}, always(403), decides(outbound.Retry), "k", false},
+		"refused":                   {outbound.Protocol{}, always(403), nil, "k", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := outbound.Config{Protocol: tt.protocol, Attempts: 2, Decide: tt.decide, Schedule: outbound.Exponential{Base: 1, Cap: 1}}
+			_, err := client(tt.answer, cfg).Do(request(outbound.WithKey(t.Context(), tt.key), t, "POST", "x"))
+			if got := errors.Is(outbound.ForHandler(err), postroom.ErrPermanent); err == nil || got != tt.permanent {
+				t.Errorf("permanent: %v, want %v: %v", got, tt.permanent, err)
+			}
+		})
+	}
+}
+
 // source is a request's body that is read from somewhere else.
 type source struct{ err error }
 

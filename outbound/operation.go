@@ -55,6 +55,7 @@ type doubt struct {
 type conclusion struct {
 	class  Class
 	reason Reason
+	later  bool // another call may end differently
 }
 
 // result is how an attempt ended.
@@ -63,6 +64,7 @@ type result struct {
 	err     error
 	class   Class  // "" for a success
 	again   bool   // another attempt may end differently
+	later   bool   // so may another call, after some time
 	unsent  bool   // nothing was sent
 	reason  Reason // set if there is nothing to decide
 	release context.CancelFunc
@@ -192,7 +194,7 @@ func (op *operation) refresh(r result) bool {
 // finish ends the operation with the result of the last attempt.
 func (op *operation) finish(r result, reason Reason) (*http.Response, error) {
 	op.body.close()
-	op.class, op.reason = r.class, reason
+	op.class, op.reason, op.later = r.class, reason, r.later
 	if last, ok := op.req.Context().Value(lastOf{}).(**operation); ok {
 		*last = op
 	}
@@ -214,7 +216,7 @@ func (op *operation) finish(r result, reason Reason) (*http.Response, error) {
 func (op *operation) failure(err error, last *Response, header http.Header) *Error {
 	e := &Error{
 		Method: op.req.Method, Host: op.hostName(), Attempts: op.attempts, Class: op.class, Reason: op.reason,
-		Last: last, Err: err, sent: op.delivered, unsure: op.unsure, keyed: op.sent != "",
+		Last: last, Err: err, sent: op.delivered, unsure: op.unsure, keyed: op.sent != "", later: op.later,
 	}
 	if e.Method == "" {
 		e.Method = http.MethodGet

@@ -38,7 +38,8 @@ type Protocol struct {
 	MaxLen int
 
 	// Busy lists statuses that may mean that a call with this key is under way, so they
-	// do not prove that the vendor did nothing. 409 is always one of them.
+	// do not prove that the vendor did nothing, and ForHandler does not make them permanent
+	// if a key was sent. 409 is always one of them.
 	Busy []int
 
 	// Decide is asked about a response after Config.Decide. It must not read the body. If
