@@ -38,12 +38,12 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 		{"renew", "(bigint[], bigint[], interval)", "'{100,102,104}', '{1,1,7}', '1 h'", p.text("plan"), 60},
 		{"settle_many", "(bigint[], bigint[])", "'{100,102,104}', '{1,1,7}'", p.text("plan"), 150},
 		{
-			"start", "(text[], text[], text[], int[], text[], interval[], bigint[], bigint[])",
-			"'{h1,h1,h2}', '{100,102,104}', '{charge,new,charge}', '{0,0,1}', '{k,k,k}', '{1 h,1 h,1 h}', '{100,102,20104}', '{1,1,1}'", p.text("plan"), 150,
+			"start", "(text[], text[], text[], int[], text[], interval[], bigint[], bigint[], uuid[])",
+			"'{h1,h1,h2}', '{100,102,104}', '{charge,new,charge}', '{0,0,1}', '{k,k,k}', '{1 h,1 h,1 h}', '{100,102,20104}', '{1,1,1}', ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid()]", p.text("plan"), 150,
 		},
 		{"done", "(text[], text[], text[], int[], text[], bytea[])", "'{h1,h1}', '{100,102}', '{charge,new}', '{0,0}', '{k,k}', '{a,b}'", p.text("plan"), 100},
-		{"undo", "(text, text, text, int)", "'h1', '100', 'charge', 0", "", 50},
-		{"forget", "(text, text, text, int, timestamptz, int)", "'h1', '100', 'charge', 0, now(), 1", "", 50},
+		{"undo", "(text, text, text, int, uuid)", "'h1', '100', 'charge', 0, gen_random_uuid()", "", 50},
+		{"forget", "(text, text, text, int, timestamptz, int, uuid)", "'h1', '100', 'charge', 0, now(), 1, NULL", "", 50},
 	}
 	p.do("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h1', '100'), ('h1', '102')") // a receipt needs an inbox row
 	for _, s := range statements {
