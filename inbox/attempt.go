@@ -56,7 +56,8 @@ type Attempt struct {
 // same in every attempt at this step of this event, so that the vendor recognises a
 // repeated call. Step records in the database that the step begins, calls f, and records
 // its result if f returns nil. From then on Step returns that result, in every attempt
-// and every process, and does not call f again.
+// and every process, and does not call f again. Of two calls the first result that is
+// recorded counts: Step then returns that one.
 //
 // If f was called before and its outcome is not known, because it returned an error or its
 // process ended, Step calls f again with the same key while the vendor recognises that key

@@ -1,6 +1,7 @@
 package inbox_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -199,6 +200,43 @@ func TestARefusalSaysNothingOfEarlierCalls(t *testing.T) {
 	rows := b.receipts("h")
 	if len(rows) != 1 || rows[0].Done || rows[0].Unanswered != 1 || v.total() != 2 {
 		t.Errorf("receipts %+v after %d calls, want one call without an answer", rows, v.total())
+	}
+}
+
+// Another process records a step as done during a call or a lookup of the step. That result counts
+// for everyone, and none, or an empty one, is a result too.
+func TestTheResultThatIsRecordedFirstCounts(t *testing.T) {
+	t.Parallel()
+	for _, from := range []string{"call", "lookup"} {
+		for name, first := range map[string][]byte{"another": []byte("first"), "empty": {}, "none": nil, "the same": []byte("second")} {
+			t.Run(from+", "+name, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t)
+				record := func() []byte {
+					b.exec("UPDATE postroom.receipt SET done_at = now(), result = $1", first)
+					return []byte("second")
+				}
+				var got []byte
+				b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, attempt *inbox.Attempt) (err error) {
+					got, err = attempt.Step(ctx, "charge", func(context.Context, string) ([]byte, error) { return record(), nil },
+						inbox.Lookup(func(context.Context, string) ([]byte, bool, error) { return record(), true, nil }))
+					return err
+				})
+				b.accept("h", "e")
+				if from == "lookup" {
+					b.exec("INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'charge', 0, 'k' FROM postroom.inbox")
+				}
+				stop := b.run()
+				b.settled("h")
+				stop()
+				if !bytes.Equal(got, first) || (got == nil) != (first == nil) {
+					t.Errorf("Step returned %q, want %q", got, first)
+				}
+				if rows := b.receipts("h"); len(rows) != 1 || rows[0].Result != string(first) {
+					t.Errorf("receipts %+v, want one with result %q", rows, first)
+				}
+			})
+		}
 	}
 }
 

@@ -28,7 +28,8 @@ func NewReceipts(db *DB) *Receipts {
 // Start records that a step begins, and stores the verdict in s.
 func (r *Receipts) Start(s *delivery.Step) error { return r.starting.Do(s) }
 
-// Finish records that a step is done, with its result.
+// Finish records that a step is done, with its result. If another process did that before, it
+// stores what was recorded in s.
 func (r *Receipts) Finish(s *delivery.Step) error { return r.ending.Do(s) }
 
 // Settle removes a held event whose handler has nothing to write in the same transaction.
@@ -103,7 +104,7 @@ func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 	return nil
 }
 
-// finish records that steps are done, each with its result.
+// finish records that steps are done, each with its result, and stores in each what is recorded.
 func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys []string
 	var revisions []int32
@@ -115,7 +116,19 @@ func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(r.db.sql.plan)
-	batch.Queue(r.db.sql.done, handlers, keys, names, revisions, vendorKeys, results)
+	batch.Queue(r.db.sql.done, handlers, keys, names, revisions, vendorKeys, results).Query(func(rows pgx.Rows) error {
+		for i := 0; rows.Next(); i++ {
+			var differs bool
+			var recorded []byte
+			if err := rows.Scan(&differs, &recorded); err != nil {
+				return err
+			}
+			if differs {
+				steps[i].Result = recorded
+			}
+		}
+		return rows.Err()
+	})
 	if err := r.db.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("note that a step is done: %w", err)
 	}

@@ -43,7 +43,8 @@ func (e *notDoneError) Unwrap() error { return e.err }
 // Receipts records in the database which steps were called.
 type Receipts interface {
 	// Start records that a step begins, and stores the verdict in s. Finish records that
-	// it is done, with its result. Neither takes a context, because a caller that gave up
+	// it is done, with its result, and stores the result in s that another process recorded
+	// before. Neither takes a context, because a caller that gave up
 	// would not know whether it was written.
 	Start(s *delivery.Step) error
 	Finish(s *delivery.Step) error
@@ -214,7 +215,8 @@ func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx conte
 	switch _, not := guard.As[*notDoneError](tree); {
 	case err == nil:
 		s.Result = result
-		return result, a.note(ctx, func() error { return a.cfg.Receipts.Finish(s) })
+		err = a.note(ctx, func() error { return a.cfg.Receipts.Finish(s) })
+		return s.Result, err // of two calls the one that was recorded first counts
 	case not:
 		return nil, errors.Join(err, a.note(ctx, func() error { return a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s) }))
 	case s.Window == 0 && o.Lookup == nil && ctx.Err() == nil:
@@ -239,7 +241,8 @@ func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result 
 	}
 	known := *s // as it was when the calls were made
 	known.Result, known.VendorKey, known.Revision = result, s.Unsure.Key, s.Unsure.Revision
-	return result, true, a.note(ctx, func() error { return a.cfg.Receipts.Finish(&known) })
+	err = a.note(ctx, func() error { return a.cfg.Receipts.Finish(&known) })
+	return known.Result, true, err
 }
 
 // note writes a receipt. In an outage it tries again until the attempt ends.
