@@ -22,6 +22,7 @@ type Receipts struct {
 func NewReceipts(db *DB) *Receipts {
 	r := &Receipts{db: db}
 	r.starting.Write, r.ending.Write, r.settling.Write = r.start, r.finish, r.settle
+	r.ending.Bytes = func(s *delivery.Step) int { return len(s.Result) }
 	return r
 }
 
