@@ -86,7 +86,7 @@ type Error struct {
 	sent   bool // something was sent, in some attempt
 	unsure bool // and the vendor may have acted on it
 	keyed  bool // the vendor was given a key
-	later  bool // another call may end differently, whatever the class
+	later  bool // another call may end differently, also after ClassInvalid
 }
 
 // Response is the part of a vendor's answer that an Error keeps.
