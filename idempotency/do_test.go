@@ -201,3 +201,19 @@ func TestRunIDOverHTTP(t *testing.T) {
 	r.want(r.post(path, ""), 400, "missing_idempotency_key")
 	r.wantCalls(1, 1)
 }
+
+// A call without HTTP has no Render: KeepRef does not take its result away.
+func TestDoKeepsItsResult(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	op := idempotency.Operation{Scope: "s", Key: "k"}
+	for _, want := range []idempotency.Outcome{idempotency.Fresh, idempotency.Replayed} {
+		got, outcome, err := idempotency.Do(t.Context(), r.guard, op, func(ctx context.Context, _ pgx.Tx) (int, error) {
+			idempotency.KeepRef(ctx, "refund 7")
+			return 7, nil
+		})
+		if got != 7 || outcome != want || err != nil {
+			t.Errorf("Do = %d, %s, %v, want 7, %s", got, outcome, err, want)
+		}
+	}
+}

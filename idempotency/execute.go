@@ -375,7 +375,8 @@ func FromContext(ctx context.Context) (Info, bool) {
 }
 
 // KeepRef stores a reference instead of the answer. For a repeated request [Route.Render]
-// makes the answer from it. An error is stored as it is, without a reference. KeepRef panics outside a handler.
+// makes the answer from it. An error is stored as it is, without a reference, and so
+// is the result of [Do]. KeepRef panics outside a handler.
 func KeepRef(ctx context.Context, ref string) {
 	a := attemptFrom(ctx)
 	if a == nil {

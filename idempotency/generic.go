@@ -89,10 +89,11 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 		return out, Fresh, fmt.Errorf("idempotency: %w", err)
 	}
 	var failure error
-	o.run = func(ctx context.Context, _ *attempt) (result, error) {
+	o.run = func(ctx context.Context, a *attempt) (result, error) {
 		if out, failure = fn(ctx); failure != nil {
 			return result{}, nil // verdict: undo
 		}
+		a.ref = "" // there is no Render to make the result from it
 		text, err := json.Marshal(out)
 		if err != nil {
 			return result{}, fmt.Errorf("%w: write the result: %w", ErrNotCommitted, guard.Seal(err))
