@@ -59,6 +59,23 @@ func (r *rig) wantSameHeaders(first, second *httptest.ResponseRecorder, but ...s
 	}
 }
 
+// A handler writes names in lower case into the map of headers. They count as those that they are.
+func TestHeadersInAnyLetterCase(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := r.mount(idempotency.Route{OmitHeaders: []string{"X-Ticket"}}, func(w http.ResponseWriter, req *http.Request) {
+		for _, name := range []string{"set-cookie", "x-ticket", "connection", "x-kept"} {
+			w.Header()[name] = []string{"secret"}
+		}
+		r.insert(req.Context())
+		w.WriteHeader(http.StatusCreated)
+	})
+	r.post(path, "k")
+	if text := one[string](r, "SELECT headers::text FROM postroom.idempotency"); text != `{"x-kept": ["secret"]}` {
+		t.Errorf("stored headers: %s", text)
+	}
+}
+
 // What stands outside of the guard has set headers: the handler adds to them, as it would
 // without a guard, and its Content-Type need not be guessed.
 func TestHeadersFromOutside(t *testing.T) { // E20

@@ -82,7 +82,8 @@ func (b *Buffer) Answer() (status int, header http.Header, body []byte) {
 	}
 	h := b.sent
 	for name := range h {
-		if name == "Trailer" || strings.HasPrefix(name, http.TrailerPrefix) || neverSent(name) {
+		canonical := http.CanonicalHeaderKey(name) // a handler may write into the map
+		if canonical == "Trailer" || strings.HasPrefix(canonical, http.TrailerPrefix) || neverSent(canonical) {
 			delete(h, name)
 		}
 	}

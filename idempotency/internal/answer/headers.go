@@ -44,11 +44,12 @@ func neverKept(name string) bool {
 // Keepable returns the headers of an answer that are kept, without the omitted ones. It
 // keeps what the handler changed in the headers that were set outside. The rest is not
 // kept, because the outer code sets its headers for a repeated answer again, perhaps with
-// other values. A header that the handler removed is kept without values.
+// other values. A header that the handler removed is kept without values. Letter case makes no
+// difference: a handler may write into the map.
 func Keepable(header, outside http.Header, omitted []string) http.Header {
 	kept := make(http.Header)
 	for name, values := range header {
-		if was, ok := outside[name]; !ok || !slices.Equal(was, values) || slices.Contains(describing, name) {
+		if was, ok := outside[name]; !ok || !slices.Equal(was, values) || slices.Contains(describing, http.CanonicalHeaderKey(name)) {
 			kept[name] = values
 		}
 	}
@@ -57,7 +58,10 @@ func Keepable(header, outside http.Header, omitted []string) http.Header {
 			kept[name] = nil
 		}
 	}
-	maps.DeleteFunc(kept, func(name string, _ []string) bool { return neverKept(name) || contains(omitted, name) })
+	maps.DeleteFunc(kept, func(name string, _ []string) bool {
+		name = http.CanonicalHeaderKey(name)
+		return neverKept(name) || contains(omitted, name)
+	})
 	return kept
 }
 
