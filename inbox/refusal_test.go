@@ -38,7 +38,7 @@ func (c *answerLoser) Write(p []byte) (int, error) {
 func (c *answerLoser) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err == nil && c.here.Load() { // the server has answered, so it has carried the statement out
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err
