@@ -93,6 +93,18 @@ func (d *depot) wantDeadKiller(id string, attempts int) {
 // ends dead. The others take effect, and none of them is charged an attempt.
 func TestAProcessKillerAmongFetchedEvents(t *testing.T) {
 	t.Parallel()
+	// It depends on chance which events ran beside the killer each time. Without a suspect among
+	// them the run has shown too little.
+	for try := 1; killAmongFetched(t) == 0; try++ {
+		if try == 4 {
+			t.Fatal("inconclusive: four times no neighbour was suspected")
+		}
+	}
+}
+
+// killAmongFetched returns how many neighbours of the killer were suspected for a while.
+func killAmongFetched(t *testing.T) (suspects int) {
+	t.Helper()
 	const slow, prefetched = 24, 99
 	d := openDepot(t)
 	d.exec(auditHeld)
@@ -108,7 +120,8 @@ func TestAProcessKillerAmongFetchedEvents(t *testing.T) {
 	if got := d.tally("poisoned"); len(got) != neighbours || !allOnce(got) {
 		d.Errorf("effects: %v, want one of each of %d", got, neighbours)
 	}
-	suspects, attempts, failures, dead := d.auditOf("event <> 'killer'")
+	var attempts, failures, dead int
+	suspects, attempts, failures, dead = d.auditOf("event <> 'killer'")
 	if attempts > 1 || failures > 0 || dead > 0 {
 		d.Errorf("neighbours were charged: up to %d attempts, %d failures, %d dead", attempts, failures, dead)
 	}
@@ -118,10 +131,8 @@ func TestAProcessKillerAmongFetchedEvents(t *testing.T) {
 	if n := d.number("SELECT count(*) FROM killed WHERE run = 'rerun' AND beside > 0"); n > 0 {
 		d.Errorf("%d times the killer was run from held with others beside it", n)
 	}
-	if suspects == 0 {
-		d.Error("inconclusive: no neighbour was suspected")
-	}
 	t.Logf("%d deaths in %s; %d of %d neighbours were suspected for a while", deaths, took, suspects, neighbours)
+	return suspects
 }
 
 // The same with held events. The events that ran beside the killer before it was known are
