@@ -242,8 +242,7 @@ func (l *backlog) over(ctx context.Context) (bool, error) {
 	return l.settled(ctx)
 }
 
-// settled reports whether all effects are committed and no event is owed that could be
-// handled.
+// settled reports whether all effects are committed and no event is left to handle.
 func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
 	effects, owed := l.events, 0
 	if l.external {

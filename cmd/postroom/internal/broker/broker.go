@@ -104,8 +104,7 @@ func (b *Target) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 // deniesReplies reports whether a user without this permission gets no answers.
 func deniesReplies(denied string) bool { return strings.Contains(denied, "for Subscription to") }
 
-// RepliesDenied returns the missing permission because of which this user gets no answers,
-// or "".
+// RepliesDenied returns the permission that this user lacks to get answers, or "".
 func (b *Target) RepliesDenied() string {
 	if denied := b.denied.Load(); denied != nil && deniesReplies(*denied) {
 		return *denied

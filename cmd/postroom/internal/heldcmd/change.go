@@ -127,11 +127,11 @@ func (c *change) broken(out io.Writer, verb string, done held.Result, err error)
 	if done.Events == 0 {
 		return err
 	}
-	_ = heldview.Result(out, c.JSON, verb, done) // err says more
+	printed := heldview.Result(out, c.JSON, verb, done)
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("interrupted; the others are as they were. Repeat the command to %s them", verb)
+		return errors.Join(fmt.Errorf("interrupted; the others are as they were. Repeat the command to %s them", verb), printed)
 	}
-	return fmt.Errorf("%w; the others are as they were", err)
+	return errors.Join(fmt.Errorf("%w; the others are as they were", err), printed)
 }
 
 func newRetry(getenv func(string) string) *cobra.Command {
