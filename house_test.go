@@ -317,7 +317,7 @@ func TestLayersAreInContributing(t *testing.T) {
 		if l.dir == "." {
 			name = "root"
 		}
-		fmt.Fprintf(&rows, "| %s | %s | %s |\n", name, cmp.Or(strings.Join(may, ", "), "nothing"), cmp.Or(l.why, "a program; nobody imports it"))
+		fmt.Fprintf(&rows, "| %s | %s | %s |\n", name, cmp.Or(strings.Join(may, ", "), "nothing"), cmp.Or(l.why, "it is a program; no package imports it"))
 	}
 	generated(t, update(), "CONTRIBUTING.md", "<!-- layers: make api writes this -->\n", "<!-- end of layers -->\n", rows.String())
 }
