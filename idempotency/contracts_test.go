@@ -42,7 +42,7 @@ var contracts = map[string]func() (idempotency.Config, idempotency.Route){
 		}
 		return config, route
 	},
-	"A repetition is 200, and is told where to look": func() (idempotency.Config, idempotency.Route) {
+	"A repetition gets 200 and a status URL": func() (idempotency.Config, idempotency.Route) {
 		config := idempotency.Config{
 			Principal: customer,
 			Codes:     idempotency.CodesDotted,
@@ -110,17 +110,17 @@ func answers(t *testing.T, contract func() (idempotency.Config, idempotency.Rout
 	row := func(request string, w *httptest.ResponseRecorder) {
 		fmt.Fprintf(&table, "| %s | %s |\n", request, summary(w))
 	}
-	row("the first with its key", r.post(path, key))
-	row("the same again", r.post(path, key))
+	row("the first request with a key", r.post(path, key))
+	row("the same request again", r.post(path, key))
 	answer := r.inside(gate, slow, sending{key: key})
-	row("the same while the first runs", r.post(slow, key))
+	row("the same request while the first runs", r.post(slow, key))
 	answer()
-	row("another body with the key", r.send(path, sending{key: key, body: another}))
+	row("another body with this key", r.send(path, sending{key: key, body: another}))
 	row("no key", r.post(path, ""))
 	row("`no-uuid` as the key", r.post(path, "no-uuid"))
 	for _, failing := range []struct{ path, status string }{{declined, "422"}, {conflict, "409"}, {broken, "500"}} {
 		r.post(failing.path, key)
-		row("again, after the handler answered "+failing.status, r.post(failing.path, key))
+		row("the same request again, after the handler answered "+failing.status, r.post(failing.path, key))
 	}
 	var expires string
 	if err := r.pool.QueryRow(t.Context(), `SELECT CASE WHEN abs(extract(epoch FROM expires_at - completed_at - d.d)) < 0.001 THEN 'the answer'
@@ -128,14 +128,14 @@ func answers(t *testing.T, contract func() (idempotency.Config, idempotency.Rout
 		FROM postroom.idempotency, (SELECT make_interval(secs => $1)) AS d (d) WHERE scope = $2`, route.TTL.Seconds(), "POST "+path).Scan(&expires); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(&table, "| the same, later than %d hours after %s | 201: a new request |\n", int(route.TTL.Hours()), expires)
+	fmt.Fprintf(&table, "| the same request, more than %d hours after %s | 201: a new request |\n", int(route.TTL.Hours()), expires)
 
 	away := devtest.Pool(t)
 	r.pool = away
 	r.reset(func(c *idempotency.Config) { c.Codes, c.StoreTimeout = cfg.Codes, time.Second })
 	path = r.mount(route, r.refund)
 	away.Close()
-	row("the database is away", r.post(path, key))
+	row("the database is unavailable", r.post(path, key))
 	return table.String()
 }
 
