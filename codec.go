@@ -7,8 +7,9 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// codecError says why data did not encode or decode. Errors of package json and of a type's
-// own methods may quote the data, which must not reach a log. Unwrap returns them.
+// codecError says why data did not encode or decode, without the data, which must not reach
+// a log. Unwrap returns the original error of package json or of a type's own method, which
+// may quote the data.
 type codecError struct {
 	problem string
 	err     error
@@ -18,8 +19,8 @@ func (e *codecError) Error() string { return e.problem }
 
 func (e *codecError) Unwrap() error { return e.err }
 
-// encode returns a value as JSON, or why it does not encode. If a method of the value
-// panics, that is a fault of this value only, so that other events do not suffer.
+// encode returns a value as JSON, or the reason why it does not encode. If a method of
+// the value panics, encode returns that as a fault, so that other events go on.
 func encode(value any) (data []byte, fault error) {
 	problem := ""
 	err := guard.Call(func() (err error) {
@@ -37,9 +38,9 @@ func encode(value any) (data []byte, fault error) {
 	return nil, &codecError{problem: "does not encode as JSON" + problem, err: err}
 }
 
-// encodeProblem says, without a value, why a value does not encode.
+// encodeProblem says why a value does not encode. The text does not quote the value.
 func encodeProblem(err error) string {
-	tree := guard.Tree(err) // may contain an error of a user's MarshalJSON
+	tree := guard.Tree(err) // may contain an error from a user's MarshalJSON
 	if kind, _ := guard.As[*json.UnsupportedTypeError](tree); kind != nil {
 		return fmt.Sprintf(": JSON has no form for the type %s", kind.Type)
 	}
@@ -49,9 +50,9 @@ func encodeProblem(err error) string {
 	return ""
 }
 
-// decodeProblem says, without a value, why bytes do not decode.
+// decodeProblem says why bytes do not decode. The text does not quote the bytes.
 func decodeProblem(err error) string {
-	tree := guard.Tree(err) // may be an error of a user's UnmarshalJSON
+	tree := guard.Tree(err) // may be an error from a user's UnmarshalJSON
 	if syntax, _ := guard.As[*json.SyntaxError](tree); syntax != nil {
 		return fmt.Sprintf(": it is no JSON from byte %d on", syntax.Offset)
 	}

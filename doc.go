@@ -17,24 +17,24 @@
 //
 // # Guarantees
 //
-//   - NoLoss: an event whose transaction committed takes effect at every
-//     subscribed handler.
-//   - NoGhost: an event whose transaction rolled back is never published.
-//   - EffectOnce: the effects a handler makes in its transaction are committed
-//     once per event.
-//   - KeyOrder: events with one key reach the broker in the commit order of
-//     their transactions, when each transaction holds the lock on what the key
-//     names before it writes the event.
+//   - NoLoss: if the transaction that wrote an event commits, the event takes effect at
+//     every subscribed handler, or it is held until an operator decides.
+//   - NoGhost: if the transaction rolls back, the event is never published.
+//   - EffectOnce: what a handler writes in its transaction is committed once for each
+//     event.
+//   - KeyOrder: events with the same key reach the broker in the commit order of their
+//     transactions. This needs each transaction to lock what the key names before it
+//     writes the event.
 //
-// Effects outside the handler's transaction, such as a call to another system,
-// are not covered: a handler can run again after a crash. docs/reference/guarantees.md
-// goes through each crash point and lists what is not promised.
+// Effects outside the handler's transaction, such as a call to another system, are not
+// covered: after a crash the handler can run again. docs/reference/guarantees.md goes
+// through each crash point and lists what is not promised.
 //
 // # Tour
 //
-// This package is the vocabulary: [Event], [Handler], [Mux], [Permanent], [RetryAfter],
-// [Backoff]. It does no I/O. Only [Run], which runs the parts of a service together,
-// starts goroutines.
+// This package has the types and functions that the other packages share: [Event],
+// [Handler], [Mux], [Permanent], [RetryAfter], [Backoff]. It does no I/O. Only [Run],
+// which runs the parts of a service together, starts goroutines.
 //
 // Other packages do the work: schema creates the tables, outbox writes events in the
 // caller's transaction, relay publishes them, and inbox applies them.

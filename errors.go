@@ -12,9 +12,9 @@ var (
 	// ErrInvalidEvent matches every [*FieldError].
 	ErrInvalidEvent = errors.New("invalid event")
 
-	// ErrEventConflict is returned for an event whose source and ID are taken by an event
-	// with other content. Choose another ID, or find out why two different events have
-	// the same one.
+	// ErrEventConflict is returned for an event if another event with the same source and
+	// ID, but other content, exists. Choose another ID, or find out why two different
+	// events have the same one.
 	ErrEventConflict = errors.New("another event with this source and id exists")
 
 	// ErrUnknownType is returned by a [Mux] for a type that is not registered.
@@ -30,7 +30,7 @@ var (
 // FieldError is one fault of an event. errors.Is(err, [ErrInvalidEvent]) holds
 // for it.
 type FieldError struct {
-	Field   string // as the field is written in Go, for instance "Headers[x-tenant]"
+	Field   string // the Go name of the field, for instance "Headers[x-tenant]"
 	Problem string // what is wrong with it; never the value itself
 
 	err error // the cause, if there is one
@@ -44,7 +44,8 @@ func (e *FieldError) Is(target error) bool { return target == ErrInvalidEvent }
 // Unwrap returns the cause, or nil.
 func (e *FieldError) Unwrap() error { return e.err }
 
-// EventError says which event an operation failed on. It holds no payload.
+// EventError says which operation failed, and for which event. It does not contain the
+// event's data.
 type EventError struct {
 	Op   string // the operation: "write" or "handle"
 	ID   string // of the event; empty if it had none
@@ -70,9 +71,10 @@ func Permanent(err error) error {
 	return fmt.Errorf("%w: %w", ErrPermanent, err)
 }
 
-// RetryAfter says that the next attempt should not be made before d has passed, for
-// instance because a vendor asked for that. The attempt that failed counts: see [Snooze].
-// It returns nil for a nil err; a negative d counts as zero. [RetryDelay] reads d back.
+// RetryAfter returns an error that says: make the next attempt after d at the earliest,
+// for instance because a vendor asked for that. The failed attempt counts; with [Snooze]
+// it does not. RetryAfter returns nil for a nil err. A negative d counts as zero.
+// [RetryDelay] reads d back.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -80,8 +82,7 @@ func RetryAfter(d time.Duration, err error) error {
 	return &retryError{after: max(d, 0), err: err}
 }
 
-// RetryDelay returns the delay that err asks for through [RetryAfter], and
-// whether it asks for one.
+// RetryDelay returns the delay that [RetryAfter] put into err, and whether there is one.
 func RetryDelay(err error) (time.Duration, bool) {
 	r, ok := guard.As[*retryError](guard.Tree(err)) // a tree of a user's errors may be infinite
 	if !ok {
@@ -101,15 +102,17 @@ func (e *retryError) Error() string {
 
 func (e *retryError) Unwrap() error { return e.err }
 
-// SnoozeBound is for how long an event may be snoozed without an attempt that counts. From
-// then on each further [Snooze] counts as an attempt, so the event is dead at some time.
+// SnoozeBound is how long an event can be snoozed without an attempt that counts. After
+// that time each further [Snooze] counts as an attempt, so the event becomes dead in the
+// end.
 const SnoozeBound = 24 * time.Hour
 
-// Snooze says that the event cannot be handled now, for a reason that is not the event's: a
-// vendor is out of reach, or a budget is spent. The event is due again after d, and the
-// attempt does not count. After [SnoozeBound] without any other attempt, attempts count, and
-// none is made earlier than the schedule says. Snooze overrides [RetryAfter]. It returns nil
-// for a nil err; a negative d counts as zero. [SnoozeDelay] reads d back.
+// Snooze returns an error that says: the event cannot be handled now, for a reason outside
+// the event, such as a vendor that is out of reach or a budget that is spent. The event is
+// due again after d, and the attempt does not count. If an event was only snoozed for
+// [SnoozeBound], further attempts count, and each waits at least as long as the schedule
+// says. Snooze overrides [RetryAfter]. It returns nil for a nil err. A negative d counts as
+// zero. [SnoozeDelay] reads d back.
 func Snooze(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -117,8 +120,7 @@ func Snooze(d time.Duration, err error) error {
 	return &snoozeError{after: max(d, 0), err: err}
 }
 
-// SnoozeDelay returns the delay that err asks for through [Snooze], and whether it asks for
-// one.
+// SnoozeDelay returns the delay that [Snooze] put into err, and whether there is one.
 func SnoozeDelay(err error) (time.Duration, bool) {
 	s, ok := guard.As[*snoozeError](guard.Tree(err))
 	if !ok {
@@ -138,14 +140,14 @@ func (e *snoozeError) Error() string {
 
 func (e *snoozeError) Unwrap() error { return e.err }
 
-// Discard says that the event need not be handled: it is out of date, or of no use. What
-// the handler wrote is rolled back. The event does not run again and is not dead: it is
-// moved to the archive, with a row of audit that has the reason, and an operator can bring
-// it back. Later events of its key do not wait for it. The reason must not contain data of
-// the event. [DiscardReason] reads it back.
+// Discard returns an error that says: the event need not be handled, because it is out of
+// date or of no use. What the handler wrote is rolled back. The event does not run again
+// and is not dead: it is moved to the archive, from which an operator can bring it back. A
+// row of audit has the reason. Later events of its key do not wait for it. The reason must
+// not contain data of the event. [DiscardReason] reads it back.
 func Discard(reason string) error { return &discardError{reason: reason} }
 
-// DiscardReason returns the reason that err has from [Discard], and whether it has one.
+// DiscardReason returns the reason that [Discard] put into err, and whether there is one.
 func DiscardReason(err error) (reason string, ok bool) {
 	d, ok := guard.As[*discardError](guard.Tree(err))
 	if !ok {
@@ -159,9 +161,9 @@ type discardError struct{ reason string }
 func (e *discardError) Error() string { return "discard the event: " + e.reason }
 
 // Unrecoverable marks err as a fault that only a person can correct, such as a missing
-// table or a wrong setting. A Run that gets such an error returns it; any other error
-// is an outage, and Run waits until it is over. It returns nil for nil. errors.Is
-// holds for err and for [ErrUnrecoverable].
+// table or a wrong setting. If a Run method gets such an error, it returns the error. It
+// treats any other error as an outage and waits until that is over. Unrecoverable returns
+// nil for nil. The result matches err and [ErrUnrecoverable] with errors.Is.
 func Unrecoverable(err error) error {
 	if err == nil {
 		return nil

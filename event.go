@@ -14,41 +14,42 @@ import (
 // An Event is a value, but Data and Headers are shared by its copies: a
 // function that gets an Event must not change them.
 type Event struct {
-	// ID identifies the event within its source (CloudEvents id). Writing the
-	// same ID again with the same content is a no-op, with other content it is
-	// [ErrEventConflict]. At most [MaxID] bytes, without '#', white space and
-	// control characters.
+	// ID identifies the event within its source (CloudEvents id). If the same ID is
+	// written again with the same content, nothing happens. With other content, the write
+	// returns [ErrEventConflict]. An ID has at most [MaxID] bytes, without '#', white
+	// space and control characters.
 	//
-	// NewEvent sets a UUIDv7 (RFC 9562); so does the outbox if it is empty.
+	// NewEvent sets a UUIDv7 (RFC 9562). If ID is empty, the outbox sets one.
 	ID string
 
-	// Source names the service that wrote the event (CloudEvents source). The
-	// outbox fills it; another source than the outbox's own is a fault.
+	// Source names the service that wrote the event (CloudEvents source). The outbox
+	// fills it. If it is set, it must be the outbox's own source.
 	Source string
 
-	// Type says what happened: dot-separated tokens of letters, digits, '_' and
-	// '-', for instance "order.placed" (CloudEvents type). At most [MaxType]
-	// bytes.
+	// Type says what happened, for instance "order.placed" (CloudEvents type). It has
+	// tokens of letters, digits, '_' and '-', with dots between them, and at most
+	// [MaxType] bytes.
 	Type string
 
-	// Subject is the NATS subject the event is published to, in the form of
-	// Type. Empty means Type, so that a reader of the stream and a reader of
-	// the code use the same word.
+	// Subject is the NATS subject to which the event is published. The rules of Type
+	// apply. If Subject is empty, it is Type, so that the stream and the code use the
+	// same word.
 	Subject string
 
-	// Key names what the event is about, for instance an order number
-	// (CloudEvents partitionkey). Events with one key are published in order,
-	// one at a time; events without a key have no order. At most [MaxKey]
-	// bytes, without control characters.
+	// Key names what the event is about, for instance an order number (CloudEvents
+	// partitionkey). Events with the same key are published in order, one at a time.
+	// Events without a key have no order. A key has at most [MaxKey] bytes, without
+	// control characters.
 	Key string
 
-	// Time is when it happened (CloudEvents time). Zero means the database's clock when
-	// the event is written. Postroom does not use it for any decision.
+	// Time is when the event happened (CloudEvents time). If it is zero, the outbox sets
+	// the time of the database's clock when it writes the event. Postroom does not use it
+	// for any decision.
 	Time time.Time
 
-	// NotBefore is when the event may be published, to the microsecond, by the database's
-	// clock. Zero means at once. A scheduled event has no order among the others of its
-	// key.
+	// NotBefore is the earliest time at which the event may be published, to the
+	// microsecond, by the database's clock. Zero means at once. A scheduled event has no
+	// order among the other events of its key.
 	NotBefore time.Time
 
 	// ContentType is the media type of Data (CloudEvents datacontenttype).
@@ -63,8 +64,8 @@ type Event struct {
 	// broker, CloudEvents or Postroom (see [Event.Validate]).
 	Headers map[string]string
 
-	// CorrelationID is shared by all events of one business process. It is
-	// empty if no producer set one; [Event.Follow] starts it.
+	// CorrelationID is shared by all events of one business process. It is empty if no
+	// producer set one. If it is empty, [Event.Follow] sets it on the new event.
 	CorrelationID string
 
 	// CausationID is the ID of the event that this one follows.
@@ -74,11 +75,11 @@ type Event struct {
 	// was written. The outbox takes them from the caller's context.
 	TraceParent, TraceState string
 
-	// LoggedAt is when the event was written, by the producer database's clock.
-	// It is set on events that were read back; writing ignores it.
+	// LoggedAt is when the event was written, by the clock of the producer's database. It
+	// is set on events that were read from the log or the broker. The outbox ignores it.
 	LoggedAt time.Time
 
-	// fault is what NewEvent could not do; Validate reports it.
+	// fault is why NewEvent failed. Validate reports it.
 	fault error
 }
 
@@ -97,8 +98,8 @@ func NewEvent(eventType string, data any) Event {
 	return ev
 }
 
-// Follow returns a new event whose cause is ev. It is like one of [NewEvent], and has the
-// key and the correlation id of ev.
+// Follow returns a new event that ev caused. It calls [NewEvent], and copies the key and
+// the correlation id of ev.
 func (ev Event) Follow(eventType string, data any) Event {
 	next := NewEvent(eventType, data)
 	next.Key = ev.Key
@@ -110,8 +111,8 @@ func (ev Event) Follow(eventType string, data any) Event {
 	return next
 }
 
-// JSON decodes the data of ev into v. A fault is [Permanent]: the same bytes
-// will not decode at the next attempt either.
+// JSON decodes the data of ev into v. If that fails, the error is [Permanent]: the same
+// bytes will not decode at the next attempt either.
 func (ev Event) JSON(v any) error {
 	if err := json.Unmarshal(ev.Data, v); err != nil {
 		return Permanent(&codecError{problem: "data of " + clip(ev.Type) + " does not decode" + decodeProblem(err), err: err})
@@ -119,5 +120,5 @@ func (ev Event) JSON(v any) error {
 	return nil
 }
 
-// jsonType is the media type of an event that does not name another.
+// jsonType is the media type of an event with an empty ContentType.
 const jsonType = "application/json"

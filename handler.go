@@ -8,17 +8,16 @@ import (
 
 // Handler applies one event.
 //
-// Handle runs inside tx, which also holds the record that ev was seen: both
-// commit or neither does. It makes its effects through tx, must not commit or
-// roll back tx, and must not use it after returning. It may be called
-// concurrently, and it may be called again for an event whose earlier run did
-// not commit.
+// Handle runs inside tx. The inbox's record of ev is in tx as well, so both commit or
+// neither does. Handle writes its effects with tx. It must not commit or roll back tx,
+// and must not use tx after it returns. Handle may be called concurrently. If a run did
+// not commit, Handle may be called again with the same event.
 //
 // A nil error commits. Any other error rolls back and leads to another attempt later.
 // [RetryAfter] says when; [Permanent] says that another attempt would fail too.
 //
-// It is an interface because a [Mux], a [HandlerFunc] and the result of a [Middleware]
-// are all handlers.
+// Handler is an interface because a [Mux], a [HandlerFunc] and the result of a
+// [Middleware] are all handlers.
 type Handler interface {
 	Handle(ctx context.Context, tx pgx.Tx, ev Event) error
 }
@@ -49,8 +48,8 @@ type Middleware func(next Handler) Handler
 // Chain wraps h in the given middleware. The first one is outermost, so that
 // they run in the order in which they are written.
 //
-// The methods Check and Types of h, which an inbox asks for, stay visible. If several
-// subscriptions have the handler, give all of them the result of one Chain.
+// The result has the methods Check and Types if h has them: an inbox calls these. If
+// several subscriptions use the handler, call Chain once and give all of them its result.
 func Chain(h Handler, middleware ...Middleware) Handler {
 	if len(middleware) == 0 {
 		return h
@@ -62,7 +61,7 @@ func Chain(h Handler, middleware ...Middleware) Handler {
 	return c
 }
 
-// chain is a handler in middleware.
+// chain is a handler that is wrapped in middleware.
 type chain struct {
 	Handler         // with the middleware
 	wrapped Handler // without

@@ -11,16 +11,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Mux is a [Handler] that passes each event to the handler of its type. The
-// zero value is ready to use. Register before the first event arrives; after
-// that a Mux is safe for concurrent use.
+// Mux is a [Handler] that passes each event to the handler of its type. The zero value is
+// ready to use. Register all handlers before the first event arrives. From then on a Mux
+// is safe for concurrent use.
 type Mux struct {
 	handlers map[string]Handler
 }
 
-// Handle passes ev to the handler of its type. An event of an unknown type is
-// [ErrUnknownType], which is not permanent: a newer version of this process may
-// know it.
+// Handle passes ev to the handler of its type. For an unknown type it returns
+// [ErrUnknownType], which is not permanent: a newer version of this process may know the
+// type.
 func (m *Mux) Handle(ctx context.Context, tx pgx.Tx, ev Event) error {
 	h, ok := m.handlers[ev.Type]
 	if !ok {
@@ -47,14 +47,14 @@ func (m *Mux) On(eventType string, h Handler) {
 	m.handlers[eventType] = h
 }
 
-// Types returns the registered event types, sorted: what a subscription of this
-// Mux asks for.
+// Types returns the registered event types, sorted. A subscription to this Mux reads
+// these types.
 func (m *Mux) Types() []string {
 	return slices.Sorted(maps.Keys(m.handlers))
 }
 
-// Check asks those of its handlers that have a method Check whether they could work, each once, and
-// returns all faults. The inbox calls it.
+// Check calls the method Check of each handler that has one, once, and returns all faults. The
+// inbox calls Mux.Check.
 func (m *Mux) Check(ctx context.Context) error {
 	var faults []error
 	var asked []Handler

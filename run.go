@@ -14,18 +14,18 @@ import (
 // inbox. Run returns nil after a clean drain, and otherwise the error that
 // stopped it.
 //
-// It is an interface so that this package need not import the parts.
+// Runner is an interface so that this package need not import the parts.
 type Runner interface {
 	Run(ctx context.Context) error
 }
 
 // Run runs the given parts together until ctx ends, then lets each drain and returns nil.
-// If a part stops by itself, with an error or without, Run stops the others too.
+// If a part stops by itself, with or without an error, Run stops the other parts too.
 //
-// Run returns the errors of all parts, joined in the order in which the parts
-// ended: the first one is the cause. If a part ended after Run told the parts to stop,
-// and its error says only that its context was cancelled, Run leaves that error
-// out. If a part panics or ends its goroutine, its error says so, with the stack. Without parts it returns at once.
+// Run returns the errors of all parts, joined in the order in which the parts ended: the first one
+// is the cause. If a part ended after Run told the parts to stop, and its error says only that its
+// context was cancelled, Run leaves that error out. If a part panics or ends its goroutine, its
+// error says so. For a panic the error has the stack. Without parts, Run returns at once.
 //
 // For a program that drains at the first signal and ends at once at the second one,
 // restore the default signal handling after the first:
@@ -44,7 +44,7 @@ func Run(ctx context.Context, parts ...Runner) error {
 		all.Go(func() {
 			defer stop()
 			err := fmt.Errorf("%T: %w", part, guard.ErrGoexit)
-			defer func() { // also if the part ends this goroutine
+			defer func() { // even if the part ends this goroutine
 				mu.Lock()
 				defer mu.Unlock()
 				if ctx.Err() == nil || !isCancelled(err) {
@@ -67,16 +67,16 @@ func run(ctx context.Context, part Runner) error {
 	return err
 }
 
-// isCancelled reports whether err is only context.Canceled, wrapped or joined
-// with itself. An error whose methods panic is something else.
+// isCancelled reports whether err is only context.Canceled, wrapped or joined with
+// itself. If a method of the error panics, it returns false.
 func isCancelled(err error) (is bool) {
 	most := 256 // a user's error may contain itself
 	_ = guard.Call(func() error { is = isOnlyCancellation(err, &most); return nil })
 	return is
 }
 
-// isOnlyCancellation is isCancelled, and looks at most errors. An error that joins
-// context.Canceled with another one is not.
+// isOnlyCancellation is isCancelled without the guard against panics. It stops after
+// *most errors. If an error joins context.Canceled with another error, it returns false.
 func isOnlyCancellation(err error, most *int) bool {
 	for err != nil && *most > 0 {
 		*most--

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of an event. The database holds rows to the same limits
-// (postroom.check_event), for writers that do not use this package. Together they keep a message below
-// the broker's default max_payload of 1 MiB and its header limit of 64 KiB.
+// Limits of an event. The database enforces the same limits (postroom.check_event), for writers
+// that do not use this package. Together the limits keep a message below the broker's default
+// max_payload of 1 MiB and its header limit of 64 KiB.
 const (
 	// MaxID is the longest ID, source, correlation id and causation id, in bytes.
 	MaxID = 255
@@ -25,21 +25,21 @@ const (
 	// MaxTraceState is the longest tracestate, in bytes (W3C Trace Context,
 	// section 3.3.1.5).
 	MaxTraceState = 512
-	// MaxHeaders is the most user headers of one event.
+	// MaxHeaders is the largest number of user headers of one event.
 	MaxHeaders = 64
-	// MaxHeaderBytes is the most that names and values of the user headers take
-	// together, in bytes.
+	// MaxHeaderBytes is the largest total size of the names and values of the user
+	// headers, in bytes.
 	MaxHeaderBytes = 32 << 10
 	// MaxData is the largest body, in bytes.
 	MaxData = 960 << 10
 )
 
-// MaxAccepted is the largest body, in bytes, of an event that an inbox gets without a
-// broker (Inbox.Accept of package inbox). The inbox never publishes such an event, so no
-// limit of a broker counts. The limit is there because each worker holds one body in memory.
+// MaxAccepted is the largest body, in bytes, of an event that an inbox gets without a broker
+// (Inbox.Accept of package inbox). The inbox never publishes such an event, so the broker's
+// limits do not apply. This limit exists because each worker has one body in memory.
 const MaxAccepted = 8 << 20
 
-// ValidateAccepted is [Event.Validate] for an event that is not published. Its body may
+// ValidateAccepted is [Event.Validate] for an event that is not published. The body may
 // have up to [MaxAccepted] bytes.
 func (ev Event) ValidateAccepted() error {
 	var size error
@@ -51,7 +51,7 @@ func (ev Event) ValidateAccepted() error {
 }
 
 // Validate reports every fault of ev at once, each a [*FieldError], joined. It returns
-// nil for an event that the outbox will accept. An empty ID, source or subject is not a
+// nil for an event that the outbox will accept. An empty ID, Source or Subject is not a
 // fault: the outbox fills it.
 func (ev Event) Validate() error {
 	var faults []error
@@ -85,8 +85,8 @@ func (ev Event) Validate() error {
 	return errors.Join(append(faults, headerFaults(ev.Headers)...)...)
 }
 
-// headerFaults returns a fault for each user header that cannot be sent, or that the
-// broker or Postroom would take for its own.
+// headerFaults returns a fault for each user header that cannot be sent, or that has a
+// meaning for the broker or Postroom.
 func headerFaults(headers map[string]string) []error {
 	if len(headers) == 0 {
 		return nil
@@ -182,9 +182,9 @@ func isSubject(s string) bool {
 	return before != '.'
 }
 
-// contentTypeProblem says what is wrong with a content type. The content type that
-// CloudEvents has for a message that is a whole event is not allowed: a reader would look
-// for the event in the body.
+// contentTypeProblem says what is wrong with a content type. The content types of
+// CloudEvents for a message with the complete event in its body are not allowed: a reader
+// would look for the event there.
 func contentTypeProblem(s string) string {
 	if s == jsonType {
 		return ""
@@ -199,7 +199,7 @@ func contentTypeProblem(s string) string {
 }
 
 // timeProblem says what is wrong with a time. Times are stored and sent in UTC. The zero
-// time means none; it lies in the year 1.
+// time means no time, and its year is 1.
 func timeProblem(t time.Time) string {
 	if year := t.UTC().Year(); year < 1 || year > 9999 {
 		return "is outside the years 1 to 9999"
@@ -225,7 +225,7 @@ func textProblem(s string, limit int) string {
 }
 
 // isPlain reports whether s has only visible ASCII, as most texts do. It reads each byte
-// once; the search for a fault reads them several times.
+// once. The search for a fault reads the bytes several times.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
