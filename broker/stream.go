@@ -9,12 +9,12 @@ import (
 // SeqRange is a part of a stream.
 type SeqRange struct {
 	From  uint64    // the first sequence
-	Since time.Time // if set, the range begins with the first message stored at this time or later, and From is ignored
+	Since time.Time // if set, From is ignored, and the range begins with the first message that was stored at this time or later
 	To    uint64    // the last sequence
 }
 
-// StoredMessage is an event in a stream. Source and ID are empty for a message that Postroom
-// did not write.
+// StoredMessage is a message in a stream. If Postroom did not write the message, Source and
+// ID are empty.
 type StoredMessage struct {
 	Seq    uint64
 	Source string
@@ -26,16 +26,17 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Intact: it has them.
+	// Intact means that the stream has them.
 	Intact Verdict = "intact"
 
-	// LostTail: it ends before the last of them, or has another message in its place.
+	// LostTail means that the stream ends before the last of them, or has another message
+	// in the place of the last one.
 	LostTail Verdict = "lost_tail"
 
-	// Recreated: it was deleted and created again.
+	// Recreated means that the stream was deleted and created again.
 	Recreated Verdict = "recreated"
 
-	// Missing: there is no such stream.
+	// Missing means that there is no such stream.
 	Missing Verdict = "missing"
 )
 
@@ -43,8 +44,8 @@ const (
 type StreamState struct {
 	Verdict Verdict
 
-	// Last is the position of the stream's last message. Its message id is empty if the
-	// stream has no message there.
+	// Last is the position of the stream's last message. Last.MessageID is empty if the
+	// stream has no message at that position.
 	Last eventlog.StreamPosition
 
 	// First is the sequence of the stream's first message, and FirstTime is when the stream
@@ -52,10 +53,10 @@ type StreamState struct {
 	First     uint64
 	FirstTime time.Time
 
-	// Subjects are those that the stream takes.
+	// Subjects are the subjects that the stream takes.
 	Subjects []string
 
-	// Limits reports whether the stream keeps messages until a limit is reached. Otherwise
-	// it drops messages that were consumed.
+	// Limits reports whether the stream keeps messages until a limit is reached. If it is
+	// false, the stream drops messages that were consumed.
 	Limits bool
 }

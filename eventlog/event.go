@@ -2,8 +2,7 @@ package eventlog
 
 import "github.com/postroom/postroom"
 
-// Event is an event as the log has it: the event itself, and what a relay has to know to
-// publish it.
+// Event is an event of the log, with what a relay needs to know to publish it.
 type Event struct {
 	// Seq is the event's number in its log. It orders the events of a key.
 	Seq int64
@@ -18,32 +17,33 @@ type Event struct {
 	// scheduled, or its key is not valid.
 	Unordered bool
 
-	// Attempts is how often the broker refused the event.
+	// Attempts is the number of times the broker refused the event.
 	Attempts int
 
-	// LastAttempt is the attempt after which the event is dead, if an operator set one;
-	// otherwise zero.
+	// LastAttempt is the number of the attempt after which the event is dead, if an
+	// operator set that number; otherwise zero.
 	LastAttempt int
 
-	// Replays is how often an operator replayed the event when it was dead. Each replay is
-	// published under an id of its own, because the broker may remember the last one.
+	// Replays is the number of times an operator replayed the dead event. Each replay is
+	// published under a new message id, because the broker may remember the previous one.
 	Replays int
 
 	// RepublishID is the id of the republish that reads the event; zero if the event is
-	// published for the first time. An event of a republish has a header and a message id
-	// of its own. It delays no other event of its key, and waits for none that is held.
+	// published for the first time. An event of a republish is sent with an extra header
+	// and its own message id. It does not delay other events of its key, and does not
+	// wait for held events of its key.
 	RepublishID int64
 
 	// Fault says what is wrong with the row of the event, besides what
-	// [postroom.Event.Validate] finds; nil if nothing is. A row can have values that no event
-	// can have, because the database trusts a writer that says it has checked its rows. An
-	// event with a fault matches [postroom.ErrInvalidEvent] and is never sent: the log does
-	// not read those parts of it that are too large.
+	// [postroom.Event.Validate] finds; nil if nothing is wrong. A row can have values that no
+	// event can have, because the database trusts a writer that says it checked its rows. A
+	// Fault matches [postroom.ErrInvalidEvent]. An event with a Fault is never sent, and the
+	// log leaves out those parts of it that are too large.
 	Fault error
 }
 
-// OrderKey returns the key whose events wait for each other; empty if this event waits for
-// none.
+// OrderKey returns the key of the events that this event waits for, or "" if it waits for
+// no event.
 func (e *Event) OrderKey() string {
 	if e.Unordered {
 		return ""

@@ -9,21 +9,21 @@ type Lag struct {
 	// if there is none.
 	Age time.Duration
 
-	// Events is how many such events there are. It is computed from seqs: gaps in the log
-	// count as events.
+	// Events is the number of committed events that are not recorded as published. It is
+	// computed from seqs, so gaps in the log count as events.
 	Events int64
 
-	// Appended is how many seqs the log has given out so far.
+	// Appended is the number of seqs that the log has assigned so far.
 	Appended int64
 
-	// Held is how many outgoing events are held, by reason. Counting stops at 100,000 in
-	// all.
+	// Held is the number of outgoing events that are held, by reason. Counting stops at a
+	// total of 100,000.
 	Held map[HeldReason]HeldCount
 
-	// HeldKeys is how many keys wait for a held event.
+	// HeldKeys is the number of keys that wait for a held event.
 	HeldKeys int64
 
-	// Overdue is how long the held event that is due first has been due.
+	// Overdue is how long ago the held event with the earliest due time became due.
 	Overdue time.Duration
 
 	// OldestEventAge is the age of the oldest event in the log, published or not.
@@ -33,33 +33,32 @@ type Lag struct {
 	// is still open; zero if there is none. Its events are published after it commits.
 	OldestWriterAge time.Duration
 
-	// HiddenWriters is how many such transactions OldestWriterAge leaves out, because the
-	// relay's role may not see when they began. PostgreSQL tells that to members of their
-	// role and of pg_read_all_stats.
+	// HiddenWriters is the number of open transactions that OldestWriterAge leaves out,
+	// because the relay's role may not see when they began. PostgreSQL shows that only to
+	// members of the transaction's role and of pg_read_all_stats.
 	HiddenWriters int64
 
 	// Bytes has the sizes of tables on disk, with their indexes, by name.
 	Bytes map[string]int64
 
-	// Sagas has a count for each saga of the database.
+	// Sagas has the counts of each saga of the database.
 	Sagas []SagaCount
 
-	// SagasHidden says that the relay's role may not count the instances of sagas: grant it
-	// the rights of a relay again.
+	// SagasHidden reports whether the relay's role may not count the instances of sagas. If
+	// so, grant it the rights of a relay again.
 	SagasHidden bool
 }
 
-// SagaCount is how many instances of a saga have not ended.
+// SagaCount counts the instances of a saga that have not ended.
 type SagaCount struct {
 	Saga string
 
-	// Running and Compensating are how many instances have that state, up to 10,000. Stuck is
-	// how many of both have waited for longer than their definition allows, among the 10,000
-	// that began to wait first.
+	// Running and Compensating are the numbers of instances in that state, up to 10,000.
+	// Stuck is the number of instances in either state that have waited for longer than their
+	// definition allows. Only the 10,000 that began to wait first are checked for that.
 	Running, Compensating, Stuck int64
 
-	// Oldest is for how long the instance has waited for its step that has waited for the
-	// longest.
+	// Oldest is the longest time that an instance has waited for its current step.
 	Oldest time.Duration
 }
 
@@ -74,7 +73,8 @@ const (
 	HeldDead      HeldReason = "dead"      // an operator has to decide
 )
 
-// HeldCount is how many events are held for one reason, and how long the oldest has been.
+// HeldCount is the number of events that are held for one reason, and how long the oldest
+// has been held.
 type HeldCount struct {
 	Events int64
 	Age    time.Duration

@@ -1,34 +1,35 @@
 package eventlog
 
-// PageBytes limits what one read keeps in memory. A read finds events of several kinds:
-// late ones, the next ones, held ones that are due, those of a republish. The events of
-// each kind end with the one at which their data reaches this many bytes.
+// PageBytes limits the memory of one read. A read finds events of several kinds: late
+// events, the next events, held events that are due, events of a republish. For each
+// kind, the read stops after the event with which the data of that kind reaches this many
+// bytes.
 const PageBytes = 4 << 20
 
-// Page is what one read of the log found.
+// Page is the result of one read of the log.
 type Page struct {
-	// Events are committed events in the order in which they are to be published. The
+	// Events are committed events in the order in which they must be published. The
 	// caller owns the slice.
 	Events []Event
 
-	// Late is how many of Events became visible after the relay had read events with a
-	// higher Seq, because their transactions were open for longer.
+	// Late is the number of Events that became visible only after the relay had read
+	// events with a higher Seq, because their transactions were open for longer.
 	Late int
 
-	// Scheduled is how many events of this page are to be published later. The next
-	// recording moves them to held.
+	// Scheduled is the number of events of this page that must be published later. The
+	// next Record moves them to held.
 	Scheduled int
 
-	// Unstorable is how many events since the last page could not be held as they are.
-	// They are dead: held has their seq, their content as text, and the reason.
+	// Unstorable is the number of events since the last page that did not fit the table
+	// held. They are dead, and held has their seq, their content as text, and the reason.
 	Unstorable int
 
-	// More reports whether another read would find more now, however many Events there
-	// are: the search for late events has not ended, or the data reached PageBytes. Read
-	// again at once.
+	// More reports whether another read would find more now, because the search for late
+	// events has not ended, or the data reached PageBytes. If so, read again at once,
+	// even if Events is short or empty.
 	More bool
 
-	// Missing is how many events were due but are gone from the log: their rows were
-	// deleted before they were published.
+	// Missing is the number of events that were due but are gone from the log: their rows
+	// were deleted before the events were published.
 	Missing int64
 }

@@ -2,12 +2,12 @@ package eventlog
 
 import "time"
 
-// Progress is what became of events that were read, since progress was last recorded.
+// Progress says what happened to events that were read, since the last Record.
 type Progress struct {
 	// Published are the seqs of events that the broker has.
 	Published []int64
 
-	// Held are events to be put into held, or back into it.
+	// Held are events that Record must put into held, or back into held.
 	Held []Deferral
 
 	// Returned are the seqs of events that were read from held and not published. They
@@ -15,19 +15,19 @@ type Progress struct {
 	Returned []int64
 
 	// Lost are the seqs of events that were published and that the broker has lost. They
-	// are published again before newer ones, as they were.
+	// are published again unchanged, before newer events.
 	Lost []int64
 
-	// LostBehindKey are the seqs of lost events of whose keys the broker still has later
-	// ones. Their order cannot be restored, so they are republished: beside other events,
-	// and with the header of a republish.
+	// LostBehindKey are the seqs of lost events if the broker still has later events of
+	// the same key. Their order cannot be restored, so they are republished: beside other
+	// events, and with the header of a republish.
 	LostBehindKey []int64
 
 	// Positions are the new positions of streams whose position changed.
 	Positions []StreamPosition
 
-	// Republished are events of republishes that are no longer on their way. It has neither
-	// those in Held, nor those in Published.
+	// Republished are events of republishes that are no longer on their way. Events that
+	// are in Held or in Published are not in Republished.
 	Republished []RepublishResult
 }
 
@@ -36,26 +36,26 @@ func (p *Progress) Empty() bool {
 	return len(p.Published)+len(p.Held)+len(p.Returned)+len(p.Lost)+len(p.LostBehindKey)+len(p.Positions)+len(p.Republished) == 0
 }
 
-// Deferral says why an event goes to held, and what becomes of it there.
+// Deferral says why an event goes to held, and when it is tried again.
 type Deferral struct {
 	Seq int64
 
-	// Key is the key that waits for the event; empty if none does.
+	// Key is the key that waits for the event, or "" if no key waits.
 	Key string
 
-	// RepublishID is the id of the republish that read the event; zero for any other event,
-	// and for one that was read from held.
+	// RepublishID is the id of the republish that read the event. It is zero for any other
+	// event, and for an event that was read from held.
 	RepublishID int64
 
-	// Failure is what went wrong; nil if the event only waits behind its key.
+	// Failure is what went wrong. It is nil if the event only waits behind its key.
 	Failure *Failure
 }
 
 // Failure is one failure of an event.
 type Failure struct {
 	Class    string        // from a closed set
-	Text     string        // tells an operator what happened; never has a payload
+	Text     string        // tells an operator what happened; never contains the event's data
 	Attempts int           // spent so far, with this one if it counts
 	Dead     bool          // no attempt follows
-	After    time.Duration // otherwise, how long until the next attempt
+	After    time.Duration // if not Dead: how long until the next attempt
 }

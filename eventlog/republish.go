@@ -1,19 +1,21 @@
 package eventlog
 
-// RepublishPage is what one read of the republishes found. A republish is an operator's
-// order to publish events of the log again.
+// RepublishPage is the result of one read of the republishes. A republish is an
+// operator's order to publish events of the log again.
 type RepublishPage struct {
-	// RepublishStatus is that of the republish that runs. Its ID is zero if none does.
+	// RepublishStatus is the status of the running republish. Its ID is zero if no
+	// republish runs.
 	RepublishStatus
 
-	// Events are its next events, in the order of their seqs. The caller owns the slice.
+	// Events are the next events of that republish, in the order of their seqs. The
+	// caller owns the slice.
 	Events []Event
 
-	// Begins reports whether this term sees the republish for the first time.
+	// Begins reports whether this term reads the republish for the first time.
 	Begins bool
 
-	// Advanced reports whether the read got any further in the log. If it did not, the
-	// republish waits for events that are on their way.
+	// Advanced reports whether the read moved forward in the log. If not, the republish
+	// waits for events that are on their way.
 	Advanced bool
 
 	// Ended are the republishes that ended since the last read.
@@ -24,18 +26,18 @@ type RepublishPage struct {
 type RepublishStatus struct {
 	ID        int64
 	Rate      float64 // events a second, at most
-	Events    int64   // how many there were when it was ordered
+	Events    int64   // the number of events when the republish was ordered
 	Published int64
-	Skipped   int64 // they are held or discarded, or were not published yet
-	Held      int64 // the broker refused them
+	Skipped   int64 // events that are held or discarded, or were not published yet
+	Held      int64 // events that the broker refused
 	Cancelled bool
 }
 
-// RepublishResult is what became of one event of a republish.
+// RepublishResult is what happened to one event of a republish.
 type RepublishResult struct {
 	RepublishID, Seq int64
 
 	// Dropped reports whether the event was not published because its republish was
-	// cancelled. Otherwise the broker has it.
+	// cancelled. If it is false, the broker has the event.
 	Dropped bool
 }

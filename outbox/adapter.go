@@ -11,12 +11,12 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// SQLTx is the transaction that [Outbox.WriteSQL] writes in: a *sql.Tx, or a library's type
-// that wraps one.
+// SQLTx is a transaction for [Outbox.WriteSQL]: a *sql.Tx, or a library's type that wraps a
+// *sql.Tx.
 //
-// It is an interface because some libraries do not give out the *sql.Tx. WriteSQL does not
-// call Commit and Rollback. They are in the interface so that a *sql.DB, which has no
-// transaction, is no SQLTx.
+// SQLTx is an interface because some libraries do not return their *sql.Tx. WriteSQL does
+// not call Commit or Rollback. The interface has both methods so that a *sql.DB, which is
+// not a transaction, does not implement it.
 type SQLTx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	Commit() error
@@ -24,9 +24,9 @@ type SQLTx interface {
 }
 
 // WriteSQL is [Outbox.Write] for a transaction of database/sql, with pgx/stdlib, lib/pq or
-// another driver for PostgreSQL. Pass a transaction of Bun or sqlx as it is. With sqlc,
-// pass the transaction that its code runs in. With GORM, with or without PrepareStmt, get
-// the transaction like this:
+// another driver for PostgreSQL. With Bun or sqlx, pass the library's transaction. With
+// sqlc, pass the transaction that you gave to its code. With GORM, with or without
+// PrepareStmt, get the transaction like this:
 //
 //	db.Transaction(func(db *gorm.DB) error {
 //		if err := db.Create(&order).Error; err != nil {
@@ -51,8 +51,8 @@ func (o *Outbox) WriteSQL(ctx context.Context, tx SQLTx, events ...postroom.Even
 	return written.explain(o.advise(err, nil))
 }
 
-// plain converts a parameter to a type that every driver takes. An array becomes the text
-// of its literal.
+// plain converts a parameter to a type that every driver accepts. An array becomes the
+// text of its SQL literal.
 func plain(parameter any) any {
 	switch values := parameter.(type) {
 	case []string:
@@ -77,7 +77,7 @@ func plain(parameter any) any {
 	return parameter
 }
 
-// literal returns the literal of an array. text returns an element's text, and
+// literal returns the SQL literal of an array. text returns the text of an element, or
 // false for NULL.
 func literal[T any](values []T, text func(T) (string, bool)) string {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// jsonType is also the default of the column.
+// jsonType is the default content type, here and in the table.
 const jsonType = "application/json"
 
 // newRow is a complete and valid event, with the other columns of its row.
@@ -40,14 +40,14 @@ func (r *newRow) encode() error {
 	return nil
 }
 
-// isNew reports whether no one can have written the event before, and insert_new.sql has
-// all its values.
+// isNew reports whether the event cannot be in the log yet, because this package made its
+// id, and insert_new.sql has a parameter for each value that it has.
 func (r *newRow) isNew() bool {
 	return r.made && r.CorrelationID == "" && r.CausationID == "" && r.TraceState == "" &&
 		r.headers == nil && r.Time.IsZero() && r.NotBefore.IsZero()
 }
 
-// isUsual reports whether insert_usual.sql has all values of a new event.
+// isUsual reports whether insert_usual.sql is enough for an event that isNew accepts.
 func (r *newRow) isUsual() bool { return r.Subject == r.Type && r.ContentType == jsonType }
 
 // usualParameters returns the parameters of insert_usual.sql.
@@ -78,7 +78,7 @@ func (r *newRow) parameters() []any {
 	return parameters
 }
 
-// orNull returns s, or nil if it is empty. A driver encodes nil in less time than a nil
+// orNull returns s, or nil if s is empty. A driver encodes nil in less time than a nil
 // pointer.
 func orNull(s string) any {
 	if s == "" {
@@ -142,9 +142,9 @@ func optionalTime(t time.Time) *time.Time {
 // that different contents never give the same bytes. Headers are sorted by name. NotBefore
 // comes last, after an '@', with which no header's name begins.
 //
-// postroom.content_digest (schema/sql/0001_log.sql) computes the same in SQL.
+// postroom.content_digest (schema/sql/0001_log.sql) computes the same digest in SQL.
 func contentDigest(ev postroom.Event) []byte {
-	fields := make([]byte, 0, 256) // few calls of Write, and no copy of the data
+	fields := make([]byte, 0, 256) // so that Write is called a few times only, and the data is not copied
 	fields = appendField(fields, ev.Type)
 	fields = appendField(fields, ev.Subject)
 	fields = appendField(fields, ev.Key)

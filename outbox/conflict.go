@@ -11,12 +11,12 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// conflictState is the SQLSTATE of postroom.refuse_conflict: the id belongs to an event with
-// other content. Every way of writing events ends with it.
+// conflictState is the SQLSTATE that postroom.refuse_conflict raises if the id belongs to an
+// event with other content. Every statement that writes events calls that function.
 const conflictState = "23PR1"
 
-// explain converts the error of an insert into the errors of this package. A conflict
-// becomes one error for each event that has it.
+// explain converts the error of an insert into an error of this package. A conflict
+// becomes one error for each event that conflicts.
 func (rs newRows) explain(err error) error {
 	var server interface{ SQLState() string } // the errors of all drivers have it
 	switch {

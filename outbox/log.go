@@ -7,16 +7,16 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// Errors of [Log] if a relay cannot rely on the database.
+// [Log] returns these errors if a relay cannot rely on the database.
 var (
-	// ErrSequenceBehind says that the log's sequence is below the seqs that are recorded
-	// as published. The log was truncated with RESTART IDENTITY, or copied by logical
-	// replication, which does not copy sequences. New events would count as published. Set
-	// the sequence above the recorded high, with setval.
+	// ErrSequenceBehind says that the log's sequence is lower than seqs that are recorded
+	// as published. So new events would count as published. Causes are TRUNCATE with
+	// RESTART IDENTITY, and logical replication, which does not copy sequences. Call
+	// setval to set the sequence above the recorded high.
 	ErrSequenceBehind = pglog.ErrSequenceBehind
 
 	// ErrSequenceOptions says that the log's sequence has CYCLE, or a CACHE or INCREMENT
-	// other than 1. Then seqs do not order the events of a key.
+	// other than 1. With such a sequence, seqs do not order the events of a key.
 	ErrSequenceOptions = pglog.ErrSequenceOptions
 
 	// ErrPooled says that there is a transaction pooler between the relay and
@@ -24,22 +24,22 @@ var (
 	ErrPooled = pglog.ErrPooled
 )
 
-// Log is the log of a database, for a relay. Its methods are those of [eventlog.Source]. It
-// is safe for concurrent use and holds no connection; an [eventlog.Term] does.
+// Log is the log of a database, for a relay. It implements [eventlog.Source]. It is safe
+// for concurrent use and keeps no connection. An [eventlog.Term] keeps connections.
 type Log struct {
 	eventlog.Source
 	log *pglog.Log // the same as Source
 }
 
 // NewLog returns the log in the schema postroom of pool's database. It does no I/O. While a
-// relay leads, it has two connections of its own. They are made with the settings of the
-// pool, and must lead to PostgreSQL directly or through a session pooler.
+// relay leads, it uses two connections outside the pool. They are opened with the settings
+// of the pool. They must go to PostgreSQL directly or through a session pooler.
 func NewLog(pool *pgxpool.Pool) *Log { return newLog(pglog.New(pool)) }
 
 func newLog(log *pglog.Log) *Log { return &Log{Source: log, log: log} }
 
-// ForOperator returns the same log for an operator: if a right is missing, the error says
-// how to grant an operator's rights.
+// ForOperator returns the same log for use by an operator. If a right is missing, the
+// error says how to grant the rights of an operator instead of a relay's.
 func (l *Log) ForOperator() *Log { return newLog(l.log.ForOperator()) }
 
 // WithSchema returns the log in the schema with the given name; an empty name means

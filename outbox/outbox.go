@@ -5,7 +5,7 @@
 // written outside the caller's transaction can be lost, or can announce a change that never
 // happened.
 //
-// [NewLog] is for relays: it returns the log, from which the relay that leads reads every
+// [NewLog] is for relays: it returns the log, from which the leading relay reads every
 // committed event in order.
 package outbox
 
@@ -30,8 +30,8 @@ const comparePatience = 10 * time.Second
 
 // Config describes an [Outbox].
 type Config struct {
-	// Source is the name of the service, for instance "/shop". Each event gets it. The id
-	// of an event is unique within its source. Required.
+	// Source is the name of the service, for instance "/shop". Write sets it on each
+	// event. The id of an event is unique within its source. Required.
 	Source string
 
 	// Schema is the database schema that holds Postroom's tables.
@@ -40,7 +40,7 @@ type Config struct {
 	Schema string
 }
 
-// Outbox appends events. It is safe for concurrent use and holds no connection.
+// Outbox appends events. It is safe for concurrent use and keeps no connection.
 type Outbox struct {
 	source string
 	schema string
@@ -48,8 +48,8 @@ type Outbox struct {
 	err    error // what is wrong with the Config
 }
 
-// New returns an outbox. It does no I/O and cannot fail: [Outbox.Write] and [Outbox.Check]
-// return faults of the Config.
+// New returns an outbox. It does no I/O and returns no error: if the Config has faults,
+// [Outbox.Write] and [Outbox.Check] return them.
 func New(cfg Config) *Outbox {
 	var faults []error
 	name, err := schema.Name(cfg.Schema)
@@ -66,19 +66,20 @@ func New(cfg Config) *Outbox {
 	return &Outbox{source: cfg.Source, schema: name, sql: load(name), err: errors.Join(faults...)}
 }
 
-// Write appends events in the caller's transaction, any number of them in one round trip.
-// After tx commits, the events of each key are published in this order. So write them after
-// the statement that locks the row that the key names.
+// Write appends any number of events in the caller's transaction, in one round trip. After
+// tx commits, the events of each key are published in the order of the arguments. Events of
+// different transactions keep the order of the commits only if each transaction first locks
+// the row that the key names. So call Write after the statement that locks that row.
 //
 // If the log already has an event with the same source, id and content, Write changes
-// nothing and returns nil; this may take a second round trip. Write fills empty fields: ID
-// with a new UUIDv7, Source with that of the outbox, Subject with Type, and the trace
-// context from ctx. Give an event an ID of your own if it may be written twice.
+// nothing and returns nil. This may take a second round trip. Write fills empty fields: ID
+// with a new UUIDv7, Source with the outbox's source, Subject with Type, and the trace
+// context from ctx. If your code may write an event twice, set its ID yourself.
 //
-// Write reports the faults of all events at once, each as a [*postroom.EventError]. An
-// error that matches [postroom.ErrInvalidEvent] was found before anything was sent: tx can
-// go on. After any other error, such as [postroom.ErrEventConflict], tx is aborted and
-// cannot commit. To survive a conflict, write inside a savepoint (tx.Begin).
+// Write reports the faults of all events at once, each as a [*postroom.EventError]. If the
+// error matches [postroom.ErrInvalidEvent], nothing was sent and tx can go on. After any
+// other error, such as [postroom.ErrEventConflict], tx is aborted and cannot commit. If tx
+// must go on after a conflict, call Write inside a savepoint (tx.Begin).
 func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event) error {
 	written, err := o.prepare(telemetry.TraceOf(ctx), events)
 	if err != nil || len(written) == 0 {
@@ -92,21 +93,21 @@ func (o *Outbox) Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event)
 	return written.explain(o.advise(err, tx))
 }
 
-// advise adds to an error of the database what to do, so that a producer can write. db is
-// where the error came from; nil if that is not known.
+// advise adds advice to an error of the database: what to do so that a producer can
+// write. db is the connection that returned the error, or nil if that is not known.
 func (o *Outbox) advise(err error, db any) error {
 	return remedy.Explain(err, remedy.Use{Grant: "producer", Schema: o.schema, DB: db})
 }
 
 // writeOne inserts one event. If no row was inserted, a second statement compares the event
-// with the one in the log. write_one.sql does both at once, but then each event takes the
-// server longer, and few events are written twice.
+// with the one in the log. write_one.sql does both at once, but that takes the server
+// longer for each event, and few events are written twice.
 func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 	tag, err := tx.Exec(ctx, o.sql.InsertOne, one[0].parameters()...)
 	if err != nil || tag.RowsAffected() > 0 {
 		return err
 	}
-	// Without ctx: if it ended just now, nothing would be sent, and the caller could still
+	// Not ctx: if ctx ended just now, nothing would be sent, and the caller could still
 	// commit the transaction without its event.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), comparePatience)
 	defer cancel()
@@ -115,8 +116,8 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 }
 
 // Queue is [Outbox.Write] for a batch. It adds the insert to the caller's statements, so that
-// the domain change, its events and the commit take one round trip. A batch that is sent
-// to a pool or a connection, outside a transaction, is a transaction of its own:
+// the domain change, its events and the commit take one round trip. If a batch is sent to a
+// pool or a connection, outside a transaction, PostgreSQL runs it as one transaction:
 //
 //	var batch pgx.Batch
 //	batch.Queue(insertOrder, order.ID, order.Amount)
@@ -125,17 +126,17 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 //	}
 //	return pool.SendBatch(ctx, &batch).Close()
 //
-// If events have faults, Queue returns them and queues nothing. A conflict fails the batch
-// and its transaction: Close returns an error that matches [postroom.ErrEventConflict]. If
-// you read the results one by one, you get the error of the database instead, with SQLSTATE
-// 23PR1.
+// If events have faults, Queue returns the faults and queues nothing. A conflict fails the
+// batch and its transaction: Close returns an error that matches
+// [postroom.ErrEventConflict]. If you read the results one by one, you get the error of the
+// database, with SQLSTATE 23PR1, instead.
 //
 // The driver prepares the statements of a batch before it sends any. If tables or rights are
-// missing, it fails then, with an error that Queue does not see: [Outbox.Explain] adds what
-// to do about it.
+// missing, that fails, and Queue does not see the error. Pass it to [Outbox.Explain], which
+// adds what to do.
 //
-// Queue has no context and so no trace: set TraceParent. It keeps Data until the batch is
-// sent.
+// Queue has no context, so it cannot set the trace: set TraceParent yourself. Queue keeps
+// Data until the batch is sent.
 func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 	written, err := o.prepare(telemetry.Trace{}, events)
 	if err != nil || len(written) == 0 {
@@ -150,18 +151,20 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 	return nil
 }
 
-// Cancel calls off a scheduled event of this outbox's source, in the caller's transaction:
-// if tx commits and Cancel returned true, the event is never published. It works before and
-// after the relay has moved the event to held, and in the transaction that writes the event.
-// If the event was cancelled before, it returns true.
+// Cancel cancels a scheduled event of this outbox's source, in the caller's transaction: if
+// Cancel returned true and tx commits, the event is never published. It works before and
+// after the relay moves the event to held, and in the transaction that writes the event. If
+// the event is cancelled already, Cancel returns true.
 //
-// It returns false if the event was published, if its time has come, because it may be on its
-// way to the broker, and if it was not scheduled. It also returns false for an id that neither
-// the log nor held has: retention removes published events from the log.
+// Cancel returns false if the event was published, or was not scheduled. It returns false if
+// the event's time has come, because the relay may be publishing the event. It also returns
+// false if neither the log nor held has the id: retention removes published events from the
+// log.
 //
-// The relay leaves a due event alone until a transaction that cancels it has ended, so keep
-// the transaction short. The cancelled event goes to the archive, as a discarded one does, and
-// the audit names the database role. Writing the event again does not bring it back.
+// While a transaction that cancels an event is open, the relay does not publish the event,
+// even if it is due. So keep the transaction short. The cancelled event goes to the archive,
+// as a discarded event does, and the audit names the database role. If the event is written
+// again, it stays cancelled.
 func (o *Outbox) Cancel(ctx context.Context, tx pgx.Tx, id string) (cancelled bool, err error) {
 	if o.err != nil {
 		return false, fmt.Errorf("outbox: %w", o.err)
@@ -172,11 +175,12 @@ func (o *Outbox) Cancel(ctx context.Context, tx pgx.Tx, id string) (cancelled bo
 	return cancelled, nil
 }
 
-// Explain adds to an error of PostgreSQL the command that corrects it, if Postroom's tables
-// or the rights to write to them are missing. It returns any other error unchanged. The
-// result wraps err, so that errors.As finds the driver's error. Write and WriteSQL call it
-// themselves: call it for the error of a batch with [Outbox.Queue]. The advice may be wrong
-// if a statement of your own failed, because a missing table of yours has the same SQLSTATE.
+// Explain adds advice to an error of PostgreSQL: if Postroom's tables or the rights to write
+// to them are missing, the command that corrects that. It returns any other error unchanged.
+// The result wraps err, so that errors.As finds the driver's error. Write and WriteSQL give
+// this advice themselves. Call Explain for the error of a batch with [Outbox.Queue]. If one
+// of your own statements failed, the advice may be wrong: an error about a missing table of
+// yours has the same SQLSTATE.
 func (o *Outbox) Explain(err error) error { return o.advise(err, nil) }
 
 // Check returns nil if Write can work: the Config is valid, and the schema has the right
@@ -188,8 +192,8 @@ func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	return o.advise(schema.Require(ctx, db, o.schema), db)
 }
 
-// insert returns a statement that inserts the events and compares those that the log has
-// already, with its parameters.
+// insert returns a statement and its parameters. The statement inserts the events, and
+// compares events that the log has already.
 func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	switch {
 	case len(written) > 1:
@@ -202,7 +206,7 @@ func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	return o.sql.InsertNew, written[0].newParameters()
 }
 
-// prepare completes and validates events. If an event is among them twice, with the same
+// prepare completes and validates events. If an event is in the list twice with the same
 // content, prepare returns it once.
 func (o *Outbox) prepare(trace telemetry.Trace, events []postroom.Event) (newRows, error) {
 	if o.err != nil {
@@ -244,8 +248,8 @@ func (o *Outbox) prepare(trace telemetry.Trace, events []postroom.Event) (newRow
 	return prepared, nil
 }
 
-// errTwice is a conflict within one call. It is found before anything is sent, so it is
-// also a fault of the input.
+// errTwice is a conflict between two events of one call. It is found before anything is
+// sent, so it also matches ErrInvalidEvent.
 var errTwice = fmt.Errorf("%w: %w: it stands twice in this call, with different content",
 	postroom.ErrInvalidEvent, postroom.ErrEventConflict)
 
