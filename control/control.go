@@ -1,9 +1,10 @@
 // Package control lets operators pause and resume handlers, and the relays of a log.
 //
-// A pause is a row of the database. All processes that run the handler obey within two
-// seconds, and across restarts. A paused handler begins no event; those that run are
-// finished. Its stream keeps what is published meanwhile; an external handler stores events
-// and runs none. Paused relays send nothing: events wait in the log. Each action has its row in the audit, in the same transaction.
+// A pause is a row of the database. All processes that run the handler obey within two seconds,
+// even after a restart. A paused handler starts no event, but finishes the events that run already.
+// Its stream keeps what is published during the pause. An external handler goes on to store events,
+// but runs none. Paused relays send nothing: events wait in the log. Each action writes a row of
+// the audit in the same transaction.
 package control
 
 import (
@@ -30,7 +31,7 @@ type statements struct{ Pause, Resume, List string }
 
 var written = sqlfile.MustRead[statements](files)
 
-// DB is what a [Store] needs of a database: a *pgxpool.Pool or a *pgx.Conn.
+// DB is the connection that a [Store] uses: a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -56,8 +57,8 @@ type Store struct {
 	sql    statements
 }
 
-// New returns a store. It does no I/O and cannot fail: if the Config is wrong, [Store.Check]
-// and all other methods return the error.
+// New returns a store. It does no I/O and returns no error: if the Config is wrong,
+// [Store.Check] and all other methods return the error.
 func New(db DB, cfg Config) *Store {
 	name, err := schema.Name(cfg.Schema)
 	if err != nil {
@@ -81,10 +82,10 @@ type Audit struct {
 	Reason string // 4,096 bytes at most; Pause needs one
 }
 
-// Relay is the name under which [Store.List] has the relays.
+// Relay is the name of the relays in the result of [Store.List].
 const Relay = held.Outgoing
 
-// Pause is a handler that an operator has paused, or the relays.
+// Pause says that an operator has paused a handler, or the relays.
 type Pause struct {
 	Handler  string    `json:"handler"` // or Relay
 	PausedAt time.Time `json:"paused_at"`
@@ -96,8 +97,9 @@ type Pause struct {
 // ErrNotPaused says that a handler, or the relay, was not paused.
 var ErrNotPaused = errors.New("it is not paused")
 
-// Pause pauses a handler, for a time or, if that is 0, until it is resumed. If it is paused
-// already, the new pause replaces the old one. The handler need not have run yet.
+// Pause pauses a handler for the given length, or until it is resumed if length is 0. If
+// the handler is paused already, the new pause replaces the old one. A handler that has
+// never run can be paused too.
 func (s *Store) Pause(ctx context.Context, handler string, length time.Duration, by Audit) error {
 	if err := s.validName(handler); err != nil {
 		return err
@@ -105,10 +107,10 @@ func (s *Store) Pause(ctx context.Context, handler string, length time.Duration,
 	return s.pause(ctx, handler, length, by)
 }
 
-// PauseRelay pauses all relays of the log, for a time or, if that is 0, until they are
-// resumed. Within two seconds they send nothing more; what they sent they finish. Producers
-// write on, and their events wait in the log. If the relays are paused already, the new pause
-// replaces the old one.
+// PauseRelay pauses all relays of the log for the given length, or until they are resumed if
+// length is 0. Within two seconds they stop sending, and finish what they have sent.
+// Producers can still write: their events wait in the log. If the relays are paused already,
+// the new pause replaces the old one.
 func (s *Store) PauseRelay(ctx context.Context, length time.Duration, by Audit) error {
 	return s.pause(ctx, Relay, length, by)
 }
@@ -169,7 +171,8 @@ func (s *Store) resume(ctx context.Context, handler string, by Audit) error {
 	return nil
 }
 
-// List returns what is paused now, by name: handlers, and the relays under the name [Relay].
+// List returns the pauses that are in force, sorted by name. The relays have the name
+// [Relay].
 func (s *Store) List(ctx context.Context) ([]Pause, error) {
 	if s.err != nil {
 		return nil, s.err

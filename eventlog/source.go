@@ -101,7 +101,7 @@ type Term interface {
 	// delete. It must not run at the same time as Record or Release.
 	Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error)
 
-	// Positions returns the positions of the streams at the begin of the term. It is
+	// Positions returns the positions that the streams had when the term began. It is
 	// called before the first Record.
 	Positions() []StreamPosition
 

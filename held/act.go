@@ -12,12 +12,12 @@ import (
 	"github.com/postroom/postroom/internal/change"
 )
 
-// Retry makes events due now that are due later: those of handlers are tried at once, and
-// scheduled ones are published. progress, if it is not nil, is called after each 1,000 events
-// with the number of events so far.
+// Retry makes events due now that would be due later: events of handlers are tried at once,
+// and scheduled events are published. If progress is not nil, Retry calls it after each 1,000
+// events with the number of events so far.
 //
-// It leaves alone what is due or running, what waits behind an earlier event of its key, and
-// what is dead.
+// Retry does not change events that are due, running or dead, or that wait behind an earlier
+// event of their key.
 func (s *Store) Retry(ctx context.Context, set Set, audit Audit, progress func(n int64)) (Result, error) {
 	a := action{Store: s, name: "retry", set: set, by: audit, progress: progress, states: []State{Scheduled, Retrying}, moves: true}
 	r, err := a.run(ctx)
@@ -27,12 +27,13 @@ func (s *Store) Retry(ctx context.Context, set Set, audit Audit, progress func(n
 	return r, nil
 }
 
-// Reschedule makes events due at a time, or now if that has passed, by the database's clock.
-// Events of handlers that are due already are made due then, too. progress is as in
-// [Store.Retry].
+// Reschedule makes events due at the given time, by the database's clock. If that time has
+// passed, they are due now. Reschedule also moves events of handlers that are due already.
+// progress is called as by [Store.Retry].
 //
-// It leaves alone what is running, what waits behind an earlier event of its key, and what is
-// dead. If later events of a key wait for the event, they wait until then.
+// Reschedule does not change events that are running or dead, or that wait behind an earlier
+// event of their key. If later events of its key wait for an event, they wait until its new
+// time.
 func (s *Store) Reschedule(ctx context.Context, set Set, at time.Time, audit Audit, progress func(n int64)) (Result, error) {
 	if at.IsZero() || at.Year() > 9999 {
 		return Result{}, errors.New("held: reschedule: the time has to be in the years up to 9999")
@@ -48,8 +49,8 @@ func (s *Store) Reschedule(ctx context.Context, set Set, at time.Time, audit Aud
 	return r, nil
 }
 
-// RescheduleIn makes events due a while from now, by the database's clock; else it is
-// [Store.Reschedule].
+// RescheduleIn is [Store.Reschedule] with a time that is the given duration from now, by
+// the database's clock.
 func (s *Store) RescheduleIn(ctx context.Context, set Set, in time.Duration, audit Audit, progress func(n int64)) (Result, error) {
 	if s.err != nil {
 		return Result{}, s.err
@@ -61,16 +62,17 @@ func (s *Store) RescheduleIn(ctx context.Context, set Set, in time.Duration, aud
 	return s.Reschedule(ctx, set, now.Add(in), audit, progress)
 }
 
-// Cancel gives events up that have not run: they move to the archive, as discarded events do,
-// and later events of their keys continue. audit.Reason is required. progress is as in
-// [Store.Retry].
+// Cancel gives up events that have not run: it moves them to the archive, as discarded events
+// are moved, and later events of their keys go on. audit.Reason is required. progress is
+// called as by [Store.Retry].
 //
-// A cancelled event of a handler does not run, also if it is delivered again. A cancelled
-// outgoing event is not published. Package deadletter lists them among the discarded events,
-// and can reopen them.
+// A cancelled event of a handler does not run, even if it is delivered again. A cancelled
+// outgoing event is not published. Package deadletter lists cancelled events among the
+// discarded events, and can reopen them.
 //
-// Cancel leaves alone what is running, what is dead, and outgoing events that are due, because
-// the relay may be publishing them, or that wait behind an earlier event of their key.
+// Cancel does not change events that are running or dead. It does not change outgoing events
+// that are due, because the relay may be publishing them, or outgoing events that wait behind
+// an earlier event of their key.
 func (s *Store) Cancel(ctx context.Context, set Set, audit Audit, progress func(n int64)) (Result, error) {
 	if audit.Reason == "" {
 		return Result{}, errors.New("held: cancel: Audit.Reason is empty: say why")
@@ -91,14 +93,14 @@ type action struct {
 	set      Set
 	by       Audit
 	progress func(n int64) // or nil
-	states   []State       // in which it acts on an event
+	states   []State       // the states in which the action changes an event
 	details  map[string]any
 
-	moves bool       // it gives events another time
-	at    *time.Time // nil: now
+	moves bool       // the action gives events another time
+	at    *time.Time // the new time; nil: now
 }
 
-// run acts on the events of the set, change.BulkSize in a transaction.
+// run acts on the events of the set, at most change.BulkSize in a transaction.
 func (a *action) run(ctx context.Context) (all Result, err error) {
 	if err := errors.Join(a.err, change.By(a.by).Validate()); err != nil {
 		return Result{}, err
@@ -140,7 +142,8 @@ func (a *action) step(ctx context.Context, tx pgx.Tx, ids []int64) (r Result, er
 	return r, a.archive(ctx, tx, free, audit)
 }
 
-// lock locks those of the events that it acts on, and returns them. It counts the others.
+// lock locks the events that the action changes, and returns their ids. It counts the
+// other events in r.
 func (a *action) lock(ctx context.Context, tx pgx.Tx, ids []int64, r *Result) (free []int64, err error) {
 	rows, _ := tx.Query(ctx, a.sql.LockOutgoing, ids) // CollectRows reports the error
 	busy, err := pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -151,7 +154,7 @@ func (a *action) lock(ctx context.Context, tx pgx.Tx, ids []int64, r *Result) (f
 		r.leave(Running, int64(len(busy)))
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return slices.Contains(busy, id) })
 	}
-	if !a.moves { // the keys, too: the next events of them go on
+	if !a.moves { // lock their keys too, because later events of these keys go on
 		if err := a.tables.Lock(ctx, tx, ids); err != nil {
 			return nil, err
 		}
@@ -174,7 +177,8 @@ func (a *action) lock(ctx context.Context, tx pgx.Tx, ids []int64, r *Result) (f
 	return free, nil
 }
 
-// archive moves locked events to the archive, and lets the next of their keys continue.
+// archive moves locked events to the archive, and makes the next events of their keys
+// due.
 func (a *action) archive(ctx context.Context, tx pgx.Tx, ids []int64, audit int64) error {
 	rows, _ := tx.Query(ctx, a.sql.Archive, ids, audit) // ForEachRow reports the error
 	var handlers, keys []string
@@ -192,7 +196,7 @@ func (a *action) archive(ctx context.Context, tx pgx.Tx, ids []int64, audit int6
 	return a.tables.Wake(ctx, tx, handlers, keys)
 }
 
-// audit records the action. If there is one event, the record names it.
+// audit writes the row of the audit. If there is only one event, the row names it.
 func (a *action) audit(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
 	details := map[string]any{"filter": a.set.Filter}
 	for name, v := range a.details {

@@ -1,13 +1,13 @@
 // Package held lets operators act on events that are held and not dead: events that are
-// scheduled, that wait to be tried again or behind an earlier event of their key. They can try
-// them now or at another time, or cancel them. Package deadletter is for dead events, and
-// package inspect lists all.
+// scheduled, that wait for their next attempt, or that wait behind an earlier event of their
+// key. Operators can make such events due now or at another time, or cancel them. Package
+// deadletter is for dead events. Package inspect lists all held events.
 //
-// An action has two steps. [Store.Select] chooses the events, once. [Store.Retry],
-// [Store.Reschedule] and [Store.Cancel] then act on these and no others. An event that runs, or
-// that is being published, is left alone, and the [Result] says so: the first transaction to
-// lock its row decides. Each action is recorded in the same transaction: who did what, why, and to
-// how many events.
+// An action has two steps. First, [Store.Select] chooses the events. Then [Store.Retry],
+// [Store.Reschedule] or [Store.Cancel] acts on exactly these events. If an event runs or is being
+// published, it is not changed, and the [Result] says so: the first transaction to lock its row
+// decides. Each action writes a row of the audit in the same transaction: who did what, why, and
+// to how many events.
 package held
 
 import (
@@ -27,10 +27,11 @@ import (
 // ErrNoMatch says that no event matches the filter.
 var ErrNoMatch = errors.New("no event matches")
 
-// Outgoing is the handler that outgoing events have in held: events on their way to the broker.
+// Outgoing is the handler's name that outgoing events have in held. Outgoing events are on
+// their way to the broker.
 const Outgoing = held.Outgoing
 
-// DB is what a [Store] needs of a database: a *pgxpool.Pool or a *pgx.Conn.
+// DB is the connection that a [Store] uses: a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -57,8 +58,8 @@ type Store struct {
 	sql    statements
 }
 
-// New returns a store. It does no I/O and cannot fail: if the Config is wrong, [Store.Check]
-// and all other methods return the error.
+// New returns a store. It does no I/O and returns no error: if the Config is wrong,
+// [Store.Check] and all other methods return the error.
 func New(db DB, cfg Config) *Store {
 	name, err := schema.Name(cfg.Schema)
 	if err != nil {
@@ -86,30 +87,32 @@ type State string
 
 // The states.
 const (
-	Scheduled State = "scheduled" // it is to be published later
+	Scheduled State = "scheduled" // it will be published later
 	Due       State = "due"       // its time has come, and no process has claimed it
 	Retrying  State = "retrying"  // it failed, and its next attempt is later
 	Running   State = "running"   // a process has claimed it, or the relay may be publishing it
 	Waiting   State = "waiting"   // it waits behind an earlier event of its key
 	Dead      State = "dead"      // an operator has to decide
-	Gone      State = "gone"      // it is not held any more
+	Gone      State = "gone"      // it is no longer held
 )
 
 // Filter selects held events that are not dead. An event matches if it has every property
-// that is set. The zero value selects all.
+// that is set in the Filter. The zero value selects all events that are held and not
+// dead.
 type Filter struct {
-	// IDs are the ids that the events have in held. Then dead events match, too, so that
-	// the [Result] can say what they are.
+	// IDs are the ids that the events have in held. If IDs is set, dead events match too,
+	// so that the [Result] can say that they are dead.
 	IDs []int64 `json:"ids,omitempty"`
 
 	Handler string  `json:"handler,omitempty"` // [Outgoing] for events on their way to the broker
-	States  []State `json:"states,omitempty"`  // in one of these states
+	States  []State `json:"states,omitempty"`  // the event is in one of these states
 	Type    string  `json:"type,omitempty"`
-	Key     string  `json:"key,omitempty"`   // that its producer gave it
-	Class   string  `json:"class,omitempty"` // of the last failure
+	Key     string  `json:"key,omitempty"`   // the key that its producer gave it
+	Class   string  `json:"class,omitempty"` // the class of its last failure
 
-	// DueSince and DueUntil select events that are due at DueSince or later and before
-	// DueUntil. Events that wait behind their key are due at no time.
+	// DueSince and DueUntil select events that are due at DueSince or later, and before
+	// DueUntil. Events that wait behind an earlier event of their key have no due time
+	// and do not match.
 	DueSince time.Time `json:"due_since,omitzero"`
 	DueUntil time.Time `json:"due_until,omitzero"`
 }
@@ -119,7 +122,7 @@ func (f Filter) IsZero() bool {
 	return f.IDs == nil && f.Handler == "" && f.States == nil && f.Type == "" && f.Key == "" && f.Class == "" && f.DueSince.IsZero() && f.DueUntil.IsZero()
 }
 
-// selection returns the filter as internal/held has it.
+// selection converts the filter to the type of internal/held.
 func (f Filter) selection() held.Selection {
 	s := held.Selection{IDs: f.IDs, Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, DueSince: f.DueSince, DueUntil: f.DueUntil}
 	for _, state := range f.States {
@@ -128,18 +131,19 @@ func (f Filter) selection() held.Selection {
 	return s
 }
 
-// Set is the events that an action is about. [Store.Select] makes it; or set IDs.
+// Set is the events for an action. [Store.Select] returns a Set, or fill IDs yourself.
 type Set struct {
 	IDs    []int64         `json:"ids"`
-	Filter Filter          `json:"filter"` // that it was selected by, for the audit
-	States map[State]int64 `json:"states"` // how many events were in which state
+	Filter Filter          `json:"filter"` // the filter that selected the events, for the audit
+	States map[State]int64 `json:"states"` // the number of events in each state
 }
 
 // Result says what an action did.
 type Result struct {
-	Events int64 `json:"events"` // that were changed
+	Events int64 `json:"events"` // the number of changed events
 
-	// Unchanged says how many events were left as they were, and in which state they were.
+	// Unchanged is the number of events that were not changed, by the state that they were
+	// in.
 	Unchanged map[State]int64 `json:"unchanged,omitempty"`
 }
 

@@ -13,8 +13,8 @@ import (
 // selectable are the states in which a filter finds events.
 var selectable = []State{Scheduled, Due, Retrying, Running, Waiting}
 
-// Select chooses the events that match now, the first to be due first: at most limit of them,
-// or all if limit is zero. It changes nothing. It returns [ErrNoMatch] if there is none.
+// Select chooses events that match now: the limit events that are due first, or all if limit
+// is zero. It changes nothing. If no event matches, it returns [ErrNoMatch].
 func (s *Store) Select(ctx context.Context, f Filter, limit int) (Set, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return Set{}, err
@@ -56,7 +56,8 @@ func (f Filter) validate() error {
 	return nil
 }
 
-// arguments returns the parameters of choose.sql. The server plans it for these values.
+// arguments returns the parameters of choose.sql. The server makes a plan for these
+// values.
 func (f Filter) arguments(limit int) []any {
 	var states []string
 	for _, state := range f.States {
@@ -71,7 +72,7 @@ func (f Filter) arguments(limit int) []any {
 	}
 }
 
-// given is a property, or NULL where it is not set.
+// given returns a pointer to s, or nil, which is NULL, if s is empty.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -10,8 +10,9 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// overlap is how many messages before a mark are read again. An event whose acknowledgement
-// was lost counted as published only after the mark, but may lie before it.
+// overlap is the number of messages before a mark that are read again. If the
+// acknowledgement of an event was lost, the event was recorded as published only after the
+// mark, but its message may be before the mark.
 const overlap = 10_000
 
 // comparison compares what a log has published with what a stream has.
@@ -20,17 +21,18 @@ type comparison struct {
 	streams broker.Verifier
 	mark    eventlog.Checkpoint
 	since   time.Time // zero: from the mark on
-	rate    float64   // of events read in a second; 0: as fast as can be
+	rate    float64   // events that are read in a second; 0: no limit
 
 	compared int // events that the stream should have
-	unknown  int // events of which that is not known
+	unknown  int // events of which it is not known whether the stream should have them
 	messages int // that were read
 }
 
 // run returns the seqs of the events that the stream should have and does not have,
-// ascending, those that are out of order apart. It reads which events are published before
-// it calls look to read the stream's state, so that events that are published meanwhile do
-// not count as missing. It calls tell when the counts have changed.
+// ascending. It returns those that are out of order separately. It first reads which
+// events are published, and then calls look to read the stream's state. So events that are
+// published during the comparison do not count as missing. It calls tell when the counts
+// have changed.
 func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, outOfOrder []int64, err error) {
 	sources, err := c.log.Sources(ctx)
 	if err != nil {
@@ -60,7 +62,7 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	})
 }
 
-// span returns the part of the stream that may have the events. first are the first of them.
+// span returns the part of the stream that may have the events. first are the first events.
 func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.SeqRange {
 	if seq := c.mark.Position.Seq; c.mark.ID != 0 {
 		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}
@@ -81,7 +83,8 @@ func prepend[T any](first []T, rest reader[T]) reader[T] {
 	}
 }
 
-// rateLimited returns a reader that reads no more than rate in a second; 0 means no limit.
+// rateLimited returns a reader that reads at most rate items in a second. 0 means no
+// limit.
 func rateLimited[T any](next reader[T], rate float64) reader[T] {
 	if rate == 0 {
 		return next

@@ -12,10 +12,12 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// clockSkew is how much the clocks of the database and the broker may differ.
+// clockSkew is the largest expected difference between the clocks of the database and the
+// broker.
 const clockSkew = time.Minute
 
-// maxSubjects is for how many subjects it is remembered whether a stream takes them.
+// maxSubjects is the number of subjects for which coverageOf remembers whether the stream
+// takes them.
 const maxSubjects = 10_000
 
 // identity is a digest of an event's source and id. Among two hundred million events, the
@@ -23,13 +25,13 @@ const maxSubjects = 10_000
 type identity [16]byte
 
 func identify(source, id string) identity {
-	sum := sha256.Sum256([]byte(source + "#" + id)) // neither has a '#' in it
+	sum := sha256.Sum256([]byte(source + "#" + id)) // neither contains a '#'
 	return identity(sum[:16])
 }
 
 // difference finds the events that a log has published and a stream does not have. It reads
-// both from one end to the other, and remembers what it found in only one of them so far.
-// That is little, because both have nearly the same order.
+// both from the beginning to the end, and remembers the events that it has found in only
+// one of them so far. There are few of these, because both have nearly the same order.
 type difference struct {
 	sources  []string
 	coverage func(e eventlog.HistoryEntry) (takes, sure bool)
@@ -37,15 +39,15 @@ type difference struct {
 	log    map[identity]logEvent
 	stream map[identity]struct{}
 
-	// For each key with events in log: how many there are, and the last event of the key that
-	// the stream has. The log is read in the order of its seqs, so no other key can have an
-	// event that is out of order.
+	// For each key with events in the field log: the number of these events, and the last
+	// event of the key that the stream has. The log is read in the order of its seqs, so only
+	// these keys can have an event that is out of order.
 	seed    maphash.Seed
 	waiting map[uint64]int
 	last    map[uint64]int64
 
 	compared int // events that the stream should have
-	unknown  int // events older than the stream's first message, which it may have dropped
+	unknown  int // events older than the stream's first message: the stream may have dropped them
 	messages int // that were read
 }
 
@@ -56,17 +58,17 @@ func newDifference(standing broker.StreamState, sources []string) *difference {
 	}
 }
 
-// logEvent is an event of the log that was not found in the stream yet.
+// logEvent is an event of the log that has not been found in the stream yet.
 type logEvent struct {
 	seq      int64
 	key      uint64 // hash of the key; 0: it has none
 	expected bool   // the stream should have it
 }
 
-// coverageOf returns a function that reports whether a stream takes an event, and whether it
-// is sure that the stream should have it. A stream should have all events if it never
-// dropped any, or was created again. Otherwise it should have those that were written after
-// it stored its first message.
+// coverageOf returns a function that reports whether a stream takes an event, and whether
+// the stream certainly should have it. A stream should have all events if it never dropped
+// any, or if it was created again. Otherwise it should have the events that were written
+// after it stored its first message.
 func coverageOf(s broker.StreamState) func(e eventlog.HistoryEntry) (takes, sure bool) {
 	subjects := make(map[string]bool)
 	whole := s.First <= 1 || s.Verdict == broker.Recreated
@@ -83,15 +85,16 @@ func coverageOf(s broker.StreamState) func(e eventlog.HistoryEntry) (takes, sure
 	}
 }
 
-// reader returns the next page of something, an empty one at the end.
+// reader returns the next page of items, and an empty page at the end.
 type reader[T any] func(ctx context.Context) ([]T, error)
 
-// run reads both to their ends, and returns the seqs of what the stream lacks, ascending,
-// those that are out of order apart. It calls tell after each page.
+// run reads the log and the stream to their ends. It returns the seqs of the events that
+// the stream lacks, ascending, and those that are out of order separately. It calls tell
+// after each page.
 func (d *difference) run(ctx context.Context, log reader[eventlog.HistoryEntry], stream reader[broker.StoredMessage], tell func()) (missing, outOfOrder []int64, err error) {
 	logEnded, streamEnded := false, false
 	for !logEnded || !streamEnded {
-		// Read the one with fewer unmatched events: the other one is ahead.
+		// Read from the side that has fewer unmatched events: the other side is ahead.
 		if !logEnded && (streamEnded || len(d.log) <= len(d.stream)) {
 			page, err := log(ctx)
 			if err != nil {
@@ -113,8 +116,8 @@ func (d *difference) run(ctx context.Context, log reader[eventlog.HistoryEntry],
 	return missing, outOfOrder, nil
 }
 
-// missing returns what the stream lacks: the events that can be published again in the order
-// of their keys, and those that cannot, because the stream has later events of their keys.
+// missing returns the events that the stream lacks. inOrder can be published again in the
+// order of their keys. outOfOrder cannot, because the stream has later events of their keys.
 func (d *difference) missing() (inOrder, outOfOrder []int64) {
 	for _, e := range d.log {
 		switch {
@@ -137,7 +140,8 @@ func (d *difference) found(e logEvent) {
 	}
 }
 
-// addWaiting adds an event that was not found yet. matched removes one that was found.
+// addWaiting adds an event of the log that is not found in the stream yet. matched
+// removes an event that is found.
 func (d *difference) addWaiting(name identity, e logEvent) {
 	d.log[name] = e
 	if e.key != 0 {

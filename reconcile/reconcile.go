@@ -1,8 +1,8 @@
 // Package reconcile compares what a log has published with what streams have.
 //
-// It reads both from one end to the other, changes nothing, and may run while events are
-// written and published. 'postroom reconcile' uses it, and so does a relay that repairs a
-// stream.
+// It reads both from the beginning to the end, changes nothing, and may run while events
+// are written and published. 'postroom reconcile' uses it, and a relay that repairs a
+// stream uses it as well.
 package reconcile
 
 import (
@@ -18,20 +18,20 @@ import (
 )
 
 // ErrConsumed means that a stream keeps its messages only until they are consumed. So
-// it is not known whether a missing message was consumed or lost.
+// Compare cannot know whether a missing message was consumed or lost.
 var ErrConsumed = errors.New("the stream does not keep messages that were consumed")
 
-// Config says what [Compare] is to compare. The zero value is ready to use.
+// Config says what [Compare] compares. The zero value is ready to use.
 type Config struct {
 	// Streams are the names of the streams.
 	//
 	// Defaults to the streams that the relay has published to.
 	Streams []string
 
-	// Since limits the comparison to events that were written at this time or later, give
-	// or take a minute.
+	// Since limits the comparison to events that were written at about this time or
+	// later, to the minute.
 	//
-	// Defaults to all that the log has.
+	// Defaults to the beginning of the log.
 	Since time.Time
 
 	// Rate is the most events of the log that are read in a second. A higher rate slows live
@@ -40,42 +40,42 @@ type Config struct {
 	// Defaults to [DefaultRate].
 	Rate float64
 
-	// Progress is called from time to time with the counts of the stream that is being
-	// compared. It may be nil.
+	// Compare calls Progress from time to time with the counts of the current stream.
+	// Progress may be nil.
 	Progress func(stream string, compared, messages int)
 }
 
-// DefaultRate is the default of Config.Rate: a million events in 40 seconds. It is about a
-// quarter of what two processors can do that also run the servers.
+// DefaultRate is the default of Config.Rate: a million events in 40 seconds. That is about
+// a quarter of the rate that two processors reach if they also run the servers.
 const DefaultRate = 25_000
 
 // Result says what a stream has and what it lacks.
 type Result struct {
 	Stream  string
-	Verdict broker.Verdict // of the stream's end: it can be Intact even if messages are missing before it
-	LastSeq uint64         // the sequence up to which it was read
+	Verdict broker.Verdict // about the stream's end: it can be Intact even if messages before the end are missing
+	LastSeq uint64         // the sequence up to which the stream was read
 
 	Compared int // events of the log that the stream should have
 	Messages int // messages that were read
 	Unknown  int // events older than the stream's first message: the stream may have had and dropped them
 
 	// Missing are the seqs of the events that the stream should have and does not have,
-	// ascending. OutOfOrder are those of them that come before events of their key which the
-	// stream has: they can only be published again out of order.
+	// ascending. OutOfOrder are those of Missing for which the stream has a later event of
+	// the key: they can only be published again out of order.
 	Missing    []int64
 	OutOfOrder []int64
 
 	Took time.Duration
 
-	// Err is why the stream was not compared, and nil if it was. It matches [ErrConsumed] or
-	// [broker.ErrNoStream].
+	// Err is the reason why the stream was not compared, or nil if it was compared. It
+	// matches [ErrConsumed] or [broker.ErrNoStream].
 	Err error
 }
 
 // Compare compares what a log has published with what its streams have. It reads the
-// headers of the streams' messages, changes nothing, and may run while events are
-// written and published. It remembers little where both have nearly the same order: in
-// the worst case some hundred bytes for each event.
+// headers of the streams' messages, changes nothing, and may run while events are written
+// and published. If log and stream have nearly the same order, it needs little memory. In
+// the worst case it needs some hundred bytes for each event.
 //
 // An error is an outage. If one stream cannot be compared, its Result says so.
 func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier, cfg Config) ([]Result, error) {
@@ -143,7 +143,7 @@ func (cfg Config) stream(ctx context.Context, log eventlog.History, streams brok
 	return found, nil
 }
 
-// fill sets what a comparison found.
+// fill sets the fields to what a comparison found.
 func (f *Result) fill(c *comparison, missing, outOfOrder []int64, took time.Duration) {
 	f.Missing = append(missing, outOfOrder...)
 	slices.Sort(f.Missing)
@@ -151,9 +151,10 @@ func (f *Result) fill(c *comparison, missing, outOfOrder []int64, took time.Dura
 	f.Compared, f.Messages, f.Unknown, f.Took = c.compared, c.messages, c.unknown, took
 }
 
-// FindLost finds what a stream lost, whose state says that it lost something. It compares
-// the events that were published after the newest mark up to which the stream is intact, or
-// all that the log has. An error is an outage.
+// FindLost finds the events that a stream lost, if the state s says that it lost something.
+// FindLost compares the events that were published after the newest mark up to which the
+// stream is intact. If there is no such mark, it compares all events of the log. An error
+// is an outage.
 func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Result, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)

@@ -11,10 +11,10 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// countStep is how many seqs one statement counts.
+// countStep is the number of seqs in the range that one statement counts.
 const countStep = 50_000
 
-// HasLeader reports whether a relay leads now.
+// HasLeader reports whether a relay is leading now.
 func (s *Store) HasLeader(ctx context.Context) (bool, error) {
 	if s.err != nil {
 		return false, fmt.Errorf("republish: %w", postroom.Unrecoverable(s.err))
@@ -61,7 +61,7 @@ func (s *Store) preview(ctx context.Context, r Request) (p Preview, err error) {
 	return p, s.count(ctx, r, lo, hi, &p)
 }
 
-// extentOf returns how far back the log reaches, for a request since a time.
+// extentOf returns how far back the log reaches, for a request that begins at since.
 func extentOf(e pglog.Extent, since time.Time) Extent {
 	extent := Extent{FirstSeq: e.First}
 	if e.Begins == nil {

@@ -16,7 +16,7 @@ const (
 	Cancelled State = "cancelled" // by an operator
 )
 
-// Republish is an order to publish events of the log again, and how far it is.
+// Republish is an order to publish events of the log again, and its progress.
 //
 // Wide because it has all that the database keeps of a republish, and is its JSON.
 type Republish struct {
@@ -34,30 +34,30 @@ type Republish struct {
 	Rate      float64   `json:"rate"`
 
 	State     State     `json:"state"`
-	Events    int64     `json:"events"`    // how many there were when it was ordered, without those that were committed late
-	Published int64     `json:"published"` // of them
-	Skipped   int64     `json:"skipped"`   // they were held or discarded, or not published yet
-	Held      int64     `json:"held"`      // the broker refused them; they are held, or were
+	Events    int64     `json:"events"`    // the number of events when it was ordered, without events that were committed later
+	Published int64     `json:"published"` // how many of Events were published
+	Skipped   int64     `json:"skipped"`   // events that were held or discarded, or were not published yet
+	Held      int64     `json:"held"`      // events that the broker refused: they are or were held
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
 	// AlreadyRunning reports whether a republish of the same request was running already,
-	// so that no new one was stored.
+	// so that no new republish was stored.
 	AlreadyRunning bool `json:"already_running,omitempty"`
 
 	// Log is how far back the log reached when the republish was ordered.
 	Log *Extent `json:"log,omitempty"`
 }
 
-// Left returns how many events are not published, skipped or held yet.
+// Left returns the number of events that are not yet published, skipped or held.
 func (r Republish) Left() int64 { return max(r.Events-r.Published-r.Skipped-r.Held, 0) }
 
 // Extent says how far back a log reaches.
 type Extent struct {
-	FirstSeq int64     `json:"first_seq"` // of the oldest event; zero if there is none
+	FirstSeq int64     `json:"first_seq"` // the seq of the oldest event; zero if there is none
 	BeginsAt time.Time `json:"begins_at,omitzero"`
 
-	// Gone reports whether the log may lack events that were asked for, because retention
-	// removed those that were written before BeginsAt.
+	// Gone reports whether the log may lack requested events, because retention removed
+	// events that were written before BeginsAt.
 	Gone bool `json:"gone"`
 }
 
@@ -66,11 +66,12 @@ type Preview struct {
 	Events   int64     `json:"events"`
 	First    int64     `json:"first_seq"`
 	Last     int64     `json:"last_seq"`
-	Earliest time.Time `json:"earliest,omitzero"` // when the first of them was written
+	Earliest time.Time `json:"earliest,omitzero"` // when the first event was written
 	Latest   time.Time `json:"latest,omitzero"`
 	Log      Extent    `json:"log"`
 
-	// Running is the republish of the same request that runs already, if any.
+	// Running is the republish of the same request that is running already, if there is
+	// one.
 	Running *Republish `json:"running,omitempty"`
 }
 

@@ -12,16 +12,18 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// DefaultRate is how many events of a republish are published in a second by default.
+// DefaultRate is the default number of events of a republish that are published in a
+// second.
 const DefaultRate = 1000
 
 // maxRate is more than any broker reaches.
 const maxRate = 1e6
 
-// Request says which events to publish again, how fast, and for whom.
+// Request says which events to publish again, how fast, and who orders it.
 type Request struct {
 	// Since and Until select events by the time at which they were written: at Since or
-	// later, and before Until. Zero means from the beginning of the log, and up to its end.
+	// later, and before Until. A zero Since means the beginning of the log, a zero Until
+	// its end.
 	Since, Until time.Time
 
 	// Types and Keys select events with one of these types and one of these keys. An empty
@@ -33,11 +35,11 @@ type Request struct {
 	// Defaults to DefaultRate.
 	Rate float64
 
-	// Actor and Reason say who wants it and why. The audit keeps them.
+	// Actor and Reason say who orders the republish and why. The audit keeps them.
 	Actor, Reason string
 
-	// Name identifies the request, together with its types and keys. While a republish of
-	// the same request runs, no second one is stored.
+	// Name identifies the request, together with Types and Keys. While a republish of the
+	// same request runs, a second one is not stored.
 	//
 	// Defaults to Since and Until.
 	Name string
@@ -66,7 +68,7 @@ func (r Request) validate() error {
 	return errors.Join(append(faults, checkBy(r.Rate, r.Actor, r.Reason))...)
 }
 
-// checkBy validates what every request has.
+// checkBy validates what all requests have.
 func checkBy(rate float64, actor, reason string) error {
 	var faults []error
 	if !(rate > 0 && rate <= maxRate) { // also not a NaN
@@ -81,8 +83,8 @@ func checkBy(rate float64, actor, reason string) error {
 	return errors.Join(faults...)
 }
 
-// digest returns what identifies the request: while it runs, no other with the same digest
-// is stored.
+// digest returns a digest that identifies the request: while a republish runs, no other
+// one with the same digest is stored.
 func (r Request) digest() string {
 	name := cmp.Or(r.Name, fmt.Sprint(r.Since.UnixMicro(), r.Until.UnixMicro()))
 	return digestOf("republish", name, texts(r.Types), texts(r.Keys))

@@ -1,6 +1,6 @@
-// Package republish publishes events of the log again when an operator orders it: the
-// events of a time, a type or a key, or those that a comparison found missing in a stream.
-// It stores the order. The leading relay carries it out, beside live events.
+// Package republish stores an operator's order to publish events of the log again: the
+// events of a time, a type or a key, or the events that a comparison found missing in a
+// stream. The leading relay carries the order out, beside live events.
 package republish
 
 import (
@@ -25,7 +25,7 @@ var (
 	// ErrNoEvents says that the log has none of the events of a request.
 	ErrNoEvents = errors.New("the log has no such events")
 
-	// ErrNotFound says that a republish does not exist, or does not run.
+	// ErrNotFound says that a republish does not exist, or is not running.
 	ErrNotFound = errors.New("no such republish")
 )
 
@@ -34,7 +34,7 @@ var (
 const unplanned = pgx.QueryExecModeExec
 
 // Store starts, lists and cancels republishes of a log. It is safe for concurrent use and
-// holds no connection.
+// keeps no connection.
 type Store struct {
 	pool   *pgxpool.Pool
 	schema string
@@ -43,14 +43,14 @@ type Store struct {
 	err    error // what is wrong with the schema's name
 }
 
-// New returns the republishes of the log in the schema postroom of pool's database. It does
-// no I/O.
+// New returns the store for the log in the schema postroom of pool's database. It does no
+// I/O.
 func New(pool *pgxpool.Pool) *Store {
 	return &Store{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName), log: pglog.New(pool)}
 }
 
-// WithSchema returns the republishes in the schema with the given name; an empty name means
-// postroom. If the name is invalid, all methods return an error.
+// WithSchema returns the store for the log in the schema with the given name. An empty name
+// means postroom. If the name is invalid, all methods return an error.
 func (s *Store) WithSchema(name string) *Store {
 	other := &Store{pool: s.pool, schema: name}
 	if name, other.err = schema.Name(name); other.err != nil {
@@ -60,20 +60,21 @@ func (s *Store) WithSchema(name string) *Store {
 	return other
 }
 
-// advise adds to an error of the database what to do about it. grant names the rights that
-// the caller needs.
+// advise adds advice to an error of the database. grant names the rights that the caller
+// needs.
 func (s *Store) advise(grant string, err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: grant, Schema: s.schema, DB: s.pool})
 }
 
-// Start stores a request. The leading relay publishes its events again, beside live ones
-// and in the order of the log. Each copy has the header of the republish and a message id of
-// its own, so that the broker does not drop it as a duplicate. Handlers know the event by
-// its source and id, and do not apply it twice.
+// Start stores a request. The leading relay publishes its events again, beside live events
+// and in the order of the log. Each copy has the header of the republish and a new message
+// id, so that the broker does not drop the copy as a duplicate. Handlers recognise the event
+// by its source and id, and do not apply it twice.
 //
-// Start returns as soon as the request is stored; [Store.Find] returns how far it is. The
+// Start returns as soon as the request is stored. [Store.Find] returns the progress. The
 // relay carries out one republish after the other. While a republish of the same request
-// runs, Start returns that one. If the log has none of the events, it returns [ErrNoEvents].
+// runs, Start returns that republish. If the log has none of the events, Start returns
+// [ErrNoEvents].
 func (s *Store) Start(ctx context.Context, req Request) (Republish, error) {
 	req = req.defaults()
 	if err := errors.Join(s.err, req.validate()); err != nil {
@@ -105,8 +106,8 @@ func (s *Store) start(ctx context.Context, req Request) (Republish, error) {
 	return r, err
 }
 
-// StartSeqs is Start for events that a comparison found missing: those with these seqs, in
-// their order. It leaves out seqs that are not in the log.
+// StartSeqs is Start for events that a comparison found missing: the events with these
+// seqs, in the order of the seqs. It leaves out seqs that are not in the log.
 func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor, reason string) (Republish, error) {
 	rate = cmp.Or(rate, DefaultRate)
 	if err := errors.Join(s.err, checkBy(rate, actor, reason)); err != nil {
@@ -126,8 +127,9 @@ func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor
 	return r, nil
 }
 
-// create stores a republish with its audit row. If one with the same digest runs, it
-// returns that one. args are the parameters of start.sql from kind to rate.
+// create stores a republish with its audit row. If a republish with the same digest is
+// running, create returns that one. args are the parameters of start.sql from kind to
+// rate.
 func (s *Store) create(ctx context.Context, digest string, asked map[string]any, actor, reason string, args ...any) (Republish, error) {
 	details, err := json.Marshal(asked)
 	if err != nil {
@@ -148,12 +150,12 @@ func (s *Store) create(ctx context.Context, digest string, asked map[string]any,
 			running[0].AlreadyRunning = true
 			return running[0], nil
 		}
-		// that one ended just now: try again
+		// the running one ended just now: try again
 	}
 }
 
-// Preview returns what Start would publish, and whether the log has lost some of it. It
-// changes nothing. It reads the events of that time, in several steps.
+// Preview returns what Start would publish, and whether the log may lack some of the
+// events. It changes nothing. It reads the events of the requested time in several steps.
 func (s *Store) Preview(ctx context.Context, req Request) (Preview, error) {
 	req = req.defaults()
 	req.Actor = cmp.Or(req.Actor, "nobody")
@@ -167,8 +169,8 @@ func (s *Store) Preview(ctx context.Context, req Request) (Preview, error) {
 	return p, nil
 }
 
-// List returns at most limit republishes, the last first. If before is not zero, it returns
-// those with lower ids.
+// List returns at most limit republishes, the newest first. If before is not zero, List
+// returns only republishes with lower ids.
 func (s *Store) List(ctx context.Context, limit int, before int64) ([]Republish, error) {
 	if s.err != nil {
 		return nil, fmt.Errorf("republish: %w", postroom.Unrecoverable(s.err))
@@ -199,8 +201,9 @@ func (s *Store) Find(ctx context.Context, id int64) (Republish, error) {
 	return all[0], nil
 }
 
-// Cancel ends a republish. The relay stops publishing its events about a second later;
-// those on their way are still published. If it does not run, Cancel returns [ErrNotFound].
+// Cancel ends a republish. The relay stops publishing its events about a second later.
+// Events that are on their way are still published. If the republish is not running, Cancel
+// returns [ErrNotFound].
 func (s *Store) Cancel(ctx context.Context, id int64, actor, reason string) (Republish, error) {
 	if err := errors.Join(s.err, checkBy(1, actor, reason)); err != nil {
 		return Republish{}, fmt.Errorf("republish: cancel: %w", postroom.Unrecoverable(err))
@@ -216,7 +219,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, actor, reason string) (Rep
 	return r, nil
 }
 
-// list runs list.sql. Each condition that is nil selects all.
+// list runs list.sql. A condition that is nil selects all.
 func (s *Store) list(ctx context.Context, id *int64, digest *string, before *int64, limit int) ([]Republish, error) {
 	rows, _ := s.pool.Query(ctx, s.sql.List, unplanned, id, digest, before, limit) // CollectRows reports the error
 	all, err := pgx.CollectRows(rows, scanRepublish)

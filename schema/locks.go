@@ -16,23 +16,24 @@ import (
 )
 
 // While a migration waits for a strong lock, all later requests for a lock of that table wait
-// behind it, also those of producers. So a migration asks for its locks first, gives up
-// soon, lets the others go on, and tries again later.
+// behind it, even those of producers. So a migration asks for its locks first and gives up
+// soon. Then other sessions go on, and the migration tries again later.
 const (
-	// firstLock is how long to wait for the first lock, when the migration holds none. It
-	// is longer than the default of deadlock_timeout, after which the server ends an
-	// autovacuum that is in the way.
+	// firstLock is how long to wait for the first lock, while the migration holds no
+	// lock. It is longer than the default of deadlock_timeout: after that time the server
+	// ends an autovacuum that is in the way.
 	firstLock = 1500 * time.Millisecond
 
-	// allLocks is how long to wait for all locks together. The users of a table that is
-	// locked already wait as long.
+	// allLocks is how long to wait for all locks together. The users of a table that the
+	// migration has locked already wait for that long too.
 	allLocks = 1800 * time.Millisecond
 
 	// laterLock is how long to wait for each of the other locks.
 	laterLock = 100 * time.Millisecond
 
-	// turn is how long to wait for another process that migrates the same schema. No one
-	// else waits meanwhile, because the migration holds no other lock yet.
+	// turn is how long to wait for another process that migrates the same schema. No
+	// other session waits for this migration during that time, because it holds no lock
+	// of a table yet.
 	turn = 10 * time.Second
 
 	// The pause after the first attempt. It doubles after each attempt, up to lastPause.
@@ -46,14 +47,14 @@ var blockersSQL string
 //go:embed holders.sql
 var holdersSQL string
 
-// Blocker is a session, or a prepared transaction, that holds a lock on a table of the
-// schema for so long that a migration may be waiting for it.
+// Blocker is a session or a prepared transaction that has locked a table of the schema,
+// so that a migration may be waiting for it.
 type Blocker struct {
-	PID         int      // of the server's process; 0 for a prepared transaction
+	PID         int      // the id of the server's process; 0 for a prepared transaction
 	Application string   // its application_name
-	Role        string   // who it is logged in as
+	Role        string   // the role as which it is logged in
 	State       string   // as in pg_stat_activity, for instance "idle in transaction"; empty if this role may not see it
-	Tables      []string // that it has locked; none if it migrates this schema itself
+	Tables      []string // the tables that it has locked; none if it migrates this schema itself
 
 	Age      time.Duration // since its transaction began, by the database's clock
 	QueryAge time.Duration // since its last statement began; zero if this role may not see it
@@ -90,13 +91,12 @@ func (b Blocker) String() string {
 	return s.String()
 }
 
-// Wait says that a migration did not get its locks, lets the others go on, and tries again
-// later.
+// Wait says that a migration did not get its locks and will try again later.
 type Wait struct {
 	Migration Migration
 	Attempt   int           // the number of the attempt that failed, from 1
-	Pause     time.Duration // until the next one
-	Blockers  []Blocker     // what may be in the way, the oldest first; none if it ended just now
+	Pause     time.Duration // how long until the next attempt
+	Blockers  []Blocker     // what may be in the way, the oldest first; empty if the blocker has just ended
 }
 
 // String returns the wait as a line for a person.
@@ -113,14 +113,14 @@ func (w Wait) String() string {
 	return s
 }
 
-// BlockedError is returned if the context ended while a migration waited for a lock.
-// The migration is not applied; those before it are.
+// BlockedError is returned if the context ended while a migration waited for a lock. This
+// migration is not applied. Earlier migrations are applied.
 type BlockedError struct {
 	Wait
 	Err error // why it stopped waiting
 }
 
-// Error names what is in the way, and says what to do.
+// Error names the blockers, and says what to do.
 func (e *BlockedError) Error() string {
 	return fmt.Sprintf("%s; it was not applied: %v; let that end or end it, with SELECT pg_terminate_backend(pid), and migrate again", e.Wait, e.Err)
 }
@@ -128,8 +128,8 @@ func (e *BlockedError) Error() string {
 // Unwrap returns why it stopped waiting.
 func (e *BlockedError) Unwrap() error { return e.Err }
 
-// strong matches the statements that lock a table that others use, with the mode of the lock
-// and the table.
+// strong matches statements that take a strong lock on a table, and has the mode of the
+// lock. The expressions capture the table's name.
 var strong = []struct {
 	mode string
 	form *regexp.Regexp
@@ -144,8 +144,8 @@ var strong = []struct {
 // lock is a lock on a table.
 type lock struct{ table, mode string }
 
-// locksOf returns the table locks that a migration's file needs, each in its strongest mode.
-// It includes tables that the migration creates itself.
+// locksOf returns the table locks that a migration's file needs: for each table the
+// strongest mode. The result includes tables that the migration itself creates.
 func locksOf(sql string) []lock {
 	var locks []lock
 	for _, s := range strong { // the strongest first
@@ -155,7 +155,8 @@ func locksOf(sql string) []lock {
 			}
 		}
 	}
-	// The tables of producers and handlers come last, so that these wait for the shortest time.
+	// The tables of producers and handlers come last, so that producers and handlers wait for
+	// the shortest time.
 	hot := []string{"inbox", "held", "relay", "outbox"}
 	slices.SortStableFunc(locks, func(a, b lock) int { return slices.Index(hot, a.table) - slices.Index(hot, b.table) })
 	return locks
@@ -171,7 +172,7 @@ type lockedError struct {
 func (e *lockedError) Error() string { return e.err.Error() }
 func (e *lockedError) Unwrap() error { return e.err }
 
-// takeLocks locks those of the tables that exist. It leaves a short lock_timeout for the
+// takeLocks locks the tables that exist. Afterwards lock_timeout is short, for the
 // statements that follow.
 func takeLocks(ctx context.Context, tx pgx.Tx, name string, locks []lock) error {
 	began := time.Now()
@@ -204,8 +205,8 @@ func setLockTimeout(ctx context.Context, tx pgx.Tx, d time.Duration) error {
 	return nil
 }
 
-// isBlocked reports whether a transaction failed because it did not get a lock. Then it can
-// be tried again.
+// isBlocked reports whether a transaction failed because it did not get a lock. If so, it
+// can be tried again.
 func isBlocked(err error) bool {
 	const lockNotAvailable, deadlock = "55P03", "40P01"
 	var pg *pgconn.PgError
@@ -220,11 +221,13 @@ type blockerRow struct {
 	Tables                   []string
 }
 
-// blockers returns what may be in the way: those of the given virtual transactions that are
-// still open. If holders is nil, it returns all that did not begin just now.
+// blockers returns the transactions that may be in the way. If holders is not nil, these
+// are the virtual transactions of holders that are still open. If it is nil, these are all
+// transactions that did not begin just now.
 func blockers(ctx context.Context, db DB, name string, holders []string) (all []Blocker, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		// In a caller's transaction, the server would show the sessions as it did the last time.
+		// In a caller's transaction, the server would otherwise repeat the sessions that it
+		// showed the last time.
 		if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
 			return err
 		}
@@ -254,8 +257,9 @@ func readBlockers(ctx context.Context, tx pgx.Tx, name string, holders []string)
 	return all, nil
 }
 
-// pauseAfter returns how long to wait after this many attempts, so that others can go on.
-// The wait is random, so that several processes that migrate do not try at the same time.
+// pauseAfter returns how long to wait after this number of attempts, so that other
+// sessions can go on. The wait is random, so that several migrating processes do not try
+// at the same time.
 func pauseAfter(attempts int) time.Duration {
 	d := min(firstPause<<min(attempts-1, 10), lastPause)
 	return d/2 + rand.N(d/2) //nolint:gosec // no secret

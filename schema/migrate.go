@@ -32,22 +32,21 @@ var (
 	recordSQL string
 )
 
-// servesFrom is the oldest program that can work with the tables after the newest migration,
-// as the number of that program's newest migration. Only a migration that is not additive
-// raises it, in a new major version.
+// servesFrom is the oldest program that can work with the tables after the newest migration.
+// It is the number of that program's newest migration. Only a migration that does more than
+// add raises it, in a new major version.
 const servesFrom = 1
 
 var (
 	// ErrOutdated says that the database lacks migrations that this code needs.
 	ErrOutdated = errors.New("schema is older than this code")
 
-	// ErrTooNew says that the database was migrated by a version that this code
-	// cannot work with.
+	// ErrTooNew says that a newer version migrated the database, and this code cannot
+	// work with the result.
 	ErrTooNew = errors.New("schema is too new for this code")
 )
 
-// DB is a *pgxpool.Pool, a *pgx.Conn, a *pgxpool.Conn or a pgx.Tx. It is an interface to
-// allow each of them.
+// DB is a *pgxpool.Pool, a *pgx.Conn, a *pgxpool.Conn or a pgx.Tx.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
@@ -55,8 +54,8 @@ type DB interface {
 // Migration is one step of the schema.
 type Migration struct {
 	Version   int
-	Name      string    // as in the file's name, for instance "log"
-	SQL       string    // with the name of the schema
+	Name      string    // the name in the file's name, for instance "log"
+	SQL       string    // with the configured name of the schema
 	AppliedAt time.Time // zero if it is not applied
 
 	source string // the text of the file
@@ -97,8 +96,8 @@ type Migrator struct {
 	// Schema is the name of the schema. Empty means [DefaultName].
 	Schema string
 
-	// Waiting is called each time a migration did not get a lock and will try again. The
-	// goroutine of Migrate calls it and waits for it. It may be nil.
+	// Migrate calls Waiting, in its own goroutine, each time a migration did not get a
+	// lock and will be tried again. Waiting may be nil.
 	Waiting func(Wait)
 
 	files fs.FS // the migrations; nil means those of this package. Only tests set it
@@ -110,18 +109,18 @@ func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 	return Migrator{Schema: name}.Migrate(ctx, db)
 }
 
-// Migrate brings the schema to the newest version. It returns the steps that it applied;
-// none if the schema has that version already.
+// Migrate brings the schema to the newest version. It returns the steps that it applied.
+// If the schema has the newest version already, it returns none.
 //
 // Each step is one transaction, together with the row that records it. Any number of
 // processes may call Migrate at once. They take turns with an advisory lock of the
-// transaction; one of the session would not work behind a connection pooler.
+// transaction. An advisory lock of the session would not work behind a connection pooler.
 //
 // A step takes its locks first. It waits for them for less than two seconds, because
 // producers and handlers wait behind it. If it does not get them, for instance during a dump
-// of the database, it lets the others go on, and tries again after a pause. If ctx ends
-// meanwhile, it returns a [*BlockedError]. If db is a pgx.Tx, the locks of earlier steps are
-// held during these waits.
+// of the database, Migrate pauses, so that other sessions go on, and tries again. If ctx
+// ends before it gets the locks, Migrate returns a [*BlockedError]. If db is a pgx.Tx, the
+// locks of earlier steps are held during these waits.
 func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 	source := m.files
 	if source == nil {
@@ -148,11 +147,11 @@ func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 	}
 }
 
-// migrateNext applies the first step that is missing, as soon as it gets its locks. It returns
-// nil if no step is missing.
+// migrateNext applies the first missing step as soon as it gets the locks. It returns nil if
+// no step is missing.
 func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []Migration) (*Migration, error) {
 	var wait *Wait
-	var front string // the table to lock first: the last attempt did not wait for it long enough
+	var front string // the table to lock first, because the last attempt did not get that lock
 	for attempt := 1; ; attempt++ {
 		step, applied, err := migrateOne(ctx, db, name, steps, front)
 		if err == nil {
@@ -186,11 +185,11 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 	}
 }
 
-// migrateOne applies the first step that is missing. It returns that step, even if it could
-// not be applied; nil if none is missing.
+// migrateOne applies the first missing step. It returns that step even if the step could
+// not be applied, and nil if no step is missing.
 func migrateOne(ctx context.Context, db DB, name string, steps []Migration, front string) (step *Migration, applied bool, err error) {
 	if len(steps) > 0 {
-		step = &steps[0] // until the version is known: for the error if another process migrates for too long
+		step = &steps[0] // until the version is known, for an error about another process that migrates for too long
 	}
 	err = beginCommitted(ctx, db, func(tx pgx.Tx) error {
 		var before string
@@ -213,13 +212,13 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 				return err
 			}
 		}
-		_, err = tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", before) // a caller's transaction goes on
+		_, err = tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", before) // because a caller's transaction goes on
 		return err
 	})
 	return step, err == nil && step != nil, err
 }
 
-// apply takes the locks, first that of table front, and applies the step.
+// apply takes the locks, beginning with the table front, and applies the step.
 func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) error {
 	locks := locksOf(m.source)
 	if i := slices.IndexFunc(locks, func(l lock) bool { return l.table == front }); i > 0 {
@@ -239,9 +238,9 @@ func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) er
 }
 
 // beginCommitted runs f in a read committed transaction, even if the database has another
-// default. A stricter transaction would keep its snapshot from before it waited for the
-// lock, and would apply a step that another process has just applied. A pgx.Tx keeps its
-// own level.
+// default. A stricter transaction would still use the snapshot that it took before it
+// waited for the lock, and would apply a step that another process has just applied. A
+// pgx.Tx keeps its own level.
 func beginCommitted(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
 	if b, ok := db.(interface {
 		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
@@ -270,7 +269,7 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 				steps[row.Version-1].AppliedAt = row.AppliedAt
 			}
 		}
-		return err // also isUndefined: a transaction with a failed statement cannot commit
+		return err // even if isUndefined: a transaction with a failed statement cannot commit
 	})
 	if err != nil && !isUndefined(err) {
 		return nil, fmt.Errorf("schema: read version: %w", explainReader(err, name))
@@ -278,9 +277,9 @@ func Status(ctx context.Context, db DB, name string) ([]Migration, error) {
 	return steps, nil
 }
 
-// Require returns nil if this program can work with the schema with the given name; an empty
-// name means [DefaultName]. Otherwise it returns [ErrOutdated] or [ErrTooNew], with what to
-// do. The Check of each package calls it.
+// Require returns nil if this program can work with the schema of the given name. An empty
+// name means [DefaultName]. Otherwise it returns [ErrOutdated] or [ErrTooNew], and the error
+// says what to do. The Check methods of the other packages call Require.
 func Require(ctx context.Context, db DB, name string) error {
 	steps, err := Migrations(name)
 	if err != nil {
@@ -315,8 +314,8 @@ func Require(ctx context.Context, db DB, name string) error {
 	return nil
 }
 
-// Print returns all migrations as one script for psql or for your own migration tool, with
-// the rows that record them.
+// Print returns all migrations as one script for psql or for your own migration tool. The
+// script also inserts the rows that record the migrations.
 func Print(name string) (string, error) {
 	steps, err := Migrations(name)
 	if err != nil {
@@ -343,7 +342,7 @@ type appliedRow struct {
 }
 
 // current returns the number of the newest applied migration, and the oldest program that can
-// work with it; 0 and 0 if none is applied.
+// work with that migration. It returns 0 and 0 if no migration is applied.
 func current(ctx context.Context, tx pgx.Tx, name string) (version, needs int, err error) {
 	rows, _ := tx.Query(ctx, In(name, appliedSQL)) // CollectRows reports the error
 	done, err := pgx.CollectRows(rows, pgx.RowToStructByPos[appliedRow])

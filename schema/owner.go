@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// explainOwner adds to an error of a migration which role has to migrate, if this role may
-// not.
+// explainOwner adds advice to an error of a migration: if this role may not migrate, which
+// role must do that.
 func explainOwner(err error, db DB, name string) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "42501" {
@@ -20,8 +20,9 @@ func explainOwner(err error, db DB, name string) error {
 		"migrate as the owner of the schema %s and its tables; to create them, the role %s needs: GRANT CREATE ON DATABASE … TO %s", name, remedy.RoleOf(db), remedy.RoleOf(db))}
 }
 
-// explainReader adds to an error of reading the migrations which role may read them. Tables
-// of an older version may have no function that grants that right.
+// explainReader adds advice to an error from reading the list of migrations: which role may
+// read it. There may be no function that grants that right, because the tables may be of an
+// older version.
 func explainReader(err error, name string) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "42501" {

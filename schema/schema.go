@@ -1,9 +1,9 @@
 // Package schema creates and checks the tables of Postroom.
 //
-// Migrations are numbered SQL files, embedded in the program. They only go forward, and only
-// add within a major version. No part of Postroom runs them by itself: call [Migrate] when
-// you deploy, run "postroom migrate up", or give the text of [Print] to your own migration
-// tool.
+// Migrations are numbered SQL files, embedded in the program. They only go forward. Within a
+// major version they only add to the schema. No part of Postroom runs them by itself: call
+// [Migrate] when you deploy, run "postroom migrate up", or give the text of [Print] to your
+// own migration tool.
 package schema
 
 import (
@@ -16,13 +16,13 @@ import (
 // DefaultName is the schema that is used if none is configured.
 const DefaultName = "postroom"
 
-// ErrInvalidName says that a schema name is not valid: it has other characters than
-// lower-case letters, digits and underscores, begins with a digit, has more than 63 bytes,
-// or is reserved by PostgreSQL.
+// ErrInvalidName says that a schema name is not valid. A valid name has lower-case
+// letters, digits and underscores, at most 63 bytes, and does not begin with a digit.
+// PostgreSQL must not reserve it.
 var ErrInvalidName = errors.New("invalid schema name")
 
-// validName accepts fewer names than PostgreSQL does. A name of this form is the same with
-// and without quotes, and cannot contain SQL.
+// validName accepts fewer names than PostgreSQL does. A name of this form means the same
+// with and without quotes, and cannot contain SQL.
 var validName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 // literal matches the schema name in the .sql files: before a dot, at the end of a statement,
@@ -41,9 +41,9 @@ func Name(name string) (string, error) {
 	return name, nil
 }
 
-// In returns a statement with the schema postroom replaced by the one with the given name.
-// So the .sql files are plain SQL that can be pasted into psql. In panics if [Name] does not
-// accept the name, because such a name could contain SQL.
+// In returns a statement in which the schema postroom is replaced by the given name. So the
+// .sql files are plain SQL that can be pasted into psql. In panics if [Name] does not accept
+// the name, because such a name could contain SQL.
 func In(name, sql string) string {
 	if name == DefaultName {
 		return sql
