@@ -92,6 +92,57 @@ func TestEventsBehindOneThatIsBeingCancelled(t *testing.T) {
 	wantIDs(t, ids, "one", "two", "three")
 }
 
+// A transaction that cancels many events and stays open delays these, and no others.
+func TestDueEventsBehindManyThatAreBeingCancelled(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"many": 2, "of a page's size": 800_000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := devtest.Pool(t)
+			ids := []string{"a", "b", "c", "d", "e", "f", "g", "other"}
+			for _, id := range ids {
+				schedule(t, pool, id, time.Hour)
+			}
+			mustExec(t, pool, "UPDATE postroom.outbox SET data = convert_to(repeat(' ', $1), 'UTF8')", size)
+			term := lead(t, pglog.New(pool))
+			readAll(t, term, 100)
+			record(t, term)
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(postroom.event_lock(pos)) FROM postroom.held WHERE event_id <> 'other'"); err != nil {
+				t.Fatal(err)
+			}
+			mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 min' + pos * interval '1 s'")
+			limit := 2
+			if size > 2 {
+				limit = 100 // but a page has 4 MiB
+			}
+			wantIDs(t, readAll(t, term, limit), "other")
+			wantIDs(t, readAll(t, term, limit))
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wantIDs(t, readAll(t, term, limit), ids[:7]...)
+		})
+	}
+}
+
+// readAll reads as a relay does, until there is no more now, and returns the ids.
+func readAll(t *testing.T, term *pglog.Term, limit int) (all []string) {
+	t.Helper()
+	for range 100 {
+		ids, _, page := read(t, term, limit)
+		if all = append(all, ids...); !page.More && len(ids) < limit {
+			return all
+		}
+	}
+	t.Errorf("there is more after 100 reads; so far %v", all)
+	return all
+}
+
 // If events become due while an operator cancels them, each is either read or cancelled: never
 // both, and never neither.
 func TestCancelAgainstTheRelay(t *testing.T) {

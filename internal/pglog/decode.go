@@ -24,6 +24,8 @@ type rows struct {
 	snap, pid          string
 	late, page, due    []eventlog.Event
 	scheduled, overdue []int64
+	busy               []int64          // held events that keepDue left out
+	moreDue            bool             // there may be more that are due
 	bytes              [partDue + 1]int // of data, by part
 }
 
@@ -43,6 +45,9 @@ func (r *rows) keepDue(still func(seq int64) bool) {
 		gone := !still(ev.Seq) || !ev.Unordered && blocked[ev.Key]
 		if gone && !ev.Unordered {
 			blocked[ev.Key] = true
+		}
+		if gone {
+			r.busy = append(r.busy, ev.Seq)
 		}
 		return gone
 	})

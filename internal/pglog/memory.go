@@ -100,7 +100,7 @@ func (m *memory) addPass(found *rows) eventlog.Page {
 	m.progress.readPage(found.page)
 	m.progress.snap = found.snap
 	page := m.pageOf(found)
-	page.Late, page.More = len(found.late), found.full(partPage) || found.full(partDue)
+	page.Late, page.More = len(found.late), found.full(partPage) || found.full(partDue) || found.moreDue && len(found.busy) > 0
 	return page
 }
 

@@ -26,6 +26,7 @@ type reader struct {
 	searchAbove int64
 	searchAfter time.Duration
 	searchTime  time.Duration
+	passedOver  []int64   // due events that transactions have locked: the next pass looks behind them
 	lastPass    time.Time // when the last pass ended
 	search      *search   // for late rows; nil if none is running
 }
@@ -131,11 +132,18 @@ func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, err
 // lateRangesRow is what late_ranges.sql returns.
 type lateRangesRow struct{ Snap, PID, Late string }
 
-// pass runs pass.sql.
+// pass runs pass.sql. If transactions have locked all due events that it finds, the next pass
+// looks behind them. After that it begins with the first again.
 func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlog.Event) (*rows, error) {
-	found, err := r.collect(ctx, into, r.log.sql.Pass, from.high, from.floor, from.snap, limit, r.memory.dueSeqs())
+	found, err := r.collect(ctx, into, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...))
 	if err != nil {
 		return nil, err
+	}
+	found.moreDue = len(found.due)+len(found.busy) >= limit || found.full(partDue)
+	if found.moreDue && len(found.due) == 0 {
+		r.passedOver = append(r.passedOver, found.busy...)
+	} else {
+		r.passedOver = nil
 	}
 	return found, r.samePID(found.pid)
 }
