@@ -24,7 +24,8 @@ type recorder struct {
 	memory       *memory
 	recorded     state // the row of table relay
 	positions    map[string]eventlog.StreamPosition
-	checkpointAt time.Time // when the last checkpoint was made
+	late         seqset.Set // lost events that are to be republished; kept until that is stored
+	checkpointAt time.Time  // when the last checkpoint was made
 }
 
 // Positions returns the positions of the streams when the term began. Call it before the
@@ -41,7 +42,8 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 		r.positions[at.Stream] = at
 	}
 	next, held := r.memory.addResults(p, r.lease.epoch)
-	held.late = seqset.Of(slices.Clone(p.LostBehindKey))
+	r.late = r.late.Union(seqset.Of(slices.Clone(p.LostBehindKey)))
+	held.late = r.late
 	held.checkpoint = len(r.positions) > 0 && len(p.Published)+len(p.Lost) > 0 && time.Since(r.checkpointAt) >= checkpointEvery
 	quiet := len(p.Published)+len(p.Positions) == 0 && next.high == r.recorded.high && slices.Equal(next.pending, r.recorded.pending)
 	if err := r.store(ctx, next, held, quiet); err != nil {
@@ -50,6 +52,7 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	if held.checkpoint {
 		r.checkpointAt = time.Now()
 	}
+	r.late = nil
 	r.memory.removeStored(&held, p.Returned)
 	return nil
 }

@@ -1,12 +1,14 @@
 package pglog_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/republish"
 )
 
@@ -56,4 +58,33 @@ func TestRedo(t *testing.T) {
 	wantIDs(t, ids, "e006")
 	publishAgain(t, term, append(page.Events, rest.Events...)...)
 	wantRepublish(t, log, r.ID, republish.Done, 4, 0, 0)
+}
+
+// If the recording of what a broker lost fails, Release makes up for it: it orders the
+// republish of the late events before it records that the stream was compared.
+func TestLateEventsSurviveAFailedRecording(t *testing.T) {
+	t.Parallel()
+	pool, log, term := publishedLog(t, letters(4)...)
+	var first int64
+	if err := pool.QueryRow(t.Context(), "SELECT min(seq) FROM postroom.outbox").Scan(&first); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := term.Record(ended, eventlog.Progress{
+		Lost: []int64{first + 3}, LostBehindKey: []int64{first + 1},
+		Positions: []eventlog.StreamPosition{{Stream: "SHOP", Seq: 3, MessageID: "m"}},
+	})
+	if err == nil {
+		t.Fatal("Record with a context that has ended succeeded")
+	}
+	if err := term.Release(t.Context(), eventlog.Progress{}); err != nil {
+		t.Fatal(err)
+	}
+	term = lead(t, log)
+	ids, _, _ := read(t, term, 10)
+	late, _ := again(t, term, 10)
+	if positions := term.Positions(); len(positions) != 1 || len(ids) != 1 || ids[0] != "e003" || len(late) != 1 || late[0] != "e001" {
+		t.Errorf("positions %+v, read %v, republished %v; want one position, e003 and e001", positions, ids, late)
+	}
 }
