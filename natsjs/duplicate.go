@@ -108,8 +108,7 @@ func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o bro
 // window: those that were consumed, or the oldest ones at a limit. A message that is removed
 // for its age left that window before.
 func mayDrop(cfg jetstream.StreamConfig) bool {
-	limited := cfg.MaxMsgs > 0 || cfg.MaxBytes > 0 || cfg.MaxMsgsPerSubject > 0
-	return cfg.Retention != jetstream.LimitsPolicy || cfg.Discard == jetstream.DiscardOld && limited || cfg.AllowRollup
+	return cfg.Retention != jetstream.LimitsPolicy || dropsOld(cfg) != "" || cfg.AllowRollup
 }
 
 // duplicateAnswer is an event that the broker called a duplicate.

@@ -80,9 +80,10 @@ func TestADuplicateOfAMessageThatIsLost(t *testing.T) {
 		{"all, by a purge", jetstream.StreamConfig{}, purge, []string{"e-1", "e-2", "e-3"}, nil},
 		{"they were consumed", jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, removing(1, 2, 3), nil, []int64{1, 2, 3}},
 		{"a limit took them", jetstream.StreamConfig{MaxMsgs: 1, Discard: jetstream.DiscardOld}, removing(), []string{"e-3"}, []int64{1, 2, 3}},
+		{"a limit of their subject took them", jetstream.StreamConfig{MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew}, removing(), []string{"e-3"}, []int64{1, 2, 3}},
 	} {
 		for _, atomic := range []bool{false, true} {
-			if atomic && tt.cfg.Retention != jetstream.LimitsPolicy || atomic && tt.cfg.MaxMsgs > 0 {
+			if atomic && tt.cfg.Retention != jetstream.LimitsPolicy || atomic && tt.cfg.MaxMsgs+tt.cfg.MaxMsgsPerSubject > 0 {
 				continue // such a stream takes no atomic batches
 			}
 			t.Run(fmt.Sprint(tt.name, ", atomic: ", atomic), func(t *testing.T) {

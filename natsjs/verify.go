@@ -21,7 +21,8 @@ const lookTimeout = 2 * ackTimeout
 
 // Compare compares a stream with a position, as [broker.Verifier] describes. If the
 // message at the position was deleted, that counts as a loss: a stream of [EnsureStream]
-// does not allow it.
+// does not allow it. It does not count as one if the configuration of the stream removes
+// messages that are not the oldest.
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -59,7 +60,7 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (br
 		if err != nil {
 			return broker.StreamState{}, err
 		}
-		if id != at.MessageID {
+		if id != at.MessageID && (id != "" || !mayDrop(info.Config)) {
 			s.Verdict = broker.LostTail
 		}
 	}

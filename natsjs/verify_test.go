@@ -92,6 +92,64 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// A stream whose configuration removes messages that are not the oldest has lost nothing if it
+// does not have the message at the position. If it has another one there, it has.
+func TestCompareAStreamThatRemovesMessages(t *testing.T) {
+	t.Parallel()
+	consumed := func(t *testing.T, js jetstream.JetStream, name string) {
+		t.Helper()
+		consumer, err := js.CreateConsumer(t.Context(), name, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"e1", "e2", "e3"} {
+			store(t, js, name, id)
+			msg, err := consumer.Next()
+			if err == nil && id == "e2" {
+				err = msg.DoubleAck(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	replaced := func(t *testing.T, js jetstream.JetStream, name string) {
+		t.Helper()
+		store(t, js, name, "e1")
+		for range 2 {
+			if _, err := js.Publish(t.Context(), name+".b", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		cfg  jetstream.StreamConfig
+		then func(t *testing.T, js jetstream.JetStream, name string)
+	}{
+		"QUEUE":    {jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy}, consumed},
+		"INTEREST": {jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, consumed},
+		"NEWEST":   {jetstream.StreamConfig{MaxMsgsPerSubject: 1}, replaced},
+		"LIMITED":  {jetstream.StreamConfig{MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew}, replaced},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			js, _, p := filled(t, "REMOVES"+name, 0, tt.cfg)
+			tt.then(t, js, "REMOVES"+name)
+			for at, want := range map[eventlog.StreamPosition]broker.Verdict{
+				{Seq: 2, MessageID: "/shop#e2"}: broker.Intact,
+				{Seq: 1, MessageID: "/shop#e1"}: broker.Intact,
+				{Seq: 1, MessageID: "/shop#e2"}: broker.LostTail,
+				{Seq: 4, MessageID: "/shop#e4"}: broker.LostTail,
+			} {
+				at.Stream = "REMOVES" + name
+				if got, err := p.Compare(t.Context(), at); err != nil || got.Verdict != want {
+					t.Errorf("Compare with %+v = %+v, %v, want %s", at, got, err, want)
+				}
+			}
+		})
+	}
+}
+
 // ReadStored reads all messages of a part of a stream, and no others, even if messages arrive
 // meanwhile.
 func TestStored(t *testing.T) {
@@ -148,5 +206,20 @@ func TestStored(t *testing.T) {
 	consumers := s.ListConsumers(t.Context())
 	for c := range consumers.Info() {
 		t.Errorf("consumer %s is left", c.Name)
+	}
+}
+
+// A work queue cannot be read beside its consumers. That is no reason to stop: nothing of it is
+// known to be there.
+func TestStoredInAWorkQueue(t *testing.T) {
+	t.Parallel()
+	_, _, p := filled(t, "STOREDQUEUE", 3, jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy})
+	next, stop, err := p.ReadStored(t.Context(), "STOREDQUEUE", broker.SeqRange{To: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if page, err := next(t.Context()); err != nil || len(page) > 0 {
+		t.Errorf("read %v, %v, want none", page, err)
 	}
 }

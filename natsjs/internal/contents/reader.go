@@ -25,11 +25,19 @@ const (
 	deleteTimeout = 5 * time.Second
 )
 
+// The error codes for a stream that no consumer may read without taking its messages away from
+// others.
+const (
+	codePulledQueue = 10084
+	codeWorkQueue   = 10098
+)
+
 // errGap means that messages were lost between the broker and this process.
 var errGap = errors.New("messages were lost on their way from the broker")
 
 // Read begins to read the headers of a stream's messages, as [broker.Verifier] describes
-// for ReadStored. It creates a consumer, which stop removes.
+// for ReadStored. It creates a consumer, which stop removes. A work queue cannot be read beside
+// its consumers, and would not tell what it had: Read returns none of its messages.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	cfg := jetstream.ConsumerConfig{
 		Description: "postroom relay: what the stream has", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,
@@ -42,7 +50,11 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, span broke
 	within, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
 	consumer, err := js.CreateConsumer(within, stream, cfg)
-	if err != nil {
+	var refused *jetstream.APIError
+	switch {
+	case errors.As(err, &refused) && (refused.ErrorCode == codePulledQueue || refused.ErrorCode == codeWorkQueue):
+		return (&reader{}).next, func() {}, nil // nothing is pending
+	case err != nil:
 		return nil, nil, explain(stream, err)
 	}
 	r := &reader{consumer: consumer, to: span.To, pending: consumer.CachedInfo().NumPending}
