@@ -24,8 +24,9 @@ const (
 // An acknowledgement does not say which event it is for. It need not, if there are as many
 // as events, all from one stream, with consecutive sequences: a connection's messages are
 // stored in order, and no message gets two sequences, so each event has its position in the
-// stream. Any other answer makes the group ambiguous. Then its events are sent again, each
-// by itself: the stream drops those that it has, by their ids.
+// stream. All are new, or all are duplicates: a cluster stores a new message before it answers,
+// so answers to duplicates overtake others. Any other answer makes the group ambiguous. Then
+// its events are sent again, each by itself: the stream drops those that it has, by their ids.
 type ackGroup struct {
 	messages      []*broker.Message // none if the slot is vacant
 	serial        uint64
@@ -34,11 +35,11 @@ type ackGroup struct {
 	allSent       bool // all were written to the connection; before that, its events must not be reported
 	earlyFailures []earlyFailure
 
-	stream     string // the stream in the answers
-	last       uint64 // the last sequence in the answers
-	answered   int
-	duplicates uint64 // one bit for each event
-	ambiguous  bool   // the answers do not say which event is stored
+	stream    string // the stream in the answers
+	last      uint64 // the last sequence in the answers
+	answered  int
+	duplicate bool // the answers are to duplicates
+	ambiguous bool // the answers do not say which event is stored
 }
 
 // earlyFailure is a failure that came while a group was being sent.
@@ -60,15 +61,12 @@ func (g *ackGroup) clear() {
 
 // addAnswer adds an answer to a group of several events.
 func (g *ackGroup) addAnswer(o broker.Outcome) {
-	follows := g.answered == 0 || o.Stream == g.stream && o.Sequence == g.last+1
+	follows := g.answered == 0 || o.Stream == g.stream && o.Sequence == g.last+1 && o.Duplicate == g.duplicate
 	if o.Class != broker.Stored || o.Stream == "" || !follows {
 		g.ambiguous = true
 		return
 	}
-	if o.Duplicate {
-		g.duplicates |= 1 << g.answered
-	}
-	g.stream, g.last = o.Stream, o.Sequence
+	g.stream, g.last, g.duplicate = o.Stream, o.Sequence, o.Duplicate
 	g.answered++
 }
 
@@ -76,7 +74,7 @@ func (g *ackGroup) addAnswer(o broker.Outcome) {
 func (g *ackGroup) outcome(i int) broker.Outcome {
 	return broker.Outcome{
 		Stream: g.stream, Sequence: g.last - uint64(g.answered-1-i), //nolint:gosec // i is below answered
-		Duplicate: g.duplicates&(1<<i) != 0,
+		Duplicate: g.duplicate,
 	}
 }
 

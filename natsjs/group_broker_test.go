@@ -167,6 +167,21 @@ func TestAClusterAcknowledgesTogether(t *testing.T) {
 	t.Logf("%d events were stored while the leader changed", stored)
 }
 
+// A cluster stores a new message before it answers, and answers to a duplicate at once. So the
+// answers to a group with both do not come in its order. Each event is stored once.
+func TestAClusterAnswersToDuplicatesFirst(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	nc := connect(t, c.url())
+	s := c.stream(nc, "OVERTAKE", "overtake.>")
+	events := several("overtake.a", natsjs.MaxGroup)
+	wantStored(t, s, events[1:], publishTogether(t, connect(t, c.url()), events[1:]))
+	wantStored(t, s, events, publishTogether(t, connect(t, c.url()), events))
+	if info, err := s.Info(t.Context()); err != nil || info.State.Msgs != uint64(len(events)) {
+		t.Errorf("%d messages in the stream (%v), want %d", info.State.Msgs, err, len(events))
+	}
+}
+
 // If the streams belong to another account, the broker replaces the group's reply subject by
 // one for each message. The answers still arrive on the group's subject.
 func TestAnotherAccountAcknowledgesTogether(t *testing.T) {
