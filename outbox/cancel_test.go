@@ -69,6 +69,56 @@ func pastDue(t *testing.T, pool *pgxpool.Pool) {
 	mustExec(t, pool, "UPDATE postroom.outbox SET not_before = clock_timestamp() - interval '1 s', created_at = clock_timestamp() - interval '1 h' WHERE not_before IS NOT NULL")
 }
 
+// A transaction with one snapshot may not see that the event was published since, because an
+// operator had it published early. It fails then, and succeeds if nothing has happened.
+func TestCancelWithOneSnapshot(t *testing.T) {
+	t.Parallel()
+	const serialization = "40001"
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		for name, tt := range map[string]struct {
+			meanwhile func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term)
+			fails     bool
+		}{
+			"nothing happens": {func(*testing.T, *pgxpool.Pool, eventlog.Term) {}, false},
+			"it is published early": {func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) {
+				everything(t, term)
+				mustExec(t, pool, "UPDATE postroom.held SET next_at = clock_timestamp() - interval '1 s'")
+				if ids := everything(t, term); len(ids) != 1 {
+					t.Errorf("published %v, want one event", ids)
+				}
+			}, true},
+		} {
+			t.Run(string(level)+", "+name, func(t *testing.T) {
+				t.Parallel()
+				pool := devtest.Pool(t)
+				inTx(t, pool, func(tx pgx.Tx) error { return shop.Write(t.Context(), tx, scheduled("later", time.Hour)) })
+				term := lead(t, outbox.NewLog(pool))
+				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+				if _, err := tx.Exec(t.Context(), "SELECT count(*) FROM postroom.outbox"); err != nil {
+					t.Fatal(err)
+				}
+				tt.meanwhile(t, pool, term)
+				if err := shop.Write(t.Context(), tx, scheduled("own", time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+				if cancelled, err := shop.Cancel(t.Context(), tx, "own"); err != nil || !cancelled {
+					t.Errorf("its own event: %v, %v, want that it is cancelled", cancelled, err)
+				}
+				cancelled, err := shop.Cancel(t.Context(), tx, "later")
+				var pg *pgconn.PgError
+				if tt.fails && (!errors.As(err, &pg) || pg.Code != serialization) || !tt.fails && (err != nil || !cancelled) {
+					t.Errorf("cancelled: %v, %v, want SQLSTATE %s: %t", cancelled, err, serialization, tt.fails)
+				}
+				everything(t, term) // while the transaction is open: the relay needs its row
+			})
+		}
+	}
+}
+
 // A producer calls off its scheduled event wherever it is, until its time has come.
 func TestCancel(t *testing.T) {
 	t.Parallel()

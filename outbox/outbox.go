@@ -162,9 +162,10 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 // log.
 //
 // While a transaction that cancels an event is open, the relay does not publish the event,
-// even if it is due. So keep the transaction short. The cancelled event goes to the archive,
-// as a discarded event does, and the audit names the database role. If the event is written
-// again, it stays cancelled.
+// even if it is due. So keep the transaction short. If the transaction has an isolation level
+// above read committed, Cancel can fail with a serialization failure: try the transaction
+// again. The cancelled event goes to the archive, as a discarded event does, and the audit
+// names the database role. If the event is written again, it stays cancelled.
 func (o *Outbox) Cancel(ctx context.Context, tx pgx.Tx, id string) (cancelled bool, err error) {
 	if o.err != nil {
 		return false, fmt.Errorf("outbox: %w", o.err)

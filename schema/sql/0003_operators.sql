@@ -112,6 +112,11 @@ CREATE UNIQUE INDEX archive_outgoing ON postroom.archive (pos) WHERE handler = '
 -- What the relay has recorded is read first. If it has recorded the event, and it is not in
 -- held after that, it was published. In the other order an event that the relay moves to held
 -- meanwhile would be in neither place. The lock comes before both; event_lock says why.
+--
+-- In REPEATABLE READ all statements have one snapshot, which may be older than the lock. An
+-- operator may have had the event published since. Then a lock on the row of relay fails
+-- (SQLSTATE 40001), because the relay has recorded something since. The lock is given back at
+-- once: the relay needs the row.
 CREATE FUNCTION postroom.cancel(source text, id text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -119,11 +124,12 @@ AS $$
 DECLARE
     place    bigint;
     due      timestamptz;
+    own      boolean;
     recorded boolean;
     event    postroom.held%ROWTYPE;
     said     bigint;
 BEGIN
-    SELECT o.seq, o.not_before INTO place, due FROM postroom.outbox o WHERE o.source = $1 AND o.event_id = $2;
+    SELECT o.seq, o.not_before, o.xid = pg_current_xact_id() INTO place, due, own FROM postroom.outbox o WHERE o.source = $1 AND o.event_id = $2;
     IF NOT FOUND THEN -- retention has removed it
         SELECT h.pos INTO place FROM postroom.held h WHERE h.event_id = $2 AND h.source = $1 AND h.handler = 'outbox' AND h.republish IS NULL;
         IF NOT FOUND THEN
@@ -149,6 +155,14 @@ BEGIN
         IF recorded OR due IS NULL OR due <= clock_timestamp()
            OR EXISTS (SELECT FROM postroom.relay_checkpoint c WHERE c.published_held @> place) THEN
             RETURN false;
+        END IF;
+        IF NOT own AND current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+            BEGIN
+                PERFORM FROM postroom.relay FOR NO KEY UPDATE;
+                RAISE EXCEPTION 'the row is as it was' USING ERRCODE = '23PR2';
+            EXCEPTION WHEN SQLSTATE '23PR2' THEN
+                NULL;
+            END;
         END IF;
         SELECT o.source, o.event_id, o.type, o.subject, o.key, o.content_type, o.correlation_id, o.causation_id, o.occurred_at,
                o.trace_parent, o.trace_state, o.headers, o.data, greatest(o.created_at, o.not_before), place, 'outbox',
