@@ -29,13 +29,15 @@ SELECT 'outbox', o.seq, h.key, h.class, h.fingerprint, h.attempts,
        postroom.clipped(o.key, 255), postroom.clipped(o.content_type, 255), postroom.clipped(o.correlation_id, 255),
        postroom.clipped(o.causation_id, 255), postroom.clamped(o.occurred_at), postroom.clipped(o.trace_parent, 255),
        postroom.clipped(o.trace_state, 512),
-       CASE WHEN jsonb_typeof(o.headers) = 'object' AND pg_column_size(o.headers) <= 65536 THEN o.headers END, o.data,
+       CASE WHEN jsonb_typeof(o.headers) = 'object' AND pg_column_size(o.headers) <= 65536
+            AND (pg_column_compression(o.headers) IS NULL OR octet_length(o.headers::text) <= 131072) THEN o.headers END, o.data,
        CASE WHEN greatest(octet_length(o.source), octet_length(o.event_id), octet_length(o.type), octet_length(o.subject), octet_length(o.key),
                           octet_length(o.content_type), octet_length(o.correlation_id), octet_length(o.causation_id),
                           octet_length(o.trace_parent), octet_length(o.trace_state) - 257) > 255
                  OR o.occurred_at IS NOT NULL AND postroom.clamped(o.occurred_at) IS NULL
                  OR o.not_before IS NOT NULL AND postroom.clamped(o.not_before) IS NULL
-                 OR o.headers IS NOT NULL AND (jsonb_typeof(o.headers) <> 'object' OR pg_column_size(o.headers) > 65536)
+                 OR o.headers IS NOT NULL AND (jsonb_typeof(o.headers) <> 'object' OR pg_column_size(o.headers) > 65536
+                                               OR pg_column_compression(o.headers) IS NOT NULL AND octet_length(o.headers::text) > 131072)
             THEN convert_to(jsonb_strip_nulls(jsonb_build_object(
                 'source', left(o.source, 100000), 'id', left(o.event_id, 100000), 'type', left(o.type, 100000),
                 'subject', left(o.subject, 100000), 'key', left(o.key, 100000), 'content_type', left(o.content_type, 100000),

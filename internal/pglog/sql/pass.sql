@@ -20,6 +20,7 @@
 -- or late_by_seq.sql in steps.
 --
 -- Values that are too large for an event are not read: data is NULL then, and headers are 0.
+-- pg_column_size is the size in the table, so compressed headers are unpacked to learn theirs.
 -- hold.sql says how the relay holds such a row.
 --
 -- Each part ends with the row at which the sum of its data reaches 4 MiB
@@ -96,7 +97,7 @@ SELECT 0 AS part, 0::bigint AS seq, pg_current_snapshot()::text AS note, pg_back
 UNION ALL
 (SELECT 1, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
-        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
         greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
  FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)
@@ -107,7 +108,7 @@ UNION ALL
 UNION ALL
 (SELECT 2, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
-        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
         greatest(created_at, not_before), coalesce(not_before > clock_timestamp(), false)
  FROM page
@@ -123,7 +124,7 @@ UNION ALL
 (SELECT 3, pos, format('%s %s %s %s %s', attempts, coalesce(last_attempt, 0), replays, coalesce(republish, 0), (raw_headers IS NOT NULL)::int),
         event_id, source, type, subject, event_key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
-        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
         logged_at, key IS NULL
  FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)

@@ -15,7 +15,7 @@ WITH owed AS (
 )
 SELECT 1 AS part, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END AS note, event_id, source, type, subject, key, content_type,
        correlation_id, causation_id, occurred_at, trace_parent, trace_state,
-       CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END AS headers,
+       CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END AS headers,
        CASE WHEN octet_length(data) <= 983040 THEN data END AS data,
        greatest(created_at, not_before) AS logged_at, coalesce(not_before > clock_timestamp(), false) AS scheduled
 FROM (SELECT *, sum(CASE WHEN octet_length(data) <= 983040 THEN octet_length(data) ELSE 0 END)

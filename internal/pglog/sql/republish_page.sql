@@ -83,7 +83,7 @@ FROM reached
 UNION ALL
 (SELECT 2, seq, NULL, event_id, source, type, subject, key, content_type, correlation_id, causation_id,
         occurred_at, trace_parent, trace_state,
-        CASE WHEN pg_column_size(headers) <= 65536 THEN headers WHEN headers IS NOT NULL THEN '0' END,
+        CASE WHEN pg_column_size(headers) <= 65536 AND (pg_column_compression(headers) IS NULL OR octet_length(headers::text) <= 131072) THEN headers WHEN headers IS NOT NULL THEN '0' END,
         CASE WHEN octet_length(data) <= 983040 THEN data END,
         greatest(created_at, not_before), false
  FROM found
