@@ -19,6 +19,11 @@ var (
 	// other than 1. With such a sequence, seqs do not order the events of a key.
 	ErrSequenceOptions = pglog.ErrSequenceOptions
 
+	// ErrRowSecurity says that row-level security hides rows of the log's tables from the
+	// relay's role. Events that it cannot see would count as published. Give the role
+	// BYPASSRLS, or disable row-level security for these tables.
+	ErrRowSecurity = pglog.ErrRowSecurity
+
 	// ErrPooled says that there is a transaction pooler between the relay and
 	// PostgreSQL. Give the relay a direct connection, or one through a session pooler.
 	ErrPooled = pglog.ErrPooled

@@ -28,6 +28,11 @@ var (
 	// other than 1, or CYCLE: seqs would not order the events of a key.
 	ErrSequenceOptions = errors.New("the log's sequence must have CACHE 1, INCREMENT 1 and NO CYCLE")
 
+	// ErrRowSecurity says that row-level security hides rows of the log's tables from the
+	// relay's role. Events that it cannot see would count as published. Give the role
+	// BYPASSRLS, or disable row-level security for these tables.
+	ErrRowSecurity = errors.New("row-level security hides rows from the relay")
+
 	// ErrPooled says that a transaction pooler stands between the relay and PostgreSQL: it
 	// sends the statements of one connection to different server processes. What the relay
 	// knows is valid for one of them only, and its settings would affect other clients. Give
@@ -167,6 +172,7 @@ type sequenceRow struct {
 	Last, High, Increment, Cache int64
 	Cycle                        bool
 	Restored                     bool
+	Secured                      string
 }
 
 // checkSequence returns an error if the relay cannot rely on the sequence. It reports
@@ -175,6 +181,9 @@ func (l *Log) checkSequence(ctx context.Context, db querier) (restored bool, err
 	row, err := oneRow[sequenceRow](ctx, db, l.sql.Sequence)
 	if err != nil {
 		return false, fmt.Errorf("read sequence: %w", err)
+	}
+	if row.Secured != "" {
+		return false, postroom.Unrecoverable(fmt.Errorf("%w: it is active on %s: ALTER ROLE … BYPASSRLS, for the role of the relay", ErrRowSecurity, row.Secured))
 	}
 	if row.Increment != 1 || row.Cache != 1 || row.Cycle {
 		return false, postroom.Unrecoverable(fmt.Errorf("%w; it has CACHE %d, INCREMENT %d, CYCLE %t: ALTER SEQUENCE %s.outbox_seq_seq",

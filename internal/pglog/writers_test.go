@@ -2,12 +2,14 @@ package pglog_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/eventlog"
 	"github.com/postroom/postroom/internal/devtest"
 	"github.com/postroom/postroom/internal/pglog"
@@ -78,11 +80,57 @@ func TestBacklogTellsOfOpenWriters(t *testing.T) {
 func TestBacklogCountsWritersThatItCannotSee(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
+	relays, _ := ofRelay(t, pool)
+	log := pglog.New(relays)
+
+	tx := openWith(t, pool, "a")
+	for _, want := range []int64{1, 0} {
+		b, err := log.Lag(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.OldestWriterAge != 0 || b.HiddenWriters != want {
+			t.Errorf("the oldest writer is open for %s, and %d are not told; want none and %d", b.OldestWriterAge, b.HiddenWriters, want)
+		}
+		if want == 1 {
+			commit(t, tx)
+		}
+	}
+}
+
+// If row-level security hides events from the relay, they would count as published as soon as
+// later ones are. The relay does not lead then. If it leads already, its reads fail.
+func TestEventsThatRowSecurityHides(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	relays, role := ofRelay(t, pool)
+	log := pglog.New(relays)
+	write(t, pool, "a", "hidden", "c")
+	term := lead(t, log)
+	mustExec(t, pool, "CREATE POLICY part ON postroom.outbox TO "+role+" USING (event_id <> 'hidden')")
+	mustExec(t, pool, "ALTER TABLE postroom.outbox ENABLE ROW LEVEL SECURITY")
+	if page, err := term.Read(t.Context(), 10, nil); err == nil {
+		t.Errorf("read %d events of 3", len(page.Events))
+	}
+	_, err := log.Lead(t.Context(), "test", time.Minute)
+	for what, err := range map[string]error{"Lead": err, "Check": log.Check(t.Context())} {
+		if !errors.Is(err, pglog.ErrRowSecurity) || !errors.Is(err, postroom.ErrUnrecoverable) {
+			t.Errorf("%s = %v, want %v", what, err, pglog.ErrRowSecurity)
+		}
+	}
+	mustExec(t, pool, "ALTER TABLE postroom.outbox DISABLE ROW LEVEL SECURITY")
+	ids, _, _ := read(t, lead(t, log), 10)
+	wantIDs(t, ids, "a", "hidden", "c")
+}
+
+// ofRelay returns a pool of a role that may do what a relay does, and the role.
+func ofRelay(t *testing.T, pool *pgxpool.Pool) (relays *pgxpool.Pool, role string) {
+	t.Helper()
 	var name string
 	if err := pool.QueryRow(t.Context(), "SELECT current_database() || '_relay'").Scan(&name); err != nil {
 		t.Fatal(err)
 	}
-	role := pgx.Identifier{name}.Sanitize()
+	role = pgx.Identifier{name}.Sanitize()
 	mustExec(t, pool, "CREATE ROLE "+role)
 	mustExec(t, pool, "SELECT postroom.grant_relay('"+role+"')")
 	t.Cleanup(func() {
@@ -100,19 +148,5 @@ func TestBacklogCountsWritersThatItCannotSee(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(relays.Close)
-	log := pglog.New(relays)
-
-	tx := openWith(t, pool, "a")
-	for _, want := range []int64{1, 0} {
-		b, err := log.Lag(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b.OldestWriterAge != 0 || b.HiddenWriters != want {
-			t.Errorf("the oldest writer is open for %s, and %d are not told; want none and %d", b.OldestWriterAge, b.HiddenWriters, want)
-		}
-		if want == 1 {
-			commit(t, tx)
-		}
-	}
+	return relays, role
 }

@@ -2,6 +2,9 @@
 -- and its options. Also whether the log was restored into another cluster and not adopted
 -- yet.
 --
+-- secured lists the tables that row-level security hides from this role, in whole or in part.
+-- An event that the relay cannot see would count as published, because later ones are.
+--
 -- The next seq has to be above high, or new events would count as published. CACHE or
 -- INCREMENT other than 1 would break the order within a key, and CYCLE everything.
 --
@@ -9,7 +12,10 @@
 -- Index   none; one row of each.
 -- Called  by Log.Check and Log.Lead.
 SELECT s.last_value - (NOT s.is_called)::int AS last, greatest(r.high, r.floor) AS high, q.seqincrement AS increment, q.seqcache AS cache, q.seqcycle AS cycle,
-    r.cluster <> (SELECT system_identifier FROM pg_control_system()) AS restored
+    r.cluster <> (SELECT system_identifier FROM pg_control_system()) AS restored,
+    (SELECT coalesce(string_agg(t::text, ', '), '')
+     FROM unnest(ARRAY['postroom.outbox'::regclass, 'postroom.held', 'postroom.archive', 'postroom.republish']) AS t
+     WHERE row_security_active(t)) AS secured
 FROM postroom.relay r,
      postroom.outbox_seq_seq s,
      pg_sequence q
