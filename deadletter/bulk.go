@@ -12,18 +12,18 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// bulkChange changes the events that match a filter when it begins, change.BulkSize in a
-// transaction.
+// bulkChange changes the events that match a filter when it begins. Each transaction changes
+// change.BulkSize events.
 type bulkChange struct {
 	*database
 
 	filter   Filter
-	limit    int // 0: none
+	limit    int // 0 means no limit
 	by       Audit
-	progress func(n int64) // or nil
+	progress func(n int64) // may be nil
 }
 
-// run calls do with the events, change.BulkSize at a time, and returns how many do has changed.
+// run calls do with change.BulkSize events at a time, and returns how many events do has changed.
 func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
 	if err := errors.Join(s.err, s.filter.validate(), s.by.validate()); err != nil {
 		return 0, err
@@ -55,7 +55,8 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 	return all, nil
 }
 
-// choose returns the ids of the events that match now. What matches later is left alone.
+// choose returns the ids of the events that match now. Events that match only later are not
+// changed.
 func (s bulkChange) choose(ctx context.Context) (ids []int64, err error) {
 	most := &s.limit
 	if s.limit == 0 {
@@ -77,8 +78,8 @@ func queryIDs(ctx context.Context, tx pgx.Tx, sql string, args ...any) ([]int64,
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// discard moves dead events to the archive. It skips an event that a replay has released in
-// the meantime.
+// discard moves dead events to the archive. It skips an event that a replay has released since
+// choose.
 func (s bulkChange) discard(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error) {
 	if err := s.tables.Lock(ctx, tx, ids); err != nil {
 		return 0, err

@@ -14,21 +14,22 @@ import (
 	"github.com/postroom/postroom/internal/change"
 )
 
-// Discard gives up the dead events that match, the first to die first. It discards at most
-// limit events, or all if limit is zero, and returns how many. audit.Reason is required.
+// Discard gives up the dead events that match, those that died first before others. It discards at
+// most limit events, or all if limit is zero, and returns how many it discarded. audit.Reason is
+// required.
 //
 // Discarded events move to the archive. Their rows in inbox stay: if a discarded event
 // is delivered again, it stays discarded. Later events of its key continue.
 //
-// The events are those that match when Discard begins, as far as they are still dead when
-// their turn comes. Each transaction discards up to 1,000 events and has a row in the audit. After each one
-// Discard calls progress, if it is not nil, with the number of events so far.
+// Discard chooses the events when it begins. It skips an event that is no longer dead when its turn
+// comes. Each transaction discards up to 1,000 events and adds a row to the audit. After each
+// transaction Discard calls progress, if it is not nil, with the number of events so far.
 func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
 	if audit.Reason == "" {
 		return 0, errors.New("deadletter: discard: Audit.Reason is empty: say why")
 	}
 	if f.Discarded {
-		return 0, errors.New("deadletter: discard: the filter selects events that are discarded already")
+		return 0, errors.New("deadletter: discard: the filter selects events that are already discarded")
 	}
 	b := bulkChange{&s.database, f, limit, audit, progress}
 	n, err := b.run(ctx, b.discard)
@@ -38,9 +39,9 @@ func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, p
 	return n, nil
 }
 
-// Reopen brings back the discarded events that match: at most limit of them, or all if limit
-// is zero. They are chosen as those of [Store.Discard]. They are dead again. They block no other event, because later events of their
-// keys may have taken effect.
+// Reopen brings back the discarded events that match: at most limit events, or all if limit is
+// zero. It chooses them as [Store.Discard] does. They are dead again. They block no other event,
+// because later events of their keys may have taken effect.
 func (s *Store) Reopen(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
 	f.Discarded = true
 	b := bulkChange{&s.database, f, limit, audit, progress}
@@ -51,12 +52,12 @@ func (s *Store) Reopen(ctx context.Context, f Filter, limit int, audit Audit, pr
 	return n, nil
 }
 
-// Edit gives a dead event another body, content type or headers, as its next revision. The
-// former revision is kept. The event keeps its identity and digest: if the original is
+// Edit changes the body, the content type or the headers of a dead event, in a new revision. The
+// former revision is kept. The event keeps its identity and its digest: if the original is
 // delivered again, it is a duplicate. Steps that are done stay done.
 //
-// Edit returns [ErrStepOpen] if a step has begun and its outcome is unknown (see
-// [Store.Resolve]), and [ErrNotDead] if the event is not dead.
+// Edit returns [ErrStepOpen] if a step has begun and its outcome is unknown (see [Store.Resolve]),
+// and [ErrNotDead] if the event is not dead.
 func (s *Store) Edit(ctx context.Context, id int64, c Edit, audit Audit) (EditResult, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return EditResult{}, err
@@ -96,10 +97,9 @@ func (s *Store) Edit(ctx context.Context, id int64, c Edit, audit Audit) (EditRe
 	return result, nil
 }
 
-// Resolve records the outcome of a call whose outcome is unknown, after an operator has
-// asked the vendor. If the call happened, result is what the step's function would have
-// returned, and the step is not called again. If it did not happen, the next attempt calls
-// the step.
+// Resolve records the outcome of a call, if that outcome is unknown. Ask the vendor first. If the
+// call happened, result is what the step's function would have returned, and the step is not called
+// again. If the call did not happen, the next attempt calls the step.
 func (s *Store) Resolve(ctx context.Context, id int64, step string, happened bool, result []byte, audit Audit) error {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return err
@@ -133,24 +133,23 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 	return nil
 }
 
-// Purge writes the events that were discarded before a time to w, then deletes them. The
-// archive keeps inbox rows of its events from expiring, and a purge ends that. Purge also
-// deletes replays that ended before that time. The audit stays.
+// Purge writes the events that were discarded before a time to w, then deletes them. While an event
+// is in the archive, its inbox row does not expire; after a purge it can. Purge also deletes
+// replays that ended before that time. It keeps the audit.
 //
-// An outgoing event stays in the archive as long as the log has it: without its row there, a
+// An outgoing event stays in the archive while the log has it: without its row in the archive, a
 // republish would publish it.
 //
-// If w fails, or its method Flush if it has one, Purge deletes nothing. After
-// [ErrUnknownOutcome] the events may be deleted: keep what was written. After any other error
-// nothing is deleted. If a purged event is delivered again after its inbox row has expired,
-// it is a new event.
+// If w fails, or its method Flush if it has one, Purge deletes nothing. After [ErrUnknownOutcome]
+// the events may be deleted: keep what was written. After any other error nothing is deleted. If a
+// purged event is delivered again after its inbox row has expired, it is a new event.
 func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit Audit, progress func(n int64)) (int64, error) {
-	complete := false // all is done except the commit
+	complete := false // everything is done except the commit
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return 0, err
 	}
 	var n int64
-	err := s.tables.InTxOnce(ctx, func(tx pgx.Tx) error { // once: w cannot take back what it was given
+	err := s.tables.InTxOnce(ctx, func(tx pgx.Tx) error { // once, because bytes that w got cannot be taken back
 		_, ids, err := s.reader(tx).export(ctx, Filter{Discarded: true, Until: before}, true, w, progress)
 		if err != nil {
 			return err

@@ -11,20 +11,21 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// database is the database of a store, with its statements.
+// database is the database of a store, with the store's statements.
 type database struct {
 	db     DB
 	name   string // of the schema
-	err    error  // what is wrong with the Config
+	err    error  // the fault of the Config
 	sql    statements
 	held   held.Reader
 	tables change.Tables
 }
 
-// explain adds to an error of the database what to do about it.
+// explain adds advice to an error of the database.
 func (s *database) explain(err error) error { return s.tables.Explain(err) }
 
-// inTx runs do in a transaction. It tries again if the transaction loses to another one.
+// inTx runs do in a transaction. It tries again if the transaction fails because of another
+// transaction.
 func (s *database) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	if s.err != nil {
 		return s.err

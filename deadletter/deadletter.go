@@ -1,13 +1,13 @@
-// Package deadletter lets operators work on dead events: events that a handler could not
-// handle, or that the relay could not publish. They can list them, group them by cause,
-// run them dry, replay, edit and discard them.
+// Package deadletter lets operators work on dead events: events that a handler could not handle, or
+// that the relay could not publish. Operators can list them, group them by cause, try them in a dry
+// run, and replay, edit or discard them.
 //
 // A dead event stays in the database until an operator decides. Each change of a dead event
 // is recorded in the same transaction: who did what, why, and to how many events.
 //
-// A replay runs the event's own handler and no other, or publishes an event that was never
-// published. What the handler did before is not done again: the inbox rows and the receipts
-// hold for a replay as for any other attempt.
+// A replay runs only the event's own handler, or publishes an event that was never published. It
+// does not repeat what the handler has done before: the inbox rows and the receipts hold for a
+// replay as for any other attempt.
 package deadletter
 
 import (
@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	// ErrNotFound says that there is no such event or replay.
+	// ErrNotFound says that there is no event or replay with this id.
 	ErrNotFound = held.ErrNotFound
 
 	// ErrNotDead says that the event is not dead. Only dead events can be changed.
@@ -33,29 +33,29 @@ var (
 	// ErrNoMatch says that no event matches the filter.
 	ErrNoMatch = errors.New("no event matches")
 
-	// ErrTooOld says that a replay has outgoing events that are older than their consumers
-	// accept: the consumers would hold them as too old.
-	ErrTooOld = errors.New("events are older than their consumers may take")
+	// ErrTooOld says that a replay has outgoing events that are too old for their consumers: the
+	// consumers would hold them as too old.
+	ErrTooOld = errors.New("events are too old for their consumers")
 
-	// ErrStepOpen says that an event cannot be edited, because a call of its handler began
-	// and its outcome is unknown: the vendor may have the event as it was.
-	ErrStepOpen = errors.New("a call was begun and its outcome is not known")
+	// ErrStepOpen says that an event cannot be edited, because a call of its handler began and the
+	// outcome of the call is unknown: the vendor may have the unedited event.
+	ErrStepOpen = errors.New("a call was begun and its outcome is unknown")
 
-	// ErrUnknownOutcome says that a purge may or may not have taken effect. What it wrote
-	// may be all that is left of the events.
+	// ErrUnknownOutcome says that a purge may or may not have taken effect. The text that it wrote
+	// may be the only copy of the events.
 	ErrUnknownOutcome = errors.New("the connection was lost, and the events may be gone: keep what was written")
 
 	// ErrReplayEnded says that the replay has ended.
 	ErrReplayEnded = errors.New("the replay has ended")
 
 	// ErrReplayRunning says that the replay cannot be resumed, because it has not ended.
-	ErrReplayRunning = errors.New("the replay has not ended; run it on")
+	ErrReplayRunning = errors.New("the replay has not ended; run it")
 )
 
-// Outgoing is the handler that outgoing events have in held: events on their way to the broker.
+// Outgoing is the handler name of outgoing events in held: events on their way to the broker.
 const Outgoing = held.Outgoing
 
-// DB is what a [Store] needs of a database: a *pgxpool.Pool or a *pgx.Conn.
+// DB is the part of a *pgxpool.Pool or a *pgx.Conn that a [Store] uses.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
@@ -89,8 +89,8 @@ func New(db DB, cfg Config) *Store {
 
 // Audit says who changes something, and why. It is stored with the change.
 type Audit struct {
-	Actor  string // required, 255 bytes at the most
-	Reason string // 4,096 bytes at the most; a discard needs one
+	Actor  string // required, at most 255 bytes
+	Reason string // at most 4,096 bytes; a discard requires one
 }
 
 func (audit Audit) validate() error {

@@ -4,16 +4,16 @@ import "time"
 
 // Details is everything that the database has about one held or discarded event.
 //
-// Wide because it is a JSON document, as programs read it.
+// Wide because programs read it as one JSON document.
 type Details struct {
 	Letter
 
-	DedupeKey     string            `json:"dedupe_key,omitempty"`  // its key in inbox
-	BlockedKey    string            `json:"blocked_key,omitempty"` // the key that it blocks or waits for
-	Position      int64             `json:"position,omitempty"`    // its position among the events of that key
+	DedupeKey     string            `json:"dedupe_key,omitempty"`  // the event's key in inbox
+	BlockedKey    string            `json:"blocked_key,omitempty"` // the key that the event blocks, or that it waits for
+	Position      int64             `json:"position,omitempty"`    // the event's position among the events of that key
 	NextAt        *time.Time        `json:"next_at,omitempty"`
 	ClaimedBy     string            `json:"claimed_by,omitempty"`
-	Isolated      bool              `json:"isolated,omitempty"` // it may crash the process that runs it, so it runs alone
+	Isolated      bool              `json:"isolated,omitempty"` // the event may crash its process, so it runs alone
 	FirstFailedAt *time.Time        `json:"first_failed_at,omitempty"`
 	Failures      []Failure         `json:"failures,omitempty"` // the last ten, the oldest first
 	ContentType   string            `json:"content_type"`
@@ -23,7 +23,7 @@ type Details struct {
 	TraceParent   string            `json:"trace_parent,omitempty"`
 	Headers       map[string]string `json:"headers,omitempty"`
 	Data          []byte            `json:"data"`                  // base64 in JSON
-	RawHeaders    []byte            `json:"raw_headers,omitempty"` // of a message that is no event
+	RawHeaders    []byte            `json:"raw_headers,omitempty"` // headers of a message that is not an event
 	Steps         []Step            `json:"steps,omitempty"`       // of an external handler
 	Revisions     []Revision        `json:"revisions,omitempty"`
 	History       []AuditEntry      `json:"history,omitempty"`
@@ -34,7 +34,7 @@ type Failure struct {
 	At    time.Time `json:"at"`
 	Class string    `json:"class"`
 	Text  string    `json:"text"`
-	Frame string    `json:"frame,omitempty"` // of a panic: where
+	Frame string    `json:"frame,omitempty"` // the place of a panic
 	Stack string    `json:"stack,omitempty"`
 }
 
@@ -42,7 +42,7 @@ type Failure struct {
 type Step struct {
 	Name       string     `json:"name"`
 	Revision   int        `json:"revision"`
-	Key        string     `json:"key"`        // what the vendor was given
+	Key        string     `json:"key"`        // the key that the vendor was given
 	Unanswered int        `json:"unanswered"` // calls whose outcome is unknown
 	StartedAt  time.Time  `json:"started_at"`
 	DoneAt     *time.Time `json:"done_at,omitempty"`
@@ -67,5 +67,5 @@ type AuditEntry struct {
 	Action   string    `json:"action"`
 	Reason   string    `json:"reason,omitempty"`
 	ReplayID int64     `json:"replay_id,omitempty"`
-	Outcome  string    `json:"outcome,omitempty"` // of its part in a replay
+	Outcome  string    `json:"outcome,omitempty"` // outcome of the event's part in a replay
 }

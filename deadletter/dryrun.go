@@ -10,20 +10,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PreviewGroup is what a replay would do with the events of one handler and type. The numbers
-// are numbers of events.
+// PreviewGroup says what a replay would do with the events of one handler and type. Its numbers are
+// numbers of events.
 type PreviewGroup struct {
 	Handler     string `json:"handler"`
 	Type        string `json:"type"`
-	Events      int64  `json:"events"`       // that it would release
-	InReplay    int64  `json:"in_replay"`    // that another running replay has; they are skipped
-	KeysWaiting int64  `json:"keys_waiting"` // keys, not events: they wait for one of the events, and continue when it is done
+	Events      int64  `json:"events"`       // events that it would release
+	InReplay    int64  `json:"in_replay"`    // events that another running replay has; they are skipped
+	KeysWaiting int64  `json:"keys_waiting"` // keys, not events, that wait for one of the events and continue when it is done
 
-	Isolated   int64 `json:"isolated"`    // that may crash a process: each runs alone
-	StepsDone  int64 `json:"steps_done"`  // with steps that are done; these are not called again
-	StepsOpen  int64 `json:"steps_open"`  // with calls whose outcome is unknown: the handler asks the vendor by the key, or the event dies again
-	TooOld     int64 `json:"too_old"`     // outgoing events that their consumers would not accept: use ReplayOptions.AsNew
-	HasProcess bool  `json:"has_process"` // a living process runs the handler
+	Isolated   int64 `json:"isolated"`    // events that may crash a process: each runs alone
+	StepsDone  int64 `json:"steps_done"`  // events with steps that are done; these steps are not called again
+	StepsOpen  int64 `json:"steps_open"`  // events with calls whose outcome is unknown: the handler asks the vendor by the key, or the event dies again
+	TooOld     int64 `json:"too_old"`     // outgoing events that are too old for their consumers: use ReplayOptions.AsNew
+	HasProcess bool  `json:"has_process"` // a live process runs the handler
 }
 
 // DryRun is the result of one dry run of an event.
@@ -33,17 +33,17 @@ type DryRun struct {
 	EventID       string `json:"event_id"`
 	Type          string `json:"type"`
 	Cause         string `json:"cause,omitempty"`
-	PreviousClass string `json:"previous_class"` // the class of the failure by which it died
+	PreviousClass string `json:"previous_class"` // the class of the failure that made it dead
 
 	Verdict DryRunVerdict `json:"verdict"`
-	Class   string        `json:"class,omitempty"` // of the failure
+	Class   string        `json:"class,omitempty"` // the class of the failure
 	Text    string        `json:"text,omitempty"`
 	Took    time.Duration `json:"took_ns,omitempty"`
-	Changes []TableChange `json:"changes,omitempty"` // what it would have committed
-	Steps   []Step        `json:"steps,omitempty"`   // of an external handler: what is done, and what is open
+	Changes []TableChange `json:"changes,omitempty"` // the changes that it would have committed
+	Steps   []Step        `json:"steps,omitempty"`   // for an external handler: which steps are done, and which are open
 }
 
-// DryRunVerdict is how a dry run ended.
+// DryRunVerdict says how a dry run ended.
 type DryRunVerdict string
 
 // The verdicts.
@@ -52,13 +52,13 @@ const (
 	DryRunFails      DryRunVerdict = "fails"      // the handler failed again
 	DryRunExternal   DryRunVerdict = "external"   // the handler calls other systems, so it was not run; Steps says which calls are done
 	DryRunIsolated   DryRunVerdict = "isolated"   // the event may crash the process, so it was not run
-	DryRunGone       DryRunVerdict = "gone"       // the event is not held any more
+	DryRunGone       DryRunVerdict = "gone"       // the event is no longer held
 	DryRunBroken     DryRunVerdict = "broken"     // the dry run itself failed
 	DryRunUnanswered DryRunVerdict = "unanswered" // no process answered in time
 )
 
-// TableChange is how many rows of a table a handler would have changed, or how many events of
-// a type it would have written.
+// TableChange says how many rows of a table a handler would have changed, or how many events of a
+// type it would have written.
 type TableChange struct {
 	Kind     string `json:"kind"` // table or event
 	Name     string `json:"name"`
@@ -74,7 +74,7 @@ type dryRunner struct {
 	asked map[int64]*DryRun
 }
 
-// choose returns the events to run dry, each without a result.
+// choose returns the events to try, each without a result.
 func (s dryRunner) choose(ctx context.Context, f Filter, o ReplayOptions, each int) ([]DryRun, error) {
 	rows, _ := s.db.Query(ctx, s.sql.DryRunChoose, f.arguments(o.limit(), each)...) // CollectRows reports the error
 	trials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t DryRun, err error) {
@@ -89,8 +89,8 @@ func (s dryRunner) choose(ctx context.Context, f Filter, o ReplayOptions, each i
 	return trials, nil
 }
 
-// wait waits for the results. The timeout does not cancel a statement, because that would
-// close a connection that is needed afterwards.
+// wait waits for the results. It does not cancel a statement at the timeout, because that would
+// close a connection that is still needed.
 func (s dryRunner) wait(ctx context.Context, wait time.Duration) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {
@@ -114,7 +114,7 @@ func (s dryRunner) wait(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// readResults reads the results so far, and returns how many are still missing.
+// readResults reads the results so far, and returns how many are missing.
 func (s dryRunner) readResults(ctx context.Context, ids []int64) (open int, err error) {
 	rows, _ := s.db.Query(ctx, s.sql.DryRunResults, ids) // ForEachRow reports the error
 	var id int64

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Edit is a change of an event. A field that is nil or empty stays as it is.
+// Edit is a change of an event. A field that is nil or empty is not changed.
 type Edit struct {
 	Data        []byte
 	ContentType string
@@ -22,7 +22,7 @@ type Edit struct {
 // EditResult is the result of an edit.
 type EditResult struct {
 	Revision  int      `json:"revision"`
-	StepsDone []string `json:"steps_done"` // steps that are done: they are not called again
+	StepsDone []string `json:"steps_done"` // these steps are done and are not called again
 }
 
 // lockedEvent is a dead event whose row is locked.
@@ -36,7 +36,7 @@ type lockedEvent struct {
 	open, done             []string
 }
 
-// arguments returns the parameters of edit.sql, except the last.
+// arguments returns the parameters of edit.sql, except the last one.
 func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit) ([]any, error) {
 	w, err := r.details(ctx, id)
 	if err != nil {
@@ -55,9 +55,9 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 		return nil, errors.New("it is a message that could not be read as an event: only its body can be edited")
 	}
 	if !e.raw {
-		// Only the changes are checked. The rest is as another system sent it.
+		// Only the changes are checked. Another system may have sent the rest.
 		ev := postroom.Event{Type: "edited", ContentType: c.ContentType, Data: c.Data, Headers: c.Headers}
-		check := ev.ValidateAccepted // the event runs from held, and is not published
+		check := ev.ValidateAccepted // for an event that runs from held and is not published
 		if e.handler == Outgoing {
 			check = ev.Validate
 		}

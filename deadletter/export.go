@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// exportLine returns one event as a line of JSON, and its id.
+// exportLine returns one event as a line of JSON, and the event's id.
 func exportLine(properties, data, raw []byte) (line []byte, id int64, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(properties, &fields); err != nil {
@@ -27,7 +27,7 @@ func exportLine(properties, data, raw []byte) (line []byte, id int64, err error)
 		}
 	}
 	switch {
-	case json.Valid(data) && utf8.Valid(data): // json.Valid accepts any bytes within quotes
+	case json.Valid(data) && utf8.Valid(data): // json.Valid accepts any bytes in a string
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, data); err != nil {
 			return nil, 0, fmt.Errorf("write body: %w", err)
@@ -51,8 +51,8 @@ func exportLine(properties, data, raw []byte) (line []byte, id int64, err error)
 	return append(line, '\n'), id, err
 }
 
-// notCommitted reports whether the error proves that the server did not commit. The error of
-// a server that shuts down proves nothing: it may have committed.
+// notCommitted reports whether the error proves that the server did not commit. The error of a
+// server that shuts down proves nothing, because the server may have committed.
 func notCommitted(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.As(err, &pg) && !strings.HasPrefix(pg.Code, "57")

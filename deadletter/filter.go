@@ -7,24 +7,24 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// Filter selects events. An event matches if it has every property that is set. The zero
-// value selects all dead events.
+// Filter selects events. An event matches if it has all properties that are set. The zero value
+// selects all dead events.
 type Filter struct {
-	IDs     []int64 `json:"ids,omitempty"`     // the ids that the events have in held
+	IDs     []int64 `json:"ids,omitempty"`     // ids of the events in held
 	Handler string  `json:"handler,omitempty"` // [Outgoing] for events that could not be published
 	Type    string  `json:"type,omitempty"`
 	Key     string  `json:"key,omitempty"`
-	Class   string  `json:"class,omitempty"` // of the last failure
-	Cause   string  `json:"cause,omitempty"` // of a [Group]: 32 hexadecimal digits
+	Class   string  `json:"class,omitempty"` // class of the last failure
+	Cause   string  `json:"cause,omitempty"` // cause of a [Group]: 32 hexadecimal digits
 	Source  string  `json:"source,omitempty"`
 	EventID string  `json:"event_id,omitempty"`
 
-	// Text is searched for in the body, byte by byte, and in the texts of the failures,
-	// without regard to case.
+	// Text selects events with this text in the body, compared byte by byte, or in the text of a
+	// failure, without regard to case.
 	Text string `json:"text,omitempty"`
 
-	// Since and Until select events that died at Since or later and before Until. For
-	// discarded events it is the time of the discard.
+	// Since and Until select events that died at Since or later, and before Until. For discarded
+	// events the time of the discard counts.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 
@@ -45,5 +45,5 @@ func (f Filter) validate() error {
 	return nil
 }
 
-// arguments returns the parameters of a statement: those of the filter, then more.
+// arguments returns the parameters of a statement: those of the filter, followed by more.
 func (f Filter) arguments(more ...any) []any { return held.Filter(f).Arguments(more...) }

@@ -14,18 +14,18 @@ const (
 	// maxGroups is the most groups that Groups returns.
 	maxGroups = 200
 
-	// maxCauses is how many causes it counts, countedInGroups how many events, and
-	// sampledInGroups of how many it looks at type and key.
+	// Groups counts maxCauses causes and countedInGroups events. It reads type and key of
+	// sampledInGroups of them.
 	maxCauses       = 5000
 	countedInGroups = 1_000_000
 	sampledInGroups = 20_000
 
-	// foundInGroups is how many events it looks at if the filter asks for what the index of
+	// foundInGroups is how many events Groups reads if the filter has conditions that the index of
 	// causes does not have.
 	foundInGroups = 50_000
 )
 
-// groupCounter makes a list of groups.
+// groupCounter collects groups.
 type groupCounter struct {
 	reader
 
@@ -51,7 +51,8 @@ func (g *groupCounter) byCause(ctx context.Context) error {
 	return err
 }
 
-// find adds the groups of the events that match, or of those without a cause.
+// find adds the groups of the events that match. If withoutCause is true, it adds only groups of
+// events that have no cause.
 func (g *groupCounter) find(ctx context.Context, withoutCause bool) error {
 	most := min(held.Filter(g.filter).Bound(), foundInGroups)
 	rows, _ := g.db.Query(ctx, g.sql.GroupsFound, g.filter.arguments(most, withoutCause)...) // ForEachRow reports the error

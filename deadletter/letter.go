@@ -8,7 +8,7 @@ import (
 
 // Letter is a held or discarded event in a list.
 //
-// Wide because it is a line of JSON, as programs read it.
+// Wide because programs read it as one line of JSON.
 type Letter struct {
 	ID          int64      `json:"id"`
 	Handler     string     `json:"handler"`
@@ -17,18 +17,18 @@ type Letter struct {
 	DiscardedAt *time.Time `json:"discarded_at,omitempty"`
 	HeldAt      time.Time  `json:"held_at"`
 	Attempts    int        `json:"attempts"`
-	Class       string     `json:"class,omitempty"`     // of the last failure
+	Class       string     `json:"class,omitempty"`     // class of the last failure
 	Cause       string     `json:"cause,omitempty"`     // equal for failures with the same cause
-	Error       string     `json:"error,omitempty"`     // the last failure's text
-	Revision    int        `json:"revision"`            // how often it was edited
-	ReplayID    int64      `json:"replay_id,omitempty"` // the last replay that had it
+	Error       string     `json:"error,omitempty"`     // text of the last failure
+	Revision    int        `json:"revision"`            // how many times it was edited
+	ReplayID    int64      `json:"replay_id,omitempty"` // the last replay that contained it
 	LoggedAt    time.Time  `json:"logged_at"`
 	Source      string     `json:"source"`
 	EventID     string     `json:"event_id"`
 	Type        string     `json:"type"`
 	Subject     string     `json:"subject"`
 	Key         string     `json:"key,omitempty"`
-	Size        int        `json:"size"` // of the body, in bytes
+	Size        int        `json:"size"` // size of the body in bytes
 }
 
 // State is the state of a held or discarded event.
@@ -40,11 +40,11 @@ const (
 	Retrying  State = "retrying"  // its next attempt is due at a time
 	Running   State = "running"   // a process has claimed it
 	Waiting   State = "waiting"   // an earlier event of its key is held
-	Scheduled State = "scheduled" // it is published at a time, and has not failed
+	Scheduled State = "scheduled" // it will be published at a time, and has not failed
 	Discarded State = "discarded" // an operator discarded it
 )
 
-// newLetter returns a row as an element of a list.
+// newLetter returns a row in the form that lists have.
 func newLetter(r *held.Row) Letter {
 	e, c := &r.Event, &r.Progress
 	l := Letter{
@@ -58,8 +58,8 @@ func newLetter(r *held.Row) Letter {
 	return l
 }
 
-// stateOf maps the states of package held to fewer: an event is due, or abandoned, only for
-// moments.
+// stateOf maps the states of package held to fewer states, because an event is due or abandoned
+// only for moments.
 func stateOf(r *held.Row) State {
 	switch r.State {
 	case held.Due, held.Retrying, held.Scheduled:
@@ -87,12 +87,12 @@ type Page struct {
 	// Defaults to 50.
 	Limit int
 
-	// After is where the page before ended: the cursor that [Store.List] returned with it.
+	// After is where the previous page ended: the cursor that [Store.List] returned with it.
 	After Cursor
 }
 
-// Cursor is a position in a list. Events that come and go between two pages do not shift it:
-// no event is skipped, and none is listed twice.
+// Cursor is a position in a list. Events that are added or removed between two pages do not move
+// it: no event is skipped, and none is listed twice.
 type Cursor struct {
 	At time.Time `json:"at"`
 	ID int64     `json:"id"`
@@ -103,27 +103,27 @@ const (
 	maxLimit     = 1000
 )
 
-// Group is the dead events with one cause.
+// Group has the dead events with one cause.
 type Group struct {
 	Cause       string    `json:"cause"`
 	Handler     string    `json:"handler"`
 	Class       string    `json:"class"`
 	Events      int64     `json:"events"`
-	More        bool      `json:"more"`          // there may be more than Events
-	FirstDeadAt time.Time `json:"first_dead_at"` // when the first of those that were counted died
+	More        bool      `json:"more"`          // there may be more events than Events
+	FirstDeadAt time.Time `json:"first_dead_at"` // when the first of the counted events died
 	LastDeadAt  time.Time `json:"last_dead_at"`
-	ExampleID   int64     `json:"example_id"` // the id of the last one to die
-	Types       []string  `json:"types"`      // of the last ones to die, of 20,000 events in all groups together
-	Keys        int64     `json:"keys"`       // how many keys these have
-	Error       string    `json:"error"`      // of the example
+	ExampleID   int64     `json:"example_id"` // the id of the event that died last
+	Types       []string  `json:"types"`      // types of the events that died last, of 20,000 events in all groups together
+	Keys        int64     `json:"keys"`       // how many keys these events have
+	Error       string    `json:"error"`      // text of the example's last failure
 }
 
-// GroupList is dead events, grouped by cause.
+// GroupList has dead events, grouped by cause.
 type GroupList struct {
 	Groups []Group `json:"groups"` // the largest first, at most 200
 	All    int     `json:"all"`    // how many groups there are
 
-	// More says that not all dead events were looked at. Then there may be other groups,
-	// and more events in these.
+	// More says that not all dead events were counted. Then there may be more groups, and more
+	// events in these groups.
 	More bool `json:"more"`
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// ReplayOptions says how events are replayed. The zero value replays all events that match,
-// each with one attempt, as fast as handlers run them, and stops if more than a tenth fail.
+// ReplayOptions says how to replay events. The zero value replays all events that match, each with
+// one attempt, as fast as handlers run them. It stops if more than a tenth of them fail.
 type ReplayOptions struct {
-	// Limit is the most events to replay, the first to die first. Zero is all.
+	// Limit is how many events to replay at most. Those that died first come first. Zero means all.
 	Limit int `json:"limit,omitempty"`
 
 	// Attempts is how many attempts an event has before it is dead again, 1 to 1,000.
@@ -17,26 +17,26 @@ type ReplayOptions struct {
 	// Defaults to 1.
 	Attempts int `json:"attempts"`
 
-	// Rate is the most events to release in a second. Zero is no limit.
+	// Rate is how many events to release per second at most. Zero means no limit.
 	Rate float64 `json:"rate,omitempty"`
 
-	// Canary is how many events are released first. The others follow when all of these
-	// have ended and no more of them failed than StopAt allows. If an event of the canary
-	// is left out, because it is not dead any more or waits behind a dead one of its key,
-	// another takes its place. Events of a key are released together, so the canary can be
-	// larger. Zero is no canary.
+	// Canary is how many events are released first. The rest follow when all of these have ended,
+	// if the share that failed is not larger than StopAt. If an event of the canary is left out,
+	// because it is no longer dead or waits behind a dead event of its key, another event takes its
+	// place. Events of a key are released together, so the canary can be larger than Canary. Zero
+	// means no canary.
 	Canary int `json:"canary,omitempty"`
 
-	// StopAt is a share from 0 to 1. The replay stops when a larger share of the events
-	// that have ended has failed. Without a canary the share counts once ten events have
-	// ended, or one with [StopAtFirstFailure]. [NeverStop] is the other extreme.
+	// StopAt is a share from 0 to 1. The replay stops when a larger share of the events that have
+	// ended has failed. Without a canary the share counts once ten events have ended. With
+	// [StopAtFirstFailure] the first failure stops the replay, with [NeverStop] none does.
 	//
 	// Defaults to 0.1.
 	StopAt float64 `json:"stop_at"`
 
-	// AsNew gives outgoing events the time of their release as the time at which they were
-	// logged. Consumers hold events that were logged before the time from which their
-	// inbox has all rows.
+	// AsNew gives each outgoing event the time of its release as the time at which it was logged.
+	// Use it for old events: a consumer holds an event that was logged earlier than its inbox rows
+	// reach.
 	AsNew bool `json:"as_new,omitempty"`
 }
 
@@ -56,7 +56,7 @@ func (o ReplayOptions) defaults() ReplayOptions {
 	return o
 }
 
-// limit is the most events to replay; nil is all.
+// limit returns how many events to replay at most. nil means all.
 func (o ReplayOptions) limit() *int {
 	if o.Limit == 0 {
 		return nil
@@ -79,9 +79,9 @@ func (o ReplayOptions) validate() error {
 	return errors.Join(faults...)
 }
 
-// Replay is an operator's order to run dead events again, and how far it is.
+// Replay is an operator's order to run dead events again, and its progress.
 //
-// Wide because it is a JSON document, as programs read it.
+// Wide because programs read it as one JSON document.
 type Replay struct {
 	ID        int64         `json:"id"`
 	CreatedAt time.Time     `json:"created_at"`
@@ -92,24 +92,24 @@ type Replay struct {
 	State     ReplayState   `json:"state"`
 	Phase     ReplayPhase   `json:"phase"`
 
-	Events    int `json:"events"`    // events that it has
-	Released  int `json:"released"`  // of these, those that were released
-	Succeeded int `json:"succeeded"` // that took effect, or were published
-	Failed    int `json:"failed"`    // that are dead again
-	Skipped   int `json:"skipped"`   // that it left as they were: no process began them, or they were not dead any more
+	Events    int `json:"events"`    // events of the replay
+	Released  int `json:"released"`  // of these, how many were released
+	Succeeded int `json:"succeeded"` // took effect, or were published
+	Failed    int `json:"failed"`    // are dead again
+	Skipped   int `json:"skipped"`   // were left out: no process began them, or they were no longer dead
 
-	LastStepAt *time.Time `json:"last_step_at,omitempty"` // when RunReplay last advanced it
+	LastStepAt *time.Time `json:"last_step_at,omitempty"` // when RunReplay last made a step
 	EndedAt    *time.Time `json:"ended_at,omitempty"`
 
-	// Idle is the time since the last step, by the database's clock. A running replay
-	// without a process that runs it makes no progress until [Store.RunReplay] is called.
+	// Idle is the time since the last step, by the database's clock. If no process runs a running
+	// replay, it makes no progress until [Store.RunReplay] is called.
 	Idle time.Duration `json:"idle_ns"`
 }
 
-// Open is how many events are released and have not ended.
+// Open returns how many events are released and have not ended.
 func (j Replay) Open() int { return max(j.Released-j.Succeeded-j.Failed, 0) }
 
-// Remaining is how many events have not ended, released or not.
+// Remaining returns how many events have not ended, released or not.
 func (j Replay) Remaining() int { return max(j.Events-j.Succeeded-j.Failed-j.Skipped, 0) }
 
 // ReplayState is the state of a replay.
@@ -119,8 +119,8 @@ type ReplayState string
 const (
 	ReplayRunning   ReplayState = "running"   // it has events that have not ended
 	ReplayDone      ReplayState = "done"      // every event has ended
-	ReplayStopped   ReplayState = "stopped"   // too many events failed; the others are dead as before
-	ReplayCancelled ReplayState = "cancelled" // an operator cancelled it; the others are dead as before
+	ReplayStopped   ReplayState = "stopped"   // too many events failed; those that had not begun are still dead
+	ReplayCancelled ReplayState = "cancelled" // an operator cancelled it; those that had not begun are still dead
 )
 
 // ReplayPhase is the phase of a running replay.
@@ -128,7 +128,7 @@ type ReplayPhase string
 
 // Phases of a replay.
 const (
-	PhaseCanary ReplayPhase = "canary" // the canary's events run: they decide whether the others follow
+	PhaseCanary ReplayPhase = "canary" // the canary's events run: their outcomes decide whether the rest follow
 	PhaseRest   ReplayPhase = "rest"
 	PhaseEnding ReplayPhase = "ending" // it was stopped or cancelled, and waits for events that run
 )

@@ -19,7 +19,7 @@ type reader struct {
 	held held.Reader
 }
 
-// details returns an event but for its steps, its revisions and its history.
+// details returns an event without its steps, its revisions and its history.
 func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	r, content, err := s.held.Show(ctx, s.db, id)
 	if errors.Is(err, held.ErrNotFound) {
@@ -41,15 +41,15 @@ func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	return w, err
 }
 
-// decodeHeaders decodes headers from a JSON object. A value that is no string, which a writer
-// in SQL can store, is returned as its JSON.
+// decodeHeaders decodes headers from a JSON object. A value that is not a string, which SQL can
+// store, is returned as JSON text.
 func decodeHeaders(object []byte) (map[string]string, error) {
 	if object == nil {
-		return nil, nil //nolint:nilnil // no headers are no headers
+		return nil, nil //nolint:nilnil // there are no headers
 	}
 	var values map[string]any
 	if err := json.Unmarshal(object, &values); err != nil {
-		return map[string]string{"": string(object)}, nil // it is no object; no header of an event has an empty name
+		return map[string]string{"": string(object)}, nil // it is not an object; no header of an event has an empty name
 	}
 	headers := make(map[string]string, len(values))
 	for name, v := range values {
@@ -104,8 +104,8 @@ func (s reader) history(ctx context.Context, l Letter) ([]AuditEntry, error) {
 	return entries, nil
 }
 
-// export writes events to w, or only those that may be purged. It returns how many, and the ids if
-// they are discarded ones.
+// export writes events to w. If purges is true, it writes only those that may be purged. It returns
+// how many it wrote, and their ids if they are discarded events.
 func (s reader) export(ctx context.Context, f Filter, purges bool, w io.Writer, progress func(n int64)) (n int64, ids []int64, err error) {
 	sql, args := s.sql.Export, f.arguments()
 	if f.Discarded {

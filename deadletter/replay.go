@@ -12,15 +12,15 @@ import (
 	"github.com/postroom/postroom/internal/change"
 )
 
-// The pause of RunReplay between two steps: while events are open or a step did something,
-// and otherwise.
+// The pauses of RunReplay between two steps. The first applies while events are open or a step
+// changed something, the second otherwise.
 const (
 	busyPause = 20 * time.Millisecond
 	idlePause = 250 * time.Millisecond
 )
 
-// Preview returns what a replay would release, by handler and type. It runs nothing: see
-// [Store.DryRun].
+// Preview says which events a replay would release, by handler and type. It runs nothing;
+// [Store.DryRun] does.
 func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]PreviewGroup, error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
@@ -34,11 +34,11 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]Previ
 	return forecasts, nil
 }
 
-// DryRun runs dry, of the events that a replay would have, up to each events of each cause. A
-// process that has the handler runs it in a transaction, checks deferred constraints, and
-// rolls back. Only effects that no rollback undoes remain, such as the next values of
-// sequences. Handlers that call other systems are not run. DryRun returns when all results are
-// there or wait has passed; an event without a result is [DryRunUnanswered].
+// DryRun tries events of a replay: for each cause, up to each events. A process that runs the
+// handler runs it in a transaction, checks deferred constraints, and rolls back. Only effects
+// remain that no rollback undoes, such as the next values of sequences. Handlers that call other
+// systems are not run. DryRun returns when it has all results, or when wait has passed. An event
+// without a result is [DryRunUnanswered].
 func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
@@ -68,9 +68,9 @@ func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int,
 	return trials, run.wait(ctx, wait)
 }
 
-// CreateReplay creates a replay of the dead events that match now. It releases none of them:
-// [Store.RunReplay] does. It skips events that another running replay has, so that each event
-// is replayed once if several operators replay it.
+// CreateReplay creates a replay of the dead events that match now. It releases none of them;
+// [Store.RunReplay] does. It skips events that are in another running replay, so that each event is
+// replayed once if several operators replay it.
 func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, audit Audit) (Replay, error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate(), audit.validate()); err != nil {
@@ -102,9 +102,9 @@ func (s *Store) GetReplay(ctx context.Context, id int64) (Replay, error) {
 	return jobs[0], nil
 }
 
-// ListReplays returns replays, the newest first, at most limit. If before is not zero, it
-// returns replays that were created before the one with this id. If running is true, it
-// returns only running ones.
+// ListReplays returns at most limit replays, the newest first. If before is not zero, it returns
+// replays that were created before the replay with this id. If running is true, it returns only
+// running replays.
 func (s *Store) ListReplays(ctx context.Context, limit int, before int64, running bool) ([]Replay, error) {
 	var behind *int64
 	if before != 0 {
@@ -113,13 +113,13 @@ func (s *Store) ListReplays(ctx context.Context, limit int, before int64, runnin
 	return s.jobs(ctx, nil, limit, behind, running)
 }
 
-// RunReplay runs a replay until it has ended, and returns it. It releases events as the
-// options say, and records their outcomes. Several processes may run one replay: each step is
-// a transaction of its own that locks the replay. If the process ends, the replay stays as it
-// is until RunReplay is called again.
+// RunReplay runs a replay until it has ended, and returns it. It releases events as the options
+// say, and records their outcomes. Several processes may run one replay: each step is its own
+// transaction, which locks the replay. If the process ends, the replay makes no progress until
+// RunReplay is called again.
 //
-// progress, if not nil, is called after each step. When ctx ends, RunReplay returns its error
-// and the replay as it was last. It does not cancel the replay.
+// RunReplay calls progress, if it is not nil, after each step. When ctx ends, RunReplay returns the
+// error of ctx, and the last state of the replay. It does not cancel the replay.
 func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) (Replay, error) {
 	for {
 		moved, err := s.step(ctx, id)
@@ -150,10 +150,10 @@ func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) 
 	}
 }
 
-// CancelReplay cancels a replay. Events that it has not released, or that no process has
-// begun, are dead as before. Events that run continue; [Store.RunReplay] waits for them. If a
-// process that had claimed an event gives it back or dies, RunReplay makes it dead again.
-// CancelReplay returns [ErrReplayEnded] if the replay has ended.
+// CancelReplay cancels a replay. Events that it has not released, or that no process has begun,
+// stay dead. Events that run continue, and [Store.RunReplay] waits for them. If a process claimed
+// an event and gives it back or dies, RunReplay makes that event dead again. CancelReplay returns
+// [ErrReplayEnded] if the replay has ended.
 func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return Replay{}, err
@@ -180,8 +180,8 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay
 	return s.GetReplay(ctx, id)
 }
 
-// ResumeReplay resumes a replay that was stopped or cancelled: it has the skipped events again
-// that are still dead. [Store.RunReplay] runs it. Only events that end from now on count for
+// ResumeReplay resumes a replay that was stopped or cancelled. The replay gets the skipped events
+// back that are still dead. [Store.RunReplay] runs it. Only events that end from now on count for
 // ReplayOptions.StopAt. ResumeReplay returns [ErrReplayRunning] if the replay has not ended.
 func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
@@ -203,7 +203,7 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay
 			return fmt.Errorf("take back the events that it skipped: %w", err)
 		}
 		if again == 0 {
-			return fmt.Errorf("%w: none of the events that it skipped is still dead and in no other running replay", ErrNoMatch)
+			return fmt.Errorf("%w: all events that it skipped are no longer dead, or are in another running replay", ErrNoMatch)
 		}
 		if _, err := tx.Exec(ctx, s.sql.ReplayRestartCounts, id); err != nil {
 			return fmt.Errorf("restart its counts of failures: %w", err)
@@ -246,9 +246,9 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions
 	}
 	switch {
 	case items == 0:
-		return 0, fmt.Errorf("%w: no dead event that is in no other running replay", ErrNoMatch)
+		return 0, fmt.Errorf("%w: there is no dead event that is not in another running replay", ErrNoMatch)
 	case old > 0 && !o.AsNew:
-		return 0, fmt.Errorf("%w: %d outgoing events; if their consumers have not handled them in another way, replay them as new", ErrTooOld, old)
+		return 0, fmt.Errorf("%w: %d outgoing events; if their consumers did not handle them in another way, replay them as new", ErrTooOld, old)
 	}
 	_, err = s.tables.Audit(ctx, tx, change.Action{Name: "replay", By: change.By(audit), Events: items, Replay: id, Details: struct {
 		Filter  Filter        `json:"filter"`

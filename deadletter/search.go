@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Check reports whether the database has the tables that a store needs.
+// Check returns an error if the database lacks the tables that a store needs.
 func (s *Store) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
@@ -21,11 +21,11 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.name))
 }
 
-// List returns a page of the events that match, the last to die first, and the cursor of the
+// List returns a page of the events that match, those that died last first, and the cursor of the
 // next page. The cursor is zero if this is the last page.
 //
-// A page looks at no more than 50,000 events, and no more than 10,000 if the filter has a
-// Text. So a page may have fewer events than its limit, or none, and a cursor.
+// A page reads no more than 50,000 events, and no more than 10,000 if the filter has a Text. So a
+// page can have a cursor although it has fewer events than its limit, or none.
 func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return nil, Cursor{}, err
@@ -53,9 +53,9 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, e
 	return letters, Cursor(next), nil
 }
 
-// Count returns how many events match, and whether there may be more. It looks at the
-// 100,000 that died last; at 1,000,000 if the filter has nothing but IDs, Handler, Cause,
-// EventID, Since and Until; and at 5,000 if it has a Text.
+// Count returns how many events match, and whether there may be more. It reads the 100,000 events
+// that died last. If the filter has only IDs, Handler, Cause, EventID, Since and Until, it reads
+// 1,000,000. If the filter has a Text, it reads 5,000.
 func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, false, err
@@ -70,18 +70,18 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err er
 	return n, more, nil
 }
 
-// Groups returns the dead events that match, grouped by cause: the largest groups first, at
+// Groups returns the dead events that match, grouped by cause: the largest groups first, and at
 // most 200.
 //
-// It counts 1,000,000 events, and 50,000 until vacuum has been to the table. If there are
-// more, it counts the same number of each cause at the most. If the filter has IDs, Type, Key,
-// Source, EventID or Text, it looks at the 50,000 events that died last; with a Text at 5,000.
+// It counts 1,000,000 events, or 50,000 until vacuum has processed the table. If there are more, it
+// counts the same number of events for each cause at most. If the filter has IDs, Type, Key,
+// Source, EventID or Text, it reads the 50,000 events that died last, or 5,000 with a Text.
 func (s *Store) Groups(ctx context.Context, f Filter) (GroupList, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return GroupList{}, err
 	}
 	if f.Discarded {
-		return GroupList{}, errors.New("deadletter: groups are of dead events; the filter selects discarded ones")
+		return GroupList{}, errors.New("deadletter: groups have dead events, but the filter selects discarded events")
 	}
 	var list GroupList
 	err := snapshot.Read(ctx, s.db, func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -122,10 +122,10 @@ func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 	return w, nil
 }
 
-// Export writes the events that match to w, each as a line of JSON with all that the database
-// has about it. The body is in "data" if it is JSON, in "text" if it is UTF-8, and otherwise
-// in "data_base64". Export returns how many events there are. If w has a method Flush, as a
-// bufio.Writer has, Export calls it at the end.
+// Export writes the events that match to w, each as a line of JSON with everything that the
+// database has about it. The body is in "data" if it is JSON, in "text" if it is UTF-8, and
+// otherwise in "data_base64". Export returns how many events it wrote. If w has a method Flush, as
+// a bufio.Writer has, Export calls Flush at the end.
 func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (int64, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return 0, err

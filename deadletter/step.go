@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// maxOpen is the most events of a replay that are open, and so the most that can fail
-	// after the failure at which it stops.
+	// maxOpen is how many events of a replay may be open, and so how many can still fail after the
+	// failure that stops the replay.
 	maxOpen = 500
 
-	// minEnded is how many events must have ended before the share of failures counts, if
-	// there is no canary.
+	// minEnded is how many events must have ended before the share of failures counts, if there is
+	// no canary.
 	minEnded = 10
 )
 
-// replayState is a replay whose row is locked, and what a step adds to it.
+// replayState is a replay whose row is locked, with the counts that a step adds to it.
 type replayState struct {
 	limits
-	counts // including what this step adds
+	counts // including those that this step adds
 
 	id       int64
 	state    ReplayState
 	phase    ReplayPhase
 	endState *ReplayState
 	items    int
-	atResume counts   // when it was last resumed
-	credit   *float64 // events that the rate lets it release now; nil: no limit
+	atResume counts   // the counts when the replay was last resumed
+	credit   *float64 // how many events the rate lets it release now; nil: no limit
 
 	open    int
 	changed bool
-	added   counts // by this step
+	added   counts // counts that this step adds
 }
 
 // limits are the options of a replay.
@@ -92,14 +92,14 @@ func (s *replayStep) advance(ctx context.Context) error {
 	return nil
 }
 
-// failsTooOften reports whether the replay must stop, because too many events have failed
-// since it was last resumed.
+// failsTooOften reports whether the replay must stop, because too many events have failed since the
+// replay was last resumed.
 func (j *replayState) failsTooOften() bool {
 	failed, before := j.failed-j.atResume.failed, j.atResume.succeeded+j.atResume.failed
 	ended := j.succeeded + j.failed - before
 	if j.phase == PhaseCanary {
-		// If all others of the canary succeed, this is the share that failed. What was left
-		// out proves nothing.
+		// This is the share of failures if all other events of the canary succeed. Events that were
+		// left out do not count.
 		unreleased := max(min(j.canary, j.items)-j.released-j.skipped, 0)
 		return float64(failed) > j.stopAt*float64(ended+j.open+unreleased)
 	}
@@ -110,7 +110,7 @@ func (j *replayState) failsTooOften() bool {
 	return ended >= least && float64(failed) > j.stopAt*float64(ended) && (j.open > 0 || j.remaining() > 0)
 }
 
-// lockReplay locks a replay for a step. If the replay has ended, the error is ErrReplayEnded.
+// lockReplay locks a replay for a step. It returns ErrReplayEnded if the replay has ended.
 func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replayStep, error) {
 	j := &replayState{id: id}
 	t := &replayStep{s, tx, j}
@@ -127,7 +127,7 @@ func (s *database) lockReplay(ctx context.Context, tx pgx.Tx, id int64) (*replay
 	return t, nil
 }
 
-// save stores how far the replay is.
+// save stores the progress of the replay.
 func (s *replayStep) save(ctx context.Context) error {
 	j := s.j
 	_, err := s.tx.Exec(ctx, s.sql.ReplaySave, j.id, j.state, j.phase, j.endState, j.added.released, j.added.succeeded, j.added.failed, j.added.skipped, j.credit)
@@ -137,9 +137,9 @@ func (s *replayStep) save(ctx context.Context) error {
 	return nil
 }
 
-// recordOutcomes records which of the released events have ended. If an event died, it takes
-// back the events that were released behind it in its key: they would wait for as long as it
-// is dead.
+// recordOutcomes records which of the released events have ended. If an event died, it takes back
+// the events of its key that were released behind it, because they would wait as long as it is
+// dead.
 func (s *replayStep) recordOutcomes(ctx context.Context) error {
 	j := s.j
 	var good, bad, discarded int
@@ -157,19 +157,19 @@ func (s *replayStep) recordOutcomes(ctx context.Context) error {
 	if len(chained) == 0 {
 		return nil
 	}
-	if _, err := s.tx.Exec(ctx, s.sql.ReplayUnchain, j.id, chained); err != nil { // now that nothing waits behind them
+	if _, err := s.tx.Exec(ctx, s.sql.ReplayUnchain, j.id, chained); err != nil { // nothing waits behind them any longer
 		return fmt.Errorf("remove the key from failed events: %w", err)
 	}
 	return nil
 }
 
-// countTakenBack moves n events from the released to the skipped ones.
+// countTakenBack counts n released events as skipped.
 func (j *replayState) countTakenBack(n int) {
 	j.added.released, j.released = j.added.released-n, j.released-n
 	j.added.skipped, j.skipped = j.added.skipped+n, j.skipped+n
 }
 
-// takeBack makes released events dead again: those that a statement selects.
+// takeBack makes those released events dead again that a statement selects.
 func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	j := s.j
 	rows, _ := s.tx.Query(ctx, which, j.id) // CollectRows reports the error
@@ -193,7 +193,7 @@ func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	return nil
 }
 
-// stopReleasing ends the release of events. Events that no process has begun are as before.
+// stopReleasing ends the release of events. Events that no process has begun stay dead.
 func (s *replayStep) stopReleasing(ctx context.Context, verdict ReplayState) error {
 	j := s.j
 	if err := s.takeBack(ctx, s.sql.ReplayUnclaimed); err != nil {
@@ -216,10 +216,10 @@ func (s *replayStep) release(ctx context.Context) error {
 	j := s.j
 	most := min(maxOpen-j.open, j.remaining())
 	if j.phase == PhaseCanary {
-		most = min(most, j.canary-j.released) // others take the place of those that were left out
+		most = min(most, j.canary-j.released) // other events take the place of those that were left out
 	}
 	if j.credit != nil {
-		most = int(min(float64(most), *j.credit)) // which may be more than an int holds
+		most = int(min(float64(most), *j.credit)) // the credit may be more than an int can hold
 	}
 	if most <= 0 {
 		return nil

@@ -8,23 +8,24 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// Clocks that differ by more than this.
+// Differences between clocks from which a finding is reported.
 const (
 	clockWarning = time.Second // from here on ages and lags are useless
 	clockFault   = time.Minute // from here on events are too old, or due, at the wrong time
 )
 
-// clock says by how much another machine's clock is ahead of this one's. uncertainty is
-// half of the time that the answer took.
+// clock says how far the clock of another machine is ahead of the clock of this machine.
+// uncertainty is half of the time that the answer took.
 type clock struct{ ahead, uncertainty time.Duration }
 
-// measureClock returns the clock of a server that said, between two times, what time it is.
+// measureClock returns the clock of a server that said, between before and after, that the time is
+// told.
 func measureClock(before, told, after time.Time) clock {
 	doubt := after.Sub(before) / 2
 	return clock{ahead: told.Sub(before.Add(doubt)), uncertainty: doubt}
 }
 
-// differs returns by how much two clocks differ at least.
+// differs returns the smallest possible difference between two clocks.
 func (c clock) differs(other clock) time.Duration {
 	return max((c.ahead-other.ahead).Abs()-c.uncertainty-other.uncertainty, 0)
 }
@@ -38,8 +39,8 @@ func checkDatabaseClock(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// checkRoundTrip compares the time that the database takes to answer with the relays'
-// lease, which a relay has to renew in time.
+// checkRoundTrip compares the time that the database takes to answer with the lease of the relays,
+// which a relay must renew in time.
 func checkRoundTrip(ctx context.Context, e *examination) error {
 	c, err := e.databaseClock(ctx)
 	if err != nil {
@@ -55,21 +56,21 @@ func compareLease(e *examination, roundTrip time.Duration) {
 	switch {
 	case chosen > 0 && needed > chosen:
 		e.fault("", fmt.Sprintf("give relays a lease of %s or more (relay.Config.Lease, --lease), or run them nearer to the database", needed.Round(time.Second)),
-			"a statement to the database and back takes %s from here, and the lease of %s leaves a relay too few of them: it may never lead", took, chosen)
+			"a statement takes %s from here to the database and back: the lease of %s is too short for the statements of a relay, and it may never lead", took, chosen)
 	case chosen > 0:
-		e.ok("", "a statement to the database and back takes %s, and the lease of %s leaves time enough", took, chosen)
+		e.ok("", "a statement takes %s to the database and back: the lease of %s leaves time enough", took, chosen)
 	case needed > relay.LongestLease:
 		e.fault("", fmt.Sprintf("run relays nearer to the database, or give them a lease of %s or more (relay.Config.Lease, --lease)", needed.Round(time.Second)),
-			"a statement to the database and back takes %s from here: the longest lease that a relay chooses, %s, leaves it too few of them, and it may never lead", took, relay.LongestLease)
+			"a statement takes %s from here to the database and back: the longest lease that a relay chooses, %s, is too short for its statements, and it may never lead", took, relay.LongestLease)
 	case needed > relay.DefaultLease:
 		e.warn("", "run relays nearer to the database",
-			"a statement to the database and back takes %s from here: relays lengthen their lease to %s, and a take-over after a crash takes as long; one that was given a shorter lease may never lead", took, needed.Round(time.Second))
+			"a statement takes %s from here to the database and back: relays lengthen their lease to %s, so after a crash the next relay leads that much later; a relay with a shorter --lease may never lead", took, needed.Round(time.Second))
 	default:
-		e.ok("", "a statement to the database and back takes %s: the relays' lease of %s leaves time enough", took, relay.DefaultLease)
+		e.ok("", "a statement takes %s to the database and back: the relays' lease of %s leaves time enough", took, relay.DefaultLease)
 	}
 }
 
-// checkBrokerClock reads the broker's clock from its answer about a stream.
+// checkBrokerClock takes the broker's clock from its answer about a stream.
 func checkBrokerClock(ctx context.Context, e *examination) error {
 	database, err := e.databaseClock(ctx)
 	if err != nil {
@@ -85,12 +86,12 @@ func checkBrokerClock(ctx context.Context, e *examination) error {
 			return nil
 		}
 	}
-	e.skip("", "make a stream with 'postroom stream ensure', and write an event", "not checked: the broker tells its time with a stream, and none is in use")
+	e.skip("", "make a stream with 'postroom stream ensure', and write an event", "not checked: the broker tells its time only with a stream, and no stream is in use")
 	return nil
 }
 
 func compareClocks(e *examination, of string, c clock, with string, other clock) {
-	const remedy = "let all machines take their time from one source (NTP, chrony)"
+	const remedy = "set the clocks of all machines from one source (NTP, chrony)"
 	switch off := c.differs(other); {
 	case off > clockFault:
 		e.fault("", remedy, "the clocks of %s and %s differ by %s", of, with, duration((c.ahead - other.ahead).Abs()))

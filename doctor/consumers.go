@@ -14,13 +14,13 @@ import (
 	"github.com/postroom/postroom/internal/identity"
 )
 
-// durable returns the durable consumer of a handler from the broker; nil if there is none.
+// durable asks the broker for the durable consumer of a handler. It returns nil if there is none.
 func durable(ctx context.Context, s *stream, sub subscription) (*jetstream.ConsumerInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	consumer, err := s.handle.Consumer(ctx, sub.consumer())
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // there is no consumer
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up consumer %s: %w", sub.consumer(), err)
@@ -28,7 +28,7 @@ func durable(ctx context.Context, s *stream, sub subscription) (*jetstream.Consu
 	return consumer.CachedInfo(), nil
 }
 
-// checkConsumers examines the durable consumer of each handler that has one.
+// checkConsumers examines the durable consumers of handlers.
 func checkConsumers(ctx context.Context, e *examination) error {
 	fine := 0
 	err := e.each(ctx, func(s *stream) {
@@ -42,9 +42,9 @@ func checkConsumers(ctx context.Context, e *examination) error {
 			case err != nil:
 				e.skip(sub.Handler, e.remedyOf(err), "could not be checked: %v", err)
 			case info == nil && sub.Led && !sub.Lives:
-				// The handler may be ordered and may not have decided anything yet.
+				// The handler may be ordered, without an event that it decided.
 			case info == nil:
-				e.fault(sub.Handler, "start a process of the handler, or restart it: it makes the consumer again, from the place where the handler was",
+				e.fault(sub.Handler, "start a process of the handler, or restart it: it makes the consumer again, at the handler's last position",
 					"its consumer %s is not on the stream %s: no event reaches it", sub.consumer(), s.name)
 			case checkConsumer(e, s, sub, info):
 				fine++
@@ -59,15 +59,15 @@ func checkConsumers(ctx context.Context, e *examination) error {
 	return err
 }
 
-// checkLimits examines the limits that a stream sets for the consumers of a handler.
+// checkLimits examines the limits of a stream for the consumers of a handler.
 func checkLimits(e *examination, s *stream, sub subscription) {
 	faults := consumer.ExamineLimits(s.info.Config, sub.Ordered, sub.Subjects)
 	for _, fault := range faults {
-		e.fault(sub.Handler, "change the stream: nats stream edit "+s.name, "its stream %s leaves no room for the handler: %v", s.name, fault)
+		e.fault(sub.Handler, "change the stream: nats stream edit "+s.name, "its stream %s does not suit the handler: %v", s.name, fault)
 	}
 	if most := s.info.Config.ConsumerLimits.InactiveThreshold; len(faults) == 0 && most > 0 && !sub.Ordered {
 		e.warn(sub.Handler, fmt.Sprintf("set consumer_limits.inactive_threshold of the stream %s to 0, and start a process of the handler again", s.name),
-			"its stream %s removes the handler's consumer when no process of it runs for %s: the next one makes it again, and gets events of the last minute again, which the inbox absorbs",
+			"if no process of the handler runs for %[2]s, its stream %[1]s removes the handler's consumer: the next process makes it again, and gets events of the last minute again, which the inbox drops",
 			s.name, most)
 	}
 }
@@ -76,26 +76,26 @@ func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.
 	faults, err := consumer.Examine(info.Config, s.info.Config.ConsumerLimits, sub.instance, sub.Handler, sub.Subjects)
 	if err != nil {
 		instance, handler := identity.Owner(info.Config.Metadata)
-		e.fault(sub.Handler, fmt.Sprintf("give one of the two databases another identity, or delete the consumer if it is not used: nats consumer rm %s %s", s.name, info.Name),
-			"its consumer %s on the stream %s is not this Postroom's: it was made for instance %q, handler %q", info.Name, s.name, instance, handler)
+		e.fault(sub.Handler, fmt.Sprintf("give one of the two databases another identity, or delete the consumer if no handler uses it: nats consumer rm %s %s", s.name, info.Name),
+			"its consumer %s on the stream %s belongs to another Postroom: it was made for instance %q, handler %q", info.Name, s.name, instance, handler)
 		return false
 	}
 	if len(faults) > 0 {
-		e.fault(sub.Handler, fmt.Sprintf("restart a process of the handler, which corrects what can be changed; if that does not help, delete the consumer and start a process then: nats consumer rm %s %s", s.name, info.Name),
+		e.fault(sub.Handler, fmt.Sprintf("restart a process of the handler, which corrects the settings that can be changed; if that does not help, delete the consumer and restart a process: nats consumer rm %s %s", s.name, info.Name),
 			"its consumer %s on the stream %s loses events or keeps them back: %s", info.Name, s.name, strings.Join(faults, "; "))
 	}
 	if until := consumer.PausedUntil(info); !until.IsZero() {
-		e.warn(sub.Handler, fmt.Sprintf("if that is no longer wanted: nats consumer resume %s %s", s.name, info.Name),
+		e.warn(sub.Handler, fmt.Sprintf("if the pause is no longer wanted: nats consumer resume %s %s", s.name, info.Name),
 			"an operator has paused its consumer %s on the stream %s until %s: it gets no new events", info.Name, s.name, until.UTC().Format(time.RFC3339))
 	}
 	return len(faults) == 0
 }
 
-// maxConsumers is how many consumers of a stream are examined.
+// maxConsumers is how many consumers of a stream checkStrayConsumers examines.
 const maxConsumers = 10_000
 
-// checkStrayConsumers looks for durable consumers of this database that belong to no
-// subscribed handler. They matter in a stream that keeps events for its consumers.
+// checkStrayConsumers looks for durable consumers of this database whose handler is not subscribed.
+// They matter if a stream keeps events until its consumers have acknowledged them.
 func checkStrayConsumers(ctx context.Context, e *examination) error {
 	subs, err := e.loadSubscriptions(ctx)
 	if err != nil {
@@ -120,7 +120,7 @@ func checkStrayConsumers(ctx context.Context, e *examination) error {
 				continue
 			}
 			e.warn(handler, fmt.Sprintf("if the handler was retired: nats consumer rm %s %s", s.name, info.Name),
-				"the consumer %s on the stream %s is this Postroom's, and no handler is subscribed with it: %s wait for it",
+				"the consumer %s on the stream %s belongs to this Postroom, and no subscribed handler uses it: %s wait for it",
 				info.Name, s.name, countOf(info.NumPending, "message"))
 		}
 		if err := list.Err(); err != nil {

@@ -12,23 +12,23 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// databaseChecks examine the server and its settings.
+// databaseChecks examine the database server and its settings.
 var databaseChecks = []check{
 	{"schema-version", 0, "", checkSchema},
 	{"database-clock", 0, "", checkDatabaseClock},
 	{"round-trip", 0, "", checkRoundTrip},
-	{"durability", 0, "a commit that was acknowledged survives a crash: fsync, full_page_writes and synchronous_commit are on", checkDurability},
+	{"durability", 0, "a crash loses no acknowledged commit: fsync, full_page_writes and synchronous_commit are on", checkDurability},
 	{"isolation", tables, "transactions are read committed by default", checkIsolation},
 	{"timeouts", 0, "no timeout of the server is so short that it breaks handlers", checkTimeouts},
 	{"connections", 0, "", checkConnections},
-	{"vacuum", 0, "no transaction, prepared transaction or replication slot keeps vacuum from the tables", checkVacuum},
+	{"vacuum", 0, "no transaction, prepared transaction or replication slot hinders vacuum", checkVacuum},
 	{"autovacuum", tables, "autovacuum is on, for the server and for each table", checkAutovacuum},
-	{"rights", tables, "this role can do what a relay and an inbox do", checkRights},
+	{"rights", tables, "this role has the rights of a relay and an inbox", checkRights},
 	{"public-rights", tables, "PUBLIC has no rights on the tables", checkPublic},
 	{"producer-rights", tables, "", checkProducers},
 }
 
-// checkSchema also records for later checks whether there are tables to examine.
+// checkSchema also records for later checks whether the tables exist.
 func checkSchema(ctx context.Context, e *examination) error {
 	d := e.d
 	required := schema.Require(ctx, d.db, d.name)
@@ -56,22 +56,22 @@ func checkSchema(ctx context.Context, e *examination) error {
 		e.noTables = "there are no tables in the schema " + d.name
 		e.fault(d.name, migrate+", or name the right schema with --schema", "there are no tables in the schema %s of this database", d.name)
 	case required != nil:
-		e.outdated = fmt.Sprintf("the tables are of version %d, and lack what it looks at", applied)
+		e.outdated = fmt.Sprintf("the tables are of version %d, and do not have what it needs", applied)
 		e.fault(d.name, migrate, "the tables are of version %d and this program is of version %d", applied, len(steps))
 	default:
-		e.ok(d.name, "the tables are of version %d or later, which this program works with", len(steps))
+		e.ok(d.name, "the tables are of version %d or later: this program works with them", len(steps))
 	}
 	return nil
 }
 
-// settingNames are the settings of the server that checks examine.
+// settingNames are the settings of the server that checks read.
 var settingNames = []string{
 	"fsync", "full_page_writes", "data_checksums", "synchronous_commit", "default_transaction_isolation",
 	"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout",
 	"autovacuum", "track_counts", "server_version_num",
 }
 
-// roleSetting is a setting that is made for a role, or for the database.
+// roleSetting is a setting of one role or of the database.
 type roleSetting struct{ Role, Name, Value string }
 
 func (s roleSetting) of() string {
@@ -87,7 +87,7 @@ func checkDurability(ctx context.Context, e *examination) error {
 		return err
 	}
 	for name, lost := range map[string]string{
-		"fsync":            "a crash of the machine takes commits away that were acknowledged, or the whole database",
+		"fsync":            "a crash of the machine can lose acknowledged commits, or damage the whole database",
 		"full_page_writes": "a crash of the machine can leave half-written pages",
 	} {
 		if own[name] == "off" {
@@ -102,11 +102,11 @@ func checkDurability(ctx context.Context, e *examination) error {
 		if of != "" {
 			where = "for " + of
 		}
-		e.fault(of, "set it to on: ALTER ROLE … or ALTER DATABASE … RESET synchronous_commit, or ALTER SYSTEM; relays set it for themselves where it may be off",
-			"synchronous_commit is off %s: a crash of the server takes away commits that were acknowledged, and with them effects whose events the broker will not deliver again", where)
+		e.fault(of, "set it to on: ALTER ROLE … or ALTER DATABASE … RESET synchronous_commit, or ALTER SYSTEM; it may be off for the role of a relay, which sets it itself",
+			"synchronous_commit is off %s: a crash of the server loses acknowledged commits, and with them effects of events that the broker does not deliver again", where)
 	})
 	if own["data_checksums"] == "off" && err == nil {
-		e.ok("data_checksums", "data checksums are off: a disk that returns wrong data is not noticed (pg_checksums --enable)")
+		e.ok("data_checksums", "data checksums are off: PostgreSQL does not notice if a disk returns wrong data (pg_checksums --enable)")
 	}
 	return err
 }
@@ -122,7 +122,7 @@ func isOff(value string) bool {
 	return slices.Contains([]string{"off", "false", "no", "0"}, strings.ToLower(value))
 }
 
-// checkIsolation looks for isolation levels that an ordered handler refuses.
+// checkIsolation looks for isolation levels that ordered handlers refuse.
 func checkIsolation(ctx context.Context, e *examination) error {
 	subs, err := e.loadSubscriptions(ctx)
 	if err != nil {
@@ -134,17 +134,16 @@ func checkIsolation(ctx context.Context, e *examination) error {
 		case value == "read committed":
 		case ordered:
 			e.fault(of, "ALTER ROLE … or ALTER DATABASE … SET default_transaction_isolation = 'read committed', for the roles of inboxes",
-				"%s the isolation level %s by default, and there are ordered handlers: their transactions would not see what became of a key while they waited for it, and inboxes refuse to start", where, value)
+				"%s the isolation level %s by default, and there are ordered handlers: a transaction that waited for a key would not see its latest state, so inboxes refuse to start", where, value)
 		default:
 			e.ok(of, "%s the isolation level %s by default; an ordered handler would refuse it", where, value)
 		}
 	})
 }
 
-// timeouts are settings of the server that end a handler's work, each with the shortest
-// value that leaves a handler enough time. An inbox sets its own lock_timeout and
-// idle_in_transaction_session_timeout for the transactions of handlers, but not for its
-// other statements.
+// timeouts are settings of the server that end the work of a handler. Each has the shortest value
+// that leaves a handler enough time. In the transactions of handlers an inbox sets its own
+// lock_timeout and idle_in_transaction_session_timeout, but not in its other transactions.
 var timeouts = []struct {
 	name  string
 	least time.Duration
@@ -152,8 +151,8 @@ var timeouts = []struct {
 }{
 	{"statement_timeout", 5 * time.Second, "a statement of a handler that takes longer fails, and costs an attempt"},
 	{"transaction_timeout", 30 * time.Second, "a handler that takes longer loses its connection"},
-	{"lock_timeout", time.Second, "a process that waits for another's row for longer fails"},
-	{"idle_in_transaction_session_timeout", 5 * time.Second, "a transaction that waits for its program for longer loses its connection"},
+	{"lock_timeout", time.Second, "a statement that waits longer for a row of another process fails"},
+	{"idle_in_transaction_session_timeout", 5 * time.Second, "a transaction that waits longer for its program loses its connection"},
 }
 
 func checkTimeouts(ctx context.Context, e *examination) error {
@@ -172,8 +171,8 @@ func checkTimeouts(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// milliseconds reads a timeout. A value of pg_settings has no unit and is in milliseconds; a
-// value that a person set, such as 5s, has one.
+// milliseconds parses a timeout. A value in pg_settings has no unit and is in milliseconds. A value
+// that a person set has a unit, such as 5s.
 func milliseconds(value string) (time.Duration, bool) {
 	value = strings.ReplaceAll(value, " ", "")
 	if n, err := strconv.Atoi(value); err == nil {
@@ -183,7 +182,7 @@ func milliseconds(value string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// nearlyFull is the share of a limit from which something counts as nearly full.
+// nearlyFull is the share of a limit above which a warning is reported.
 const nearlyFull = 0.9
 
 func checkConnections(ctx context.Context, e *examination) error {
@@ -193,11 +192,11 @@ func checkConnections(ctx context.Context, e *examination) error {
 		return err
 	}
 	if float64(c.Used) > nearlyFull*float64(c.Most) {
-		e.warn("", "close some, use a pooler, or raise max_connections: a process without a connection handles nothing",
-			"%d of %d connections are taken", c.Used, c.Most)
+		e.warn("", "close some connections, use a pooler, or raise max_connections: a process without a connection handles no events",
+			"%d of %d connections are in use", c.Used, c.Most)
 		return nil
 	}
-	e.ok("", "%d of %d connections are taken", c.Used, c.Most)
+	e.ok("", "%d of %d connections are in use", c.Used, c.Most)
 	return nil
 }
 
@@ -212,7 +211,7 @@ func checkVacuum(ctx context.Context, e *examination) error {
 	if err != nil {
 		return err
 	}
-	const so = "rows of the log and the inbox that are removed meanwhile take space, and time, until it ends"
+	const so = "until it ends, removed rows of the log and the inbox still take space and time"
 	for _, o := range found {
 		switch o.Kind {
 		case "transaction":
@@ -222,9 +221,9 @@ func checkVacuum(ctx context.Context, e *examination) error {
 				"a transaction has been prepared for %s, and neither committed nor rolled back: %s", duration(seconds(o.Age)), so)
 		case "slot":
 			e.warn(o.Name, fmt.Sprintf("start the program that reads it, or SELECT pg_drop_replication_slot('%s')", strings.ReplaceAll(o.Handle, "'", "''")),
-				"no client reads this replication slot, which keeps %d MiB of the server's log, and perhaps removed rows", o.Bytes>>20)
+				"no client reads this replication slot: it makes the server keep %d MiB of its log, and perhaps removed rows", o.Bytes>>20)
 		case "hidden":
-			e.skip("", "GRANT pg_read_all_stats to this role", "%s of other roles could not be looked at: one may have been open for long", countOf(o.Bytes, "session"))
+			e.skip("", "GRANT pg_read_all_stats to this role", "%s of other roles could not be examined: one of them may have an old transaction", countOf(o.Bytes, "session"))
 		}
 	}
 	return nil
@@ -238,13 +237,13 @@ func checkAutovacuum(ctx context.Context, e *examination) error {
 	for _, name := range []string{"autovacuum", "track_counts"} {
 		if own[name] == "off" {
 			e.fault(name, fmt.Sprintf("ALTER SYSTEM SET %s = on; SELECT pg_reload_conf()", name),
-				"%s is off: the space of rows that were removed is never used again, and every look at the tables gets slower", name)
+				"%s is off: the space of removed rows is never used again, and every statement on the tables gets slower", name)
 		}
 	}
 	off, err := query[struct{ Table string }](ctx, e, e.d.sql.Unvacuumed)
 	for _, t := range off {
 		e.fault(t.Table, fmt.Sprintf("ALTER TABLE %s.%s RESET (autovacuum_enabled)", e.d.name, t.Table),
-			"autovacuum is turned off for the table %s: the space of rows that were removed is never used again", t.Table)
+			"autovacuum is off for the table %s: the space of removed rows is never used again", t.Table)
 	}
 	return err
 }

@@ -1,9 +1,9 @@
-// Package doctor finds faults of a set-up before they cost an event: streams that lose
-// acknowledged messages, consumers that drop or delay events, settings of the database with
-// which a crash loses commits, missing or excessive rights, and processes that are gone.
+// Package doctor finds faults of a set-up before they cost an event: streams that lose acknowledged
+// messages, consumers that drop or delay events, settings of the database with which a crash loses
+// commits, missing or excessive rights, and processes that no longer run.
 //
-// It changes nothing. Its transactions are read-only, none of its statements reads a
-// large table completely, and it reads a stream for seconds at most.
+// It changes nothing. Its transactions are read-only. None of its statements reads a large table
+// completely, and it reads a stream for a few seconds at most.
 package doctor
 
 import (
@@ -18,9 +18,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// DB is a *pgxpool.Pool or a *pgx.Conn. It is an interface to allow both. With a pool, a
-// statement that takes too long costs one connection. With a connection it costs the rest
-// of the examination.
+// DB is a *pgxpool.Pool or a *pgx.Conn. It is an interface to allow both. If a statement takes too
+// long, its connection is lost: a pool has others, but without a pool that ends the examination.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
@@ -33,19 +32,19 @@ type Config struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// Streams are the names of more streams to examine. The streams in use are always examined:
-	// those that handlers read, and those that take the subjects of the newest events.
+	// Streams are more streams to examine. The streams in use are always examined: those that
+	// handlers read, and those that store the subjects of the newest events.
 	Streams []string
 
-	// ProducerRoles are the roles that only write events. The doctor checks that they
-	// have the rights that postroom.grant_producer grants, and no more.
+	// ProducerRoles are roles that only write events. The doctor checks that they have the rights
+	// that postroom.grant_producer grants, and no other rights on the tables.
 	ProducerRoles []string
 
-	// Ignore lists findings that are known and intended, each as the name of a check, or
+	// Ignore lists findings that you know and accept, each as the name of a check or as
 	// "check:subject". They are reported as [OK], with their text.
 	Ignore []string
 
-	// Retention is how long the relays keep published events in the log: set it as in
+	// Retention is how long the relays keep published events in the log. Set it to the value of
 	// relay.Config.Retention.
 	//
 	// Defaults to 72 hours.
@@ -56,8 +55,8 @@ type Config struct {
 	// Defaults to none: a relay lengthens its lease if the database is slow.
 	Lease time.Duration
 
-	// OldTransaction is the age from which an open or prepared transaction is reported.
-	// While it is open, vacuum cannot free rows that were removed since it began.
+	// OldTransaction is the age from which an open or prepared transaction is reported. While it is
+	// open, vacuum cannot remove rows that were deleted since it began.
 	//
 	// Defaults to an hour.
 	OldTransaction time.Duration
@@ -69,7 +68,7 @@ func (c Config) defaults() Config {
 	return c
 }
 
-// Doctor examines one Postroom: its tables and the streams that it uses.
+// Doctor examines one Postroom: its tables, and the streams that it uses.
 type Doctor struct {
 	db   DB
 	nc   *nats.Conn
@@ -79,8 +78,8 @@ type Doctor struct {
 	err  error // the faults of the Config
 }
 
-// New returns a doctor. nc may be nil: then the checks that need the broker are reported
-// as skipped. New does no I/O and cannot fail: Examine returns faults of the Config.
+// New returns a doctor. nc may be nil: then the checks that need the broker are reported as
+// skipped. New does no I/O and cannot fail: [Doctor.Examine] returns the faults of the Config.
 func New(db DB, nc *nats.Conn, cfg Config) *Doctor {
 	d := &Doctor{db: db, nc: nc, cfg: cfg.defaults()}
 	if d.name, d.err = schema.Name(cfg.Schema); d.err == nil {
@@ -89,9 +88,9 @@ func New(db DB, nc *nats.Conn, cfg Config) *Doctor {
 	return d
 }
 
-// Examine makes all checks. If one cannot be made, because a right or the broker is missing,
-// the report has it as [Skipped], and Examine goes on with the others. It returns an error only
-// if the database does not answer, so that nothing could be examined.
+// Examine makes all checks. If a check cannot be made, because a right or the broker is missing,
+// the report has it as [Skipped], and Examine continues with the next check. It returns an error
+// only if the database does not answer, so that nothing could be examined.
 func (d *Doctor) Examine(ctx context.Context) (Report, error) {
 	e, err := d.begin(ctx)
 	if err != nil {
@@ -103,7 +102,7 @@ func (d *Doctor) Examine(ctx context.Context) (Report, error) {
 	return Report{Findings: e.findings}, ctx.Err()
 }
 
-// begin makes sure that the database answers.
+// begin checks that the database answers, and returns a new examination.
 func (d *Doctor) begin(ctx context.Context) (*examination, error) {
 	if d.err != nil {
 		return nil, fmt.Errorf("doctor: %w", d.err)

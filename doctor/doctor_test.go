@@ -84,7 +84,7 @@ func TestALockedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := examine(t, pool, nil, doctor.Config{})
-	wantOne(t, report, "replay", doctor.Skipped, "55P03", "run it again when no session locks the tables")
+	wantOne(t, report, "replay", doctor.Skipped, "55P03", "run it again when no other session locks the tables")
 	wantOne(t, report, "sequence", doctor.OK)
 }
 
@@ -120,7 +120,7 @@ func TestARoleWithoutRights(t *testing.T) {
 	for _, check := range []string{"schema-version", "relay", "unknown-handler", "ledger", "dead-events", "replay"} {
 		wantOne(t, report, check, doctor.Skipped, "42501", "run it as the role of a relay, of an inbox or of an operator", "SELECT postroom.grant_operator('")
 	}
-	wantOne(t, report, "rights", doctor.Skipped, "writes to none of the tables")
+	wantOne(t, report, "rights", doctor.Skipped, "cannot write to any of the tables")
 	wantOne(t, report, "connections", doctor.OK)
 
 	exec(t, pool, "SELECT postroom.grant_operator('"+role+"')") // what it was told
@@ -136,12 +136,12 @@ func TestARoleWithoutRights(t *testing.T) {
 func TestARoleOfOnePart(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ part, does, revoke string }{
-		{"relay", "what the relay does", "DELETE ON postroom.outbox"},
-		{"inbox", "what the inbox does", "INSERT ON postroom.receipt"},
-		{"idempotency", "what a guard of requests does", "DELETE ON postroom.idempotency"},
-		{"sagas", "what a saga does", "DELETE ON postroom.saga_step"},
-		{"webhooks", "what a sender of webhooks does", "INSERT ON postroom.webhook_endpoint"},
-		{"operator", "what an operator does", "UPDATE ON postroom.job"},
+		{"relay", "the relay", "DELETE ON postroom.outbox"},
+		{"inbox", "the inbox", "INSERT ON postroom.receipt"},
+		{"idempotency", "a guard of requests", "DELETE ON postroom.idempotency"},
+		{"sagas", "a saga", "DELETE ON postroom.saga_step"},
+		{"webhooks", "a sender of webhooks", "INSERT ON postroom.webhook_endpoint"},
+		{"operator", "an operator", "UPDATE ON postroom.job"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.part, func(t *testing.T) {
@@ -149,9 +149,9 @@ func TestARoleOfOnePart(t *testing.T) {
 			pool := devtest.Pool(t)
 			as, role := asRole(t, pool)
 			exec(t, pool, fmt.Sprintf("SELECT postroom.grant_%s('%s')", tt.part, role))
-			wantOne(t, examine(t, as, nil, doctor.Config{}), "rights", doctor.OK, "can do "+tt.does)
+			wantOne(t, examine(t, as, nil, doctor.Config{}), "rights", doctor.OK, "has the rights of "+tt.does)
 			exec(t, pool, "REVOKE "+tt.revoke+" FROM "+role)
-			wantOne(t, examine(t, as, nil, doctor.Config{}), "rights", doctor.Fault, "part of "+tt.does, tt.revoke, "grant_"+tt.part)
+			wantOne(t, examine(t, as, nil, doctor.Config{}), "rights", doctor.Fault, "some of the rights of "+tt.does, tt.revoke, "grant_"+tt.part)
 		})
 	}
 }
@@ -333,7 +333,7 @@ func TestRoundTripAndLease(t *testing.T) {
 		}
 	}
 	found := of(examine(t, devtest.Pool(t), nil, doctor.Config{}), "round-trip")
-	if len(found) != 1 || !strings.Contains(found[0].Text, "a statement to the database and back takes") {
+	if len(found) != 1 || !strings.Contains(found[0].Text, "to the database and back") {
 		t.Errorf("findings are %+v", found)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// checkTimeout is how long a check may take, unless it has its own limit.
+// checkTimeout limits a check that does not have its own limit.
 const checkTimeout = 15 * time.Second
 
 // requirement is what a check needs.
@@ -26,18 +26,18 @@ const (
 	broker                         // a connection to NATS
 )
 
-// check is one check.
+// check is one check of an examination.
 type check struct {
 	name  string
 	needs requirement
-	fine  string // the text if nothing is wrong
+	fine  string // the text of the finding if nothing is wrong
 	run   func(ctx context.Context, e *examination) error
 }
 
-// checks are all checks, in the order in which they are made.
+// checks are all checks, in the order in which they run.
 var checks = slices.Concat(databaseChecks, logChecks, handlerChecks, brokerChecks)
 
-// examination is one run of all checks. One goroutine uses it.
+// examination is one run of all checks. Only one goroutine uses it.
 type examination struct {
 	d        *Doctor
 	findings []Finding
@@ -69,7 +69,7 @@ func (l *lazy[T]) get(fetch func() (T, error)) (T, error) {
 	return l.value, l.err
 }
 
-// runCheck makes one check, and adds a finding if the check added none.
+// runCheck runs one check. If the check adds no finding, runCheck adds one.
 func (e *examination) runCheck(ctx context.Context, c check) {
 	e.current = c
 	if c.needs&tables != 0 && e.noTables != "" {
@@ -144,11 +144,11 @@ func (e *examination) remedyOf(err error) string {
 	case errors.As(err, &explained):
 		return explained.Do
 	case errors.As(err, &server) && (server.Code == "55P03" || server.Code == "57014"):
-		return "run it again when no session locks the tables, for instance for a migration"
+		return "run it again when no other session locks the tables, as a migration does"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrPermissionViolation):
-		return "the broker does not answer who may not ask: may this user publish to $JS.API.INFO, $JS.API.STREAM.> and $JS.API.CONSUMER.>, and subscribe to _INBOX.>?"
+		return "the broker does not answer a user without permission: may this user publish to $JS.API.INFO, $JS.API.STREAM.> and $JS.API.CONSUMER.>, and subscribe to _INBOX.>?"
 	}
-	return "see the error; the other checks were made all the same"
+	return "see the error; the other checks were made"
 }
 
 // read runs f in a read-only transaction that does not wait for locks.
@@ -161,14 +161,14 @@ func (d *Doctor) read(ctx context.Context, f func(tx pgx.Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("connect to the database: %w", err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // there is nothing to commit
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // a read-only transaction has nothing to commit
 	if _, err := tx.Exec(ctx, d.sql.Begin); err != nil {
 		return fmt.Errorf("begin to look at the database: %w", err)
 	}
 	return f(tx)
 }
 
-// query runs a statement whose columns are the fields of T in order.
+// query runs a statement that returns the fields of T as its columns, in their order.
 func query[T any](ctx context.Context, e *examination, sql string, args ...any) ([]T, error) {
 	var all []T
 	err := e.read(ctx, func(tx pgx.Tx) error {
@@ -196,7 +196,7 @@ func firstOrZero[T any](all []T) (one T) {
 	return one
 }
 
-// firstOf lists the first of some names.
+// firstOf lists the first few names.
 func firstOf(names []string) string {
 	const most = 5
 	if len(names) > most {
@@ -205,7 +205,7 @@ func firstOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// duration writes a duration as a person reads it.
+// duration formats a duration for a person.
 func duration(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:

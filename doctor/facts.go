@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// loadSettings returns the settings of the server that checks examine. Like all lazy
-// values they are loaded once.
+// loadSettings returns the settings of the server that checks read. Like all lazy values they are
+// loaded once.
 func (e *examination) loadSettings(ctx context.Context) (map[string]string, error) {
 	return e.settings.get(func() (map[string]string, error) {
 		type setting struct{ Name, Value string }
@@ -25,8 +25,8 @@ func (e *examination) loadSettings(ctx context.Context) (map[string]string, erro
 	})
 }
 
-// loadRoleSettings returns the settings of other roles that write. It returns none if
-// there are no tables, because their grants show which roles write.
+// loadRoleSettings returns the settings of other roles that write to the tables. If there are no
+// tables, it returns none, because the grants on the tables show which roles write.
 func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, error) {
 	if e.noTables != "" {
 		return nil, nil
@@ -36,14 +36,14 @@ func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, erro
 	})
 }
 
-// eachSetting calls f with the value that a setting has for this role, and with those of
-// other roles.
+// eachSetting calls f with the value of a setting for this role, and with its values for other
+// roles.
 func (e *examination) eachSetting(ctx context.Context, name string, f func(of, value string)) error {
 	own, err := e.loadSettings(ctx)
 	if err != nil {
 		return err
 	}
-	if value, ok := own[name]; ok { // not every server has every setting
+	if value, ok := own[name]; ok { // some servers do not have every setting
 		f("", value)
 	}
 	others, err := e.loadRoleSettings(ctx)
@@ -55,7 +55,7 @@ func (e *examination) eachSetting(ctx context.Context, name string, f func(of, v
 	return err
 }
 
-// databaseClock measures the database's clock. It uses the fastest of several answers.
+// databaseClock measures the clock of the database. It uses the fastest of several answers.
 func (e *examination) databaseClock(ctx context.Context) (clock, error) {
 	return e.clock.get(func() (clock, error) {
 		var best clock
@@ -108,9 +108,9 @@ func (e *examination) js() (jetstream.JetStream, error) {
 	return js, nil
 }
 
-// loadStreams looks up the streams that handlers read, those that take the subjects of
-// the newest events, and those that the Config names. It also returns one without a name,
-// for subjects that no stream takes.
+// loadStreams returns the streams that handlers read, the streams that store the subjects of the
+// newest events, and the streams that the Config names. If no stream stores some subjects, it also
+// returns a stream without a name, which lists those subjects.
 func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
 	return e.streams.get(func() ([]*stream, error) {
 		js, err := e.js()
@@ -145,8 +145,8 @@ func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
 	})
 }
 
-// useSubjects adds the streams that take the subjects of the log, and returns subjects
-// that none takes.
+// useSubjects adds the streams that store the subjects of the log, and returns the subjects that no
+// stream stores.
 func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, use func(string) *stream, all *[]*stream) (missing []string, err error) {
 	subjects, err := query[struct{ Subject string }](ctx, e, e.d.sql.Subjects)
 	if err != nil {
@@ -176,7 +176,8 @@ func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, u
 	return missing, nil
 }
 
-// each calls f for each stream that the broker described, and reports the others.
+// each calls f for each stream that the broker described, and adds a skipped finding for every
+// other stream.
 func (e *examination) each(ctx context.Context, f func(s *stream)) error {
 	all, err := e.loadStreams(ctx)
 	for _, s := range all {

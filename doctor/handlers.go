@@ -13,8 +13,8 @@ import (
 // handlerChecks examine the handlers in the database.
 var handlerChecks = []check{
 	{"ledger", tables, "", checkLedger},
-	{"unknown-handler", tables, "a process that lives has each handler that decided events, or is subscribed", checkUnknown},
-	{"overdue-events", tables, "no event is due that no process takes", checkOverdue},
+	{"unknown-handler", tables, "a live process runs each handler that decided events or is subscribed", checkUnknown},
+	{"overdue-events", tables, "a process runs every event that is due", checkOverdue},
 	{"dead-events", tables, "", checkDead},
 	{"replay", tables, "every replay is done, or a process runs it", checkReplays},
 }
@@ -22,22 +22,22 @@ var handlerChecks = []check{
 // subscription is a row of postroom.subscription.
 type subscription struct {
 	Handler, Stream string
-	Created         time.Time // of the stream
+	Created         time.Time // when the stream was created
 	Types           []string  // none means all events on its subjects
 	Subjects        []string
 	AckFloor        int64
 	AckFloorID      string
 	AckFloorStored  *time.Time
 	Ordered         bool
-	Led             bool // its epoch was raised, as a reader does
-	Lives           bool // a live process runs it
+	Led             bool // its epoch was raised, which a reader does
+	Lives           bool // a live process runs the handler
 	instance        string
 }
 
-// consumer returns the name of the handler's durable consumer, if it is not ordered.
+// consumer returns the name that the handler's durable consumer has if the handler is not ordered.
 func (s subscription) consumer() string { return identity.Consumer(s.instance, s.Handler) }
 
-// ackFloorPosition returns the message at the handler's floor.
+// ackFloorPosition returns the position of the message at the handler's ack floor.
 func (s subscription) ackFloorPosition() consumer.Position {
 	f := consumer.Position{Seq: uint64(max(s.AckFloor, 0)), ID: s.AckFloorID}
 	if s.AckFloorStored != nil {
@@ -46,7 +46,7 @@ func (s subscription) ackFloorPosition() consumer.Position {
 	return f
 }
 
-// checkUnknown looks for handlers that no process runs.
+// checkUnknown looks for handlers that no live process runs.
 func checkUnknown(ctx context.Context, e *examination) error {
 	subs, err := e.loadSubscriptions(ctx)
 	if err != nil {
@@ -67,24 +67,24 @@ func checkUnknown(ctx context.Context, e *examination) error {
 		remedy := "start a process that runs it (a renamed handler is another handler)"
 		switch {
 		case u.Owed > 0:
-			e.fault(u.Handler, remedy, "no living process runs this handler, and %s held for it", eventsAre(u.Owed, u.Owed+10_000-u.Held))
+			e.fault(u.Handler, remedy, "no live process runs this handler, and %s held for it", eventsAre(u.Owed, u.Owed+10_000-u.Held))
 		case i >= 0:
-			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no living process runs this handler: its events wait in the stream %s, for as long as that keeps them", subs[i].Stream)
+			e.warn(u.Handler, remedy+retire(e.d.name, subs[i]), "no live process runs this handler: its events wait in the stream %s, and are lost to it when the stream drops them", subs[i].Stream)
 		default:
-			e.warn(u.Handler, remedy+"; if it was retired, its inbox rows are removed by their age, and until then --ignore unknown-handler:"+u.Handler,
-				"events were decided by this handler, %d are held, and no process that lives has it", u.Held)
+			e.warn(u.Handler, remedy+"; if it was retired, its inbox rows are removed when they are old, and --ignore leaves out the finding until then: --ignore unknown-handler:"+u.Handler,
+				"this handler decided events, %d are held for it, and no live process runs it", u.Held)
 		}
 	}
 	for _, s := range subs {
 		if !s.Lives && !told[s.Handler] {
 			e.warn(s.Handler, "start a process that runs it (a renamed handler is another handler)"+retire(e.d.name, s),
-				"no living process runs this handler: its events wait in the stream %s, for as long as that keeps them", s.Stream)
+				"no live process runs this handler: its events wait in the stream %s, and are lost to it when the stream drops them", s.Stream)
 		}
 	}
 	return nil
 }
 
-// retire says how to remove a handler that is not used any more.
+// retire says how to remove a handler that is no longer used.
 func retire(name string, s subscription) string {
 	text := fmt.Sprintf("; if it was retired: DELETE FROM %s.subscription WHERE handler = '%s'", name, s.Handler)
 	if !s.Ordered {
@@ -93,7 +93,8 @@ func retire(name string, s subscription) string {
 	return text
 }
 
-// eventsAre returns "1 event is" or "2 events are"; from most on, "10000 events or more are".
+// eventsAre returns "1 event is" or "2 events are". If n is most or more, it returns "10000 events
+// or more are".
 func eventsAre(n, most int64) string {
 	switch {
 	case n >= most:
@@ -107,8 +108,8 @@ func eventsAre(n, most int64) string {
 // overdueAfter is how long an event may be due before it counts as overdue.
 const overdueAfter = 5 * time.Minute
 
-// checkOverdue looks for due events that the processes of their handler do not run,
-// because only another version takes their type.
+// checkOverdue looks for due events that no process of their handler runs, because only another
+// version of the program knows their type.
 func checkOverdue(ctx context.Context, e *examination) error {
 	type overdue struct {
 		Handler, Type string
@@ -117,8 +118,8 @@ func checkOverdue(ctx context.Context, e *examination) error {
 	}
 	found, err := query[overdue](ctx, e, e.d.sql.OverdueEvents, overdueAfter)
 	for _, u := range found {
-		e.warn(u.Handler, fmt.Sprintf("start a process whose handler %s takes the type %s, or more workers if it does", u.Handler, u.Type),
-			"%s held of the type %s and due, the first for %s, and no process takes it: none that lives may know the type, or they do not keep up",
+		e.warn(u.Handler, fmt.Sprintf("start a process whose handler %s reads the type %s; if one runs, give it more workers", u.Handler, u.Type),
+			"%s held of the type %s and due, the first for %s, and no process runs it: perhaps no live process knows the type, or they do not keep up",
 			eventsAre(u.Events, 1000), u.Type, duration(seconds(u.Overdue)))
 	}
 	return err
@@ -140,21 +141,21 @@ func checkDead(ctx context.Context, e *examination) error {
 		return err
 	}
 	if o.Dead > 0 {
-		e.warn("held", "decide about them: replay or discard",
-			"%s dead for longer than the inbox keeps others (%s), the oldest for %s: no operator seems to decide about them, and what they wait for may be gone",
+		e.warn("held", "decide about them: replay or discard them",
+			"%s dead for longer than the inbox keeps its rows (%s), the oldest for %s: it seems that no operator decides about them",
 			eventsAre(o.Dead, 10000), kept, duration(seconds(o.DeadAge)))
 		return nil
 	}
-	text := "no event has been dead for longer than the inbox keeps others (%s)"
+	text := "no event has been dead for longer than the inbox keeps its rows (%s)"
 	if o.Archived > 0 {
-		e.ok("held", text+"; %d discarded ones keep their inbox rows, the oldest for %s", kept, o.Archived, duration(seconds(o.ArchivedAge)))
+		e.ok("held", text+"; %d discarded events keep their inbox rows, the oldest for %s", kept, o.Archived, duration(seconds(o.ArchivedAge)))
 		return nil
 	}
 	e.ok("held", text, kept)
 	return nil
 }
 
-// idleAfter is how long a replay may pause between two steps.
+// idleAfter is how long a replay may take between two steps before it counts as idle.
 const idleAfter = time.Minute
 
 func checkReplays(ctx context.Context, e *examination) error {
@@ -166,8 +167,8 @@ func checkReplays(ctx context.Context, e *examination) error {
 	}
 	idle, err := query[job](ctx, e, e.d.sql.IdleReplays, idleAfter)
 	for _, j := range idle {
-		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("go on with it: 'postroom dead resume %d'; or end it: 'postroom dead cancel %d'", j.ID, j.ID),
-			"no process runs it: %d of its %d events are released, it has been idle for %s, and %s made it", j.Released, j.Items, duration(seconds(j.Idle)), j.Actor)
+		e.warn(fmt.Sprintf("replay %d", j.ID), fmt.Sprintf("continue it: 'postroom dead resume %d'; or end it: 'postroom dead cancel %d'", j.ID, j.ID),
+			"no process runs it: %d of its %d events are released, and it has been idle for %s; %s made it", j.Released, j.Items, duration(seconds(j.Idle)), j.Actor)
 	}
 	return err
 }

@@ -9,14 +9,14 @@ import (
 type process struct {
 	Name     string
 	Handlers []string
-	Windows  []float64 // of each handler, for how many seconds it needs the inbox rows
-	Ages     []float64 // of each handler, how old in seconds an event may be that it runs
+	Windows  []float64 // for how many seconds each handler needs its inbox rows
+	Ages     []float64 // how many seconds old an event of each handler may be to run
 }
 
 // defaultLedger is the default of inbox.Config.DedupeWindow.
 const defaultLedger = 30 * 24 * time.Hour
 
-// span is the shortest and the longest time of several.
+// span is the shortest and the longest of several durations.
 type span struct{ least, most time.Duration }
 
 func (s *span) add(d time.Duration) {
@@ -33,8 +33,8 @@ func (s span) String() string {
 	return duration(s.least) + " to " + duration(s.most)
 }
 
-// ledger returns for how long live processes need the inbox rows of their handlers, and for
-// how long they rely on them.
+// ledger returns for how long live processes need the inbox rows of their handlers, and for how
+// long they rely on those rows.
 func (e *examination) ledger(ctx context.Context) (kept, trusted span, err error) {
 	nodes, err := e.loadProcesses(ctx)
 	for _, n := range nodes {
@@ -66,17 +66,17 @@ func checkLedger(ctx context.Context, e *examination) error {
 		faulty := false
 		for i, handler := range n.Handlers {
 			kept, trusted := n.Windows[i], n.Ages[i]
-			if trusted > kept*0.99 && !faulty { // one handler of each process is enough
+			if trusted > kept*0.99 && !faulty { // one finding for each process is enough
 				faulty = true
-				e.fault(n.Name, remedy+", and a MaxEventAge that is shorter", "a process relies on inbox rows of %s for %s and keeps them for %s: an event whose age is between the two is applied again",
+				e.fault(n.Name, remedy+", and a MaxEventAge that is shorter", "a process relies on inbox rows of %s for %s and keeps them for %s: an event whose age is between these two times can be applied again",
 					handler, duration(seconds(trusted)), duration(seconds(kept)))
 			}
 			switch first := handlers[handler]; {
 			case first == nil:
 				handlers[handler] = &demand{by: n.Name, kept: kept}
-			case first.kept != kept && !first.told: // one pair of each handler is enough
+			case first.kept != kept && !first.told: // one finding for each handler is enough
 				first.told = true
-				e.warn(handler, remedy, "%s keeps its inbox rows for %s, and %s for %s: the longer time counts",
+				e.warn(handler, remedy, "process %s keeps its inbox rows for %s, and process %s for %s: the longer time counts",
 					n.Name, duration(seconds(kept)), first.by, duration(seconds(first.kept)))
 			}
 		}

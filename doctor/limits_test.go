@@ -87,7 +87,7 @@ func TestLimitsOfConsumers(t *testing.T) {
 		{name: "no limits", consumer: jetstream.ConsumerConfig{MaxAckPending: -1}},
 		{
 			name: "a reader's consumer does not last from one request to the next", stream: jetstream.StreamConfig{ConsumerLimits: removed(500 * time.Millisecond)}, ordered: true,
-			want: [][]string{{"fault h: its stream S leaves no room for the handler: it removes a consumer that asks for nothing for 500ms", "nats stream edit S"}},
+			want: [][]string{{"fault h: its stream S does not suit the handler: it removes a consumer that asks for nothing for 500ms", "nats stream edit S"}},
 		},
 		{
 			name: "a reader's consumer lasts", stream: jetstream.StreamConfig{ConsumerLimits: removed(5 * time.Second)}, ordered: true,
@@ -95,16 +95,16 @@ func TestLimitsOfConsumers(t *testing.T) {
 		{
 			name: "events leave with the consumer", stream: jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy, ConsumerLimits: removed(time.Minute)},
 			consumer: jetstream.ConsumerConfig{MaxAckPending: -1},
-			want:     [][]string{{"fault h: its stream S leaves no room for the handler: it removes the handler's consumer when no process of it runs for 1m0s", "nats stream edit S"}},
+			want:     [][]string{{"fault h: its stream S does not suit the handler: it removes the handler's consumer when no process of it runs for 1m0s", "nats stream edit S"}},
 		},
 		{
 			name: "the consumer is made again", stream: jetstream.StreamConfig{ConsumerLimits: removed(time.Minute)}, consumer: jetstream.ConsumerConfig{MaxAckPending: -1},
-			want: [][]string{{"warning h: its stream S removes the handler's consumer when no process of it runs for 1m0s", "set consumer_limits.inactive_threshold of the stream S to 0"}},
+			want: [][]string{{"warning h: if no process of the handler runs for 1m0s, its stream S removes the handler's consumer", "set consumer_limits.inactive_threshold of the stream S to 0"}},
 		},
 		{
 			name: "events are stored elsewhere", stream: jetstream.StreamConfig{SubjectTransform: &jetstream.SubjectTransformConfig{Source: ">", Destination: "elsewhere.>"}},
 			consumer: jetstream.ConsumerConfig{MaxAckPending: -1},
-			want:     [][]string{{"fault h: its stream S leaves no room for the handler: it stores what comes on S.> under elsewhere.>", "nats stream edit S"}},
+			want:     [][]string{{"fault h: its stream S does not suit the handler: it stores what comes on S.> under elsewhere.>", "nats stream edit S"}},
 		},
 		{
 			name: "few may wait for their answer", consumer: jetstream.ConsumerConfig{MaxAckPending: 7},
@@ -150,9 +150,9 @@ func TestLimitsOfStreams(t *testing.T) {
 		want          [][]string
 	}{
 		{"half of the messages", jetstream.StreamConfig{MaxMsgs: 20}, 1, 10, nil},
-		{"nearly all messages", jetstream.StreamConfig{MaxMsgs: 20}, 1, 19, [][]string{{"warning S: it has 19 of 20 messages: when it is full, it takes no events", "raise its limit"}}},
+		{"nearly all messages", jetstream.StreamConfig{MaxMsgs: 20}, 1, 19, [][]string{{"warning S: it has 19 of 20 messages: when it is full, it refuses events", "raise its limit"}}},
 		{"half of the bytes", jetstream.StreamConfig{MaxBytes: 20_000}, 10_000, 1, nil},
-		{"nearly all bytes", jetstream.StreamConfig{MaxBytes: 20_000}, 19_000, 1, [][]string{{"warning S: 19", "of 20000 bytes are used: when it is full, it takes no events", "raise its limit"}}},
+		{"nearly all bytes", jetstream.StreamConfig{MaxBytes: 20_000}, 19_000, 1, [][]string{{"warning S: 19", "of 20000 bytes are used: when it is full, it refuses events", "raise its limit"}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

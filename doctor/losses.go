@@ -17,46 +17,46 @@ import (
 type StreamVerdict string
 
 const (
-	// Intact says that it does.
+	// Intact says that the stream matches.
 	Intact StreamVerdict = "intact"
 
 	// Recreated says that the stream was deleted and created again.
 	Recreated StreamVerdict = "recreated"
 
-	// LostTail says that the stream lost messages that it had acknowledged: it ends
-	// before them, or has others in their place.
+	// LostTail says that the stream lost messages that it had acknowledged: it ends before them, or
+	// has other messages in their place.
 	LostTail StreamVerdict = "lost_tail"
 
 	// AgedOut says that the stream dropped messages that the handler may not have read.
 	AgedOut StreamVerdict = "aged_out"
 
-	// Missing says that there is no such stream.
+	// Missing says that the stream does not exist.
 	Missing StreamVerdict = "missing"
 
 	// Unknown says that the stream could not be examined.
 	Unknown StreamVerdict = "unknown"
 )
 
-// HandlerPosition is a handler's position in its stream, and whether the stream still
-// matches it.
+// HandlerPosition is a handler's position in its stream, and whether the stream still matches that
+// position.
 type HandlerPosition struct {
 	Handler  string        `json:"handler"`
 	Stream   string        `json:"stream"`
 	Ordered  bool          `json:"ordered"`
-	AckFloor uint64        `json:"ack_floor"` // everything up to this sequence is decided
+	AckFloor uint64        `json:"ack_floor"` // every event up to this sequence is decided
 	FirstSeq uint64        `json:"first_seq"`
 	LastSeq  uint64        `json:"last_seq"`
 	Verdict  StreamVerdict `json:"verdict"`
 	Text     string        `json:"text,omitempty"` // why the verdict is not Intact
 }
 
-// Losses is what the broker lost, as far as the database shows.
+// Losses says which events and messages the broker lost, as far as the database shows.
 type Losses struct {
 	Handlers []HandlerPosition `json:"handlers"`
 	Streams  []TailCheck       `json:"streams"`
 }
 
-// Any reports whether anything was lost.
+// Any reports whether the broker lost anything.
 func (l Losses) Any() bool {
 	for _, s := range l.Handlers {
 		if s.Verdict != Intact && s.Verdict != Unknown {
@@ -71,9 +71,8 @@ func (l Losses) Any() bool {
 	return false
 }
 
-// Losses compares streams with the database: with the position of each handler, and with
-// the newest events that the relay recorded as published. It returns an error if nothing
-// could be compared.
+// Losses compares streams with the database: with the position of each handler, and with the newest
+// events that the relay recorded as published. It returns an error if nothing could be compared.
 func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	e, err := d.begin(ctx)
 	if err != nil {
@@ -108,7 +107,7 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 	state := s.info.State
 	at.FirstSeq, at.LastSeq = state.FirstSeq, state.LastSeq
 	if !s.info.Created.Truncate(time.Microsecond).Equal(sub.Created) {
-		return judge(Recreated, "the stream was created again at %s, after %s: its earlier messages are gone",
+		return judge(Recreated, "the stream was created at %s; the handler had read an earlier stream, created at %s, whose messages are gone",
 			s.info.Created.UTC().Format(time.RFC3339), sub.Created.UTC().Format(time.RFC3339))
 	}
 	reads := false
@@ -122,7 +121,7 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 		}
 	}
 	if at.AckFloor > state.LastSeq {
-		return judge(LostTail, "everything up to %d is decided, and the stream ends at %d: the broker lost %s that it had acknowledged, or more",
+		return judge(LostTail, "every event up to %d is decided, and the stream ends at %d: the broker lost at least %s that it had acknowledged",
 			at.AckFloor, state.LastSeq, countOf(at.AckFloor-state.LastSeq, "message"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
@@ -132,11 +131,11 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 	case err != nil:
 		return judge(Unknown, "%v", err)
 	case !kept:
-		return judge(LostTail, "the message at %d is not the one that was decided there: the broker lost what it had, and took others in their place", sub.AckFloor)
+		return judge(LostTail, "the message at %d is not the one that was decided there: the broker lost messages, and stored others in their place", sub.AckFloor)
 	case at.AckFloor+1 < state.FirstSeq && !reads:
-		// If a process reads from the consumer, it has got all messages for it. Its floor
-		// stays behind if new messages are for other handlers.
-		return judge(AgedOut, "it has decided up to %d, and the stream begins at %d: up to %s were dropped that it had not read",
+		// If a process reads from the consumer, it has got all messages for the consumer. Its floor
+		// stays behind if the newest messages are for other handlers.
+		return judge(AgedOut, "the handler has decided every event up to %d, and the stream begins at %d: it may have dropped up to %s that the handler had not read",
 			at.AckFloor, state.FirstSeq, countOf(state.FirstSeq-at.AckFloor-1, "message"))
 	}
 	return at
@@ -149,11 +148,11 @@ func checkLosses(ctx context.Context, e *examination) error {
 		switch s.Verdict {
 		case Intact, Missing: // checkStreams reports Missing
 		case Unknown:
-			e.skip(s.Handler, "see the error", "the stream %s could not be compared with where the handler stands: %s", s.Stream, s.Text)
+			e.skip(s.Handler, "see the error", "the stream %s could not be compared with the handler's position: %s", s.Stream, s.Text)
 		case AgedOut:
-			e.fault(s.Handler, "find what it missed in the log of the producers; give the stream a longer max_age", "stream %s: %s", s.Stream, s.Text)
+			e.fault(s.Handler, "look for the missed events in the log of the producers; give the stream a longer max_age", "stream %s: %s", s.Stream, s.Text)
 		case Recreated, LostTail:
-			e.fault(s.Handler, "publish again what is missing: see lost-tail. When a process of the handler starts or reconnects, it reads again from before the loss; the inbox recognises repeated events",
+			e.fault(s.Handler, "publish the missing events again: see lost-tail. When a process of the handler starts or reconnects, it reads again from a position before the loss; the inbox recognises repeated events",
 				"stream %s: %s", s.Stream, s.Text)
 		}
 	}
@@ -176,15 +175,15 @@ func checkRetention(ctx context.Context, e *examination) error {
 		}
 		if s.log && kept < e.d.cfg.Retention {
 			e.warn(s.name, fmt.Sprintf("nats stream edit %s --max-age %s, or give relays a shorter --retention", s.name, e.d.cfg.Retention),
-				"it keeps messages for %s, and the log keeps events for %s: which of them the broker lost, and which grew old, cannot be told", duration(kept), duration(e.d.cfg.Retention))
+				"it keeps messages for %s, and the log keeps events for %s: if the stream lacks an event, nothing shows whether the broker lost it or it grew too old", duration(kept), duration(e.d.cfg.Retention))
 		}
 		for _, sub := range s.handlers {
 			lag, err := s.lag(ctx, sub)
 			switch {
 			case err != nil:
-				e.skip(sub.Handler, e.remedyOf(err), "how far the handler is behind could not be looked at: %v", err)
+				e.skip(sub.Handler, e.remedyOf(err), "could not check how far the handler is behind: %v", err)
 			case lag > kept/2:
-				e.warn(sub.Handler, fmt.Sprintf("start processes of it, or nats stream edit %s --max-age %s", s.name, 4*kept),
+				e.warn(sub.Handler, fmt.Sprintf("start processes of the handler, or nats stream edit %s --max-age %s", s.name, 4*kept),
 					"its next event has waited for %s, and the stream %s drops messages after %s", duration(lag), s.name, duration(kept))
 			}
 		}

@@ -6,18 +6,16 @@ import "slices"
 type Severity string
 
 const (
-	// Fault says that events are lost, stuck or take effect wrongly, or will be at the
-	// next failure.
+	// Fault says that events are lost, stuck or applied wrongly, or will be at the next failure.
 	Fault Severity = "fault"
 
 	// Warning says that something may become a fault, or may be one.
 	Warning Severity = "warning"
 
-	// Note says something that an operator may want to know, and that is not a fault of
-	// this Postroom.
+	// Note says something that an operator may want to know. It is not a fault of this Postroom.
 	Note Severity = "note"
 
-	// Skipped says that the check could not be made. Remedy says what it needs.
+	// Skipped says that the check could not be made. Remedy says what the check needs.
 	Skipped Severity = "skipped"
 
 	// OK says that the check found nothing wrong.
@@ -31,8 +29,8 @@ type Finding struct {
 
 	Severity Severity `json:"severity"`
 
-	// Subject is the name of the stream, handler, role or table that the finding is
-	// about. It is empty if the finding is about the whole.
+	// Subject is the name of the stream, handler, role or table that the finding is about. It is
+	// empty if the finding is about the set-up as a whole.
 	Subject string `json:"subject,omitempty"`
 
 	// Text says what is wrong, with the figures.
@@ -42,13 +40,13 @@ type Finding struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Report has the findings of an examination, in the order of the checks. Every check has
-// at least one finding.
+// Report has the findings of an examination, in the order of the checks. Each check has at least
+// one finding.
 type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Of returns the findings of a severity.
+// Of returns the findings with a severity.
 func (r Report) Of(s Severity) []Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Severity != s })
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// checkRights examines the rights of the role that the doctor uses. A role that cannot
-// write anything belongs to a person who only reads.
+// checkRights examines the rights of the role that the doctor uses. A role that cannot write
+// anything is taken for the role of a person who only reads.
 func checkRights(ctx context.Context, e *examination) error {
 	type right struct {
 		Part, Relation, Privilege string
@@ -26,8 +26,8 @@ func checkRights(ctx context.Context, e *examination) error {
 	}
 	isWhole := func(part string) bool { return len(lacking[part]) == 0 }
 	whole := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !isWhole(part) })
-	// A role is meant for the parts whose tables it may write, except tables that another
-	// of its parts writes too.
+	// A role is meant for a part if it may write the tables of that part. A table does not count if
+	// the role may write it for another part too.
 	meant := slices.DeleteFunc(parts, func(part string) bool {
 		return isWhole(part) || !slices.ContainsFunc(needs, func(r right) bool {
 			shared := slices.ContainsFunc(needs, func(o right) bool { return o.Relation == r.Relation && isWhole(o.Part) })
@@ -35,29 +35,29 @@ func checkRights(ctx context.Context, e *examination) error {
 		})
 	})
 	switch {
-	case len(meant) > 0: // of several parts, the role is meant for the one whose rights it lacks least
+	case len(meant) > 0: // the role is meant for the part whose rights it lacks least
 		part := slices.MinFunc(meant, func(a, b string) int { return len(lacking[a]) - len(lacking[b]) })
 		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
-			"this role can do part of what %s does, and lacks %s", roleNames[part], firstOf(lacking[part]))
+			"this role has some of the rights of %s, and lacks %s", roleNames[part], firstOf(lacking[part]))
 	case len(whole) == 0:
-		e.skip("", "run it as the role of the relay, of an inbox, of a service or of an operator", "this role writes to none of the tables: the rights of those that do were not looked at")
+		e.skip("", "run it as the role of the relay, of an inbox, of a service or of an operator", "this role cannot write to any of the tables: the rights of roles that can were not checked")
 	case len(whole) < len(roleNames):
 		names := make([]string, len(whole))
 		for i, part := range whole {
 			names[i] = roleNames[part]
 		}
-		e.ok("", "this role can do what %s does", strings.Join(names, " and what "))
+		e.ok("", "this role has the rights of %s", strings.Join(names, " and of "))
 	}
 	return nil
 }
 
-// roleNames are the parts of Postroom that a role may be for, in a reader's words.
+// roleNames are the parts of Postroom that a role may be for, as texts name them.
 var roleNames = map[string]string{
 	"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "sagas": "a saga", "webhooks": "a sender of webhooks",
 	"operator": "an operator",
 }
 
-// checkPublic looks for rights of PUBLIC.
+// checkPublic looks for rights of PUBLIC on the tables.
 func checkPublic(ctx context.Context, e *examination) error {
 	type right struct{ Privilege, Relation string }
 	found, err := query[right](ctx, e, e.d.sql.PublicRights)
@@ -67,10 +67,10 @@ func checkPublic(ctx context.Context, e *examination) error {
 			remedy = fmt.Sprintf("REVOKE %s ON SCHEMA %s FROM PUBLIC", r.Privilege, e.d.name)
 		}
 		if r.Privilege == "SELECT" {
-			e.warn(r.Relation, remedy, "every role of this server may read %s, and with it what is in events", r.Relation)
+			e.warn(r.Relation, remedy, "every role of this server may read %s, and so the content of events", r.Relation)
 			continue
 		}
-		e.fault(r.Relation, remedy, "every role of this server has %s on %s: it can change what is published, or decided", r.Privilege, r.Relation)
+		e.fault(r.Relation, remedy, "every role of this server has %s on %s: it can change events, or records of what was published or decided", r.Privilege, r.Relation)
 	}
 	return err
 }
@@ -98,12 +98,12 @@ func checkProducer(ctx context.Context, e *examination, role string) error {
 		return err
 	}
 	if len(all) == 0 {
-		e.fault(role, "create it, or name the right one", "there is no role %s", role)
+		e.fault(role, "create it, or correct the name", "there is no role %s", role)
 		return nil
 	}
 	if all[0].Owner {
-		e.fault(role, fmt.Sprintf("write events as another role, to which SELECT %s.grant_producer('…') was applied", e.d.name),
-			"the role is a superuser, or owns the tables: nothing keeps it from changing events, or their order")
+		e.fault(role, fmt.Sprintf("write events as another role, with the rights of SELECT %s.grant_producer('…')", e.d.name),
+			"the role is a superuser, or owns the tables: nothing stops it from changing events or their order")
 		return nil
 	}
 	var lacks, writes, reads []string
@@ -122,14 +122,14 @@ func checkProducer(ctx context.Context, e *examination, role string) error {
 	}
 	if len(writes) > 0 {
 		e.fault(role, fmt.Sprintf("REVOKE ALL ON ALL TABLES IN SCHEMA %s FROM %s; SELECT %s.grant_producer('%s')", e.d.name, role, e.d.name, role),
-			"it can change the log, or the order in it: it has %s", firstOf(writes))
+			"it can change events of the log, or their order: it has %s", firstOf(writes))
 	}
 	if len(reads) > 0 {
 		e.warn(role, fmt.Sprintf("REVOKE SELECT ON %s.outbox FROM %s; SELECT %s.grant_producer('%s')", e.d.name, role, e.d.name, role),
-			"it can read the events of others: it has %s", firstOf(reads))
+			"it can read the events of other producers: it has %s", firstOf(reads))
 	}
 	if len(lacks)+len(writes)+len(reads) == 0 {
-		e.ok(role, "it can write events, and do nothing else to them")
+		e.ok(role, "it can only write events")
 	}
 	return nil
 }

@@ -10,9 +10,9 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the statements of this package, for one schema.
+// statements are the SQL statements of this package, for one schema.
 //
-// Wide because each has a file in sql.
+// Wide because each statement has a file in sql.
 type statements struct {
 	Begin, Clock, Connections, IdleReplays, Instance                  string
 	Processes, VacuumBlockers, OldDead, ProducerRights, PublicRights  string
@@ -23,7 +23,7 @@ type statements struct {
 
 var written = sqlfile.MustRead[statements](files)
 
-// load returns the statements for a schema whose name schema.Name accepted.
+// load returns the statements for a schema. schema.Name has accepted the name.
 func load(name string) statements {
 	return sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
 }

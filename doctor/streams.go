@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// brokerChecks examine the broker, and compare it with what the database expects.
+// brokerChecks examine the broker, and compare it with the database.
 var brokerChecks = []check{
 	{"broker", broker, "", checkBroker},
 	{"broker-clock", broker, "", checkBrokerClock},
@@ -24,28 +24,29 @@ var brokerChecks = []check{
 	{"subjects", tables | broker, "", checkSubjects},
 	{"types", tables | broker, "", checkTypes},
 	{"consumers", tables | broker, "", checkConsumers},
-	{"stray-consumers", tables | broker, "every consumer of this Postroom is that of a handler that is subscribed", checkStrayConsumers},
+	{"stray-consumers", tables | broker, "every consumer of this Postroom belongs to a subscribed handler", checkStrayConsumers},
 	{"losses", tables | broker, "", checkLosses},
 	{"lost-tail", tables | broker, "", checkTails},
 	{"retention", tables | broker, "", checkRetention},
 }
 
-// brokerTimeout is how long to wait for the broker: it does not answer a user who may not ask.
+// brokerTimeout limits the wait for the broker, because it does not answer a user without
+// permission.
 const brokerTimeout = 3 * time.Second
 
-// stream is a stream that is in use, or was named.
+// stream is a stream that is in use, or that the Config names.
 type stream struct {
 	name     string
 	handle   jetstream.Stream
-	info     *jetstream.StreamInfo // nil if there is none, or if err is set
+	info     *jetstream.StreamInfo // nil if the stream does not exist, or if err is set
 	err      error                 // why the stream could not be examined
-	clock    clock                 // of its server
-	handlers []subscription        // that read it
-	log      bool                  // takes subjects of the log
-	missing  []string              // subjects that no stream takes; only in the stream without a name
+	clock    clock                 // the clock of the stream's server
+	handlers []subscription        // the handlers that read the stream
+	log      bool                  // it stores subjects of the log
+	missing  []string              // subjects that no stream stores; only in the stream without a name
 }
 
-// maxMissing is after how many subjects without a stream the search ends.
+// maxMissing is how many subjects without a stream end the search.
 const maxMissing = 10
 
 func (s *stream) takes(subject string) bool {
@@ -70,11 +71,11 @@ func findStream(ctx context.Context, js jetstream.JetStream, name string) *strea
 	return s
 }
 
-// checkBroker examines the server and the limits of the account.
+// checkBroker examines the server, and the limits of the account.
 func checkBroker(ctx context.Context, e *examination) error {
 	version := e.d.nc.ConnectedServerVersion()
 	if older(version, 2, 10) {
-		e.fault("", "use NATS 2.10 or later", "the broker is NATS %s: it has no consumers with several subjects and metadata", version)
+		e.fault("", "use NATS 2.10 or later", "the broker is NATS %s, which has no consumers with several subjects and metadata", version)
 	}
 	js, err := e.js()
 	if err != nil {
@@ -101,7 +102,7 @@ func checkBroker(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// compareTier reports limits that are nearly reached.
+// compareTier adds a warning for each limit that is nearly reached.
 func compareTier(e *examination, of string, t jetstream.Tier) {
 	for _, l := range []struct {
 		what      string
@@ -113,13 +114,13 @@ func compareTier(e *examination, of string, t jetstream.Tier) {
 		{"consumers", float64(t.Consumers), float64(t.Limits.MaxConsumers)},
 	} {
 		if l.max > 0 && l.used > nearlyFull*l.max {
-			e.warn("account"+of, "raise the limit of the account, or let streams keep less: when it is reached, the broker takes no events",
+			e.warn("account"+of, "raise the limit of the account, or let streams keep less: at the limit, the broker refuses events",
 				"%.0f of %.0f %s are used%s", l.used, l.max, l.what, of)
 		}
 	}
 }
 
-// older reports whether a version is older than one, or unreadable.
+// older reports whether a version is older than major.minor, or cannot be read.
 func older(version string, major, minor int) bool {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	if len(parts) < 2 {
@@ -153,11 +154,11 @@ func checkStream(e *examination, s *stream) {
 	}
 	for _, sub := range s.handlers {
 		if sub.Ordered && cfg.Retention != jetstream.LimitsPolicy {
-			e.fault(s.name, "give it limits retention", "it keeps events only for its consumers, and the ordered handler %s has no durable consumer", sub.Handler)
+			e.fault(s.name, "set its retention to limits", "it keeps events only for its consumers, and the ordered handler %s has no durable consumer", sub.Handler)
 		}
 	}
 	if cluster := e.d.nc.ConnectedClusterName(); cluster != "" && cfg.Replicas < 2 {
-		e.warn(s.name, fmt.Sprintf("nats stream edit %s --replicas 3", s.name), "only the server %s of the cluster stores it: if that is lost, so are its events", cluster)
+		e.warn(s.name, fmt.Sprintf("nats stream edit %s --replicas 3", s.name), "only the server %s of the cluster stores it: if that server is lost, so are its events", cluster)
 	}
 	if c := s.info.Cluster; c != nil {
 		for _, peer := range c.Replicas {
@@ -167,25 +168,24 @@ func checkStream(e *examination, s *stream) {
 		}
 	}
 	if cfg.MaxBytes > 0 && float64(s.info.State.Bytes) > nearlyFull*float64(cfg.MaxBytes) {
-		e.warn(s.name, "raise its limit, or give it a max_age", "%d of %d bytes are used: when it is full, it takes no events", s.info.State.Bytes, cfg.MaxBytes)
+		e.warn(s.name, "raise its limit, or give it a max_age", "%d of %d bytes are used: when it is full, it refuses events", s.info.State.Bytes, cfg.MaxBytes)
 	}
 	if cfg.MaxMsgs > 0 && float64(s.info.State.Msgs) > nearlyFull*float64(cfg.MaxMsgs) {
-		e.warn(s.name, "raise its limit, or give it a max_age", "it has %d of %d messages: when it is full, it takes no events", s.info.State.Msgs, cfg.MaxMsgs)
+		e.warn(s.name, "raise its limit, or give it a max_age", "it has %d of %d messages: when it is full, it refuses events", s.info.State.Msgs, cfg.MaxMsgs)
 	}
 	if len(e.findings) == had {
-		e.ok(s.name, "it loses nothing that it acknowledged; its duplicate window is %s", cfg.Duplicates)
+		e.ok(s.name, "it loses no acknowledged events; its duplicate window is %s", cfg.Duplicates)
 	}
 }
 
-// checkSubjects looks for events that no stream takes, and for handlers that no event
-// can reach.
+// checkSubjects looks for events that no stream stores, and for handlers that no event can reach.
 func checkSubjects(ctx context.Context, e *examination) error {
 	all, err := e.loadStreams(ctx)
 	had := len(e.findings)
 	for _, s := range all {
 		if len(s.missing) > 0 {
 			e.fault("outbox", fmt.Sprintf("postroom stream ensure NAME --subjects %s", strings.Join(s.missing, ",")),
-				"no stream takes events of %s: they wait in the log", firstOf(s.missing))
+				"no stream stores events of %s: they wait in the log", firstOf(s.missing))
 		}
 	}
 	err = errors.Join(err, e.each(ctx, func(s *stream) {
@@ -194,16 +194,16 @@ func checkSubjects(ctx context.Context, e *examination) error {
 		}
 		for _, sub := range s.handlers {
 			lacks := slices.DeleteFunc(wildcard.Uncovered(sub.Subjects, s.info.Config.Subjects), func(subject string) bool {
-				return len(wildcard.Uncovered(s.info.Config.Subjects, []string{subject})) < len(s.info.Config.Subjects) // the stream takes a part of the subjects
+				return len(wildcard.Uncovered(s.info.Config.Subjects, []string{subject})) < len(s.info.Config.Subjects) // the stream stores a part of the subjects
 			})
 			if len(lacks) > 0 {
 				e.warn(sub.Handler, fmt.Sprintf("postroom stream ensure %s --subjects %s", s.name, strings.Join(lacks, ",")),
-					"the stream %s does not take %s: nothing of it reaches the handler", s.name, firstOf(lacks))
+					"the stream %s does not store %s: such events do not reach the handler", s.name, firstOf(lacks))
 			}
 		}
 	}))
 	if err == nil && len(e.findings) == had {
-		e.ok("", "a stream takes each subject in use")
+		e.ok("", "a stream stores each subject in use")
 	}
 	return err
 }

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// maxTailEvents is how many published events are looked for in a stream.
+	// maxTailEvents is how many published events compareTail looks for in a stream.
 	maxTailEvents = 200
-	// newestFirst is how many of its newest messages are read first.
+	// newestFirst is how many of the newest messages compareTail reads first.
 	newestFirst = 2000
-	// tailTimeout is how long a stream is read in all.
+	// tailTimeout limits how long compareTail reads a stream.
 	tailTimeout = 2 * time.Second
-	// maxTailSubjects is up to how many subjects the broker filters by subject.
+	// maxTailSubjects is up to how many subjects the broker filters messages by subject.
 	maxTailSubjects = 20
-	// skew is how much the clocks of a broker's servers may differ, in addition to the
-	// measured difference.
+	// skew is how much the clocks of the broker's servers may differ, in addition to the measured
+	// difference.
 	skew = time.Minute
 )
 
@@ -33,12 +33,12 @@ type TailCheck struct {
 	Stream   string      `json:"stream"`
 	Compared int         `json:"compared"`       // how many events were compared
 	Missing  []LostEvent `json:"missing"`        // the events that the stream lacks, the newest first
-	Note     string      `json:"note,omitempty"` // why no more, or none, were compared
+	Note     string      `json:"note,omitempty"` // why not all events, or none, were compared
 }
 
 // LostEvent is an event that was published and is not in its stream.
 type LostEvent struct {
-	Seq     int64  `json:"seq"` // in the log
+	Seq     int64  `json:"seq"` // its seq in the log
 	Source  string `json:"source"`
 	EventID string `json:"event_id"`
 	Subject string `json:"subject"`
@@ -51,8 +51,8 @@ type publishedEvent struct {
 	CreatedAt                time.Time
 }
 
-// eventName identifies an event in a stream. The message id does not: an event that an
-// operator published again has another one. A source and an id have no white space.
+// eventName identifies an event in a stream. The message id does not identify it, because an event
+// that an operator published again has another message id. A source and an id have no white space.
 func eventName(source, id string) string { return source + " " + id }
 
 // compareTails looks for the newest published events in their streams. It reads the log
@@ -85,7 +85,7 @@ func compareTails(ctx context.Context, e *examination, streams []*stream) ([]Tai
 func (s *stream) compareTail(ctx context.Context, events []publishedEvent, database clock) (TailCheck, error) {
 	tail := TailCheck{Stream: s.name, Missing: []LostEvent{}}
 	if s.info.Config.Retention != jetstream.LimitsPolicy {
-		tail.Note = "it keeps events for its consumers only: what is not there was consumed, or lost"
+		tail.Note = "it keeps events only until they are consumed: an event that it lacks was consumed, or lost"
 		return tail, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout+brokerTimeout)
@@ -99,7 +99,7 @@ func (s *stream) compareTail(ctx context.Context, events []publishedEvent, datab
 	onBroker := func(at time.Time) time.Time { return at.Add(broker.ahead - database.ahead) }
 	events = slices.DeleteFunc(events, func(p publishedEvent) bool { return mayHaveDropped(info, onBroker(p.CreatedAt)) })
 	if tail.Compared = len(events); len(events) == 0 {
-		tail.Note = "no event of the log is published to it, and young enough to be there"
+		tail.Note = "no event of the log was published to it so recently that it must still have it"
 		return tail, nil
 	}
 	missing, read, err := s.findMissing(ctx, info, events, onBroker(events[len(events)-1].CreatedAt))
@@ -108,7 +108,7 @@ func (s *stream) compareTail(ctx context.Context, events []publishedEvent, datab
 	}
 	if !read {
 		tail.Compared -= len(missing)
-		tail.Note = fmt.Sprintf("more was published since than can be read in %s: %d events were not looked for to the end", tailTimeout, len(missing))
+		tail.Note = fmt.Sprintf("it has more messages since then than can be read in %s: the search for %d events is not complete", tailTimeout, len(missing))
 		return tail, nil
 	}
 	for _, p := range missing {
@@ -131,9 +131,10 @@ func mayHaveDropped(info *jetstream.StreamInfo, at time.Time) bool {
 	return state.Msgs > 0 && state.FirstSeq > 1 && at.Before(state.FirstTime)
 }
 
-// findMissing reads the headers of the messages since a time, and returns the events that are
-// not among them. read reports whether it read all. It reads the newest messages first, because
-// they nearly always have all the events, and the rest may be too many to read.
+// findMissing reads the headers of the messages since a time, and returns the events that these
+// messages do not contain. read reports whether it read all of the messages. It reads the newest
+// messages first: they nearly always contain all the events, and all messages may be too many to
+// read.
 func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, events []publishedEvent, since time.Time) (missing []publishedEvent, read bool, err error) {
 	if info.State.Msgs == 0 {
 		return events, true, nil
@@ -155,8 +156,8 @@ func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, ev
 	return s.missingAmong(ctx, cfg, last, end, events)
 }
 
-// missingAmong returns the events that are not among a consumer's messages up to a
-// sequence. read reports whether it got that far in time.
+// missingAmong returns the events that are not among the messages of a consumer up to a sequence.
+// read reports whether it reached that sequence in time.
 func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig, last uint64, end time.Time, events []publishedEvent) (missing []publishedEvent, read bool, err error) {
 	consumer, err := s.handle.CreateConsumer(ctx, cfg)
 	if err != nil {
@@ -174,7 +175,7 @@ func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig,
 	return missing, read || len(missing) == 0, err
 }
 
-// filterOf returns the subjects of events; none if there are too many.
+// filterOf returns the subjects of the events, or none if there are too many subjects.
 func filterOf(events []publishedEvent) []string {
 	var subjects []string
 	for _, p := range events {
@@ -188,8 +189,8 @@ func filterOf(events []publishedEvent) []string {
 	return subjects
 }
 
-// readNames reads a consumer's messages up to a sequence, and returns their names. read
-// reports whether it got that far in time.
+// readNames returns the names of the events in a consumer's messages up to a sequence. read reports
+// whether it reached that sequence in time.
 func readNames(ctx context.Context, consumer jetstream.Consumer, last uint64, end time.Time) (there map[string]bool, read bool, err error) {
 	there = make(map[string]bool)
 	if consumer.CachedInfo().NumPending == 0 {
@@ -224,8 +225,8 @@ func checkTails(ctx context.Context, e *examination) error {
 	for _, t := range losses.Streams {
 		switch {
 		case len(t.Missing) > 0:
-			e.fault(t.Stream, "postroom reconcile --stream "+t.Stream+" looks for all that are missing; with --repair they are published again",
-				"%d of the %d newest events that were published are not in the stream: the broker lost what it had acknowledged (%s)", len(t.Missing), t.Compared, t.list())
+			e.fault(t.Stream, "postroom reconcile --stream "+t.Stream+" looks for all missing events; with --repair it publishes them again",
+				"%d of the %d newest published events are not in the stream: the broker lost events that it had acknowledged (%s)", len(t.Missing), t.Compared, t.list())
 		case t.Note != "":
 			e.ok(t.Stream, "the stream has %d of the newest published events; %s", t.Compared, t.Note)
 		default:
@@ -235,7 +236,7 @@ func checkTails(ctx context.Context, e *examination) error {
 	return err
 }
 
-// list names the events that are missing, by source and id.
+// list names the missing events, by source and id.
 func (t TailCheck) list() string {
 	names := make([]string, len(t.Missing))
 	for i, l := range t.Missing {

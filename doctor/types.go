@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// checkTypes looks for types that handlers ask for and no producer writes, and for types
-// in a stream that no handler takes.
+// checkTypes looks for types that handlers ask for and no producer writes, and for types in a
+// stream that no handler reads.
 func checkTypes(ctx context.Context, e *examination) error {
 	used, err := query[struct{ Subject string }](ctx, e, schema.In(e.d.name, eventtype.UsedSQL))
 	if err != nil {
@@ -35,8 +35,8 @@ func checkTypes(ctx context.Context, e *examination) error {
 	return err
 }
 
-// compareTypes compares the types that the handlers of a stream ask for with the types of
-// its events. seen are the types in the database.
+// compareTypes compares the types that the handlers of a stream ask for with the types of the
+// stream's events. seen are the types of events in the database.
 func compareTypes(ctx context.Context, e *examination, s *stream, seen []string) error {
 	within, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func compareTypes(ctx context.Context, e *examination, s *stream, seen []string)
 	all = slices.DeleteFunc(all, func(subject string) bool { return !s.takes(subject) && !slices.Contains(subjects, subject) })
 	slices.Sort(all)
 	if untaken := wildcard.Uncovered(slices.Compact(all), taken); len(untaken) > 0 {
-		e.note(s.name, "no handler of this database takes %s; handlers of others may", eventtype.Some(untaken))
+		e.note(s.name, "no handler of this database reads %s; handlers of other databases may", eventtype.Some(untaken))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func TestTypes(t *testing.T) {
 		{name: "all is well", asks: []string{"placed", "refunded"}, stream: []string{"placed"}, want: doctor.OK},
 		{
 			name: "a type that no handler takes", asks: []string{"placed"}, stream: []string{"placed", "refunded"}, want: doctor.Note, about: "S",
-			says: "no handler of this database takes S.refunded; handlers of others may",
+			says: "no handler of this database reads S.refunded; handlers of other databases may",
 		},
 		{
 			name: "a slip", asks: []string{"plcaed"}, and: []string{"placed"}, stream: []string{"placed"}, want: doctor.Warning, about: "h",

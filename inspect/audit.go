@@ -10,19 +10,19 @@ import (
 
 // AuditFilter says which actions to return. The zero value returns the latest hundred.
 type AuditFilter struct {
-	Actor    string // who
-	Action   string // what
+	Actor    string // the person
+	Action   string // the kind of action
 	Handler  string
-	EventID  string // the id of an event, of an action on one
-	ReplayID int64  // a replay
+	EventID  string // the id of the event on which an operator acted
+	ReplayID int64  // the replay of the action
 
 	// Since is the earliest time.
 	Since time.Time
 
-	// Before is where to begin: the Next of the previous page.
+	// Before is where the page begins: the Next of the previous page.
 	Before int64
 
-	// Limit is the most actions of a page.
+	// Limit is how many actions a page has at most.
 	//
 	// Defaults to 100; at most 1,000.
 	Limit int
@@ -32,28 +32,28 @@ type AuditFilter struct {
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
 
-	// Next is where the next page begins; zero if this is the last one. Without EventID
-	// and ReplayID, a page searches at most 10,000 actions. So it may have fewer than
-	// Limit, or none, and a Next.
+	// Next is where the next page begins. It is zero if this is the last page. Without EventID and
+	// ReplayID, a page searches at most 10,000 actions. So a page with a Next can have fewer
+	// actions than Limit, or none.
 	Next int64 `json:"next,omitzero"`
 }
 
 // AuditEntry is one action of an operator.
 //
-// Wide because it is a JSON document, as programs read it.
+// Wide because programs read it as one JSON document.
 type AuditEntry struct {
 	ID       int64     `json:"id"`
 	At       time.Time `json:"at"`
 	Actor    string    `json:"actor"`
 	Action   string    `json:"action"`
 	Reason   string    `json:"reason,omitempty"`
-	Events   int64     `json:"events"` // to how many
+	Events   int64     `json:"events"` // how many events it changed
 	Handler  string    `json:"handler,omitempty"`
 	Source   string    `json:"source,omitempty"`
-	EventID  string    `json:"event_id,omitempty"` // of an action on one event
+	EventID  string    `json:"event_id,omitempty"` // for an action on one event
 	ReplayID int64     `json:"replay_id,omitzero"`
 
-	// Details is what the action was asked to do.
+	// Details has the parameters of the action.
 	Details json.RawMessage `json:"details,omitempty"`
 
 	wanted, last bool
@@ -64,7 +64,7 @@ func scanAuditEntry(row pgx.CollectableRow, a *AuditEntry) error {
 		&a.wanted, &a.last)
 }
 
-// clockSlop is how much later an action with a lower id may be, because its transaction
+// clockSlop is how much later than others an action with a lower id may be, because its transaction
 // took longer.
 const clockSlop = time.Hour
 
@@ -99,7 +99,7 @@ func ofReplay(all []AuditEntry, job int64) (some []AuditEntry) {
 	return some
 }
 
-// fill adds the found actions to the page. One more than fits shows that there is a next page.
+// fill adds the found actions to the page. If one action does not fit, there is a next page.
 func (p *AuditPage) fill(all []AuditEntry, f AuditFilter) {
 	for _, a := range all {
 		if len(p.Entries) == limit(f.Limit) {

@@ -16,47 +16,47 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Broker says whether an answer contains what only the broker knows.
+// Broker says whether an answer contains facts that only the broker knows.
 type Broker struct {
 	Asked bool   `json:"asked"`
 	Fault string `json:"fault,omitempty"` // why the broker did not answer, or not completely
 }
 
-// BrokerView is what the broker knows about a handler.
+// BrokerView has the facts that the broker knows about a handler.
 type BrokerView struct {
-	FirstSeq uint64 `json:"first_seq"` // of the stream
+	FirstSeq uint64 `json:"first_seq"` // the first sequence in the stream
 	LastSeq  uint64 `json:"last_seq"`
 
-	// Consumer is the name of the handler's durable consumer; an ordered handler has none.
+	// Consumer is the name of the handler's durable consumer. An ordered handler has none.
 	Consumer string `json:"consumer,omitempty"`
 
-	// Pending is how many messages for the handler were not delivered yet. AckPending is
-	// how many were delivered and are not acknowledged.
+	// Pending is how many messages for the handler are not delivered yet. AckPending is how many
+	// are delivered and not acknowledged.
 	Pending    uint64 `json:"pending"`
 	AckPending uint64 `json:"ack_pending"`
 
-	// PausedUntil is until when an operator has paused the consumer at the broker; zero if it is
-	// not paused.
+	// PausedUntil is when the pause of the consumer ends that an operator made at the broker. It is
+	// zero if the consumer is not paused.
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
-	// OldestAt is when the stream got the oldest message that is not decided, and
-	// LagSeconds how long ago that is.
+	// OldestAt is when the stream stored the oldest message that the handler has not decided.
+	// LagSeconds is how long ago that was.
 	OldestAt   time.Time `json:"oldest_at,omitzero"`
 	LagSeconds float64   `json:"lag_seconds"`
 
-	// Fault says what is missing in this answer.
+	// Fault says which facts are missing in this answer.
 	Fault string `json:"fault,omitempty"`
 
-	missing Finding // a stream or consumer that does not exist
+	missing Finding // set if the stream or the consumer does not exist
 }
 
-// brokerPatience limits the time for all questions to the broker for one answer.
+// brokerPatience limits the time for all requests to the broker for one answer.
 const brokerPatience = 5 * time.Second
 
-// brokerClient asks the broker. It has no connection if the broker is not to be asked.
+// brokerClient asks the broker. It has no connection if the broker must not be asked.
 type brokerClient struct{ nc *nats.Conn }
 
-// jetStream returns the broker's API, unless there is no connection to it.
+// jetStream returns the broker's API, or nil if there is no connection to the broker.
 func (o brokerClient) jetStream() (jetstream.JetStream, error) {
 	if !o.nc.IsConnected() {
 		return nil, errors.Join(nats.ErrDisconnected, o.nc.LastError())
@@ -64,9 +64,9 @@ func (o brokerClient) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(o.nc)
 }
 
-// handlerViews asks the broker about handlers, and returns the answers by their names. If
-// deep is set, it also finds the age of the oldest message, for which it needs a consumer
-// for a moment.
+// handlerViews asks the broker about handlers, and returns its answers by the handlers' names. If
+// deep is set, it also finds the age of the oldest message. For that it creates a consumer for a
+// moment.
 func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
 	if o.nc == nil {
 		return nil
@@ -87,15 +87,15 @@ func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscr
 		v := &BrokerView{}
 		if err := v.ask(ctx, js, sub, deep); err != nil {
 			b.Fault = fmt.Sprintf("handler %s, stream %s: %s", sub.Handler, sub.Stream, faultOf(err))
-			break // the next question would wait as long
+			break // the next request would wait as long
 		}
 		views[sub.Handler] = v
 	}
 	return views
 }
 
-// jetStreamFault returns why there is no JetStream, or "". It also returns "" if the user
-// may not ask.
+// jetStreamFault returns why there is no JetStream, or "". It also returns "" if the user has no
+// permission to ask.
 func jetStreamFault(ctx context.Context, js jetstream.JetStream) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -103,13 +103,13 @@ func jetStreamFault(ctx context.Context, js jetstream.JetStream) string {
 	return jsremedy.Do(err)
 }
 
-// ask fills in what the broker knows about a handler. An error means that the broker did
+// ask stores the facts that the broker knows about a handler. An error means that the broker did
 // not answer.
 func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscription, deep bool) error {
 	stream, err := js.Stream(ctx, sub.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		v.setMissing(FoundNoStream, sub.Handler, fmt.Sprintf("stream %s of %s does not exist", sub.Stream, sub.Handler),
-			"make it with 'postroom stream ensure'; events that it had are in the log of their producers, as far as that goes back")
+			"make it with 'postroom stream ensure'; the log of the producers has its events, if they are not too old")
 		return nil
 	}
 	if err != nil {
@@ -119,7 +119,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 	v.FirstSeq, v.LastSeq = info.State.FirstSeq, info.State.LastSeq
 	if !info.Created.Truncate(time.Microsecond).Equal(sub.Created) {
 		v.setMissing(FoundStreamRecreated, sub.Handler, fmt.Sprintf("stream %s of %s was deleted and created again at %s", sub.Stream, sub.Handler, info.Created.UTC().Format(time.RFC3339)),
-			"a process that starts begins at its start; what the old stream had is in the log of the producers")
+			"a process that starts reads it from its start; the log of the producers has the events of the old stream")
 		return nil
 	}
 	from, subjects := uint64(max(sub.AckFloor, 0))+1, sub.Subjects //nolint:gosec // not negative
@@ -127,7 +127,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 		durable, err := stream.Consumer(ctx, identity.Consumer(sub.instance, sub.Handler))
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
 			v.setMissing(FoundNoConsumer, sub.Handler, fmt.Sprintf("the consumer of %s on stream %s is gone", sub.Handler, sub.Stream),
-				"a process that runs the handler makes it again behind its floor; nothing is lost")
+				"a process that runs the handler makes it again after the handler's floor; nothing is lost")
 			return nil
 		}
 		if err != nil {
@@ -152,7 +152,7 @@ func (v *BrokerView) setMissing(code, handler, text, do string) {
 	v.missing = Finding{Code: code, Handler: handler, Text: text, Remedy: do}
 }
 
-// measureLag finds the oldest message for the handler from a sequence on.
+// measureLag finds the oldest message for the handler, beginning at a sequence.
 func (v *BrokerView) measureLag(ctx context.Context, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
 	r, err := messages.Open(ctx, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: wildcard.Union(nil, subjects),
@@ -171,7 +171,7 @@ func (v *BrokerView) measureLag(ctx context.Context, stream jetstream.Stream, su
 	}
 	if len(first) == 1 {
 		v.OldestAt = first[0].Stored.UTC()
-		v.LagSeconds = max(now.Sub(v.OldestAt).Seconds(), 0) // both by the broker's clock
+		v.LagSeconds = max(now.Sub(v.OldestAt).Seconds(), 0) // both times are by the broker's clock
 	}
 }
 

@@ -23,7 +23,7 @@ func newEventTrace(id string) *EventTrace {
 	}
 }
 
-// readByID reads what is found by the event's id.
+// readByID reads everything that is found by the event's id.
 func (m *view) readByID(j *EventTrace, source string) (err error) {
 	if j.LogEntries, err = rows(m, "the log", m.sql.LogEntries, scanLogEntry, source, j.EventID); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (m *view) readByID(j *EventTrace, source string) (err error) {
 	return err
 }
 
-// readRelated reads what caused the event, and what it caused.
+// readRelated reads the event that caused this event, and the events that this event caused.
 func (m *view) readRelated(j *EventTrace) (err error) {
 	if j.Caused, err = rows(m, "what it caused", m.sql.CausedEvents, scanRelatedEvent, j.EventID); err != nil {
 		return err
@@ -89,12 +89,12 @@ func (m *view) readRelated(j *EventTrace) (err error) {
 	}
 	j.CausedBy, err = rows(m, "its cause", m.sql.LogEntries, scanLogEntry, "", cause)
 	if len(j.CausedBy) == 0 {
-		j.note("its cause, %s, is not in this log: it is of another service, or older than the log", cause)
+		j.note("its cause, %s, is not in this log: another service wrote it, or retention removed it", cause)
 	}
 	return err
 }
 
-// readLedger reads the inbox rows of the event, by its source and id, and to what they led.
+// readLedger reads the inbox rows of the event, by its source and id, and what they refer to.
 func (m *view) readLedger(j *EventTrace) (err error) {
 	keys := []string{}
 	for _, s := range j.Sources {
@@ -120,7 +120,7 @@ func (m *view) readLedger(j *EventTrace) (err error) {
 		handlers, derived = append(handlers, d.Handler), append(derived, d.DedupeKey)
 	}
 	if len(j.Sources) == 0 {
-		j.note("the inbox was not asked: it is looked up by source and id, so give the source")
+		j.note("the inbox was not searched: a search there needs source and id, so give the source")
 	}
 	if j.Steps, err = rows(m, "receipts", m.sql.Steps, scanStep, handlers, derived); err != nil {
 		return err
@@ -138,12 +138,12 @@ func (j *EventTrace) noteUndecided(subs []subscription) {
 		}
 	}
 	if len(j.Undecided) > 0 {
-		j.note("a handler that decides under a key of its own (DedupeKey) is found only while it holds the event, or after that was discarded")
+		j.note("a handler with a DedupeKey is found only while the event is held for it, or after the event was discarded")
 	}
 }
 
-// noteNoHandler notes that no handler takes the event, if there are handlers and the event
-// is known by a subject. A handler that has decided it, or holds it, has taken it.
+// noteNoHandler notes that no handler reads the event, if there are handlers and a subject of the
+// event is known. A handler that has decided the event, or for which it is held, does read it.
 func (j *EventTrace) noteNoHandler(subs []subscription) {
 	subjects := j.subjects()
 	taken := len(j.Decisions) > 0 || slices.ContainsFunc(slices.Concat(j.Held, j.Discarded), func(h HeldEvent) bool { return h.Handler != Outgoing })
@@ -161,15 +161,15 @@ func (j *EventTrace) noteNoHandler(subs []subscription) {
 			}
 		}
 	}
-	text := fmt.Sprintf("no handler of this database takes %s", strings.Join(subjects, ", "))
+	text := fmt.Sprintf("no handler of this database reads %s", strings.Join(subjects, ", "))
 	if len(near) == 0 {
-		j.note("%s; a handler of another may", text)
+		j.note("%s; a handler of another database may", text)
 		return
 	}
-	j.note("%s, and %s: is that a slip? Correct the handler's Types", text, strings.Join(near, ", "))
+	j.note("%s, and %s: is that a misspelling? Correct the handler's Types", text, strings.Join(near, ", "))
 }
 
-// subjects returns those under which the event is known.
+// subjects returns the known subjects of the event.
 func (j *EventTrace) subjects() []string {
 	var all []string
 	for _, l := range j.LogEntries {
@@ -187,7 +187,7 @@ func (j *EventTrace) subjects() []string {
 	return slices.Compact(all)
 }
 
-// addSource notes a source.
+// addSource adds a source to Sources.
 func (j *EventTrace) addSource(source string) {
 	if source != "" && !slices.Contains(j.Sources, source) {
 		j.Sources = append(j.Sources, source)
@@ -198,9 +198,8 @@ func (j *EventTrace) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
 }
 
-// empty reports whether nothing is known about the event. Events that it caused, and
-// actions without a source, do not count: they are found by the id alone, and may belong
-// to another event.
+// empty reports whether nothing is known about the event. Events that it caused, and actions
+// without a source, do not count: they are found by the id alone, and may belong to another event.
 func (j *EventTrace) empty(source string) bool {
 	found := slices.ContainsFunc(j.Streams, func(s StreamSearch) bool { return s.Found })
 	its := slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.Source == source })
@@ -208,11 +207,11 @@ func (j *EventTrace) empty(source string) bool {
 		(source != "" || len(j.Audit)+len(j.Caused)+len(j.Revisions) == 0)
 }
 
-// placesSearched lists the places where nothing was found.
+// placesSearched lists the places that were searched in vain.
 func (j *EventTrace) placesSearched(source string) string {
 	places := []string{"in the log, in held, in the archive, in replays and in the audit"}
 	if source == "" {
-		places = append(places, "and not in the inbox, which is looked up by source and id: give the source")
+		places = append(places, "and not in the inbox, where a search needs source and id: give the source")
 	} else {
 		places = append(places, "in the inbox of every handler")
 	}
@@ -225,12 +224,12 @@ func (j *EventTrace) placesSearched(source string) string {
 	case j.Broker.Fault != "":
 		places = append(places, "and the broker did not answer: "+j.Broker.Fault)
 	case len(j.Streams) == 0:
-		places = append(places, "and in no stream: when it was written is not known")
+		places = append(places, "and in no stream, because it is not known when the event was written")
 	}
 	return strings.Join(places, "; ")
 }
 
-// eventName writes an event's source and id for a person.
+// eventName formats an event's source and id for a person.
 func eventName(source, id string) string {
 	if source == "" {
 		return id

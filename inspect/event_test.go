@@ -315,7 +315,7 @@ func TestRequestsToPublishAgain(t *testing.T) {
 		said += m.Where + ": " + m.Text + "\n"
 	}
 	for _, want := range []string{
-		"operator: request 1 by all to publish it again: lost", "republish: request 1 to publish again: done; the relay had finished with this event",
+		"operator: request 1 by all to publish it again: lost", "republish: request 1 to publish again: done; the relay was done with this event",
 		"operator: request 2 by typed", "republish: request 3 to publish again: cancelled before this event was published again",
 	} {
 		if strings.Count(said, want) != 1 {

@@ -8,8 +8,8 @@ import (
 	"github.com/postroom/postroom/internal/eventsearch"
 )
 
-// EventFilter says which events to return: those that have every property that is set. The
-// zero value returns the newest hundred of all.
+// EventFilter says which events to return: those that have all properties that are set. The zero
+// value returns the newest hundred events.
 //
 // Wide because these are the properties of an event.
 type EventFilter struct {
@@ -19,23 +19,23 @@ type EventFilter struct {
 	CorrelationID string
 	CausationID   string
 
-	// TraceID selects the events that were written in one trace: 32 hexadecimal digits, or
-	// the W3C header traceparent that has them.
+	// TraceID selects the events that were written in one trace. It has 32 hexadecimal digits, or
+	// is the W3C header traceparent that contains them.
 	TraceID string
 
-	// Any selects events that have this as their id, key, correlation id, causation id or
+	// Any selects events that have this value as their id, key, correlation id, causation id or
 	// trace id.
 	Any string
 
-	// Since and Until select events that were written at Since or later and before Until. A
-	// range makes an answer quicker: only its part of the log is read. Events may be
-	// missing if the database's clock was set back by more than a minute.
+	// Since and Until select events that were written at Since or later, and before Until. With
+	// them an answer is quicker, because only their part of the log is read. Events may be missing
+	// if the database's clock was set back by more than a minute.
 	Since, Until time.Time
 
-	// After is where to begin: the Next of the previous page.
+	// After is where the page begins: the Next of the previous page.
 	After string
 
-	// Limit is the most events of a page.
+	// Limit is how many events a page has at most.
 	//
 	// Defaults to 100; at most 1,000.
 	Limit int
@@ -45,23 +45,23 @@ type EventFilter struct {
 type EventPage struct {
 	Events []EventSummary `json:"events"`
 
-	// Next is where the next page begins; empty if this is the last one. A page looks at
-	// 200,000 rows of the log at most, for about five seconds. So it may have fewer than
-	// Limit, or none, and a Next.
+	// Next is where the next page begins. It is empty if this is the last page. A page reads
+	// 200,000 rows of the log at most, for about five seconds. So a page with a Next can have fewer
+	// events than Limit, or none.
 	Next string `json:"next,omitempty"`
 
-	// Looked is how many rows of the log the page looked at, and Reached is when the oldest
-	// of them was written.
+	// Looked is how many rows of the log the page read. Reached is when the oldest of them was
+	// written.
 	Looked  int       `json:"looked"`
 	Reached time.Time `json:"reached,omitzero"`
 
-	// Stopped says that the page ended because it may not look at more rows.
+	// Stopped says that the page ended because it must not read more rows.
 	Stopped bool `json:"stopped"`
 }
 
 // EventSummary says what an event is, and how far it is.
 //
-// Wide because it is an event, in one document.
+// Wide because it describes an event in one document.
 type EventSummary struct {
 	Source        string    `json:"source"`
 	EventID       string    `json:"event_id"`
@@ -72,14 +72,14 @@ type EventSummary struct {
 	TraceID       string    `json:"trace_id,omitempty"`
 	LoggedAt      time.Time `json:"logged_at"`
 
-	// Seq is its place in the log, and Published how far it is there. They are zero if the
-	// log does not have the event: it is of another service, or was removed from the log,
-	// and is known because it is held or was discarded.
+	// Seq is the event's place in the log, and Published its state there. They are zero if the log
+	// does not have the event: another service wrote it, or retention removed it. Such an event is
+	// known because it is held or was discarded.
 	Seq       int64        `json:"seq,omitzero"`
 	Published PublishState `json:"published,omitempty"`
 
-	// Handlers are those that have decided or hold it, and Outgoing if it is held on its way
-	// to the broker.
+	// Handlers are the handlers that have decided the event or for which it is held. Outgoing is
+	// among them if the event is held on its way to the broker.
 	Handlers []HandlerState `json:"handlers"`
 }
 
@@ -91,19 +91,20 @@ type HandlerState struct {
 	Handler string `json:"handler"`
 	State   State  `json:"state"`
 
-	// Database is, in a tree, the database of the handler: 0 is the first that Tree was given.
+	// Database is, in a tree, the database of the handler: 0 is the first inspector that Tree was
+	// given.
 	Database int `json:"database"`
 }
 
-// Events returns the events that match: those of the log, the newest first, and by their time
-// among them those that the log does not have and that are held or were discarded, the last to
-// be held first. The log has an index for CausationID alone; for other properties a page reads
-// the log from its end.
+// Events returns the events that match, newest first. Most are in the log. Among them, by time, are
+// events that are not in the log but are held or were discarded, those that were held last first.
+// The log has an index only for CausationID; for other properties a page reads the log from its
+// end.
 func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, error) {
 	s := eventsearch.Selection{
 		Key: f.Key, Type: f.Type, Source: f.Source, CorrelationID: f.CorrelationID, CausationID: f.CausationID, Any: f.Any, Since: f.Since, Until: f.Until,
 	}
-	s.TraceID, _ = eventsearch.TraceIDOf(f.TraceID) // Validate refuses what is none
+	s.TraceID, _ = eventsearch.TraceIDOf(f.TraceID) // Validate refuses an invalid one
 	if id, ok := eventsearch.TraceIDOf(f.Any); ok {
 		s.Any = id
 	}
@@ -126,7 +127,7 @@ func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, erro
 	return page, nil
 }
 
-// summaries returns events with what handlers have done with them.
+// summaries returns the events with their states at the handlers.
 func summaries(m *view, events []eventsearch.Event) ([]EventSummary, error) {
 	if err := m.events.Handlers(m.ctx, m.tx, events); err != nil {
 		return nil, err

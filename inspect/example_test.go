@@ -31,7 +31,7 @@ func ExampleInspector_Status() {
 	// Output:
 	// write: <nil>
 	// no_relay: no relay leads: nothing is published
-	//   do: start 'postroom relay', or look at the log of the one that should run
+	//   do: start 'postroom relay', or look at the log of the relay that should run
 	// <nil>
 }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/postroom/postroom/internal/jsremedy"
 )
 
-// Finding is one thing that is wrong.
+// Finding is one fault of the system.
 type Finding struct {
 	Code    string `json:"code"`              // from a fixed set, for scripts
-	Handler string `json:"handler,omitempty"` // the handler that it is about
-	Text    string `json:"text"`              // what is wrong
+	Handler string `json:"handler,omitempty"` // the handler with the fault
+	Text    string `json:"text"`              // the fault
 	Remedy  string `json:"remedy"`            // what to do next
 }
 
@@ -22,10 +22,10 @@ type Finding struct {
 const (
 	FoundNoRelay         = "no_relay"         // no relay leads
 	FoundUnpublished     = "unpublished"      // an event has waited for more than a minute to be published
-	FoundDead            = "dead"             // an operator has to decide about events
+	FoundDead            = "dead"             // an operator must decide about events
 	FoundNoProcess       = "no_process"       // no living process runs a handler
 	FoundOverdue         = "overdue"          // events are due, and no process runs them
-	FoundPaused          = "paused"           // a handler fails for nearly all events, and has paused
+	FoundPaused          = "paused"           // a handler fails for nearly all events, and has paused itself
 	FoundNoReader        = "no_reader"        // no process reads the stream of an ordered handler
 	FoundReplayIdle      = "replay_idle"      // no process runs a running replay
 	FoundNoStream        = "no_stream"        // a handler's stream does not exist
@@ -36,7 +36,7 @@ const (
 	FoundBroker          = "broker"           // the broker could not be asked
 )
 
-// How long something may take before it is a finding.
+// Times after which something counts as a finding.
 const (
 	unpublishedFor = time.Minute
 	overdueFor     = 30 * time.Second
@@ -52,11 +52,11 @@ func (l *findingList) add(code, handler, text, do string) {
 
 // findings returns the findings, the most urgent first.
 func findings(s *Status, subs []subscription, views map[string]*BrokerView) *findingList {
-	l := &findingList{all: []Finding{}} // not null
+	l := &findingList{all: []Finding{}} // not null in JSON
 	l.checkRelay(s)
 	if s.Broker.Fault != "" {
 		cause, do := jsremedy.Split(s.Broker.Fault)
-		l.add(FoundBroker, "", "the broker could not be asked: "+cause, cmp.Or(do, "is it running, and the URL right?"))
+		l.add(FoundBroker, "", "the broker could not be asked: "+cause, cmp.Or(do, "is it running, and is the URL right?"))
 	}
 	for _, handler := range handlersOf(s, subs) {
 		l.checkHandler(s, subs, views, handler)
@@ -64,13 +64,13 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 	for _, h := range s.Held {
 		if n := h.Events(Dead); n > 0 {
 			l.add(FoundDead, h.Handler, fmt.Sprintf("%s dead %s", eventsAre(n, h.More), where(h.Handler)),
-				"'postroom dead groups' says what killed them; then replay or discard them")
+				"'postroom dead groups' shows their causes; then replay or discard them")
 		}
 	}
 	for _, r := range s.Replays {
 		if r.IdleSeconds > idleFor.Seconds() {
 			l.add(FoundReplayIdle, "", fmt.Sprintf("replay %d has been idle for %s: no process runs it", r.ID, duration(r.IdleSeconds)),
-				fmt.Sprintf("go on with it: 'postroom dead resume %d'; or end it: 'postroom dead cancel %d'", r.ID, r.ID))
+				fmt.Sprintf("continue it: 'postroom dead resume %d'; or end it: 'postroom dead cancel %d'", r.ID, r.ID))
 		}
 	}
 	return l
@@ -78,22 +78,22 @@ func findings(s *Status, subs []subscription, views map[string]*BrokerView) *fin
 
 func (l *findingList) checkRelay(s *Status) {
 	r := s.Relay
-	if r.Pause != nil { // its events wait for the operator
+	if r.Pause != nil { // the events wait for the operator
 		return
 	}
 	if !r.Leads && (r.Epoch > 0 || r.EstimatedUnpublished > 0 || len(heldOf(s.Held, Outgoing).States) > 0) {
-		l.add(FoundNoRelay, "", "no relay leads: nothing is published", "start 'postroom relay', or look at the log of the one that should run")
+		l.add(FoundNoRelay, "", "no relay leads: nothing is published", "start 'postroom relay', or look at the log of the relay that should run")
 	}
 	if r.OldestUnpublishedAgeSeconds > unpublishedFor.Seconds() {
 		do := "look at /readyz and the log of the relay that leads"
 		if !r.Leads {
-			do = "they go out by themselves once a relay leads"
+			do = "they are published when a relay leads"
 		}
 		l.add(FoundUnpublished, "", fmt.Sprintf("about %d events are not published, the oldest for %s", r.EstimatedUnpublished, duration(r.OldestUnpublishedAgeSeconds)), do)
 	}
 	if late := heldOf(s.Held, Outgoing).overdue(); r.Leads && late > overdueFor.Seconds() {
 		l.add(FoundOverdue, Outgoing, fmt.Sprintf("held outgoing events have been due for %s", duration(late)),
-			"look at /readyz and the log of the relay: it may not reach the broker")
+			"look at /readyz and the log of the relay: perhaps it cannot reach the broker")
 	}
 }
 
@@ -105,19 +105,19 @@ func (l *findingList) checkHandler(s *Status, subs []subscription, views map[str
 	switch late := held.overdue(); {
 	case len(processes) == 0 && held.Events() > held.Events(Dead):
 		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: %s for it, and new ones do not reach it", handler, eventsAre(held.Events(), held.More)+" held"),
-			"start a process that has it; was it renamed? A renamed handler is another one")
+			"start a process that runs it; was it renamed? A renamed handler is another handler")
 	case len(processes) == 0 && sub >= 0:
 		l.add(FoundNoProcess, handler, fmt.Sprintf("no living process runs %s: events do not reach it", handler),
-			"start a process that has it; if it is gone for good, delete its consumer and its row of subscription")
+			"start a process that runs it; if the handler was removed for good, delete its consumer and its row of subscription")
 	case len(paused) > 0:
 		l.add(FoundPaused, handler, fmt.Sprintf("%s fails for nearly all events and is paused in %s: %s: %s", handler, strings.Join(paused, ", "), last.Class, last.Text),
-			"bring back what it needs: it tries one event a minute, and resumes by itself")
-	case s.operatorPauses[handler] != nil: // its events wait for the operator
+			"bring back the system that it needs: the handler tries one event a minute, and resumes by itself")
+	case s.operatorPauses[handler] != nil: // the events wait for the operator
 	case late > overdueFor.Seconds():
 		l.add(FoundOverdue, handler, fmt.Sprintf("events held for %s have been due for %s, and no process runs them", handler, duration(late)),
-			"its processes are busy, or do not take the type of these events: look at their logs, or give it more workers")
+			"its processes are busy, or do not know the type of these events: look at their logs, or give it more workers")
 	case sub >= 0 && subs[sub].Ordered && !subs[sub].HasReader:
-		l.add(FoundNoReader, handler, fmt.Sprintf("no process reads stream %s for %s, which is ordered", subs[sub].Stream, handler),
+		l.add(FoundNoReader, handler, fmt.Sprintf("no process reads stream %s for the ordered handler %s", subs[sub].Stream, handler),
 			"look at the logs of its processes: "+listNames(processes))
 	}
 	if v := views[handler]; v != nil && v.missing.Code != "" {
@@ -125,7 +125,7 @@ func (l *findingList) checkHandler(s *Status, subs []subscription, views map[str
 	}
 }
 
-// handlersOf returns every handler that is subscribed or has held events.
+// handlersOf returns every handler that is subscribed or for which events are held.
 func handlersOf(s *Status, subs []subscription) []string {
 	var all []string
 	for _, sub := range subs {
@@ -158,7 +158,7 @@ func where(handler string) string {
 	return "at " + handler
 }
 
-// duration writes a duration for a person.
+// duration formats a duration for a person.
 func duration(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }

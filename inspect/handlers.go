@@ -13,52 +13,52 @@ type Handlers struct {
 
 // Handler is the state of one handler.
 //
-// Wide because it is a JSON document, as programs read it.
+// Wide because programs read it as one JSON document.
 type Handler struct {
 	Name string `json:"handler"`
 
-	// Stream is the stream that it reads. It is empty if the handler gets its events only
+	// Stream is the stream that the handler reads. It is empty if the handler gets its events only
 	// from Inbox.Accept, or has never run.
 	Stream   string   `json:"stream,omitempty"`
 	Ordered  bool     `json:"ordered"`
 	Types    []string `json:"types"`
 	Subjects []string `json:"subjects"`
 
-	// AckFloor is the recorded sequence up to which everything is decided. If the handler
-	// is not ordered, it is recorded once a minute.
+	// AckFloor is the recorded sequence up to which every event is decided. If the handler is not
+	// ordered, it is recorded once a minute.
 	AckFloor   int64     `json:"ack_floor"`
 	AckFloorAt time.Time `json:"ack_floor_at,omitzero"`
 
-	// Processes are the living processes that run it.
+	// Processes are the living processes that run the handler.
 	Processes []string `json:"processes"`
 
 	// Reader is the process that reads the stream of an ordered handler.
 	Reader *Reader `json:"reader,omitempty"`
 
-	// PausedIn are the living processes in which it is paused by itself, because it fails
+	// PausedIn are the living processes in which the handler has paused itself, because it fails
 	// for nearly all events. SelfPause is the latest of these pauses.
 	PausedIn  []string   `json:"paused_in,omitempty"`
 	SelfPause *SelfPause `json:"self_pause,omitempty"`
 
-	// Pause is the operator's pause of the handler; nil if there is none.
+	// Pause is the operator's pause of the handler. It is nil if there is none.
 	Pause *Pause `json:"pause,omitempty"`
 
 	Held HeldSummary `json:"held"`
 
-	// Broker is what the broker knows about the handler. It is nil if the broker was not
+	// Broker has the facts that the broker knows about the handler. It is nil if the broker was not
 	// asked or did not answer, or if the handler reads no stream.
 	Broker *BrokerView `json:"broker,omitempty"`
 }
 
 // Reader is the process that reads the stream for an ordered handler.
 type Reader struct {
-	Name  string    `json:"name,omitempty"` // empty if there is none
+	Name  string    `json:"name,omitempty"` // empty if no process reads
 	Until time.Time `json:"until,omitzero"` // when its lease ends, unless it renews the lease
-	Reads bool      `json:"reads"`          // the lease has not expired
-	Epoch int64     `json:"epoch"`          // how often a process has taken the lease
+	Reads bool      `json:"reads"`          // the lease has not ended
+	Epoch int64     `json:"epoch"`          // how many times a process has taken the lease
 
-	// Takeovers is how many readers in a row ended without giving up their lease, and
-	// without the floor having moved.
+	// Takeovers is how many readers in a row ended without giving up their lease while the floor
+	// did not move.
 	Takeovers int64 `json:"takeovers"`
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// Outgoing is the name under which events are held on their way to the broker.
+// Outgoing is the handler name of events that are held on their way to the broker.
 const Outgoing = held.Outgoing
 
 // State is the state of a held event.
@@ -19,26 +19,26 @@ type State string
 
 // The states.
 const (
-	Scheduled State = "scheduled" // it is to be published later
+	Scheduled State = "scheduled" // it will be published later
 	Due       State = "due"       // its next attempt is due
 	Retrying  State = "retrying"  // it failed, and its next attempt is later
 	Running   State = "running"   // a process has claimed it
 	Abandoned State = "abandoned" // a process had claimed it, and the claim expired
 	Waiting   State = "waiting"   // it waits behind an earlier event of its key
-	Dead      State = "dead"      // an operator has to decide
+	Dead      State = "dead"      // an operator must decide
 	Discarded State = "discarded" // an operator has decided
 )
 
-// StateCount is how many events are held in one state.
+// StateCount says how many events are held in one state.
 type StateCount struct {
 	State  State `json:"state"`
 	Events int64 `json:"events"`
 
-	// OldestAgeSeconds is how long the oldest event has been held, or has been dead if
-	// State is Dead.
+	// OldestAgeSeconds is how long the oldest event has been held. If State is Dead, it is how long
+	// the event has been dead.
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 
-	// OverdueSeconds is how long the first of them has been due.
+	// OverdueSeconds is how long the first of these events has been due.
 	OverdueSeconds float64 `json:"overdue_seconds"`
 }
 
@@ -47,14 +47,14 @@ type HeldSummary struct {
 	Handler string       `json:"handler"`
 	States  []StateCount `json:"states"`
 
-	// Keys is how many keys one of them blocks.
+	// Keys is how many keys these events block.
 	Keys int64 `json:"keys"`
 
-	// More says that counting stopped at 100,000 events, and there may be more.
+	// More says that counting stopped at 100,000 events, so there may be more.
 	More bool `json:"more"`
 }
 
-// Events returns how many events are held in some states, or in all if none is given.
+// Events returns how many events are held in the given states, or in all states if none is given.
 func (h HeldSummary) Events(states ...State) int64 {
 	var n int64
 	for _, c := range h.States {
@@ -65,12 +65,12 @@ func (h HeldSummary) Events(states ...State) int64 {
 	return n
 }
 
-// overdue returns how long an event has been due that no process has claimed, or that the
-// relay has and the broker does not take.
+// overdue returns for how long an event has been due that no process has claimed, or that the
+// broker does not accept from the relay.
 func (h HeldSummary) overdue() float64 {
 	var seconds float64
 	for _, c := range h.States {
-		if c.State == Due || c.State == Abandoned || c.State == Running { // the claim of a handler ends later: it is not overdue
+		if c.State == Due || c.State == Abandoned || c.State == Running { // a claim of a handler ends in the future, so it is not overdue
 			seconds = max(seconds, c.OverdueSeconds)
 		}
 	}
@@ -88,7 +88,7 @@ func readHeld(m *view) ([]HeldSummary, error) {
 	counts, err := rows(m, "what is held", m.sql.HeldCounts, func(found pgx.CollectableRow, c *row) error {
 		return found.Scan(&c.handler, &c.State, &c.Events, &c.OldestAgeSeconds, &c.OverdueSeconds, &c.more, &c.keys)
 	})
-	all := []HeldSummary{} // not null
+	all := []HeldSummary{} // not null in JSON
 	for _, c := range counts {
 		if len(all) == 0 || all[len(all)-1].Handler != c.handler {
 			all = append(all, HeldSummary{Handler: c.handler, Keys: c.keys, More: c.more})
@@ -109,29 +109,29 @@ func heldOf(all []HeldSummary, handler string) HeldSummary {
 	return HeldSummary{Handler: handler, States: []StateCount{}}
 }
 
-// HeldFilter says which held events to return: those that have every property that is set.
-// The zero value returns the first hundred of all.
+// HeldFilter says which held events to return: those that have all properties that are set. The
+// zero value returns the first hundred.
 type HeldFilter struct {
-	// Handler selects the events of one handler, or with Outgoing those on their way to
-	// the broker. Empty means all.
+	// Handler selects the events of one handler, or with Outgoing the events on their way to the
+	// broker. Empty means all.
 	Handler string
 
-	// States selects events in one of these states. Empty means any. Discarded events are
-	// not held.
+	// States selects events in one of these states. Empty means any state. Discarded events are not
+	// held.
 	States []State
 
 	Type  string
-	Key   string // that the producer gave the event
-	Class string // of the last failure
+	Key   string // the key that the producer gave the event
+	Class string // class of the last failure
 
-	// DueSince and DueUntil select events that are due at DueSince or later and before
-	// DueUntil. Events that wait behind their key, and dead ones, are due at no time.
+	// DueSince and DueUntil select events that are due at DueSince or later, and before DueUntil.
+	// Events that wait behind their key, and dead events, have no due time.
 	DueSince, DueUntil time.Time
 
-	// After is where to begin: the Next of the previous page.
+	// After is where the page begins: the Next of the previous page.
 	After string
 
-	// Limit is the most events of a page.
+	// Limit is how many events a page has at most.
 	//
 	// Defaults to 100; at most 1,000.
 	Limit int
@@ -141,14 +141,15 @@ type HeldFilter struct {
 type HeldPage struct {
 	Events []HeldEvent `json:"events"`
 
-	// Next is where the next page begins; empty if this is the last one. A page searches
-	// about 50,000 events. So it may have fewer than Limit, or none, and a Next.
+	// Next is where the next page begins. It is empty if this is the last page. A page searches
+	// about 50,000 events. So a page with a Next can have fewer events than Limit, or none.
 	Next string `json:"next,omitempty"`
 }
 
-// HeldEvents returns the events that are held, in any state. They come by handler; of each
-// first those that are due at a time, the first to be due first, then those that wait behind
-// their key, then the dead ones, the last to die first. With Key they come as they were held.
+// HeldEvents returns the events that are held, in any state, sorted by handler. For each handler,
+// events with a due time come first, by that time; then events that wait behind their key; then
+// dead events, those that died last first. With Key, events are in the order in which they were
+// held.
 func (i *Inspector) HeldEvents(ctx context.Context, f HeldFilter) (*HeldPage, error) {
 	s := held.Selection{Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, DueSince: f.DueSince, DueUntil: f.DueUntil}
 	for _, state := range f.States {

@@ -1,11 +1,10 @@
-// Package inspect answers questions about the state of a system: which events wait and
-// why, which relay leads, which processes read, what happened to an event, and what
-// operators did. A command line or a console can be built on it.
+// Package inspect answers questions about the state of a system: which events wait and why, which
+// relay leads, which processes read, what happened to an event, and what operators did. Use it to
+// build a command line or a console.
 //
-// It changes nothing. Each answer comes from a read-only transaction of its own. Every
-// statement uses an index and stops at a limit, so an answer takes well under a second
-// however large the tables are. If a limit was reached, the answer says so. No answer
-// contains the data of an event.
+// It changes nothing. Each answer comes from its own read-only transaction. Every statement uses an
+// index and stops at a limit, so an answer takes well under a second, even if the tables are large.
+// If a limit was reached, the answer says so. No answer contains the data of an event.
 package inspect
 
 import (
@@ -32,15 +31,15 @@ type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Config says where to look. The zero value is ready to use.
+// Config says which tables to read. The zero value is ready to use.
 type Config struct {
 	// Schema is the database schema that holds Postroom's tables.
 	//
 	// Defaults to "postroom".
 	Schema string
 
-	// Retention is how long the relay keeps published events in the log. Here it only
-	// serves to say by how much the oldest event is overdue.
+	// Retention is how long the relay keeps published events in the log. It serves only to say for
+	// how long the oldest event is overdue.
 	//
 	// Defaults to 72 hours, as the relay's does.
 	Retention time.Duration
@@ -58,9 +57,9 @@ type Inspector struct {
 	events    eventsearch.Reader
 }
 
-// New returns an inspector for the tables in db and the broker behind nc. If nc is nil,
-// answers leave out what only the broker knows, and say so. New does no I/O and cannot
-// fail: the methods return faults of the Config.
+// New returns an inspector for the tables in db and the broker behind nc. If nc is nil, answers
+// leave out facts that only the broker knows, and say so. New does no I/O and cannot fail: the
+// methods return the faults of the Config.
 func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
 	i := &Inspector{db: db, broker: brokerClient{nc}, retention: cmp.Or(cfg.Retention, 72*time.Hour)}
 	if i.schema, i.err = schema.Name(cfg.Schema); i.err == nil {
@@ -69,7 +68,7 @@ func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
 	return i
 }
 
-// inTx calls do with a view: a read-only transaction that shows one moment.
+// inTx calls do with a view: a read-only transaction that shows the database at one moment.
 func (i *Inspector) inTx(ctx context.Context, do func(db *view) error) error {
 	if i.err != nil {
 		return postroom.Unrecoverable(i.err)
@@ -82,13 +81,13 @@ func (i *Inspector) inTx(ctx context.Context, do func(db *view) error) error {
 	})
 }
 
-// explain adds to an error of the database what to do about it.
+// explain adds advice to an error of the database.
 func (i *Inspector) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: i.schema, DB: i.db})
 }
 
-// Status returns the state of the system: how many events are not published or are held,
-// which relay leads, and which processes live. Its findings say what is wrong.
+// Status returns the state of the system: how many events are not published or are held, which
+// relay leads, and which processes live. Its findings say what is wrong.
 func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	s := &Status{}
 	var subs []subscription
@@ -143,8 +142,8 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-// Handlers returns the state of each handler that is subscribed, that a live process
-// runs, or that has held events, sorted by name.
+// Handlers returns the state of each handler that is subscribed, that a living process runs, or for
+// which events are held, sorted by name.
 func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	var subs []subscription
 	var processes []Process
@@ -176,13 +175,13 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	return h, nil
 }
 
-// Event returns what happened to the event with the given id and source. If source is
-// empty, it includes every event with the id. It searches the broker for at most half a
-// second. It returns [ErrNotFound] if it finds nothing.
+// Event returns what happened to the event with this id and source. If source is empty, it includes
+// every event with the id. It searches the broker for at most half a second. It returns
+// [ErrNotFound] if it finds nothing.
 //
-// Inbox rows can only be found by source and id: if nothing else is left, give the
-// source. If a subscription has a DedupeKey, its events are found in the inbox only
-// while they are held, or after they were discarded.
+// A search for inbox rows needs source and id. So give the source if only an inbox row is left. If
+// a subscription has a DedupeKey, its events are found in the inbox only while they are held, or
+// after they were discarded.
 func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, error) {
 	j := newEventTrace(id)
 	if source != "" {
@@ -210,8 +209,8 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, 
 	return j, nil
 }
 
-// Keys returns the keys with held events. Each has the event at its head, which blocks
-// the others.
+// Keys returns the keys with held events. Each has the event at its head, which blocks the other
+// events of the key.
 func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 	page := &Keys{Keys: []Key{}}
 	err := i.inTx(ctx, func(m *view) error {
@@ -235,7 +234,7 @@ func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 	return page, nil
 }
 
-// Tables returns how large each table is, how far back it reaches, and what prevents vacuum.
+// Tables returns how large each table is, how old its oldest row is, and what hinders vacuum.
 func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 	t := &Tables{}
 	err := i.inTx(ctx, func(m *view) (err error) {
@@ -261,7 +260,7 @@ func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 	return t, nil
 }
 
-// Audit returns what operators did, the latest first.
+// Audit returns what operators did, the latest action first.
 func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error) {
 	page := &AuditPage{Entries: []AuditEntry{}}
 	err := i.inTx(ctx, func(m *view) error {
@@ -278,7 +277,7 @@ func (i *Inspector) Audit(ctx context.Context, f AuditFilter) (*AuditPage, error
 	return page, nil
 }
 
-// view is the state of the database at one moment.
+// view is the database at one moment.
 type view struct {
 	ctx    context.Context // valid until do returns
 	tx     pgx.Tx
@@ -288,7 +287,7 @@ type view struct {
 	events eventsearch.Reader
 }
 
-// rows returns the rows of a statement, each made by scan.
+// rows returns the rows of a statement. scan reads each row.
 func rows[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) ([]T, error) {
 	r, _ := m.tx.Query(m.ctx, sql, args...) // CollectRows returns its error
 	all, err := pgx.CollectRows(r, func(row pgx.CollectableRow) (T, error) {
@@ -302,7 +301,7 @@ func rows[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to
 	return all, nil
 }
 
-// one returns the row of a statement that returns one.
+// one returns the only row of a statement.
 func one[T any](m *view, what, sql string, scan func(row pgx.CollectableRow, to *T) error, args ...any) (T, error) {
 	all, err := rows(m, what, sql, scan, args...)
 	if err == nil && len(all) != 1 {

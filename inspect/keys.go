@@ -7,22 +7,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// KeyFilter says which keys to return. The zero value returns the first hundred of all.
+// KeyFilter says which keys to return. The zero value returns the first hundred.
 type KeyFilter struct {
-	// Handler selects the keys of one handler, or with Outgoing those on their way to the
-	// broker. Empty means all.
+	// Handler selects the keys of one handler, or with Outgoing the keys of events on their way to
+	// the broker. Empty means all.
 	Handler string
 
 	// Key selects one key. Empty means all.
 	Key string
 
-	// State is the state of the event at the head. Empty means any.
+	// State is the state of the event at the head of the key. Empty means any state.
 	State State
 
-	// After is where to begin: the Next of the previous page.
+	// After is where the page begins: the Next of the previous page.
 	After *KeyPosition
 
-	// Limit is the most keys of a page.
+	// Limit is how many keys a page has at most.
 	//
 	// Defaults to 100; at most 1,000.
 	Limit int
@@ -34,16 +34,16 @@ type KeyPosition struct {
 	Key     string `json:"key"`
 }
 
-// Keys is a page of keys, by handler and key.
+// Keys is a page of keys, sorted by handler and key.
 type Keys struct {
 	Keys []Key `json:"keys"`
 
-	// Next is where the next page begins; nil if this is the last one. A page searches at
-	// most 10,000 keys. So it may have fewer than Limit, or none, and a Next.
+	// Next is where the next page begins. It is nil if this is the last page. A page searches at
+	// most 10,000 keys. So a page with a Next can have fewer keys than Limit, or none.
 	Next *KeyPosition `json:"next,omitempty"`
 }
 
-// Key is a key that events wait for.
+// Key is a key for which events wait.
 type Key struct {
 	Handler string `json:"handler"`
 	Key     string `json:"key"`
@@ -53,7 +53,7 @@ type Key struct {
 	Behind int64 `json:"behind"`
 }
 
-// Head is the event that the others of its key wait for.
+// Head is the first event of a key. The other events of the key wait for it.
 type Head struct {
 	ID       int64     `json:"id"` // in held
 	Source   string    `json:"source"`
@@ -61,17 +61,17 @@ type Head struct {
 	Type     string    `json:"type"`
 	State    State     `json:"state"`
 	Class    string    `json:"class,omitempty"`
-	Failure  string    `json:"failure,omitempty"` // the last one
+	Failure  string    `json:"failure,omitempty"` // text of the last failure
 	Attempts int64     `json:"attempts"`
 	NextAt   time.Time `json:"next_at,omitzero"` // when the next attempt is due, or the claim ends
 
-	// Since is when it died, or first failed, or was held.
+	// Since is when the event died, or first failed, or was held.
 	Since      time.Time `json:"since"`
 	AgeSeconds float64   `json:"age_seconds"`
 }
 
-// keyRow is a key. It says whether the key matches the filter, and whether it was the
-// last one searched.
+// keyRow is a key. It also says whether the key matches the filter, and whether the search ended at
+// this key.
 type keyRow struct {
 	Key
 
@@ -92,7 +92,7 @@ const (
 
 func limit(n int) int { return min(max(cmp.Or(n, defaultLimit), 1), maxLimit) }
 
-// fill adds the found keys to the page. One more than fits shows that there is a next page.
+// fill adds the found keys to the page. If one key does not fit, there is a next page.
 func (p *Keys) fill(all []keyRow, room int) {
 	for _, k := range all {
 		if len(p.Keys) == room {
@@ -109,7 +109,7 @@ func (p *Keys) fill(all []keyRow, room int) {
 	}
 }
 
-// readKey looks up a key, for one handler or for all.
+// readKey looks up one key, for one handler or for all.
 func readKey(m *view, page *Keys, f KeyFilter) error {
 	handlers := []string{f.Handler}
 	if f.Handler == "" {

@@ -20,16 +20,16 @@ type Pause struct {
 	handler string
 }
 
-// SelfPause says since when a handler is paused in a process because it fails for nearly all
-// events, and with which failure it paused.
+// SelfPause says since when a handler has paused itself in a process, because it fails for nearly
+// all events, and with which failure.
 type SelfPause struct {
 	Since time.Time `json:"since"`
 	Class string    `json:"class"`
 	Text  string    `json:"text"`
 }
 
-// Pauses says by whom the handler is paused, since when, and why. It is empty if the handler
-// is not paused.
+// Pauses says who or what paused the handler, since when, and why. It is empty if the handler is
+// not paused.
 func (h *Handler) Pauses() (all []string) {
 	if h.Pause != nil {
 		all = append(all, "is "+h.Pause.String())
@@ -46,11 +46,11 @@ func (h *Handler) Pauses() (all []string) {
 
 // pause says that an operator has paused the consumer at the broker.
 func (v *BrokerView) pause() string {
-	return fmt.Sprintf("gets nothing from the broker: its consumer %s is paused there until %s", v.Consumer, v.PausedUntil.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("gets no events from the broker: its consumer %s is paused there until %s", v.Consumer, v.PausedUntil.UTC().Format(time.RFC3339))
 }
 
-// selfPauses returns the processes in which a handler is paused by itself, and the latest
-// pause.
+// selfPauses returns the processes in which a handler has paused itself, and the latest of these
+// pauses.
 func selfPauses(all []Process, handler string) (processes []string, last SelfPause) {
 	for _, p := range all {
 		if pause, ok := p.Paused[handler]; ok && p.Alive {
@@ -63,7 +63,7 @@ func selfPauses(all []Process, handler string) (processes []string, last SelfPau
 	return processes, last
 }
 
-// pauseNotes says what operators have paused, here or at the broker.
+// pauseNotes says what operators have paused, with Postroom or at the broker.
 func pauseNotes(pauses map[string]*Pause, views map[string]*BrokerView) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(pauses)) {
 		if name == Outgoing {

@@ -14,19 +14,19 @@ type Process struct {
 	StartedAt time.Time `json:"started_at"`
 	SeenAt    time.Time `json:"seen_at"`
 
-	// SilentSeconds is how long ago its last sign of life was. A process gives one every
+	// SilentSeconds is how long ago its last sign of life was. A process gives a sign of life every
 	// ten seconds.
 	SilentSeconds float64 `json:"silent_seconds"`
 
-	// Alive is false if there was no sign of life for a minute: the process ended without
-	// removing its row.
+	// Alive is false if the process gave no sign of life for a minute: it ended without removing
+	// its row.
 	Alive bool `json:"alive"`
 
-	// Paused are the handlers that paused by themselves in this process, because they fail
-	// for nearly all events.
+	// Paused are the handlers that paused themselves in this process, because they fail for nearly
+	// all events.
 	Paused map[string]SelfPause `json:"paused,omitempty"`
 
-	ledger float64 // how many seconds it keeps inbox rows at most
+	ledger float64 // for how many seconds it keeps inbox rows at most
 }
 
 func readProcesses(m *view) ([]Process, error) {
@@ -37,7 +37,7 @@ func readProcesses(m *view) ([]Process, error) {
 
 // aliveProcesses returns the names of the living processes that run a handler.
 func aliveProcesses(all []Process, handler string) []string {
-	names := []string{} // not null
+	names := []string{} // not null in JSON
 	for _, p := range all {
 		if p.Alive && slices.Contains(p.Handlers, handler) {
 			names = append(names, p.Name)

@@ -7,21 +7,21 @@ import (
 	"github.com/postroom/postroom/internal/sagas"
 )
 
-// SagaStep says what an event is to a step of a saga.
+// SagaStep says how an event belongs to a step of a saga.
 type SagaStep struct {
 	Saga      string `json:"saga"`
-	Key       string `json:"key"` // of the instance
+	Key       string `json:"key"` // key of the instance
 	Step      string `json:"step"`
 	Direction string `json:"direction"` // do or undo
 
-	// Kind is command, reply, deadline or decision. An event that a command caused and that the
-	// saga has not counted is a reply, too.
+	// Kind is command, reply, deadline or decision. An event that a command caused is also a reply
+	// if the saga has not counted it.
 	Kind string `json:"kind"`
 
-	// Outcome is what the saga recorded: done, failed or undone of a reply, deadline, or an
-	// operator's decision. Empty if it has not.
+	// Outcome is what the saga recorded for a reply or deadline (done, failed or undone), or an
+	// operator's decision. It is empty if the saga has recorded nothing.
 	Outcome string    `json:"outcome,omitempty"`
-	At      time.Time `json:"at,omitzero"` // when the command was written, or the saga recorded it
+	At      time.Time `json:"at,omitzero"` // when the command was written, or when the saga recorded the outcome
 }
 
 // readSagas reads the steps of sagas to which the event belongs.
@@ -43,5 +43,5 @@ func (m *view) readSagas(j *EventTrace) error {
 	return err
 }
 
-// String says what the event is to the step.
+// String describes how the event belongs to the step.
 func (s SagaStep) String() string { return sagas.Step(s).String() }

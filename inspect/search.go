@@ -18,20 +18,20 @@ const (
 	// searchFor limits the whole search of streams for one event.
 	searchFor = 500 * time.Millisecond
 
-	// searchBefore is how long before the event's time in the log the search begins,
-	// because the broker's clock may differ.
+	// searchBefore is how long before the event's time in the log the search begins, because the
+	// broker's clock may differ.
 	searchBefore = 2 * time.Second
 
 	// searchBatch is how many messages are requested at a time.
 	searchBatch = 1000
 )
 
-// streamSearcher searches one stream from a time on.
+// streamSearcher searches one stream, beginning at a time.
 type streamSearcher struct {
-	stream   string // empty means the one that takes the subject
+	stream   string // empty means the stream that stores the subject
 	subjects []string
 	since    time.Time
-	source   string // empty means any
+	source   string // empty means any source
 }
 
 // search looks for the event in streams, for half a second in all.
@@ -53,7 +53,7 @@ func (o brokerClient) search(ctx context.Context, j *EventTrace, subs []subscrip
 		found, err := q.search(ctx, js, j.EventID)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidSubject):
-			j.note("no stream takes %v", q.subjects)
+			j.note("no stream stores %v", q.subjects)
 			continue
 		case err != nil && found.Examined == 0:
 			j.Broker.Fault = faultOf(err)
@@ -64,8 +64,8 @@ func (o brokerClient) search(ctx context.Context, j *EventTrace, subs []subscrip
 	}
 }
 
-// searches returns where to search. The time is that of the log or of a copy in held. If
-// there is neither, it is the time in a UUIDv7.
+// searches returns which streams to search, and from which time on. The time is that of the log or
+// of a copy in held. If there is neither, it is the time in a UUIDv7.
 func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	var all []streamSearcher
 	add := func(q streamSearcher) {
@@ -106,7 +106,7 @@ func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	return all
 }
 
-// timeOfID returns the time in an id.
+// timeOfID returns the time that an id contains.
 func timeOfID(id string) (time.Time, bool) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {
@@ -156,7 +156,7 @@ func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id s
 	return s, nil
 }
 
-// matches reports whether a message is the event, and notes it if it is.
+// matches reports whether a message is the event. If it is, matches records that in s.
 func (q streamSearcher) matches(m messages.Message, id string, s *StreamSearch) bool {
 	ev, err := wire.Decode(m.Subject, m.Header, nil)
 	if err != nil || ev.ID != id || q.source != "" && ev.Source != q.source {

@@ -16,42 +16,41 @@ type Status struct {
 	Processes   []Process         `json:"processes"`
 	Broker      Broker            `json:"broker"`
 
-	// Findings says what is wrong, and what to do about it. If it is empty, nothing wrong
-	// was found.
+	// Findings says what is wrong, and what to do about it. It is empty if nothing wrong was found.
 	Findings []Finding `json:"findings"`
 
-	// Notes are of interest, and not faults: handlers for whose types there are no events
-	// yet, and types of events in a stream that no handler of this database takes.
+	// Notes are interesting facts that are not faults: handlers for whose types there are no events
+	// yet, and types of events in a stream that no handler of this database reads.
 	Notes []string `json:"notes"`
 
-	operatorPauses map[string]*Pause // by handler
+	operatorPauses map[string]*Pause // by the handler's name
 }
 
 // RelayStatus says which relay leads, and how far behind it is.
 type RelayStatus struct {
-	// Owner is the relay that leads, or the last one that led and did not give its lease back.
+	// Owner is the relay that leads, or the last leader if it did not give its lease back.
 	Owner string `json:"owner,omitempty"`
 	Leads bool   `json:"leads"`
-	Epoch int64  `json:"epoch"` // how often a relay has taken the lead
+	Epoch int64  `json:"epoch"` // how many times a relay has taken the lead
 
-	// Until is when the lease ends unless it is renewed, or when it ended.
-	// RemainingSeconds is the time until then; it is negative if the lease has ended.
+	// Until is when the lease ends unless it is renewed, or when it ended. RemainingSeconds is the
+	// time until then. It is negative if the lease has ended.
 	Until            time.Time `json:"until,omitzero"`
 	RemainingSeconds float64   `json:"remaining_seconds"`
 
-	// Pause is the operator's pause of all relays; nil if there is none.
+	// Pause is the operator's pause of all relays. It is nil if there is none.
 	Pause *Pause `json:"pause,omitempty"`
 
-	// EstimatedUnpublished is about how many events are committed and not published. Gaps
-	// in the log count as events.
+	// EstimatedUnpublished is about how many events are committed and not published. Gaps in the
+	// log count as events.
 	EstimatedUnpublished int64 `json:"estimated_unpublished"`
 
-	// OldestUnpublishedAt is when the oldest of them was written.
+	// OldestUnpublishedAt is when the oldest unpublished event was written.
 	OldestUnpublishedAt         time.Time `json:"oldest_unpublished_at,omitzero"`
 	OldestUnpublishedAgeSeconds float64   `json:"oldest_unpublished_age_seconds"`
 }
 
-// ReplayStatus is a replay of dead events that runs.
+// ReplayStatus is a running replay of dead events.
 type ReplayStatus struct {
 	ID        int64     `json:"id"`
 	Actor     string    `json:"actor"`
@@ -63,7 +62,7 @@ type ReplayStatus struct {
 	Failed    int64     `json:"failed"`
 	Skipped   int64     `json:"skipped"`
 
-	// LastStepAt is when a process last advanced it; zero means never.
+	// LastStepAt is when a process last made a step of the replay. Zero means never.
 	LastStepAt  time.Time `json:"last_step_at,omitzero"`
 	IdleSeconds float64   `json:"idle_seconds"`
 }

@@ -248,7 +248,7 @@ func TestFindingsOfTheBroker(t *testing.T) {
 // wantPaused checks that status and handlers say that h's consumer is paused at the broker.
 func (p *place) wantPaused(i *inspect.Inspector, consumer string) {
 	p.Helper()
-	if s := p.status(i); len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "handler h gets nothing from the broker: its consumer "+consumer) {
+	if s := p.status(i); len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "handler h gets no events from the broker: its consumer "+consumer) {
 		p.Errorf("notes: %q, want that its consumer is paused", s.Notes)
 	}
 	h, err := i.Handlers(p.Context())

@@ -13,7 +13,7 @@ import (
 // Wide because it has the columns of the row.
 type subscription struct {
 	Handler, Stream string
-	Created         time.Time // of the stream
+	Created         time.Time // when the stream was created
 	Types, Subjects []string
 	AckFloor        int64
 	AckFloorAt      time.Time

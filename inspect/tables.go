@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Tables says how large the tables are, and what prevents them from shrinking.
+// Tables says how large the tables are, and what stops them from shrinking.
 type Tables struct {
 	Tables []Table      `json:"tables"` // the largest first
 	Sweep  Sweep        `json:"sweep"`
@@ -17,7 +17,7 @@ type Tables struct {
 type Table struct {
 	Name              string `json:"table"`
 	Bytes             int64  `json:"bytes"`          // on disk, without indexes
-	IndexBytes        int64  `json:"index_bytes"`    // of its indexes
+	IndexBytes        int64  `json:"index_bytes"`    // size of its indexes
 	EstimatedRows     int64  `json:"estimated_rows"` // the server's estimate
 	EstimatedDeadRows int64  `json:"estimated_dead_rows"`
 
@@ -26,49 +26,49 @@ type Table struct {
 	VacuumedAt time.Time `json:"vacuumed_at,omitzero"`
 	AnalyzedAt time.Time `json:"analyzed_at,omitzero"`
 
-	// OldestAt is the time of the oldest row, if it is known without reading the whole table.
+	// OldestAt is the time of the oldest row, if that is known without reading all rows.
 	OldestAt         time.Time `json:"oldest_at,omitzero"`
 	OldestAgeSeconds float64   `json:"oldest_age_seconds,omitzero"`
 
-	// OverdueSeconds is for how many seconds the oldest row should have been gone.
+	// OverdueSeconds is for how many seconds the oldest row is overdue for removal.
 	OverdueSeconds float64 `json:"overdue_seconds,omitzero"`
 }
 
-// Sweep is the state of the sweep, which goes through the pages of inbox and removes
-// expired rows.
+// Sweep is the state of the sweep, which goes through the pages of inbox and removes expired rows.
 type Sweep struct {
 	Page  int64 `json:"page"`
 	Pages int64 `json:"pages"`
 
-	// KeptSeconds is the longest time for which a process keeps inbox rows; zero if none lives.
+	// KeptSeconds is the longest time for which a process keeps inbox rows. It is zero if no
+	// process lives.
 	KeptSeconds float64 `json:"kept_seconds"`
 
-	// OverdueSeconds is how long the next pages have been due. If it is more than a few
-	// minutes, no process with an inbox is running.
+	// OverdueSeconds is how long the next pages have been due. If it is more than a few minutes, no
+	// process with an inbox runs.
 	OverdueSeconds float64 `json:"overdue_seconds"`
 }
 
-// VacuumStatus says what prevents vacuum from removing dead rows, here and in every other
-// database of the cluster.
+// VacuumStatus says what keeps vacuum from removing dead rows, in this and all other databases of
+// the cluster.
 type VacuumStatus struct {
 	Blockers []VacuumBlocker `json:"blockers"` // the furthest behind first, at most ten
 
-	// Partial says that this role cannot see the transactions of others: grant it pg_monitor.
+	// Partial says that this role cannot see the transactions of other roles: grant it pg_monitor.
 	Partial bool `json:"partial"`
 }
 
-// VacuumBlocker is a transaction, or something else that has the same effect, such as a
-// replication slot.
+// VacuumBlocker is a transaction, or something else with the same effect, such as a replication
+// slot.
 type VacuumBlocker struct {
 	Kind        string  `json:"kind"` // transaction, prepared, slot, standby
 	Name        string  `json:"name"` // the process id of a transaction
 	Database    string  `json:"database,omitempty"`
 	Owner       string  `json:"owner,omitempty"`
 	Application string  `json:"application,omitempty"`
-	Client      string  `json:"client,omitempty"` // its address
+	Client      string  `json:"client,omitempty"` // address of the client
 	State       string  `json:"state,omitempty"`
-	AgeSeconds  float64 `json:"age_seconds,omitzero"` // zero if not known
-	Xids        int64   `json:"xids"`                 // how many transactions began since
+	AgeSeconds  float64 `json:"age_seconds,omitzero"` // zero if the age is not known
+	Xids        int64   `json:"xids"`                 // how many transactions began since then
 }
 
 func scanTable(row pgx.CollectableRow, t *Table) error {
@@ -79,7 +79,7 @@ func scanVacuumBlocker(row pgx.CollectableRow, h *VacuumBlocker) error {
 	return row.Scan(&h.Kind, &h.Name, &h.Database, &h.Owner, &h.Application, &h.State, &h.AgeSeconds, &h.Xids, &h.Client)
 }
 
-// readOldest fills in how far back tables reach.
+// readOldest sets the times of the tables' oldest rows.
 func readOldest(m *view, tables []Table, retention time.Duration) error {
 	found, err := rows(m, "oldest rows", m.sql.OldestRows, func(row pgx.CollectableRow, t *Table) error {
 		return row.Scan(&t.Name, at(&t.OldestAt), &t.OldestAgeSeconds)

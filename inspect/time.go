@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// timeScanner scans a time as UTC. NULL, infinity and times outside the years 1 to 9999,
-// which JSON cannot have, become zero.
+// timeScanner scans a time as UTC. NULL, infinity and times outside the years 1 to 9999 become
+// zero, because JSON cannot have them.
 type timeScanner struct{ to *time.Time }
 
 func at(to *time.Time) *timeScanner { return &timeScanner{to} }
@@ -21,7 +21,7 @@ func (i *timeScanner) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-// utc returns a time in UTC, or zero for one that JSON cannot have.
+// utc returns a time in UTC. If JSON cannot have the time, utc returns zero.
 func utc(t time.Time) time.Time {
 	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
 		return time.Time{}

@@ -14,7 +14,7 @@ type TimelineEntry struct {
 	Text  string    `json:"text"`
 }
 
-// Timeline returns what happened to the event, the oldest first.
+// Timeline returns what happened to the event, oldest first.
 func (j *EventTrace) Timeline() []TimelineEntry {
 	var all []TimelineEntry
 	add := func(at time.Time, where, format string, args ...any) {
@@ -35,7 +35,7 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 		j.addHeld(add, h)
 	}
 	for _, d := range j.Decisions {
-		if d.State == "" { // otherwise held has the rest
+		if d.State == "" { // otherwise held says what happened
 			add(d.At, d.Handler, "took effect%s", because(d.Result))
 		}
 	}
@@ -47,7 +47,7 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 		add(s.At, "saga", "%s", s)
 	}
 	for _, r := range j.Revisions {
-		if j.hasAction(r.AuditID) { // the action is in the timeline already
+		if j.hasAction(r.AuditID) { // the timeline already has the action
 			continue
 		}
 		add(r.ReplacedAt, "operator", "edited: revision %d was replaced (audit %d)", r.Revision, r.AuditID)
@@ -90,8 +90,8 @@ func (j *EventTrace) addHeld(add func(at time.Time, where, format string, args .
 	add(h.DiscardedAt, where, "%s (audit %d)", given, h.AuditID)
 }
 
-// addPastFailures adds failures that came before a replay or a success, and that held
-// does not have any more. It adds a failure once, even if several places have it.
+// addPastFailures adds failures from before a replay or a success that held no longer has. It adds
+// a failure once, even if several places have it.
 func (j *EventTrace) addPastFailures(add func(at time.Time, where, format string, args ...any)) {
 	type failure struct {
 		at             time.Time
@@ -126,10 +126,10 @@ func (j *EventTrace) hasAction(audit int64) bool {
 	return slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.ID == audit })
 }
 
-// outcome says what happened to the event in a request that has ended.
+// outcome says what a republish that has ended did with the event.
 func (r RepublishItem) outcome() string {
 	if r.Passed {
-		return r.State + "; the relay had finished with this event"
+		return r.State + "; the relay was done with this event"
 	}
 	return r.State + " before this event was published again"
 }
@@ -144,7 +144,8 @@ func (j *EventTrace) replaced(a AuditEntry) string {
 	return ""
 }
 
-// attempt says which attempt failed, if the event had no more than the ten stored failures.
+// attempt says which attempt failed. It returns nothing if failures were left out because held
+// stores only ten.
 func attempt(h HeldEvent, n int) string {
 	if int64(len(h.Failures)) != h.Attempts {
 		return ""

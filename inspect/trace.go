@@ -11,16 +11,16 @@ import (
 
 // EventTrace is everything that is known about an event.
 //
-// Wide because it is a JSON document, as programs read it.
+// Wide because programs read it as one JSON document.
 type EventTrace struct {
 	EventID string `json:"event_id"`
 
 	// Sources are the sources for which something was found. An id is unique within a source.
 	Sources []string `json:"sources"`
 
-	LogEntries []LogEntry     `json:"log_entries"` // in the log of this database
-	Streams    []StreamSearch `json:"streams"`     // in the broker
-	Decisions  []Decision     `json:"decisions"`   // by handlers of this database
+	LogEntries []LogEntry     `json:"log_entries"` // from the log of this database
+	Streams    []StreamSearch `json:"streams"`     // from the broker
+	Decisions  []Decision     `json:"decisions"`   // of handlers in this database
 	Held       []HeldEvent    `json:"held"`
 	Discarded  []HeldEvent    `json:"discarded"`
 	Steps      []Step         `json:"steps"` // of external handlers
@@ -28,20 +28,20 @@ type EventTrace struct {
 	Replays    []ReplayItem   `json:"replays"`
 	Audit      []AuditEntry   `json:"audit"`
 
-	// Republishes are requests to publish events again that select this event, the oldest
-	// first: at most 100, from the last 1,000 requests.
+	// Republishes are requests to publish events again that select this event, oldest first: at
+	// most 100, from the last 1,000 requests.
 	Republishes []RepublishItem `json:"republishes"`
 
-	// Undecided are the handlers that get its subject and have not decided it under its
-	// source and id.
+	// Undecided are the handlers that get the event's subject and have no decision under its source
+	// and id.
 	Undecided []string `json:"undecided"`
 
-	// CausedBy is the event that caused it, if that is in the log. Caused are events that
-	// it caused, at most 100.
+	// CausedBy is the event that caused it, if the log has that event. Caused are at most 100
+	// events that it caused.
 	CausedBy []LogEntry     `json:"caused_by"`
 	Caused   []RelatedEvent `json:"caused"`
 
-	// Sagas are the steps of sagas to which it belongs.
+	// Sagas are the steps of sagas to which the event belongs.
 	Sagas []SagaStep `json:"sagas"`
 
 	// Notes say what could not be found out, and why.
@@ -57,14 +57,14 @@ type PublishState string
 const (
 	Published        PublishState = "published"   // the broker has it
 	Unpublished      PublishState = "unpublished" // no relay has read it yet
-	Pending          PublishState = "pending"     // it was read, and its acknowledgement is not recorded
+	Pending          PublishState = "pending"     // a relay has read it, and its acknowledgement is not recorded
 	PublishHeld      PublishState = "held"        // it is held on its way to the broker
 	PublishDiscarded PublishState = "discarded"   // it was held, and an operator discarded it
 )
 
 // LogEntry is an event in the log.
 //
-// Wide because it is a row of the log, in one document.
+// Wide because it has a row of the log in one document.
 type LogEntry struct {
 	Seq           int64        `json:"seq"`
 	Source        string       `json:"source"`
@@ -74,14 +74,14 @@ type LogEntry struct {
 	Key           string       `json:"key,omitempty"`
 	CorrelationID string       `json:"correlation_id,omitempty"`
 	CausationID   string       `json:"causation_id,omitempty"`
-	Bytes         int64        `json:"bytes"` // of its data
+	Bytes         int64        `json:"bytes"` // size of its data
 	CreatedAt     time.Time    `json:"created_at"`
 	NotBefore     time.Time    `json:"not_before,omitzero"`
-	LoggedAt      time.Time    `json:"logged_at"` // the later of the two
+	LoggedAt      time.Time    `json:"logged_at"` // the later of CreatedAt and NotBefore
 	OccurredAt    time.Time    `json:"occurred_at,omitzero"`
 	State         PublishState `json:"state"`
 
-	// Failures are the last ten before it was published from held.
+	// Failures are the last ten failures before the event was published from held.
 	Failures []Failure `json:"failures"`
 }
 
@@ -91,8 +91,8 @@ type StreamSearch struct {
 	Subject string `json:"subject,omitempty"`
 	Source  string `json:"source,omitempty"`
 
-	// Found says whether the event was found between From and Through. If Complete is
-	// true, Through is the end of the stream.
+	// Found says whether the event was found between From and Through. If Complete is true, Through
+	// is the end of the stream.
 	Found    bool      `json:"found"`
 	From     time.Time `json:"from"`
 	Through  time.Time `json:"through,omitzero"`
@@ -111,24 +111,24 @@ type Decision struct {
 	Handler   string `json:"handler"`
 	DedupeKey string `json:"dedupe_key"`
 
-	// At is when it was decided or, if it was held, settled.
+	// At is when the event was decided or, if it was held, settled.
 	At time.Time `json:"at"`
 
-	// State is the event's state if it is held or was discarded. It is empty if the event
-	// took effect.
+	// State is the state of an event that is held or was discarded. It is empty if the event took
+	// effect.
 	State State `json:"state,omitempty"`
 
-	// Failures are the last ten before it took effect, without stacks and with the
-	// beginning of each text.
+	// Failures are the last ten failures before the event took effect, without stacks and with only
+	// the beginning of each text.
 	Failures []Failure `json:"failures"`
 
-	// Result is what the handler says that it did: the text of postroom.Result.
+	// Result is the handler's own description of what it did: the text of postroom.Result.
 	Result string `json:"result,omitempty"`
 }
 
 // HeldEvent is an event that is held for a handler, or was discarded.
 //
-// Wide because it is a JSON document, as programs read it.
+// Wide because programs read it as one JSON document.
 type HeldEvent struct {
 	ID            int64     `json:"id"`
 	Handler       string    `json:"handler"`
@@ -138,20 +138,20 @@ type HeldEvent struct {
 	Type          string    `json:"type"`
 	Subject       string    `json:"subject"`
 	Key           string    `json:"key,omitempty"`
-	BlockedKey    string    `json:"blocked_key,omitempty"` // the key that it blocks, or waits for
+	BlockedKey    string    `json:"blocked_key,omitempty"` // the key that it blocks, or for which it waits
 	Position      int64     `json:"position,omitzero"`
 	State         State     `json:"state"`
 	Attempts      int64     `json:"attempts"`
 	Class         string    `json:"class,omitempty"`
-	Error         string    `json:"error,omitempty"` // the last failure's text
-	Failures      []Failure `json:"failures"`        // the last ten; of events in a list none
+	Error         string    `json:"error,omitempty"` // text of the last failure
+	Failures      []Failure `json:"failures"`        // the last ten failures; none if the event is in a list
 	HeldAt        time.Time `json:"held_at"`
 	NextAt        time.Time `json:"next_at,omitzero"`
 	DeadAt        time.Time `json:"dead_at,omitzero"`
 	ClaimedBy     string    `json:"claimed_by,omitempty"`
 	Isolated      bool      `json:"isolated"`
 	Revision      int64     `json:"revision"`
-	ReplayID      int64     `json:"replay_id,omitzero"` // the last replay that had it
+	ReplayID      int64     `json:"replay_id,omitzero"` // the last replay that contained it
 	Replays       int64     `json:"replays"`
 	LoggedAt      time.Time `json:"logged_at"`
 	CausationID   string    `json:"causation_id,omitempty"`
@@ -166,7 +166,7 @@ type Failure struct {
 	At    time.Time `json:"at"`
 	Class string    `json:"class"`
 	Text  string    `json:"text"`
-	Frame string    `json:"frame,omitempty"` // the place in the program, for a panic
+	Frame string    `json:"frame,omitempty"` // for a panic, the place in the program
 	Stack string    `json:"stack,omitempty"`
 }
 
@@ -176,7 +176,7 @@ type Step struct {
 	Step       string    `json:"step"`
 	Revision   int64     `json:"revision"`
 	Key        string    `json:"key"`        // the key that the vendor got
-	Unanswered int64     `json:"unanswered"` // calls whose outcome is not known
+	Unanswered int64     `json:"unanswered"` // calls whose outcome is unknown
 	StartedAt  time.Time `json:"started_at"`
 	DoneAt     time.Time `json:"done_at,omitzero"`
 }
@@ -190,7 +190,7 @@ type Revision struct {
 	Bytes      int64     `json:"bytes"`
 }
 
-// ReplayItem is a replay that had the event.
+// ReplayItem is a replay that contained the event.
 type ReplayItem struct {
 	ReplayID   int64     `json:"replay_id"`
 	HeldID     int64     `json:"held_id"`
@@ -198,34 +198,33 @@ type ReplayItem struct {
 	Source     string    `json:"source"`
 	Actor      string    `json:"actor"`
 	Reason     string    `json:"reason,omitempty"`
-	State      string    `json:"state"` // of the replay
+	State      string    `json:"state"` // state of the replay
 	CreatedAt  time.Time `json:"created_at"`
 	ReleasedAt time.Time `json:"released_at,omitzero"`
-	Outcome    string    `json:"outcome,omitempty"` // of the event
+	Outcome    string    `json:"outcome,omitempty"` // outcome of the event
 	EndedAt    time.Time `json:"ended_at,omitzero"`
 
-	// Failures are the last ten of the event when the replay released it.
+	// Failures are the last ten failures of the event when the replay released it.
 	Failures []Failure `json:"failures"`
 }
 
 // RepublishItem is a request to publish events again that selects this event.
 type RepublishItem struct {
 	RequestID int64     `json:"request_id"`
-	Seq       int64     `json:"seq"`  // the event's, in the log
-	Kind      string    `json:"kind"` // what made the request: an operator, or a comparison with the stream
+	Seq       int64     `json:"seq"`  // seq of the event in the log
+	Kind      string    `json:"kind"` // whether an operator made the request, or a comparison with the stream
 	Actor     string    `json:"actor"`
 	Reason    string    `json:"reason,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
-	State     string    `json:"state"` // of the request: running, done or cancelled
+	State     string    `json:"state"` // state of the request: running, done or cancelled
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
-	// Passed says that the relay has finished with the event: it was published again, or
-	// skipped or held. If it is false and the request has ended, the event was not
-	// published again.
+	// Passed says that the relay is done with the event: it published the event again, skipped it,
+	// or held it. If Passed is false and the request has ended, the event was not published again.
 	Passed bool `json:"passed"`
 }
 
-// RelatedEvent is an event of the log that this one caused.
+// RelatedEvent is an event of the log that this event caused.
 type RelatedEvent struct {
 	Seq       int64     `json:"seq"`
 	Source    string    `json:"source"`

@@ -10,9 +10,9 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// TreeQuery says which events to put into a tree.
+// TreeQuery says which events a tree contains.
 type TreeQuery struct {
-	// ID is the id of an event. If no event has it, it is taken for a correlation id.
+	// ID is the id of an event. If no event has it, it is used as a correlation id.
 	ID string
 
 	// Source selects one of several events with the id. Empty means all.
@@ -23,22 +23,22 @@ type TreeQuery struct {
 	// Defaults to 20; at most 100.
 	Depth int
 
-	// Limit is the most events of a tree.
+	// Limit is how many events a tree has at most.
 	//
 	// Defaults to 200; at most 1,000.
 	Limit int
 }
 
-// EventTree is a business process: each event below the one that caused it.
+// EventTree is a business process. Each event is below its cause.
 type EventTree struct {
-	// Roots are the events without a cause, and those whose cause is not known, by time.
-	// There may be several: a correlation id joins events that none of the others caused.
+	// Roots are the events without a cause, and those whose cause is not known, by time. There may
+	// be several, because a correlation id also connects events that do not cause each other.
 	Roots []*TreeEvent `json:"roots"`
 
 	// Events is how many events the tree has.
 	Events int `json:"events"`
 
-	// Notes say where the tree stops although there may be more, and why.
+	// Notes say where the tree stops although there may be more events, and why.
 	Notes []string `json:"notes"`
 }
 
@@ -46,11 +46,11 @@ type EventTree struct {
 type TreeEvent struct {
 	EventSummary
 
-	// Databases are those that have the event in their log, hold it or have discarded it: 0
-	// is the first that Tree was given.
+	// Databases are the databases that have the event in their log, hold it, or have discarded it.
+	// 0 is the first inspector that Tree was given.
 	Databases []int `json:"databases"`
 
-	Asked   bool         `json:"asked"`   // its id was asked for
+	Asked   bool         `json:"asked"`   // the query asked for its id
 	Missing bool         `json:"missing"` // no database has it: only its id is known
 	Effects []*TreeEvent `json:"effects"` // by time
 }
@@ -60,17 +60,17 @@ const (
 	defaultTree            = 200
 )
 
-// Tree returns the causes and the effects of an event, in the databases of all given
-// inspectors: a process of several services is in several databases. Causes and effects are
-// found by causation id. Events with the same correlation id are added, of 200,000 rows of
-// each log from the first event of the process on. Handlers has the states of all databases.
-// It returns [ErrNotFound] if no database has the event or an effect of it.
+// Tree returns the causes and the effects of an event, in the databases of all given inspectors: a
+// process of several services is in several databases. It finds causes and effects by causation id.
+// It adds events with the same correlation id, from 200,000 rows of each log, beginning at the
+// first event of the process. Handlers has the states in all databases. It returns [ErrNotFound] if
+// no database has the event or an effect of it.
 //
-// It keeps a read-only transaction open in each database until it returns. It does not ask
-// the broker.
+// It keeps a read-only transaction open in each database until it returns. It does not ask the
+// broker.
 func Tree(ctx context.Context, q TreeQuery, of ...*Inspector) (*EventTree, error) {
 	if q.ID == "" || !text.Valid(q.ID) || !text.Valid(q.Source) {
-		return nil, errors.New("inspect: tree: ID is no id of an event")
+		return nil, errors.New("inspect: tree: ID is not the id of an event")
 	}
 	var grown *eventsearch.Tree
 	err := inAll(ctx, of, nil, func(all []eventsearch.Database) (err error) {
@@ -85,7 +85,7 @@ func Tree(ctx context.Context, q TreeQuery, of ...*Inspector) (*EventTree, error
 	case errors.As(err, &one):
 		return nil, fmt.Errorf("inspect: tree: database %d: %w", one.Database+1, of[one.Database].explain(one.Err))
 	case errors.Is(err, eventsearch.ErrNotFound):
-		return nil, fmt.Errorf("inspect: tree of %s: %w: no log has it or an effect of it, it is not held, and the newest events do not have it as correlation id", eventName(q.Source, q.ID), ErrNotFound)
+		return nil, fmt.Errorf("inspect: tree of %s: %w: no log has the event or an effect of it, it is not held, and the newest events do not have this correlation id", eventName(q.Source, q.ID), ErrNotFound)
 	case err != nil:
 		return nil, fmt.Errorf("inspect: tree: %w", err)
 	}
@@ -101,7 +101,7 @@ func inAll(ctx context.Context, of []*Inspector, opened []eventsearch.Database, 
 	if len(of) == 0 {
 		return do(opened)
 	}
-	var inner error // it is not of this database
+	var inner error // the inner error is not of this database
 	err := of[0].inTx(ctx, func(m *view) error {
 		inner = inAll(m.ctx, of[1:], append(opened, eventsearch.Database{Reader: m.events, DB: m.tx}), do)
 		return inner

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// typesPatience limits the time for questions to the broker about types.
+// typesPatience limits the time for requests to the broker about types.
 const typesPatience = 2 * time.Second
 
 // readTypes returns the subjects of some thousand events in this database.
@@ -24,12 +24,12 @@ func readTypes(m *view) ([]string, error) {
 // streamTypes are the types of a stream's events.
 type streamTypes struct {
 	subjects []string
-	complete bool // all types of the stream are among them
+	complete bool // they are all types of the stream
 	accepts  []string
 }
 
-// types asks the broker which types the events in streams have. If the broker does not
-// answer, it leaves the stream out, because an unknown type is not urgent.
+// types asks the broker which types the events in streams have. If the broker does not answer for a
+// stream, types leaves the stream out, because an unknown type is not urgent.
 func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription) map[string]streamTypes {
 	all := map[string]streamTypes{}
 	if o.nc == nil || b.Fault != "" {
@@ -44,7 +44,7 @@ func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription)
 	for _, name := range streamsOf(subs) {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
-			continue // the view reports that already
+			continue // the handler's view already reports that
 		}
 		t := streamTypes{accepts: stream.CachedInfo().Config.Subjects}
 		if t.subjects, t.complete, err = eventtype.InStream(ctx, stream); err != nil {
@@ -65,9 +65,8 @@ func streamsOf(subs []subscription) []string {
 	return slices.Compact(names)
 }
 
-// checkTypes finds types that a handler asks for and that are probably misspelt. It
-// returns notes about handlers for whose types there are no events. seen are the subjects
-// in the database.
+// checkTypes finds types that handlers ask for and that are probably misspelt. It returns notes
+// about handlers for whose types there are no events. seen are the subjects in the database.
 func (l *findingList) checkTypes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	notes := []string{}
 	for _, sub := range subs {
@@ -87,8 +86,8 @@ func (l *findingList) checkTypes(subs []subscription, streams map[string]streamT
 	return notes
 }
 
-// unhandledNotes returns notes about types of events in streams that no handler of this
-// database takes.
+// unhandledNotes returns notes about types of events in streams that no handler of this database
+// reads.
 func unhandledNotes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	var notes []string
 	for _, name := range streamsOf(subs) {
@@ -104,7 +103,7 @@ func unhandledNotes(subs []subscription, streams map[string]streamTypes, seen []
 			}
 		}
 		if untaken := wildcard.Uncovered(union(in.subjects, ours), taken); len(untaken) > 0 {
-			notes = append(notes, fmt.Sprintf("no handler of this database takes %s of stream %s; handlers of others may", eventtype.Some(untaken), name))
+			notes = append(notes, fmt.Sprintf("no handler of this database reads %s of stream %s; handlers of other databases may", eventtype.Some(untaken), name))
 		}
 	}
 	return notes

@@ -51,11 +51,11 @@ func TestTypesThatNobodyWrites(t *testing.T) {
 		{name: "all is well", asks: []string{"order.placed"}, stream: []string{"order.placed"}},
 		{
 			name: "a slip", asks: []string{"order.plcaed"}, stream: []string{"order.placed"},
-			finds: "order.plcaed is in stream SHOP, or among the newest in this database; did you mean SHOP.order.placed?", note: "takes SHOP.order.placed of stream SHOP",
+			finds: "order.plcaed is in stream SHOP, or among the newest in this database; did you mean SHOP.order.placed?", note: "reads SHOP.order.placed of stream SHOP",
 		},
 		{
 			name: "a slip that the log shows", asks: []string{"order.plcaed"}, log: []string{"order.placed"},
-			finds: "did you mean SHOP.order.placed?", alone: "order.plcaed is among the newest in this database; did you mean SHOP.order.placed?", note: "takes SHOP.order.placed",
+			finds: "did you mean SHOP.order.placed?", alone: "order.plcaed is among the newest in this database; did you mean SHOP.order.placed?", note: "reads SHOP.order.placed",
 		},
 		{
 			name: "a slip beside a handler that has it right", asks: []string{"order.plcaed"}, besides: []string{"order.placed"}, stream: []string{"order.placed"},
@@ -65,10 +65,10 @@ func TestTypesThatNobodyWrites(t *testing.T) {
 		{
 			name: "none of its types, as before what writes them is rolled out", asks: []string{"stock.low"}, stream: []string{"order.placed"},
 			note: "h: no event of type SHOP.stock.low is in stream SHOP, or among the newest in this database yet; events of other types are: fine, " +
-				"if what writes them is not rolled out yet\nno handler of this database takes SHOP.order.placed",
+				"if what writes them is not rolled out yet\nno handler of this database reads SHOP.order.placed",
 		},
 		{name: "wildcards", asks: []string{"order.*"}, stream: []string{"order.placed"}},
-		{name: "wildcards that do not match", asks: []string{"ordre.*"}, stream: []string{"order.placed"}, note: "takes SHOP.order.placed of stream SHOP; handlers of others may"},
+		{name: "wildcards that do not match", asks: []string{"ordre.*"}, stream: []string{"order.placed"}, note: "reads SHOP.order.placed of stream SHOP; handlers of other databases may"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestAnEventThatNoHandlerTakes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.write(p.event("early", "order.placed", ""))
-	const says = "no handler of this database takes"
+	const says = "no handler of this database reads"
 	notes := func(id string) string {
 		p.Helper()
 		return strings.ReplaceAll(strings.Join(p.journey(p.inspector(), "/shop", id).Notes, "\n"), p.stream, "SHOP")
@@ -132,10 +132,10 @@ func TestAnEventThatNoHandlerTakes(t *testing.T) {
 	}
 	p.subscribed(p.subscription("h", "order.plcaed", "order.paid"))
 	p.write(p.event("paid", "order.paid", ""), p.event("else", "stock.low", ""))
-	if got, want := notes("early"), says+" SHOP.order.placed, and h asks for SHOP.order.plcaed: is that a slip?"; !strings.Contains(got, want) {
+	if got, want := notes("early"), says+" SHOP.order.placed, and h asks for SHOP.order.plcaed: is that a misspelling?"; !strings.Contains(got, want) {
 		t.Errorf("notes: %q, want %q", got, want)
 	}
-	if got := notes("else"); !strings.Contains(got, says+" SHOP.stock.low; a handler of another may") {
+	if got := notes("else"); !strings.Contains(got, says+" SHOP.stock.low; a handler of another database may") {
 		t.Errorf("notes: %q", got)
 	}
 	if got := notes("paid"); strings.Contains(got, says) {

@@ -71,9 +71,9 @@ func TestDeadLooks(t *testing.T) {
 	if strings.Count(got.out, "billing.charge") != 2 || strings.Contains(got.out, "more:") {
 		t.Errorf("the second page: %s", got.out)
 	}
-	postroom(t, env, "dead", "list", "--limit", "3").want(t, exitOK).says(t, "more: --after "+page.Next)
+	postroom(t, env, "dead", "list", "--limit", "3").want(t, exitOK).says(t, "next page: --after "+page.Next)
 	postroom(t, env, "dead", "list", "--since", "150s", "--count").want(t, exitOK).says(t, "2\n")
-	postroom(t, env, "dead", "list", "--discarded").want(t, exitOK).says(t, "no such events")
+	postroom(t, env, "dead", "list", "--discarded").want(t, exitOK).says(t, "no event matches")
 	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).
 		says(t, "e1 of /shop", "dead since", "failure 1 of 1", "card declined", "body, 13 bytes", `"amount": 7`)
 	postroom(t, env, "dead", "show", "99999").want(t, exitFailed).says(t, "not found")
@@ -87,7 +87,7 @@ func TestDeadUsage(t *testing.T) {
 		{"dead show", "give one id"},
 		{"dead show e1", "an id is a number"},
 		{"dead replay", "which events?"},
-		{"dead replay --all --handler x", "--all means all"},
+		{"dead replay --all --handler x", "--all selects all events"},
 		{"dead replay x1", "an id is a number"},
 		{"dead replay --handler x --cause=", "it is empty; give a value"},
 		{"dead discard --handler x --cause= --reason x --yes", "it is empty; give a value"},
@@ -106,15 +106,15 @@ func TestDeadUsage(t *testing.T) {
 		{"dead discard 1", "why? Give --reason"},
 		{"dead discard --reason x", "which events?"},
 		{"dead list --since yesterday", "write a time"},
-		{"dead list --after x", "what a list says"},
-		{"dead edit 1", "what is to be changed?"},
+		{"dead list --after x", "the value that a list prints"},
+		{"dead edit 1", "what should change?"},
 		{"dead edit 1 --header x", "write name=value"},
 		{"dead resolve 1 --happened", "which call?"},
-		{"dead resolve 1 --step s", "say one of"},
-		{"dead resolve 1 --step s --happened --not-happened", "say one of"},
-		{"dead resolve 1 --step s --not-happened --result x", "a call returned that happened"},
+		{"dead resolve 1 --step s", "give either"},
+		{"dead resolve 1 --step s --happened --not-happened", "give either"},
+		{"dead resolve 1 --step s --not-happened --result x", "--result is what the call returned"},
 		{"dead purge", "how old?"},
-		{"dead purge --older-than 1h", "where are they to be kept?"},
+		{"dead purge --older-than 1h", "where to keep the events?"},
 		{"dead resume", "give one id of a replay"},
 		{"dead cancel a", "an id is a number"},
 	}
@@ -158,7 +158,7 @@ func TestDeadDiscardAndReopen(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "UPDATE postroom.archive SET discarded_at = now() - interval '2 hours'"); err != nil {
 		t.Fatal(err)
 	}
-	postroom(t, env, "dead", "purge", "--older-than", "1h", "--output", file, "-y").want(t, exitOK).says(t, "purged: 1 event, kept in")
+	postroom(t, env, "dead", "purge", "--older-than", "1h", "--output", file, "-y").want(t, exitOK).says(t, "purged: 1 event; the file")
 	text, err := os.ReadFile(file)
 	if err != nil || strings.Count(string(text), "\n") != 1 || !strings.Contains(string(text), `"reason":"test orders"`) {
 		t.Errorf("the file: %s, %v", text, err)
@@ -256,7 +256,7 @@ func TestChangesSayWhatTheyDid(t *testing.T) {
 		if !tt.interrupted {
 			ended <- postroom(t, env, strings.Fields(tt.line)...)
 		} else {
-			want = "interrupted; the others are as they were"
+			want = "interrupted: events that are not counted above are unchanged"
 			tx, err := pool.Begin(t.Context())
 			if err == nil {
 				_, err = tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(4711)")
@@ -320,7 +320,7 @@ func TestDeadReplay(t *testing.T) {
 		Events  int64
 		DryRuns []deadletter.DryRun `json:"dry_runs"`
 	}
-	r := postroom(t, env, "dead", "replay", "--all", "--dry-run", "--wait", "10ms", "--json").want(t, exitTodo).says(t, "no process runs handler billing.charge", "1 of 1 that were to be tried were not")
+	r := postroom(t, env, "dead", "replay", "--all", "--dry-run", "--wait", "10ms", "--json").want(t, exitTodo).says(t, "no process runs handler billing.charge", "1 of 1 dry runs gave no result")
 	if err := json.Unmarshal([]byte(r.out), &dry); err != nil || dry.Events != 4 || len(dry.DryRuns) != 1 || dry.DryRuns[0].Verdict != deadletter.DryRunUnanswered {
 		t.Errorf("%v: %s", err, r.out)
 	}
@@ -330,7 +330,7 @@ func TestDeadReplay(t *testing.T) {
 	if r.code != exitOK {
 		t.Errorf("exit status %d", r.code)
 	}
-	postroom(t, env, "dead", "replay", ids[0]).want(t, exitFailed).says(t, "all 1 are part of replays that run")
+	postroom(t, env, "dead", "replay", ids[0]).want(t, exitFailed).says(t, "all 1 events are already in replays")
 	postroom(t, env, "dead", "replays", "--running").want(t, exitOK).says(t, "REPLAY   STATE")
 	postroom(t, env, "dead", "cancel", "1", "--reason", "wrong").want(t, exitOK).says(t, "cancelled")
 	postroom(t, env, "dead", "cancel", "1").want(t, exitFailed).says(t, "the replay has ended")

@@ -103,7 +103,7 @@ var ailments = []struct {
 			"; GRANT SELECT ON ALL TABLES IN SCHEMA postroom TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role +
 			"; REVOKE DELETE ON postroom.idempotency FROM " + role)
 		return []string{"--database-url", url}
-	}, []string{"rights:idempotency"}, []string{"what a guard of requests does, and lacks DELETE ON postroom.idempotency", "SELECT postroom.grant_idempotency("}},
+	}, []string{"rights:idempotency"}, []string{"some of the rights of a guard of requests, and lacks DELETE ON postroom.idempotency", "SELECT postroom.grant_idempotency("}},
 	{"a handler that asks for a misspelt type", sql("UPDATE postroom.subscription SET types = '{order.plcaed}' WHERE handler = 'billing'"), []string{"types:billing (warning)"}, []string{"did you mean order.placed?", "correct the handler's Types"}},
 	{"a sequence that keeps numbers", sql("ALTER SEQUENCE postroom.outbox_seq_seq CACHE 20"), []string{"sequence:outbox"}, []string{"CACHE 20", "ALTER SEQUENCE postroom.outbox_seq_seq CACHE 1"}},
 	{"a sequence that is behind", sql("SELECT setval('postroom.outbox_seq_seq', 1)"), []string{"sequence:outbox"}, []string{"is at 1, and events up to 3", "SELECT setval('postroom.outbox_seq_seq', 3)"}},
@@ -119,22 +119,22 @@ var ailments = []struct {
 		p.exec("UPDATE postroom.relay SET high = 4, pending = '{[4,4]}', snap = pg_current_snapshot()") // not in the stream, and not lost
 		return nil
 	}, []string{"relay:"}, []string{"the oldest event that is not published has waited"}},
-	{"a restored copy", sql("UPDATE postroom.relay SET cluster = 1"), []string{"relay:restored (warning)"}, []string{"of another cluster", "UPDATE postroom.instance SET id"}},
+	{"a restored copy", sql("UPDATE postroom.relay SET cluster = 1"), []string{"relay:restored (warning)"}, []string{"comes from another cluster", "UPDATE postroom.instance SET id"}},
 	{"processes that do not agree", sql("INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{billing,other}', '{31 days,1 day}', '{29 days,20 hours}', '31 days', '20 hours')"), []string{"ledger:billing (warning)"}, []string{"zz keeps its inbox rows for 31.0 days, and ", " for 30.0 days: the longer time counts", "give all processes of this handler the same DedupeWindow"}},
 	{"a process that trusts what it removes", sql("UPDATE postroom.node SET max_event_ages = dedupe_windows"), []string{"ledger:"}, []string{"relies on inbox rows of billing for 30.0 days and keeps them for 30.0 days"}},
 	{"events of a handler without a process", sql(seenLongAgo + heldRow("gone", "order.placed", "now() - interval '1 h'", "NULL")), []string{"unknown-handler:gone"}, []string{"1 event is held for it", "start a process that runs it"}},
 	{"no process", func(p *patient) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that runs it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},
 	{"a handler that has decided nothing", sql(seenLongAgo + "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) SELECT 'fresh', stream, stream_created, subjects FROM postroom.subscription WHERE handler = 'billing'"), []string{"consumers:fresh", "unknown-handler:fresh (warning)"}, []string{"its events wait in the stream SHOP", "DELETE FROM postroom.subscription WHERE handler = 'fresh'"}},
 	{"a process that knows one time for all handlers", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{billing}', '60 days', '50 days')"), []string{"ledger:billing (warning)"}, []string{"zz keeps its inbox rows for 60.0 days"}},
-	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"overdue-events:billing (warning)"}, []string{"1 event is held of the type order.unheard and due, the first for 10m", "takes the type order.unheard"}},
-	{"dead events that nobody looks at", sql(heldRow("billing", "order.placed", "NULL", "now() - interval '40 days'")), []string{"dead-events:held (warning)"}, []string{"dead for longer than the inbox keeps others (30.0 days), the oldest for 40.0 days", "replay or discard"}},
-	{"a replay that is idle", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay:replay 1 (warning)"}, []string{"0 of its 7 events are released, it has been idle for 3m", "postroom dead cancel 1"}},
+	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"overdue-events:billing (warning)"}, []string{"1 event is held of the type order.unheard and due, the first for 10m", "reads the type order.unheard"}},
+	{"dead events that nobody looks at", sql(heldRow("billing", "order.placed", "NULL", "now() - interval '40 days'")), []string{"dead-events:held (warning)"}, []string{"dead for longer than the inbox keeps its rows (30.0 days), the oldest for 40.0 days", "replay or discard them"}},
+	{"a replay that is idle", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay:replay 1 (warning)"}, []string{"0 of its 7 events are released, and it has been idle for 3m", "postroom dead cancel 1"}},
 	{"no stream", func(p *patient) []string {
 		if err := p.js.DeleteStream(p.Context(), "SHOP"); err != nil {
 			p.Fatal(err)
 		}
 		return nil
-	}, []string{"streams:SHOP", "subjects:outbox"}, []string{"is read by handler billing, and does not exist", "postroom stream ensure SHOP", "no stream takes events of order.placed"}},
+	}, []string{"streams:SHOP", "subjects:outbox"}, []string{"is read by handler billing, and does not exist", "postroom stream ensure SHOP", "no stream stores events of order.placed"}},
 	{"a stream that drops old events", func(p *patient) []string {
 		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.Discard, cfg.MaxMsgs = jetstream.DiscardOld, 1000 })
 		return nil
@@ -147,8 +147,8 @@ var ailments = []struct {
 		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.MaxAge = time.Hour })
 		return nil
 	}, []string{"retention:SHOP (warning)"}, []string{"keeps messages for 1h0m0s, and the log keeps events for 3.0 days", "--max-age 72h"}},
-	{"a subject without a stream", func(p *patient) []string { p.write(1, "payment.made"); return nil }, []string{"subjects:outbox"}, []string{"no stream takes events of payment.made", "postroom stream ensure NAME --subjects payment.made"}},
-	{"a handler that no event reaches", sql("UPDATE postroom.subscription SET subjects = '{refund.asked}' WHERE handler = 'ledger'"), []string{"subjects:ledger (warning)"}, []string{"the stream SHOP does not take refund.asked"}},
+	{"a subject without a stream", func(p *patient) []string { p.write(1, "payment.made"); return nil }, []string{"subjects:outbox"}, []string{"no stream stores events of payment.made", "postroom stream ensure NAME --subjects payment.made"}},
+	{"a handler that no event reaches", sql("UPDATE postroom.subscription SET subjects = '{refund.asked}' WHERE handler = 'ledger'"), []string{"subjects:ledger (warning)"}, []string{"the stream SHOP does not store refund.asked"}},
 	{"a consumer that drops events", func(p *patient) []string {
 		p.changeConsumer(func(cfg *jetstream.ConsumerConfig) { cfg.MaxDeliver = 3 })
 		return nil
@@ -180,7 +180,7 @@ var ailments = []struct {
 		}
 		p.ensureStream()
 		return nil
-	}, []string{"consumers:billing", "losses:billing", "losses:ledger", "lost-tail:SHOP", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"the stream was created again", "3 of the 3 newest events that were published are not in the stream", "postroom reconcile --stream SHOP"}},
+	}, []string{"consumers:billing", "losses:billing", "losses:ledger", "lost-tail:SHOP", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"the handler had read an earlier stream", "3 of the 3 newest published events are not in the stream", "postroom reconcile --stream SHOP"}},
 	{"messages that were dropped unread", func(p *patient) []string {
 		p.stopInbox()
 		p.write(2, "order.placed")
@@ -191,7 +191,7 @@ var ailments = []struct {
 		devtest.Eventually(p, 30*time.Second, "an empty stream", func() bool { return p.streamInfo().State.Msgs == 0 })
 		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.MaxAge, cfg.Duplicates = 1000*time.Hour, time.Minute })
 		return []string{"--ignore", "lost-tail"}
-	}, []string{"losses:billing", "losses:ledger", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"decided up to 3, and the stream begins at 6: up to 2 messages were dropped", "a longer max_age"}},
+	}, []string{"losses:billing", "losses:ledger", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"decided every event up to 3, and the stream begins at 6: it may have dropped up to 2 messages", "a longer max_age"}},
 	{"a broker that lost what it acknowledged", func(p *patient) []string {
 		saved := p.save()
 		p.work(2)
@@ -200,7 +200,7 @@ var ailments = []struct {
 		p.forget(saved)
 		return nil
 	}, []string{"losses:ledger", "lost-tail:SHOP", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{
-		"everything up to 5 is decided, and the stream ends at 3", "2 of the 5 newest events that were published are not in the stream",
+		"every event up to 5 is decided, and the stream ends at 3", "2 of the 5 newest published events are not in the stream",
 		"seq 5: /shop e5, seq 4: /shop e4", "postroom reconcile --stream SHOP",
 	}},
 	{"a broker that lost messages and took others", func(p *patient) []string {
@@ -344,11 +344,11 @@ func TestDoctorErrors(t *testing.T) {
 	}{
 		{"no database", nil, []string{"doctor"}, exitUsage, "POSTROOM_DATABASE_URL"},
 		{"nobody listens", nil, []string{"doctor", "--database-url", "postgres://127.0.0.1:1/shop"}, exitFailed, "is the server running"},
-		{"no stream's name", env, []string{"doctor", "--stream", "A.B"}, exitUsage, "no name of a stream"},
+		{"no stream's name", env, []string{"doctor", "--stream", "A.B"}, exitUsage, "not the name of a stream"},
 		{"no retention", env, []string{"doctor", "--retention", "0s"}, exitUsage, "--retention"},
-		{"no NATS URL", env, []string{"doctor", "--nats-url", "nats://"}, exitUsage, "is no NATS URL"},
+		{"no NATS URL", env, []string{"doctor", "--nats-url", "nats://"}, exitUsage, "is not a NATS URL"},
 		{"stream check without a broker", env, []string{"stream", "check"}, exitUsage, "POSTROOM_NATS_URL"},
-		{"stream check of no stream's name", env, []string{"stream", "check", "A.B"}, exitUsage, "no name of a stream"},
+		{"stream check of no stream's name", env, []string{"stream", "check", "A.B"}, exitUsage, "not the name of a stream"},
 		{"stream check, nobody listens", env, []string{"stream", "check", "--nats-url", "nats://127.0.0.1:1"}, exitFailed, "is it running"},
 	}
 	for _, tt := range tests {

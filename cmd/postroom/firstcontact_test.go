@@ -26,7 +26,7 @@ func TestFirstContact(t *testing.T) {
 	empty := inDatabase(pool)
 	empty["POSTROOM_NATS_URL"] = devtest.NATSURL(t)
 	postroom(t, empty, "status").want(t, exitOK).says(t, "all is well")
-	postroom(t, empty, "stream", "check").want(t, exitOK).says(t, "nothing was compared", "make one with 'postroom stream ensure'")
+	postroom(t, empty, "stream", "check").want(t, exitOK).says(t, "nothing was compared", "make a stream with 'postroom stream ensure'")
 }
 
 // Whoever lacks rights is told how to get those that the command needs, and no others: an

@@ -31,9 +31,9 @@ func TestHeldChanges(t *testing.T) {
 	run := func(args ...string) result { return postroom(t, env, append([]string{"held"}, args...)...) }
 
 	run("retry").want(t, exitUsage).says(t, "which events?")
-	run("retry", "--handler", "billing.charge", "--all").want(t, exitUsage).says(t, "--all means all")
+	run("retry", "--handler", "billing.charge", "--all").want(t, exitUsage).says(t, "--all selects all events")
 	run("retry", "--state", "dead").want(t, exitUsage).says(t, "'postroom dead' is for dead events")
-	run("retry", "--handler", "none", "--yes").want(t, exitFailed).says(t, "no such event is held")
+	run("retry", "--handler", "none", "--yes").want(t, exitFailed).says(t, "no held event matches")
 	run("retry", "--handler", "billing.charge").want(t, exitUsage).says(t, "retry 4 events (3 retrying, 1 running)?", "--yes", "--dry-run")
 	run("retry", "--handler", "billing.charge", "--dry-run").want(t, exitOK).says(t, "4 events: 3 retrying, 1 running\n")
 	run("retry", "1", "4", "--yes", "--reason", "vendor is back").want(t, exitOK).says(t, "retry: 1 event\n", "unchanged: 1 running\n")

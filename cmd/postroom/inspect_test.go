@@ -105,7 +105,7 @@ func TestStatus(t *testing.T) {
 	s.fails(t)
 	r := postroom(t, s.env, "status").want(t, exitTodo).says(t,
 		"HELD          STATE     EVENTS   OLDEST   DUE FOR   KEYS\n", "ledger.move   dead      1        0s", "ledger.move   waiting   1",
-		"host/1/a   alive", "! 1 event is dead at ledger.move\n  'postroom dead groups' says", "postroom: status: 1 finding\n")
+		"host/1/a   alive", "! 1 event is dead at ledger.move\n  'postroom dead groups' shows", "postroom: status: 1 finding\n")
 	if strings.Contains(r.out, "all is well") {
 		t.Errorf("%s", r.out)
 	}
@@ -148,9 +148,9 @@ func TestAMisspeltType(t *testing.T) {
 	s.exec(t, `INSERT INTO postroom.subscription (handler, stream, stream_created, types, subjects) VALUES ('h', $1, now(), ARRAY[$1 || '.plcaed'], ARRAY[$1 || '.plcaed'])`, s.stream)
 	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '30 days', '29 days')")
 	postroom(t, s.env, "status").want(t, exitTodo).says(t, "! h: no event of type "+s.stream+".plcaed is in stream "+s.stream,
-		"did you mean "+s.stream+".placed?\n  correct the handler's Types", "note: no handler of this database takes "+s.stream+".charged, "+s.stream+".placed of stream "+s.stream)
-	postroom(t, s.env, "doctor").want(t, exitTodo).says(t, "WARNING types h: no event of type "+s.stream+".plcaed", "NOTE    types "+s.stream+": no handler of this database takes ")
-	postroom(t, s.env, "events", "show", "order-7").want(t, exitOK).says(t, "note: no handler of this database takes "+s.stream+".placed, and h asks for "+s.stream+".plcaed: is that a slip?")
+		"did you mean "+s.stream+".placed?\n  correct the handler's Types", "note: no handler of this database reads "+s.stream+".charged, "+s.stream+".placed of stream "+s.stream)
+	postroom(t, s.env, "doctor").want(t, exitTodo).says(t, "WARNING types h: no event of type "+s.stream+".plcaed", "NOTE    types "+s.stream+": no handler of this database reads ")
+	postroom(t, s.env, "events", "show", "order-7").want(t, exitOK).says(t, "note: no handler of this database reads "+s.stream+".placed, and h asks for "+s.stream+".plcaed: is that a misspelling?")
 	s.exec(t, "UPDATE postroom.subscription SET types = ARRAY[$1 || '.placed'], subjects = ARRAY[$1 || '.>']", s.stream)
 	for _, args := range [][]string{{"status"}, {"doctor"}, {"events", "show", "order-7"}} {
 		if r := postroom(t, s.env, args...); strings.Contains(r.out, "no handler") || strings.Contains(r.out, "did you mean") {
@@ -181,13 +181,13 @@ func TestLookingWithoutABroker(t *testing.T) {
 		t.Errorf("handlers --json = %+v", got)
 	}
 	away["NATS_URL"] = "nats://"
-	postroom(t, away, "status").want(t, exitUsage).says(t, "is no NATS URL")
+	postroom(t, away, "status").want(t, exitUsage).says(t, "is not a NATS URL")
 }
 
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	postroom(t, s.env, "handlers").want(t, exitOK).says(t, "no handler is known here")
+	postroom(t, s.env, "handlers").want(t, exitOK).says(t, "this database knows no handler")
 	s.fails(t)
 	s.exec(t, `INSERT INTO postroom.subscription (handler, stream, stream_created, subjects, epoch, reader, reader_until)
 		VALUES ('ledger.move', $1, now(), '{}', 3, 'host/1/a', now() + interval '1 hour')`, s.stream)
@@ -201,7 +201,7 @@ func TestHandlers(t *testing.T) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	postroom(t, s.env, "keys").want(t, exitOK).says(t, "no such key is held up\n")
+	postroom(t, s.env, "keys").want(t, exitOK).says(t, "no matching key is held up\n")
 	s.fails(t)
 	r := postroom(t, s.env, "keys", "--handler", "ledger.move", "--state", "dead").want(t, exitOK).says(t,
 		"HANDLER       KEY   HEAD      TYPE   IS     FOR   BEHIND IT   LAST FAILURE\n", "ledger.move   k7    order-7   a.b    dead   0s    1           error: no ·[31mfunds…\n")
@@ -211,16 +211,16 @@ func TestKeys(t *testing.T) {
 	postroom(t, s.env, "keys", "--state", "due").want(t, exitOK).says(t, "no such key")
 	postroom(t, s.env, "keys", "--after", "ledger.move/k7").want(t, exitOK).says(t, "no such key")
 	s.exec(t, "UPDATE postroom.held SET key = 'k8', dead_at = now(), class = 'x' WHERE event_id = 'order-8'")
-	postroom(t, s.env, "keys", "--limit", "1").want(t, exitOK).says(t, "there may be more: --after 'ledger.move/k7'\n")
+	postroom(t, s.env, "keys", "--limit", "1").want(t, exitOK).says(t, "there may be more keys: --after 'ledger.move/k7'\n")
 	got := decode[inspect.Keys](t, postroom(t, s.env, "keys", "--json").want(t, exitOK))
 	if len(got.Keys) != 2 || got.Keys[1].Key != "k8" {
 		t.Errorf("keys --json = %+v", got)
 	}
 	postroom(t, s.env, "__complete", "keys", "--state", "").says(t, "dead\n", ":4\n")
 
-	postroom(t, s.env, "held", "list", "--state", "scheduled").want(t, exitOK).says(t, "no such event is held\n")
+	postroom(t, s.env, "held", "list", "--state", "scheduled").want(t, exitOK).says(t, "no held event matches\n")
 	postroom(t, s.env, "held", "list", "--state", "dead,waiting").want(t, exitOK).says(t, "ledger.move", "dead")
-	postroom(t, s.env, "held", "list", "--limit", "1").want(t, exitOK).says(t, "there may be more: --after ey")
+	postroom(t, s.env, "held", "list", "--limit", "1").want(t, exitOK).says(t, "there may be more events: --after ey")
 	if page := decode[inspect.HeldPage](t, postroom(t, s.env, "held", "list", "--json", "--state", "dead").want(t, exitOK)); len(page.Events) != 2 || page.Events[1].Error == "" {
 		t.Errorf("held list --json = %+v, want dead events with their failures", page)
 	}
@@ -247,7 +247,7 @@ func TestEventsShow(t *testing.T) {
 		"EVENT    order-7\n", "SOURCE   /shop\n", "seq 1, published\n", "KEY      k7\n", s.stream+", sequence 1\n", "CAUSED   "+s.stream+".charged ",
 		"HANDLER       EVENT IS   WHY\n", "ledger.move   dead       5 attempts, error: no ·[31mfunds…\n",
 		"TIME", "log", "written by /shop as "+s.stream+".placed, seq 1, key k7\n", "dead after 5 attempts, error\n", "edit by bob: typo (revision 0 was replaced)\n",
-		"\nthe whole process: postroom events tree order-7\n")
+		"\ncauses and effects: postroom events tree order-7\n")
 	if strings.Contains(r.out, "c4nary") || strings.Contains(r.out, "\x1b") {
 		t.Errorf("it shows data, or what a terminal obeys:\n%s", r.out)
 	}
@@ -272,7 +272,7 @@ func TestEventsShow(t *testing.T) {
 	postroom(t, s.env, "events", "show", "no such").want(t, exitFailed).says(t, "and no event has it as key, correlation id, trace id or cause")
 	s.exec(t, `INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, data, checked) SELECT '/shop', n, '', 'a.b', 'a.b', 'it''s', '', true FROM generate_series(1, 200001) n`)
 	postroom(t, s.env, "events", "show", "it's").want(t, exitOK).says(t, "there may be more: postroom events list --any 'it'\\''s' --after ")
-	postroom(t, s.env, "events", "show", "old").want(t, exitOK).says(t, "no such event so far: stopped: 200,000 rows of the log were looked at", "go on with postroom events list --any old --after ")
+	postroom(t, s.env, "events", "show", "old").want(t, exitOK).says(t, "no event matches so far; the search stopped: 200,000 rows of the log were examined", "continue with postroom events list --any old --after ")
 }
 
 func TestEventsTree(t *testing.T) {
@@ -285,7 +285,7 @@ func TestEventsTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := postroom(t, s.env, "events", "tree", "order-7").want(t, exitOK).says(t, "TYPE", s.stream+".placed *    order-7", "k7    /shop", "published; dead at ledger.move\n",
-		"\n  "+s.stream+".charged ", "* is what was asked for\n")
+		"\n  "+s.stream+".charged ", "* marks what you asked for\n")
 	if strings.Contains(r.out, "books") || strings.Contains(r.out, "c4nary") {
 		t.Errorf("of one database: %s", r.out)
 	}
@@ -298,7 +298,7 @@ func TestEventsTree(t *testing.T) {
 	// What can be asked is shown, although a database is away.
 	postroom(t, environment{}, append(both, "--database-url", "postgres://nobody@127.0.0.1:1/none")...).want(t, exitFailed).says(t, "books.entered *", `connect to database "none"`)
 	postroom(t, s.env, "events", "tree", "order-7", "--depth", "1", "--limit", "1").want(t, exitOK).says(t, "note: there are more events: the limit is 1\n")
-	postroom(t, inDatabase(other), "events", "tree", "order-7").want(t, exitOK).says(t, "? *", "not found: it is of a service that was not asked")
+	postroom(t, inDatabase(other), "events", "tree", "order-7").want(t, exitOK).says(t, "? *", "not found: a service wrote it that was not asked")
 	postroom(t, s.env, "events", "tree", "nothing").want(t, exitFailed).says(t, "tree of nothing: nothing is known about this event")
 	postroom(t, s.env, "events", "tree").want(t, exitUsage).says(t, "give the id of one event")
 	postroom(t, s.env, "events", "tree", "x", "--depth", "0").want(t, exitUsage).says(t, "--depth is 0, want 1 to 100")
@@ -321,7 +321,7 @@ func TestEventsList(t *testing.T) {
 		t.Errorf("first %s, then %+v", first.out, second)
 	}
 	postroom(t, s.env, "events", "list", "--cause", "order-7", "--correlation", "order-7").want(t, exitOK).says(t, s.stream+".charged")
-	postroom(t, s.env, "events", "list", "--until", "1h").want(t, exitOK).says(t, "no such event is in this log, held or discarded")
+	postroom(t, s.env, "events", "list", "--until", "1h").want(t, exitOK).says(t, "no event matches: none in this log, held or discarded")
 	postroom(t, s.env, "events", "list", "--trace", "none").want(t, exitFailed).says(t, "TraceID has to be a trace id")
 	postroom(t, s.env, "events", "list", "--limit", "0").want(t, exitUsage).says(t, "--limit is 0, want 1 to 1000")
 	postroom(t, s.env, "events", "list", "--since", "x").want(t, exitUsage).says(t, "--since: write a time")
@@ -330,10 +330,10 @@ func TestEventsList(t *testing.T) {
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	postroom(t, s.env, "audit").want(t, exitOK).says(t, "nothing of that was done\n")
+	postroom(t, s.env, "audit").want(t, exitOK).says(t, "no action matches\n")
 	s.fails(t)
 	postroom(t, s.env, "audit", "--since", "1h").want(t, exitOK).says(t, "ID   AT", "bob   edit     order-7    ledger.move   typo\n", "ann   replay   3 events   ledger.move   fixed it\n")
-	postroom(t, s.env, "audit", "--limit", "1").want(t, exitOK).says(t, "there may be more: --before 2\n")
+	postroom(t, s.env, "audit", "--limit", "1").want(t, exitOK).says(t, "there may be more actions: --before 2\n")
 	got := decode[inspect.AuditPage](t, postroom(t, s.env, "audit", "--actor", "ann", "--json").want(t, exitOK))
 	if len(got.Entries) != 1 || got.Entries[0].Events != 3 {
 		t.Errorf("audit --json = %+v", got)

@@ -1,5 +1,5 @@
-// Command postroom sets up and looks after Postroom: its tables in PostgreSQL
-// and its streams in NATS JetStream. "postroom help" lists what it does.
+// Command postroom sets up and manages Postroom: its tables in PostgreSQL and its streams in NATS
+// JetStream. "postroom help" lists its commands.
 package main
 
 import (

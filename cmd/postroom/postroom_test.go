@@ -143,7 +143,7 @@ func TestMigrateSaysWhoIsInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := postroom(t, env, "migrate", "up", "--timeout", "8s").want(t, exitFailed).
-		says(t, "migration 3 operators waits for a lock behind pid ", "(report)", "idle in transaction", "tries again in", "was not applied")
+		says(t, "migration 3 operators waits for a lock behind pid ", "(report)", "idle in transaction", "the next try is in", "was not applied")
 	if strings.Contains(r.errors, "secret") {
 		t.Errorf("the statement of another session is shown: %s", r.errors)
 	}
@@ -249,7 +249,7 @@ func TestDatabaseURL(t *testing.T) {
 		{"variable", environment{"POSTROOM_DATABASE_URL": url, "DATABASE_URL": wrong}, nil, exitOK, ""},
 		{"fallback", environment{"DATABASE_URL": url}, nil, exitOK, ""},
 		{"settings of a pool", environment{"DATABASE_URL": url + separator + "pool_max_conns=7&pool_max_conn_lifetime=1h"}, nil, exitOK, ""},
-		{"a bad setting of a pool", environment{"DATABASE_URL": url + separator + "pool_max_conns=x"}, nil, exitUsage, "DATABASE_URL has a setting of the pool"},
+		{"a bad setting of a pool", environment{"DATABASE_URL": url + separator + "pool_max_conns=x"}, nil, exitUsage, "DATABASE_URL has an invalid setting of the pool"},
 		{"none", nil, nil, exitUsage, "POSTROOM_DATABASE_URL"},
 		{"nobody listens", environment{"DATABASE_URL": wrong}, nil, exitFailed, `"nowhere" at 127.0.0.1:1 as "nobody" (DATABASE_URL): is the server running`},
 		{"no such database", environment{"DATABASE_URL": strings.Replace(url, "/postroom_test_", "/no_such_", 1)}, nil, exitFailed, "createdb"},
@@ -277,8 +277,8 @@ func TestUsage(t *testing.T) {
 		{"an argument", []string{"version", "2"}, "takes flags only"},
 		{"invalid schema", []string{"migrate", "print", "--schema", "pg_x"}, "invalid schema name"},
 		{"SQL as schema", []string{"migrate", "print", "--schema", `x"; DROP SCHEMA public`}, "invalid schema name"},
-		{"stream without name", []string{"stream", "ensure", "--subjects", "a.>"}, "give one name"},
-		{"stream with two names", []string{"stream", "ensure", "A", "B", "--subjects", "a.>"}, "give one name"},
+		{"stream without name", []string{"stream", "ensure", "--subjects", "a.>"}, "give the name"},
+		{"stream with two names", []string{"stream", "ensure", "A", "B", "--subjects", "a.>"}, "give the name"},
 		{"stream without subjects", []string{"stream", "ensure", "SHOP"}, "--subjects 'order.>'"},
 		{"too many replicas", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--replicas", "6"}, "want 1 to 5"},
 		{"negative replicas", []string{"stream", "ensure", "SHOP", "--subjects", "a.>", "--replicas", "-1"}, "want 1 to 5"},

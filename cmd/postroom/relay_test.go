@@ -51,13 +51,13 @@ func TestRelayUsage(t *testing.T) {
 		{"drain", env, []string{"--drain-timeout", "0"}, "positive"},
 		{"checks", env, []string{"--check-every", "1ms"}, "at least 1s"},
 		{"unknown risk", env, []string{"--accept", "rollup,bad-luck"}, "discard-old"},
-		{"risk that cannot be accepted", env, []string{"--accept", "sealed"}, `takes no "sealed"`},
+		{"risk that cannot be accepted", env, []string{"--accept", "sealed"}, `does not know "sealed"`},
 		{"log format", env, []string{"--log-format", "xml"}, "text or json"},
 		{"from the environment", environment{"POSTROOM_RELAY_LEASE": "10ms"}, nil, "at least 1s"},
-		{"unreadable in the environment", environment{"POSTROOM_RELAY_WINDOW": "many"}, nil, "POSTROOM_RELAY_WINDOW is no value for --window, which takes a int"},
-		{"strategy in the environment", environment{"POSTROOM_RELAY_ATOMIC": "perhaps"}, nil, "POSTROOM_RELAY_ATOMIC is no value for --atomic, which takes a bool"},
+		{"unreadable in the environment", environment{"POSTROOM_RELAY_WINDOW": "many"}, nil, "POSTROOM_RELAY_WINDOW has no valid value for --window, want int"},
+		{"strategy in the environment", environment{"POSTROOM_RELAY_ATOMIC": "perhaps"}, nil, "POSTROOM_RELAY_ATOMIC has no valid value for --atomic, want bool"},
 		{"the flag wins", environment{"POSTROOM_RELAY_WINDOW": "many"}, []string{"--window", "5"}, "POSTROOM_DATABASE_URL"},
-		{"a list in the environment", environment{"POSTROOM_RELAY_ACCEPT": "rollup,bad-luck"}, nil, `no "bad-luck"`},
+		{"a list in the environment", environment{"POSTROOM_RELAY_ACCEPT": "rollup,bad-luck"}, nil, `does not know "bad-luck"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestRelayShowsNoPassword(t *testing.T) {
 		{"by flags", nil, []string{"--database-url", database, "--nats-url", broker}, exitOK, []string{"refused"}},
 		{"no URL", environment{"POSTROOM_DATABASE_URL": "postgres://me:" + canary + "/x@h/shop"}, nil, exitUsage, nil},
 		{"a bad setting of the pool", environment{"POSTROOM_DATABASE_URL": database + "?pool_max_conns=" + canary}, nil, exitUsage, nil},
-		{"no NATS URL", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": "nats://me:" + canary + "/x@h"}, nil, exitUsage, nil},
+		{"not a NATS URL", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": "nats://me:" + canary + "/x@h"}, nil, exitUsage, nil},
 		{"in a wrong variable", environment{"POSTROOM_RELAY_LEASE": database}, nil, exitUsage, nil},
 	}
 	for _, tt := range runs {

@@ -25,16 +25,16 @@ func TestRepublishUsage(t *testing.T) {
 	env := environment{"DATABASE_URL": "postgres://127.0.0.1:1/none"} // nothing is asked of it
 	tests := []struct{ line, want string }{
 		{"republish", "which events?"},
-		{"republish --all --since 2h", "--all means all"},
+		{"republish --all --since 2h", "--all selects all events"},
 		{"republish --since yesterday", "--since: write a time"},
-		{"republish --since 1h --until 2h", "--since is not before --until"},
-		{"republish --all --rate 0", "--rate is above 0"},
-		{"republish --all --rate NaN", "--rate is above 0"},
+		{"republish --since 1h --until 2h", "--since must be before --until"},
+		{"republish --all --rate 0", "--rate must be above 0"},
+		{"republish --all --rate NaN", "--rate must be above 0"},
 		{"republish --type=", "it is empty; give a value"},
 		{"republish back --all", `unknown command "back"`},
 		{"republish cancel", "give one id of a republish"},
 		{"republish cancel x", "an id is a number"},
-		{"republish list --limit 0", "--limit is 1 or more"},
+		{"republish list --limit 0", "--limit must be 1 or more"},
 	}
 	for _, tt := range tests {
 		postroom(t, env, strings.Fields(tt.line)...).want(t, exitUsage).says(t, tt.want)
@@ -121,7 +121,7 @@ func TestRepublish(t *testing.T) {
 	r := withPublished(t, 30, 10)
 	gone := "the log begins at "
 
-	got := postroom(t, r.env, "republish", "--since", "25m30s", "--dry-run").want(t, exitOK).says(t, "20 events, written from ", "seq 11 to 30; at 1000 a second", gone, "seq 11: what was written before it is gone")
+	got := postroom(t, r.env, "republish", "--since", "25m30s", "--dry-run").want(t, exitOK).says(t, "20 events, written from ", "seq 11 to 30; at 1000 a second", gone, "seq 11: earlier events were removed")
 	if strings.Contains(got.out, "runs") {
 		t.Errorf("nothing runs: %s", got.out)
 	}
@@ -131,7 +131,7 @@ func TestRepublish(t *testing.T) {
 		t.Errorf("%v: %s", err, got.out)
 	}
 	postroom(t, r.env, "republish", "--all").want(t, exitUsage).says(t, "20 events", gone, "publish 20 events again?", "give --yes")
-	postroom(t, r.env, "republish", "--type", "order.lost", "--yes").want(t, exitFailed).says(t, "no such events", gone)
+	postroom(t, r.env, "republish", "--type", "order.lost", "--yes").want(t, exitFailed).says(t, "no event matches", gone)
 	if n := rowCount(t, r.pool, "SELECT count(*) FROM postroom.audit") + rowCount(t, r.pool, "SELECT count(*) FROM postroom.republish"); n != 0 {
 		t.Errorf("%d traces of what was not done", n)
 	}
@@ -175,10 +175,10 @@ func TestRepublishIsInterruptedAndGivenAgain(t *testing.T) {
 	go func() { ended <- run(ctx, line, func(name string) string { return r.env[name] }, &out, &errs) }()
 	r.waitFor(t, 33)
 	interrupt()
-	if code := <-ended; code != exitTodo || !strings.Contains(errs.String(), "republish 1 goes on without this command") || !strings.Contains(errs.String(), "republish cancel 1") {
+	if code := <-ended; code != exitTodo || !strings.Contains(errs.String(), "republish 1 continues without this command") || !strings.Contains(errs.String(), "republish cancel 1") {
 		t.Fatalf("interrupted: exit status %d, %s", code, errs.String())
 	}
-	postroom(t, r.env, "republish", "--since", "1h", "--dry-run").want(t, exitOK).says(t, "republish 1 of the same events runs")
+	postroom(t, r.env, "republish", "--since", "1h", "--dry-run").want(t, exitOK).says(t, "republish 1 of the same events is running")
 	postroom(t, r.env, "republish", "--since", "1h", "--rate", "8", "--yes", "--detach").want(t, exitOK).says(t, "republish 1 of the same events", "no other is started", "running")
 	postroom(t, r.env, line...).want(t, exitOK).says(t, "republish 1 of the same events", "done")
 	if n, rows := r.messages(t), rowCount(t, r.pool, "SELECT count(*) FROM postroom.republish"); n != 60 || rows != 1 {

@@ -30,16 +30,16 @@ const (
 	exitTodo   = 3
 )
 
-const rootHelp = `postroom sets up and looks after Postroom: events from PostgreSQL through
-NATS JetStream, without loss and without double effects.
+const rootHelp = `postroom sets up and manages Postroom, which moves events from PostgreSQL through NATS
+JetStream, without loss and without double effects.
 
 Environment:
-  POSTROOM_DATABASE_URL   the database, where --database-url is not given;
-                          falls back to DATABASE_URL
-  POSTROOM_SCHEMA         the schema, where --schema is not given
-  POSTROOM_NATS_URL       the broker, where --nats-url is not given;
-                          falls back to NATS_URL
-A URL with a password belongs in the environment: every process of a machine
+  POSTROOM_DATABASE_URL   the database, if --database-url is not given;
+                          if it is not set, DATABASE_URL is used
+  POSTROOM_SCHEMA         the schema, if --schema is not given
+  POSTROOM_NATS_URL       the broker, if --nats-url is not given;
+                          if it is not set, NATS_URL is used
+If a URL has a password, put the URL in the environment: every process of a machine
 can read a command line.
 
 Exit status:
@@ -101,7 +101,7 @@ func newRoot(getenv func(string) string) *cobra.Command {
   postroom doctor
   postroom dead groups
   postroom completion bash > /etc/bash_completion.d/postroom`
-	root.SilenceErrors, root.SilenceUsage = true, true // run reports them
+	root.SilenceErrors, root.SilenceUsage = true, true // run reports errors
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exit.UsageError{Err: err} })
 	return root
 }

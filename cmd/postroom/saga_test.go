@@ -98,7 +98,7 @@ func (c *checkout) command(t *testing.T, eventType string) (id string) {
 func TestSagaList(t *testing.T) {
 	t.Parallel()
 	c := newCheckout(t)
-	postroom(t, c.env, "saga", "list").want(t, exitOK).says(t, "there is no such instance")
+	postroom(t, c.env, "saga", "list").want(t, exitOK).says(t, "no instance matches")
 	if r := postroom(t, c.env, "saga", "list", "--json").want(t, exitOK); !strings.Contains(r.out, `"instances": []`) {
 		t.Errorf("an empty list: %s", r.out)
 	}
@@ -142,7 +142,7 @@ func TestSagaList(t *testing.T) {
 	if fmt.Sprint(pages) != "[o3 o1 o 2]" {
 		t.Errorf("pages: %q", pages)
 	}
-	postroom(t, c.env, "saga", "list", "--limit", "1").want(t, exitOK).says(t, "there may be more: --after ")
+	postroom(t, c.env, "saga", "list", "--limit", "1").want(t, exitOK).says(t, "there may be more instances: --after ")
 	postroom(t, c.env, "saga", "list", "--after", "x").want(t, exitFailed).says(t, "no page ended at After")
 	postroom(t, c.env, "saga", "list", "--state", "stuck").want(t, exitUsage).says(t, "running, compensating, done, undone")
 	postroom(t, c.env, "saga", "list", "--limit", "0").want(t, exitUsage).says(t, "1 to 1000")
@@ -192,7 +192,7 @@ func TestSagaDecisions(t *testing.T) {
 	}
 	first := c.command(t, "payment.charge")
 	said := postroom(t, c.env, "saga", "retry", "checkout", "o3", "--revision", "1", "--reason", "it was discarded", "--actor", "ben").want(t, exitOK).
-		says(t, "decided, as event ", "When the relay has published it and a process of checkout runs, the instance sends its pending command again", "'postroom saga show checkout o3'")
+		says(t, "decided, as event ", "When the relay has published it and a process runs saga checkout, the instance sends its pending command again", "'postroom saga show checkout o3'")
 	_, id, _ := strings.Cut(said.out, "as event ")
 	id, _, _ = strings.Cut(id, "\n")
 	c.give(t, id)
@@ -228,7 +228,7 @@ func TestSagaDecisionsThatChangeNothing(t *testing.T) {
 	postroom(t, c.env, "saga", "skip", "checkout", "o2", "--revision", "1", "--reason", "why").want(t, exitFailed).says(t, "there is no such instance")
 	postroom(t, c.env, "saga", "skip", "checkout", "o1", "--revision", "1").want(t, exitUsage).says(t, "give a --reason")
 	postroom(t, c.env, "saga", "skip", "checkout").want(t, exitUsage).says(t, "the key of the instance")
-	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--data", "{").want(t, exitUsage).says(t, "--data is no JSON")
+	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--data", "{").want(t, exitUsage).says(t, "--data is not JSON")
 	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--data", "@no-such-file").want(t, exitFailed).says(t, "read the data of the reply")
 	postroom(t, c.env, "saga", "done", "checkout", "o1", "--revision", "1", "--type", "parcel.sent", "--reason", "why").want(t, exitFailed).says(t, "use payment.charged")
 	postroom(t, c.env, "saga", "skip", "checkout", "o1", "--revision", "1", "--reason", strings.Repeat("x", 4097)).want(t, exitFailed).says(t, "4096 bytes")

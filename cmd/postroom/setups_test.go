@@ -48,7 +48,7 @@ func badSetups(t *testing.T) []badSetup {
 	fine := databaseURL(good)
 	_, role := devtest.RolePool(t, good)
 	all := append(append(append([]string{}, onDatabase...), onBoth...), onBroker...)
-	unanswered := []string{"the broker", "(POSTROOM_NATS_URL): is it running, and the address right?"}
+	unanswered := []string{"the broker", "(POSTROOM_NATS_URL): is it running, and is the address right?"}
 	refused := []string{"(POSTROOM_NATS_URL): it refuses the user; see --nats-creds", "Authorization Violation"}
 	without := []string{"the server runs without JetStream", "start nats-server with -js"}
 	mute := []string{"Permissions Violation for Subscription to", "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>"}
@@ -59,8 +59,8 @@ func badSetups(t *testing.T) []badSetup {
 	return []badSetup{
 		{
 			name: "no PostgreSQL", database: "postgres://me:s3cret@127.0.0.1:1/shop?sslmode=disable", nats: broker, commands: append([]string{"migrate up"}, all...), code: exitFailed,
-			says:  []string{`connect to database "shop" at 127.0.0.1:1 as "me" (POSTROOM_DATABASE_URL)`, "is the server running, and the address right?"},
-			relay: []string{"the relay waits for its database", "is the server running, and the address right?"},
+			says:  []string{`connect to database "shop" at 127.0.0.1:1 as "me" (POSTROOM_DATABASE_URL)`, "is the server running, and is the address right?"},
+			relay: []string{"the relay waits for its database", "is the server running, and is the address right?"},
 		},
 		{
 			name: "a wrong password", database: wrongPassword(t), nats: broker, commands: append([]string{"migrate up"}, all...), code: exitFailed,
@@ -70,7 +70,7 @@ func badSetups(t *testing.T) []badSetup {
 		{
 			name: "a database without the tables", database: databaseURL(devtest.EmptyPool(t)), nats: broker, commands: all, code: exitFailed, says: missing,
 			but: map[string][]string{
-				"migrate status": {" migrations pending; run 'postroom migrate up'"},
+				"migrate status": {" migrations pending: run 'postroom migrate up'"},
 				"doctor":         {"there are no tables in the schema postroom of this database", "to do: postroom migrate up"},
 			},
 			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: missing,
@@ -78,7 +78,7 @@ func badSetups(t *testing.T) []badSetup {
 		{
 			name: "tables of an older version", database: olderTables(t), nats: broker, commands: all, code: exitFailed, says: older,
 			but: map[string][]string{
-				"migrate status": {" migrations pending; run 'postroom migrate up'"},
+				"migrate status": {" migrations pending: run 'postroom migrate up'"},
 				"doctor":         {"the tables are of version 2 and this program is of version", "to do: postroom migrate up", "not checked: the tables are of version 2, and lack what it looks at\n"},
 			},
 			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: older,
@@ -110,7 +110,7 @@ func badSetups(t *testing.T) []badSetup {
 		{
 			name: "no stream", database: fine, nats: broker, commands: []string{"stream check", "reconcile", "reconcile --stream NONE"}, code: exitFailed,
 			but: map[string][]string{
-				"stream check":            {"nothing was compared", "make one with 'postroom stream ensure'"},
+				"stream check":            {"nothing was compared", "make a stream with 'postroom stream ensure'"},
 				"reconcile":               {"no relay of this version has published anything yet: name streams with --stream"},
 				"reconcile --stream NONE": {"stream NONE does not exist", "create it with 'postroom stream ensure'"},
 			},

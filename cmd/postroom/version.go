@@ -18,7 +18,7 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
-		Long:  "Print the version of this program, of what it was built from, and the version of the tables that it needs.",
+		Long:  "Print the version of this program, the revision of its source, and the version of the tables that it needs.",
 		Example: `  postroom version
   postroom version --json | jq -r .version`,
 		Args: command.NoArguments,
@@ -50,7 +50,7 @@ func newVersion() *cobra.Command {
 type about struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
-	Schema   int    `json:"schema"` // the newest migration
+	Schema   int    `json:"schema"` // the number of the newest migration
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

@@ -35,7 +35,7 @@ func TestEndpointsOnTheCommandLine(t *testing.T) {
 	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--account-header", "tenant").want(t, exitUsage).says(t, "--types is required")
 	for _, accounts := range [][]string{nil, {"--account-header", ""}, {"--account-header", "tenant", "--no-accounts"}} {
 		args := append([]string{"webhook", "resend", id, "--since", "1h", "--types", "order.placed"}, accounts...)
-		postroom(t, env, args...).want(t, exitUsage).says(t, "either --account-header", "or --no-accounts")
+		postroom(t, env, args...).want(t, exitUsage).says(t, "give --account-header", "or else --no-accounts")
 	}
 	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--account-header", "tenant").want(t, exitOK).says(t, "0 events due")
 	postroom(t, env, "webhook", "resend", id, "--since", "1h", "--types", "order.placed", "--no-accounts").want(t, exitOK).says(t, "0 events due")

@@ -1,4 +1,4 @@
-// Package actor says who runs a command.
+// Package actor finds the name of the person who runs a command.
 package actor
 
 import (
@@ -7,8 +7,8 @@ import (
 	"os/user"
 )
 
-// Name returns the person that the audit names: the one that was given, or else the user and
-// the machine.
+// Name returns the name that the audit records: the first name in given that is not empty. If there
+// is none, Name returns the user and the machine.
 func Name(given ...string) string {
 	if actor := cmp.Or(given...); actor != "" {
 		return actor

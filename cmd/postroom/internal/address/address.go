@@ -1,10 +1,10 @@
-// Package address finds and checks URLs that flags and the environment give.
+// Package address finds and checks URLs that come from flags or the environment.
 package address
 
 import "strings"
 
-// First returns the first value that is set, and its origin: the flag or an environment
-// variable.
+// First returns the first value that is not empty, and its origin: the flag or the name of an
+// environment variable.
 func First(getenv func(string) string, value, flag string, variables ...string) (set, origin string) {
 	if value != "" {
 		return value, flag
@@ -17,9 +17,9 @@ func First(getenv func(string) string, value, flag string, variables ...string) 
 	return "", ""
 }
 
-// Misplaced reports whether a URL has an '@' in another place than after user and
-// password. Then a '/', '?', '#' or '@' in the password was read as its end, and a part of
-// the password as the host.
+// Misplaced reports whether a URL has an '@' that does not end its user and password. The password
+// of such a URL contains a '/', '?', '#' or '@', so that a parser would take a part of the password
+// for the host.
 func Misplaced(url string) bool {
 	_, rest, ok := strings.Cut(url, "://")
 	if !ok {

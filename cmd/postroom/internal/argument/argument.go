@@ -1,4 +1,4 @@
-// Package argument reads and checks what a command line gives: ids, times, limits, names of streams.
+// Package argument reads and checks values of a command line: ids, times, limits, names of streams.
 package argument
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// ID reads the id of an event.
+// ID parses the id of a held event or of a replay.
 func ID(arg string) (int64, error) {
 	id, err := strconv.ParseInt(arg, 10, 64)
 	if err != nil || id <= 0 {
-		return 0, exit.Usagef("an id is a number, as 'postroom dead list' shows it; for the id that its producer gave the event there is --event")
+		return 0, exit.Usagef("an id is a number, as 'postroom dead list' shows it; for the event id that the producer chose, use --event")
 	}
 	return id, nil
 }
 
-// Time reads a time, or how long ago it was.
+// Time parses a time, or a duration before now.
 func Time(flag, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -35,7 +35,7 @@ func Time(flag, s string) (time.Time, error) {
 	return time.Time{}, exit.Usagef("--%s: write a time, 2026-01-31T03:00:00Z, or how long ago it was, 90m", flag)
 }
 
-// Stamp reads a time.
+// Stamp parses a time.
 func Stamp(s string) (time.Time, bool) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
 		if at, err := time.Parse(layout, s); err == nil {
@@ -45,13 +45,13 @@ func Stamp(s string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Conditions makes flags that select events refuse an empty value. It would be no condition,
-// so a script whose variable is empty would act on all.
+// Conditions makes flags that select events refuse an empty value. An empty value would select all
+// events, so a script with an empty variable would change all of them.
 func Conditions(cmd *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		f := cmd.Flags().Lookup(name)
 		if f.DefValue == "[]" {
-			f.DefValue = "" // as help knows that there is none
+			f.DefValue = "" // so that the help prints no default
 		}
 		f.Value = condition{f.Value}
 	}
@@ -82,7 +82,7 @@ func (c condition) String() string {
 
 func (c condition) Type() string { return c.value.Type() }
 
-// IDs is an argument check: any number of ids.
+// IDs accepts any number of arguments if each is an id.
 func IDs(_ *cobra.Command, args []string) error {
 	for _, arg := range args {
 		if _, err := ID(arg); err != nil {
@@ -92,7 +92,7 @@ func IDs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// OneID is an argument check: one id. what names its kind.
+// OneID accepts exactly one argument, an id. Its error contains what, which says what the id is of.
 func OneID(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -102,7 +102,7 @@ func OneID(what string) cobra.PositionalArgs {
 	}
 }
 
-// Limit checks the limit of a page.
+// Limit checks --limit.
 func Limit(n int) error {
 	if n < 1 || n > 1000 {
 		return exit.Usagef("--limit is %d, want 1 to 1000", n)
@@ -110,12 +110,12 @@ func Limit(n int) error {
 	return nil
 }
 
-// StreamNames checks names. Its error does not contain an invalid name, which may be a
-// misplaced URL.
+// StreamNames checks names of streams. Its error does not contain the invalid name, because that
+// may be a URL in the wrong place.
 func StreamNames(names []string) error {
 	for _, name := range names {
 		if name == "" || strings.ContainsAny(name, " .*>/\\\t\r\n") {
-			return exit.Usagef("this is no name of a stream; leave out white space, '.', '*', '>', '/' and '\\'")
+			return exit.Usagef("this is not the name of a stream: a name has no white space, '.', '*', '>', '/' or '\\'")
 		}
 	}
 	return nil

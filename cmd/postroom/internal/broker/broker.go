@@ -1,4 +1,4 @@
-// Package broker connects to the broker that a command line or the environment names.
+// Package broker connects to the broker that the command line or the environment names.
 package broker
 
 import (
@@ -27,13 +27,13 @@ import (
 type Target struct {
 	getenv     func(string) string
 	url, creds string
-	denied     atomic.Pointer[string] // a permission that this user lacks
+	denied     atomic.Pointer[string] // the permission that this user lacks
 }
 
-// readyPatience limits how long to wait until a broker says whether it has JetStream.
+// readyPatience limits the wait for the broker's answer whether it has JetStream.
 const readyPatience = 3 * time.Second
 
-// New returns the broker that the environment names, until flags name another.
+// New returns a Target for the broker that the environment names. Flags can name another.
 func New(getenv func(string) string) *Target { return &Target{getenv: getenv} }
 
 // IsGiven reports whether a flag or the environment names a broker.
@@ -59,9 +59,9 @@ func (b *Target) Connect(more ...nats.Option) (*nats.Conn, error) {
 		if !strings.Contains(server, "://") {
 			server = "nats://" + server
 		}
-		// The parser's error is left out, because it contains the URL.
+		// The error does not contain the parser's error, because that contains the URL.
 		if u, err := url.Parse(strings.TrimSpace(server)); err != nil || u.Host == "" || address.Misplaced(server) {
-			return nil, exit.Usagef("%s is no NATS URL; write nats://host:4222, several with commas between them", origin)
+			return nil, exit.Usagef("%s is not a NATS URL: write nats://host:4222, and separate several URLs with commas", origin)
 		}
 	}
 	options := append(append(natsjs.ConnectOptions(), nats.Name("postroom"), nats.ErrorHandler(b.note)), more...)
@@ -75,21 +75,21 @@ func (b *Target) Connect(more ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// brokerError adds to the error of a connection what to do. No error of the client contains
+// brokerError adds advice to the error of a failed connection. No error of the NATS client contains
 // a valid URL.
 func brokerError(origin string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return fmt.Errorf("connect to the broker (%s): it refuses the user; see --nats-creds: %w", origin, err)
 	case errors.Is(err, nats.ErrNoServers):
-		return fmt.Errorf("connect to the broker (%s): is it running, and the address right? %w", origin, err)
+		return fmt.Errorf("connect to the broker (%s): is it running, and is the address right? %w", origin, err)
 	}
 	return fmt.Errorf("connect to the broker (%s): %w", origin, err)
 }
 
-// note keeps the permission that this user lacks. The broker does not answer such a request,
-// so that it ends with a timeout. A subject for answers that the user may not read matters
-// most.
+// note keeps the permission that this user lacks. The broker does not answer a request that it
+// denies, so the request ends with a timeout. If the user lacks several, note prefers the
+// permission to subscribe to replies.
 func (b *Target) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		output.Report(os.Stderr, "postroom: the broker reports an error: %v\n", err)
@@ -101,10 +101,10 @@ func (b *Target) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// deniesReplies reports whether a user without this permission gets no answers.
+// deniesReplies reports whether the denied permission is the one to receive replies.
 func deniesReplies(denied string) bool { return strings.Contains(denied, "for Subscription to") }
 
-// RepliesDenied returns the permission that this user lacks to get answers, or "".
+// RepliesDenied returns the denied permission to receive replies, or "" if none was denied.
 func (b *Target) RepliesDenied() string {
 	if denied := b.denied.Load(); denied != nil && deniesReplies(*denied) {
 		return *denied
@@ -115,8 +115,8 @@ func (b *Target) RepliesDenied() string {
 // PermissionHint says what to do about a missing permission.
 const PermissionHint = "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>, or name another with --nats-creds"
 
-// Explain returns err; or, if err says that no answer came, the permission that this user
-// lacks.
+// Explain returns err. If err means that no answer came and the broker denied a permission, the
+// error also contains that permission.
 func (b *Target) Explain(err error) error {
 	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrPermissionViolation)
 	denied := b.denied.Load()
@@ -126,8 +126,8 @@ func (b *Target) Explain(err error) error {
 	return fmt.Errorf("the broker does not let this user do that: %s; %s: %w", *denied, PermissionHint, err)
 }
 
-// CheckJetStream returns an error if the broker has no JetStream, or if this user gets no
-// answers from it. Otherwise commands would find nothing, or would wait for long.
+// CheckJetStream returns an error if the broker has no JetStream, or if this user receives no
+// replies from it. Without this check, commands would find nothing or would wait for a long time.
 func (b *Target) CheckJetStream(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()

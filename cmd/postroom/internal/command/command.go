@@ -1,5 +1,5 @@
-// Package command has what commands are built with: groups, common flags, checks of arguments, and
-// what the shell completes.
+// Package command has the parts that commands share: groups, common flags, checks of arguments, and
+// completion in the shell.
 package command
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// Group returns a command that only holds others.
+// Group returns a command that only contains other commands.
 func Group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
@@ -35,11 +35,11 @@ func childNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// word matches an argument that an error may contain. Any other argument may be a misplaced
-// URL with a password.
+// word matches an argument that an error may quote. Any other argument may be a URL with a
+// password, in the wrong place.
 var word = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
-// Subcommands is an argument check for a command that has others below it: no word is left over.
+// Subcommands checks the arguments of a command that has subcommands: it refuses any argument.
 func Subcommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -47,7 +47,7 @@ func Subcommands(cmd *cobra.Command, args []string) error {
 	if !word.MatchString(args[0]) {
 		return exit.Usagef("no such command; use one of: %s", strings.Join(childNames(cmd), ", "))
 	}
-	cmd.SuggestionsMinimumDistance = 2 // cobra's own default, which it sets elsewhere
+	cmd.SuggestionsMinimumDistance = 2 // cobra's default, which cobra sets only in code that does not run here
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return exit.Usagef("unknown command %q; did you mean %q?", args[0], near[0])
 	}
@@ -62,7 +62,7 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// NoFileCompletion makes the shell not complete files for flags.
+// NoFileCompletion stops the shell from completing file names for these flags.
 func NoFileCompletion(cmd *cobra.Command, flags ...string) {
 	for _, flag := range flags {
 		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions); err != nil {
@@ -78,7 +78,7 @@ func CompleteWords(cmd *cobra.Command, flag string, words []string) {
 	}
 }
 
-// AddJSON adds the flag for output that a script reads.
+// AddJSON adds the flag --json, for scripts.
 func AddJSON(cmd *cobra.Command, to *bool) {
 	cmd.Flags().BoolVar(to, "json", false, "print JSON, for scripts")
 }

@@ -1,4 +1,4 @@
-// Package confirm asks a person whether to go on.
+// Package confirm asks a person whether to continue.
 package confirm
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// Ask asks a person a question. look says how to look at the events first. A script gives --yes.
+// Ask asks a person a question. look names commands that show the events. Scripts use --yes.
 func Ask(cmd *cobra.Command, question, look string) error {
 	in := cmd.InOrStdin()
 	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
-		return exit.Usagef("%s This is no terminal, so nothing can be asked: give --yes, or look first with %s", question, look)
+		return exit.Usagef("%s There is no terminal to ask you: give --yes, or look first with %s", question, look)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
 	line, err := bufio.NewReader(in).ReadString('\n')

@@ -1,4 +1,4 @@
-// Package database opens the database that a command line or the environment names.
+// Package database opens the database that the command line or the environment names.
 package database
 
 import (
@@ -30,20 +30,21 @@ type Target struct {
 	url, name string
 }
 
-// New returns the database that the environment names, until flags name another.
+// New returns a Target for the database that the environment names. Flags can name another.
 func New(getenv func(string) string) Target { return Target{getenv: getenv} }
 
-// At returns the same schema in the database of a URL; without one, in that of the environment.
+// At returns a Target for the same schema in the database of url. If url is empty, the environment
+// names the database.
 func (d *Target) At(url string) Target { return Target{getenv: d.getenv, url: url, name: d.name} }
 
-// AddSchemaFlag adds --schema, for a command and those below it.
+// AddSchemaFlag adds --schema to a command and its subcommands.
 func (d *Target) AddSchemaFlag(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&d.name, "schema", "", "schema of the tables (default "+schema.DefaultName+"; env POSTROOM_SCHEMA)")
 	command.NoFileCompletion(cmd, "schema")
 }
 
-// AddURLFlag adds --database-url. The default is looked up when the command runs. As the
-// default of the flag, the help would print it with its password.
+// AddURLFlag adds --database-url. Its default is read from the environment only when the command
+// runs: a default of the flag would be printed by the help, with its password.
 func (d *Target) AddURLFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.url, "database-url", "", "PostgreSQL URL (env POSTROOM_DATABASE_URL, DATABASE_URL)")
 	command.NoFileCompletion(cmd, "database-url")
@@ -69,19 +70,19 @@ func (d *Target) With(ctx context.Context, do func(conn *pgx.Conn, name string) 
 	if err != nil {
 		return err
 	}
-	// Errors of Postroom's packages have advice already; this is for statements of commands.
+	// Errors of Postroom's packages already contain advice. This adds advice to errors of other statements.
 	err = remedy.Explain(do(conn, name), remedy.Use{Grant: "operator", Schema: name, DB: conn})
 	return errors.Join(err, Close(ctx, conn))
 }
 
-// Close closes a connection, also if ctx has ended.
+// Close closes a connection, even if ctx has ended.
 func Close(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	return conn.Close(ctx)
 }
 
-// config returns the settings of the URL, and where the URL comes from.
+// config returns the settings of the URL, and the flag or variable that contains the URL.
 func (d *Target) config() (cfg *pgx.ConnConfig, origin string, err error) {
 	url, origin := address.First(d.getenv, d.url, "--database-url", "POSTROOM_DATABASE_URL", "DATABASE_URL")
 	if url == "" {
@@ -89,8 +90,8 @@ func (d *Target) config() (cfg *pgx.ConnConfig, origin string, err error) {
 	}
 	cfg, err = pgx.ParseConfig(url)
 	if err != nil || address.Misplaced(url) {
-		// The parser's error is left out, because it can contain a part of the password.
-		return nil, "", exit.Usagef("%s is no connection URL; write postgres://user:password@host:5432/database, and in user and password %%40 for '@', %%2F for '/', %%3F for '?', %%23 for '#', %%25 for '%%'", origin)
+		// The error does not contain the parser's error, because that can contain a part of the password.
+		return nil, "", exit.Usagef("%s is not a connection URL: write postgres://user:password@host:5432/database; in user and password, write %%40 for '@', %%2F for '/', %%3F for '?', %%23 for '#', %%25 for '%%'", origin)
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectPatience
@@ -110,10 +111,10 @@ func (d *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
 	if _, err := poolConfig(cfg, origin); err != nil {
 		return nil, err
 	}
-	// Settings of a pool are only for a relay; the server would refuse them.
+	// Only the relay has a pool. The server would refuse the settings of a pool.
 	maps.DeleteFunc(cfg.RuntimeParams, func(name, _ string) bool { return strings.HasPrefix(name, "pool_") })
 	if cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler
+		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // works with every pooler
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
@@ -122,14 +123,14 @@ func (d *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// connectError adds to the error of a connection what to do. It names the address, the user
-// and the database, and nothing else of the URL.
+// connectError adds advice to the error of a failed connection. Of the URL it contains only the
+// address, the user and the database.
 func connectError(cfg *pgx.ConnConfig, origin string, err error) error {
 	where := fmt.Sprintf("connect to database %q at %s:%d as %q (%s)", cfg.Database, cfg.Host, cfg.Port, cfg.User, origin)
 	var server *pgconn.PgError
 	switch {
 	case !errors.As(err, &server):
-		return fmt.Errorf("%s: is the server running, and the address right? %w", where, rootCause(err))
+		return fmt.Errorf("%s: is the server running, and is the address right? %w", where, rootCause(err))
 	case server.Code == "28P01", server.Code == "28000":
 		return fmt.Errorf("%s: the server refuses the user or the password; correct the URL: %s", where, server.Message)
 	case server.Code == "3D000":
@@ -139,7 +140,7 @@ func connectError(cfg *pgx.ConnConfig, origin string, err error) error {
 	}
 }
 
-// rootCause returns the innermost error, because the others repeat the address.
+// rootCause returns the innermost error, because the errors around it repeat the address.
 func rootCause(err error) error {
 	for {
 		switch x := err.(type) { //nolint:errorlint // walks the tree as errors.As does

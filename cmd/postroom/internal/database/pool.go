@@ -9,16 +9,16 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// poolConfig reads the settings of a pool that a URL may have, such as pool_max_conns.
+// poolConfig reads the settings of a pool from the URL, such as pool_max_conns.
 func poolConfig(one *pgx.ConnConfig, origin string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(one.ConnString())
-	if err != nil { // the parser's error is left out, as in config
-		return nil, exit.Usagef("%s has a setting of the pool (pool_max_conns and the like) that cannot be read", origin)
+	if err != nil { // without the parser's error, as in config
+		return nil, exit.Usagef("%s has an invalid setting of the pool (pool_max_conns or another pool_ setting)", origin)
 	}
 	return cfg, nil
 }
 
-// Pool returns a pool, without connecting yet: a relay waits for its database.
+// Pool returns a pool that is not connected yet, because a relay waits for its database.
 func (d *Target) Pool(ctx context.Context) (*pgxpool.Pool, error) {
 	one, origin, err := d.config()
 	if err != nil {
@@ -33,8 +33,8 @@ func (d *Target) Pool(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// LookPool returns a pool for a command with many statements: a statement that takes too long
-// costs a connection, and the pool has others.
+// LookPool returns a pool for a command with many statements. A statement that takes too long costs
+// one connection, and the command goes on with another connection of the pool.
 func (d *Target) LookPool(ctx context.Context) (*pgxpool.Pool, error) {
 	conn, err := d.Connect(ctx) // its errors are clearer than those of a pool
 	if err != nil {
@@ -51,7 +51,7 @@ func (d *Target) LookPool(ctx context.Context) (*pgxpool.Pool, error) {
 	pool.Close()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 2, 0, 0
 	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind every pooler
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // works with every pooler
 	}
 	return pgxpool.NewWithConfig(ctx, cfg)
 }

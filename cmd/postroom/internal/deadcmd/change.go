@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// ask asks a person about dead events.
+// ask asks a person before a command changes dead events.
 func ask(cmd *cobra.Command, question string) error {
 	return confirm.Ask(cmd, question, "--dry-run or 'postroom dead list'")
 }
@@ -30,10 +30,10 @@ func newDiscard(d *commands) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "discard [ID...] --reason REASON",
-		Short: "Give dead events up, for a reason",
-		Long: `Give dead events up. They move to the archive; later events of their keys go on. A
-discarded event stays discarded when it comes again. 'postroom dead reopen' brings it
-back.`,
+		Short: "Give up dead events, with a reason",
+		Long: `Give up dead events. They move to the archive, and later events of their keys continue.
+If a discarded event is delivered again, it stays discarded. 'postroom dead reopen'
+brings a discarded event back.`,
 		Example: `  postroom dead discard 4711 --reason 'test order'
   postroom dead discard --cause 1f0c… --reason 'customer is gone' --yes`,
 		Args:              argument.IDs,
@@ -41,7 +41,7 @@ back.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := w.required(args)
 			if err == nil && d.Reason == "" {
-				err = exit.Usagef("why? Give --reason: it is kept with the events")
+				err = exit.Usagef("why? Give --reason: the archive and the audit keep it")
 			}
 			if err != nil {
 				return err
@@ -49,7 +49,7 @@ back.`,
 			return d.change(cmd, f, limit, "discard", (*deadletter.Store).Discard)
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 0, "discard at most this many events, the first to die first (default all)")
+	cmd.Flags().IntVar(&limit, "limit", 0, "discard at most this many events, those that died first (default all)")
 	command.NoFileCompletion(cmd, "limit")
 	w.addFlags(cmd)
 	w.addAll(cmd)
@@ -67,10 +67,10 @@ func newReopen(d *commands) *cobra.Command {
 		Use:   "reopen [ID...]",
 		Short: "Bring discarded events back",
 		Long: `Bring discarded events back. They are dead again. They hold up no other event, because
-later events of their keys may have taken effect. --since and --until mean the time at
-which they were discarded.`,
+later events of their keys may have taken effect. --since and --until select by the time
+at which events were discarded.`,
 		Example: `  postroom dead list --discarded
-  postroom dead reopen 4711 --reason 'it was no test order'`,
+  postroom dead reopen 4711 --reason 'it was not a test order'`,
 		Args:              argument.IDs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -82,7 +82,7 @@ which they were discarded.`,
 			return d.change(cmd, f, limit, "reopen", (*deadletter.Store).Reopen)
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 0, "reopen at most this many events, the first to be discarded first (default all)")
+	cmd.Flags().IntVar(&limit, "limit", 0, "reopen at most this many events, those that were discarded first (default all)")
 	command.NoFileCompletion(cmd, "limit")
 	w.addFlags(cmd)
 	w.addAll(cmd)
@@ -93,12 +93,12 @@ which they were discarded.`,
 	return cmd
 }
 
-// changeResult is how many events a command changed, for scripts.
+// changeResult says how many events a command changed. Scripts read it.
 type changeResult struct {
 	Events int64 `json:"events"`
 }
 
-// atLeast returns "20 events"; or "20 or more events" if there may be more.
+// atLeast returns "20 events", or "20 or more events" if more is true.
 func atLeast(n int64, more bool, noun string) string {
 	if more {
 		return terminal.Grouped(n) + " or more " + noun + "s"
@@ -131,7 +131,7 @@ func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, ve
 		}
 		bar := output.Bar(cmd.ErrOrStderr())
 		if !more {
-			limit = int(n) // the person agreed to these, and not to events that died or were discarded since
+			limit = int(n) // the person agreed to these events, not to events that died or were discarded later
 		}
 		done, err := do(store, ctx, f, limit, d.audit(), func(done int64) { bar.Show(int(min(done, n)), int(n), verb) })
 		bar.Clear()
@@ -142,9 +142,9 @@ func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, ve
 			return failed
 		}
 		if errors.Is(err, context.Canceled) {
-			return fmt.Errorf("interrupted; the others are as they were. Repeat the command to %s them", verb)
+			return fmt.Errorf("interrupted: events that are not counted above are unchanged. To %s them too, repeat the command", verb)
 		}
-		return fmt.Errorf("%w; the others are as they were", err)
+		return fmt.Errorf("%w: events that are not counted above are unchanged", err)
 	})
 }
 
@@ -160,19 +160,19 @@ func newEdit(d *commands) *cobra.Command {
 	var headers []string
 	cmd := &cobra.Command{
 		Use:   "edit ID --data FILE --reason REASON",
-		Short: "Give a dead event another body, as a new revision",
-		Long: `Give a dead event another body, content type or headers. 'postroom dead show' still has
-the original. The event stays dead: replay it afterwards.
+		Short: "Change the body of a dead event, in a new revision",
+		Long: `Change the body, the content type or the headers of a dead event. 'postroom dead show'
+still shows the original. The event stays dead: replay it afterwards.
 
-The edit is refused if the handler began a call for the event and its outcome is unknown.
-Calls that are done are not made again.`,
+The edit is refused if the handler began a call for the event and the outcome of that
+call is unknown. Calls that are done are not made again.`,
 		Example: `  postroom dead show 4711 --json | jq -r .data | base64 -d > body.json
   postroom dead edit 4711 --data body.json --reason 'amount had a comma'
   postroom dead replay 4711`,
 		Args:              argument.OneID("an event, as 'postroom dead list' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, _ := argument.ID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // argument.OneID has checked it
 			change, err := editChange(cmd.InOrStdin(), data, contentType, headers, cmd.Flags().Changed("header"))
 			if err != nil {
 				return err
@@ -186,7 +186,7 @@ Calls that are done are not made again.`,
 					return output.JSON(cmd.OutOrStdout(), edited)
 				}
 				if len(edited.StepsDone) > 0 {
-					if err := output.Line(cmd.OutOrStdout(), "done, and not called again: %s", output.Cell(strings.Join(edited.StepsDone, ", "), 200)); err != nil {
+					if err := output.Line(cmd.OutOrStdout(), "these steps are done and will not be called again: %s", output.Cell(strings.Join(edited.StepsDone, ", "), 200)); err != nil {
 						return err
 					}
 				}
@@ -195,9 +195,9 @@ Calls that are done are not made again.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&data, "data", "", "file with the new body; - for standard input")
+	flags.StringVar(&data, "data", "", "file that contains the new body, or - for standard input")
 	flags.StringVar(&contentType, "content-type", "", "the new content type")
-	flags.StringArrayVar(&headers, "header", nil, "name=value, replaces all headers; can be repeated. An empty one removes all headers")
+	flags.StringArrayVar(&headers, "header", nil, "name=value; the headers that you give replace all headers; can be repeated. An empty value removes all headers")
 	command.NoFileCompletion(cmd, "content-type", "header")
 	d.AddAuditFlags(cmd)
 	d.DB.AddURLFlag(cmd)
@@ -224,13 +224,13 @@ func editChange(stdin io.Reader, data, contentType string, headers []string, rep
 	switch data {
 	case "":
 		if contentType == "" && !replace {
-			return c, exit.Usagef("what is to be changed? Give --data, --content-type or --header")
+			return c, exit.Usagef("what should change? Give --data, --content-type or --header")
 		}
 		return c, nil
 	case "-":
 		c.Data, err = io.ReadAll(stdin)
 	default:
-		c.Data, err = os.ReadFile(data) //nolint:gosec // the operator names it
+		c.Data, err = os.ReadFile(data) //nolint:gosec // the operator names the file
 	}
 	if err != nil {
 		return c, fmt.Errorf("read the new body: %w", err)
@@ -246,10 +246,11 @@ func newResolve(d *commands) *cobra.Command {
 	var happened, not bool
 	cmd := &cobra.Command{
 		Use:   "resolve ID --step STEP --happened|--not-happened",
-		Short: "Say what became of a call of unknown outcome",
-		Long: `Say what became of a call that an external handler began and whose outcome is unknown.
-'postroom dead show' has the key by which the vendor knows the call. If the call
-happened, the handler goes on after it. If not, the next attempt makes it.`,
+		Short: "Record the outcome of a call that is unknown",
+		Long: `Record whether a call happened that an external handler began and whose outcome is
+unknown. Ask the vendor: 'postroom dead show' shows the key by which the vendor knows
+the call. If the call happened, the handler continues after it. If not, the next attempt
+makes the call.`,
 		Example: `  postroom dead resolve 4711 --step charge --happened --result ch_123 --reason 'seen at the vendor'
   postroom dead resolve 4711 --step charge --not-happened --reason 'unknown to the vendor'`,
 		Args:              argument.OneID("an event, as 'postroom dead list' shows it"),
@@ -257,13 +258,13 @@ happened, the handler goes on after it. If not, the next attempt makes it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case step == "":
-				return exit.Usagef("which call? Give --step, as 'postroom dead show' has it")
+				return exit.Usagef("which call? Give --step, with a name that 'postroom dead show' lists")
 			case happened == not:
-				return exit.Usagef("say one of --happened and --not-happened")
+				return exit.Usagef("give either --happened or --not-happened")
 			case not && result != "":
-				return exit.Usagef("--result is what a call returned that happened")
+				return exit.Usagef("--result is what the call returned: give it only with --happened")
 			}
-			id, _ := argument.ID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // argument.OneID has checked it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if err := store.Resolve(cmd.Context(), id, step, happened, []byte(result), d.audit()); err != nil {
 					return err
@@ -271,14 +272,14 @@ happened, the handler goes on after it. If not, the next attempt makes it.`,
 				if d.JSON {
 					return output.JSON(cmd.OutOrStdout(), changeResult{1})
 				}
-				return output.Line(cmd.OutOrStdout(), "noted; 'postroom dead replay %d' runs the event", id)
+				return output.Line(cmd.OutOrStdout(), "recorded; 'postroom dead replay %d' runs the event", id)
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&step, "step", "", "the call's name")
-	flags.BoolVar(&happened, "happened", false, "it happened")
-	flags.BoolVar(&not, "not-happened", false, "it did not")
+	flags.BoolVar(&happened, "happened", false, "the call happened")
+	flags.BoolVar(&not, "not-happened", false, "the call did not happen")
 	flags.StringVar(&result, "result", "", "what the step would have returned to the handler")
 	command.NoFileCompletion(cmd, "step", "result")
 	d.AddAuditFlags(cmd)

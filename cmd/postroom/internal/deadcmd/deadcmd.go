@@ -1,4 +1,5 @@
-// Package deadcmd has the commands on dead events: what killed them, and replay, edit and discard.
+// Package deadcmd has the commands that show dead events and their causes, and replay, edit or
+// discard them.
 package deadcmd
 
 import (
@@ -12,19 +13,19 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-const help = `Look at events whose attempts failed for good, find out what they have in common,
-and replay, edit or discard them.
+const help = `Look at events whose attempts failed for good, find out what they have in common, and
+replay, edit or discard them.
 
-A replay runs the event's own handler and no other, and what that did before it
-does not do again. Each action is noted with who did it and why:
-'postroom audit' lists it. Who is taken from --actor, POSTROOM_ACTOR, or the user
-and machine.
+A replay runs only the event's own handler. It does not repeat effects that were
+committed or calls that are done. Postroom records each action with the person and the
+reason: 'postroom audit' lists them. The person is --actor, POSTROOM_ACTOR, or the user
+and the machine.
 
 At three in the morning:
-  postroom dead groups                              what killed them, and how many
-  postroom dead show 4711                           one of them, whole
-  postroom dead replay --cause CAUSE --dry-run      would it work now?
-  postroom dead replay --cause CAUSE --canary 10    ten first, then the rest`
+  postroom dead groups                              causes, and how many events have each
+  postroom dead show 4711                           one event, with everything about it
+  postroom dead replay --cause CAUSE --dry-run      would they succeed now?
+  postroom dead replay --cause CAUSE --canary 10    ten events first, then the rest`
 
 // New returns the group of these commands.
 func New(getenv func(string) string) *cobra.Command {
@@ -40,10 +41,10 @@ func New(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-// commands has what the commands on dead events have in common.
+// commands has what all commands on dead events need.
 type commands struct{ operator.Operator }
 
-// with connects and calls do with the events.
+// with connects, and calls do with the store of dead events.
 func (d *commands) with(ctx context.Context, do func(store *deadletter.Store) error) error {
 	return d.DB.With(ctx, func(conn *pgx.Conn, name string) error {
 		store := deadletter.New(conn, deadletter.Config{Schema: name})

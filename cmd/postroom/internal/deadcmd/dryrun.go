@@ -46,7 +46,7 @@ func dryRun(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w 
 	return previewProblems(groups, dryRuns)
 }
 
-// previewProblems returns the problems that an operator has to know before the replay.
+// previewProblems returns the problems that an operator must know before a replay.
 func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryRun) error {
 	var bad []string
 	for _, f := range groups {
@@ -55,9 +55,9 @@ func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryR
 		case !f.HasProcess:
 			bad = append(bad, fmt.Sprintf("no process runs handler %s", output.Cell(f.Handler, 60)))
 		case f.TooOld > 0:
-			bad = append(bad, fmt.Sprintf("%d outgoing events are older than consumers may take: they need --as-new", f.TooOld))
+			bad = append(bad, fmt.Sprintf("%d outgoing events are too old for consumers: replay them with --as-new", f.TooOld))
 		case f.StepsOpen > 0:
-			bad = append(bad, fmt.Sprintf("%d events of %s have calls of unknown outcome: 'postroom dead resolve' says what happened", f.StepsOpen, output.Cell(f.Handler, 60)))
+			bad = append(bad, fmt.Sprintf("%d events of %s have calls whose outcome is unknown: record it with 'postroom dead resolve'", f.StepsOpen, output.Cell(f.Handler, 60)))
 		}
 	}
 	fails, silent := 0, 0
@@ -70,10 +70,10 @@ func previewProblems(groups []deadletter.PreviewGroup, dryRuns []deadletter.DryR
 		}
 	}
 	if fails > 0 {
-		bad = append(bad, fmt.Sprintf("%d of %d that were tried fail again", fails, len(dryRuns)))
+		bad = append(bad, fmt.Sprintf("%d of %d dry runs failed", fails, len(dryRuns)))
 	}
 	if silent > 0 {
-		bad = append(bad, fmt.Sprintf("%d of %d that were to be tried were not", silent, len(dryRuns)))
+		bad = append(bad, fmt.Sprintf("%d of %d dry runs gave no result", silent, len(dryRuns)))
 	}
 	if len(bad) > 0 {
 		return exit.Todof("%s", strings.Join(bad, "; "))
@@ -114,7 +114,7 @@ func printDryRuns(out io.Writer, dryRuns []deadletter.DryRun) error {
 	return output.Table(out, rows)
 }
 
-// effects describes what a dry run would have changed, or why it failed.
+// effects describes what a dry run would have changed, or why the dry run failed.
 func effects(t deadletter.DryRun) string {
 	if t.Text != "" {
 		return output.Cell(t.Text, 100)

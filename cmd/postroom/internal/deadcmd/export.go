@@ -23,8 +23,9 @@ func newExport(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write dead events as lines of JSON",
-		Long: `Write dead events, or with --discarded those in the archive, as lines of JSON, whole:
-body, headers, failures, and of discarded ones who discarded them and why.`,
+		Long: `Write dead events as lines of JSON, or with --discarded the events of the archive. Each
+line has everything: body, headers, failures, and for a discarded event who discarded it
+and why.`,
 		Example: `  postroom dead export --handler billing.charge > dead.jsonl
   postroom dead export --discarded --output archive.jsonl`,
 		Args: command.NoArguments,
@@ -44,15 +45,15 @@ body, headers, failures, and of discarded ones who discarded them and why.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&file, "output", "", "file to write, which must not exist (default standard output)")
-	cmd.Flags().BoolVar(&w.f.Discarded, "discarded", false, "discarded events, not dead ones")
+	cmd.Flags().StringVar(&file, "output", "", "file to write; it must not exist yet (default standard output)")
+	cmd.Flags().BoolVar(&w.f.Discarded, "discarded", false, "discarded events instead of dead ones")
 	w.addFlags(cmd)
 	d.DB.AddURLFlag(cmd)
 	return cmd
 }
 
-// writeTo lets do write to a new file, and syncs it to the disk. If name is empty, do writes
-// to standard output.
+// writeTo calls do with a new file, and syncs the file to the disk. If name is empty, writeTo calls
+// do with standard output.
 func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress func(int64)) (int64, error)) (int64, error) {
 	bar := output.Bar(cmd.ErrOrStderr())
 	defer bar.Clear()
@@ -60,16 +61,16 @@ func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress fu
 	if name == "" {
 		return do(bufio.NewWriter(cmd.OutOrStdout()), progress)
 	}
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names it
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names the file
 	if err != nil {
 		return 0, fmt.Errorf("create the file: %w", err)
 	}
 	n, err := do(&syncWriter{file: file, Writer: bufio.NewWriter(file)}, progress)
 	closing := file.Close()
 	if err != nil && !errors.Is(err, deadletter.ErrUnknownOutcome) {
-		return n, errors.Join(err, os.Remove(name)) // a part of the file could be taken for all of it
+		return n, errors.Join(err, os.Remove(name)) // a person could take a part of the file for all of it
 	}
-	return n, errors.Join(err, closing) // keep the file: it may be the only copy
+	return n, errors.Join(err, closing) // keep the file, because it may be the only copy
 }
 
 // syncWriter syncs the file to the disk when it is flushed.
@@ -79,7 +80,7 @@ type syncWriter struct {
 	file *os.File
 }
 
-// Flush writes the buffer, and waits until the file is on the disk.
+// Flush writes the buffer and waits until the file is on the disk.
 func (s *syncWriter) Flush() error {
 	return errors.Join(s.Writer.Flush(), s.file.Sync())
 }
@@ -89,11 +90,12 @@ func newPurge(d *commands) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "purge --older-than DURATION --output FILE",
-		Short: "Remove discarded events for good, after writing them to a file",
-		Long: `Remove events from the archive that were discarded long ago. They are written to a file
-first, as 'postroom dead export --discarded' writes them; nothing is removed before the
-file is on the disk. Replays that ended as long ago go with them; what was done stays in
-'postroom audit'. Dead events are never removed by age: discard them, for a reason.`,
+		Short: "Write old discarded events to a file, then remove them for good",
+		Long: `Remove events from the archive that were discarded long ago. The command first writes
+them to a file, as 'postroom dead export --discarded' does, and removes them when the
+file is on the disk. It also removes replays that ended before the same time. 'postroom
+audit' still shows what was done. Dead events are never removed by age: discard them,
+with a reason.`,
 		Example: `  postroom dead purge --older-than 2160h --output archive-2026-01.jsonl --yes`,
 		Args:    command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -101,14 +103,14 @@ file is on the disk. Replays that ended as long ago go with them; what was done 
 			case olderThan <= 0:
 				return exit.Usagef("how old? Give --older-than, for instance 2160h")
 			case file == "":
-				return exit.Usagef("where are they to be kept? Give --output, a file that does not exist yet")
+				return exit.Usagef("where to keep the events? Give --output, a file that does not exist yet")
 			}
 			before := time.Now().Add(-olderThan)
 			return d.with(cmd.Context(), func(store *deadletter.Store) error { return purge(cmd, d, store, before, file) })
 		},
 	}
-	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "discarded longer ago than this (required)")
-	cmd.Flags().StringVar(&file, "output", "", "file to write, which must not exist (required)")
+	cmd.Flags().DurationVar(&olderThan, "older-than", 0, "remove events that were discarded longer ago than this (required)")
+	cmd.Flags().StringVar(&file, "output", "", "file to write; it must not exist yet (required)")
 	command.NoFileCompletion(cmd, "older-than")
 	d.AddAuditFlags(cmd)
 	d.AddYes(cmd)
@@ -124,7 +126,7 @@ func purge(cmd *cobra.Command, d *commands, store *deadletter.Store, before time
 		return err
 	}
 	if !d.Yes {
-		if err := ask(cmd, fmt.Sprintf("remove %s for good that were discarded before %s?", atLeast(n, more, "event"), output.Stamp(before))); err != nil {
+		if err := ask(cmd, fmt.Sprintf("remove for good %s, discarded before %s?", atLeast(n, more, "event"), output.Stamp(before))); err != nil {
 			return err
 		}
 	}
@@ -140,5 +142,5 @@ func purge(cmd *cobra.Command, d *commands, store *deadletter.Store, before time
 	if d.JSON {
 		return output.JSON(cmd.OutOrStdout(), changeResult{n})
 	}
-	return output.Line(cmd.OutOrStdout(), "purged: %s, kept in %s", output.Plural(int(n), "event"), output.Cell(file, 200))
+	return output.Line(cmd.OutOrStdout(), "purged: %s; the file %s contains them", output.Plural(int(n), "event"), output.Cell(file, 200))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-// filterFlags has the flags of a filter.
+// filterFlags has the flags that select dead events.
 type filterFlags struct {
 	f            deadletter.Filter
 	since, until string
@@ -22,16 +22,16 @@ func (w *filterFlags) addFlags(cmd *cobra.Command) {
 		to          *string
 		name, usage string
 	}{
-		{&w.f.Handler, "handler", "of this handler; outbox for events that could not be published"},
-		{&w.f.Type, "type", "of this event type"},
-		{&w.f.Key, "key", "with this key"},
-		{&w.f.Class, "class", "whose last failure has this class"},
-		{&w.f.Cause, "cause", "with this cause: see 'postroom dead groups'"},
-		{&w.f.Source, "source", "of this source"},
-		{&w.f.EventID, "event", "with this event id"},
-		{&w.f.Text, "text", "with this text in the body or in a failure"},
-		{&w.since, "since", "died at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)"},
-		{&w.until, "until", "died before this time"},
+		{&w.f.Handler, "handler", "events of this handler; outbox for events that could not be published"},
+		{&w.f.Type, "type", "events of this type"},
+		{&w.f.Key, "key", "events with this key"},
+		{&w.f.Class, "class", "events whose last failure has this class"},
+		{&w.f.Cause, "cause", "events with this cause, as 'postroom dead groups' shows it"},
+		{&w.f.Source, "source", "events of this source"},
+		{&w.f.EventID, "event", "events with this id, chosen by the producer"},
+		{&w.f.Text, "text", "events with this text in the body or in a failure"},
+		{&w.since, "since", "events that died at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)"},
+		{&w.until, "until", "events that died before this time"},
 	} {
 		flags.StringVar(flag.to, flag.name, "", flag.usage)
 		command.NoFileCompletion(cmd, flag.name)
@@ -39,12 +39,12 @@ func (w *filterFlags) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// addAll adds the flag --all, for a command that changes events.
+// addAll adds the flag --all to a command that changes events.
 func (w *filterFlags) addAll(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.all, "all", false, "all dead events")
 }
 
-// filter returns the filter; ids are the arguments of the command.
+// filter returns the filter. ids are the arguments of the command.
 func (w *filterFlags) filter(ids []string) (deadletter.Filter, error) {
 	f := w.f
 	for _, arg := range ids {
@@ -62,16 +62,17 @@ func (w *filterFlags) filter(ids []string) (deadletter.Filter, error) {
 	return f, err
 }
 
-// required is filter for a command that changes events: it must select some, or have --all.
+// required returns the filter for a command that changes events. Without ids, flags or --all it
+// returns an error.
 func (w *filterFlags) required(ids []string) (deadletter.Filter, error) {
 	f, err := w.filter(ids)
 	switch {
 	case err != nil:
 		return f, err
 	case f.IsZero() && !w.all:
-		return f, exit.Usagef("which events? Give their ids, or say what they have in common, for instance --cause or --handler; or --all")
+		return f, exit.Usagef("which events? Give their ids, or select them, for instance with --cause or --handler, or give --all")
 	case !f.IsZero() && w.all:
-		return f, exit.Usagef("--all means all: leave the other conditions out")
+		return f, exit.Usagef("--all selects all events: leave out the other conditions")
 	}
 	return f, nil
 }

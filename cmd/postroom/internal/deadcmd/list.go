@@ -18,10 +18,10 @@ func newGroups(d *commands) *cobra.Command {
 	var w filterFlags
 	cmd := &cobra.Command{
 		Use:   "groups",
-		Short: "Show what killed the dead events, and how many",
+		Short: "Show the causes of dead events, and how many events have each",
 		Long: `Group dead events by their cause: handler, class of the failure, place in the program,
 and what the texts of the failures have in common. The largest group comes first. A plus
-sign means that a group may have more events than were counted.`,
+sign means that the group may have more events than were counted.`,
 		Example: `  postroom dead groups
   postroom dead groups --handler billing.charge --since 2h
   postroom dead groups --json | jq -r '.groups[0].cause'`,
@@ -53,11 +53,11 @@ func newList(d *commands) *cobra.Command {
 	var count bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List and search dead events, the last to die first",
-		Long: `List dead events that have every property that you give, the last to die first. A page
-ends with the --after of the next one. Events that die meanwhile move no event to
-another page. A page searches 50,000 dead events at most, with --text 10,000. If it
-stopped there, it says how to go on.`,
+		Short: "List and search dead events, latest death first",
+		Long: `List the dead events that match all conditions that you give, latest death first. Each
+page ends with the --after value of the next page. An event that dies meanwhile does not
+move other events to another page. A page searches 50,000 dead events at most, or 10,000
+with --text. If it stopped at that limit, it prints how to continue.`,
 		Example: `  postroom dead list
   postroom dead list --handler billing.charge --class timeout --since 2h
   postroom dead list --text 'card 4242' --limit 1000 --json
@@ -86,10 +86,10 @@ stopped there, it says how to go on.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&limit, "limit", 50, "how many to show, up to 1000")
-	flags.StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
-	flags.BoolVar(&count, "count", false, "say how many there are")
-	flags.BoolVar(&w.f.Discarded, "discarded", false, "discarded events, not dead ones")
+	flags.IntVar(&limit, "limit", 50, "how many events to show, up to 1000")
+	flags.StringVar(&after, "after", "", "show the next page: the value that the last page printed at its end")
+	flags.BoolVar(&count, "count", false, "print only how many events there are")
+	flags.BoolVar(&w.f.Discarded, "discarded", false, "discarded events instead of dead ones")
 	command.NoFileCompletion(cmd, "limit", "after")
 	w.addFlags(cmd)
 	d.DB.AddURLFlag(cmd)
@@ -123,7 +123,7 @@ func parseCursor(s string) (c deadletter.Cursor, err error) {
 		c.ID, err = argument.ID(id)
 	}
 	if err != nil {
-		return c, exit.Usagef("--after: give what a list says at its end")
+		return c, exit.Usagef("--after: give the value that a list prints at its end")
 	}
 	return c, nil
 }

@@ -18,21 +18,23 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-const replayHelp = `Replay dead events: the handler of each runs again, or the event is published. Each has
-one attempt, unless --attempts says otherwise. The events are fixed when the replay is
-made. Events that another replay has are left out, so that each is replayed once.
+const replayHelp = `Replay dead events. For each event the handler runs again, or the event is published.
+Each event has one attempt, unless you give --attempts. The command fixes the set of
+events when it makes the replay. It leaves out events that are in another replay, so
+that each event is replayed once.
 
 This command makes the replay and runs it to its end. If the command is interrupted, or
-its machine dies, the replay stays where it is and nothing is lost: 'postroom dead
-resume' goes on with it, 'postroom dead cancel' ends it.
+its machine dies, the replay is idle and nothing is lost: 'postroom dead resume'
+continues it, 'postroom dead cancel' ends it.
 
-With --canary 10, ten events go first. The others follow when ten have ended, if no more of
-them failed than --stop-at allows. Events of a key are released together, and run in their
-order.
+With --canary 10, ten events run first. The rest follow when those ten have ended, if no
+more of them failed than --stop-at allows. Events of one key are released together and
+run in their order.
 
---dry-run changes nothing. It says what would be released, and asks a process of the
-handler to try one event of each cause (--try) in a transaction that it rolls back.
-Handlers that call other systems are not tried; their steps that are done are counted.
+--dry-run changes nothing. It shows which events the replay would release. It also asks
+a process that runs the handler to try one event of each cause (see --try), in a
+transaction that is rolled back. Handlers that call other systems are not tried; the
+output counts their calls that are done.
 
 Exit status 3: events failed again, or the replay stopped or was cancelled.`
 
@@ -76,16 +78,16 @@ func newReplay(d *commands) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&w.options.Limit, "limit", 0, "replay at most this many events, the first to die first (default all)")
-	flags.IntVar(&w.options.Attempts, "attempts", 1, "attempts of each event before it is dead again")
+	flags.IntVar(&w.options.Limit, "limit", 0, "replay at most this many events, those that died first (default all)")
+	flags.IntVar(&w.options.Attempts, "attempts", 1, "how many attempts each event has before it is dead again")
 	flags.Float64Var(&w.options.Rate, "rate", 0, "release at most this many events a second (default no limit)")
-	flags.IntVar(&w.options.Canary, "canary", 0, "release this many events first; the others wait for their outcomes (default none)")
+	flags.IntVar(&w.options.Canary, "canary", 0, "release this many events first; the rest wait until these have ended (default none)")
 	flags.Float64Var(&w.options.StopAt, "stop-at", 0.1, "stop if a larger share of the events fails; 0 stops at the first failure, 1 never")
-	flags.BoolVar(&w.options.AsNew, "as-new", false, "outgoing events count as logged now: consumers hold older ones as too_old")
-	flags.BoolVar(&w.dryRun, "dry-run", false, "say what it would do, and try some; change nothing")
-	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 tries none")
+	flags.BoolVar(&w.options.AsNew, "as-new", false, "give outgoing events the present time, because consumers hold events that are too old")
+	flags.BoolVar(&w.dryRun, "dry-run", false, "show what a replay would do, and try some events; change nothing")
+	flags.IntVar(&w.try, "try", 1, "with --dry-run: how many events of each cause to try; 0 for none")
 	flags.DurationVar(&w.wait, "wait", 5*time.Second, "with --dry-run: how long to wait for the dry runs")
-	flags.BoolVar(&w.detach, "detach", false, "make the replay and return; 'postroom dead resume' runs it")
+	flags.BoolVar(&w.detach, "detach", false, "make the replay and do not run it; 'postroom dead resume' runs it")
 	command.NoFileCompletion(cmd, "limit", "attempts", "rate", "canary", "stop-at", "try", "wait")
 	w.filter.addFlags(cmd)
 	w.filter.addAll(cmd)
@@ -120,7 +122,7 @@ func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadlet
 			output.Report(cmd.ErrOrStderr(), "no process runs handler %s: its events wait until one does\n", output.Cell(c.Handler, 60))
 		}
 	}
-	w.options.Limit = int(all) // the person agreed to these, and not to events that died since
+	w.options.Limit = int(all) // the person agreed to these events, not to events that died later
 	replay, err := store.CreateReplay(ctx, f, w.options, d.audit())
 	if err != nil {
 		return replayError(err)
@@ -140,9 +142,9 @@ func replayError(err error) error {
 
 func nothingToReplay(f deadletter.Filter, busy int64) error {
 	if busy > 0 {
-		return fmt.Errorf("%s: all %d are part of replays that run: 'postroom dead replays --running'", deadview.Filter(f), busy)
+		return fmt.Errorf("%s: all %d events are already in replays; 'postroom dead replays --running' lists those", deadview.Filter(f), busy)
 	}
-	return fmt.Errorf("%s: no such event is dead", deadview.Filter(f))
+	return fmt.Errorf("no dead event matches: %s", deadview.Filter(f))
 }
 
 func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
@@ -152,8 +154,8 @@ func countOf(groups []deadletter.PreviewGroup) (all, busy int64) {
 	return all, busy
 }
 
-// run runs a replay to its end, shows its progress, and prints the result. cancels says that
-// this command has cancelled it.
+// run runs a replay to its end, shows its progress, and prints its result. cancels is true if this
+// command cancelled the replay.
 func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64, cancels bool) error {
 	bar := output.Bar(cmd.ErrOrStderr())
 	replay, err := store.RunReplay(cmd.Context(), id, func(j deadletter.Replay) {
@@ -163,21 +165,21 @@ func (d *commands) run(cmd *cobra.Command, store *deadletter.Store, id int64, ca
 	bar.Clear()
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
-			return exit.Todof("interrupted; replay %d is idle now. Go on with it: 'postroom dead resume %d'; end it: 'postroom dead cancel %d'", id, id, id)
+			return exit.Todof("interrupted; replay %d is idle now. To continue it: 'postroom dead resume %d'. To end it: 'postroom dead cancel %d'", id, id, id)
 		}
-		return fmt.Errorf("%w; the replay is idle now. Go on with it: 'postroom dead resume %d'", err, id)
+		return fmt.Errorf("%w; the replay is idle now. To continue it: 'postroom dead resume %d'", err, id)
 	}
 	if err := d.printReplay(cmd.OutOrStdout(), replay); err != nil {
 		return err
 	}
 	switch {
 	case replay.State == deadletter.ReplayStopped:
-		return exit.Todof("replay %d stopped: %d of %d failed. The others are dead as they were; 'postroom dead groups' says why, 'postroom dead resume %d' goes on",
+		return exit.Todof("replay %d stopped: %d of %d events failed. The rest did not run and are still dead. 'postroom dead groups' shows why events failed; 'postroom dead resume %d' continues",
 			id, replay.Failed, replay.Succeeded+replay.Failed, id)
 	case replay.State == deadletter.ReplayCancelled && replay.Skipped > 0 && !cancels:
-		return exit.Todof("replay %d was cancelled: %s did not run; 'postroom dead resume %d' goes on", id, output.Plural(replay.Skipped, "event"), id)
+		return exit.Todof("replay %d was cancelled: %s did not run; 'postroom dead resume %d' continues", id, output.Plural(replay.Skipped, "event"), id)
 	case replay.Failed > 0:
-		return exit.Todof("%s failed again: 'postroom dead groups' says why", output.Plural(replay.Failed, "event"))
+		return exit.Todof("%s failed again: 'postroom dead groups' shows why", output.Plural(replay.Failed, "event"))
 	}
 	return nil
 }
@@ -213,9 +215,9 @@ func newReplays(d *commands) *cobra.Command {
 	var running bool
 	cmd := &cobra.Command{
 		Use:   "replays",
-		Short: "List replays, the last first",
-		Long: `List replays, the last first: who made them, of what, and how far they are. If one is
-'idle', no process runs it: 'postroom dead resume' goes on with it.`,
+		Short: "List replays, newest first",
+		Long: `List replays, newest first: who made each, for which events, and its progress. If a
+replay is 'idle', no process runs it: 'postroom dead resume' continues it.`,
 		Example: `  postroom dead replays
   postroom dead replays --running --json`,
 		Args: command.NoArguments,
@@ -236,7 +238,7 @@ func newReplays(d *commands) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&limit, "limit", 20, "how many to show")
+	flags.IntVar(&limit, "limit", 20, "how many replays to show")
 	flags.Int64Var(&before, "before", 0, "only replays with a lower id")
 	flags.BoolVar(&running, "running", false, "only running replays")
 	command.NoFileCompletion(cmd, "limit", "before")
@@ -248,17 +250,17 @@ func newReplays(d *commands) *cobra.Command {
 func newResume(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume REPLAY",
-		Short: "Go on with a replay that was interrupted, stopped or cancelled",
-		Long: `Go on with a replay. If its command was interrupted or died, the replay goes on where it
-was. If it stopped or was cancelled, it releases the events that it left out and that are
-still dead.
+		Short: "Continue a replay that was interrupted, stopped or cancelled",
+		Long: `Continue a replay. If its command was interrupted or died, the replay continues at the
+event that is next. If the replay stopped or was cancelled, it releases the events that
+it left out and that are still dead.
 
 Exit status 3: events failed again, or the replay stopped or was cancelled.`,
 		Example:           `  postroom dead resume 7`,
 		Args:              argument.OneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, _ := argument.ID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // argument.OneID has checked it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				replay, err := store.GetReplay(cmd.Context(), id)
 				if err == nil && replay.State != deadletter.ReplayRunning {
@@ -280,14 +282,14 @@ Exit status 3: events failed again, or the replay stopped or was cancelled.`,
 func newCancel(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel REPLAY",
-		Short: "End a replay: events that have not begun stay dead",
-		Long: `End a replay. Events that have not begun are dead as they were. Events that run are
-waited for, and their outcome is noted.`,
+		Short: "End a replay; events that have not begun stay dead",
+		Long: `End a replay. Events that have not begun stay dead. The command waits for events that
+are running, and records their outcome.`,
 		Example:           `  postroom dead cancel 7 --reason 'wrong group'`,
 		Args:              argument.OneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, _ := argument.ID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // argument.OneID has checked it
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				if _, err := store.CancelReplay(cmd.Context(), id, d.audit()); err != nil {
 					return err

@@ -13,19 +13,19 @@ import (
 func newShow(d *commands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show one held event, whole: body, headers, every failure, what was done",
-		Long: `Show one held or discarded event, whole: its body and headers, every attempt that is
-remembered with its error, the calls of an external handler, what it was before it
-was edited, and what operators did with it.
+		Short: "Show everything about one held event: body, headers, failures, actions",
+		Long: `Show everything about one held or discarded event: its body and headers, every attempt
+that is recorded with its error, the calls of an external handler, earlier revisions if
+it was edited, and what operators did with it.
 
-It shows the body, which may be confidential.`,
+The command prints the body, which may be confidential.`,
 		Example: `  postroom dead show 4711
   postroom dead show 4711 --json | jq -r .data | base64 -d`,
 		Args:              argument.OneID("an event, as 'postroom dead list' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
-				id, _ := argument.ID(args[0]) // Args has seen it
+				id, _ := argument.ID(args[0]) // argument.OneID has checked it
 				w, err := store.Get(cmd.Context(), id)
 				if err != nil {
 					return err

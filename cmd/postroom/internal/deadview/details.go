@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-// Details prints an event for a person.
+// Details prints everything about one event for a person.
 func Details(out io.Writer, w deadletter.Details) error {
 	var b strings.Builder
 	rows := [][]string{}
@@ -62,7 +62,7 @@ func Details(out io.Writer, w deadletter.Details) error {
 	}
 	writeSteps(&b, w.Steps)
 	for _, r := range w.Revisions {
-		fmt.Fprintf(&b, "\nrevision %d, until %s edited it %s%s\n%s\n", r.Revision, output.Cell(r.Actor, 60), since(r.ReplacedAt), because(r.Reason), output.Document(r.Data))
+		fmt.Fprintf(&b, "\nrevision %d, replaced by %s %s%s\n%s\n", r.Revision, output.Cell(r.Actor, 60), since(r.ReplacedAt), because(r.Reason), output.Document(r.Data))
 	}
 	if len(w.History) > 0 {
 		b.WriteString("\nwhat was done\n")
@@ -71,7 +71,7 @@ func Details(out io.Writer, w deadletter.Details) error {
 		}
 	}
 	if w.RawHeaders != nil {
-		fmt.Fprintf(&b, "\nheaders as they came\n%s\n", output.Document(w.RawHeaders))
+		fmt.Fprintf(&b, "\nheaders as received\n%s\n", output.Document(w.RawHeaders))
 	}
 	fmt.Fprintf(&b, "\nbody, %d bytes\n%s\n", w.Size, output.Document(w.Data))
 	return output.Text(out, b.String())
@@ -83,7 +83,7 @@ func writeSteps(b *strings.Builder, steps []deadletter.Step) {
 	}
 	b.WriteString("\nsteps\n")
 	for _, s := range steps {
-		what := fmt.Sprintf("OPEN since %s: its outcome is unknown; ask the vendor by the key", output.Stamp(s.StartedAt))
+		what := fmt.Sprintf("OPEN since %s: the outcome is unknown; ask the vendor, with the key", output.Stamp(s.StartedAt))
 		if s.DoneAt != nil {
 			what = "done " + output.Stamp(*s.DoneAt)
 		}
@@ -121,5 +121,5 @@ func because(reason string) string {
 	return ": " + output.Cell(reason, 200)
 }
 
-// since is a time, and how long ago it was.
+// since returns a time and how long ago that was.
 func since(t time.Time) string { return output.Stamp(t) + " (" + output.Ago(t) + ")" }

@@ -7,7 +7,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-// Filter describes a filter in a sentence.
+// Filter describes a filter in words.
 func Filter(f deadletter.Filter) string {
 	var parts []string
 	add := func(name, v string) {

@@ -36,25 +36,25 @@ func Groups(out io.Writer, found deadletter.GroupList, asJSON bool) error {
 		return err
 	}
 	if rest := found.All - len(found.Groups); rest > 0 {
-		if err := output.Line(out, "and %s smaller groups", terminal.Grouped(int64(rest))); err != nil {
+		if err := output.Line(out, "and %s more groups, which are smaller", terminal.Grouped(int64(rest))); err != nil {
 			return err
 		}
 	}
 	if found.More {
-		return output.Line(out, "not all dead events were counted; select fewer, for instance with --handler or --since")
+		return output.Line(out, "not all dead events were counted: select fewer events, for instance with --handler or --since")
 	}
 	return nil
 }
 
-// among says, behind nothing that was found, that not all was looked at.
+// among returns what follows "no dead events" if not all dead events were examined.
 func among(more bool) string {
 	if more {
-		return " among those that died last; select fewer, for instance with --handler or --since"
+		return " among those that died last: select fewer events, for instance with --handler or --since"
 	}
 	return ""
 }
 
-// Cursor is a place in a list, as an argument.
+// Cursor returns a place in a list in the form of an argument.
 func Cursor(c deadletter.Cursor) string {
 	if c == (deadletter.Cursor{}) {
 		return ""
@@ -75,9 +75,9 @@ func Letters(out io.Writer, letters []deadletter.Letter, next deadletter.Cursor,
 	}
 	switch {
 	case len(letters) == 0 && next != (deadletter.Cursor{}):
-		return output.Line(out, "none of these events so far; go on with --after %s", Cursor(next))
+		return output.Line(out, "no event matches so far; continue with --after %s", Cursor(next))
 	case len(letters) == 0:
-		return output.Line(out, "no such events")
+		return output.Line(out, "no event matches")
 	}
 	rows := [][]string{{"ID", "DIED", "HANDLER", "TYPE", "KEY", "CLASS", "ATTEMPTS", "ERROR"}}
 	for _, l := range letters {
@@ -93,7 +93,7 @@ func Letters(out io.Writer, letters []deadletter.Letter, next deadletter.Cursor,
 		return err
 	}
 	if next != (deadletter.Cursor{}) {
-		return output.Line(out, "more: --after %s", Cursor(next))
+		return output.Line(out, "next page: --after %s", Cursor(next))
 	}
 	return nil
 }

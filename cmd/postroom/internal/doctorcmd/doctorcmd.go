@@ -19,26 +19,27 @@ import (
 	"github.com/postroom/postroom/doctor"
 )
 
-const help = `Look at everything that can be wrong with a set-up before it costs an event: the
-version of the tables, settings of the database, rights, the relay, handlers and
-their processes, streams, consumers, clocks, and whether the broker lost anything.
+const help = `Check a set-up for everything that could lose or delay events: the version of the
+tables, settings of the database, rights, the relay, handlers and their processes,
+streams, consumers, clocks, and whether the broker lost anything.
 
-Each finding says what is wrong and, below it, what to type or to change. A check that
-needs a right or a broker that the command does not have is listed as skipped. Nothing
-is changed, and no large table is read from end to end.
+Each finding says what is wrong and, in the next line, what to type or to change. If a
+check needs a right or a broker that the command does not have, the check is listed as
+skipped. The command changes nothing and reads no large table from end to end.
 
-Run it as the role of the relay or of an inbox: it checks the rights and settings of
-that role too. With --producer-role it also checks roles that write events.
+Run it as the role of the relay or of an inbox, because it checks the rights and
+settings of its own role. With --producer-role it also checks roles that only write
+events.
 
-To leave out a finding that you know and accept, give its name, which --json shows, or
-its name and what it is about:
+To leave out a finding that you know and accept, give its name, which --json shows. To
+leave it out for one subject only, give name and subject:
 
     --ignore broker-clock,unknown-handler:billing.old
 
 Exit status 0: nothing is wrong. 3: there are faults or warnings. 1: nothing could be
 checked. Skipped checks and notes do not change the exit status.`
 
-// options is what the flags say.
+// options has the values of the flags.
 type options struct {
 	db      database.Target
 	broker  *broker.Target
@@ -52,7 +53,7 @@ func New(getenv func(string) string) *cobra.Command {
 	w := &options{db: database.New(getenv), broker: broker.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what is wrong with the set-up before it costs an event",
+		Short: "Check the set-up for faults before they cost an event",
 		Long:  help,
 		Example: `  postroom doctor --database-url postgres://relay@localhost/shop --nats-url nats://localhost:4222
   postroom doctor --producer-role shop_app --stream SHOP --verbose
@@ -75,12 +76,12 @@ func New(getenv func(string) string) *cobra.Command {
 	w.db.AddSchemaFlag(cmd)
 	w.broker.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringSliceVar(&w.cfg.ProducerRoles, "producer-role", nil, "roles that write events, and nothing else")
-	flags.StringSliceVar(&w.cfg.Streams, "stream", nil, "more streams to check, besides those in use")
+	flags.StringSliceVar(&w.cfg.ProducerRoles, "producer-role", nil, "roles that only write events, to check too")
+	flags.StringSliceVar(&w.cfg.Streams, "stream", nil, "streams to check, besides those in use")
 	flags.StringSliceVar(&w.cfg.Ignore, "ignore", nil, "findings to leave out, each 'check' or 'check:subject'")
 	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "the --retention of the relays")
 	flags.DurationVar(&w.cfg.Lease, "lease", 0, "the --lease of the relays, if you set it")
-	flags.BoolVar(&w.verbose, "verbose", false, "list also the checks that passed")
+	flags.BoolVar(&w.verbose, "verbose", false, "also list the checks that passed")
 	command.AddJSON(cmd, &w.asJSON)
 	command.NoFileCompletion(cmd, "producer-role", "stream", "ignore", "retention", "lease")
 	return cmd
@@ -116,8 +117,8 @@ func (w *options) run(cmd *cobra.Command) error {
 	return w.print(cmd, report)
 }
 
-// connect connects to the broker. It returns nil if no URL is given, and an error if the
-// broker cannot be reached.
+// connect connects to the broker. It returns nil if no URL is given, and unreachable if it cannot
+// reach the broker.
 func (w *options) connect() (nc *nats.Conn, unreachable, err error) {
 	if !w.broker.IsGiven() {
 		return nil, nil, nil
@@ -144,8 +145,8 @@ func (w *options) print(cmd *cobra.Command, report doctor.Report) error {
 	return exit.Todof("%s and %s; see above", output.Plural(len(report.Of(doctor.Fault)), "fault"), output.Plural(len(report.Of(doctor.Warning)), "warning"))
 }
 
-// reportText lists findings by their severity, the worst first, each with its remedy
-// below it.
+// reportText lists findings by severity, the worst first. The remedy of a finding follows in the
+// next line.
 func reportText(report doctor.Report, verbose bool) string {
 	var b strings.Builder
 	for _, severity := range []doctor.Severity{doctor.Fault, doctor.Warning, doctor.Note, doctor.Skipped} {
@@ -171,8 +172,8 @@ func reportText(report doctor.Report, verbose bool) string {
 	return b.String()
 }
 
-// mergeSkipped joins skipped checks with the same reason into one finding, because most are
-// skipped for the same reason.
+// mergeSkipped joins skipped checks that have the same reason into one finding, because most
+// skipped checks have the same reason.
 func mergeSkipped(findings []doctor.Finding) []doctor.Finding {
 	var all []doctor.Finding
 	for _, f := range findings {

@@ -1,4 +1,5 @@
-// Package eventview prints what inspect says of events: of one, of many, and as a tree.
+// Package eventview prints what package inspect finds out about one event, a page of events, or a
+// tree of events.
 package eventview
 
 import (
@@ -13,14 +14,14 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// Report is what is known of an event, for scripts.
+// Report has everything that is known about an event. Scripts read it.
 type Report struct {
 	*inspect.EventTrace
 
 	Timeline []inspect.TimelineEntry `json:"timeline"`
 }
 
-// Event prints what is known of an event.
+// Event prints everything that is known about an event.
 func Event(out io.Writer, asJSON bool, j *inspect.EventTrace) error {
 	if asJSON {
 		return output.JSON(out, Report{j, j.Timeline()})
@@ -39,7 +40,7 @@ func Event(out io.Writer, asJSON bool, j *inspect.EventTrace) error {
 		notes = append(notes, "note: "+note)
 	}
 	if len(j.CausedBy)+len(j.Caused) > 0 {
-		notes = append(notes, "the whole process: postroom events tree "+output.Quoted(j.EventID))
+		notes = append(notes, "causes and effects: postroom events tree "+output.Quoted(j.EventID))
 	}
 	if len(notes) == 0 {
 		return nil
@@ -47,7 +48,7 @@ func Event(out io.Writer, asJSON bool, j *inspect.EventTrace) error {
 	return output.Text(out, "\n"+strings.Join(notes, "\n")+"\n")
 }
 
-// factRows says what the event is, and where.
+// factRows returns the properties of the event and the places where it is.
 func factRows(j *inspect.EventTrace) [][]string {
 	rows := [][]string{{"EVENT", output.Cell(j.EventID, 255)}}
 	for _, s := range j.Sources {
@@ -66,7 +67,7 @@ func factRows(j *inspect.EventTrace) [][]string {
 		}
 	}
 	if len(j.LogEntries) == 0 {
-		rows = append(rows, []string{"LOG", "it is not in this log: it is of another service, or older than the log"})
+		rows = append(rows, []string{"LOG", "not in this log: another service wrote it, or retention removed it"})
 	}
 	for _, s := range j.Streams {
 		rows = append(rows, []string{"STREAM", inStream(s)})
@@ -86,7 +87,7 @@ func factRows(j *inspect.EventTrace) [][]string {
 	return rows
 }
 
-// ofSource names a source where there are several.
+// ofSource names the source of an event if the trace has several sources.
 func ofSource(j *inspect.EventTrace, source string) string {
 	if len(j.Sources) < 2 {
 		return ""
@@ -99,9 +100,9 @@ func published(p inspect.PublishState) string {
 	case inspect.Published:
 		return "published"
 	case inspect.Unpublished:
-		return "not published yet: no relay has come to it"
+		return "not published yet: no relay has read it"
 	case inspect.Pending:
-		return "read by a relay, and not recorded as acknowledged"
+		return "read by a relay, and not yet recorded as acknowledged"
 	case inspect.PublishHeld:
 		return "held on its way to the broker"
 	case inspect.PublishDiscarded:
@@ -115,12 +116,12 @@ func inStream(s inspect.StreamSearch) string {
 	case s.Found:
 		return fmt.Sprintf("%s, sequence %d", s.Stream, s.Seq)
 	case s.Complete:
-		return fmt.Sprintf("%s does not have it: all %s since %s were looked at", s.Stream, output.Plural(s.Examined, "message"), output.Stamp(s.From))
+		return fmt.Sprintf("%s does not have it: the command examined all %s since %s", s.Stream, output.Plural(s.Examined, "message"), output.Stamp(s.From))
 	}
-	return fmt.Sprintf("not found in the window that was searched: %s, %s since %s", s.Stream, output.Plural(s.Examined, "message"), output.Stamp(s.From))
+	return fmt.Sprintf("not found in %s, in the part that was searched: %s since %s", s.Stream, output.Plural(s.Examined, "message"), output.Stamp(s.From))
 }
 
-// handlerRows says what each handler did with the event.
+// handlerRows returns a row for each handler with the state of the event.
 func handlerRows(j *inspect.EventTrace) [][]string {
 	rows := [][]string{{"HANDLER", "EVENT IS", "WHY"}}
 	for _, h := range j.Held {
@@ -144,7 +145,7 @@ func handlerRows(j *inspect.EventTrace) [][]string {
 		}
 	}
 	for _, h := range j.Undecided {
-		rows = append(rows, []string{output.Cell(h, 60), "not decided", "not delivered yet, or decided under a key of its own"})
+		rows = append(rows, []string{output.Cell(h, 60), "not decided", "not delivered yet, or the handler has a DedupeKey"})
 	}
 	return rows
 }
@@ -161,7 +162,7 @@ func timelineRows(all []inspect.TimelineEntry) [][]string {
 	return slices.Clip(rows)
 }
 
-// gap is a span that may be short.
+// gap formats a time span that may be short.
 func gap(seconds float64) string {
 	if seconds < 10 {
 		return fmt.Sprintf("%.3fs", seconds)
@@ -169,7 +170,7 @@ func gap(seconds float64) string {
 	return output.Span(time.Duration(seconds * float64(time.Second)))
 }
 
-// BrokerLine says what there is of the broker.
+// BrokerLine says whether the broker was asked, and if not, why.
 func BrokerLine(b inspect.Broker) string {
 	switch {
 	case b.Fault != "":

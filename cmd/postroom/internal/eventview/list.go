@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// List prints a page of events. If wanted is not empty, the page is of events that have it as
-// any property, and another command gives the next one.
+// List prints a page of events. If wanted is not empty, the page has events of which any property
+// is wanted, and the text below the page names the command that lists the next page.
 func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) error {
 	if asJSON {
 		return output.JSON(out, page)
@@ -34,22 +34,22 @@ func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) er
 	}
 	switch {
 	case page.Stopped:
-		return output.Line(out, "%s\ngo on with %s\nor say when it was written, with --since and --until", stopped(page), next)
+		return output.Line(out, "%s\ncontinue with %s\nor limit the search with --since and --until", stopped(page), next)
 	case page.Next != "":
 		return output.Line(out, "\nthere may be more: %s", next)
 	case len(page.Events) == 0:
-		return output.Line(out, "no such event is in this log, held or discarded (%s)", rows(page.Looked))
+		return output.Line(out, "no event matches: none in this log, held or discarded (%s)", rows(page.Looked))
 	}
 	return nil
 }
 
-// stopped says that a page ended before its list did.
+// stopped says that the search stopped at its limit before the end of the log.
 func stopped(page *inspect.EventPage) string {
-	text := "no such event so far"
+	text := "no event matches so far"
 	if len(page.Events) > 0 {
 		text = "\nthere may be more"
 	}
-	text += fmt.Sprintf(": stopped: %s", rows(page.Looked))
+	text += fmt.Sprintf("; the search stopped: %s", rows(page.Looked))
 	if !page.Reached.IsZero() {
 		text += ", back to " + output.Stamp(page.Reached)
 	}
@@ -58,13 +58,12 @@ func stopped(page *inspect.EventPage) string {
 
 func rows(n int) string {
 	if n == 1 {
-		return "1 row of the log was looked at"
+		return "1 row of the log was examined"
 	}
-	return terminal.Grouped(int64(n)) + " rows of the log were looked at"
+	return terminal.Grouped(int64(n)) + " rows of the log were examined"
 }
 
-// State says how far an event is: in the log, and at the handlers of the databases that were
-// asked.
+// State says how far an event is: in the log, and at the handlers in the databases that were asked.
 func State(e *inspect.EventSummary) string {
 	var parts []string
 	byState := make(map[inspect.State][]string)

@@ -8,7 +8,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// Tree prints a business process: each event below the one that caused it.
+// Tree prints a business process. Each event is below its cause.
 func Tree(out io.Writer, asJSON bool, tree *inspect.EventTree) error {
 	if asJSON {
 		return output.JSON(out, tree)
@@ -24,7 +24,7 @@ func Tree(out io.Writer, asJSON bool, tree *inspect.EventTree) error {
 			}
 			line := []string{indent + output.Cell(e.Type, 40) + mark, output.Cell(e.EventID, 40), output.OrDash(output.Cell(e.Key, 30)), output.Cell(e.Source, 30)}
 			if e.Missing {
-				line = []string{indent + "?" + mark, output.Cell(e.EventID, 40), "-", "-", "-", "not found: it is of a service that was not asked, or older than the log"}
+				line = []string{indent + "?" + mark, output.Cell(e.EventID, 40), "-", "-", "-", "not found: a service wrote it that was not asked, or retention removed it"}
 			} else {
 				line = append(line, e.LoggedAt.Format("2006-01-02T15:04:05.000Z"), State(&e.EventSummary))
 			}
@@ -38,7 +38,7 @@ func Tree(out io.Writer, asJSON bool, tree *inspect.EventTree) error {
 	}
 	var notes []string
 	if asked {
-		notes = append(notes, "* is what was asked for")
+		notes = append(notes, "* marks what you asked for")
 	}
 	for _, note := range tree.Notes {
 		notes = append(notes, "note: "+note)

@@ -3,21 +3,21 @@ package exit
 
 import "fmt"
 
-// UsageError says that the command line is wrong.
+// UsageError means that the command line is wrong.
 type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error that says what is wrong.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Usagef returns an error that says that the command line is wrong.
+// Usagef returns a UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{Err: fmt.Errorf(format, args...)} }
 
-// TodoError says that a command did its work and found something to do.
+// TodoError means that a command did its work and found something that the operator has to do.
 type TodoError struct{ text string }
 
 func (e *TodoError) Error() string { return e.text }
 
-// Todof returns an error that says that a command did its work and found something to do.
+// Todof returns a TodoError.
 func Todof(format string, args ...any) error { return &TodoError{fmt.Sprintf(format, args...)} }

@@ -1,10 +1,10 @@
-// Package exposition serves metrics of OpenTelemetry in the text format of Prometheus,
-// version 0.0.4.
+// Package exposition serves metrics of OpenTelemetry in version 0.0.4 of the text format of
+// Prometheus.
 //
-// It names and writes them as OpenTelemetry's exporter for Prometheus does without scope
-// labels and without target_info; a test compares the two. The exporter itself links
-// protobuf and a registry of collectors: an eighth of the program's size, for counters,
-// gauges and histograms whose names and units are all ours.
+// It names and writes metrics as OpenTelemetry's exporter for Prometheus does, without scope labels
+// and without target_info. A test compares the two. The exporter links protobuf and a registry of
+// collectors. They would be an eighth of the program's size, but Postroom needs only counters,
+// gauges and histograms whose names and units it chooses.
 package exposition
 
 import (
@@ -22,12 +22,12 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// ContentType is the media type of what Handler answers.
+// ContentType is the media type of the metrics page.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Handler collects what reader reads at each request, and answers it. If a part cannot
-// be collected, it answers 500, and log says why: a page that lacks metrics would look
-// like a system without them.
+// Handler reads all metrics at each request and sends them. If one of them cannot be collected,
+// Handler sends status 500 and logs why, because a page without some metrics would look like a
+// system that does not have them.
 func Handler(reader *sdk.ManualReader, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var all metricdata.ResourceMetrics
@@ -45,8 +45,8 @@ func Handler(reader *sdk.ManualReader, log *slog.Logger) http.Handler {
 	})
 }
 
-// write writes all metrics, by name. Exponential histograms and summaries are left out:
-// Postroom has none.
+// write writes all metrics in the order of their names. It leaves out exponential histograms and
+// summaries, because Postroom has none.
 func write(page *bytes.Buffer, all metricdata.ResourceMetrics) {
 	var families []family
 	for _, scope := range all.ScopeMetrics {
@@ -68,14 +68,14 @@ type family struct {
 	series           []series
 }
 
-// series is the lines of one set of attributes.
+// series has the lines of one set of attributes.
 type series struct {
 	labels string // name="value",…
 	lines  []line
 }
 
-// line is a sample: the family's name with a suffix, the series' labels and perhaps the
-// bound of a bucket.
+// line is one sample. Its name is the family's name with a suffix. Its labels are those of the
+// series, and the bound of a bucket if it has one.
 type line struct {
 	suffix, bound string
 	value         string
@@ -111,8 +111,8 @@ func kindOf(monotonic bool) string {
 	return "gauge"
 }
 
-// nameOf returns the name of a metric in Prometheus: with its unit, and with _total if it
-// is a counter. A unit in braces says what is counted, and is no part of the name.
+// nameOf returns the name of a metric in Prometheus: with its unit, and with _total if it is a
+// counter. A unit in braces says what is counted and is not a part of the name.
 func nameOf(name, unit, kind string) string {
 	name = word(name)
 	switch {
@@ -129,7 +129,7 @@ func nameOf(name, unit, kind string) string {
 	return name
 }
 
-// word replaces what no name of Prometheus may contain.
+// word replaces the characters that a name in Prometheus must not contain.
 func word(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
@@ -148,8 +148,8 @@ func samples[N int64 | float64](points []metricdata.DataPoint[N]) []series {
 	return all
 }
 
-// buckets returns the lines of histograms. Buckets of Prometheus count all that is below
-// their bound, those of OpenTelemetry what is between two of them.
+// buckets returns the lines of histograms. A bucket of Prometheus counts all values up to its
+// bound. A bucket of OpenTelemetry counts only the values between two bounds.
 func buckets[N int64 | float64](points []metricdata.HistogramDataPoint[N]) []series {
 	all := make([]series, 0, len(points))
 	for _, p := range points {
@@ -190,7 +190,7 @@ var (
 	labelValue = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 )
 
-// labelsOf returns attributes as labels, in the order of their names.
+// labelsOf returns attributes as labels, sorted by name.
 func labelsOf(attributes attribute.Set) string {
 	var labels []string
 	for _, a := range attributes.ToSlice() {
@@ -200,7 +200,7 @@ func labelsOf(attributes attribute.Set) string {
 	return strings.Join(labels, ",")
 }
 
-// number returns a number as Prometheus reads it.
+// number formats a number as Prometheus reads it.
 func number(n float64) string {
 	switch {
 	case math.IsInf(n, 1):

@@ -1,4 +1,4 @@
-// Package health answers whether a relay lives and is ready, over HTTP.
+// Package health serves over HTTP whether a relay is alive and whether it is ready.
 package health
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// Report is what the health endpoints answer.
+// Report is the JSON document that the health endpoints send.
 //
-// Wide because it is a JSON document, as programs read it.
+// Wide because programs read it as one JSON document.
 type Report struct {
 	OK        bool        `json:"ok"`
-	Why       string      `json:"why,omitempty"` // why not
+	Why       string      `json:"why,omitempty"` // why not ok
 	State     relay.State `json:"state"`
 	Since     time.Time   `json:"since,omitzero"`
 	Connected bool        `json:"connected"` // to the broker
@@ -29,23 +29,23 @@ type Report struct {
 	Checked   time.Time   `json:"checked,omitzero"`
 	Faults    []string    `json:"faults,omitempty"` // of the streams
 	Out       []string    `json:"streams_out,omitempty"`
-	Losses    []loss      `json:"losses,omitempty"`  // what streams lost, the last of each
+	Losses    []loss      `json:"losses,omitempty"`  // the last loss of each stream
 	Backlog   *backlog    `json:"backlog,omitempty"` // of a leader
 	LastError string      `json:"last_error,omitempty"`
 	ErrorAt   time.Time   `json:"last_error_at,omitzero"`
 }
 
-// loss is what a stream was found to have lost.
+// loss is a loss that the relay found in a stream.
 type loss struct {
 	Stream   string       `json:"stream"`
 	Reason   port.Verdict `json:"reason"`
 	At       time.Time    `json:"at"`
 	Events   int          `json:"events"`
 	Late     int          `json:"late"`
-	Repaired time.Time    `json:"repaired,omitzero"` // when it was noted that they are published again
+	Repaired time.Time    `json:"repaired,omitzero"` // when the relay recorded that the events are published again
 }
 
-// backlog is what a leader measured last.
+// backlog is the backlog that a leader measured last.
 type backlog struct {
 	At     time.Time                     `json:"at"`
 	AgeS   float64                       `json:"age_s"`
@@ -105,9 +105,8 @@ func Handler(health func() relay.Health, metrics http.Handler) http.Handler {
 	return mux
 }
 
-// Serve serves the health endpoints, unless address is empty, until the
-// function that it returns is called. That is after the relay's end: a draining
-// one is unready, and alive.
+// Serve serves the health endpoints until the caller calls stop. If address is empty, it serves
+// nothing. Call stop after the relay has ended: while the relay drains it is not ready, but alive.
 func Serve(ctx context.Context, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -134,7 +133,7 @@ func Serve(ctx context.Context, address string, handler http.Handler, log *slog.
 	}()
 	log.Info("health endpoints", "address", listener.Addr().String())
 	return func() {
-		_ = server.Close() // a client that asks now gets a refused connection
+		_ = server.Close() // a client that connects now gets a refused connection
 		<-done
 	}, nil
 }

@@ -22,10 +22,10 @@ import (
 	"github.com/postroom/postroom/held"
 )
 
-// changeableStates are the states by which events can be chosen that a command changes.
+// changeableStates are the values of --state with which these commands choose events.
 var changeableStates = []string{"due", "retrying", "running", "scheduled", "waiting"}
 
-// change is what the commands share that change held events.
+// change has what the commands share that change held events.
 type change struct {
 	operator.Operator
 
@@ -41,16 +41,16 @@ type changeFunc func(ctx context.Context, store *held.Store, set held.Set, by he
 func (c *change) addFlags(cmd *cobra.Command) {
 	c.flags.add(cmd, changeableStates)
 	flags := cmd.Flags()
-	flags.IntVar(&c.limit, "limit", 0, "at most this many events, the first to be due first (default all)")
+	flags.IntVar(&c.limit, "limit", 0, "at most this many events, those that are due first (default all)")
 	flags.BoolVar(&c.all, "all", false, "all events that are held and not dead")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "say which events there are; change nothing")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "print how many events match, and their states; change nothing")
 	command.NoFileCompletion(cmd, "limit")
 	c.AddAuditFlags(cmd)
 	c.AddYes(cmd)
 	c.AddCommonFlags(cmd)
 }
 
-// filter returns what the command line asks for, of which ids are the arguments.
+// filter returns the filter of the command line. ids are its arguments.
 func (c *change) filter(ids []string) (f held.Filter, err error) {
 	w, err := c.flags.filter()
 	if err != nil {
@@ -72,16 +72,16 @@ func (c *change) filter(ids []string) (f held.Filter, err error) {
 	}
 	switch {
 	case f.IsZero() && !c.all:
-		return f, exit.Usagef("which events? Give their ids, or say what they have in common, for instance --handler or --key; or --all")
+		return f, exit.Usagef("which events? Give their ids, or select them, for instance with --handler or --key, or give --all")
 	case !f.IsZero() && c.all:
-		return f, exit.Usagef("--all means all: leave the other conditions out")
+		return f, exit.Usagef("--all selects all events: leave out the other conditions")
 	case c.limit < 0:
 		return f, exit.Usagef("--limit is %d, want 1 or more", c.limit)
 	}
 	return f, nil
 }
 
-// run chooses events, asks, and acts on them. verb is what it does.
+// run chooses events, asks, and acts on them. verb names the action.
 func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFunc) error {
 	f, err := c.filter(ids)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFun
 		}
 		set, err := store.Select(ctx, f, c.limit)
 		if errors.Is(err, held.ErrNoMatch) {
-			return errors.New("no such event is held; 'postroom held list' shows what is")
+			return errors.New("no held event matches; 'postroom held list' shows held events")
 		}
 		if err != nil {
 			return err
@@ -122,28 +122,28 @@ func (c *change) run(cmd *cobra.Command, ids []string, verb string, do changeFun
 	})
 }
 
-// broken prints what was done before an action failed with err, and returns the error.
+// broken prints the result of an action up to the error err, and returns the error.
 func (c *change) broken(out io.Writer, verb string, done held.Result, err error) error {
 	if done.Events == 0 {
 		return err
 	}
 	printed := heldview.Result(out, c.JSON, verb, done)
 	if errors.Is(err, context.Canceled) {
-		return errors.Join(fmt.Errorf("interrupted; the others are as they were. Repeat the command to %s them", verb), printed)
+		return errors.Join(fmt.Errorf("interrupted: events that are not counted above are unchanged. To %s them too, repeat the command", verb), printed)
 	}
-	return errors.Join(fmt.Errorf("%w; the others are as they were", err), printed)
+	return errors.Join(fmt.Errorf("%w: events that are not counted above are unchanged", err), printed)
 }
 
 func newRetry(getenv func(string) string) *cobra.Command {
 	c := &change{Operator: operator.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "retry [ID...]",
-		Short: "Try events now that would be tried later",
-		Long: `Try events now: those that wait for their next attempt, and those that are scheduled. A
-handler's event is tried at once and counts as an attempt; an outgoing one is published.
+		Short: "Try events now instead of later",
+		Long: `Try events now that wait for their next attempt or are scheduled. A handler runs its
+event at once, which counts as an attempt. An outgoing event is published.
 
-An event that is due, that runs, or that waits behind an earlier event of its key stays
-as it is.
+An event that is due, that runs, or that waits behind an earlier event of its key is not
+changed.
 
 Exit status 3: nothing was changed.`,
 		Example: `  postroom held retry 4711
@@ -168,11 +168,12 @@ func newReschedule(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reschedule [ID...] --at TIME|--in DURATION",
 		Short: "Try or publish events at another time",
-		Long: `Give events another time: the next attempt of a handler's event, or the time at which an
-outgoing event is published. If later events of its key wait for it, they wait until then.
+		Long: `Give events another time: a handler's event is tried then, an outgoing event is
+published then. Later events of its key that wait for it wait until that time.
 
-An event that runs, or that waits behind an earlier event of its key, stays as it is. So
-does an outgoing event that is due: it may be on its way to the broker.
+An event that runs, or that waits behind an earlier event of its key, is not changed. An
+outgoing event that is due is not changed either, because it may be on its way to the
+broker.
 
 Exit status 3: nothing was changed.`,
 		Example: `  postroom held reschedule 4711 --in 2h
@@ -182,7 +183,7 @@ Exit status 3: nothing was changed.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (at == "") == (in <= 0) {
-				return exit.Usagef("when? Give one of --at, a time such as 2026-02-01T08:00:00Z, and --in, for instance 2h")
+				return exit.Usagef("when? Give either --at, for instance 2026-02-01T08:00:00Z, or --in, for instance 2h")
 			}
 			when, ok := argument.Stamp(at)
 			if at != "" && !ok {
@@ -196,8 +197,8 @@ Exit status 3: nothing was changed.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&at, "at", "", "at this time, in UTC unless it says otherwise")
-	cmd.Flags().DurationVar(&in, "in", 0, "this long from now")
+	cmd.Flags().StringVar(&at, "at", "", "the new time, in UTC unless it names another time zone")
+	cmd.Flags().DurationVar(&in, "in", 0, "the new time, as a duration from now")
 	command.NoFileCompletion(cmd, "at", "in")
 	c.addFlags(cmd)
 	return cmd
@@ -207,14 +208,16 @@ func newCancel(getenv func(string) string) *cobra.Command {
 	c := &change{Operator: operator.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "cancel [ID...] --reason REASON",
-		Short: "Give events up before they run or are published",
-		Long: `Give events up that have not run. They move to the archive, as discarded events do, and
-later events of their keys continue. A cancelled event does not run, also if it is
-delivered again; a cancelled outgoing event is not published. 'postroom dead list
---discarded' shows them, and 'postroom dead reopen' brings one back, as a dead event.
+		Short: "Give up events before they run or are published",
+		Long: `Give up events that have not run. They move to the archive, like discarded events, and
+later events of their keys continue. A cancelled event does not run, even if it is
+delivered again. A cancelled outgoing event is not published. 'postroom dead list
+--discarded' lists cancelled events, and 'postroom dead reopen' brings one back, as a
+dead event.
 
-An event that runs stays as it is. So does an outgoing event that is due, because it may
-be on its way to the broker, or that waits behind an earlier one of its key.
+An event that runs is not changed. An outgoing event is not changed if it is due,
+because it may be on its way to the broker, or if it waits behind an earlier event of
+its key.
 
 Exit status 3: nothing was changed.`,
 		Example: `  postroom held cancel 4711 --reason 'ordered twice'
@@ -224,7 +227,7 @@ Exit status 3: nothing was changed.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.Reason == "" && !c.dryRun {
-				return exit.Usagef("why? Give --reason: it is kept with the events")
+				return exit.Usagef("why? Give --reason: the archive and the audit keep it")
 			}
 			return c.run(cmd, args, "cancel", func(ctx context.Context, store *held.Store, set held.Set, by held.Audit, progress func(int64)) (held.Result, error) {
 				return store.Cancel(ctx, set, by, progress)

@@ -1,4 +1,4 @@
-// Package heldcmd has the commands on events that are not through: list, retry, reschedule, cancel.
+// Package heldcmd has the commands on events that are not done: list, retry, reschedule, cancel.
 package heldcmd
 
 import (
@@ -15,18 +15,19 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-const help = `Look at events that are not through: scheduled, waiting to be tried again, waiting
+const help = `Look at events that are not done: scheduled, waiting for the next attempt, waiting
 behind their key, running, or dead. Events on their way to the broker have the handler
 'outbox'.
 
-'retry', 'reschedule' and 'cancel' act on those that are not dead ('postroom dead' is for
-these). They choose the events first, ask, and then act on these and no others. An event
-that runs, or that is being published, stays as it is, and the command says so. Each
-action is noted with who did it and why: 'postroom audit' lists it.`
+'retry', 'reschedule' and 'cancel' change events that are not dead. For dead events, use
+'postroom dead'. These commands first choose the events, then ask you, then change only
+the chosen events. An event that runs, or that is being published, is not changed, and
+the command says so. Each action is recorded with the person and the reason: 'postroom
+audit' lists it.`
 
 // New returns the group of these commands.
 func New(getenv func(string) string) *cobra.Command {
-	cmd := command.Group("held", "Look at events that are not through, and act on them",
+	cmd := command.Group("held", "Look at events that are not done, and act on them",
 		newList(getenv), newRetry(getenv), newReschedule(getenv), newCancel(getenv))
 	cmd.Long = help
 	return cmd
@@ -42,22 +43,22 @@ type filterFlags struct {
 	dueSince, dueUntil       string
 }
 
-// add adds the flags, with the states that events can be chosen by.
+// add adds the flags. states are the states that --state accepts.
 func (w *filterFlags) add(cmd *cobra.Command, states []string) {
 	flags := cmd.Flags()
-	flags.StringVar(&w.handler, "handler", "", "of this handler; outbox for events on their way to the broker")
-	flags.StringSliceVar(&w.states, "state", nil, "in one of these states: "+strings.Join(states, ", "))
-	flags.StringVar(&w.typ, "type", "", "of this event type")
-	flags.StringVar(&w.key, "key", "", "with this key")
-	flags.StringVar(&w.class, "class", "", "whose last failure has this class")
-	flags.StringVar(&w.dueSince, "due-since", "", "due at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
-	flags.StringVar(&w.dueUntil, "due-until", "", "due before this time")
+	flags.StringVar(&w.handler, "handler", "", "events of this handler; outbox for events on their way to the broker")
+	flags.StringSliceVar(&w.states, "state", nil, "events in one of these states: "+strings.Join(states, ", "))
+	flags.StringVar(&w.typ, "type", "", "events of this type")
+	flags.StringVar(&w.key, "key", "", "events with this key")
+	flags.StringVar(&w.class, "class", "", "events whose last failure has this class")
+	flags.StringVar(&w.dueSince, "due-since", "", "events that are due at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringVar(&w.dueUntil, "due-until", "", "events that are due before this time")
 	command.NoFileCompletion(cmd, "handler", "type", "key", "class", "due-since", "due-until")
 	command.CompleteWords(cmd, "state", states)
 	argument.Conditions(cmd, "handler", "type", "key", "class", "due-since", "due-until", "state")
 }
 
-// filter returns the filter of the flags.
+// filter returns the filter that the flags describe.
 func (w *filterFlags) filter() (f inspect.HeldFilter, err error) {
 	f = inspect.HeldFilter{Handler: w.handler, Type: w.typ, Key: w.key, Class: w.class}
 	for _, state := range w.states {
@@ -80,11 +81,12 @@ func newList(getenv func(string) string) *cobra.Command {
 	limit := 100
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List events that are scheduled, retried, waiting, running or dead",
-		Long: `List held events that have every property that you give: by handler, or as they were
-held if --key is given. Of a handler those with a due time come first, then those that wait
-behind their key, then the dead ones. 'due' means that the time has come, 'abandoned' that
-a process claimed the event and its claim ran out. Changes nothing.`,
+		Short: "List held events: scheduled, to be retried, waiting, running or dead",
+		Long: `List the held events that match all conditions that you give, sorted by handler. With
+--key they are sorted by the time at which they were held. For each handler, events with
+a due time come first, then events that wait behind their key, then dead events. 'due'
+means that the due time has come. 'abandoned' means that a process claimed the event and
+its claim ended. Changes nothing.`,
 		Example: `  postroom held list --handler billing.charge --state retrying,due
   postroom held list --handler outbox --state scheduled --type order.reminder
   postroom held list --key order-7
@@ -109,8 +111,8 @@ a process claimed the event and its claim ran out. Changes nothing.`,
 		},
 	}
 	w.add(cmd, states)
-	cmd.Flags().IntVar(&limit, "limit", 100, "how many, 1 to 1000")
-	cmd.Flags().StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many events to show, 1 to 1000")
+	cmd.Flags().StringVar(&after, "after", "", "show the next page: the value that the last page printed at its end")
 	s.AddFlags(cmd, false)
 	command.NoFileCompletion(cmd, "limit", "after")
 	return cmd

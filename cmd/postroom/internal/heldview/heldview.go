@@ -1,5 +1,5 @@
-// Package heldview prints held events, and what an operator did with them, for a person or a
-// script.
+// Package heldview prints held events, and the results of operators' actions on them, for a person
+// or a script.
 package heldview
 
 import (
@@ -21,7 +21,7 @@ func List(out io.Writer, asJSON bool, page *inspect.HeldPage) error {
 		return output.JSON(out, page)
 	}
 	if len(page.Events) == 0 && page.Next == "" {
-		return output.Line(out, "no such event is held")
+		return output.Line(out, "no held event matches")
 	}
 	rows := [][]string{{"ID", "HANDLER", "STATE", "DUE", "TYPE", "KEY", "EVENT", "ATTEMPTS", "LAST FAILURE"}}
 	for _, h := range page.Events {
@@ -40,12 +40,12 @@ func List(out io.Writer, asJSON bool, page *inspect.HeldPage) error {
 		return err
 	}
 	if page.Next != "" {
-		return output.Line(out, "\nthere may be more: --after %s", page.Next)
+		return output.Line(out, "\nthere may be more events: --after %s", page.Next)
 	}
 	return nil
 }
 
-// Set prints which events an action would be about.
+// Set prints how many events an action would change, by state.
 func Set(out io.Writer, asJSON bool, set held.Set) error {
 	if asJSON {
 		return output.JSON(out, set)
@@ -53,7 +53,7 @@ func Set(out io.Writer, asJSON bool, set held.Set) error {
 	return output.Line(out, "%s: %s", output.Plural(len(set.IDs), "event"), States(set.States))
 }
 
-// Result prints what an action did. verb is the action.
+// Result prints the result of an action. verb names the action.
 func Result(out io.Writer, asJSON bool, verb string, r held.Result) error {
 	if asJSON {
 		return output.JSON(out, r)
@@ -64,7 +64,7 @@ func Result(out io.Writer, asJSON bool, verb string, r held.Result) error {
 	return output.Line(out, "unchanged: %s", States(r.Unchanged))
 }
 
-// States says how many events are in which state.
+// States says how many events are in each state.
 func States(states map[held.State]int64) string {
 	var parts []string
 	for _, state := range slices.Sorted(maps.Keys(states)) {
@@ -73,18 +73,18 @@ func States(states map[held.State]int64) string {
 	return strings.Join(parts, ", ")
 }
 
-// Advice says how many events an action left as they were, in which state they are, and what
-// to do about it.
+// Advice says how many events an action did not change, in which states they are, and how to act on
+// them.
 func Advice(states map[held.State]int64) string {
 	advice := States(states)
 	if states[held.Running] > 0 {
-		advice += "; an event that runs, or is being published, cannot be stopped: look again when it has ended"
+		advice += "; an event that runs, or is being published, cannot be stopped: look again when it is done"
 	}
 	if states[held.Waiting] > 0 {
-		advice += "; a waiting event follows when the earlier event of its key has ended: 'postroom keys' shows that one"
+		advice += "; a waiting event continues when the earlier event of its key is done: 'postroom keys' shows that earlier event"
 	}
 	if states[held.Dead] > 0 {
-		advice += "; use 'postroom dead replay' or 'postroom dead discard' for dead events"
+		advice += "; for dead events, use 'postroom dead replay' or 'postroom dead discard'"
 	}
 	return advice
 }

@@ -1,4 +1,4 @@
-// Package hooksend has the command that sends a webhook by hand.
+// Package hooksend has the command that sends a test webhook.
 package hooksend
 
 import (
@@ -20,16 +20,16 @@ import (
 
 const long = `Send a webhook to an endpoint, signed as a provider signs it, and print the answer.
 
-The secret is that of the environment's WEBHOOK_SECRET, as the provider shows it.
-hmac means the headers X-Webhook-Id and X-Webhook-Type, and X-Signature: the
-signature of the body, in hex. With --times the same request is sent again, as
-providers do. It fails if an answer is not 2xx.`
+The command takes the secret from the environment variable WEBHOOK_SECRET. Write it as
+the provider shows it. The scheme hmac sets the headers X-Webhook-Id, X-Webhook-Type and
+X-Signature, which is the signature of the body, in hex. With --times the command sends
+the same request several times, as providers do. It fails if an answer is not 2xx.`
 
 const example = `  WEBHOOK_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw postroom webhook send --scheme standard http://localhost:8080/webhooks/acme
   postroom webhook send --scheme stripe --type charge.succeeded --times 2 http://localhost:8080/webhooks/stripe
   postroom webhook send --scheme github --type push --data '{"ref":"main"}' http://localhost:8080/webhooks/github`
 
-// request is what the command line asks for.
+// request is the webhook that the command line describes.
 type request struct {
 	url, scheme, id, kind, data string
 	age                         time.Duration
@@ -41,7 +41,7 @@ func New(getenv func(string) string) *cobra.Command {
 	var r request
 	cmd := &cobra.Command{
 		Use:     "send URL",
-		Short:   "Send a signed webhook to an endpoint, to try it",
+		Short:   "Send a signed webhook to an endpoint, to test the endpoint",
 		Long:    long,
 		Example: example,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -66,15 +66,15 @@ func New(getenv func(string) string) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&r.scheme, "scheme", "", "how to sign: standard, stripe, github, shopify, slack or hmac")
-	flags.StringVar(&r.id, "id", "", "the webhook's id; random if it is not given")
+	flags.StringVar(&r.id, "id", "", "the webhook's id (default random)")
 	flags.StringVar(&r.kind, "type", "test", "the webhook's type")
-	flags.StringVar(&r.data, "data", "", "the body; if it is not given, JSON with id and type")
-	flags.DurationVar(&r.age, "age", 0, "how long ago it was signed, to see a stale webhook refused")
-	flags.IntVar(&r.times, "times", 1, "how often to send it")
+	flags.StringVar(&r.data, "data", "", "the body (default JSON with id and type)")
+	flags.DurationVar(&r.age, "age", 0, "age of the signature, to test whether the endpoint refuses an old webhook")
+	flags.IntVar(&r.times, "times", 1, "how many times to send the webhook")
 	return cmd
 }
 
-// scheme returns the scheme of a name, or nil.
+// scheme returns the scheme with this name, or nil.
 func scheme(name, secret string) webhook.Scheme {
 	switch name {
 	case "standard":
@@ -93,7 +93,7 @@ func scheme(name, secret string) webhook.Scheme {
 	return nil
 }
 
-// body returns the body, in a form in which each scheme finds id and type.
+// body returns the body, in a form in which every scheme finds the id and the type.
 func (r request) body() []byte {
 	if r.data != "" {
 		return []byte(r.data)
@@ -102,7 +102,7 @@ func (r request) body() []byte {
 	if r.scheme == "slack" {
 		kind = "event_callback"
 	}
-	text, _ := json.Marshal(map[string]any{"id": r.id, "event_id": r.id, "type": kind, "event": event}) // texts
+	text, _ := json.Marshal(map[string]any{"id": r.id, "event_id": r.id, "type": kind, "event": event}) // strings always marshal
 	return text
 }
 
@@ -126,7 +126,7 @@ func (r request) send(ctx context.Context, s webhook.Scheme, out io.Writer) erro
 			return fmt.Errorf("send: %w", err)
 		}
 		answer, err := io.ReadAll(io.LimitReader(resp.Body, 2000))
-		_ = resp.Body.Close() // it was read
+		_ = resp.Body.Close() // the body is already read
 		if err != nil {
 			return fmt.Errorf("read the answer: %w", err)
 		}

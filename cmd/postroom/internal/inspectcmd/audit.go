@@ -24,8 +24,8 @@ func NewAudit(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show what operators did",
-		Long: `Show what operators did, the latest first: who, what, to how many events, and why.
-Changes nothing. --json has what each action was asked to do, too.`,
+		Long: `Show what operators did, newest first: who did what, to how many events, and why. --json
+also shows the parameters of each action. Changes nothing.`,
 		Example: `  postroom audit --since 24h
   postroom audit --actor ann --action discard
   postroom audit --event order-7
@@ -57,9 +57,9 @@ Changes nothing. --json has what each action was asked to do, too.`,
 	flags.StringVar(&filter.Handler, "handler", "", "actions on events of this handler")
 	flags.StringVar(&filter.EventID, "event", "", "actions on the event with this id")
 	flags.Int64Var(&filter.ReplayID, "replay", 0, "actions about this replay")
-	flags.StringVar(&since, "since", "", "at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (24h)")
-	flags.Int64Var(&filter.Before, "before", 0, "begin below this id")
-	flags.IntVar(&filter.Limit, "limit", 100, "how many, 1 to 1000")
+	flags.StringVar(&since, "since", "", "actions at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (24h)")
+	flags.Int64Var(&filter.Before, "before", 0, "only actions with a lower id")
+	flags.IntVar(&filter.Limit, "limit", 100, "how many actions to show, 1 to 1000")
 	s.AddFlags(cmd, false)
 	command.NoFileCompletion(cmd, "actor", "action", "handler", "event", "replay", "since", "before", "limit")
 	argument.Conditions(cmd, "actor", "action", "handler", "event", "since")
@@ -71,7 +71,7 @@ func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error 
 		return output.JSON(cmd.OutOrStdout(), page)
 	}
 	if len(page.Entries) == 0 && page.Next == 0 {
-		return output.Line(cmd.OutOrStdout(), "nothing of that was done")
+		return output.Line(cmd.OutOrStdout(), "no action matches")
 	}
 	rows := [][]string{{"ID", "AT", "BY", "DID", "TO", "HANDLER", "WHY"}}
 	for _, a := range page.Entries {
@@ -83,12 +83,12 @@ func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error 
 		return err
 	}
 	if page.Next > 0 {
-		return output.Line(cmd.OutOrStdout(), "\nthere may be more: --before %d", page.Next)
+		return output.Line(cmd.OutOrStdout(), "\nthere may be more actions: --before %d", page.Next)
 	}
 	return nil
 }
 
-// actionTarget says what an action was done to.
+// actionTarget says on what an operator acted.
 func actionTarget(a inspect.AuditEntry) string {
 	what := output.Plural(int(a.Events), "event")
 	var asked struct{ Filter *deadletter.Filter }

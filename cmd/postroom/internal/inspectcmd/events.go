@@ -19,8 +19,8 @@ import (
 // NewEvents returns the group of commands on events.
 func NewEvents(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("events", "Find events, and see what happened to them", newEventsList(getenv), newEventsShow(getenv), newEventsTree(getenv))
-	cmd.Long = `Find events by their key, type, source, correlation id or trace, and see what happened
-to one, from its log to its last effect, or to a whole business process.`
+	cmd.Long = `Find events by their key, type, source, correlation id or trace. See what happened to
+one event, from the log to its last effect, or to all events of a business process.`
 	return cmd
 }
 
@@ -32,17 +32,17 @@ type eventFlags struct {
 
 func (w *eventFlags) add(cmd *cobra.Command) {
 	flags, f := cmd.Flags(), &w.filter
-	flags.StringVar(&f.Key, "key", "", "with this key")
-	flags.StringVar(&f.Type, "type", "", "of this event type")
-	flags.StringVar(&f.Source, "source", "", "of this source, for instance /shop")
-	flags.StringVar(&f.CorrelationID, "correlation", "", "with this correlation id: the events of one business process")
-	flags.StringVar(&f.CausationID, "cause", "", "that the event with this id caused")
-	flags.StringVar(&f.TraceID, "trace", "", "written in this trace: a trace id, or a traceparent")
-	flags.StringVar(&f.Any, "any", "", "that have this as id, key, correlation id, cause or trace id")
-	flags.StringVar(&w.since, "since", "", "written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
-	flags.StringVar(&w.until, "until", "", "written before this time")
-	flags.IntVar(&f.Limit, "limit", 100, "how many, 1 to 1000")
-	flags.StringVar(&f.After, "after", "", "go on after a page: the value that it printed at its end")
+	flags.StringVar(&f.Key, "key", "", "events with this key")
+	flags.StringVar(&f.Type, "type", "", "events of this type")
+	flags.StringVar(&f.Source, "source", "", "events of this source, for instance /shop")
+	flags.StringVar(&f.CorrelationID, "correlation", "", "events with this correlation id: those of one business process")
+	flags.StringVar(&f.CausationID, "cause", "", "events that were caused by the event with this id")
+	flags.StringVar(&f.TraceID, "trace", "", "events that were written in this trace: a trace id or a traceparent")
+	flags.StringVar(&f.Any, "any", "", "events that have this value as id, key, correlation id, cause or trace id")
+	flags.StringVar(&w.since, "since", "", "events that were written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringVar(&w.until, "until", "", "events that were written before this time")
+	flags.IntVar(&f.Limit, "limit", 100, "how many events to show, 1 to 1000")
+	flags.StringVar(&f.After, "after", "", "show the next page: the value that the last page printed at its end")
 	conditions := []string{"key", "type", "source", "correlation", "cause", "trace", "any", "since", "until"}
 	argument.Conditions(cmd, conditions...)
 	command.NoFileCompletion(cmd, append(conditions, "limit", "after")...)
@@ -66,13 +66,13 @@ func newEventsList(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List events by key, type, source, correlation id, trace or time",
-		Long: `List events, the newest first: those that have every property that is given. They are
-those of the log, and those that the log does not have and that are held or were
-discarded: events of other services, and events that were removed from the log.
+		Long: `List the events that match all conditions that you give, newest first. The list has
+events of the log. It also has events that are held or were discarded and that are not
+in the log: events of other services, and events that retention removed.
 
-The log has no index for most of this. So a page looks at the newest 200,000 rows of the
-log at most. If it stopped there, it says how to go on. With --since and --until it reads
-only that part of the log. Changes nothing.`,
+The log has no index for most of these conditions. So a page searches the newest 200,000
+rows of the log at most. If it stopped at that limit, it prints how to continue. With
+--since and --until it reads only that part of the log. Changes nothing.`,
 		Example: `  postroom events list --key order-7
   postroom events list --correlation 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10
   postroom events list --any order-7 --since 2h
@@ -105,19 +105,20 @@ func newEventsShow(getenv func(string) string) *cobra.Command {
 		Short: "Show where one event is, and what happened to it",
 		Long: `Show where one event is, and what happened to it.
 
-The answer has its row in the log and whether it is published, its place in the stream,
-the handlers that decided it and when, where it is held and each failure, the steps of
-external handlers, edits, replays, requests to publish it again, what operators did, the
-event that caused it and the events that it caused. It does not have the event's data.
-The command changes nothing.
+The answer has: the event's row in the log and whether it is published, its place in the
+stream, the handlers that decided it and when, where it is held and each failure, steps
+of external handlers, edits, replays, republishes, actions of operators, the event that
+caused it, and the events that it caused. It does not have the event's data. Changes
+nothing.
 
-ID is the id of an event. If no event has this id, the command looks for events that have
-it as key, correlation id, trace id or cause. If that is one, it shows it. If there are
-more, it lists them, as 'postroom events list --any' does.
+ID is the id of an event. If no event has this id, the command looks for events that
+have it as key, correlation id, trace id or cause. If it finds one event, it shows that
+event. If it finds several, it lists them, as 'postroom events list --any' does.
 
-With a broker (--nats-url) it searches the stream for half a second at most, from the
-event's time in the log on. An id is unique within a source. Without --source the command
-shows every event with the id, and looks in the inbox for each source that it finds.`,
+With a broker (--nats-url) it also searches the stream, for half a second at most,
+beginning at the time at which the event was written to the log. An id is unique within
+a source. Without --source the command shows all events with this id, and searches the
+inbox for each source that it finds.`,
 		Example: `  postroom events show 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10
   postroom events show order-7 --source /shop --nats-url nats://localhost:4222
   postroom events show 4bf92f3577b34da6a3ce929d0e0e4736`,
@@ -154,9 +155,9 @@ func oneEvent(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// findEvent returns what is known of the event with an id. If there is none, it looks for
-// events that have the id as another property. It returns the event if it finds one, and a
-// page of events if it finds several.
+// findEvent returns everything that is known about the event with an id. If no event has that id,
+// it looks for events that have the id as another property. If it finds one, it returns that event.
+// If it finds several, it returns a page of events.
 func findEvent(ctx context.Context, i *inspect.Inspector, source, id string) (*inspect.EventTrace, *inspect.EventPage, error) {
 	j, err := i.Event(ctx, source, id)
 	if !errors.Is(err, inspect.ErrNotFound) {
@@ -182,15 +183,16 @@ func newEventsTree(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tree ID",
 		Short: "Show what caused an event and what it caused, across services",
-		Long: `Show the business process of an event: each event below the one that caused it, with its
-time and how far it is. ID is the id of an event, or a correlation id.
+		Long: `Show the business process of an event: each event below its cause, with its time and its
+state. ID is the id of an event, or a correlation id.
 
-Causes and effects are found by causation id. Events with the same correlation id are
-added: the command looks at 200,000 rows of each log, from the first event of the process
-on. It says where it stopped. Changes nothing.
+The command finds causes and effects by causation id. It adds events with the same
+correlation id: for these it searches 200,000 rows of each log at most, beginning at the
+first event of the process. If it stopped at a limit, it says so. Changes nothing.
 
-Give --database-url once for each service to see a process of several services in one
-picture. Without it, the database of the environment is asked.`,
+To see a process of several services in one picture, give --database-url once for each
+service. Without --database-url, the command uses the database that the environment
+names.`,
 		Example: `  postroom events tree order-7
   postroom events tree order-7 --database-url postgres://ann@db/shop --database-url postgres://ann@db/billing
   postroom events tree 01936f0e-3c4b-7d7a-9a61-0d3c1c2b8f10 --depth 3 --limit 50 --json`,
@@ -214,9 +216,9 @@ picture. Without it, the database of the environment is asked.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&q.Source, "source", "", "the source of the event, for instance /shop")
-	flags.IntVar(&q.Depth, "depth", 20, "how many levels of causes and of effects, 1 to 100")
-	flags.IntVar(&q.Limit, "limit", 200, "how many events, 1 to 1000")
-	flags.StringArrayVar(&urls, "database-url", nil, "PostgreSQL URL; may be given several times (env POSTROOM_DATABASE_URL, DATABASE_URL)")
+	flags.IntVar(&q.Depth, "depth", 20, "how many levels of causes and of effects to show, 1 to 100")
+	flags.IntVar(&q.Limit, "limit", 200, "how many events to show, 1 to 1000")
+	flags.StringArrayVar(&urls, "database-url", nil, "PostgreSQL URL; can be repeated (env POSTROOM_DATABASE_URL, DATABASE_URL)")
 	s.DB.AddSchemaFlag(cmd)
 	command.AddJSON(cmd, &s.JSON)
 	command.NoFileCompletion(cmd, "source", "depth", "limit", "database-url")

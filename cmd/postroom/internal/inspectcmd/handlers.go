@@ -19,13 +19,13 @@ func NewHandlers(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	cmd := &cobra.Command{
 		Use:   "handlers",
-		Short: "Show where each handler stands in its stream",
-		Long: `Show where each handler stands in its stream, who runs it and what is held for it.
-Changes nothing.
+		Short: "Show how far each handler has read its stream",
+		Long: `Show how far each handler has read its stream, which processes run it, and how many
+events are held for it. Changes nothing.
 
 Only the broker (--nats-url) knows how many events are pending, and how old the oldest
-is. To find the oldest, the command creates a consumer on the stream, which acknowledges
-nothing, and removes it at once.`,
+of them is. To find the oldest, the command creates a consumer on the stream and removes
+it at once. That consumer acknowledges nothing.`,
 		Example: `  postroom handlers --database-url postgres://localhost/billing --nats-url nats://localhost:4222
   postroom handlers --json | jq '.handlers[] | select(.broker.lag_seconds > 60)'`,
 		Args: command.NoArguments,
@@ -53,7 +53,7 @@ func printHandlers(cmd *cobra.Command, asJSON bool, h *inspect.Handlers) error {
 		return output.JSON(cmd.OutOrStdout(), h)
 	}
 	if len(h.Handlers) == 0 {
-		return output.Line(cmd.OutOrStdout(), "no handler is known here: none has run yet")
+		return output.Line(cmd.OutOrStdout(), "this database knows no handler: none has run yet")
 	}
 	rows := [][]string{{"HANDLER", "KIND", "STREAM", "ACK FLOOR", "LAST", "PENDING", "UNANSWERED", "LAG", "HELD", "DEAD", "PROCESSES", "READER"}}
 	for _, one := range h.Handlers {
@@ -112,7 +112,7 @@ func handlerRow(h inspect.Handler) []string {
 	return []string{output.Cell(h.Name, 60), kind, output.OrDash(output.Cell(h.Stream, 40)), floor, last, pending, unanswered, lag, held, dead, processes, readerOf(h)}
 }
 
-// readerOf says who reads the stream of an ordered handler.
+// readerOf names the process that reads the stream of an ordered handler.
 func readerOf(h inspect.Handler) string {
 	switch {
 	case h.Reader == nil:

@@ -30,10 +30,10 @@ func NewKeys(getenv func(string) string) *cobra.Command {
 	var wish keyFlags
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Show which keys are held up, and by what",
-		Long: `Show which keys are held up: the first event of each, why it is not done, and how many
-events wait behind it (counted up to 1,000). Keys of outgoing events have the handler
-'outbox'. Changes nothing.`,
+		Short: "Show which keys are held up, and by which event",
+		Long: `Show which keys are held up: the first event of each key, why it is not done, and how
+many events wait behind it (counted up to 1,000). Keys of outgoing events have the
+handler 'outbox'. Changes nothing.`,
 		Example: `  postroom keys --handler ledger.move --state dead
   postroom keys --key account-7
   postroom keys --limit 20 --after ledger.move/account-7`,
@@ -53,10 +53,10 @@ events wait behind it (counted up to 1,000). Keys of outgoing events have the ha
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&wish.filter.Handler, "handler", "", "keys of this handler")
-	flags.StringVar(&wish.filter.Key, "key", "", "this key")
-	flags.StringVar(&wish.state, "state", "", "keys whose head is "+strings.Join(headStates, ", "))
-	flags.IntVar(&wish.filter.Limit, "limit", 100, "how many, 1 to 1000")
-	flags.StringVar(&wish.after, "after", "", "begin after this handler and key, with a / between them")
+	flags.StringVar(&wish.filter.Key, "key", "", "only this key")
+	flags.StringVar(&wish.state, "state", "", "keys whose first event is "+strings.Join(headStates, ", "))
+	flags.IntVar(&wish.filter.Limit, "limit", 100, "how many keys to show, 1 to 1000")
+	flags.StringVar(&wish.after, "after", "", "only keys that come after this handler and key, separated by a /")
 	s.AddFlags(cmd, false)
 	command.NoFileCompletion(cmd, "handler", "key", "limit", "after")
 	command.CompleteWords(cmd, "state", headStates)
@@ -89,7 +89,7 @@ func printKeys(cmd *cobra.Command, asJSON bool, keys *inspect.Keys) error {
 		return output.JSON(cmd.OutOrStdout(), keys)
 	}
 	if len(keys.Keys) == 0 && keys.Next == nil {
-		return output.Line(cmd.OutOrStdout(), "no such key is held up")
+		return output.Line(cmd.OutOrStdout(), "no matching key is held up")
 	}
 	rows := [][]string{{"HANDLER", "KEY", "HEAD", "TYPE", "IS", "FOR", "BEHIND IT", "LAST FAILURE"}}
 	for _, k := range keys.Keys {
@@ -109,7 +109,7 @@ func printKeys(cmd *cobra.Command, asJSON bool, keys *inspect.Keys) error {
 		return err
 	}
 	if keys.Next != nil {
-		return output.Line(cmd.OutOrStdout(), "\nthere may be more: --after '%s'", output.Cell(keys.Next.Handler+"/"+keys.Next.Key, 400))
+		return output.Line(cmd.OutOrStdout(), "\nthere may be more keys: --after '%s'", output.Cell(keys.Next.Handler+"/"+keys.Next.Key, 400))
 	}
 	return nil
 }

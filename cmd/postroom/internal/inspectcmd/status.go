@@ -1,4 +1,5 @@
-// Package inspectcmd has the commands that look at the state of everything and change nothing.
+// Package inspectcmd has the commands that show the state of events, handlers and tables. They
+// change nothing.
 package inspectcmd
 
 import (
@@ -21,24 +22,27 @@ func NewStatus(getenv func(string) string) *cobra.Command {
 	s := inspection.New(getenv)
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show how far everything is, and what is wrong",
-		Long: `Show how far everything is, and what is wrong: what is not published yet, who
-leads, what is held, which replays, republishes and processes run. Changes nothing.
+		Short: "Show the state of everything, and what is wrong",
+		Long: `Show the state of everything, and what is wrong: which events are not published yet,
+which relay leads, which events are held, and which replays, republishes and processes
+run. Changes nothing.
 
 With a broker (--nats-url) it also checks that the streams and consumers of the handlers
-exist. What is wrong comes last, with what to do about it. Then the exit status is 3:
+exist. If something is wrong, the last lines say what, and what to do about it. The exit
+status is then 3:
 
   - no relay leads
   - an event has waited for more than a minute to be published
-  - events are dead, or they are due and no process takes them
+  - events are dead, or they are due and no process runs them
   - no process runs a handler
   - a stream or a consumer is gone
   - a replay is idle, or instances of a saga are stuck
   - a handler asks for a type that is probably misspelt
   - the broker cannot be reached
 
-Notes do not change the exit status: a handler whose events no producer writes yet,
-events of a type that no handler of this database takes, and webhook endpoints that fail.`,
+Notes do not change the exit status. There are notes on a handler whose events no
+producer writes yet, on events of a type that no handler of this database reads, and on
+webhook endpoints that fail.`,
 		Example: `  postroom status --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom status --json | jq -r '.findings[] | .code'`,
 		Args: command.NoArguments,
@@ -117,11 +121,11 @@ func leader(r inspect.RelayStatus) string {
 	case r.Pause != nil && !r.Leads:
 		return "none leads; " + output.Cell(r.Pause.String(), 300)
 	case r.Leads:
-		return fmt.Sprintf("%s leads, epoch %d, its lease lasts %s unless it is renewed", output.Cell(r.Owner, 60), r.Epoch, output.Seconds(r.RemainingSeconds))
+		return fmt.Sprintf("%s leads, epoch %d; if it does not renew its lease, the lease ends in %s", output.Cell(r.Owner, 60), r.Epoch, output.Seconds(r.RemainingSeconds))
 	case r.Owner != "":
-		return fmt.Sprintf("none leads; the lease of %s ran out %s ago", output.Cell(r.Owner, 60), output.Seconds(-r.RemainingSeconds))
+		return fmt.Sprintf("none leads; the lease of %s ended %s ago", output.Cell(r.Owner, 60), output.Seconds(-r.RemainingSeconds))
 	case r.Epoch > 0:
-		return "none leads; the last one left in order"
+		return "none leads; the last leader gave its lease back"
 	}
 	return "none has led yet"
 }
@@ -130,7 +134,7 @@ func outgoing(r inspect.RelayStatus) string {
 	if r.OldestUnpublishedAt.IsZero() {
 		return "everything is published"
 	}
-	return fmt.Sprintf("about %s not published, the oldest for %s", output.Plural(int(r.EstimatedUnpublished), "event"), output.Seconds(r.OldestUnpublishedAgeSeconds))
+	return fmt.Sprintf("about %s not published; the oldest has waited for %s", output.Plural(int(r.EstimatedUnpublished), "event"), output.Seconds(r.OldestUnpublishedAgeSeconds))
 }
 
 func discarded(n int64) string {
@@ -144,7 +148,7 @@ func heldRows(all []inspect.HeldSummary) [][]string {
 	rows := [][]string{{"HELD", "STATE", "EVENTS", "OLDEST", "DUE FOR", "KEYS"}}
 	for _, h := range all {
 		for n, c := range h.States {
-			due, keys := "-", "" // of the handler, once
+			due, keys := "-", "" // shown once for each handler
 			if (c.State == inspect.Due || c.State == inspect.Abandoned) && c.OverdueSeconds > 0 {
 				due = output.Seconds(c.OverdueSeconds)
 			}

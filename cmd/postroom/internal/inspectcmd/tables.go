@@ -17,12 +17,13 @@ func NewTables(getenv func(string) string) *cobra.Command {
 	var cfg inspect.Config
 	cmd := &cobra.Command{
 		Use:   "tables",
-		Short: "Show what grows, and what keeps vacuum away",
-		Long: `Show how large Postroom's tables are, how far back they reach, and the oldest
-transactions of the whole cluster, which keep vacuum from giving space back. Rows
-are the server's estimates. Changes nothing, and reads no table.
+		Short: "Show the size of the tables, and what hinders vacuum",
+		Long: `Show how large Postroom's tables are, how old their oldest rows are, and the oldest
+transactions of all databases of the server, which keep vacuum from removing dead rows.
+Numbers of rows are the server's estimates. Changes nothing, and does not read the
+tables themselves.
 
-Without the role pg_monitor the transactions of other roles are not shown.`,
+If the role does not have pg_monitor, the output has no transactions of other roles.`,
 		Example: `  postroom tables
   postroom tables --retention 168h
   postroom tables --json | jq '.tables[] | select(.estimated_dead_rows > 100000)'`,

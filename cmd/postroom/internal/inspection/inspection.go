@@ -1,4 +1,4 @@
-// Package inspection gives commands an inspector of their database, and of their broker.
+// Package inspection gives commands an inspector for their database and their broker.
 package inspection
 
 import (
@@ -16,19 +16,20 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// Sources is the database of a command, and the broker if one is given.
+// Sources has the database of a command, and its broker if one is given.
 type Sources struct {
 	DB     database.Target
 	Broker *broker.Target
 	JSON   bool
 }
 
-// New returns what the environment names, until flags name others.
+// New returns Sources with the database and the broker that the environment names. Flags can name
+// others.
 func New(getenv func(string) string) *Sources {
 	return &Sources{DB: database.New(getenv), Broker: broker.New(getenv)}
 }
 
-// AddFlags adds the flags for the database, and for the broker if the command uses one.
+// AddFlags adds the flags that name the database and, if andBroker is true, the broker.
 func (s *Sources) AddFlags(cmd *cobra.Command, andBroker bool) {
 	s.DB.AddSchemaFlag(cmd)
 	s.DB.AddURLFlag(cmd)
@@ -38,7 +39,7 @@ func (s *Sources) AddFlags(cmd *cobra.Command, andBroker bool) {
 	command.AddJSON(cmd, &s.JSON)
 }
 
-// WithDatabase calls do with an inspector of the database alone.
+// WithDatabase calls do with an inspector that asks only the database.
 func (s *Sources) WithDatabase(ctx context.Context, cfg inspect.Config, do func(i *inspect.Inspector) error) error {
 	return s.DB.With(ctx, func(conn *pgx.Conn, name string) error {
 		cfg.Schema = name
@@ -46,8 +47,8 @@ func (s *Sources) WithDatabase(ctx context.Context, cfg inspect.Config, do func(
 	})
 }
 
-// WithBroker calls do with an inspector, and with the error of the connection to the broker.
-// If no URL is given, the broker is not asked, and there is no error.
+// WithBroker calls do with an inspector. If the connection to the broker failed, away is its error.
+// If no URL is given, the inspector does not ask the broker, and away is nil.
 func (s *Sources) WithBroker(ctx context.Context, do func(i *inspect.Inspector, away error) error) error {
 	nc, away := s.connect()
 	var usage *exit.UsageError
@@ -62,8 +63,9 @@ func (s *Sources) WithBroker(ctx context.Context, do func(i *inspect.Inspector, 
 	})
 }
 
-// WithDatabases calls do with an inspector of each database that it could connect to, and
-// with the errors of the others. Without URLs it uses the database of the environment.
+// WithDatabases calls do with an inspector for each database to which it could connect. away
+// contains the errors of all other databases. Without URLs it uses the database that the
+// environment names.
 func (s *Sources) WithDatabases(ctx context.Context, urls []string, do func(all []*inspect.Inspector, away error) error) error {
 	name, err := s.DB.Schema()
 	if err != nil {
@@ -90,7 +92,7 @@ func (s *Sources) WithDatabases(ctx context.Context, urls []string, do func(all 
 	return do(all, away)
 }
 
-// connect connects to the broker, if one is given.
+// connect connects to the broker, if a flag or the environment names one.
 func (s *Sources) connect() (*nats.Conn, error) {
 	if !s.Broker.IsGiven() {
 		return nil, nil
@@ -98,7 +100,7 @@ func (s *Sources) connect() (*nats.Conn, error) {
 	return s.Broker.Connect()
 }
 
-// SetBrokerFault adds to a result why the broker could not be asked.
+// SetBrokerFault records in a result why the broker could not be asked.
 func SetBrokerFault(b *inspect.Broker, away error) {
 	if away != nil {
 		b.Asked, b.Fault = true, away.Error()

@@ -1,4 +1,5 @@
-// Package migratecmd has the commands that create the tables and bring them up to date.
+// Package migratecmd has the commands that create the tables and migrate them to the version of
+// this program.
 package migratecmd
 
 import (
@@ -20,12 +21,12 @@ import (
 // New returns the group of these commands.
 func New(getenv func(string) string) *cobra.Command {
 	db := database.New(getenv)
-	cmd := command.Group("migrate", "Create the tables and bring them to this version",
+	cmd := command.Group("migrate", "Create the tables, and migrate them to this version",
 		newUp(&db), newStatus(&db), newPrint(&db))
-	cmd.Long = `Create the tables of Postroom and bring them to the version of this program.
+	cmd.Long = `Create the tables of Postroom, and migrate them to the version of this program.
 
-Migrations are additive within a major version: migrate first, then deploy. Any
-number of processes may run 'migrate up' at once; each step is applied once.`
+Within a major version, migrations only add to the tables: migrate first, then deploy.
+Any number of processes may run 'migrate up' at once. Each migration is applied once.`
 	db.AddSchemaFlag(cmd)
 	return cmd
 }
@@ -35,16 +36,16 @@ func newUp(db *database.Target) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Apply the migrations that are missing",
-		Long: `Apply the migrations that are missing, each in a transaction of its own.
+		Short: "Apply the pending migrations",
+		Long: `Apply the pending migrations, each in its own transaction.
 
-The role needs CREATE on the database, or a schema that belongs to it. A
-superuser is not needed.
+The role needs CREATE on the database, or must own the schema. It need not be a
+superuser.
 
-A migration waits for its locks for less than two seconds, because producers wait
-behind it. If a dump or an open transaction is in the way, the command says so on
-standard error, lets everybody pass, and tries again until --timeout ends it. Then
-the migration is not applied, and the command can be run again.`,
+A migration waits for its locks for less than two seconds at a time, because producers
+wait behind it. If a dump or an open transaction holds such a lock, the command says so
+on standard error, lets the waiting producers continue, and tries again. After --timeout
+it gives up: the migration is not applied, and you can run the command again.`,
 		Example: `  postroom migrate up --database-url postgres://localhost/shop
   POSTROOM_DATABASE_URL=postgres://localhost/shop postroom migrate up
   postroom migrate up --schema shop_events
@@ -58,7 +59,7 @@ the migration is not applied, and the command can be run again.`,
 				applied, err := migrate(cmd, conn, name, timeout)
 				err = errors.Join(err, printApplied(cmd, asJSON, applied))
 				if err == nil {
-					err = schema.Require(cmd.Context(), conn, name) // reports a schema that is newer than this program
+					err = schema.Require(cmd.Context(), conn, name) // returns an error if the schema is newer than this program
 				}
 				if err == nil && !asJSON && len(applied) == 0 {
 					err = output.Line(cmd.OutOrStdout(), "nothing to do: schema %s is up to date", name)
@@ -73,7 +74,7 @@ the migration is not applied, and the command can be run again.`,
 	return cmd
 }
 
-// migrate applies the missing migrations, and says what is in the way.
+// migrate applies the pending migrations, and prints what blocks them.
 func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Duration) ([]schema.Migration, error) {
 	ctx := cmd.Context()
 	if timeout > 0 {
@@ -82,7 +83,7 @@ func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Durat
 		defer cancel()
 	}
 	m := schema.Migrator{Schema: name, Waiting: func(w schema.Wait) {
-		_ = output.Line(cmd.ErrOrStderr(), "%s; tries again in %s", w, w.Pause.Round(100*time.Millisecond)) // it fails if the reader is gone
+		_ = output.Line(cmd.ErrOrStderr(), "%s; the next try is in %s", w, w.Pause.Round(100*time.Millisecond)) // an error means that nothing reads standard error
 	}}
 	return m.Migrate(ctx, conn)
 }
@@ -106,8 +107,8 @@ func newStatus(db *database.Target) *cobra.Command {
 		Short: "Show which migrations are applied",
 		Long: `Show which migrations are applied, and when. Changes nothing.
 
-Exit status 0 says that all are applied, 3 that some are pending, and 1 that the
-schema is too new for this program.`,
+Exit status 0: all migrations are applied. 3: some are pending. 1: the schema is too new
+for this program.`,
 		Example: `  postroom migrate status
   postroom migrate status --json | jq '.[] | select(.applied_at == null)'`,
 		Args: command.NoArguments,
@@ -121,7 +122,7 @@ schema is too new for this program.`,
 					return err
 				}
 				if n := pending(steps); n > 0 {
-					return exit.Todof("schema %s: %s pending; run 'postroom migrate up'", name, output.Plural(n, "migration"))
+					return exit.Todof("schema %s: %s pending: run 'postroom migrate up'", name, output.Plural(n, "migration"))
 				}
 				return schema.Require(cmd.Context(), conn, name)
 			})
@@ -157,15 +158,15 @@ func printSteps(cmd *cobra.Command, asJSON bool, steps []schema.Migration) error
 	return output.Table(cmd.OutOrStdout(), rows)
 }
 
-// step is a migration as scripts see it.
+// step is a migration in the JSON for scripts.
 type step struct {
 	Version   int        `json:"version"`
 	Name      string     `json:"name"`
-	AppliedAt *time.Time `json:"applied_at"` // null if it is pending, or was applied by this command
+	AppliedAt *time.Time `json:"applied_at"` // null if it is pending, or if this command applied it
 }
 
 func stepsOf(migrations []schema.Migration) []step {
-	steps := make([]step, len(migrations)) // an empty list, not null
+	steps := make([]step, len(migrations)) // an empty list in JSON, not null
 	for i, m := range migrations {
 		steps[i] = step{Version: m.Version, Name: m.Name}
 		if !m.AppliedAt.IsZero() {
@@ -180,9 +181,10 @@ func newPrint(db *database.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "print",
 		Short: "Print all migrations as SQL",
-		Long: `Print all migrations as one SQL script, for psql or for the migration tool that
-you have. It is one transaction, for a database without the tables, and records
-itself: 'migrate up' then finds nothing to do. Needs no database.`,
+		Long: `Print all migrations as one SQL script, for psql or for another migration tool. The
+script is one transaction, for a database that does not have the tables yet. It records
+the migrations, so 'migrate up' finds nothing to do afterwards. The command needs no
+database.`,
 		Example: `  postroom migrate print | psql --set ON_ERROR_STOP=1 shop
   postroom migrate print --schema shop_events > 0042_postroom.sql`,
 		Args: command.NoArguments,

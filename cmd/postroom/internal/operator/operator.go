@@ -1,4 +1,4 @@
-// Package operator has what commands need that change something in the database.
+// Package operator has what all commands share that change something in the database.
 package operator
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
 )
 
-// Operator is who changes something, in which database, and how.
+// Operator is the person who changes something, with the database and the common flags.
 type Operator struct {
 	DB     database.Target
 	Reason string
@@ -20,29 +20,29 @@ type Operator struct {
 	getenv func(string) string
 }
 
-// New returns an operator who has given no flags yet.
+// New returns an Operator without flags.
 func New(getenv func(string) string) Operator {
 	return Operator{DB: database.New(getenv), getenv: getenv}
 }
 
-// AddCommonFlags adds the flags that name the database, and the one for JSON.
+// AddCommonFlags adds the flags that name the database, and --json.
 func (o *Operator) AddCommonFlags(cmd *cobra.Command) {
 	o.DB.AddSchemaFlag(cmd)
 	o.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &o.JSON)
 }
 
-// AddAuditFlags adds the flags that say who does something, and why.
+// AddAuditFlags adds the flags that name the person and the reason.
 func (o *Operator) AddAuditFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.actor, "actor", "", "who does it (default the user and the machine; env POSTROOM_ACTOR)")
-	cmd.Flags().StringVar(&o.Reason, "reason", "", "why; the audit keeps it")
+	cmd.Flags().StringVar(&o.actor, "actor", "", "your name for the audit (default the user and the machine; env POSTROOM_ACTOR)")
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "your reason; the audit keeps it")
 	command.NoFileCompletion(cmd, "actor", "reason")
 }
 
-// AddYes adds the flag that stands for a yes.
+// AddYes adds the flag --yes.
 func (o *Operator) AddYes(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&o.Yes, "yes", "y", false, "do not ask")
 }
 
-// Who is the person that the audit names.
+// Who returns the name that the audit records.
 func (o *Operator) Who() string { return actor.Name(o.actor, o.getenv("POSTROOM_ACTOR")) }

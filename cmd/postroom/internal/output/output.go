@@ -1,4 +1,4 @@
-// Package output prints what commands say: tables, facts, JSON, and the texts in them.
+// Package output prints tables, facts, JSON and texts for commands.
 package output
 
 import (
@@ -30,8 +30,8 @@ func JSON(w io.Writer, v any) error {
 	return nil
 }
 
-// Table prints aligned columns, the names of the columns first, cut to the width of
-// a terminal.
+// Table prints aligned columns, cut to the width of a terminal. The first row has the names of the
+// columns.
 func Table(w io.Writer, rows [][]string) error {
 	if err := terminal.Table(w, Width(w), rows); err != nil {
 		return fmt.Errorf("write output: %w", err)
@@ -39,7 +39,7 @@ func Table(w io.Writer, rows [][]string) error {
 	return nil
 }
 
-// Facts prints names and values in two columns, in full.
+// Facts prints names and values in two columns, without cutting them.
 func Facts(w io.Writer, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
@@ -61,7 +61,7 @@ func Line(w io.Writer, format string, args ...any) error {
 	return nil
 }
 
-// Stamp is a time to the second, in UTC.
+// Stamp formats a time to the second, in UTC.
 func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Plural returns "1 migration", "2 migrations".
@@ -72,12 +72,13 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Report writes to standard error. It ignores a fault of writing, which cannot be reported.
+// Report writes to standard error. It ignores an error of that write, because it has no place to
+// report the error.
 func Report(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format, args...)
 }
 
-// Text prints text as it is.
+// Text prints text unchanged.
 func Text(w io.Writer, text string) error {
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("write output: %w", err)
@@ -85,7 +86,7 @@ func Text(w io.Writer, text string) error {
 	return nil
 }
 
-// OrDash is a text, or a dash if there is none.
+// OrDash returns text, or a dash if text is empty.
 func OrDash(text string) string {
 	if text == "" {
 		return "-"
@@ -101,7 +102,8 @@ func List[T any](all []T) []T {
 	return all
 }
 
-// Block prints a table with an empty line before it, unless it has only a head.
+// Block prints an empty line and a table. If the table has no rows but its head, Block prints
+// nothing.
 func Block(w io.Writer, rows [][]string) error {
 	if len(rows) < 2 {
 		return nil
@@ -112,7 +114,7 @@ func Block(w io.Writer, rows [][]string) error {
 	return Table(w, rows)
 }
 
-// Ago is how long ago a time was, or how far ahead it is, as one says it.
+// Ago says how long ago t was, or how long it is until t.
 func Ago(t time.Time) string {
 	if d := time.Until(t); d >= time.Second {
 		return "in " + Span(d)
@@ -120,7 +122,7 @@ func Ago(t time.Time) string {
 	return Span(time.Since(t)) + " ago"
 }
 
-// Span is a duration in its two largest units.
+// Span formats a duration in its two largest units.
 func Span(d time.Duration) string {
 	switch d = d.Abs(); {
 	case d < time.Minute:
@@ -134,11 +136,11 @@ func Span(d time.Duration) string {
 	}
 }
 
-// Seconds is a number of seconds as a Span.
+// Seconds formats a number of seconds like Span.
 func Seconds(n float64) string { return Span(time.Duration(n * float64(time.Second))) }
 
-// Cell is a text of an event, or of a failure, in one cell of a table: its first line,
-// of most characters at the most, and nothing that a terminal would obey.
+// Cell returns text for one cell of a table: the first line, cut to most characters, without
+// control characters that a terminal would obey.
 func Cell(text string, most int) string {
 	text, _, more := strings.Cut(text, "\n")
 	clean := []rune(strings.Map(func(r rune) rune {
@@ -156,7 +158,7 @@ func Cell(text string, most int) string {
 	return string(clean)
 }
 
-// Printable is a text without control characters, but for the ends of lines and tabs.
+// Printable returns s without control characters, except ends of lines and tabs.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
@@ -166,7 +168,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// Width returns how many characters fit on a line of w, and 0 if w is no terminal.
+// Width returns how many characters fit on a line of w, and 0 if w is not a terminal.
 func Width(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -184,8 +186,8 @@ func Bar(w io.Writer) *terminal.Bar {
 	return terminal.NewBar(w, func() int { return Width(w) })
 }
 
-// Document is the data of an event, or a state, as a person reads it: indented JSON, text, or a
-// dump of bytes.
+// Document formats the data of an event, or a state, for a person: as indented JSON, as text, or as
+// a dump of bytes.
 func Document(data []byte) string {
 	var pretty bytes.Buffer
 	switch {
@@ -201,12 +203,12 @@ func Document(data []byte) string {
 	}
 }
 
-// Lines are the lines of a text, indented.
+// Lines returns s with indented lines.
 func Lines(s string) string {
 	return strings.ReplaceAll(Printable(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }
 
-// Quoted is a text as a shell takes it for one word.
+// Quoted returns text in quotes, so that a shell reads it as one word.
 func Quoted(text string) string {
 	if plain.MatchString(text) {
 		return text

@@ -20,10 +20,11 @@ import (
 func NewHandlerPause(getenv func(string) string) *cobra.Command {
 	return newPause(getenv, (*control.Store).Pause, &cobra.Command{
 		Use:   "pause HANDLER",
-		Short: "Let a handler begin no more events",
-		Long: `Pause a handler. Within two seconds no process begins an event of it any more; events that
-run are finished. Its stream keeps what is published; an external handler stores events.
-The pause outlives processes. It ends after --for, or with 'postroom handlers resume'.`,
+		Short: "Stop a handler from beginning events",
+		Long: `Pause a handler. Within two seconds, its processes stop beginning new events. They
+finish events that already run. The stream keeps new events; for an external handler,
+the inbox stores them. The pause continues if processes restart. It ends after --for, or
+with 'postroom handlers resume'.`,
 		Example: "  postroom handlers pause billing.charge --reason 'maintenance at the vendor' --for 2h",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 	})
@@ -33,8 +34,8 @@ The pause outlives processes. It ends after --for, or with 'postroom handlers re
 func NewHandlerResume(getenv func(string) string) *cobra.Command {
 	return newResume(getenv, (*control.Store).Resume, &cobra.Command{
 		Use:     "resume HANDLER",
-		Short:   "Let a paused handler run again",
-		Long:    "Resume a handler that 'postroom handlers pause' paused.\n\nExit status 3: it is not paused.",
+		Short:   "End the pause of a handler",
+		Long:    "End the pause of a handler that 'postroom handlers pause' paused.\n\nExit status 3: the handler is not paused.",
 		Example: "  postroom handlers resume billing.charge",
 		Args:    cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 	})
@@ -47,11 +48,12 @@ func NewRelayPause(getenv func(string) string) *cobra.Command {
 	}
 	return newPause(getenv, pause, &cobra.Command{
 		Use:   "pause",
-		Short: "Let all relays of the database publish nothing",
-		Long: `Pause all relays of the database. Within two seconds none sends an event any more. They wait
-for the acknowledgements of what they sent, record them and give the lease back. Producers
-write on, and their events wait in the log; scheduled events that become due wait, too. The
-pause outlives processes. It ends after --for, or with 'postroom relay resume'.`,
+		Short: "Stop all relays of the database from publishing",
+		Long: `Pause all relays of the database. Within two seconds they stop sending events. They wait
+for the acknowledgements of events that they sent, record them and give the lease back.
+Producers continue to write, and their events wait in the log. Scheduled events that
+become due wait too. The pause continues if relays restart. It ends after --for, or with
+'postroom relay resume'.`,
 		Example: "  postroom relay pause --reason 'the stream is moved' --for 30m",
 		Args:    command.NoArguments,
 	})
@@ -64,14 +66,15 @@ func NewRelayResume(getenv func(string) string) *cobra.Command {
 	}
 	return newResume(getenv, resume, &cobra.Command{
 		Use:     "resume",
-		Short:   "Let the relays publish again",
-		Long:    "Resume the relays that 'postroom relay pause' paused.\n\nExit status 3: they are not paused.",
+		Short:   "End the pause of the relays",
+		Long:    "End the pause of the relays that 'postroom relay pause' paused.\n\nExit status 3: the relays are not paused.",
 		Example: "  postroom relay resume",
 		Args:    command.NoArguments,
 	})
 }
 
-// newPause returns cmd, which pauses the handler of its argument, or without one the relay.
+// newPause completes cmd, which pauses the handler in its argument. If cmd has no argument, it
+// pauses the relays.
 func newPause(getenv func(string) string, pause func(s *control.Store, ctx context.Context, handler string, length time.Duration, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
 	o, length := operator.New(getenv), time.Duration(0)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -79,19 +82,19 @@ func newPause(getenv func(string) string, pause func(s *control.Store, ctx conte
 		case o.Reason == "":
 			return exit.Usagef("give a --reason: the audit keeps it")
 		case len(args) > 0 && args[0] == control.Relay:
-			return exit.Usagef("%s is the relay: use 'postroom relay pause'", args[0])
+			return exit.Usagef("%s means the relay: use 'postroom relay pause'", args[0])
 		}
 		return change(&o, cmd, args, "paused", func(s *control.Store, handler string, by control.Audit) error {
 			return pause(s, cmd.Context(), handler, length, by)
 		})
 	}
-	cmd.Flags().DurationVar(&length, "for", 0, "for how long, such as 2h (default until it is resumed)")
+	cmd.Flags().DurationVar(&length, "for", 0, "length of the pause, such as 2h (default until it is resumed)")
 	command.NoFileCompletion(cmd, "for")
 	addControlFlags(&o, cmd)
 	return cmd
 }
 
-// newResume returns cmd, which resumes what newPause pauses.
+// newResume completes cmd, which resumes what newPause pauses.
 func newResume(getenv func(string) string, resume func(s *control.Store, ctx context.Context, handler string, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
 	o := operator.New(getenv)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -109,7 +112,8 @@ func addControlFlags(o *operator.Operator, cmd *cobra.Command) {
 	o.DB.AddURLFlag(cmd)
 }
 
-// change pauses or resumes a handler or, without an argument, the relay, and says so.
+// change pauses or resumes the handler in args and prints that. If args is empty, it pauses or
+// resumes the relays.
 func change(o *operator.Operator, cmd *cobra.Command, args []string, done string, do func(s *control.Store, handler string, by control.Audit) error) error {
 	what := "the relay"
 	if len(args) > 0 {

@@ -26,7 +26,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// options is what the flags say.
+// options has the values of the flags.
 type options struct {
 	db        database.Target
 	broker    *broker.Target
@@ -36,10 +36,10 @@ type options struct {
 	logFormat string
 }
 
-// defaultWindow is the default of a relay that publishes single events.
+// defaultWindow is the default of --window without --atomic.
 const defaultWindow = 4096
 
-// variables are the environment variables of flags.
+// variables names the environment variable of each flag.
 var variables = []struct{ flag, name string }{
 	{"nats-creds", "POSTROOM_NATS_CREDS"},
 	{"streams", "POSTROOM_RELAY_STREAMS"},
@@ -61,7 +61,7 @@ func New(getenv func(string) string) *cobra.Command {
 	w := &options{db: database.New(getenv), broker: broker.New(getenv)}
 	cmd := &cobra.Command{
 		Use:   "relay",
-		Short: "Publish committed events until a signal ends it",
+		Short: "Publish committed events until a signal",
 		Long:  help,
 		Example: `  postroom relay --database-url postgres://localhost/shop --nats-url nats://localhost:4222
   postroom relay --listen 127.0.0.1:8087 --log-format json --drain-timeout 25s
@@ -82,28 +82,28 @@ func New(getenv func(string) string) *cobra.Command {
 	w.broker.AddFlags(cmd)
 	cmd.AddCommand(pausecmd.NewRelayPause(getenv), pausecmd.NewRelayResume(getenv))
 	flags := cmd.Flags()
-	flags.StringSliceVar(&w.cfg.Streams, "streams", nil, "streams to examine (default those that take the subjects in use)")
-	flags.StringSliceVar(&w.accept, "accept", nil, "risks of these streams to accept: "+strings.Join(risks(), ", "))
+	flags.StringSliceVar(&w.cfg.Streams, "streams", nil, "streams to check (default those that store the subjects in use)")
+	flags.StringSliceVar(&w.accept, "accept", nil, "risks of the streams to accept: "+strings.Join(risks(), ", "))
 	flags.DurationVar(&w.cfg.CheckEvery, "check-every", time.Minute, "how often to check the streams")
-	flags.BoolVar(&w.cfg.Atomic, "atomic", false, "publish in atomic batches, to streams that take them")
-	flags.IntVar(&w.cfg.Window, "window", defaultWindow, "most events sent and not acknowledged; 3000 with --atomic")
-	flags.IntVar(&w.cfg.MaxUnpublished, "max-unpublished", 10_000, "most events read and not published")
-	flags.DurationVar(&w.cfg.Lease, "lease", 0, "after a crash, how long until another relay leads (default 5s, or up to 30s if the database is slow)")
+	flags.BoolVar(&w.cfg.Atomic, "atomic", false, "publish in atomic batches, to streams that accept them")
+	flags.IntVar(&w.cfg.Window, "window", defaultWindow, "how many events may be sent and not acknowledged (with --atomic default 3000)")
+	flags.IntVar(&w.cfg.MaxUnpublished, "max-unpublished", 10_000, "how many events may be read and not published")
+	flags.DurationVar(&w.cfg.Lease, "lease", 0, "after a crash of the leader, another relay leads after this time (default 5s, or up to 30s if the database is slow)")
 	flags.DurationVar(&w.cfg.IdlePoll, "idle-poll", 250*time.Millisecond, "longest wait between two reads of the log")
-	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "how long published events stay in the log; -1s keeps them for ever")
-	flags.DurationVar(&w.cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long to wait for acknowledgements at the end")
+	flags.DurationVar(&w.cfg.Retention, "retention", 72*time.Hour, "how long published events stay in the log; -1s means for ever")
+	flags.DurationVar(&w.cfg.DrainTimeout, "drain-timeout", 10*time.Second, "after a signal, how long to wait for acknowledgements")
 	flags.StringVar(&w.listen, "listen", "", "address of the health and metrics endpoints, for instance 127.0.0.1:8087 (default none)")
-	flags.StringVar(&w.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&w.logFormat, "log-format", "text", "format of the log: text or json")
 	for _, v := range variables {
 		flags.Lookup(v.flag).Usage += " (env " + v.name + ")"
-		if v.flag != "nats-creds" { // nats-creds is a file
+		if v.flag != "nats-creds" { // the type of nats-creds is a file, which the shell completes
 			command.NoFileCompletion(cmd, v.flag)
 		}
 	}
 	return cmd
 }
 
-// risks are the names that --accept takes.
+// risks returns the names that --accept accepts.
 func risks() []string {
 	var names []string
 	for _, risk := range natsjs.Risks() {
@@ -112,7 +112,7 @@ func risks() []string {
 	return names
 }
 
-// fromEnvironment sets the flags that are not on the command line.
+// fromEnvironment sets flags from the environment if the command line does not have them.
 func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string) error {
 	for _, v := range variables {
 		flag, value := cmd.Flags().Lookup(v.flag), getenv(v.name)
@@ -120,17 +120,17 @@ func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string
 			continue
 		}
 		if err := flag.Value.Set(value); err != nil {
-			return exit.Usagef("%s is no value for --%s, which takes a %s", v.name, v.flag, flag.Value.Type())
+			return exit.Usagef("%s has no valid value for --%s, want %s", v.name, v.flag, flag.Value.Type())
 		}
 	}
 	return nil
 }
 
-// check returns values that the relay would refuse as faults of the command line.
+// check returns a usage error for values that the relay would refuse.
 func (w *options) check() error {
 	for _, name := range w.accept {
 		if !slices.Contains(risks(), name) {
-			return exit.Usagef("--accept takes no %q; it takes %s", name, strings.Join(risks(), ", "))
+			return exit.Usagef("--accept does not know %q; it knows %s", name, strings.Join(risks(), ", "))
 		}
 		w.cfg.Accept = append(w.cfg.Accept, port.Risk(name))
 	}
@@ -144,15 +144,15 @@ func (w *options) check() error {
 	case c.IdlePoll < time.Millisecond:
 		return exit.Usagef("--idle-poll is %s, want at least 1ms", c.IdlePoll)
 	case c.Retention == 0:
-		return exit.Usagef("--retention is 0s, want a time for which published events are kept, or -1s for ever")
+		return exit.Usagef("--retention is 0s, want a duration for which published events are kept, or -1s for ever")
 	case c.DrainTimeout <= 0:
 		return exit.Usagef("--drain-timeout is %s, want a positive duration", c.DrainTimeout)
 	case c.CheckEvery < time.Second:
 		return exit.Usagef("--check-every is %s, want at least 1s", c.CheckEvery)
 	case w.logFormat != "text" && w.logFormat != "json":
-		return exit.Usagef("--log-format is text or json")
+		return exit.Usagef("--log-format must be text or json")
 	}
-	if w.cfg.Atomic && w.cfg.Window == defaultWindow { // the relay chooses a better one
+	if w.cfg.Atomic && w.cfg.Window == defaultWindow { // zero: the relay chooses a better default
 		w.cfg.Window = 0
 	}
 	return nil
@@ -196,8 +196,8 @@ func (w *options) run(ctx context.Context, stderr io.Writer) error {
 	return nil
 }
 
-// tellDatabase logs an error if the database cannot be reached at the start. The relay waits
-// for it in any case.
+// tellDatabase logs a warning if the database cannot be reached at the start. The relay waits for
+// the database in any case.
 func (w *options) tellDatabase(ctx context.Context) {
 	conn, err := w.db.Connect(ctx)
 	if err == nil {

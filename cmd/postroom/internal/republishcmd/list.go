@@ -19,15 +19,15 @@ func newList(w *order) *cobra.Command {
 	var before int64
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List republishes, the last first",
-		Long: `List republishes, the last first: who made them, of what, and how far they are. The
-relay carries out one after the other, the first made first.`,
+		Short: "List republishes, newest first",
+		Long: `List republishes, newest first: who made each, for which events, and its progress. The
+relay carries out one republish after the other, the oldest first.`,
 		Example: `  postroom republish list
   postroom republish list --json | jq '.[] | select(.state == "running")'`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 || before < 0 {
-				return exit.Usagef("--limit is 1 or more, --before is the id of a republish")
+				return exit.Usagef("--limit must be 1 or more, --before must be the id of a republish")
 			}
 			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
 				all, err := store.List(cmd.Context(), limit, before)
@@ -43,8 +43,8 @@ relay carries out one after the other, the first made first.`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 20, "how many to show")
-	cmd.Flags().Int64Var(&before, "before", 0, "only replays with a lower id")
+	cmd.Flags().IntVar(&limit, "limit", 20, "how many republishes to show")
+	cmd.Flags().Int64Var(&before, "before", 0, "only republishes with a lower id")
 	command.NoFileCompletion(cmd, "limit", "before")
 	w.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &w.JSON)
@@ -55,17 +55,17 @@ func newCancel(w *order) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel REPUBLISH",
 		Short: "End a republish",
-		Long: `End a republish. The relay notices within two seconds. It still publishes what is on its way by
-then, and nothing else.`,
+		Long: `End a republish. The relay notices within two seconds. Until then it may still send
+events.`,
 		Example:           `  postroom republish cancel 7 --reason 'too fast for billing'`,
 		Args:              argument.OneID("a republish, as 'postroom republish list' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, _ := argument.ID(args[0]) // Args has seen it
+			id, _ := argument.ID(args[0]) // argument.OneID has checked it
 			return w.with(cmd.Context(), func(_ *outbox.Log, store *republish.Store) error {
 				r, err := store.Cancel(cmd.Context(), id, w.Who(), w.Reason)
 				if errors.Is(err, republish.ErrNotFound) {
-					return fmt.Errorf("republish %d does not run: 'postroom republish list'", id)
+					return fmt.Errorf("republish %d does not run; 'postroom republish list' lists republishes", id)
 				}
 				if err != nil {
 					return err

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// print prints a republish, and whether the log lacks some of its events.
+// print prints a republish, and whether some of its events were no longer in the log.
 func (w *order) print(cmd *cobra.Command, r republish.Republish) error {
 	if w.JSON {
 		return output.JSON(cmd.OutOrStdout(), r)
@@ -20,7 +20,7 @@ func (w *order) print(cmd *cobra.Command, r republish.Republish) error {
 		return err
 	}
 	if left := r.Left(); r.State == republish.Done && left > 0 {
-		if err := output.Line(cmd.OutOrStdout(), "%s of it were gone from the log when their turn came", output.Plural(int(left), "event")); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "%s could not be published: retention removed them from the log before their turn", output.Plural(int(left), "event")); err != nil {
 			return err
 		}
 	}
@@ -32,9 +32,9 @@ func (w *order) print(cmd *cobra.Command, r republish.Republish) error {
 
 func goneLine(reach republish.Extent) string {
 	if reach.FirstSeq == 0 {
-		return "the log is empty: what was written before is gone"
+		return "the log is empty: earlier events were removed"
 	}
-	return fmt.Sprintf("the log begins at %s, seq %d: what was written before it is gone", output.Stamp(reach.BeginsAt), reach.FirstSeq)
+	return fmt.Sprintf("the log begins at %s, seq %d: earlier events were removed", output.Stamp(reach.BeginsAt), reach.FirstSeq)
 }
 
 func (w *order) printPreview(cmd *cobra.Command, p republish.Preview) error {
@@ -45,7 +45,7 @@ func (w *order) printPreview(cmd *cobra.Command, p republish.Preview) error {
 }
 
 func (w *order) previewLines(p republish.Preview) []string {
-	lines := []string{"no such events"}
+	lines := []string{"no event matches"}
 	if p.Events > 0 {
 		lines[0] = fmt.Sprintf("%s, written from %s to %s, seq %d to %d; at %g a second in about %s",
 			output.Plural(int(p.Events), "event"), output.Stamp(p.Earliest), output.Stamp(p.Latest), p.First, p.Last, w.request.Rate,
@@ -55,7 +55,7 @@ func (w *order) previewLines(p republish.Preview) []string {
 		lines = append(lines, goneLine(p.Log))
 	}
 	if p.Running != nil {
-		lines = append(lines, fmt.Sprintf("republish %d of the same events runs: no other would be started", p.Running.ID))
+		lines = append(lines, fmt.Sprintf("republish %d of the same events is running: the command would not start another", p.Running.ID))
 	}
 	return lines
 }

@@ -23,25 +23,26 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-const reconcileHelp = `Compare what was published with what the streams have, event by event, and say what is
-missing. With --repair, publish it again.
+const reconcileHelp = `Compare the events that were published with the messages in the streams, and print which
+are missing. With --repair, publish these again.
 
-The command compares all events that the log still has, or those that were written --since
-some time. It reads the headers of the messages and changes nothing. Events may flow
-meanwhile, because it reads no faster than --compare-rate. You may interrupt it and run it
-again.
+The command compares all events that the log still has, or with --since those that were
+written since then. It reads the headers of the messages and changes nothing. You can
+run it while events flow: it compares no more than --compare-rate events in a second.
+You may interrupt it and run it again.
 
-A stream drops old messages by its age and its limits. Events that are older than its first
-message are counted as UNKNOWN: the stream may have had them or not. A stream that drops
-what was consumed cannot be compared.
+A stream drops old messages because of its age and its limits. Events that are older
+than the first message of the stream are counted as UNKNOWN, because the stream may have
+had them or not. A stream that drops consumed messages cannot be compared.
 
-With --repair, missing events are published again as 'postroom republish' does it: beside live
-events, not faster than --rate, with message ids of their own and the header
-postroom-republish. A handler that had an event does not apply it twice. An ordered handler
-that did not have it holds it as 'late', because later events of its key may have taken effect.
+With --repair, missing events are published again like with 'postroom republish': beside
+live events, not faster than --rate, with new message ids and the header
+postroom-republish. A handler that had an event does not apply it twice. If an ordered
+handler did not have it, the event is held as 'late', because later events of its key
+may have taken effect.
 
-If the broker loses the end of a stream, the relay finds and repairs that by itself. Use this
-command for losses in the middle of a stream, or if you want to be sure.
+If the broker loses the end of a stream, the relay finds and repairs that by itself. Use
+this command for losses in the middle of a stream, or if you want to be sure.
 
 Exit status 3: something is missing and was not repaired, or a stream was not compared.`
 
@@ -63,7 +64,7 @@ func NewReconcile(getenv func(string) string) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "reconcile",
-		Short: "Compare what was published with what the streams have",
+		Short: "Compare published events with the messages in the streams",
 		Long:  reconcileHelp,
 		Example: `  postroom reconcile
   postroom reconcile --since 24h --stream SHOP --json | jq '.[].missing'
@@ -72,12 +73,12 @@ func NewReconcile(getenv func(string) string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&r.since, "since", "", "written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
-	flags.StringArrayVar(&r.streams, "stream", nil, "compare this stream; can be repeated (default those that the relay published to)")
+	flags.StringVar(&r.since, "since", "", "events that were written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringArrayVar(&r.streams, "stream", nil, "compare this stream; can be repeated (default all streams to which the relay published)")
 	flags.Float64Var(&r.pace, "compare-rate", reconcile.DefaultRate, "compare at most this many events a second")
-	flags.BoolVar(&r.repair, "repair", false, "publish again what is missing")
+	flags.BoolVar(&r.repair, "repair", false, "publish missing events again")
 	flags.Float64Var(&r.request.Rate, "rate", republish.DefaultRate, "with --repair: publish at most this many events a second")
-	flags.BoolVar(&r.detach, "detach", false, "with --repair: do not watch the republish")
+	flags.BoolVar(&r.detach, "detach", false, "with --repair: do not wait for the republish")
 	command.NoFileCompletion(cmd, "since", "stream", "compare-rate", "rate")
 	argument.Conditions(cmd, "since")
 	r.AddAuditFlags(cmd)
@@ -93,10 +94,10 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 		return err
 	}
 	if !(r.request.Rate > 0 && r.request.Rate <= 1e6) {
-		return exit.Usagef("--rate is above 0, and 1000000 at the most")
+		return exit.Usagef("--rate must be above 0 and at most 1000000")
 	}
 	if !(r.pace > 0) {
-		return exit.Usagef("--compare-rate is above 0")
+		return exit.Usagef("--compare-rate must be above 0")
 	}
 	if err := argument.StreamNames(r.streams); err != nil {
 		return err
@@ -158,7 +159,7 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 	case len(found) == 0:
 		return errors.New("no relay of this version has published anything yet: name streams with --stream")
 	case len(missing) > 0 && !r.repair:
-		err = exit.Todof("the broker lost %s: --repair publishes them again", output.Plural(len(missing), "event"))
+		err = exit.Todof("the broker lost %s; to publish them again, use --repair", output.Plural(len(missing), "event"))
 	case len(missing) > 0:
 		err = r.mend(cmd, store, missing)
 	}
@@ -167,7 +168,7 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 	}
 	left := fmt.Sprintf("%s not compared: %s", output.Plural(len(failed), "stream"), strings.Join(failed, ", "))
 	if err != nil {
-		return errors.Join(err, errors.New(left)) // with the exit status of err, because a failure is no finding
+		return errors.Join(err, errors.New(left)) // a failure has the exit status of err, not that of a finding
 	}
 	return exit.Todof("%s", left)
 }
@@ -194,8 +195,8 @@ type findingJSON struct {
 	Compared int     `json:"compared"`
 	Messages int     `json:"messages"`
 	Unknown  int     `json:"unknown"`
-	Missing  []int64 `json:"missing"` // seqs of the log
-	Late     []int64 `json:"late"`    // those of them whose keys have later events in the stream
+	Missing  []int64 `json:"missing"` // seqs in the log
+	Late     []int64 `json:"late"`    // the missing events that have a later event of their key in the stream
 	Seconds  float64 `json:"seconds"`
 	Error    string  `json:"error,omitempty"`
 }
@@ -239,7 +240,7 @@ func printFindings(cmd *cobra.Command, found []reconcile.Result) error {
 	return output.Line(cmd.OutOrStdout(), "\n%s", strings.Join(why, "\n"))
 }
 
-// someSeqs lists the first few seqs.
+// someSeqs returns a text with the first few seqs.
 func someSeqs(seqs []int64) string {
 	const most = 5
 	var b strings.Builder

@@ -1,5 +1,5 @@
-// Package republishcmd has the commands that publish events of the log again: those that a person
-// names, and those that a stream lacks.
+// Package republishcmd has the commands that publish events of the log again: events that a person
+// selects, and events that a stream has lost.
 package republishcmd
 
 import (
@@ -21,24 +21,28 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-const help = `Publish events of the log again, as they were, beside live events: if a stream lost some, or
-if it has a new reader. Select them by the time at which they were written, by type and by key.
+const help = `Publish events of the log again, unchanged, beside live events: if a stream lost some,
+or if it has a new reader. Select them by the time at which they were written, by type
+and by key.
 
-The command stores the order, and the leading relay carries it out: in the order of the log
-and not faster than --rate. The command watches. If you interrupt it, the republish goes on.
-If you give it again while the republish runs, it watches that one and starts no other. If the
-relay crashes, it sends some events twice with the same message id, and the stream drops them.
+The command stores an order, and the leading relay carries it out, in the order of the
+log and not faster than --rate. The command shows the progress. If you interrupt the
+command, the republish continues. If you repeat the command while the republish runs, it
+shows the progress of that republish and starts no other. If the relay crashes, some
+events are sent twice with the same message id, and the stream drops the second copies.
 
-Each event gets one more copy in the stream, with a message id of its own and the header
-postroom-republish. Handlers know it by its source and id, and do not apply it twice as long as
-the inbox keeps its row; an event that is too old for that is held. Other readers see it twice.
+Each event gets one more copy in the stream, with a new message id and the header
+postroom-republish. Handlers recognise it by its source and id, and do not apply it
+twice while the inbox keeps its row. An event that is older than that is held. Other
+readers see it twice.
 
-Events that retention removed from the log cannot be published again: the preview says where the
-log begins. Events that are held or were discarded are left out: see 'postroom dead'.
+Events that retention removed from the log cannot be published again: the preview shows
+the time at which the log begins. Events that are held or were discarded are left out:
+see 'postroom dead'.
 
-Exit status 3: it was cancelled, events were refused, or no relay leads.`
+Exit status 3: the republish was cancelled, events were refused, or no relay leads.`
 
-// order is an order for a republish, as the flags give it.
+// order is an order for a republish, with the values of the flags.
 type order struct {
 	operator.Operator
 
@@ -71,14 +75,14 @@ func New(getenv func(string) string) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&w.since, "since", "", "written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
-	flags.StringVar(&w.until, "until", "", "written before this time (default now)")
-	flags.StringArrayVar(&w.request.Types, "type", nil, "of this event type; can be repeated")
-	flags.StringArrayVar(&w.request.Keys, "key", nil, "with this key; can be repeated")
-	flags.BoolVar(&w.all, "all", false, "the whole log")
-	flags.Float64Var(&w.request.Rate, "rate", republish.DefaultRate, "the most events to publish in a second")
-	flags.BoolVar(&w.dryRun, "dry-run", false, "show what it would publish; change nothing")
-	flags.BoolVar(&w.detach, "detach", false, "do not watch")
+	flags.StringVar(&w.since, "since", "", "events that were written at this time or later: a time (2026-01-31T03:00:00Z) or how long ago (90m)")
+	flags.StringVar(&w.until, "until", "", "events that were written before this time (default now)")
+	flags.StringArrayVar(&w.request.Types, "type", nil, "events of this type; can be repeated")
+	flags.StringArrayVar(&w.request.Keys, "key", nil, "events with this key; can be repeated")
+	flags.BoolVar(&w.all, "all", false, "all events of the log")
+	flags.Float64Var(&w.request.Rate, "rate", republish.DefaultRate, "publish at most this many events a second")
+	flags.BoolVar(&w.dryRun, "dry-run", false, "show which events it would publish; change nothing")
+	flags.BoolVar(&w.detach, "detach", false, "do not wait for the republish")
 	command.NoFileCompletion(cmd, "since", "until", "type", "key", "rate")
 	argument.Conditions(cmd, "since", "until", "type", "key")
 	w.AddAuditFlags(cmd)
@@ -117,16 +121,16 @@ func (w *order) readFlags() (err error) {
 	some := w.since != "" || w.until != "" || len(w.request.Types)+len(w.request.Keys) > 0
 	switch {
 	case !some && !w.all:
-		return exit.Usagef("which events? Give --since, --type or --key; or --all for the whole log")
+		return exit.Usagef("which events? Give --since, --type or --key, or --all for all events of the log")
 	case some && w.all:
-		return exit.Usagef("--all means all: leave the other conditions out")
+		return exit.Usagef("--all selects all events: leave out the other conditions")
 	case !w.request.Since.IsZero() && !w.request.Until.IsZero() && !w.request.Since.Before(w.request.Until):
-		return exit.Usagef("--since is not before --until")
+		return exit.Usagef("--since must be before --until")
 	case !(w.request.Rate > 0 && w.request.Rate <= 1e6):
-		return exit.Usagef("--rate is above 0, and 1000000 at the most")
+		return exit.Usagef("--rate must be above 0 and at most 1000000")
 	}
 	w.request.Actor, w.request.Reason = w.Who(), w.Reason
-	w.request.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // the same "2h" is another time later
+	w.request.Name = fmt.Sprintf("since %s until %s", w.since, w.until) // as typed, because "2h" means another time in a later call
 	return nil
 }
 
@@ -159,19 +163,19 @@ func (w *order) run(cmd *cobra.Command, store *republish.Store) error {
 	return w.follow(cmd, store, r)
 }
 
-// nothing returns the error for a request without events.
+// nothing returns the error for a request that selects no events.
 func (w *order) nothing(reach republish.Extent) error {
-	text := "no such events"
+	text := "no event matches"
 	if reach.Gone {
 		text += ": " + goneLine(reach)
 	}
 	return errors.New(text)
 }
 
-// follow watches a republish; with --detach it only prints it.
+// follow shows the progress of a republish. With --detach it only prints the republish.
 func (w *order) follow(cmd *cobra.Command, store *republish.Store, r republish.Republish) error {
 	if r.AlreadyRunning && !w.JSON {
-		if err := output.Line(cmd.OutOrStdout(), "republish %d of the same events runs since %s: no other is started", r.ID, output.Ago(r.CreatedAt)); err != nil {
+		if err := output.Line(cmd.OutOrStdout(), "republish %d of the same events was started %s and still runs: no other is started", r.ID, output.Ago(r.CreatedAt)); err != nil {
 			return err
 		}
 	}
@@ -182,8 +186,8 @@ func (w *order) follow(cmd *cobra.Command, store *republish.Store, r republish.R
 }
 
 const (
-	// How often the command reads the republish that it watches, and how long it waits until a
-	// relay leads.
+	// How often the command reads the state of the republish, and how long it waits until a relay
+	// leads.
 	watchEvery     = 200 * time.Millisecond
 	leaderPatience = 10 * time.Second
 )
@@ -198,7 +202,7 @@ func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Re
 		case <-time.After(watchEvery):
 		case <-ctx.Done():
 			bar.Clear()
-			return exit.Todof("interrupted; republish %d goes on without this command. 'postroom republish list' shows it, 'postroom republish cancel %d' ends it", r.ID, r.ID)
+			return exit.Todof("interrupted; republish %d continues without this command. 'postroom republish list' shows it, 'postroom republish cancel %d' ends it", r.ID, r.ID)
 		}
 		found := r
 		leads, err := store.HasLeader(ctx)
@@ -210,12 +214,12 @@ func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Re
 			continue // the interruption is reported above
 		case err != nil:
 			bar.Clear()
-			return fmt.Errorf("%w; republish %d goes on without this command", err, r.ID)
+			return fmt.Errorf("%w; republish %d continues without this command", err, r.ID)
 		case leads:
 			led = time.Now()
 		case time.Since(led) > leaderPatience && found.State == republish.Running:
 			bar.Clear()
-			return exit.Todof("no relay leads: republish %d waits until one does. Start 'postroom relay', and repeat this command to watch", r.ID)
+			return exit.Todof("no relay leads: republish %d waits for one. Start 'postroom relay', and repeat this command to see the progress", r.ID)
 		}
 		r = found
 	}
@@ -228,7 +232,7 @@ func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Re
 	case r.State == republish.Cancelled:
 		return exit.Todof("republish %d was cancelled: %s not published again", r.ID, output.Plural(int(r.Left()), "event"))
 	case r.Held > 0:
-		return exit.Todof("the broker refused %s: 'postroom dead groups --handler outbox' says why, when they are dead", output.Plural(int(r.Held), "event"))
+		return exit.Todof("the broker refused %s: when they are dead, 'postroom dead groups --handler outbox' shows why", output.Plural(int(r.Held), "event"))
 	}
 	return nil
 }

@@ -19,13 +19,13 @@ import (
 func retry(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry NAME KEY --revision N",
-		Short: "Have an instance send its pending command again",
-		Long: `Have an instance send its pending command again, with a new id and the same step key. That is
-for a participant that discarded the command, or lost it. If the command is dead there,
-'postroom dead replay' is enough.
+		Short: "Make an instance send its pending command again",
+		Long: `Make an instance send its pending command again, with a new id and the same step key.
+Use this if the participant discarded or lost the command. If the command is dead at the
+participant, use 'postroom dead replay' instead.
 
-If the participant did what it was told, it may do it twice, unless it goes by the step key.
-The time that the step has (Within) begins anew.` + carriedOut,
+If the participant carried out the first command, it may do so twice, unless it
+recognises the step key. The time limit of the step (Within) starts again.` + carriedOut,
 		Example: `  postroom saga retry checkout order-7 --revision 4 --reason 'the command was discarded'`,
 	}
 	return decision(getenv, cmd, saga.Retry, nil)
@@ -34,9 +34,10 @@ The time that the step has (Within) begins anew.` + carriedOut,
 func skip(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "skip NAME KEY --revision N",
-		Short: "Have an instance go on as if its pending step were done, or undone",
-		Long: `Have an instance go on as if its pending step were done or, where it undoes its steps, undone.
-Its state does not change. If later steps need what the reply has, use 'saga done'.` + carriedOut,
+		Short: "Make an instance continue as if its pending step were done or undone",
+		Long: `Make an instance continue as if its pending step were done. If the instance undoes its
+steps, it continues as if the pending step were undone. Its state does not change. If
+later steps need data of the reply, use 'saga done'.` + carriedOut,
 		Example: `  postroom saga skip checkout order-7 --revision 4 --reason 'paid in cash'`,
 	}
 	return decision(getenv, cmd, saga.Skip, nil)
@@ -46,18 +47,18 @@ func markDone(getenv func(string) string) *cobra.Command {
 	var eventType, data string
 	cmd := &cobra.Command{
 		Use:   "done NAME KEY --revision N",
-		Short: "Have an instance go on with a reply that you give",
-		Long: `Have an instance go on as if the reply had come that ends its pending step, with the data that
-you give. 'saga show' has the types of the replies.
+		Short: "Make an instance continue with a reply that you give",
+		Long: `Make an instance continue as if the reply that ends its pending step had come, with the
+data that you give. 'saga show' lists the types of the replies.
 
-If the saga cannot decode the data, the decision becomes a dead letter of its handler, and
-the instance stays as it is.` + carriedOut,
+If the saga cannot decode the data, the decision becomes a dead letter of the saga's
+handler, and the instance does not change.` + carriedOut,
 		Example: `  postroom saga done checkout order-7 --revision 4 --data '{"receipt":"4711"}' --reason 'seen at the bank'
   postroom saga done checkout order-7 --revision 4 --type payment.charged --data @reply.json
   jq .reply case.json | postroom saga done checkout order-7 --revision 4 --data -`,
 	}
-	cmd.Flags().StringVar(&eventType, "type", "", "type of the reply (default the first that ends the step)")
-	cmd.Flags().StringVar(&data, "data", "", "data of the reply: JSON; @FILE for that of a file, - for standard input")
+	cmd.Flags().StringVar(&eventType, "type", "", "type of the reply (default the first type that ends the step)")
+	cmd.Flags().StringVar(&data, "data", "", "data of the reply: JSON, @FILE to read a file, or - to read standard input")
 	command.NoFileCompletion(cmd, "type")
 	return decision(getenv, cmd, saga.MarkDone, func(d *saga.Decision) (err error) {
 		d.Type = eventType
@@ -69,9 +70,9 @@ the instance stays as it is.` + carriedOut,
 func compensate(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compensate NAME KEY --revision N",
-		Short: "Have an instance undo its steps",
-		Long: `Have an instance undo its steps in reverse order. It begins with the pending step, whose
-outcome is not known, and waits until each is undone.` + carriedOut,
+		Short: "Make an instance undo its steps",
+		Long: `Make an instance undo its steps in reverse order. It begins with the pending step, whose
+outcome is unknown, and waits until each step is undone.` + carriedOut,
 		Example: `  postroom saga compensate checkout order-7 --revision 4 --reason 'the customer cancelled'`,
 	}
 	return decision(getenv, cmd, saga.Compensate, nil)
@@ -79,12 +80,13 @@ outcome is not known, and waits until each is undone.` + carriedOut,
 
 const carriedOut = `
 
-The decision is an event for the saga. The saga carries it out when the relay has published
-it and a process of the saga runs. --revision is the revision that 'saga show' printed; if
-the instance has gone on since, nothing changes. Every decision but retry needs a --reason.
-Needs the rights of postroom.grant_operator.`
+The decision is an event for the saga. The saga carries it out when the relay has
+published it and a process runs the saga. --revision is the revision that 'saga show'
+printed. If the instance has changed since then, the decision changes nothing. Every
+decision except retry needs a --reason. The role needs the rights of
+postroom.grant_operator.`
 
-// document returns the JSON that a flag names.
+// document returns the JSON that a flag gives or names.
 func document(stdin io.Reader, flag string) (data json.RawMessage, err error) {
 	name, file := strings.CutPrefix(flag, "@")
 	switch {
@@ -93,7 +95,7 @@ func document(stdin io.Reader, flag string) (data json.RawMessage, err error) {
 	case flag == "-":
 		data, err = io.ReadAll(stdin)
 	case file:
-		data, err = os.ReadFile(name) //nolint:gosec // the operator names it
+		data, err = os.ReadFile(name) //nolint:gosec // the operator names the file
 	default:
 		data = json.RawMessage(flag)
 	}
@@ -101,12 +103,12 @@ func document(stdin io.Reader, flag string) (data json.RawMessage, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the data of the reply: %w", err)
 	case !json.Valid(data):
-		return nil, exit.Usagef("--data is no JSON: write it in single quotes, or give @FILE or -")
+		return nil, exit.Usagef("--data is not JSON: write JSON in single quotes, or give @FILE or -")
 	}
 	return data, nil
 }
 
-// result is what a decision came to, as programs read it.
+// result is the result of a decision. Scripts read it.
 type result struct {
 	EventID string      `json:"event_id"`
 	Saga    string      `json:"saga"`
@@ -114,10 +116,10 @@ type result struct {
 	Choice  saga.Choice `json:"choice"`
 }
 
-// decision finishes a command that decides. add sets what only this choice has.
+// decision completes a command that decides. add sets fields that only this choice has.
 func decision(getenv func(string) string, cmd *cobra.Command, choice saga.Choice, add func(d *saga.Decision) error) *cobra.Command {
 	var revision int64
-	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision of the instance that you have seen (required)")
+	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision of the instance that you saw (required)")
 	command.NoFileCompletion(cmd, "revision")
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)
@@ -143,22 +145,23 @@ func decision(getenv func(string) string, cmd *cobra.Command, choice saga.Choice
 			if t.JSON {
 				return output.JSON(cmd.OutOrStdout(), result{id, d.Saga, d.Key, choice})
 			}
-			return output.Line(cmd.OutOrStdout(), "decided, as event %s\nWhen the relay has published it and a process of %s runs, the instance %s.\n%s says whether it did.",
+			return output.Line(cmd.OutOrStdout(), "decided, as event %s\nWhen the relay has published it and a process runs saga %s, the instance %s.\n%s shows the result.",
 				id, output.Cell(d.Saga, 128), consequence[choice], reference(d.Saga, d.Key))
 		})
 	}
 	return cmd
 }
 
-// consequence says what an instance does after a decision.
+// consequence says what an instance does because of a decision.
 var consequence = map[saga.Choice]string{
 	saga.Retry:      "sends its pending command again",
-	saga.Skip:       "goes on with the step after this one",
-	saga.MarkDone:   "goes on with the data that you gave",
+	saga.Skip:       "continues with the next step",
+	saga.MarkDone:   "continues with the data that you gave",
 	saga.Compensate: "begins to undo its steps",
 }
 
-// withoutRevision says which revision an instance has, to a person who gave none.
+// withoutRevision returns an error that says at which revision the instance is, for a person who
+// gave no --revision.
 func (t *tool) withoutRevision(cmd *cobra.Command, s *saga.Store, d saga.Decision) error {
 	story, err := s.Show(cmd.Context(), d.Saga, d.Key)
 	switch {
@@ -171,13 +174,13 @@ func (t *tool) withoutRevision(cmd *cobra.Command, s *saga.Store, d saga.Decisio
 		story.State, story.Step, story.Revision, reference(d.Saga, d.Key), story.Revision)
 }
 
-// advise adds to an error what to do about it.
+// advise adds advice to an error.
 func advise(err error, name, key string) error {
 	switch {
 	case errors.Is(err, saga.ErrUnknown):
-		return fmt.Errorf("%w; 'postroom saga list --saga %s' shows which there are", err, output.Quoted(name))
+		return fmt.Errorf("%w; 'postroom saga list --saga %s' lists its instances", err, output.Quoted(name))
 	case errors.Is(err, saga.ErrOver):
-		return fmt.Errorf("%w; nothing was changed: look at it again with %s", err, reference(name, key))
+		return fmt.Errorf("%w; nothing was changed: look at the instance again with %s", err, reference(name, key))
 	}
 	return err
 }

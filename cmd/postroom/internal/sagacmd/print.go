@@ -17,9 +17,9 @@ func printPage(out io.Writer, asJSON bool, p saga.InstancePage) error {
 	}
 	switch {
 	case len(p.Instances) == 0 && p.Next != "":
-		return output.Line(out, "no such instance so far: go on with --after %s", p.Next)
+		return output.Line(out, "no instance matches so far: continue with --after %s", p.Next)
 	case len(p.Instances) == 0:
-		return output.Line(out, "there is no such instance")
+		return output.Line(out, "no instance matches")
 	}
 	rows := [][]string{{"SAGA", "KEY", "STATE", "STEP", "WAITS", "DEADLINE", "REVISION", "STARTED"}}
 	for _, i := range p.Instances {
@@ -38,12 +38,12 @@ func printPage(out io.Writer, asJSON bool, p saga.InstancePage) error {
 		return err
 	}
 	if p.Next != "" {
-		return output.Line(out, "\nthere may be more: --after %s", p.Next)
+		return output.Line(out, "\nthere may be more instances: --after %s", p.Next)
 	}
 	return nil
 }
 
-// stateOf is the state of an instance, and whether it is stuck.
+// stateOf returns the state of an instance, and whether the instance is stuck.
 func stateOf(i saga.Instance) string {
 	if i.Stuck {
 		return string(i.State) + ", stuck"
@@ -76,7 +76,7 @@ func printStory(out io.Writer, asJSON bool, s saga.Story) error {
 	return output.Text(out, text)
 }
 
-// facts says where an instance is.
+// facts returns names and values that describe an instance.
 func facts(s saga.Story) [][]string {
 	rows := [][]string{
 		{"SAGA", fmt.Sprintf("%s, version %d", output.Cell(s.Saga, 128), s.Version)},
@@ -91,7 +91,7 @@ func facts(s saga.Story) [][]string {
 	} else {
 		add("WAITS FOR", waiting(s))
 		if command, ok := pending(s); ok {
-			add("COMMAND", fmt.Sprintf("%s %s; 'postroom events show %s' says what became of it", output.Cell(command.Type, 255), output.Cell(command.EventID, 255), output.Quoted(command.EventID)))
+			add("COMMAND", fmt.Sprintf("%s %s; 'postroom events show %s' shows what happened to it", output.Cell(command.Type, 255), output.Cell(command.EventID, 255), output.Quoted(command.EventID)))
 		}
 		deadline := "none: it waits until the reply comes"
 		if !s.Deadline.IsZero() {
@@ -109,7 +109,7 @@ func facts(s saga.Story) [][]string {
 	return rows
 }
 
-// waiting says what an instance waits for.
+// waiting says for what an instance waits.
 func waiting(s saga.Story) string {
 	what := "step " + output.Cell(s.Step, 128)
 	if len(s.WaitsFor) > 0 {
@@ -118,7 +118,7 @@ func waiting(s saga.Story) string {
 	return what + ", since " + since(s.WaitsSince)
 }
 
-// pending returns the last command of the step that an instance waits for.
+// pending returns the last command of the step for which an instance waits.
 func pending(s saga.Story) (command saga.Entry, ok bool) {
 	direction := "do"
 	if s.State == saga.Compensating {
@@ -143,5 +143,5 @@ func historyRows(history []saga.Entry) [][]string {
 	return rows
 }
 
-// since is a time, and how long ago it was.
+// since returns a time and how long ago that was.
 func since(t time.Time) string { return output.Stamp(t) + " (" + output.Ago(t) + ")" }

@@ -1,4 +1,4 @@
-// Package sagacmd has the commands for sagas: what their instances wait for, and what an operator
+// Package sagacmd has the commands that show instances of sagas, and those with which an operator
 // decides about them.
 package sagacmd
 
@@ -20,27 +20,28 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-const help = `Look at sagas, which run processes across services, and decide about instances that cannot
-go on. An instance is one process: of a saga, for a key.
+const help = `Look at sagas, which run processes across services, and decide about instances that
+cannot continue. An instance is one process: the process of one saga for one key.
 
-An instance is stuck if it has waited for longer than its definition allows, an hour unless
-that says otherwise. It goes on by itself when the reply comes. 'saga show' has the id of the
-command that it waits for: 'postroom events show' says what became of that, and 'postroom
-dead' replays it where it is dead. That is better than a decision, which the participant
-does not hear of.
+An instance is stuck if it has waited for longer than its definition allows. If the
+definition gives no time, that is an hour. The instance continues by itself when the
+reply comes. 'saga show' prints the id of the command that it waits for. With that id,
+'postroom events show' shows what happened to the command. If the command is dead,
+replay it with 'postroom dead'. That is better than a decision, because the participant
+does not learn of a decision.
 
-A decision is for one revision of an instance. If the instance has gone on since, nothing
-changes. The audit keeps who decided it and why.`
+A decision is for one revision of an instance. If the instance has changed since then,
+the decision changes nothing. The audit keeps the person and the reason.`
 
 // New returns the group of these commands.
 func New(getenv func(string) string) *cobra.Command {
-	cmd := command.Group("saga", "Look at sagas, and decide about those that cannot go on",
+	cmd := command.Group("saga", "Look at sagas, and decide about those that cannot continue",
 		list(getenv), show(getenv), retry(getenv), skip(getenv), markDone(getenv), compensate(getenv))
 	cmd.Long = help
 	return cmd
 }
 
-// tool is what a command works with.
+// tool has what the commands of this package need.
 type tool struct{ operator.Operator }
 
 // prepare adds the common flags to a command.
@@ -50,7 +51,7 @@ func prepare(getenv func(string) string, cmd *cobra.Command) *tool {
 	return t
 }
 
-// store calls do with the sagas of the database.
+// store calls do with the store of the database's sagas.
 func (t *tool) store(ctx context.Context, do func(s *saga.Store) error) error {
 	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
 		s := saga.NewStore(conn, saga.StoreConfig{Schema: schema})
@@ -61,7 +62,7 @@ func (t *tool) store(ctx context.Context, do func(s *saga.Store) error) error {
 	})
 }
 
-// states are the states of an instance, as words.
+// states are the states of an instance, as text.
 var states = []string{string(saga.Running), string(saga.Compensating), string(saga.Done), string(saga.Undone)}
 
 func list(getenv func(string) string) *cobra.Command {
@@ -72,12 +73,12 @@ func list(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List instances of sagas",
-		Long: `List instances that have every property that you give, the newest first: in which state each
-is, for which step it waits, and since when. With --stuck those come first that have waited
-for the longest. Changes nothing.
+		Long: `List the instances that match all conditions that you give, newest first: the state of
+each, the step for which it waits, and since when. With --stuck, instances that have
+waited longest come first. Changes nothing.
 
-With --step or --stuck a page looks at a limited number of instances: it may be short, or
-empty, and say how to go on.`,
+With --step or --stuck a page searches a limited number of instances. So it may be short
+or empty. It then prints how to continue.`,
 		Example: `  postroom saga list --stuck
   postroom saga list --saga checkout --state running,compensating --step payment
   postroom saga list --key order-7
@@ -85,13 +86,13 @@ empty, and say how to go on.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.Saga, "saga", "", "of this saga")
-	flags.StringVar(&f.Key, "key", "", "with this key")
-	flags.StringSliceVar(&inStates, "state", nil, "in one of these states: "+strings.Join(states, ", "))
-	flags.StringVar(&f.Step, "step", "", "that wait for this step")
-	flags.BoolVar(&f.Stuck, "stuck", false, "that have waited for longer than their definition allows")
-	flags.IntVar(&limit, "limit", limit, "how many, 1 to 1000")
-	flags.StringVar(&after, "after", "", "go on after a page: the value that it printed at its end")
+	flags.StringVar(&f.Saga, "saga", "", "instances of this saga")
+	flags.StringVar(&f.Key, "key", "", "instances with this key")
+	flags.StringSliceVar(&inStates, "state", nil, "instances in one of these states: "+strings.Join(states, ", "))
+	flags.StringVar(&f.Step, "step", "", "instances that wait for this step")
+	flags.BoolVar(&f.Stuck, "stuck", false, "instances that have waited for longer than their definition allows")
+	flags.IntVar(&limit, "limit", limit, "how many instances to show, 1 to 1000")
+	flags.StringVar(&after, "after", "", "show the next page: the value that the last page printed at its end")
 	command.NoFileCompletion(cmd, "saga", "key", "step", "limit", "after")
 	command.CompleteWords(cmd, "state", states)
 	argument.Conditions(cmd, "saga", "key", "step", "state")
@@ -122,11 +123,11 @@ empty, and say how to go on.`,
 // sagaName matches the name of a saga.
 var sagaName = regexp.MustCompile(`^[\w.-]{1,128}$`)
 
-// oneInstance takes the name of a saga and the key of an instance. Its error shows neither: one may
-// be a misplaced URL with a password.
+// oneInstance accepts the name of a saga and the key of an instance. Its error contains neither,
+// because one of them may be a URL with a password, in the wrong place.
 func oneInstance(_ *cobra.Command, args []string) error {
 	if len(args) != 2 || !sagaName.MatchString(args[0]) || args[1] == "" {
-		return exit.Usagef("give the name of the saga and the key of the instance; 'postroom saga list' has both")
+		return exit.Usagef("give the name of the saga and the key of the instance; 'postroom saga list' shows both")
 	}
 	return nil
 }
@@ -135,10 +136,10 @@ func show(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME KEY",
 		Short: "Show one instance: its steps, what it waits for, its history, its state",
-		Long: `Show one instance: how far each step is, for which events it waits and until when, the last
-event that did not count and why, what happened so far, and its state. Changes nothing.
+		Long: `Show one instance: the state of each step, for which events it waits and until when, the
+last event that was ignored and why, its history, and its state. Changes nothing.
 
-It shows the state, which may be confidential.`,
+The command prints the state, which may be confidential.`,
 		Example: `  postroom saga show checkout order-7
   postroom saga show checkout order-7 --json | jq .history`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -157,10 +158,10 @@ It shows the state, which may be confidential.`,
 	return cmd
 }
 
-// named is an instance as a command line has it.
+// named returns the arguments that name an instance on a command line.
 func named(name, key string) string { return output.Quoted(name) + " " + output.Quoted(key) }
 
-// reference is the command that shows an instance.
+// reference returns the command that shows an instance.
 func reference(name, key string) string {
 	return fmt.Sprintf("'postroom saga show %s'", named(name, key))
 }

@@ -1,5 +1,5 @@
-// Package service has what a command that runs for long needs: its log, how it connects to the
-// broker, and what it says about itself.
+// Package service has what a long-running command needs: its log, and the options of its connection
+// to the broker.
 package service
 
 import (
@@ -18,11 +18,11 @@ func Logger(w io.Writer, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, nil))
 }
 
-// permit says what to do if the relay's user lacks permissions.
+// permit is the advice for a relay whose NATS user lacks permissions.
 const permit = "give the relay's NATS user permission to publish to the subjects of the events and to $JS.API.>, and to subscribe to _INBOX.>"
 
-// Options are the additional options of a relay's connection: it waits for the broker,
-// and logs changes of the connection.
+// Options returns additional options for a relay's connection: it waits for the broker, and logs
+// when the connection changes.
 func Options(log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.RetryOnFailedConnect(true),
@@ -33,7 +33,7 @@ func Options(log *slog.Logger) []nats.Option {
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker again", "url", nc.ConnectedUrlRedacted()) }),
-		// Missing permissions are reported only here.
+		// The client reports missing permissions only to this function.
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				log.Warn("the broker does not let the relay do that", "error", err, "do", permit)

@@ -17,20 +17,20 @@ import (
 	"github.com/postroom/postroom/doctor"
 )
 
-const checkHelp = `Compare streams with the database: did the broker lose anything that it had
+const checkHelp = `Compare streams with the database: did the broker lose messages that it had
 acknowledged?
 
-First the command compares the place of each handler with its stream:
+First the command compares the position of each handler with its stream:
 
   intact      the stream has the message that the handler decided last
   recreated   the stream was deleted and made again
-  lost_tail   the stream ends before that message, or has another one in its place
+  lost_tail   the stream ends before that message, or has another message in its place
   aged_out    the stream dropped messages that the handler may not have read
-  missing     there is no such stream
+  missing     the stream does not exist
 
-Then it looks in each stream for the 200 newest events that the relay recorded as
-published there; 'postroom reconcile' looks for all of them. It checks the streams in
-use and those that you name, and changes nothing.
+Then the command looks in each stream for the 200 newest events that the relay recorded
+as published to it. 'postroom reconcile' looks for all of them. The command checks the
+streams in use and the streams that you name. It changes nothing.
 
 Exit status 0: nothing was lost, as far as the command can tell. 3: something was lost.
 1: nothing could be compared.`
@@ -84,19 +84,19 @@ func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.L
 	out := cmd.OutOrStdout()
 	var err error
 	if asJSON {
-		losses.Handlers = append([]doctor.HandlerPosition{}, losses.Handlers...) // empty lists, not null
+		losses.Handlers = append([]doctor.HandlerPosition{}, losses.Handlers...) // empty lists in JSON, not null
 		losses.Streams = append([]doctor.TailCheck{}, losses.Streams...)
 		err = output.JSON(out, losses)
 	} else {
 		err = printLossTables(out, losses)
 	}
 	if err == nil && losses.Any() {
-		return exit.Todof("the broker lost messages; see above")
+		return exit.Todof("the broker lost messages: see above")
 	}
 	return err
 }
 
-// printLossTables prints the two tables, and the texts of their rows below them.
+// printLossTables prints the two tables. The texts of their rows follow below them.
 func printLossTables(out io.Writer, losses doctor.Losses) error {
 	handlers := [][]string{{"HANDLER", "STREAM", "ACK FLOOR", "FIRST", "LAST", "VERDICT"}}
 	var why []string
@@ -118,12 +118,12 @@ func printLossTables(out io.Writer, losses doctor.Losses) error {
 			why = append(why, t.Stream+": lacks seq "+strconv.Itoa(int(l.Seq))+" of the log: "+l.Source+" "+l.EventID+" on "+l.Subject)
 		}
 		if len(t.Missing) > 0 {
-			why = append(why, t.Stream+": 'postroom reconcile --stream "+t.Stream+"' looks for all that are missing; with --repair they are published again")
+			why = append(why, t.Stream+": 'postroom reconcile --stream "+t.Stream+"' looks for all missing events; with --repair it publishes them again")
 		}
 	}
 	err := errors.Join(output.Table(out, handlers), output.Line(out, ""), output.Table(out, streams))
 	if len(losses.Handlers)+len(losses.Streams) == 0 {
-		why = append(why, "nothing was compared: no handler of this database reads a stream, and no stream takes events of its log; make one with 'postroom stream ensure', or give the name of one")
+		why = append(why, "nothing was compared: no handler of this database reads a stream, and no stream stores events of its log; make a stream with 'postroom stream ensure', or name a stream")
 	}
 	if len(why) > 0 {
 		err = errors.Join(err, output.Text(out, "\n"+strings.Join(why, "\n")+"\n"))

@@ -1,4 +1,4 @@
-// Package streamcmd has the commands that create streams and look for losses in them.
+// Package streamcmd has the commands that create streams and look for losses in streams.
 package streamcmd
 
 import (
@@ -23,14 +23,14 @@ import (
 
 // New returns the group of these commands.
 func New(getenv func(string) string) *cobra.Command {
-	cmd := command.Group("stream", "Create the streams that events go to, and see whether they lost any",
+	cmd := command.Group("stream", "Create the streams for events, and check whether they lost events",
 		newEnsure(getenv), newCheck(getenv))
-	cmd.Long = `Create the JetStream streams that events go to, and compare them with the
-database. Streams belong to the operator: neither a relay nor an inbox creates one.`
+	cmd.Long = `Create the JetStream streams that store events, and compare them with the database.
+Streams belong to the operator: neither a relay nor an inbox creates one.`
 	return cmd
 }
 
-// settings is what the flags say of a stream. A zero value means that the server chooses.
+// settings has the values of the flags. The server chooses a setting that has its zero value.
 type settings struct {
 	subjects []string
 	replicas int
@@ -45,21 +45,21 @@ func newEnsure(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ensure NAME --subjects SUBJECT[,SUBJECT...]",
 		Short: "Create a stream, or add the subjects that it lacks",
-		Long: `Create a stream that loses nothing it was given: stored in files, refusing new
-messages rather than dropping old ones at a limit, without purge and delete.
-Where the stream exists, the subjects that it lacks are added and nothing else
-is changed; what differs from the flags is reported with exit status 3.
+		Long: `Create a stream that loses none of the messages that it acknowledged: it stores them in
+files, refuses new messages at a limit instead of dropping old ones, and allows no purge
+and no delete. If the stream exists, the command adds the subjects that it lacks and
+changes nothing else. It reports other differences from the flags with exit status 3.
 
-With --atomic the stream takes the batches of 'postroom relay --atomic', and has
-one subject more, on which relays keep each other out. An existing stream is
-changed to that. It needs nats-server 2.12 or later.`,
+With --atomic the stream accepts the batches of 'postroom relay --atomic'. It also gets
+one more subject, with which relays keep each other out. An existing stream is changed
+to accept batches. This needs nats-server 2.12 or later.`,
 		Example: `  postroom stream ensure SHOP --subjects 'order.>,payment.>'
   postroom stream ensure SHOP --subjects 'order.>' --replicas 3 --max-age 720h \
       --nats-url nats://nats:4222 --nats-creds /etc/postroom/nats.creds
   postroom stream ensure SHOP --subjects 'order.>' --atomic`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return exit.Usagef("give one name of a stream, for instance SHOP")
+				return exit.Usagef("give the name of one stream, for instance SHOP")
 			}
 			return wish.check()
 		},
@@ -77,9 +77,9 @@ changed to that. It needs nats-server 2.12 or later.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&wish.subjects, "subjects", nil, "subjects of the stream; quote '>' and '*' (required)")
-	flags.IntVar(&wish.replicas, "replicas", 0, "servers that store each message, 1 to 5 (default 1)")
-	flags.DurationVar(&wish.maxAge, "max-age", 0, "how long messages are kept, for instance 720h (default for ever)")
+	flags.StringSliceVar(&wish.subjects, "subjects", nil, "subjects of the stream; put '>' and '*' in quotes (required)")
+	flags.IntVar(&wish.replicas, "replicas", 0, "how many servers store each message, 1 to 5 (default 1)")
+	flags.DurationVar(&wish.maxAge, "max-age", 0, "how long the stream keeps messages, for instance 720h (default for ever)")
 	flags.BoolVar(&wish.atomic, "atomic", false, "allow atomic batches, for 'postroom relay --atomic'")
 	broker.AddFlags(cmd)
 	command.AddJSON(cmd, &asJSON)
@@ -99,7 +99,7 @@ func (w settings) check() error {
 	return nil
 }
 
-// patience limits how long to wait for the broker.
+// patience limits the wait for the broker.
 const patience = 10 * time.Second
 
 func ensure(cmd *cobra.Command, nc *nats.Conn, name string, wish settings, asJSON bool) error {
@@ -134,7 +134,8 @@ func configOf(ctx context.Context, nc *nats.Conn, name string) (jetstream.Stream
 	return stream.CachedInfo().Config, nil
 }
 
-// compare returns the settings of an existing stream that differ from the flags.
+// compare returns an error that lists the settings in which an existing stream differs from the
+// flags.
 func (w settings) compare(now jetstream.StreamConfig) error {
 	var differs []string
 	if w.replicas != 0 && w.replicas != now.Replicas {
@@ -149,17 +150,17 @@ func (w settings) compare(now jetstream.StreamConfig) error {
 	if len(differs) == 0 {
 		return nil
 	}
-	return exit.Todof("stream %s exists and %s; change it with 'nats stream edit %s'", now.Name, strings.Join(differs, ", and "), now.Name)
+	return exit.Todof("stream %s exists and %s; to change that, use 'nats stream edit %s'", now.Name, strings.Join(differs, ", and "), now.Name)
 }
 
-// report is the JSON of a stream.
+// report describes a stream in JSON.
 type report struct {
 	Name     string   `json:"name"`
 	Subjects []string `json:"subjects"`
 	Replicas int      `json:"replicas"`
 	MaxAge   string   `json:"max_age"` // a Go duration; "0s" is for ever
 	Storage  string   `json:"storage"`
-	Atomic   bool     `json:"atomic"` // it takes atomic batches
+	Atomic   bool     `json:"atomic"` // it accepts atomic batches
 }
 
 func printStream(cmd *cobra.Command, asJSON bool, now jetstream.StreamConfig) error {
@@ -183,7 +184,7 @@ func age(d time.Duration) string {
 	return d.String()
 }
 
-// API errors of JetStream for which there is a remedy.
+// Error codes of JetStream for which explain has advice.
 const (
 	codeSubjectsOverlap = 10065
 	codeNotClustered    = 10074
@@ -191,12 +192,12 @@ const (
 	codeNoStorage       = 10047
 )
 
-// explain adds what to do to an error of the broker.
+// explain adds advice to an error of the broker.
 func explain(err error) error {
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, jetstream.ErrInvalidStreamName), errors.Is(err, jetstream.ErrStreamNameRequired):
-		return exit.Usagef("no such name for a stream: leave out white space, '.', '*', '>', '/' and '\\'")
+		return exit.Usagef("this is not the name of a stream: a name has no white space, '.', '*', '>', '/' or '\\'")
 	case jsremedy.Do(err) != "":
 		return jsremedy.Explain(err)
 	case !errors.As(err, &api):
@@ -204,7 +205,7 @@ func explain(err error) error {
 	}
 	switch int(api.ErrorCode) {
 	case codeSubjectsOverlap:
-		return fmt.Errorf("%w; another stream has a part of these subjects, 'nats stream ls --subject' finds it", err)
+		return fmt.Errorf("%w; another stream has some of these subjects: find it with 'nats stream ls --subject'", err)
 	case codeNotClustered, codeNoPeers:
 		return fmt.Errorf("%w; --replicas cannot be above the number of servers in the cluster", err)
 	case codeNoStorage:

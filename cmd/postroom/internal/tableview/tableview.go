@@ -1,4 +1,4 @@
-// Package tableview prints how large tables are, for a person or a script.
+// Package tableview prints the sizes of tables, for a person or a script.
 package tableview
 
 import (
@@ -41,7 +41,7 @@ func Print(out io.Writer, asJSON bool, t *inspect.Tables) error {
 		return err
 	}
 	if t.Vacuum.Partial {
-		return output.Line(out, "\nthis role sees no transactions of others: grant it pg_monitor")
+		return output.Line(out, "\nthis role cannot see transactions of other roles: grant it pg_monitor")
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func sweepLine(s inspect.Sweep) string {
 		line += fmt.Sprintf(", rows are kept for at most %s", span(s.KeptSeconds))
 	}
 	if s.OverdueSeconds > 300 {
-		line += fmt.Sprintf("; no process has continued for %s: no inbox runs", span(s.OverdueSeconds))
+		line += fmt.Sprintf("; no process has continued the sweep for %s: no inbox runs", span(s.OverdueSeconds))
 	}
 	return line
 }

@@ -1,4 +1,4 @@
-// Package webhookcmd has the commands for endpoints of webhooks.
+// Package webhookcmd has the commands for webhook endpoints.
 package webhookcmd
 
 import (
@@ -25,11 +25,11 @@ import (
 func New(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("webhook", "Endpoints to which webhooks are sent",
 		endpoints(getenv), add(getenv), rotate(getenv), enable(getenv), disable(getenv), test(getenv), resend(getenv), hooksend.New(getenv))
-	cmd.Long = "Look after the endpoints to which webhooks are sent, and try those that receive them."
+	cmd.Long = "Manage the endpoints to which webhooks are sent, and test endpoints that receive webhooks."
 	return cmd
 }
 
-// tool is what a command works with.
+// tool has what the commands of this package need.
 type tool struct{ operator.Operator }
 
 // prepare adds the common flags to a command.
@@ -43,14 +43,14 @@ func (t *tool) by() webhook.Audit {
 	return webhook.Audit{Actor: t.Who(), Reason: t.Reason}
 }
 
-// store calls do with the endpoints of the database.
+// store calls do with the store of the database's endpoints.
 func (t *tool) store(ctx context.Context, do func(s *webhook.Endpoints) error) error {
 	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
 		return do(webhook.NewEndpoints(conn, webhook.EndpointsConfig{Schema: schema}))
 	})
 }
 
-// sender calls do with a sender that only accepts.
+// sender calls do with a sender that accepts events but delivers none.
 func (t *tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *webhook.Sender) error) error {
 	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
 		pool, err := pgxpool.New(ctx, conn.Config().ConnString())
@@ -63,7 +63,7 @@ func (t *tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *
 	})
 }
 
-// oneEndpoint takes the id of an endpoint.
+// oneEndpoint accepts the id of one endpoint.
 func oneEndpoint(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return exit.Usagef("give the id of one endpoint; 'postroom webhook endpoints' lists them")
@@ -71,7 +71,7 @@ func oneEndpoint(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// onEndpoint finishes a command on one endpoint.
+// onEndpoint completes a command on one endpoint.
 func onEndpoint(getenv func(string) string, cmd *cobra.Command, run func(ctx context.Context, t *tool, id string) error) *cobra.Command {
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)
@@ -85,7 +85,7 @@ func endpoints(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "endpoints",
 		Short: "List the endpoints to which webhooks are sent",
-		Long:  "List the endpoints to which webhooks are sent, and how each does. Secrets are not shown. Changes nothing.",
+		Long:  "List the endpoints to which webhooks are sent, and the state of each. Secrets are not shown. Changes nothing.",
 		Example: `  postroom webhook endpoints --account acme
   postroom webhook endpoints --json | jq '.[] | select(.failing_since)'`,
 		Args: cobra.NoArgs,
@@ -140,16 +140,16 @@ func add(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add URL",
 		Short: "Add an endpoint, and print its secret",
-		Long: `Add an endpoint, and print its id and its secret. Give the secret to the people who run the
-endpoint: nothing shows it again.
+		Long: `Add an endpoint, and print its id and its secret. Give the secret to the people who run
+the endpoint. No command shows it again.
 
-The URL begins with https://. Needs the rights of postroom.grant_webhooks.`,
+The URL must begin with https://. The role needs the rights of postroom.grant_webhooks.`,
 		Example: "  postroom webhook add https://example.com/hooks --account acme --types order.placed,order.paid",
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&e.ID, "id", "", "id of the endpoint (default a random one)")
-	flags.StringVar(&e.Account, "account", "", "whose endpoint it is")
-	flags.StringSliceVar(&e.Types, "types", nil, "types of the events that it gets (default all)")
+	flags.StringVar(&e.ID, "id", "", "id of the endpoint (default random)")
+	flags.StringVar(&e.Account, "account", "", "the account that owns the endpoint")
+	flags.StringSliceVar(&e.Types, "types", nil, "types of events to send to the endpoint (default all)")
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)
 	cmd.Args = func(_ *cobra.Command, args []string) error {
@@ -182,8 +182,9 @@ func rotate(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate ENDPOINT",
 		Short: "Give an endpoint a new secret, and print it",
-		Long: `Give an endpoint a new secret, and print it. For 24 hours the one before signs as well, so
-that the receiver can change in that time. Needs the rights of postroom.grant_webhooks.`,
+		Long: `Give an endpoint a new secret, and print it. For 24 hours webhooks are signed with both
+the old and the new secret, so that the receiver can change to the new one. The role
+needs the rights of postroom.grant_webhooks.`,
 		Example: "  postroom webhook rotate ep_7",
 	}
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
@@ -200,11 +201,11 @@ that the receiver can change in that time. Needs the rights of postroom.grant_we
 func enable(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enable ENDPOINT",
-		Short: "Send to an endpoint again",
-		Long: `Send to an endpoint again. It has five days again before it is disabled for failing. Its
-events that died meanwhile stay dead until they are replayed, and 'webhook resend' gives it
-those that it was not given.`,
-		Example: `  postroom webhook enable ep_7 --reason 'the customer mended it'
+		Short: "Send events to an endpoint again",
+		Long: `Send events to an endpoint again. If it still fails, it is disabled again after five
+days. Events that died meanwhile stay dead until you replay them. 'webhook resend' sends
+the events that were not given to the endpoint while it was disabled.`,
+		Example: `  postroom webhook enable ep_7 --reason 'the customer fixed it'
   postroom dead replay --class endpoint_disabled --key ep_7`,
 	}
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
@@ -220,9 +221,10 @@ those that it was not given.`,
 func disable(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disable ENDPOINT",
-		Short: "Send nothing more to an endpoint",
-		Long: `Send nothing more to an endpoint. It gets no new events. Those that wait for it are dead
-when their time comes, of class endpoint_disabled. --reason is required.`,
+		Short: "Stop sending events to an endpoint",
+		Long: `Stop sending events to an endpoint. It gets no new events. Events that already wait for
+it become dead at their next attempt, with the class endpoint_disabled. --reason is
+required.`,
 		Example: "  postroom webhook disable ep_7 --reason 'the customer left'",
 	}
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
@@ -240,9 +242,9 @@ func test(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test ENDPOINT",
 		Short: "Send an endpoint an event of type webhook.test",
-		Long: `Send an endpoint an event of type webhook.test. A process that sends webhooks delivers it,
-like any other event; 'postroom events show' says what came of it. Needs the rights of
-postroom.grant_inbox and postroom.grant_webhooks.`,
+		Long: `Send an endpoint an event of type webhook.test. A process that sends webhooks delivers
+it, like any other event. 'postroom events show' shows the result. The role needs the
+rights of postroom.grant_inbox and postroom.grant_webhooks.`,
 		Example: "  postroom webhook test ep_7",
 	}
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
@@ -263,33 +265,35 @@ func resend(getenv func(string) string) *cobra.Command {
 	var noAccounts bool
 	cmd := &cobra.Command{
 		Use:   "resend ENDPOINT",
-		Short: "Send an endpoint what it was not given",
-		Long: `Send an endpoint those events that the log of this database still has and that it was not
-given: from before it was added, or while it was disabled. What it was given is not sent
-again; 'postroom dead replay' is for what is dead.
+		Short: "Send an endpoint events that it was not given",
+		Long: `Send an endpoint events that it was not given: events from before it was added, or from
+while it was disabled. The log of this database must still have them. Events that it was
+given are not sent again; for dead events, use 'postroom dead replay'.
 
-The log has internal events as well, and events of all customers. So --types is required: the
-types that customers may get, as the sender has them in SenderConfig.Types. An endpoint of
-other types gets fewer. Either --account-header or --no-accounts is required, too.
+The log also has internal events, and events of all customers. So --types is required:
+the types that customers may get, as in SenderConfig.Types of the sender. An endpoint
+that asks for fewer types gets fewer events. Either --account-header or --no-accounts is
+also required.
 
-Needs the rights of postroom.grant_inbox, postroom.grant_webhooks and postroom.grant_operator.`,
+The role needs the rights of postroom.grant_inbox, postroom.grant_webhooks and
+postroom.grant_operator.`,
 		Example: `  postroom webhook resend ep_7 --since 48h --types order.placed,order.paid --account-header tenant
   postroom webhook resend ep_7 --since 48h --types order.placed --no-accounts`,
 	}
 	cmd.Flags().StringVar(&cfg.Name, "handler", "webhooks", "name of the sender")
-	cmd.Flags().StringVar(&cfg.AccountHeader, "account-header", "", "header of an event that names its account, as the sender has it")
+	cmd.Flags().StringVar(&cfg.AccountHeader, "account-header", "", "header of an event that names its account, as in SenderConfig.AccountHeader of the sender")
 	cmd.Flags().BoolVar(&noAccounts, "no-accounts", false, "the sender has no AccountHeader: all events belong to the empty account")
 	cmd.Flags().StringSliceVar(&cfg.Types, "types", nil, "types of events that customers may get (required)")
-	cmd.Flags().DurationVar(&since, "since", 0, "events that were written within this time (required)")
+	cmd.Flags().DurationVar(&since, "since", 0, "how long ago the oldest event was written, for instance 48h (required)")
 	return onEndpoint(getenv, cmd, func(ctx context.Context, t *tool, id string) error {
 		if since <= 0 {
 			return exit.Usagef("--since is required, for instance --since 48h")
 		}
 		if len(cfg.Types) == 0 {
-			return exit.Usagef("--types is required: the types that customers may get, for instance --types order.placed; the log has internal events as well")
+			return exit.Usagef("--types is required: the types that customers may get, for instance --types order.placed; the log also has internal events")
 		}
 		if noAccounts == (cfg.AccountHeader != "") {
-			return exit.Usagef("give either --account-header, as the sender has it, or --no-accounts if it has none; otherwise a customer might get the events of another")
+			return exit.Usagef("give --account-header if the sender has an AccountHeader, or else --no-accounts; otherwise a customer might get the events of another customer")
 		}
 		return t.sender(ctx, cfg, func(s *webhook.Sender) error {
 			n, err := s.Resend(ctx, id, time.Now().Add(-since), t.by())
