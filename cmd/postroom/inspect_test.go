@@ -208,8 +208,8 @@ func TestKeys(t *testing.T) {
 	if strings.Contains(r.out, "\x1b") {
 		t.Error("a terminal would obey it")
 	}
-	postroom(t, s.env, "keys", "--state", "due").want(t, exitOK).says(t, "no such key")
-	postroom(t, s.env, "keys", "--after", "ledger.move/k7").want(t, exitOK).says(t, "no such key")
+	postroom(t, s.env, "keys", "--state", "due").want(t, exitOK).says(t, "no matching key")
+	postroom(t, s.env, "keys", "--after", "ledger.move/k7").want(t, exitOK).says(t, "no matching key")
 	s.exec(t, "UPDATE postroom.held SET key = 'k8', dead_at = now(), class = 'x' WHERE event_id = 'order-8'")
 	postroom(t, s.env, "keys", "--limit", "1").want(t, exitOK).says(t, "there may be more keys: --after 'ledger.move/k7'\n")
 	got := decode[inspect.Keys](t, postroom(t, s.env, "keys", "--json").want(t, exitOK))
