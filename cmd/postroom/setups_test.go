@@ -79,7 +79,7 @@ func badSetups(t *testing.T) []badSetup {
 			name: "tables of an older version", database: olderTables(t), nats: broker, commands: all, code: exitFailed, says: older,
 			but: map[string][]string{
 				"migrate status": {" migrations pending: run 'postroom migrate up'"},
-				"doctor":         {"the tables are of version 2 and this program is of version", "to do: postroom migrate up", "not checked: the tables are of version 2, and lack what it looks at\n"},
+				"doctor":         {"the tables are of version 2 and this program is of version", "to do: postroom migrate up", "not checked: the tables are of version 2, and do not have what it needs\n"},
 			},
 			codes: map[string]int{"migrate status": exitTodo, "doctor": exitTodo}, relay: older,
 		},
