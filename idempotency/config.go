@@ -36,43 +36,43 @@ const Omit = "-"
 // Config has the settings that all routes of a [Guard] share. The zero value is ready to
 // use for [Do]; [Guard.Handler] needs Principal.
 //
-// Wide because each field is a choice of its own, as in a [Route].
+// Wide because each field is an independent choice, as in a [Route].
 type Config struct {
 	// Schema is the database schema that holds Postroom's tables.
 	//
 	// Defaults to "postroom".
 	Schema string
 
-	// Principal returns who sends a request, as authentication found it: a customer, for
-	// instance, or an API key's id. Each principal has its own keys: the same key of two
-	// principals names two operations. If Principal returns an error or no name, the guard
-	// refuses the request with 401, or with 503 if a time limit or a context ended meanwhile.
-	// [Anonymous] is for services without authentication. Required for Handler.
+	// Principal returns who sends a request, as authentication found it: for instance a customer,
+	// or the id of an API key. Each principal has its own keys: if two principals use the same key,
+	// these are two operations. If Principal returns an error or no name, the guard refuses the
+	// request with 401, or with 503 if a time limit or a context ended meanwhile. Use [Anonymous]
+	// for services without authentication. Required for Handler.
 	Principal func(r *http.Request) (string, error)
 
 	// HashPrincipal stores only a digest of the principal, for a principal that is a
 	// secret, such as a token.
 	HashPrincipal bool
 
-	// StatusHeader and ReplayedHeader name headers of answers. If an answer is kept, the
-	// guard sends "StatusHeader: stored". If it is repeated, the guard sends
-	// "StatusHeader: replayed" and "ReplayedHeader: true". [Omit] leaves a header out.
+	// StatusHeader and ReplayedHeader name headers of answers. If an answer is kept, the guard
+	// sends "StatusHeader: stored". If an answer is repeated, it sends "StatusHeader: replayed" and
+	// "ReplayedHeader: true". [Omit] leaves a header out.
 	//
 	// Default to Idempotency-Status and Idempotent-Replayed.
 	StatusHeader, ReplayedHeader string
 
-	// Codes replaces the codes of problems: by [CodesUpper], [CodesDotted], or others.
+	// Codes replaces the codes of problems, with [CodesUpper], [CodesDotted], or other codes.
 	Codes map[Code]string
 
-	// DocsURL is where the service describes its use of keys. If it is set, the type of a
-	// problem is this URL with the code as fragment, and a Link header points to it.
+	// DocsURL is the page on which the service describes its use of keys. If it is set, the type of
+	// a problem is this URL with the code as fragment, and a Link header points to it.
 	DocsURL string
 
 	// Codec changes the bodies of answers on their way to and from the database.
 	Codec Codec
 
-	// StoreTimeout limits each use of the database, except by the handler. If one takes
-	// longer, the guard treats the database as unavailable and answers 503.
+	// StoreTimeout limits each use of the database, except by the handler. If a use takes longer,
+	// the guard treats the database as unavailable and answers 503.
 	//
 	// Defaults to 5 seconds.
 	StoreTimeout time.Duration
@@ -82,17 +82,17 @@ type Config struct {
 	// Defaults to an hour.
 	PurgeEvery time.Duration
 
-	// Archive, if set, gets the records that a purge removes, in the purge's transaction. It
-	// gets up to 4 MiB of answers at once, or one that is larger. If the Codec cannot decode
-	// an answer, Archive gets it as it is stored ([Record.Undecoded]), and may refuse it with
-	// an error: then the purge removes none of these records.
+	// Archive, if set, gets the records that a purge removes, in the transaction of the purge. Each
+	// call gets up to 4 MiB of answers, or one larger answer. If the Codec cannot decode an answer,
+	// Archive gets it in its stored form ([Record.Undecoded]), and may refuse it with an error:
+	// then the purge removes none of these records.
 	Archive func(ctx context.Context, tx pgx.Tx, gone []Record) error
 
-	// RedactKeys makes logs and spans show a digest instead of a key.
+	// RedactKeys makes logs and spans show a digest in place of a key.
 	RedactKeys bool
 
-	// LogOutcomes is the level at which the guard logs what each request with a key came to:
-	// one line with the outcome and the duration. Logs and spans then show a digest of the key.
+	// LogOutcomes is the level at which the guard logs the result of each request with a key: one
+	// line with the outcome and the duration. Logs and spans then show a digest of the key.
 	//
 	// Defaults to nil: the line is debug output, unless something went wrong.
 	LogOutcomes slog.Leveler
@@ -108,8 +108,8 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 }
 
-// Codec changes bodies on their way to the database and back, for instance encrypts them.
-// Decode must return byte for byte what Encode was given. Both are called concurrently.
+// Codec changes bodies on their way to the database and back, for instance encrypts them. Decode
+// must return exactly the bytes that Encode was given. Both are called concurrently.
 type Codec interface {
 	Encode(ctx context.Context, k Key, body []byte) ([]byte, error)
 	Decode(ctx context.Context, k Key, kept []byte) ([]byte, error)

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// ErrInProgress says that another attempt with the key is running. Try again later:
-	// then the answer is there, or the key is free.
+	// ErrInProgress says that another attempt with the key is running. Try again later: by then the
+	// answer exists, or the key is free.
 	ErrInProgress = errors.New("another attempt with this key is in progress")
 
 	// ErrMismatch says that the key was used for another request. Do not try again with
@@ -21,18 +21,18 @@ var (
 	// ErrUnavailable says that the database did not answer, so nothing was run.
 	ErrUnavailable = errors.New("the store of keys is not available")
 
-	// ErrOutcomeUnknown says that it is not known whether something was done. If a guard
-	// returns it, its commit was not answered: try the same key again to find out. If [Call]
-	// returns it, the call began before, and the vendor might not recognise a repetition: Call
-	// does not make it again, and a person or a [Lookup] has to ask the vendor.
+	// ErrOutcomeUnknown says that it is not known whether something was done. If a guard returns
+	// it, its commit was not answered: try the same key again to find out. If [Call] returns it,
+	// the call began earlier, and the vendor might not recognise a repetition. Call does not repeat
+	// it: a person or a [Lookup] has to ask the vendor.
 	ErrOutcomeUnknown = errors.New("it is not known whether it was done")
 
-	// ErrContention says that the transaction lost against another and was rolled back.
-	ErrContention = errors.New("the transaction lost against another one")
+	// ErrContention says that the transaction conflicted with another one and was rolled back.
+	ErrContention = errors.New("the transaction conflicted with another one")
 
-	// ErrInterrupted says that a context or a time limit of the database ended too early.
-	// Nothing was done, and the same call may succeed later.
-	ErrInterrupted = errors.New("the time was over before it was done")
+	// ErrInterrupted says that a context or a time limit of the database ended too early. Nothing
+	// was done, and the same call may succeed later.
+	ErrInterrupted = errors.New("the time was over before the operation was done")
 
 	// ErrNotCommitted says that the function succeeded but its transaction could not commit: a
 	// statement in it had failed, or a constraint refused the commit. Nothing was done.
@@ -48,27 +48,26 @@ var (
 	// ErrLeaseLost says that the attempt's claim expired. Another attempt may have the key now.
 	ErrLeaseLost = claim.ErrLost
 
-	// ErrNotFound is returned by [Guard.Get] and [Guard.Delete] if the key does not
-	// exist, and by Delete also if an attempt holds the key.
+	// ErrNotFound is returned by [Guard.Get] and [Guard.Delete] if the key does not exist. Delete
+	// also returns it if an attempt holds the key.
 	ErrNotFound = errors.New("no such key")
 
-	// ErrTxOwned is returned by Commit and Rollback of a handler's transaction, because
-	// the guard ends it after the handler returned.
-	ErrTxOwned = errors.New("idempotency: the transaction is ended by the guard; answer with an error to roll back")
+	// ErrTxOwned is returned by Commit and Rollback of a handler's transaction, because the guard
+	// ends the transaction when the handler has returned.
+	ErrTxOwned = errors.New("idempotency: the guard ends the transaction; to roll back, answer with an error")
 
-	// ErrRunning is returned by [Guard.Run] if it is running already.
+	// ErrRunning is returned by [Guard.Run] if it already runs.
 	ErrRunning = errors.New("idempotency: the guard runs already")
 )
 
 // errNoTx says that a handler did not use the transaction.
 var errNoTx = errors.New("the handler answered with success and did not ask for the transaction: use idempotency.Tx")
 
-// errTwin says that a row has appeared meanwhile: another attempt has answered.
+// errTwin says that another attempt has answered: its row appeared meanwhile.
 var errTwin = errors.New("another attempt has answered")
 
-// whyFailed returns the error of a transaction in which a statement failed. It depends on
-// the cause of that failure, because a cause that is not the statement's fault may be
-// gone the next time.
+// whyFailed returns the error of a transaction in which a statement failed. The error depends on
+// the cause, because the next attempt can succeed if the statement was not at fault.
 func whyFailed(what string, cause error) error {
 	switch {
 	case failure.IsContention(cause), failure.HasCode(cause, "55P03"): // it waited too long for a lock

@@ -19,7 +19,7 @@ const (
 	// Fresh is a call that ran.
 	Fresh Outcome = iota
 
-	// Replayed is a call that did not run: its answer was kept by an earlier one.
+	// Replayed is a call that did not run, because the answer of an earlier call was kept.
 	Replayed
 )
 
@@ -32,11 +32,11 @@ func (o Outcome) String() string {
 
 // operation is one call, with or without a key.
 type operation struct {
-	key     Key  // as it is stored
+	key     Key  // in its stored form
 	keyed   bool // there is a key, so there is a row
 	lock    int64
 	rules   *Route
-	timeout time.Duration // of run; 0 means none
+	timeout time.Duration // limit of run; 0 means none
 
 	print   fingerprint.Sum
 	reprint func(kind fingerprint.Kind) (fingerprint.Sum, error)
@@ -76,8 +76,8 @@ const (
 type callResult struct {
 	key      Key
 	outcome  Outcome
-	response Response // of a run
-	record   Record   // of a replay
+	response Response // of a call that ran
+	record   Record   // of a call that was replayed
 	kept     bool
 	number   int
 	from, to State
@@ -91,7 +91,7 @@ const (
 	pollMost   = 250 * time.Millisecond
 )
 
-// execute runs an operation, or returns what an earlier run of it answered.
+// execute runs an operation, or returns the answer of an earlier run.
 func (g *Guard) execute(ctx context.Context, op *operation) callResult {
 	began := time.Now()
 	deadline := began.Add(op.rules.Wait)
@@ -144,7 +144,7 @@ func (g *Guard) inTx(ctx context.Context, op *operation) (e callResult) {
 		return callResult{err: fmt.Errorf("%w: %w", ErrUnavailable, g.store.advise(err))}
 	}
 	defer func() {
-		if t.owner != nil { // also if run panics
+		if t.owner != nil { // even if run panics
 			t.rollback(ctx)
 		}
 	}()
@@ -238,7 +238,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	case err != nil || res.verdict == undo:
 		l.Fail(ctx)
 		e.to = StateFailed
-		if errors.Is(context.Cause(inner), ErrLeaseLost) { // no matter which error the handler returned
+		if errors.Is(context.Cause(inner), ErrLeaseLost) { // whichever error the handler returned
 			e.err, e.to = errors.Join(ErrLeaseLost, err), StatePending
 		}
 	default:
@@ -249,7 +249,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	return e
 }
 
-// claim takes the key for an attempt, or returns why it cannot.
+// claim takes the key for an attempt, or returns why it could not.
 func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 	bounded, cancel := g.store.bounded(ctx)
 	defer cancel()
@@ -297,16 +297,16 @@ func (g *Guard) replay(ctx context.Context, op *operation, f *row) callResult {
 	return e
 }
 
-// decision is what a row means for a call.
+// decision says what a row means for a call.
 type decision int
 
 const (
-	free   decision = iota // there is no row that counts
+	free   decision = iota // there is no valid row
 	replay                 // it is answered
 	resume                 // an attempt failed, or its claim expired
 )
 
-// decide returns what a row means for a call, or why it cannot go on.
+// decide returns what a row means for a call, or why the call cannot continue.
 func (op *operation) decide(f *row) (decision, error) {
 	if f == nil || !f.counts() {
 		return free, nil
@@ -317,7 +317,7 @@ func (op *operation) decide(f *row) (decision, error) {
 		}
 		other, err := op.reprint(fingerprint.Kind(seen[0]))
 		switch {
-		case err != nil: // a newer version of this service will know
+		case err != nil: // a newer version of this service may know the kind
 			return free, fmt.Errorf("%w: compare with the first request: %w", ErrUnavailable, err)
 		case other != seen:
 			return free, ErrMismatch
@@ -356,12 +356,12 @@ func attemptFrom(ctx context.Context) *attempt {
 type Info struct {
 	Key     Key
 	Mode    Mode
-	Attempt int    // from 1; in lease mode failed attempts count
+	Attempt int    // from 1; in lease mode, failed attempts count
 	Point   string // the last phase that an earlier attempt completed
 }
 
-// FromContext returns the attempt in which a handler, or a function given to [Do], runs.
-// ok is false if there is none.
+// FromContext returns the attempt in which a handler, or a function given to [Do], runs. ok is
+// false if ctx belongs to no attempt.
 func FromContext(ctx context.Context) (Info, bool) {
 	a := attemptFrom(ctx)
 	if a == nil {
@@ -374,9 +374,9 @@ func FromContext(ctx context.Context) (Info, bool) {
 	return info, true
 }
 
-// KeepRef stores a reference instead of the answer. For a repeated request [Route.Render]
-// makes the answer from it. An error is stored as it is, without a reference, and so
-// is the result of [Do]. KeepRef panics outside a handler.
+// KeepRef stores a reference in place of the answer. For a repeated request [Route.Render] makes
+// the answer from this reference. An error is stored unchanged and without a reference, and so is
+// the result of [Do]. KeepRef panics outside a handler.
 func KeepRef(ctx context.Context, ref string) {
 	a := attemptFrom(ctx)
 	if a == nil {
@@ -385,8 +385,8 @@ func KeepRef(ctx context.Context, ref string) {
 	a.ref = ref
 }
 
-// refOf returns the reference to store for a result. An error that is stored has none: its
-// effects are rolled back, and with them what the reference was about.
+// refOf returns the reference to store for a result. A stored error has no reference: its effects
+// are rolled back, and the reference may refer to them.
 func (a *attempt) refOf(res result) string {
 	if res.verdict != keepAll {
 		return ""
@@ -394,9 +394,10 @@ func (a *attempt) refOf(res result) string {
 	return a.ref
 }
 
-// recent remembers operations that were answered recently, by their locks. For these the guard
-// first tries one statement without a transaction, which probably finds the answer. For others
-// that statement would be wasted. It is only a guess, and correctness does not depend on it.
+// recent remembers operations that were answered recently, by their locks. For these operations the
+// guard first tries one statement without a transaction, which probably finds the answer. For other
+// operations that statement would be wasted. recent is only a guess: correctness does not depend on
+// it.
 type recent [4096]atomic.Int64
 
 func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }

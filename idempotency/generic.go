@@ -14,13 +14,13 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Operation is what [Do] and [DoLease] do once. Scope, Principal and Key identify it.
-// Principal may be empty if no caller asked for it, such as for a job.
+// Operation is an operation that [Do] or [DoLease] runs once. Scope, Principal and Key identify it.
+// Principal may be empty if no caller asked for the operation, as for a job.
 type Operation struct {
 	Scope, Principal, Key string
 
-	// Input is the input of the operation. It is compared by its JSON: the same key with
-	// another input is [ErrMismatch]. It is not stored.
+	// Input is the input of the operation. Inputs are compared as JSON: the same key with another
+	// input is [ErrMismatch]. The input is not stored.
 	Input any
 
 	// TTL is how long the result is kept.
@@ -36,13 +36,13 @@ type Operation struct {
 	// Defaults to 5 minutes.
 	Timeout time.Duration
 
-	// Lease is how long a claim lasts after its process has died. DoLease only.
+	// Lease is how long a claim remains after its process has died. DoLease only.
 	//
 	// Defaults to a minute.
 	Lease time.Duration
 
-	// Isolation is the isolation level of the transaction. TxRetries is how often fn is
-	// run again if its transaction lost against another. Do only.
+	// Isolation is the isolation level of the transaction. TxRetries is how many times fn runs
+	// again if its transaction conflicts with another one. Do only.
 	Isolation pgx.TxIsoLevel
 	TxRetries int
 }
@@ -52,9 +52,9 @@ const noCaller = "(none)"
 
 const doTimeout = 5 * time.Minute
 
-// Do runs fn once for an operation, in a transaction that commits together with fn's
-// result. Every later call for the operation returns that result and does not run fn. T
-// must survive JSON.
+// Do runs fn once for an operation, in a transaction that commits together with fn's result. Every
+// later call for the operation returns that result and does not run fn. T must survive encoding as
+// JSON.
 //
 // If fn returns an error, Do returns it unchanged and stores nothing, and the next call
 // runs fn again. Other errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable],
@@ -64,16 +64,16 @@ func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.
 	return do(ctx, g, op, TxMode, func(ctx context.Context) (T, error) { return fn(ctx, Tx(ctx)) })
 }
 
-// DoLease is [Do] in lease mode: fn works with [Phase] and [Call]. After a crash or an
-// error the next call goes on after the last recorded step. If fn returns an
-// [ErrOutcomeUnknown] of a Call, DoLease returns it unchanged.
+// DoLease is [Do] in lease mode: fn works with [Phase] and [Call]. After a crash or an error the
+// next call continues after the last recorded step. If fn returns an [ErrOutcomeUnknown] of a Call,
+// DoLease returns it unchanged.
 func DoLease[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, LeaseMode, fn)
 }
 
-// Job runs fn once for each run of a scheduled job, in a transaction. scheduled is when
-// the run was due: if an attempt at that run has succeeded, Job does not run fn. Job is
-// Do with [RunID] as the key, kept for a week.
+// Job runs fn once for each run of a scheduled job, in a transaction. scheduled is the time at
+// which the run was due. If an attempt at that run has succeeded, Job does not run fn. Job is Do
+// with [RunID] as the key, kept for a week.
 func Job(ctx context.Context, g *Guard, job string, scheduled time.Time, fn func(ctx context.Context, tx pgx.Tx) error) (Outcome, error) {
 	op := Operation{Scope: "job " + job, Key: RunID(job, scheduled), TTL: TTLJobs}
 	_, outcome, err := Do(ctx, g, op, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
@@ -93,7 +93,7 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 		if out, failure = fn(ctx); failure != nil {
 			return result{}, nil // verdict: undo
 		}
-		a.ref = "" // there is no Render to make the result from it
+		a.ref = "" // there is no Render that could make the result from it
 		text, err := json.Marshal(out)
 		if err != nil {
 			return result{}, fmt.Errorf("%w: write the result: %w", ErrNotCommitted, guard.Seal(err))

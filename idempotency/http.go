@@ -27,16 +27,16 @@ type route struct {
 	warn sync.Once // logs once that multipart is refused
 }
 
-// Handler puts the guard in front of next. Put authentication, limits of rates and sizes,
-// CORS and compression outside of it, so that a request that they refuse uses up no key.
+// Handler puts the guard in front of next. Put authentication, rate and size limits, CORS and
+// compression outside of it, so that a request that they refuse uses up no key.
 //
-// next gets a copy of the request, with the body in memory, and a ResponseWriter that
-// keeps the answer back until it is committed. So next cannot stream, hijack or send
-// trailers. The ResponseWriter has the headers that were set outside, and next may remove
-// them. The request's context does not end when the client goes away; see
-// [Route.Timeout]. If next panics, the guard rolls back, and the panic continues.
+// next gets a copy of the request, with the body in memory, and a ResponseWriter that keeps the
+// answer back until it is committed. So next cannot stream, hijack or send trailers. The
+// ResponseWriter has the headers that outer code set, and next may remove them. The request's
+// context does not end when the client disconnects; see [Route.Timeout]. If next panics, the guard
+// rolls back, and the panic continues.
 //
-// [Guard.Check] returns a fault of rt. Until it is mended, the guard answers all requests
+// [Guard.Check] returns a fault of rt. Until the fault is fixed, the guard answers all requests
 // with 500.
 func (g *Guard) Handler(rt Route, next http.Handler) http.Handler {
 	r := &route{Route: rt.defaults(), g: g, next: next}
@@ -68,8 +68,8 @@ type guardMark struct{}
 // ServeHTTP answers a request.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	lines := rt.lines(r)
-	// An outer guard already serves this request: pass it on. The exception is a request
-	// with a key inside one without, such as one of a batch.
+	// An outer guard already serves this request: pass it on. Exception: the request has a key and
+	// the outer request has none, as for one request of a batch.
 	if keyed, ok := r.Context().Value(guardMark{}).(bool); ok && (keyed || len(lines) == 0) {
 		rt.next.ServeHTTP(w, r)
 		return
@@ -103,7 +103,7 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// detail returns the text of an error, if it is only a reason and shows no data.
+// detail returns the text of an error if the text is only a reason and contains no data.
 func detail(err error) string {
 	if errors.Is(err, ErrInvalidKey) {
 		return err.Error()
@@ -127,8 +127,8 @@ func (rt *route) misconfigured(w http.ResponseWriter, r *http.Request, fault err
 	rt.refuse(w, CodeMisconfigured, "")
 }
 
-// operation returns the operation that a request asks for. If there is none, it answers
-// the request.
+// operation returns the operation that a request asks for. If there is none, operation answers the
+// request.
 func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string) (*operation, []byte, bool) {
 	principal, err := rt.g.cfg.Principal(r)
 	if err != nil && failure.IsInterruption(err) { // Principal ran out of time
@@ -152,8 +152,8 @@ func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string)
 		return nil, nil, false
 	}
 	if rt.PrintFunc == nil && len(body) == 0 && (len(r.PostForm) > 0 || r.MultipartForm != nil) {
-		rt.misconfigured(w, r, errors.New("the form was read before the guard, which then cannot compare requests: "+
-			"make its reader put the body back, move it behind the guard, or set Route.PrintFunc"))
+		rt.misconfigured(w, r, errors.New("the form was read before the guard, so the guard cannot compare requests: "+
+			"make its reader restore the body, move the reader behind the guard, or set Route.PrintFunc"))
 		return nil, nil, false
 	}
 	p := fingerprint.Printer{Request: r, Body: body, Headers: rt.PrintHeaders, Parts: rt.Multipart, Own: rt.PrintFunc}
@@ -184,7 +184,7 @@ func (rt *route) kind() fingerprint.Kind {
 	return kind.Exactly()
 }
 
-// scope returns the operation's name; "" if there is none.
+// scope returns the operation's name, or "" if there is none.
 func (rt *route) scope(r *http.Request) string {
 	switch {
 	case rt.Scope != nil:
@@ -195,7 +195,7 @@ func (rt *route) scope(r *http.Request) string {
 	return r.Method + " " + r.Pattern
 }
 
-// timeout returns how long the handler has.
+// timeout returns the time limit of the handler.
 func (rt *route) timeout(r *http.Request) time.Duration {
 	if rt.TimeoutHeader == "" {
 		return rt.Timeout
@@ -207,7 +207,7 @@ func (rt *route) timeout(r *http.Request) time.Duration {
 	return min(rt.Timeout, time.Duration(ms)*time.Millisecond)
 }
 
-// read returns the request's body, whole.
+// read returns the complete body of the request.
 func (rt *route) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	if r.Body == nil {
 		return nil, true
@@ -235,7 +235,7 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	run := rt.runner(w, r, body)
 	op.run = func(ctx context.Context, a *attempt) (result, error) {
 		res, err := run(ctx, a)
-		if res.verdict == keepAnswer { // there is no key to keep it under
+		if res.verdict == keepAnswer { // there is no key under which to keep it
 			res.verdict = undo
 		}
 		return res, err
@@ -243,8 +243,8 @@ func (rt *route) unkeyed(w http.ResponseWriter, r *http.Request) {
 	rt.answer(w, r, rt.g.execute(r.Context(), op))
 }
 
-// runner returns a function that runs the handler. Each attempt gets the original request
-// and header, without changes that an earlier attempt made.
+// runner returns a function that runs the handler. Each attempt gets the original request and
+// header, without changes by earlier attempts.
 func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) func(ctx context.Context, a *attempt) (result, error) {
 	return func(ctx context.Context, a *attempt) (result, error) {
 		again := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
@@ -274,7 +274,7 @@ func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) fun
 	}
 }
 
-// verdict decides what is kept, by the answer's status.
+// verdict decides by the answer's status what is kept.
 func (rt *route) verdict(status int) verdict {
 	switch {
 	case status >= 200 && status < 400:

@@ -21,8 +21,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Guard prevents operations from having two effects. It is safe for concurrent use, and
-// any number of processes can share a database.
+// Guard prevents a second effect of an operation. It is safe for concurrent use, and any number of
+// processes can share a database.
 type Guard struct {
 	store   *store
 	cfg     Config
@@ -34,9 +34,9 @@ type Guard struct {
 	faults []error // of the Config and of routes
 }
 
-// New returns a guard that keeps answers in the given database. It does no I/O and cannot
-// fail. [Guard.Check] returns faults of the Config and of routes; until they are mended,
-// the guard answers requests with 500.
+// New returns a guard that keeps answers in the given database. It does no I/O and cannot fail.
+// [Guard.Check] returns the faults of the Config and of routes. Until they are fixed, the guard
+// answers requests with 500.
 func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	cfg = cfg.defaults()
 	g := &Guard{cfg: cfg, metrics: newMetrics(cfg)}
@@ -46,15 +46,15 @@ func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	}
 	var err error
 	if g.store.schema, err = schema.Name(cfg.Schema); err != nil {
-		g.store.schema = schema.DefaultName // not used: Check reports the fault first
+		g.store.schema = schema.DefaultName // never used, because Check reports the fault first
 	}
 	g.store.sql = load(g.store.schema)
 	g.store.claims = &claim.Table{Pool: pool, SQL: claim.Load(g.store.schema), Log: cfg.Logger, Timeout: cfg.StoreTimeout}
 	return g
 }
 
-// Check returns why the guard cannot work: all faults of its Config and its routes, or a
-// wrong version of the schema.
+// Check returns why the guard cannot work: all faults of its Config and its routes, or a wrong
+// version of the schema.
 func (g *Guard) Check(ctx context.Context) error {
 	if err := g.fault(); err != nil {
 		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
@@ -65,15 +65,15 @@ func (g *Guard) Check(ctx context.Context) error {
 	return nil
 }
 
-// outage is how long Run waits between tries while the database does not answer.
+// outage has the waits of Run between its tries while the database does not answer.
 var outage = postroom.Backoff{time.Second, 5 * time.Second, 30 * time.Second}
 
 // purgeAtOnce is how many rows one step of a purge removes.
 const purgeAtOnce = 1000
 
-// Run removes expired rows, every [Config.PurgeEvery], until ctx ends. It returns an
-// error only if [Guard.Check] refuses the set-up. One process for each database is
-// enough, and any number may run it. The guard serves requests whether Run runs or not.
+// Run removes expired rows, every [Config.PurgeEvery], until ctx ends. It returns an error only if
+// [Guard.Check] refuses the set-up. It is enough if one process for each database runs it, and any
+// number may. The guard serves requests even if Run does not run.
 func (g *Guard) Run(ctx context.Context) error {
 	if !g.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -109,14 +109,14 @@ func (g *Guard) purgeAll(ctx context.Context) error {
 	}
 }
 
-// archiveBytes is how many bytes of answers one step of a purge hands to Archive, or the
-// answer that passes this.
+// archiveBytes is how many bytes of answers one step of a purge gives to Archive. One larger answer
+// is given alone.
 const archiveBytes = 4 << 20
 
-// Purge removes up to limit expired rows, and returns how many it removed, also with an
-// error. It does so in one short transaction, or with [Config.Archive] in one for each 4 MiB
-// of answers. It skips rows that an attempt holds. [Guard.Run] calls it; instead of Run, a
-// job of yours can call it.
+// Purge removes up to limit expired rows, and returns how many it removed, even if it returns an
+// error. It uses one short transaction, or with [Config.Archive] one transaction for each 4 MiB of
+// answers. It skips rows that an attempt holds. [Guard.Run] calls Purge; your own job can call it
+// in place of Run.
 func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	if g.cfg.Archive == nil {
 		tag, err := g.store.pool.Exec(ctx, g.store.sql.Purge, limit)
@@ -141,8 +141,8 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	return removed, nil
 }
 
-// archive makes one step of a purge with Archive. An answer that cannot be decoded holds up
-// no other one, unless there was no time to decode it.
+// archive makes one step of a purge with Archive. An answer that cannot be decoded does not stop
+// other answers, unless the time to decode it was over.
 func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 	var gone []Record
 	what := watched.Of(g.store.sessions)
@@ -170,7 +170,7 @@ func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 	return len(gone), err
 }
 
-// Get returns the record of a key, or [ErrNotFound] if there is none or it has expired.
+// Get returns the record of a key, or [ErrNotFound] if the key does not exist or has expired.
 func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 	f, err := g.store.look(ctx, k.stored(g.cfg.HashPrincipal))
 	if err != nil {
@@ -186,9 +186,9 @@ func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 	return rec, nil
 }
 
-// Delete removes a key and its answer, for instance because a person's data must be
-// deleted. After that the same request has an effect again. Delete returns [ErrNotFound]
-// if the key does not exist or an attempt holds it.
+// Delete removes a key and its answer, for instance because a person's data must be deleted.
+// Afterwards the same request has an effect again. Delete returns [ErrNotFound] if the key does not
+// exist or an attempt holds it.
 func (g *Guard) Delete(ctx context.Context, k Key) error {
 	k = k.stored(g.cfg.HashPrincipal)
 	tag, err := g.store.pool.Exec(ctx, g.store.sql.Delete, k.Scope, k.Principal, k.Value)

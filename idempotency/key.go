@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Key identifies one operation by its three parts together: the same value of another
-// caller, or for another scope, is another key.
+// Key identifies one operation by all three parts: the same value of another caller, or for another
+// scope, is another key.
 type Key struct {
 	// Scope is the operation: method and route, or the name of a job.
 	Scope string
@@ -35,7 +35,7 @@ const (
 	maxPartLen    = 255 // of scope and principal
 )
 
-// check returns what is wrong with a key that did not come over HTTP.
+// check returns the faults of a key that did not come over HTTP.
 func (k Key) check() error {
 	var faults []error
 	for _, part := range []struct{ name, value string }{{"Scope", k.Scope}, {"Principal", k.Principal}, {"Value", k.Value}} {
@@ -43,15 +43,15 @@ func (k Key) check() error {
 		case part.value == "":
 			faults = append(faults, fmt.Errorf("key: %s is empty", part.name))
 		case len(part.value) > maxPartLen || !text.Valid(part.value):
-			faults = append(faults, fmt.Errorf("key: %s is longer than %d bytes, or no text", part.name, maxPartLen))
+			faults = append(faults, fmt.Errorf("key: %s is longer than %d bytes, or not valid text", part.name, maxPartLen))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// stored returns a key in its stored form. A principal that is long or not valid text is stored
-// as a digest. So is one that looks like a digest, because it could otherwise equal the digest
-// of another principal. If hash is set, all principals are stored as digests.
+// stored returns a key in its stored form. A principal that is long or is not valid text is stored
+// as a digest. A principal that looks like a digest is too, because it could otherwise equal the
+// digest of another principal. If hash is set, all principals are stored as digests.
 func (k Key) stored(hash bool) Key {
 	if hash || len(k.Principal) > maxPartLen || !text.Valid(k.Principal) || isDigest(k.Principal) {
 		sum := sha256.Sum256([]byte(k.Principal))
@@ -65,9 +65,9 @@ func isDigest(s string) bool {
 	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// lock is the number of the advisory lock that prevents two transactions from running the
-// same operation. If two operations happen to share a number, a request may sometimes be
-// told that it is in progress; that is all.
+// lock is the number of the advisory lock that prevents two transactions from running the same
+// operation. Two operations can share a number by chance. Then a request may sometimes be told that
+// it is in progress, but nothing worse happens.
 func (k Key) lock(schemaName string) int64 {
 	h := sha256.New()
 	for _, part := range [...]string{"postroom.idempotency", schemaName, k.Scope, k.Principal, k.Value} {
@@ -77,9 +77,9 @@ func (k Key) lock(schemaName string) int64 {
 	return int64(binary.BigEndian.Uint64(h.Sum(sum[:0])))
 }
 
-// DeriveKey returns a key for a step of the operation with the given key. The same parent
-// and step always give the same key, and others give another. It has 32 lower-case
-// hexadecimal digits, which every vendor accepts.
+// DeriveKey returns a key for a step of the operation with the given key. The same parent and step
+// always result in the same key, and other parents or steps in another key. The key has 32
+// lower-case hexadecimal digits, which every vendor accepts.
 func DeriveKey(parent, step string) string {
 	h := sha256.New()
 	fingerprint.WriteField(h, parent)
@@ -108,13 +108,13 @@ type KeyFormat struct {
 	// Defaults to 128.
 	MaxLen int
 
-	// Strict accepts only what the IETF draft allows: a quoted string of RFC 9651, which
-	// may contain spaces. Otherwise a key without quotes is accepted too, and is the same
-	// key as with quotes.
+	// Strict accepts only the form that the IETF draft allows: a quoted string of RFC 9651, which
+	// may contain spaces. Without Strict, a key without quotes is accepted too, and is the same key
+	// as with quotes.
 	Strict bool
 
-	// Match, if set, must accept the key too: [UUID], [UUIDv4], or the MatchString of a
-	// regular expression.
+	// Match, if set, must accept the key too. Use [UUID], [UUIDv4], or the MatchString of a regular
+	// expression.
 	Match func(key string) bool
 }
 
@@ -129,8 +129,8 @@ func UUIDv4(key string) bool {
 	return parts != nil && parts[1] == "4" && strings.Contains("89abAB", parts[2])
 }
 
-// ParseKey returns the key in the lines of a header. Its errors match [ErrMissingKey] if
-// there is no key, or [ErrInvalidKey]; they do not quote the key.
+// ParseKey returns the key in the lines of a header. Its errors match [ErrMissingKey] if there is
+// no key, or else [ErrInvalidKey]. They do not quote the key.
 func ParseKey(lines []string, f KeyFormat) (string, error) {
 	return header.Parse(lines, header.Form{MaxLen: cmp.Or(f.MaxLen, defaultKeyLen), Strict: f.Strict, Match: f.Match})
 }

@@ -26,11 +26,11 @@ func newMetrics(cfg Config) *metrics {
 	return &metrics{
 		created:    count(telemetry.IdempotentCreated, "Requests that ran, and whose answer is kept."),
 		replayed:   count(telemetry.IdempotentReplayed, "Requests that were answered with a kept answer."),
-		conflict:   count(telemetry.IdempotentConflict, "Requests whose key was used for another."),
-		inProgress: count(telemetry.IdempotentInProgress, "Requests that met an attempt with their key in progress."),
-		storeError: count(telemetry.IdempotentStoreError, "Requests that found the database unavailable, or the outcome of a commit unknown."),
-		takeover:   count(telemetry.IdempotentTakeover, "Attempts that took over from one that died."),
-		rows:       telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that were removed because they are old."),
+		conflict:   count(telemetry.IdempotentConflict, "Requests whose key was used for another request."),
+		inProgress: count(telemetry.IdempotentInProgress, "Requests whose key was in use by another attempt."),
+		storeError: count(telemetry.IdempotentStoreError, "Requests that failed because the database was unavailable, or the outcome of a commit was unknown."),
+		takeover:   count(telemetry.IdempotentTakeover, "Attempts that took over from an attempt that died."),
+		rows:       telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that were removed because they were old."),
 	}
 }
 
@@ -40,7 +40,7 @@ func (m *metrics) removed(ctx context.Context, n int) {
 	}
 }
 
-// tell counts and logs the result of a call, and sets it on the caller's span.
+// tell counts and logs the result of a call, and records it in the caller's span.
 func (m *metrics) tell(ctx context.Context, cfg *Config, op *operation, e callResult, took time.Duration) {
 	if !op.keyed {
 		return
@@ -103,7 +103,7 @@ func named(s State) string {
 	return string(s)
 }
 
-// shown returns a key's value for logs and spans.
+// shown returns the form of a key's value for logs and spans.
 func (c *Config) shown(k Key) string {
 	if !c.RedactKeys && c.LogOutcomes == nil {
 		return k.Value

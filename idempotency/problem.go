@@ -5,20 +5,20 @@ import (
 	"errors"
 )
 
-// Code is the value of a problem's member "code". Codes are stable, so programs should
-// decide by the code, not by the status.
+// Code is the value of a problem's member "code". Codes are stable, so programs should decide by
+// the code, and not by the status.
 type Code string
 
 // The codes of problems.
 const (
 	CodeMissingKey     Code = "missing_idempotency_key"          // 400
 	CodeInvalidKey     Code = "invalid_idempotency_key"          // 400
-	CodeNotSupported   Code = "idempotency_not_supported"        // 400: the operation takes no key
+	CodeNotSupported   Code = "idempotency_not_supported"        // 400: the operation accepts no key
 	CodeUnreadable     Code = "unreadable_request"               // 400: the body broke off
 	CodeUnauthorized   Code = "missing_principal"                // 401
-	CodeReplayRefused  Code = "replay_refused"                   // 403: by Route.AuthorizeReplay
+	CodeReplayRefused  Code = "replay_refused"                   // 403: Route.AuthorizeReplay refused
 	CodeInProgress     Code = "idempotency_in_progress"          // 409, or 202
-	CodeUnrepeatable   Code = "idempotency_response_unavailable" // 409: done, and the answer was not kept
+	CodeUnrepeatable   Code = "idempotency_response_unavailable" // 409: done, but the answer was not kept
 	CodeRequestLarge   Code = "request_too_large"                // 413
 	CodeMultipart      Code = "multipart_not_supported"          // 415
 	CodeMismatch       Code = "idempotency_key_payload_mismatch" // 422, 409 or 400
@@ -28,7 +28,7 @@ const (
 	CodeContention     Code = "transaction_conflict"             // 503
 	CodeInterrupted    Code = "request_interrupted"              // 503: its time ran out, and nothing was done
 	CodeUnavailable    Code = "idempotency_store_unavailable"    // 503: nothing was done
-	CodeOutcomeUnknown Code = "idempotency_outcome_unknown"      // 503: the same key finds out
+	CodeOutcomeUnknown Code = "idempotency_outcome_unknown"      // 503: try the same key again to find out
 )
 
 // Other spellings of the codes, for [Config.Codes].
@@ -53,23 +53,23 @@ var statusOf = map[Code]int{
 	CodeResponseLarge: 500, CodeNotCommitted: 500, CodeMisconfigured: 500, CodeContention: 503, CodeInterrupted: 503, CodeUnavailable: 503, CodeOutcomeUnknown: 503,
 }
 
-// titleOf has the title of each code, which is always the same.
+// titleOf has the title of each code. The title never changes.
 var titleOf = map[Code]string{
 	CodeMissingKey:     "An Idempotency-Key is required",
 	CodeInvalidKey:     "The Idempotency-Key is not valid",
-	CodeNotSupported:   "This operation takes no Idempotency-Key",
+	CodeNotSupported:   "This operation accepts no Idempotency-Key",
 	CodeUnreadable:     "The request's body could not be read",
 	CodeUnauthorized:   "It is not known who sends the request",
 	CodeReplayRefused:  "The answer is not for this caller",
 	CodeInProgress:     "A request with this Idempotency-Key is in progress",
-	CodeUnrepeatable:   "The request was carried out, and its answer is not available any more",
+	CodeUnrepeatable:   "The request was carried out, but its answer is no longer available",
 	CodeRequestLarge:   "The request's body is too large",
-	CodeMultipart:      "Multipart bodies are not taken with an Idempotency-Key",
+	CodeMultipart:      "Multipart bodies are not accepted with an Idempotency-Key",
 	CodeMismatch:       "The Idempotency-Key was used for another request",
 	CodeResponseLarge:  "The answer is too large, and nothing was done",
 	CodeNotCommitted:   "The request could not be carried out, and nothing was done",
 	CodeMisconfigured:  "The operation is not set up correctly",
-	CodeContention:     "The request met another one, and nothing was done",
+	CodeContention:     "The request conflicted with another one, and nothing was done",
 	CodeInterrupted:    "The request's time was over before it was carried out, and nothing was done",
 	CodeUnavailable:    "Idempotency-Keys cannot be looked up at present, and nothing was done",
 	CodeOutcomeUnknown: "It is not known whether the request was carried out",
@@ -78,12 +78,12 @@ var titleOf = map[Code]string{
 // detailOf says what the client can do.
 var detailOf = map[Code]string{
 	CodeMissingKey:     "Send an Idempotency-Key that is unique to this operation, and the same key when you repeat it.",
-	CodeMismatch:       "Use a new key for a new request. The first one was not changed.",
+	CodeMismatch:       "Use a new key for a new request. The first request is not affected.",
 	CodeInProgress:     "Send the same request again later, with the same key.",
 	CodeContention:     "Send the same request again, with the same key.",
 	CodeInterrupted:    "Send the same request again, with the same key, and give it more time.",
 	CodeUnavailable:    "Send the same request again later, with the same key.",
-	CodeOutcomeUnknown: "Send the same request again, with the same key: the answer tells.",
+	CodeOutcomeUnknown: "Send the same request again, with the same key, to find out.",
 	CodeNotSupported:   "Send the request without a key.",
 }
 

@@ -16,21 +16,21 @@ import (
 // State is the state of an operation.
 type State string
 
-// The states of an operation. Transaction mode has only complete: before that there is no row.
+// The states of an operation. Transaction mode has only complete, because it stores no row before.
 const (
 	StatePending  State = "pending"  // an attempt has claimed it, or died
-	StateFailed   State = "failed"   // an attempt gave up, and the next one goes on
+	StateFailed   State = "failed"   // an attempt gave up, and the next attempt continues
 	StateComplete State = "complete" // answered
 )
 
 // Response is a kept answer.
 type Response struct {
 	Status int
-	Header http.Header // as the handler set it; a removed header has no values
+	Header http.Header // with the handler's changes; a removed header has no values
 	Body   []byte
 }
 
-// Record is what the guard stores for a key.
+// Record is the state that the guard stores for a key.
 type Record struct {
 	Key
 
@@ -45,8 +45,8 @@ type Record struct {
 	Ref      string // the reference from which Route.Render makes the answer, if KeepRef was called
 	Dropped  bool   // the answer was too large to be kept
 
-	// Undecoded is set if the Codec returned an error for the answer: Response.Body is as it
-	// is stored. Only [Config.Archive] gets such a record.
+	// Undecoded is set if the Codec returned an error for the answer. Then Response.Body is the
+	// stored form. Only [Config.Archive] gets such a record.
 	Undecoded bool
 }
 
@@ -58,7 +58,7 @@ type row struct {
 	headers []byte
 	live    bool // it has not expired
 	leased  bool // an attempt holds it
-	begun   bool // attempts in lease mode have done steps of it, or may have
+	begun   bool // attempts in lease mode have done steps, or may have
 }
 
 // counts reports whether the row is still valid.

@@ -42,14 +42,14 @@ const (
 	StoreAll
 )
 
-// TTLBasis says from when the TTL of an answer counts.
+// TTLBasis says when the TTL of an answer begins.
 type TTLBasis int
 
 // The bases of a TTL.
 const (
-	FromCompletion TTLBasis = iota // from when the answer was kept
-	FromCreation                   // from when the operation began
-	FromLastUse                    // from when it was last asked for
+	FromCompletion TTLBasis = iota // when the answer was kept
+	FromCreation                   // when the operation began
+	FromLastUse                    // when the answer was last requested
 )
 
 // Oversize says what happens to an answer that is larger than [Route.MaxResponse].
@@ -57,8 +57,8 @@ type Oversize int
 
 // What happens to a large answer.
 const (
-	// OversizeFails rolls back and answers 500. Lease mode cannot, and does what
-	// OversizeDrops does.
+	// OversizeFails rolls back and answers 500. Lease mode cannot roll back, and does the same as
+	// OversizeDrops.
 	OversizeFails Oversize = iota
 
 	// OversizeDrops sends the answer, and records that it was sent. A repeated request
@@ -68,25 +68,25 @@ const (
 
 // Route is how one operation treats keys. The zero value is ready to use.
 //
-// Wide because each field is a choice of its own. A service sets two or three of them;
-// grouped in structs, each would need a nested literal.
+// Wide because each field is an independent choice. A service sets two or three of them. If they
+// were grouped in structs, each would need a nested literal.
 type Route struct {
 	// Mode says how the guard prevents two effects: with a transaction or with a claim.
 	Mode Mode
 
-	// Required and Optional are the methods that must and may carry a key. The guard
-	// passes requests with other methods on. An optional request without a key runs in a
-	// transaction of its own, and its answer is not kept.
+	// Required are the methods that must carry a key, Optional those that may. The guard passes
+	// requests with other methods on. An optional request without a key runs in its own
+	// transaction, and its answer is not kept.
 	//
-	// Required defaults to POST and PATCH, without those in Optional. Optional defaults
-	// to PUT and DELETE, without those in Required. An empty list means no methods.
+	// Required defaults to POST and PATCH, except methods in Optional. Optional defaults to PUT and
+	// DELETE, except methods in Required. An empty list means no methods.
 	Required, Optional []string
 
-	// Unsupported answers 400 to a request with a key, and passes all others on. It is
-	// for operations that do not recognise a repetition.
+	// Unsupported answers 400 to a request with a key, and passes all other requests on. Use it for
+	// operations that do not recognise a repetition.
 	Unsupported bool
 
-	// Headers are the headers that may carry the key. The first one that a request has counts.
+	// Headers are the headers that may carry the key. The first of them that a request has counts.
 	//
 	// Defaults to Idempotency-Key.
 	Headers []string
@@ -94,29 +94,28 @@ type Route struct {
 	// Key says which keys are accepted.
 	Key KeyFormat
 
-	// Scope returns the operation's name, from a small set of names. Two routes with the
-	// same name share keys. The default does not contain a prefix that http.StripPrefix
-	// removed: if several prefixes lead to this route, return a name for each.
+	// Scope returns the operation's name, from a small set of names. Two routes with the same name
+	// share keys. The default name does not contain a prefix that http.StripPrefix removed. If
+	// several prefixes lead to this route, return a different name for each.
 	//
 	// Defaults to the method and the pattern of http.ServeMux.
 	Scope func(r *http.Request) string
 
-	// TTL is how long an answer is kept, and From is when that time begins. Half of TTL
-	// always counts from when the answer was stored.
+	// TTL is how long an answer is kept, and From is when that time begins. An answer is kept for
+	// at least half of TTL after it was stored.
 	//
 	// Defaults to 24 hours from completion.
 	TTL  time.Duration
 	From TTLBasis
 
-	// RetryWindow is the longest time over which a client repeats a request. A TTL of
-	// less than twice that is a fault. Zero means that it is not known.
+	// RetryWindow is the longest time over which a client repeats a request. A TTL that is shorter
+	// than twice RetryWindow is a fault. Zero means that the time is not known.
 	RetryWindow time.Duration
 
-	// Print says how requests are compared. Headers in PrintHeaders are compared too, and
-	// there Host is the host for which the request was sent. If
-	// PrintFunc is set, its result is compared instead. If Multipart is set, multipart
-	// bodies are compared by their parts. Otherwise they are refused with 415, because a
-	// client writes them differently each time.
+	// Print says how requests are compared. Headers in PrintHeaders are compared too; in that list,
+	// Host means the host to which the request was sent. If PrintFunc is set, its result is
+	// compared instead. If Multipart is set, multipart bodies are compared by their parts.
+	// Otherwise they are refused with 415, because a client writes them differently each time.
 	//
 	// Defaults to PrintRequest.
 	Print        Print
@@ -130,12 +129,12 @@ type Route struct {
 	// Defaults to 422.
 	MismatchStatus int
 
-	// Wait is how long a request waits for another one with its key that is running. It
-	// uses no connection while it waits. After Wait it is answered 409.
+	// Wait is how long a request waits for a running request with the same key. It uses no
+	// connection while it waits. After Wait it is answered 409.
 	Wait time.Duration
 
-	// StatusURL, if set, returns a Location: a request whose key is in progress is then
-	// answered with 202 and this Location, instead of 409.
+	// StatusURL, if set, returns a Location: if the key of a request is in progress, the guard
+	// answers 202 with this Location instead of 409.
 	StatusURL func(r *http.Request, k Key) string
 
 	// RetryAfter is the Retry-After header of answers to requests that the client should
@@ -147,32 +146,31 @@ type Route struct {
 	// Store says which answers are kept.
 	Store StorePolicy
 
-	// ReplayStatus, if set, returns the status of a repeated answer for the kept one, as
-	// [CreatedAs200] does.
+	// ReplayStatus, if set, returns the status of a repeated answer. kept is the status of the kept
+	// answer. [CreatedAs200] is an example.
 	ReplayStatus func(kept int) int
 
-	// OmitHeaders are headers that a repeated answer does not have. Headers that belong
-	// to one answer or one caller are never repeated: cookies, credentials, dates,
+	// OmitHeaders are headers that a repeated answer does not have. Some headers are never
+	// repeated, because they belong to one answer or one caller: cookies, credentials, dates,
 	// limits, request ids and headers of the connection.
 	OmitHeaders []string
 
-	// AuthorizeReplay, if set, can refuse to repeat an answer, because the handler and
-	// its checks do not run then. If it returns an error, the request is answered 403, or
-	// 503 if a time limit or a context ended meanwhile.
+	// AuthorizeReplay, if set, can refuse to repeat an answer. For a repeated answer the handler
+	// and its own checks do not run. If AuthorizeReplay returns an error, the request is answered
+	// 403, or 503 if a time limit or a context ended meanwhile.
 	AuthorizeReplay func(r *http.Request, rec Record) error
 
 	// Render makes an answer from the reference that the handler gave to [KeepRef], if it
 	// kept a reference instead of the answer.
 	Render func(ctx context.Context, ref string) (Response, error)
 
-	// MaxBody is the largest request body in bytes. A request with a larger one is
-	// answered 413.
+	// MaxBody is the largest request body in bytes. A request with a larger body is answered 413.
 	//
 	// Defaults to 1 MiB.
 	MaxBody int64
 
-	// MaxResponse is the largest answer body in bytes that is kept. Oversize says what
-	// happens to a larger one.
+	// MaxResponse is the largest answer body in bytes that is kept. Oversize says what happens to a
+	// larger answer.
 	//
 	// Defaults to 1 MiB.
 	MaxResponse int64
@@ -193,20 +191,20 @@ type Route struct {
 	// and rolls back. Transaction mode only.
 	CancelOnDisconnect bool
 
-	// Lease is how long a claim lasts after its process has died. A live process renews
-	// it. Lease mode only.
+	// Lease is how long a claim remains after its process has died. A live process renews its
+	// claim. Lease mode only.
 	//
 	// Defaults to a minute.
 	Lease time.Duration
 
 	// Isolation is the isolation level of the transaction. Above read committed, a handler may
-	// sometimes run although another attempt has just committed; its effects are rolled back.
+	// sometimes run although another attempt has just committed. Its effects are then rolled back.
 	//
 	// Defaults to the database's.
 	Isolation pgx.TxIsoLevel
 
-	// TxRetries is how often a handler is run again if its transaction lost against another
-	// (SQLSTATE 40001 and 40P01). The handler must have no effects outside the transaction.
+	// TxRetries is how many times a handler runs again if its transaction conflicts with another
+	// one (SQLSTATE 40001 and 40P01). The handler must have no effects outside the transaction.
 	TxRetries int
 
 	// TxRequired makes it an error if a handler succeeds without calling Tx. It is for tests.
@@ -242,7 +240,7 @@ func (r Route) defaults() Route {
 func (r Route) validate() error {
 	var faults faultsOf
 	for _, method := range slices.Concat(r.Required, r.Optional) {
-		faults.add(isSafe(method), "%s takes no key: it has no effect to repeat", method)
+		faults.add(isSafe(method), "%s accepts no key: it has no effect that could be repeated", method)
 		faults.add(!isToken(method) || method != strings.ToUpper(method), "%.40q is not a method", method)
 	}
 	for _, name := range slices.Concat(r.Headers, r.PrintHeaders, r.OmitHeaders) {
@@ -255,7 +253,7 @@ func (r Route) validate() error {
 	faults.add(r.Print < PrintRequest || r.Print > PrintJCS, "Print is %d, want PrintRequest, PrintRaw, PrintBody or PrintJCS", r.Print)
 	faults.add(r.Key.MaxLen < 0 || r.Key.MaxLen > maxKeyLen, "Key.MaxLen is %d, want 1 to %d", r.Key.MaxLen, maxKeyLen)
 	faults.add(r.TTL < 0, "TTL is %s, want more than 0", r.TTL)
-	faults.add(r.TTL < 2*r.RetryWindow, "TTL is %s, want at least twice RetryWindow, which is %s: a client would repeat what is forgotten", r.TTL, r.RetryWindow)
+	faults.add(r.TTL < 2*r.RetryWindow, "TTL is %s, want at least twice RetryWindow, which is %s: a client would repeat a request whose answer is forgotten", r.TTL, r.RetryWindow)
 	faults.add(!slices.Contains([]int{400, 409, 422}, r.MismatchStatus), "MismatchStatus is %d, want 422, 409 or 400", r.MismatchStatus)
 	for name, d := range map[string]time.Duration{"Wait": r.Wait, "RetryAfter": r.RetryAfter, "Timeout": r.Timeout, "Lease": r.Lease, "RetryWindow": r.RetryWindow} {
 		faults.add(d < 0, "%s is %s, want more than 0", name, d)
@@ -276,8 +274,8 @@ func CreatedAs200(kept int) int {
 	return kept
 }
 
-// Anonymous is a [Config.Principal] for services without authentication. All callers
-// share their keys, so a caller that guesses a key gets the answer of another.
+// Anonymous is a [Config.Principal] for services without authentication. All callers share their
+// keys, so a caller that guesses a key gets the answer of another caller.
 func Anonymous(*http.Request) (string, error) { return "(anonymous)", nil }
 
 func isSafe(method string) bool {

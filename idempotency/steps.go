@@ -16,15 +16,15 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Phase runs a step of a handler in lease mode: fn in a transaction that commits together
-// with the record that the step is done. If an earlier attempt has done the step, Phase
-// returns that result and does not run fn. T must survive JSON, without U+0000. Names
-// must be unique within an operation; a second step of the name that begins while the first
-// is under way gets an error.
+// Phase runs a step of a handler in lease mode: fn runs in a transaction that commits together with
+// the record that the step is done. If an earlier attempt has done the step, Phase returns that
+// result and does not run fn. T must survive encoding as JSON, without U+0000. Names must be unique
+// within an operation. If a second step begins while a step of the same name runs, it gets an
+// error.
 //
-// If Phase returns [ErrLeaseLost], the step was not done, and another attempt is at work:
-// return from the handler. If it returns [ErrOutcomeUnknown], the commit was not answered:
-// return too, and the next attempt will know. Phase panics outside a handler of lease mode.
+// If Phase returns [ErrLeaseLost], the step was not done, and another attempt is at work: return
+// from the handler. If it returns [ErrOutcomeUnknown], the commit was not answered: also return,
+// and the next attempt will find out. Phase panics outside a handler of lease mode.
 func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	l := leaseFrom(ctx, "Phase")
 	var out T
@@ -53,7 +53,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 			return err
 		}
 		if text, err = json.Marshal(out); err != nil {
-			return fmt.Errorf("write what phase %s returned: %w", name, err)
+			return fmt.Errorf("encode the result of phase %s: %w", name, err)
 		}
 		if _, err = inner.Exec(ctx, l.store.sql.Still, t.began); failure.IsOther(err) {
 			return errEnded
@@ -77,12 +77,12 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	return out, nil
 }
 
-// because adds the cause to an error if its context ended because the claim was lost.
+// because adds the cause to an error if the context ended because the claim was lost.
 func because(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), ErrLeaseLost) {
 		return err
 	}
-	if !guard.Is(guard.Tree(err), ErrLeaseLost) { // a tree of a user's errors may be infinite
+	if !guard.Is(guard.Tree(err), ErrLeaseLost) { // the tree of a user's error may be infinite
 		return fmt.Errorf("%w: %w", ErrLeaseLost, err)
 	}
 	return err
@@ -96,7 +96,7 @@ func leaseFrom(ctx context.Context, who string) *lease {
 	return a.lease
 }
 
-// enter marks a step as under way, unless one of its name is already.
+// enter marks a step as running, unless a step of its name already runs.
 func (l *lease) enter(what, name string) error {
 	if !l.Enter(name) {
 		return fmt.Errorf("%s %s: %w", what, name, errStepBusy)
@@ -104,7 +104,7 @@ func (l *lease) enter(what, name string) error {
 	return nil
 }
 
-// derived returns the key of a step for its vendor.
+// derived returns the key of a step for the vendor.
 func (l *lease) derived(name string) string {
 	if !l.op.keyed {
 		return DeriveKey(l.Owner(), name)
@@ -124,15 +124,15 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 		return false, nil
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return true, fmt.Errorf("read what %s returned in an earlier attempt: %w", name, err)
+		return true, fmt.Errorf("read the result of %s in an earlier attempt: %w", name, err)
 	}
 	return true, nil
 }
 
-// NotApplied wraps an error of a call's function when the call certainly had no effect: the
-// connection was refused, or the vendor rejected the request. The call then counts as
-// never begun. Do not wrap an error after which the call may have had an effect, such as
-// a timeout. NotApplied returns nil if err is nil.
+// NotApplied wraps an error of a call's function. Use it if the call certainly had no effect: the
+// connection was refused, or the vendor rejected the request. The call then counts as never begun.
+// Do not wrap an error after which the call may have had an effect, such as a timeout. NotApplied
+// returns nil if err is nil.
 func NotApplied(err error) error { return failure.NotApplied(err) }
 
 // CallOption changes how one [Call] is made.
@@ -144,48 +144,47 @@ type callOptions struct {
 	lookup any // func(ctx context.Context, key string) (T, bool, error)
 }
 
-// VendorWindow sets how long after the first call with a key its vendor recognises the same
-// key; 0 is for a vendor that takes no keys. Call subtracts the handler's timeout,
-// because a call that begins at the end of the window may take that long.
+// VendorWindow sets how long a vendor recognises a key after the first call with it. Use 0 for a
+// vendor that accepts no keys. Call subtracts the handler's timeout, because a call that begins at
+// the end of the window may take that long.
 //
 // Defaults to for ever, or to 0 with a [Lookup].
 func VendorWindow(d time.Duration) CallOption {
 	return func(o *callOptions) { o.noted, o.window = true, max(d, 0) }
 }
 
-// Lookup sets a function that asks the vendor whether a call happened. Call calls it if
-// the outcome is not known and the vendor may not recognise the key any more. f gets the
-// key of the earlier calls. If it finds the call, result must be what the call's function
-// would have returned, with the same type. If it does not find it, Call makes the call
-// again, so f must find every call that arrived. An error of f is the error of Call.
+// Lookup sets a function that asks the vendor whether a call happened. Call calls f if the outcome
+// is unknown and the vendor may no longer recognise the key. f gets the key of the earlier calls.
+// If f finds the call, result must be the result that the call's function would have returned, with
+// the same type. If f does not find the call, Call makes it again, so f must find every call that
+// arrived. An error of f is the error of Call.
 func Lookup[T any](f func(ctx context.Context, key string) (result T, found bool, err error)) CallOption {
 	return func(o *callOptions) { o.noted, o.lookup = true, f }
 }
 
 var (
 	errStepName = errors.New("a step must have a name")
-	errStepBusy = errors.New("it is under way; steps of a handler have different names")
+	errStepBusy = errors.New("a step of this name is running; each step of a handler must have its own name")
 )
 
-// Call runs a step of a handler in lease mode that calls another system. fn gets a key,
-// made with [DeriveKey], that is the same in every attempt and different in each schema and
-// database. Give it to the vendor, because a call is made again if its record was lost. If an earlier attempt has recorded
-// the call, Call returns that result and does not run fn. T must survive JSON, without
-// U+0000. Names must be unique within an operation.
+// Call runs a step of a handler in lease mode that calls another system. fn gets a key, made with
+// [DeriveKey]. The key is the same in every attempt, and different in each schema and database.
+// Give it to the vendor, because a call is made again if its record was lost. If an earlier attempt
+// has recorded the call, Call returns that result and does not run fn. T must survive encoding as
+// JSON, without U+0000. Names must be unique within an operation.
 //
-// Without options Call assumes that the vendor recognises the key for ever. If it
-// recognises keys only for a time, or not at all, use [VendorWindow], and use [Lookup] to
-// ask the vendor about a call. Then Call records that the call begins before it runs fn.
-// If this or an earlier attempt began the call, and its outcome is not known, because fn
-// returned an error or its process ended, Call makes it again with the same key while the
-// vendor recognises that. After that it asks Lookup. Without one, Call returns an error
-// that matches [ErrOutcomeUnknown], now and in every later attempt: it never repeats a
-// call blindly. If fn wraps an error in [NotApplied], the outcome is known. If the database
-// does not accept the record of a known outcome, Call tries again until ctx ends.
+// Without options Call assumes that the vendor recognises the key for ever. If the vendor
+// recognises keys only for a time, or not at all, use [VendorWindow], and use [Lookup] to ask the
+// vendor about a call. Then Call records the beginning of the call before it runs fn. The outcome
+// of a begun call is unknown if fn returned an error or the process ended. Then Call makes the call
+// again with the same key while the vendor recognises the key. After that it asks Lookup. Without a
+// Lookup, Call returns an error that matches [ErrOutcomeUnknown], now and in every later attempt:
+// it never repeats a call blindly. If fn wraps an error in [NotApplied], the outcome is known. If
+// the database does not accept the record of a known outcome, Call tries again until ctx ends.
 //
-// If Call returns [ErrLeaseLost], another attempt has the operation: return from the
-// handler. Call panics outside a handler of lease mode, and if the result of a Lookup has
-// another type than that of fn.
+// If Call returns [ErrLeaseLost], another attempt has the operation: return from the handler. Call
+// panics outside a handler of lease mode, and if the result of a Lookup has another type than the
+// result of fn.
 func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, key string) (T, error), options ...CallOption) (T, error) {
 	l := leaseFrom(ctx, "Call")
 	var o callOptions
@@ -197,7 +196,7 @@ func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, 
 	if o.lookup != nil {
 		var ok bool
 		if c.lookup, ok = o.lookup.(func(context.Context, string) (T, bool, error)); !ok {
-			panic(fmt.Sprintf("idempotency: the Lookup of call %s is a %T: its result must have the type of the call's, %T", name, o.lookup, *new(T)))
+			panic(fmt.Sprintf("idempotency: the Lookup of call %s is a %T: its result must have the type of the call's result, %T", name, o.lookup, *new(T)))
 		}
 	}
 	var out T
@@ -268,7 +267,7 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 	return result, err
 }
 
-// ask looks up whether calls with an unknown outcome happened. If they did not, the step
+// ask asks the Lookup whether calls with an unknown outcome happened. If they did not, the step
 // counts as not begun.
 func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found bool, err error) {
 	if c.lookup == nil {
@@ -276,7 +275,7 @@ func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found
 	}
 	result, found, err = c.lookup(ctx, noted.Key)
 	if err != nil {
-		return result, false, fmt.Errorf("look up what came of it: %w", err)
+		return result, false, fmt.Errorf("look up its outcome: %w", err)
 	}
 	c.l.tell(ctx, slog.LevelInfo, "a call was looked up", c.name, noted, slog.Bool("found", found))
 	if !found {
@@ -288,7 +287,7 @@ func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found
 // unknown returns the error of a call with an unknown outcome.
 func (c *call[T]) unknown(ctx context.Context, noted claim.Receipt) error {
 	c.l.tell(ctx, slog.LevelWarn, "the outcome of a call is not known", c.name, noted)
-	return fmt.Errorf("%w: it began at %s with key %s, which the vendor may not recognise any more; ask the vendor, or give Call a Lookup",
+	return fmt.Errorf("%w: it began at %s with key %s, which the vendor may no longer recognise; ask the vendor, or give Call a Lookup",
 		ErrOutcomeUnknown, noted.Since.UTC().Format(time.RFC3339), noted.Key)
 }
 
@@ -304,7 +303,7 @@ func (l *lease) tell(ctx context.Context, level slog.Level, what, name string, n
 func (l *lease) done(ctx context.Context, name string, result any) error {
 	text, err := json.Marshal(result)
 	if err != nil {
-		return fmt.Errorf("write what call %s returned: %w", name, err)
+		return fmt.Errorf("encode the result of call %s: %w", name, err)
 	}
 	return l.Finish(ctx, name, text)
 }

@@ -27,18 +27,18 @@ type store struct {
 	cfg      *Config
 }
 
-// advise adds to an error of the guard's own statements what to do about it.
+// advise adds advice to an error of the guard's own statements.
 func (s *store) advise(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "idempotency", Schema: s.schema, DB: s.pool})
 }
 
-// bounded returns a context for a use of the database. It does not end with the caller's,
-// because that would close the connection.
+// bounded returns a context for a use of the database. It does not end when the caller's context
+// ends, because that would close the connection.
 func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
 
-// look returns the row of a key, or nil if there is none, without a transaction.
+// look returns the row of a key without a transaction, or nil if there is none.
 func (s *store) look(ctx context.Context, k Key) (*row, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -59,7 +59,7 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// touch keeps an answer that was just repeated for longer.
+// touch extends the time of an answer that was just repeated.
 func (s *store) touch(ctx context.Context, op *operation) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -68,26 +68,27 @@ func (s *store) touch(ctx context.Context, op *operation) {
 	}
 }
 
-// Tx returns the transaction of the request. What the handler does in it commits together
-// with the answer. The handler must not end it, nor use it after it returned. Tx panics
-// in lease mode and outside a handler, because an effect there would have no protection.
+// Tx returns the transaction of the request. Everything that the handler does in it commits
+// together with the answer. The handler must not end the transaction, and must not use it after
+// returning. Tx panics in lease mode and outside a handler, because an effect there would not be
+// protected.
 func Tx(ctx context.Context) pgx.Tx {
 	a := attemptFrom(ctx)
 	if a == nil || a.tx == nil {
-		panic("idempotency: Tx was called outside a handler of transaction mode; methods without a key have none")
+		panic("idempotency: Tx was called outside a handler of transaction mode; methods without a key have no transaction")
 	}
 	a.asked = true
 	return a.tx
 }
 
-// rollbackPatience is how long a rollback may take before its connection is closed instead.
+// rollbackPatience limits a rollback. After that the connection is closed instead.
 const rollbackPatience = 5 * time.Second
 
 // savepoint is the savepoint to which effects are rolled back if only the answer is kept.
 const savepoint = "postroom_handler"
 
-// open begins a transaction, takes the operation's lock and looks for its row, in one
-// round trip if there is none. It returns whether the lock was free.
+// open begins a transaction, takes the operation's lock and looks for its row. If there is no row,
+// that needs one round trip. held reports whether the lock was free.
 func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, held bool, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -131,8 +132,8 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
-	// The first statement checks that the transaction is still the same. If effects were
-	// kept, store.sql does that. If a statement failed, the savepoint does: only this
+	// The first statement checks that the transaction is still the same. If effects are kept,
+	// store.sql checks that. If a statement failed, the savepoint checks that, because only this
 	// transaction has it.
 	if !t.failed() && (!op.keyed || res.verdict == keepAnswer) {
 		batch.Queue(t.store.sql.Still, t.began)
@@ -161,20 +162,19 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	return t.end(ctx, batch)
 }
 
-// tx is the transaction of a handler. It wraps a transaction of pgx, and only the guard
-// ends it.
+// tx is the transaction of a handler. It wraps a transaction of pgx, and only the guard ends it.
 type tx struct {
 	watched.Handle
 
 	store *store
-	owner *pgxpool.Conn // nil after it was given back
-	began time.Time     // by the database's clock: distinguishes it from other transactions of the connection
-	lent  bool          // a handler got it
+	owner *pgxpool.Conn // nil when it was given back
+	began time.Time     // by the database's clock; distinguishes it from other transactions of the connection
+	lent  bool          // a handler has it
 }
 
-// undo rolls the effects back to the savepoint. If a statement has failed, it does so at
-// once and not with the batch: pgx may first prepare the batch's statements, and the
-// server refuses that in a failed transaction.
+// undo rolls the effects back to the savepoint. If a statement has failed, it does so at once and
+// not in the batch: pgx may first prepare the statements of the batch, and the server refuses that
+// in a failed transaction.
 func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 	const sql = "ROLLBACK TO SAVEPOINT " + savepoint
 	if !t.failed() {
@@ -182,7 +182,7 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 		return nil
 	}
 	t.Fate.End()
-	if _, err := t.owner.Exec(ctx, sql); err != nil { // the transaction cannot commit any more
+	if _, err := t.owner.Exec(ctx, sql); err != nil { // the transaction can no longer commit
 		return whyFailed("roll back to the savepoint", err)
 	}
 	return nil
@@ -191,8 +191,8 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 // failed reports whether a statement of the transaction has failed.
 func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 
-// end sends the statements that end the transaction. If one fails, the server skips the
-// rest, so there is no commit unless all succeed.
+// end sends the statements that end the transaction. If one fails, the server skips the rest, so
+// there is no commit unless all succeed.
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	t.Fate.End()
 	statements := batch.Len()
@@ -205,7 +205,7 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 			break
 		}
 	}
-	left := results.Close() // an error here is about the reset of the session: the commit is decided
+	left := results.Close() // an error here comes from the reset of the session: the commit is already decided
 	switch {
 	case err == nil && tag.String() != "COMMIT":
 		err = fmt.Errorf("%w: the server answered %s", ErrNotCommitted, tag)
@@ -238,14 +238,14 @@ func (t *tx) rollback(ctx context.Context) {
 	t.give(ctx, left)
 }
 
-// give gives the connection back. left says why it was closed.
+// give gives the connection back. left is the error because of which the connection was closed.
 func (t *tx) give(ctx context.Context, left error) {
 	t.store.given(ctx, t.owner.Conn(), t.Fate, left)
 	t.owner.Release() // closes the connection if it is not idle
 	t.owner = nil
 }
 
-// given resets the session of a handler's connection before that goes back to the pool.
+// given resets the session of a handler's connection before the connection goes back to the pool.
 func (s *store) given(ctx context.Context, conn *pgx.Conn, f *watched.Fate, left error) {
 	if f.Keeps() {
 		_ = conn.Close(ctx) // the pool opens another
@@ -265,7 +265,7 @@ func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate,
 	if err := s.sessions.Note(ctx, conn.Conn()); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer func() { // also if fn panics
+	defer func() { // even if fn panics
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 		defer cancel()
 		s.given(ctx, conn.Conn(), f, s.sessions.Reset(ctx, conn.Conn()))
@@ -273,13 +273,13 @@ func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate,
 	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: level}, fn)
 }
 
-// healthy returns an error if the transaction cannot commit, because a statement in it
-// failed and its effects are to be kept. Whether it is the one that the guard began only
-// the server knows: see still.sql.
+// healthy returns an error if the transaction cannot commit, because a statement in it failed and
+// its effects must be kept. Only the server knows whether it is still the transaction that the
+// guard began: see still.sql.
 func (t *tx) healthy(v verdict) error {
 	switch conn := t.owner.Conn(); {
 	case conn.IsClosed():
-		return fmt.Errorf("%w: the connection broke under the handler", ErrUnavailable)
+		return fmt.Errorf("%w: the connection broke while the handler used it", ErrUnavailable)
 	case conn.PgConn().IsBusy():
 		return fmt.Errorf("%w: the handler left rows or a batch open", ErrNotCommitted)
 	case conn.PgConn().TxStatus() == 'E' && v == keepAnswer:
@@ -293,7 +293,7 @@ func (t *tx) healthy(v verdict) error {
 }
 
 // errEnded says that a handler ended its transaction.
-var errEnded = fmt.Errorf("%w: the handler ended the transaction with a statement of its own: what it committed itself has taken effect; remove the statement", ErrNotCommitted)
+var errEnded = fmt.Errorf("%w: the handler ended the transaction with its own statement, so its changes may have been committed: remove that statement", ErrNotCommitted)
 
 // Commit returns ErrTxOwned.
 func (t *tx) Commit(context.Context) error { return ErrTxOwned }

@@ -53,11 +53,11 @@ type Endpoint struct {
 	// Header is sent with each request, for instance Authorization.
 	Header http.Header
 
-	// Other is the header of another caller, if the endpoint has several. Without it,
-	// Test does not check that the keys of callers are separate.
+	// Other is the header of another caller, if the endpoint has several callers. Without it, Test
+	// does not check that the keys of callers are separate.
 	Other http.Header
 
-	// Effects, if set, returns how many effects requests have had so far.
+	// Effects, if set, returns how many effects all requests have had so far.
 	Effects func() (int, error)
 
 	// KeyOptional says that the endpoint carries out requests without a key.
@@ -116,22 +116,22 @@ func Test(t *testing.T, e Endpoint) {
 		test func(t *testing.T)
 	}{
 		{"a repeated request has the same answer and no second effect", s.repeat},
-		{"a key without quotes is the same as with them", s.quotes},
+		{"a key without quotes equals the key with quotes", s.quotes},
 		{"the key of another request is refused", s.mismatch},
 		{"two keys are two operations", s.keys},
 		{"a request without a key", s.missing},
 		{"keys that are not valid are refused", s.invalid},
-		{"of many at once one is carried out", s.twins},
+		{"of many requests at once, one is carried out", s.twins},
 		{"a key means nothing to another caller", s.callers},
 	} {
 		t.Run(part.name, part.test)
 	}
 }
 
-// newKey returns a key that was never used.
+// newKey returns a key that was never used before.
 func newKey() string { return "conformance-" + rand.Text() }
 
-// send sends a request; without a key if key is "".
+// send sends a request. The request has no key if key is "".
 func (s suite) send(t *testing.T, key, body string, header http.Header) answer {
 	t.Helper()
 	a, err := s.try(t.Context(), key, body, header)
@@ -157,7 +157,7 @@ func (s suite) try(ctx context.Context, key, body string, header http.Header) (a
 	if err != nil {
 		return answer{}, err
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read
+	defer func() { _ = resp.Body.Close() }() // the body is already read
 	a := answer{status: resp.StatusCode, header: resp.Header}
 	if a.body, err = io.ReadAll(resp.Body); err != nil {
 		return a, err
@@ -193,7 +193,7 @@ func (a answer) success() bool { return a.status >= 200 && a.status < 400 }
 
 func (a answer) String() string { return fmt.Sprintf("%d %.300s", a.status, a.body) }
 
-// effects fails the test unless there were n more effects after do.
+// effects fails the test unless do causes n more effects.
 func (s suite) effects(t *testing.T, n int, do func()) {
 	t.Helper()
 	if s.Effects == nil {
@@ -265,7 +265,7 @@ func (s suite) mismatch(t *testing.T) {
 			t.Errorf("the changed request is answered %s, want a problem with status %d and a code", other, s.MismatchStatus)
 		}
 		if other.header.Get("Retry-After") != "" || bytes.Contains(other.body, []byte(key)) {
-			t.Errorf("the problem asks to come again, or repeats the key: %s", other)
+			t.Errorf("the problem has a Retry-After, or contains the key: %s", other)
 		}
 		s.wantReplay(t, first, s.send(t, key, s.Body, s.Header))
 	})
@@ -330,13 +330,13 @@ func (s suite) twins(t *testing.T) {
 			switch {
 			case a.inProgress():
 			case !a.success() || !bytes.Equal(a.body, last.body):
-				t.Errorf("one of the twins is answered %s, want %s, or that it is in progress", a, last)
+				t.Errorf("a request is answered %s, want %s, or that the key is in progress", a, last)
 			case a.header.Get("Idempotent-Replayed") == "":
 				fresh++
 			}
 		}
 		if fresh != 1 {
-			t.Errorf("%d of the twins were carried out, want 1", fresh)
+			t.Errorf("%d of the requests with one key were carried out, want 1", fresh)
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Package answer holds a handler's answer back until it is committed. It separates the
-// part that is kept from the part that belongs to one answer or one caller only.
+// Package answer keeps a handler's answer back until it is committed. It separates the part of the
+// answer that is kept from the part that belongs to one answer or one caller only.
 package answer
 
 import (
@@ -13,21 +13,21 @@ import (
 // ErrTooLarge says that an answer is too large to be kept. It was rolled back.
 var ErrTooLarge = errors.New("the answer is too large to be kept")
 
-// Buffer is the ResponseWriter of a handler. Nothing reaches the client before the answer
-// is kept. Buffer is not a Hijacker and has no Unwrap, because a handler could otherwise
-// send an answer that is then rolled back.
+// Buffer is the ResponseWriter of a handler. It sends nothing to the client before the answer is
+// kept. Buffer is not a Hijacker and has no Unwrap, because a handler could otherwise send an
+// answer that is rolled back later.
 type Buffer struct {
 	header http.Header
-	sent   http.Header // as it was when the status was written
+	sent   http.Header // the header when the status was written
 	status int
 	body   bytes.Buffer
 	most   int64
-	drops  bool // an answer that is too large is sent, and not kept
+	drops  bool // a too large answer is sent, and not kept
 	large  bool
 }
 
-// NewBuffer returns a buffer with the header that was set outside. A body larger than
-// most bytes is not kept. If drops is false, Write even refuses it.
+// NewBuffer returns a buffer with the header that outer code set. A body of more than most bytes is
+// not kept. If drops is false, Write refuses such a body.
 func NewBuffer(outside http.Header, most int64, drops bool) *Buffer {
 	return &Buffer{header: outside.Clone(), most: most, drops: drops}
 }
@@ -35,7 +35,7 @@ func NewBuffer(outside http.Header, most int64, drops bool) *Buffer {
 // Header returns the header. Changes count until the status is written.
 func (b *Buffer) Header() http.Header { return b.header }
 
-// WriteHeader sets the status. Informational ones are dropped, and the first other one
+// WriteHeader sets the status. It ignores informational statuses, and the first other status
 // counts.
 func (b *Buffer) WriteHeader(status int) {
 	if status < 100 || status > 999 {
@@ -64,10 +64,10 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.body.Write(p)
 }
 
-// Flush does nothing: what is not kept yet is not sent.
+// Flush does nothing, because an answer is not sent before it is kept.
 func (b *Buffer) Flush() {}
 
-// HasBody reports whether an answer of a status has a body.
+// HasBody reports whether an answer with a status has a body.
 func HasBody(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
@@ -75,14 +75,14 @@ func HasBody(status int) bool {
 // Large reports whether the body is too large to be kept.
 func (b *Buffer) Large() bool { return b.large }
 
-// Answer returns the whole answer, as it is sent.
+// Answer returns the complete answer in the form in which it is sent.
 func (b *Buffer) Answer() (status int, header http.Header, body []byte) {
 	if b.status == 0 {
 		b.WriteHeader(http.StatusOK)
 	}
 	h := b.sent
 	for name := range h {
-		canonical := http.CanonicalHeaderKey(name) // a handler may write into the map
+		canonical := http.CanonicalHeaderKey(name) // a handler may have written into the map
 		if canonical == "Trailer" || strings.HasPrefix(canonical, http.TrailerPrefix) || neverSent(canonical) {
 			delete(h, name)
 		}
@@ -90,7 +90,7 @@ func (b *Buffer) Answer() (status int, header http.Header, body []byte) {
 	if HasBody(b.status) {
 		body = b.body.Bytes()
 		if _, has := h["Content-Type"]; len(body) > 0 && !has && h.Get("Content-Encoding") == "" {
-			h.Set("Content-Type", http.DetectContentType(body)) // so that a replay has the same
+			h.Set("Content-Type", http.DetectContentType(body)) // so that a replay has the same type
 		}
 	}
 	return b.status, h, body

@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// rawValue is a header value that is not UTF-8, such as one in Latin-1. JSON would change
-// it.
+// rawValue is a header value that is not UTF-8, for instance Latin-1. JSON would change such a
+// value.
 type rawValue struct {
 	Bytes []byte `json:"bytes"`
 }
@@ -29,7 +29,7 @@ func EncodeHeader(h http.Header) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// DecodeHeader reads what EncodeHeader made.
+// DecodeHeader decodes JSON that EncodeHeader made.
 func DecodeHeader(text []byte) (http.Header, error) {
 	h := make(http.Header)
 	if json.Unmarshal(text, &h) == nil {
@@ -40,7 +40,7 @@ func DecodeHeader(text []byte) (http.Header, error) {
 		return nil, err
 	}
 	for name, values := range in {
-		h[name] = nil // removes values that the first Unmarshal read in part
+		h[name] = nil // removes values that the first Unmarshal stored before it failed
 		for _, v := range values {
 			var s string
 			if err := json.Unmarshal(v, &s); err != nil {

@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// describing are headers that describe the body or the created resource. They are kept
-// even if the handler left them as they were set outside.
+// describing are headers that describe the body or the created resource. They are kept even if
+// outer code set them and the handler did not change them.
 var describing = []string{
 	"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location", "Vary",
 }
 
-// neverSent reports whether a header belongs to the connection, or is made again for each
-// answer.
+// neverSent reports whether a header belongs to the connection, or is made anew for each answer.
 func neverSent(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade", "Content-Length":
@@ -25,7 +24,7 @@ func neverSent(name string) bool {
 }
 
 // neverKept reports whether a header belongs to one answer or one caller only.
-// docs/reference/idempotency.md has the same list, and OmitHeaders a route's own.
+// docs/reference/idempotency.md has the same list. A route has its own list in OmitHeaders.
 func neverKept(name string) bool {
 	switch name {
 	case "Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info", "Date", "Retry-After", "Server-Timing",
@@ -41,11 +40,11 @@ func neverKept(name string) bool {
 	return neverSent(name)
 }
 
-// Keepable returns the headers of an answer that are kept, without the omitted ones. It
-// keeps what the handler changed in the headers that were set outside. The rest is not
-// kept, because the outer code sets its headers for a repeated answer again, perhaps with
-// other values. A header that the handler removed is kept without values. Letter case makes no
-// difference: a handler may write into the map.
+// Keepable returns the headers of an answer that are kept, without the omitted ones. It keeps the
+// handler's changes to the headers that outer code set. It does not keep the unchanged headers,
+// because outer code sets them again for a repeated answer, perhaps with other values. A header
+// that the handler removed is kept without values. Letter case makes no difference, because a
+// handler may write into the map.
 func Keepable(header, outside http.Header, omitted []string) http.Header {
 	kept := make(http.Header)
 	for name, values := range header {

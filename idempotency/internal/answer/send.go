@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// Send sends a status and a body, of a handler or of a kept answer. w must have the
-// header already.
+// Send sends a status and a body, of a handler or of a kept answer. w must already have the header.
 func Send(w http.ResponseWriter, status int, body []byte) {
 	if HasBody(status) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(status)
 	if HasBody(status) {
-		_, _ = w.Write(body) // the client may be gone; a retry will get the answer
+		_, _ = w.Write(body) // if the client is gone, a retry gets the answer
 	}
 }
 
@@ -36,8 +35,7 @@ type Problem struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// Send answers with the problem. If the request may be sent again, it says after which
-// time.
+// Send answers with the problem. If the request may be sent again, again is the time after which.
 func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
@@ -45,7 +43,7 @@ func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
 	if p.Retryable {
 		h.Set("Retry-After", strconv.Itoa(int((again+time.Second-1)/time.Second)))
 	}
-	text, _ := json.Marshal(p) // texts and a number
+	text, _ := json.Marshal(p) // strings and a number always marshal
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(text, '\n')) // the client may be gone
 }

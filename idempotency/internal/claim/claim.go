@@ -1,5 +1,5 @@
-// Package claim takes, renews and gives back an attempt's claim on a key, in lease mode.
-// Under the claim it records what the attempt has done.
+// Package claim takes, renews and gives back an attempt's claim on a key, in lease mode. With the
+// claim it records the steps that the attempt has done.
 //
 // Every write carries the claim's owner and its fence, so an attempt that lost its claim
 // can write nothing.
@@ -33,8 +33,8 @@ type Table struct {
 	Timeout time.Duration
 }
 
-// bounded returns a context for a use of the database. It does not end with the caller's,
-// because that would close the connection.
+// bounded returns a context for a use of the database. It does not end when the caller's context
+// ends, because that would close the connection.
 func (t *Table) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), t.Timeout)
 }
@@ -45,12 +45,12 @@ type Key struct{ Scope, Principal, Value string }
 // Terms says what to claim, and for how long.
 type Terms struct {
 	Key   Key
-	Keyed bool   // if false, there is nothing to claim, and nothing is recorded
+	Keyed bool   // if false, nothing is claimed and nothing is recorded
 	Lock  int64  // the lock that transactions on the key hold
-	Print []byte // of the request
+	Print []byte // fingerprint of the request
 
-	Length time.Duration // of the claim
-	TTL    time.Duration // of the row
+	Length time.Duration // length of the claim
+	TTL    time.Duration // how long the row is kept
 }
 
 // Claim is an attempt's claim on a key.
@@ -78,13 +78,13 @@ func (t *Table) New(terms Terms) *Claim {
 // Owner names the attempt.
 func (c *Claim) Owner() string { return c.owner }
 
-// Instance is the identity of the Postroom that has the table, if the key was claimed.
+// Instance returns the identity of the Postroom that has the table, if the key was claimed.
 func (c *Claim) Instance() string { return c.at }
 
-// Number is the number of the attempt, from 1.
+// Number returns the number of the attempt, from 1.
 func (c *Claim) Number() int { return c.number }
 
-// Began is the last phase that an earlier attempt completed.
+// Began returns the last phase that an earlier attempt completed.
 func (c *Claim) Began() string { return c.began }
 
 // Execer is a pool or a transaction.
@@ -92,7 +92,7 @@ type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// write runs a statement that carries owner and fence.
+// write runs a statement that checks owner and fence.
 func (c *Claim) write(ctx context.Context, db Execer, what, sql string, args ...any) error {
 	k := c.Key
 	tag, err := db.Exec(ctx, sql, append([]any{k.Scope, k.Principal, k.Value, c.owner, c.fence}, args...)...)
@@ -106,8 +106,8 @@ func (c *Claim) write(ctx context.Context, db Execer, what, sql string, args ...
 	return nil
 }
 
-// renew renews the claim until ctx ends. If it cannot renew the claim before that
-// expires, the claim counts as lost, even if the server still has it.
+// renew renews the claim until ctx ends. If it cannot renew the claim before the claim expires, the
+// claim counts as lost, even if the server still has it.
 func (c *Claim) renew(ctx context.Context) {
 	length := c.Length
 	until := c.asked.Add(length)
@@ -166,8 +166,9 @@ func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error)
 	return true, c.resume(point, done)
 }
 
-// resume reads where an earlier attempt stopped. It uses the row as it was when the claim
-// was taken, because the earlier attempt may have recorded more after the first read.
+// resume reads the point at which an earlier attempt stopped. It uses the row from the time at
+// which the claim was taken, because the earlier attempt may have recorded more after the first
+// read.
 func (c *Claim) resume(point *string, done []byte) error {
 	if c.began = ""; point != nil {
 		c.began = *point
@@ -181,8 +182,8 @@ func (c *Claim) resume(point *string, done []byte) error {
 	return nil
 }
 
-// Hold renews the claim until ctx ends, and calls lose if the claim is lost. letGo stops
-// that and waits for the last renewal.
+// Hold renews the claim until ctx ends, and calls lose if the claim is lost. letGo stops the
+// renewals and waits for the last one.
 func (c *Claim) Hold(ctx context.Context, lose context.CancelCauseFunc) (letGo func()) {
 	c.lose = lose
 	var renewing sync.WaitGroup
@@ -201,8 +202,7 @@ type Columns struct {
 	Dropped bool
 }
 
-// Complete stores the answer. Its TTL counts from now, or, with fromCreation, from the
-// first claim.
+// Complete stores the answer. Its TTL begins now or, with fromCreation, at the first claim.
 func (c *Claim) Complete(ctx context.Context, answer Columns, fromCreation bool) error {
 	ctx, cancel := c.table.bounded(ctx)
 	defer cancel()

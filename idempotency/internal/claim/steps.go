@@ -14,11 +14,11 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// steps is what this attempt knows about the steps of the operation.
+// steps is the knowledge of this attempt about the steps of the operation.
 type steps struct {
 	mu   sync.Mutex
 	done map[string]json.RawMessage // completed steps with their results
-	busy map[string]struct{}        // steps that are under way
+	busy map[string]struct{}        // steps that are running
 	dark map[string]struct{}        // phases that may or may not have been committed
 }
 
@@ -57,7 +57,7 @@ func (c *Claim) IsDark(name string) bool {
 	return dark
 }
 
-// Enter marks a step as under way. It returns false if it is already.
+// Enter marks a step as running. It returns false if the step already runs.
 func (c *Claim) Enter(name string) bool {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
@@ -66,24 +66,23 @@ func (c *Claim) Enter(name string) bool {
 	return !busy
 }
 
-// Leave says that a step is not under way any more.
+// Leave marks a step as no longer running.
 func (c *Claim) Leave(name string) {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
 	delete(c.steps.busy, name)
 }
 
-// Receipt is stored about calls of a step that began and whose outcome is not known. It
-// is in the row's checkpoints, by the step's name, in the object under "", which cannot
-// be a step's name.
+// Receipt is stored for a step with calls that began and whose outcome is unknown. It is in the
+// row's checkpoints, by the step's name, in the object under "", which cannot be a step's name.
 type Receipt struct {
 	Since time.Time // by the database's clock
 	Key   string
 	Calls int
 }
 
-// Begin records under the claim that a call begins. free says whether the call may be
-// made: it did not begin before, or the vendor still recognises its key.
+// Begin records with the claim that a call begins. free says whether the call may be made: it did
+// not begin earlier, or the vendor still recognises its key.
 func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duration) (noted Receipt, free bool, err error) {
 	noted.Key = key
 	if !c.Keyed {
@@ -98,25 +97,25 @@ func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duratio
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		c.lose(ErrLost)
-		return noted, false, fmt.Errorf("note that it begins: %w", ErrLost)
+		return noted, false, fmt.Errorf("record that it begins: %w", ErrLost)
 	case err != nil:
-		return noted, false, fmt.Errorf("note that it begins: %w", err)
+		return noted, false, fmt.Errorf("record that it begins: %w", err)
 	}
 	return noted, free, nil
 }
 
-// Undo records that calls that had begun did not happen, and that this many are left with
-// an unknown outcome. Doing so twice is the same as once.
+// Undo records that calls that had begun did not happen, and that left calls remain with an unknown
+// outcome. A second Undo changes nothing.
 func (c *Claim) Undo(ctx context.Context, name string, left int) error {
 	if !c.Keyed {
 		return nil
 	}
 	return c.persist(ctx, name, func(ctx context.Context) error {
-		return c.write(ctx, c.table.Pool, "note that it did not happen", c.table.SQL.Undo, name, left)
+		return c.write(ctx, c.table.Pool, "record that it did not happen", c.table.SQL.Undo, name, left)
 	})
 }
 
-// Finish records that a call is done, with its result. Doing so twice is the same as once.
+// Finish records that a call is done, with its result. A second Finish changes nothing.
 func (c *Claim) Finish(ctx context.Context, name string, text []byte) error {
 	err := c.persist(ctx, name, func(ctx context.Context) error { return c.Record(ctx, c.table.Pool, name, text, false) })
 	if err == nil {
@@ -125,8 +124,8 @@ func (c *Claim) Finish(ctx context.Context, name string, text []byte) error {
 	return err
 }
 
-// Record records under the claim that a step is done. With once it fails if a step of the
-// name is recorded already.
+// Record records with the claim that a step is done. If once is set, Record fails if a step of this
+// name is already recorded.
 func (c *Claim) Record(ctx context.Context, db Execer, name string, text []byte, once bool) error {
 	if !c.Keyed {
 		return nil
@@ -134,14 +133,14 @@ func (c *Claim) Record(ctx context.Context, db Execer, name string, text []byte,
 	return c.write(ctx, db, "record "+name, c.table.SQL.Advance, name, string(text), once)
 }
 
-// pauses are the pauses between tries to record what a vendor did.
+// pauses are the pauses between tries to record the outcome of a call.
 const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = time.Second
 )
 
-// persist records what a vendor did, which only this attempt knows. It tries again, until ctx
-// ends, if the database may accept it later.
+// persist records the outcome of a call, which only this attempt knows. If the database may accept
+// the record later, persist tries again until ctx ends.
 func (c *Claim) persist(ctx context.Context, name string, write func(ctx context.Context) error) error {
 	for rest := firstPause; ; rest = min(2*rest, mostPause) {
 		bounded, cancel := c.table.bounded(ctx)

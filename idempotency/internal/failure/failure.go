@@ -13,12 +13,12 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// IsContention reports whether the database rolled back because of other transactions:
-// serialization failure and deadlock.
+// IsContention reports whether the database rolled back because of other transactions: with a
+// serialization failure or a deadlock.
 func IsContention(err error) bool { return HasCode(err, "40001", "40P01") }
 
-// IsInterruption reports whether err says that the time was over: a context ended, or a
-// time limit of a statement or of the network passed.
+// IsInterruption reports whether err means that the time was over: a context ended, or a time limit
+// of a statement or of the network passed.
 func IsInterruption(err error) bool {
 	err = guard.Seal(err) // it may be a user's error
 	var slow interface{ Timeout() bool }
@@ -26,7 +26,7 @@ func IsInterruption(err error) bool {
 		errors.As(err, &slow) && slow.Timeout()
 }
 
-// HasCode reports whether err is the server's, with one of these SQLSTATEs.
+// HasCode reports whether err comes from the server and has one of these SQLSTATEs.
 func HasCode(err error, codes ...string) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && slices.Contains(codes, pg.Code)
@@ -41,22 +41,22 @@ func IsRefusal(err error) bool {
 		!strings.HasPrefix(pg.Code, "57") && !strings.HasPrefix(pg.Code, "08")
 }
 
-// IsShort reports whether the server lacks resources or refuses writes: nothing was
-// committed, and a later attempt may succeed.
+// IsShort reports whether the server lacks resources or refuses writes. Then nothing was committed,
+// and a later attempt may succeed.
 func IsShort(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "53") || pg.Code == "25006")
 }
 
-// IsAboutTheRow reports whether the server refused a value or a row, and would refuse it
-// again: data exceptions (class 22), constraints (23), limits of the server (54), and errors
+// IsAboutTheRow reports whether the server refused a value or a row, and would refuse it again.
+// These are data exceptions (class 22), constraints (23), limits of the server (54), and errors
 // that a trigger raises (P0).
 func IsAboutTheRow(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
-// IsTwin reports whether the answer's row existed already.
+// IsTwin reports whether the answer's row already existed.
 func IsTwin(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "23505" && pg.ConstraintName == "idempotency_pkey"
@@ -81,6 +81,6 @@ func NotApplied(err error) error {
 
 // IsNotApplied reports whether err is the error of a call that had no effect.
 func IsNotApplied(err error) bool {
-	_, is := guard.As[*noEffectError](guard.Tree(err)) // a tree of a user's errors may be infinite
+	_, is := guard.As[*noEffectError](guard.Tree(err)) // the tree of a user's error may be infinite
 	return is
 }

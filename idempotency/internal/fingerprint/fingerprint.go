@@ -1,4 +1,4 @@
-// Package fingerprint computes digests by which requests are compared.
+// Package fingerprint computes digests to compare requests.
 package fingerprint
 
 import (
@@ -26,13 +26,13 @@ type Kind byte
 // Kinds.
 const (
 	Request Kind = 1 // method, path, query, media type and body
-	Raw     Kind = 2 // the same with the body as it is
-	Body    Kind = 3 // the body alone
-	JCS     Kind = 4 // as Request, with JSON in the form of RFC 8785
+	Raw     Kind = 2 // the same, with the body byte by byte
+	Body    Kind = 3 // only the body
+	JCS     Kind = 4 // like Request, with JSON in the form of RFC 8785
 
-	Func    Kind = 0x3f // a function of the user's
-	Input   Kind = 0x3e // the input of a call that did not come over HTTP
-	Headers Kind = 0x40 // and headers as well
+	Func    Kind = 0x3f // a user's function
+	Input   Kind = 0x3e // the input of a call without HTTP
+	Headers Kind = 0x40 // flag: headers too
 	exact   Kind = 0x80 // JSON numbers are exact; rows of an earlier version lack this bit
 )
 
@@ -48,7 +48,7 @@ func (k Kind) Exactly() Kind {
 	return k
 }
 
-// numbers returns how fingerprints of the kind treat JSON numbers.
+// numbers returns how fingerprints of this kind treat JSON numbers.
 func (k Kind) numbers() jcs.Numbers {
 	switch {
 	case k.base() == JCS:
@@ -64,7 +64,7 @@ const printSeal = "prfp1"
 
 var (
 	// ErrMultipart is returned for a multipart body that is not compared by its parts.
-	ErrMultipart = errors.New("the body is multipart, which is written anew with each attempt")
+	ErrMultipart = errors.New("the body is multipart, which clients write differently for each attempt")
 
 	// ErrUnknown is returned for a kind that another version of this code made.
 	ErrUnknown = errors.New("the fingerprint is of a kind that this code does not know")
@@ -74,7 +74,7 @@ var (
 type Printer struct {
 	Request *http.Request
 	Body    []byte
-	Headers []string // names of headers that are compared as well
+	Headers []string // names of headers to compare too
 	Parts   bool     // multipart is compared by its parts
 	Own     func(r *http.Request, body []byte) []byte
 }
@@ -128,7 +128,7 @@ func sealed(kind Kind, sum []byte) (f Sum) {
 	return f
 }
 
-// canonical returns the form of the body that is compared.
+// canonical returns the form in which the body is compared.
 func (p *Printer) canonical(media string, kind Kind) ([]byte, error) {
 	switch {
 	case strings.HasPrefix(media, "multipart/"):
@@ -147,8 +147,8 @@ func (p *Printer) canonical(media string, kind Kind) ([]byte, error) {
 	return p.Body, nil
 }
 
-// canonicalOr returns the canonical form of a JSON text, or the text itself if it has
-// none. Such a text is never the canonical form of another.
+// canonicalOr returns the canonical form of a JSON text, or the text itself if it has none. Such a
+// text never equals the canonical form of another text.
 func canonicalOr(text []byte, kind Kind) ([]byte, error) {
 	body, err := jcs.Form(text, kind.numbers())
 	switch {
@@ -192,12 +192,12 @@ func partsOf(r *http.Request, body []byte) ([]byte, error) {
 	}
 }
 
-// WriteField writes a field after its length, so that different sequences of fields never
-// give the same bytes.
+// WriteField writes a field after its length, so that different sequences of fields never result in
+// the same bytes.
 func WriteField[T string | []byte](w io.Writer, field T) {
 	var size [4]byte
 	binary.BigEndian.PutUint32(size[:], uint32(len(field)))
-	_, _ = w.Write(size[:])       // a hash or a buffer
+	_, _ = w.Write(size[:])       // to a hash or a buffer
 	_, _ = w.Write([]byte(field)) // never fails
 }
 

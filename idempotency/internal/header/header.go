@@ -42,9 +42,9 @@ func Parse(lines []string, f Form) (string, error) {
 		}
 		key = value
 	} else if f.Strict {
-		return "", fmt.Errorf("%w: it has to stand in quotes", ErrInvalid)
+		return "", fmt.Errorf("%w: it must be in quotes", ErrInvalid)
 	} else if strings.HasPrefix(line, "'") || strings.ContainsAny(line, `",`) {
-		return "", fmt.Errorf("%w: without quotes it must not hold any, or a comma", ErrInvalid)
+		return "", fmt.Errorf("%w: without quotes around it, it must not contain a quote or a comma", ErrInvalid)
 	}
 	return key, f.check(key)
 }
@@ -61,9 +61,9 @@ func (f Form) check(key string) error {
 	case len(key) > f.MaxLen:
 		return fmt.Errorf("%w: it is longer than %d bytes", ErrInvalid, f.MaxLen)
 	case strings.ContainsFunc(key, outside):
-		return fmt.Errorf("%w: it holds a space, or what is not printable ASCII", ErrInvalid)
+		return fmt.Errorf("%w: it contains a space, or a character that is not printable ASCII", ErrInvalid)
 	case f.Match != nil && !f.Match(key):
-		return fmt.Errorf("%w: it is not of the form that this operation asks for", ErrInvalid)
+		return fmt.Errorf("%w: it does not have the form that this operation requires", ErrInvalid)
 	}
 	return nil
 }

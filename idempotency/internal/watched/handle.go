@@ -1,6 +1,6 @@
-// Package watched wraps a transaction for a user's code. It notes what happens in the
-// transaction. Once that is over, code that still has the wrapper cannot reach the
-// connection's next transaction.
+// Package watched wraps a transaction for a user's code. It records what happens in the
+// transaction. When the transaction has ended, code that still has the wrapper cannot reach the
+// next transaction of the connection.
 package watched
 
 import (
@@ -23,17 +23,17 @@ type Handle struct {
 	Fate *Fate
 }
 
-// Fate is what happened in a transaction and in those nested in it.
+// Fate says what happened in a transaction and in those nested in it.
 type Fate struct {
-	// over is set when the transaction ended. A goroutine of the handler that still has
-	// it must not reach the connection's next transaction.
+	// over is set when the transaction ended. A goroutine of the handler that still has the
+	// transaction must not reach the next transaction of the connection.
 	over atomic.Bool
 
-	// lost is set when a statement lost against another transaction.
+	// lost is set when a statement failed because of another transaction.
 	lost atomic.Bool
 
-	// failed is the last error of a statement, except 25P02, which only says that an
-	// earlier statement failed.
+	// failed is the last error of a statement, except 25P02, which only says that an earlier
+	// statement failed.
 	failed atomic.Pointer[error]
 
 	// keeps is set when the handler sent a statement that changes the session.
@@ -41,13 +41,13 @@ type Fate struct {
 	sessions *session.Pool
 }
 
-// Of returns the fate of a transaction that was begun just now, on a connection of the pool.
+// Of returns the fate of a transaction that has just begun on a connection of the pool.
 func Of(sessions *session.Pool) *Fate { return &Fate{sessions: sessions} }
 
-// End notes that the transaction ends: from now on a handler cannot use it.
+// End marks the transaction as ended: from now on a handler cannot use it.
 func (f *Fate) End() { f.over.Store(true) }
 
-// Lost reports whether a statement lost against another transaction.
+// Lost reports whether a statement failed because of another transaction.
 func (f *Fate) Lost() bool { return f.lost.Load() }
 
 // Keeps reports whether the handler sent a statement that changes the session.
@@ -83,7 +83,7 @@ func (h Handle) inner() pgx.Tx {
 	return h.Tx
 }
 
-// note examines the error of a statement, and returns it.
+// note records the error of a statement, and returns it.
 func (f *Fate) note(err error) error {
 	if err != nil && failure.IsContention(err) {
 		f.lost.Store(true)
@@ -153,7 +153,7 @@ func (h Handle) Prepare(ctx context.Context, name, sql string) (*pgconn.Statemen
 	return h.inner().Prepare(ctx, name, sql)
 }
 
-// notedRows, notedRow and notedResults note errors that come after the call.
+// notedRows, notedRow and notedResults record errors that come after the call.
 type notedRows struct {
 	pgx.Rows
 	f *Fate
