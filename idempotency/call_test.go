@@ -274,7 +274,7 @@ func TestACallIsBusy(t *testing.T) {
 	b := newBank(t)
 	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
 		return idempotency.Call(ctx, "charge", func(ctx context.Context, key string) (string, error) {
-			if _, err := idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0)); err == nil || !strings.Contains(err.Error(), "under way") {
+			if _, err := idempotency.Call(ctx, "charge", b.charge, idempotency.VendorWindow(0)); err == nil || !strings.Contains(err.Error(), "is running") {
 				t.Errorf("the call within itself: %v", err)
 			}
 			return b.charge(ctx, key)

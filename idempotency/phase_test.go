@@ -234,7 +234,7 @@ func TestAStepIsBusy(t *testing.T) {
 			r.exec("TRUNCATE ledger")
 			_, _, err := idempotency.DoLease(t.Context(), r.guard, idempotency.Operation{Scope: what, Key: with}, func(ctx context.Context) (int, error) {
 				err := outer(ctx, func(ctx context.Context) {
-					if err := inner(ctx, func(context.Context) {}); err == nil || !strings.Contains(err.Error(), "under way") {
+					if err := inner(ctx, func(context.Context) {}); err == nil || !strings.Contains(err.Error(), "is running") {
 						t.Errorf("%s while %s is under way: %v", with, what, err)
 					}
 				})

@@ -29,7 +29,7 @@ func (op *operation) attempt() result {
 		return result{err: err, class: ClassCanceled, reason: ReasonCanceled}
 	}
 	limit := min(op.t.cfg.AttemptTimeout, time.Until(op.deadline))
-	if limit <= 0 { // the caller's body, or Refresh, used up the time: not the host's fault
+	if limit <= 0 { // the caller's body or Refresh used up the time: not a fault of the host
 		return result{err: errLate, class: ClassTimeout, reason: ReasonDeadline}
 	}
 	sending, err := op.body.open()
@@ -43,7 +43,7 @@ func (op *operation) attempt() result {
 		}
 		return result{class: ClassBreaker, reason: ReasonBreaker}
 	}
-	word := errNoWord // stays so if Next panics
+	word := errNoWord // errNoWord remains if Next panics
 	defer func() { done(word) }()
 	op.attempts++
 	op.attemptsLeft--
@@ -98,7 +98,7 @@ func (op *operation) send(ctx context.Context, body *sentBody, limit time.Durati
 	op.setHeaders(req, limit)
 	op.t.metrics.propagate(ctx, req.Header)
 	resp, err := op.t.cfg.Next.RoundTrip(req)
-	err = guard.Seal(err) // a user may have written its methods
+	err = guard.Seal(err) // the error may have methods of a user's code
 	switch {
 	case err != nil && resp != nil:
 		if resp.Body != nil {
@@ -138,7 +138,7 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	}
 }
 
-// account notes what the attempt may have done, and asks Decide.
+// account records what the vendor may have done because of the attempt, and asks Decide.
 func (op *operation) account(r *result, unsent bool) {
 	r.unsent = r.err != nil && unsent
 	if !r.unsent {
@@ -158,7 +158,7 @@ func (op *operation) account(r *result, unsent bool) {
 		decision = op.t.cfg.Protocol.Decide(r.resp)
 	}
 	if decision == Undecided && r.resp != nil && op.key != "" && r.class != "" && r.resp.Header.Get("Idempotent-Replayed") == "true" {
-		decision = Stop // the answer that the vendor keeps under the key does not change
+		decision = Stop // the vendor keeps this answer under the key, so it does not change
 	}
 	switch decision {
 	case Retry:
@@ -172,7 +172,7 @@ func (op *operation) account(r *result, unsent bool) {
 	r.later = r.again || decision == Undecided && r.resp != nil && op.sent != "" && slices.Contains(op.t.cfg.Protocol.Busy, r.resp.StatusCode)
 }
 
-// word returns what the breaker is told about an attempt.
+// word returns the result of an attempt for the breaker.
 func (op *operation) word(r result) error {
 	switch {
 	case r.resp != nil && !isOutage(r.resp.StatusCode):
@@ -185,7 +185,7 @@ func (op *operation) word(r result) error {
 	return errNoWord
 }
 
-// probe notes whether an attempt asked for a connection and got one.
+// probe records whether an attempt asked for a connection and got one.
 type probe struct{ asked, got atomic.Bool }
 
 func (p *probe) trace() *httptrace.ClientTrace {
@@ -195,8 +195,8 @@ func (p *probe) trace() *httptrace.ClientTrace {
 	}
 }
 
-// unsent reports whether an attempt that ended with err certainly sent nothing: it asked
-// for a connection and got none, or the error says that dialling failed.
+// unsent reports whether an attempt that ended with err certainly sent nothing: it asked for a
+// connection and got none, or the error says that dialling failed.
 func (p *probe) unsent(err error) bool {
 	if err == nil || p.got.Load() {
 		return false

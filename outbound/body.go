@@ -14,7 +14,7 @@ import (
 
 // body is the body of a request, which may be sent several times.
 type body struct {
-	first  io.ReadCloser // the caller's; nil once it is used or closed
+	first  io.ReadCloser // the caller's body; nil when it is used or closed
 	again  func() (io.ReadCloser, error)
 	length int64
 	none   bool   // there is nothing to send
@@ -22,7 +22,7 @@ type body struct {
 	object map[string]json.RawMessage
 }
 
-// newBody takes over the body of a request. It reads a body that has to be in memory.
+// newBody takes over the body of a request. It reads a body that must be in memory.
 func newBody(req *http.Request, inMemory, repeat bool, limit int64) (*body, error) {
 	b := &body{length: req.ContentLength}
 	if req.Body == nil || req.Body == http.NoBody {
@@ -47,8 +47,8 @@ func (b *body) keep(kept []byte) {
 	b.again = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }
 }
 
-// readBody reads all of a body and closes it, also if the context ends while its
-// reader blocks.
+// readBody reads the complete body and closes it, even if the context ends while the body's reader
+// blocks.
 func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte, error) {
 	var closed atomic.Bool
 	closeOnce := func() {
@@ -58,7 +58,7 @@ func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte
 	}
 	defer closeOnce()
 	defer context.AfterFunc(ctx, closeOnce)()
-	tooLong := fmt.Errorf("the request's body has more than %d bytes and no GetBody, so that it could not be sent again: set http.Request.GetBody, raise Config.MaxBody, or set Config.Attempts to 1", limit)
+	tooLong := fmt.Errorf("the request's body has more than %d bytes and no GetBody, so it could not be sent again: set http.Request.GetBody, raise Config.MaxBody, or set Config.Attempts to 1", limit)
 	if length > limit {
 		return nil, tooLong
 	}
@@ -76,7 +76,7 @@ func readBody(ctx context.Context, r io.ReadCloser, length, limit int64) ([]byte
 	return kept, nil
 }
 
-// open returns the body for one more attempt; nil if there is no body.
+// open returns the body for one more attempt, or nil if there is no body.
 func (b *body) open() (*sentBody, error) {
 	if first := b.first; first != nil {
 		b.first = nil
@@ -100,11 +100,10 @@ func (b *body) close() {
 	}
 }
 
-// parse reads the body as a JSON object, for a vendor that takes the key as a member of
-// the body.
+// parse reads the body as a JSON object, for a vendor that expects the key as a member of the body.
 func (b *body) parse() error {
 	if json.Unmarshal(b.kept, &b.object) != nil || b.object == nil {
-		return errors.New("the vendor takes the key as a member of the body, which is no JSON object")
+		return errors.New("the vendor expects the key as a member of the body, but the body is not a JSON object")
 	}
 	return nil
 }
@@ -112,7 +111,7 @@ func (b *body) parse() error {
 // member returns the text of a member of the body, or "".
 func (b *body) member(name string) (text string) {
 	if raw, ok := b.object[name]; ok {
-		_ = json.Unmarshal(raw, &text) // a member that is not text is not a key
+		_ = json.Unmarshal(raw, &text) // a member that is not a string is not a key
 	}
 	return text
 }
@@ -123,7 +122,7 @@ func (b *body) insert(name, text string) error {
 		if b.member(name) == text {
 			return nil
 		}
-		return fmt.Errorf("the request's body has a member %.40q already, %d bytes long, and the operation another key: leave it out", name, len(raw))
+		return fmt.Errorf("the request's body already has a member %.40q, %d bytes long, but the operation has another key: remove the member", name, len(raw))
 	}
 	member, err := json.Marshal(map[string]string{name: text})
 	if err != nil {
@@ -138,8 +137,8 @@ func (b *body) insert(name, text string) error {
 	return nil
 }
 
-// sentBody is a body that is being sent. It notes an error of its reader, because that is
-// the caller's fault and no reason to try again.
+// sentBody is a body that is being sent. It records an error of its reader, because such an error
+// is the caller's fault and no reason to try again.
 type sentBody struct {
 	io.ReadCloser
 	closed atomic.Bool
@@ -171,5 +170,5 @@ func (s *sentBody) broken() error {
 	return nil
 }
 
-// rewindable reports whether the body, which was sent, can be sent once more.
+// rewindable reports whether a body that was sent can be sent again.
 func (b *body) rewindable() bool { return b.none || b.again != nil }

@@ -11,10 +11,10 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// Breaker stops calls to a host that does not work. Failed connections, timeouts and
-// statuses from 500 count as failures. A 4xx, even 429, shows that the host works. A
-// caller that gives up does not count. While the breaker is open, calls fail at once with
-// [ErrBreakerOpen]. After OpenFor it lets probes through, and closes if they succeed.
+// Breaker stops calls to a host that does not work. Failed connections, timeouts and statuses from
+// 500 count as failures. A 4xx, even 429, shows that the host works. An attempt that its caller
+// gives up does not count. While the breaker is open, calls fail at once with [ErrBreakerOpen].
+// After OpenFor the breaker lets probes through, and closes if they succeed.
 type Breaker struct {
 	// Window is how far back attempts count.
 	//
@@ -65,7 +65,7 @@ func (b Breaker) validate() error {
 	if b.Failures < 1 {
 		faults = append(faults, fmt.Errorf("config: Breaker: Failures is %d, want at least 1", b.Failures))
 	}
-	if !(b.Ratio > 0 && b.Ratio <= 1) { // false for NaN too
+	if !(b.Ratio > 0 && b.Ratio <= 1) { // the condition is also false for NaN
 		faults = append(faults, fmt.Errorf("config: Breaker: Ratio is %g, want more than 0, to 1", b.Ratio))
 	}
 	if b.OpenFor < 0 {
@@ -80,7 +80,7 @@ func (b Breaker) validate() error {
 // What an attempt says about its host.
 var (
 	errOutage = errors.New("out of order")
-	errNoWord = errors.New("says nothing") // the caller gave up, for instance
+	errNoWord = errors.New("says nothing") // for instance if the caller gave up
 
 )
 
@@ -89,7 +89,7 @@ var (
 type breaker struct {
 	circuit *gobreaker.TwoStepCircuitBreaker[struct{}]
 	openFor time.Duration
-	opened  atomic.Pointer[time.Time] // when it opened last
+	opened  atomic.Pointer[time.Time] // when the breaker last opened
 }
 
 // newBreaker returns a breaker that calls changed when its state changes. changed must
@@ -135,7 +135,7 @@ func (b *breaker) open() (time.Duration, bool) {
 	return b.remaining(), true
 }
 
-// remaining is how long the breaker stays open, or 0 if it does not.
+// remaining returns how long the breaker stays open, or 0 if it is not open.
 func (b *breaker) remaining() time.Duration {
 	at := b.opened.Load()
 	if at == nil {

@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// Budget limits the retries at each host. Within any Window there are at most Ratio times
-// the requests in the Window, plus Floor for each of its seconds. Within any second there
-// are at most Ratio times the average requests of a second, plus the Floor of one Window.
-// So a budget left over from calm times cannot be spent at once when trouble begins. The
-// budget decides about a retry before its wait, by the requests until then. The retry
-// counts for the time at which it will be made, so that retries that wait for the same
-// moment are limited too.
+// Budget limits the retries at each host. Within any Window there are at most Ratio times the
+// requests in the Window, plus Floor for each of its seconds. Within any second there are at most
+// Ratio times the average requests of a second, plus the Floor of one Window. So calls cannot spend
+// the unused budget of calm times at once when trouble begins. The budget decides about a retry
+// before its wait, by the requests so far. The retry counts at the time at which it will be made,
+// so that retries that wait for the same moment are limited too.
 type Budget struct {
 	// Ratio is the share of requests that may be retried.
 	//
 	// Defaults to 0.1.
 	Ratio float64
 
-	// Window is how far back requests and retries count.
+	// Window is how old requests and retries may be to count.
 	//
 	// Defaults to 10 seconds.
 	Window time.Duration
@@ -46,7 +45,7 @@ func (b Budget) defaults() Budget {
 
 func (b Budget) validate() error {
 	var faults []error
-	if !(b.Ratio >= 0 && b.Ratio <= 1) { // also not a NaN
+	if !(b.Ratio >= 0 && b.Ratio <= 1) { // the condition is also false for NaN
 		faults = append(faults, fmt.Errorf("config: Budget: Ratio is %g, want 0 to 1", b.Ratio))
 	}
 	if b.Window < time.Second || b.Window > time.Hour {
@@ -58,8 +57,8 @@ func (b Budget) validate() error {
 	return errors.Join(faults...)
 }
 
-// parts is into how many parts a window is divided. A window that begins inside a part
-// ends inside another, so it touches one more.
+// parts is how many parts a window has. A window that begins inside a part ends inside another
+// part, so it touches one more.
 const parts = 50
 
 // account is the budget of one host.
@@ -69,9 +68,9 @@ type account struct {
 	start time.Time
 
 	mu       sync.Mutex
-	current  int64 // the number of the part of the last call
+	current  int64 // the number of the part in which the last call was
 	requests [parts]int
-	retries  map[int64]int // by the part in which they are made, which may be a later one
+	retries  map[int64]int // by the part in which they are made, which may be in the future
 }
 
 func newAccount(cfg Budget, now time.Time) *account {
@@ -86,7 +85,7 @@ func (a *account) deposit(now time.Time) {
 	a.requests[a.current%parts]++
 }
 
-// withdraw reports whether a retry may be made after a wait, and counts it if so.
+// withdraw reports whether a retry may be made after a wait. If so, it counts the retry.
 func (a *account) withdraw(now time.Time, wait time.Duration) bool {
 	if a.cfg.Off {
 		return true
@@ -108,7 +107,7 @@ func (a *account) withdraw(now time.Time, wait time.Duration) bool {
 	return true
 }
 
-// busiest returns the most retries of any run of n parts that the given one belongs to.
+// busiest returns the largest number of retries in n consecutive parts that include the given part.
 func (a *account) busiest(part, n int64) int {
 	sum := 0
 	for i := part - n + 1; i <= part; i++ {

@@ -112,7 +112,7 @@ func unwrap(req *http.Request, last *operation, err error) error {
 	if last != nil {
 		e.Attempts = last.attempts
 		e.sent, e.unsure = last.mayHaveActed(), last.mayHaveActed()
-		if last.class == ClassRedirect { // to something that is not an address
+		if last.class == ClassRedirect { // to a Location that is not an address
 			e.Class, e.Reason, e.sent = ClassRedirect, ReasonFinal, true
 		}
 	}

@@ -15,15 +15,15 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Config tunes a [Transport]. The zero value is ready to use. It is for calls whose
-// caller waits for the answer; [Background] is for others.
+// Config tunes a [Transport]. The zero value is ready to use. It is for callers that wait for the
+// answer. For other callers, use [Background].
 //
-// Wide because each field is a choice of its own, and a caller sets two or three of them.
-// Fields that belong together are types: Protocol, Budget, Breaker, Hosts.
+// Wide because each field is an independent choice, and a caller sets two or three of them. Fields
+// that belong together are types: Protocol, Budget, Breaker, Hosts.
 type Config struct {
 	// Next makes the attempts. It must not repeat attempts or follow redirects itself. An error
-	// that matches postroom.ErrPermanent says that it refuses the request: no attempt follows,
-	// and the breaker does not hold it against the host.
+	// that matches postroom.ErrPermanent says that Next refuses the request: no attempt follows,
+	// and the breaker does not count it as a failure of the host.
 	//
 	// Defaults to a copy of http.DefaultTransport that keeps 32 idle connections
 	// for each host.
@@ -35,12 +35,12 @@ type Config struct {
 	// Defaults to an Idempotency-Key header.
 	Protocol Protocol
 
-	// GenerateKeys generates a key for an operation without one if its method is not
-	// idempotent. That protects against repetitions by this Transport. Against those
-	// after a restart of the process only [WithKey] protects.
+	// GenerateKeys generates a key for an operation without a key if its method is not idempotent.
+	// That protects against repetitions by this Transport. Only [WithKey] protects against
+	// repetitions after a restart of the process.
 	GenerateKeys bool
 
-	// Attempts is how often an operation is tried at most.
+	// Attempts is how many times an operation is tried at most.
 	//
 	// Defaults to 5.
 	Attempts int
@@ -50,25 +50,25 @@ type Config struct {
 	// Defaults to Exponential{}: full jitter below 200 ms, 400 ms, 800 ms, 1.6 s.
 	Schedule Schedule
 
-	// AttemptTimeout limits one attempt, until its response has been read.
+	// AttemptTimeout limits one attempt. The attempt ends when its response has been read.
 	//
 	// Defaults to 5 seconds.
 	AttemptTimeout time.Duration
 
-	// Total limits an operation: attempts, the waits between them, and reading the
-	// response. If a wait would not end in time, the operation ends before it.
+	// Total limits an operation: attempts, the waits between them, and reading the response. If a
+	// wait would end after that time, the operation ends before the wait.
 	//
 	// Defaults to 10 seconds.
 	Total time.Duration
 
-	// MaxRetryAfter is the longest Retry-After for which the Transport waits. A longer
-	// one ends the operation with the response that asks for it.
+	// MaxRetryAfter is the longest Retry-After for which the Transport waits. A longer Retry-After
+	// ends the operation with the response that asks for it.
 	//
 	// Defaults to 30 seconds.
 	MaxRetryAfter time.Duration
 
-	// MaxBody is the largest request body in bytes that is kept in memory so that it can
-	// be sent again, if the request has no GetBody. A larger body is refused.
+	// MaxBody is the largest request body in bytes that is kept in memory, so that it can be sent
+	// again if the request has no GetBody. A larger body is refused.
 	//
 	// Defaults to 1 MiB.
 	MaxBody int64
@@ -79,27 +79,26 @@ type Config struct {
 	// Breaker stops calls to a host that does not work.
 	Breaker Breaker
 
-	// Hosts lets several transports share the budget and the breaker of each host. It has
-	// its own settings for both, so Budget and Breaker must be empty.
+	// Hosts lets several transports share the budget and the breaker of each host. It has its own
+	// settings for both, so Budget and Breaker must be empty.
 	//
-	// Defaults to hosts of this transport alone, with Budget and Breaker.
+	// Defaults to hosts that only this transport uses, with Budget and Breaker.
 	Hosts *Hosts
 
-	// Decide is asked first about the response or the error of an attempt. It must not
-	// read the response's body. If the vendor may have acted on a call, Decide cannot
-	// make the Transport repeat it: see [Repeatable].
+	// Decide is the first to be asked about the response or the error of an attempt. It must not
+	// read the response's body. If the vendor may have acted on a call, Decide cannot make the
+	// Transport repeat the call: see [Repeatable].
 	Decide func(resp *http.Response, err error) Decision
 
-	// Refresh returns a new value for the Authorization header. The Transport calls it
-	// once if an operation is answered 401, and then tries again with the new value.
+	// Refresh returns a new value for the Authorization header. If an operation is answered 401,
+	// the Transport calls Refresh once, and then tries again with the new value.
 	Refresh func(req *http.Request) (authorization string, err error)
 
-	// TimeoutHeader names a header that tells the vendor how many milliseconds the
-	// attempt has, for instance X-Request-Timeout. If it is empty, no such header is
-	// sent.
+	// TimeoutHeader names a header that tells the vendor how many milliseconds the attempt has, for
+	// instance X-Request-Timeout. If TimeoutHeader is empty, no such header is sent.
 	TimeoutHeader string
 
-	// RedactKeys makes logs and spans show a digest instead of a key.
+	// RedactKeys makes logs and spans show a digest in place of a key.
 	RedactKeys bool
 
 	// Logger receives retries and changes of breakers.
@@ -118,9 +117,9 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
-// Background returns settings for calls whose caller does not wait, such as a job's:
-// waits of 500 ms, 2 s, 5 s and 30 s with up to a fifth more, 30 s for an attempt, three
-// minutes in all.
+// Background returns settings for calls whose caller does not wait, for instance a job: waits of
+// 500 ms, 2 s, 5 s and 30 s, each with up to a fifth more; 30 s for an attempt; three minutes for
+// the operation.
 func Background() Config {
 	return Config{
 		Schedule: postroom.FastBackoff(), AttemptTimeout: 30 * time.Second, Total: 3 * time.Minute, MaxRetryAfter: time.Minute,
@@ -146,8 +145,8 @@ func (c Config) defaults() Config {
 	return c
 }
 
-// defaultNext returns a transport with more idle connections than the default one, so
-// that many calls to one vendor do not open a connection each.
+// defaultNext returns a transport that keeps more idle connections than the default transport, so
+// that not each of many calls to one vendor opens a connection.
 func defaultNext() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {

@@ -19,23 +19,23 @@ import (
 // Class says how an attempt ended.
 type Class string
 
-// The classes. An error that fits no other class is ClassConnection.
+// The classes. ClassConnection also has all errors that fit no other class.
 const (
 	ClassConnection  Class = "connection"   // there was no connection, or it broke
 	ClassTimeout     Class = "timeout"      // no answer in time, or 408
 	ClassUnavailable Class = "unavailable"  // 5xx: it is not known whether the vendor acted
 	ClassRateLimited Class = "rate_limited" // 429
-	ClassBusy        Class = "busy"         // 425, and 409 about a call that is under way
+	ClassBusy        Class = "busy"         // 425, or 409 because a call with the key is running
 	ClassConflict    Class = "conflict"     // any other 409
 	ClassAuth        Class = "auth"         // 401, 403, 407
-	ClassRedirect    Class = "redirect"     // 3xx that was not followed: the URL or the host is not set up right
+	ClassRedirect    Class = "redirect"     // 3xx that was not followed: the URL or the host is set up wrongly
 	ClassInvalid     Class = "invalid"      // any other 4xx, and requests that cannot be sent
 	ClassCanceled    Class = "canceled"     // the caller's context ended
-	ClassBreaker     Class = "breaker"      // not tried: the breaker was open
+	ClassBreaker     Class = "breaker"      // not tried, because the breaker was open
 )
 
-// classOf returns the class of a response, and whether another attempt may end
-// differently. The class is "" if the response is not a failure.
+// classOf returns the class of a response, and whether another attempt may end differently. The
+// class is "" if the response is not a failure.
 func classOf(method string, resp *http.Response) (Class, bool) {
 	switch status := resp.StatusCode; {
 	case status == http.StatusNotModified && isSafe(method), status >= 100 && status < 300:
@@ -62,8 +62,8 @@ func classOf(method string, resp *http.Response) (Class, bool) {
 	}
 }
 
-// underWay reports whether a 409 is about a call with the same key that is under way: it
-// has a Retry-After, or the code for that.
+// underWay reports whether a 409 means that a call with the same key is running: the response has a
+// Retry-After, or the code for that.
 func underWay(resp *http.Response) bool {
 	if resp.Header.Get("Retry-After") != "" {
 		return true
@@ -86,7 +86,7 @@ type prefixBody struct {
 	io.Closer
 }
 
-// broken is a reader that returns an error, or io.EOF if there was none.
+// broken is a reader that returns an error, or io.EOF if the error is nil.
 type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) {
@@ -127,7 +127,7 @@ func classOfError(err error, native, asked bool) (Class, bool) {
 	)
 	switch {
 	case errors.Is(err, postroom.ErrPermanent):
-		return ClassInvalid, false // Next refuses the request: that is not the host's fault
+		return ClassInvalid, false // Next refuses the request: not a fault of the host
 	case errors.As(err, &inner):
 		return inner.Class, inner.Class == ClassConnection || inner.Class == ClassTimeout
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname),

@@ -37,13 +37,13 @@ var (
 	// again, because the circuit breaker of its host is open.
 	ErrBreakerOpen = errors.New("the circuit breaker is open")
 
-	// ErrRedirect matches an [Error] if the vendor redirected the request to where it
-	// must not follow. After 307 and 308 the vendor certainly did nothing. After any
-	// other redirect it may have acted.
-	ErrRedirect = errors.New("the vendor redirected the request to where it must not follow")
+	// ErrRedirect matches an [Error] if the vendor redirected the request to a place that the
+	// request must not follow. After 307 and 308 the vendor certainly did nothing. After any other
+	// redirect it may have acted.
+	ErrRedirect = errors.New("the vendor redirected the request to a place that it must not follow")
 
-	// ErrDeadline matches an [Error] if the operation was not tried again because no time
-	// was left, of Config.Total or of the context, or because Retry-After was too long.
+	// ErrDeadline matches an [Error] if the operation was not tried again because the time of
+	// Config.Total or of the context was over, or because Retry-After was too long.
 	ErrDeadline = errors.New("no time is left")
 )
 
@@ -69,24 +69,24 @@ const (
 type Error struct {
 	Method   string
 	Host     string
-	Attempts int    // how many were made
+	Attempts int    // how many attempts were made
 	Class    Class  // how the last attempt ended
-	Reason   Reason // why there was no further one
+	Reason   Reason // why there was no further attempt
 
-	// Last is the last response of any attempt; nil if none had one.
+	// Last is the last response of any attempt. It is nil if no attempt had a response.
 	Last *Response
 
-	// RetryAfter is how long to wait before another call, as the vendor or the open
-	// breaker asks; 0 if neither does.
+	// RetryAfter is how long to wait before another call, as the vendor or the open breaker asks.
+	// It is 0 if neither asks for a wait.
 	RetryAfter time.Duration
 
-	// Err is the error of the last attempt; nil if it had a response.
+	// Err is the error of the last attempt. It is nil if that attempt had a response.
 	Err error
 
-	sent   bool // something was sent, in some attempt
-	unsure bool // and the vendor may have acted on it
+	sent   bool // some attempt sent something
+	unsure bool // the vendor may have acted on it
 	keyed  bool // the vendor was given a key
-	later  bool // another call may end differently, also after ClassInvalid
+	later  bool // another call may end differently, even after ClassInvalid
 }
 
 // Response is the part of a vendor's answer that an Error keeps.
@@ -97,11 +97,11 @@ type Response struct {
 	// Body is the first 64 KiB of the body, or less.
 	Body []byte
 
-	// Truncated says that the body was longer than that, or broke off.
+	// Truncated says that the body was longer than Body, or broke off.
 	Truncated bool
 }
 
-// header is that of a response, if there is one.
+// header returns the header of the response, or nil if there is no response.
 func (r *Response) header() http.Header {
 	if r == nil {
 		return nil
@@ -162,16 +162,16 @@ func (e *Error) Is(target error) bool {
 // Timeout reports whether the last attempt took too long.
 func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
 
-// NotApplied reports whether err says that the vendor certainly did nothing: nothing was
-// sent, or the vendor rejected everything. Then wrap err in inbox.NotApplied in a step of an
-// external handler, or in idempotency.NotApplied in a call of lease mode, so that the step
-// may begin again.
+// NotApplied reports whether err says that the vendor certainly did nothing: nothing was sent, or
+// the vendor rejected everything. Then wrap err, so that the step may begin again: in
+// inbox.NotApplied in a step of an external handler, or in idempotency.NotApplied in a call of
+// lease mode.
 func NotApplied(err error) bool {
 	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
 }
 
-// SnoozeUnsent is when a handler is called again whose call was not sent, unless the open
-// breaker says when.
+// SnoozeUnsent is after which time a handler is called again if its call was not sent, unless the
+// open breaker gives another time.
 const SnoozeUnsent = 15 * time.Second
 
 // ForHandler converts err for a handler of events. It returns:
@@ -194,7 +194,7 @@ func ForHandler(err error) error {
 			break
 		}
 		if e.Reason == ReasonRequest && isPassing(e.Err) {
-			return err // the source of the request's body may answer the next time
+			return err // the reader of the request's body may succeed the next time
 		}
 		return postroom.Permanent(err)
 	case ClassConflict:
@@ -212,16 +212,16 @@ func ForHandler(err error) error {
 	return err
 }
 
-// isPassing reports whether the cause of an error may be gone the next time.
+// isPassing reports whether the cause of an error may be gone at the next attempt.
 func isPassing(err error) bool {
-	err = guard.Seal(err) // it is a user's error
+	err = guard.Seal(err) // the error may come from a user's code
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // timeoutError is the error of an attempt that took too long. It does not match
-// context.DeadlineExceeded, which would mean the caller's context.
+// context.DeadlineExceeded, because that would mean the caller's context.
 type timeoutError struct{ after time.Duration }
 
 func (e *timeoutError) Error() string { return fmt.Sprintf("no answer within %s", e.after) }

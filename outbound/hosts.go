@@ -10,22 +10,22 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// Hosts has the budgets and circuit breakers of the hosts that transports call. A
-// [Transport] has its own, unless several share one through Config.Hosts: then the limits
-// apply to their calls together. Hosts is safe for concurrent use.
+// Hosts has the budgets and circuit breakers of the hosts that transports call. A [Transport] has
+// its own Hosts. If several transports share one through Config.Hosts, the limits apply to their
+// calls together. Hosts is safe for concurrent use.
 type Hosts struct {
 	budget  Budget
 	breaker Breaker
 	err     error // the fault of the settings, if there is one
 
 	mu     sync.Mutex
-	known  map[string]*list.Element // of a *host
+	known  map[string]*list.Element // values are *host
 	byUse  *list.List               // all known hosts, the least recently used first
 	total  time.Duration            // the longest time of an operation
-	looked int                      // how many hosts forget examined
+	looked int                      // how many hosts forget has examined
 }
 
-// host is what is known about one host.
+// host is the state of one host.
 type host struct {
 	name    string
 	budget  *account
@@ -33,18 +33,17 @@ type host struct {
 	used    time.Time // guarded by Hosts.mu
 }
 
-// NewHosts returns budgets and breakers for several transports in this process, for
-// instance if two of them call one vendor with different protocols or times. Set it as
-// Config.Hosts of each. NewHosts cannot fail: [Transport.Check] returns faults of the
-// settings. The transport that calls a host first logs and counts the changes of its
-// breaker.
+// NewHosts returns budgets and breakers for several transports in this process, for instance if two
+// of them call one vendor with different protocols or times. Set it as Config.Hosts of each
+// transport. NewHosts cannot fail: [Transport.Check] returns the faults of the settings. The
+// transport that calls a host first logs and counts the changes of the host's breaker.
 func NewHosts(budget Budget, breaker Breaker) *Hosts {
 	h := &Hosts{budget: budget.defaults(), breaker: breaker.defaults(), known: make(map[string]*list.Element), byUse: list.New()}
 	h.err = errors.Join(h.budget.validate(), h.breaker.validate())
 	return h
 }
 
-// manyHosts is the number of hosts from which hosts are forgotten that have been idle for
+// manyHosts is the number of hosts from which idle hosts are forgotten, if they have been idle for
 // so long that they have no state.
 const manyHosts = 1000
 
@@ -72,8 +71,8 @@ func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 
 func hostIn(e *list.Element) *host { return e.Value.(*host) } //nolint:forcetypeassert // the list has only hosts
 
-// forget forgets hosts that have been idle for long, if there are many hosts. The idle
-// ones are in front, so it examines only those that it forgets, and one more.
+// forget removes hosts that have been idle for a long time, if there are many hosts. Idle hosts are
+// at the front of the list, so forget examines only those that it removes, and one more.
 func (hs *Hosts) forget(now time.Time) {
 	idle := max(hs.budget.Window, hs.breaker.Window, hs.breaker.OpenFor) + hs.total
 	if len(hs.known) < manyHosts {

@@ -13,19 +13,18 @@ type (
 	repeatable struct{}
 	attemptOf  struct{}
 	resultOf   struct{}
-	lastOf     struct{} // a **operation: the last of a call that follows redirects
+	lastOf     struct{} // a **operation: the last operation of a call that follows redirects
 )
 
-// WithKey returns a context whose operation has the given key. It replaces a key in the
-// request: vendors' client libraries set one there that does not outlive the process. Use
-// a key for one operation only. The key is sent with all methods except GET, HEAD,
-// OPTIONS and TRACE.
+// WithKey returns a context whose operation has the given key. It replaces a key in the request:
+// client libraries of vendors set a key there that is lost if the process restarts. Use a key for
+// one operation only. The key is sent with all methods except GET, HEAD, OPTIONS and TRACE.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyOf{}, key)
 }
 
-// NewKey returns a new random key of 32 hexadecimal digits. Make one for each operation,
-// and store it if the operation has to outlive the process.
+// NewKey returns a new random key of 32 hexadecimal digits. Make one for each operation. Store it
+// if the operation must survive a restart of the process.
 func NewKey() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
@@ -58,7 +57,7 @@ func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error
 		return keys{}, nil // the caller's header stays, unless a redirect led to another host
 	}
 	if from.earlier != nil && from.earlier.sent != "" {
-		return from.earlier.keys, nil // byte for byte; the caller may have formatted it
+		return from.earlier.keys, nil // byte for byte, because the caller may have formatted it
 	}
 	given, _ := req.Context().Value(keyOf{}).(string)
 	switch {
@@ -66,7 +65,7 @@ func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error
 	case p.header() != "" && len(req.Header.Values(p.header())) > 0:
 		sent := req.Header.Get(p.header())
 		if sent == "" || len(req.Header.Values(p.header())) > 1 {
-			return keys{sent, sent}, errors.New("the request's header with the key is empty or is there twice")
+			return keys{sent, sent}, errors.New("the request's header with the key is empty, or the request has it twice")
 		}
 		return keys{sent, sent}, nil
 	case p.Field != "":
@@ -84,7 +83,7 @@ func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error
 	return keys{given, sent}, err
 }
 
-// shown returns the key as logs and spans show it.
+// shown returns the form of the key for logs and spans.
 func (k keys) shown(redacted bool) string {
 	if k.key != "" && redacted {
 		return digestOf(k.key)

@@ -31,8 +31,8 @@ func newMetrics(cfg Config) *metrics {
 	m := telemetry.Meter(cfg.MeterProvider)
 	return &metrics{
 		attempts: telemetry.Counter(m, telemetry.OutboundAttempts, "{attempt}", "Attempts at calls, by how they ended."),
-		retries:  telemetry.Counter(m, telemetry.OutboundRetries, "{attempt}", "Attempts after the first, by how the one before ended."),
-		ends:     telemetry.Counter(m, telemetry.OutboundEnded, "{call}", "Calls that failed and were not tried again, by why."),
+		retries:  telemetry.Counter(m, telemetry.OutboundRetries, "{attempt}", "Attempts after the first, by how the previous attempt ended."),
+		ends:     telemetry.Counter(m, telemetry.OutboundEnded, "{call}", "Calls that failed and were not tried again, by reason."),
 		delay:    telemetry.Seconds(m, telemetry.OutboundDelay, "Waits before attempts after the first."),
 		took:     telemetry.Seconds(m, telemetry.HTTPDuration, "How long attempts took until their response began, or failed."),
 		breaker:  telemetry.Level(m, telemetry.OutboundBreaker, "{state}", "State of the circuit breaker: 0 closed, 1 half open, 2 open."),

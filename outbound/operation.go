@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// operation is one call of RoundTrip: one or more attempts under one key.
+// operation is one call of RoundTrip: one or more attempts with one key.
 type operation struct {
 	t        *Transport
 	req      *http.Request // the caller's request; it is not changed
@@ -30,7 +30,7 @@ type operation struct {
 	conclusion
 }
 
-// origin is where an operation comes from, if a redirect led to it.
+// origin says where an operation comes from, if a redirect led to it.
 type origin struct {
 	earlier *operation // the operation whose response redirected here
 	foreign bool       // the redirect came from another host
@@ -48,37 +48,36 @@ type tries struct{ attempts, attemptsLeft int }
 // doubt says what the vendor may have done.
 type doubt struct {
 	delivered bool // an attempt sent something
-	unsure    bool // and the vendor may have acted on it
+	unsure    bool // the vendor may have acted on it
 }
 
-// conclusion says how the last attempt ended, and why no other followed.
+// conclusion says how the last attempt ended, and why no other attempt followed.
 type conclusion struct {
 	class  Class
 	reason Reason
 	later  bool // another call may end differently
 }
 
-// result is how an attempt ended.
+// result says how an attempt ended.
 type result struct {
 	resp    *http.Response
 	err     error
 	class   Class  // "" for a success
 	again   bool   // another attempt may end differently
-	later   bool   // so may another call, after some time
+	later   bool   // another call may end differently, after some time
 	unsent  bool   // nothing was sent
 	reason  Reason // set if there is nothing to decide
 	release context.CancelFunc
 }
 
-// prepare prepares what all attempts have in common. Its errors are never the vendor's
-// fault.
+// prepare prepares the parts that all attempts share. Its errors are never the vendor's fault.
 func (op *operation) prepare() error {
 	req, p := op.req, op.t.cfg.Protocol
 	if err := contextError(req.Context()); err != nil {
 		return err
 	}
 	if req.URL == nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
-		return errors.New("the request's URL is not an absolute one of http or https")
+		return errors.New("the request's URL is not an absolute URL with http or https")
 	}
 	op.host = op.t.hosts.of(req.URL, op.t)
 	keyed := req.Context().Value(keyOf{}) != nil || op.t.cfg.GenerateKeys ||
@@ -110,8 +109,7 @@ func (op *operation) prepare() error {
 	return b.insert(p.Field, op.sent)
 }
 
-// repeatable reports whether a request that the vendor may have acted on may be sent
-// again.
+// repeatable reports whether a request may be sent again after the vendor may have acted on it.
 func (op *operation) repeatable() bool {
 	return op.sent != "" || isIdempotent(op.req.Method) || op.req.Context().Value(repeatable{}) != nil
 }
@@ -158,8 +156,8 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 			if asked > op.t.cfg.MaxRetryAfter {
 				return 0, ReasonWait
 			}
-			// Retry-After is the minimum. A random time is added, so that callers do not
-			// all come back at the same moment.
+			// Retry-After is the minimum. A random time is added, so that callers do not all try
+			// again at the same moment.
 			wait = max(wait, asked+chance(min(asked/5, time.Second)))
 		}
 	}
@@ -240,7 +238,7 @@ func (op *operation) hostName() string {
 // and does not touch the response.
 func Check(resp *http.Response) error {
 	req := resp.Request
-	if req == nil || req.URL == nil { // made by hand
+	if req == nil || req.URL == nil { // the response was not made by net/http
 		req = &http.Request{Method: "?", URL: new(url.URL)}
 	}
 	class, _ := classOf(req.Method, resp)
@@ -251,7 +249,7 @@ func Check(resp *http.Response) error {
 	if class == "" {
 		return nil
 	}
-	if resp.Body == nil { // made by hand, too
+	if resp.Body == nil { // the response was not made by net/http
 		resp.Body = http.NoBody
 	}
 	kept := keep(resp)
@@ -268,8 +266,8 @@ func Check(resp *http.Response) error {
 }
 
 const (
-	keepAtMost = 64 << 10               // of the response of a failed attempt
-	drainFor   = 500 * time.Millisecond // the longest time for reading it
+	keepAtMost = 64 << 10               // how much of the response of a failed attempt is kept
+	drainFor   = 500 * time.Millisecond // limits the time to read the rest
 )
 
 // keep reads the part of a response that an Error keeps.

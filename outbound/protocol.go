@@ -9,37 +9,36 @@ import (
 	"strings"
 )
 
-// Protocol says how a vendor gets the key of an operation, and what its answers mean. The
-// zero value sends the key unchanged in an Idempotency-Key header. If a vendor has no
-// function here, start from the zero value or from [BodyField].
+// Protocol says how a vendor gets the key of an operation, and what its answers mean. The zero
+// value sends the key unchanged in an Idempotency-Key header. If this package has no function for a
+// vendor, start from the zero value or from [BodyField].
 type Protocol struct {
 	// Header carries the key.
 	//
 	// Defaults to Idempotency-Key if Field is empty.
 	Header string
 
-	// Field is the member of the request's JSON object that carries the key. The body is
-	// read into memory, up to Config.MaxBody. Except for the new member it stays the
+	// Field is the member of the request's JSON object that carries the key. The body is read into
+	// memory, up to Config.MaxBody. Only the new member is added: the rest of the body stays the
 	// same, byte for byte.
 	Field string
 
-	// Keyless says that the vendor takes no key. No key is sent, even if there is one,
-	// and a request that is not idempotent is repeated only if nothing was sent.
+	// Keyless says that the vendor accepts no key. No key is sent, even if there is one, and a
+	// request that is not idempotent is repeated only if nothing was sent.
 	Keyless bool
 
-	// Format converts a key into what the vendor gets. It must always return the same for
-	// the same key. If it is nil, the key is sent unchanged.
+	// Format converts a key into the form that the vendor gets. It must always return the same
+	// result for the same key. If it is nil, the key is sent unchanged.
 	Format func(key string) string
 
-	// MaxLen is the length of the longest key that the vendor takes, in the form that is
-	// sent.
+	// MaxLen is the length of the longest key that the vendor accepts, in the form that is sent.
 	//
 	// Defaults to 255.
 	MaxLen int
 
-	// Busy lists statuses that may mean that a call with this key is under way, so they
-	// do not prove that the vendor did nothing, and ForHandler does not make them permanent
-	// if a key was sent. 409 is always one of them.
+	// Busy lists statuses that may mean that a call with this key is running. So they do not prove
+	// that the vendor did nothing, and ForHandler does not make them permanent if a key was sent.
+	// 409 is always one of them.
 	Busy []int
 
 	// Decide is asked about a response after Config.Decide. It must not read the body. If
@@ -50,10 +49,10 @@ type Protocol struct {
 // Decision says whether to try again after an attempt.
 type Decision int
 
-// The decisions. Retry is not enough for another attempt: an attempt, time and budget
-// must be left, and repeating must be safe.
+// The decisions. Retry alone does not lead to another attempt: an attempt, time and budget must be
+// left, and repeating must be safe.
 const (
-	Undecided Decision = iota // the next one decides: Protocol.Decide, then the status
+	Undecided Decision = iota // the next decides: Protocol.Decide, then the status
 	Retry                     // another attempt may end differently
 	Stop                      // another attempt would end the same way
 )
@@ -72,8 +71,8 @@ func Stripe() Protocol {
 	}}
 }
 
-// Adyen is the protocol of Adyen: keys of up to 64 characters, and a header that says
-// that a failure was not kept under the key.
+// Adyen is the protocol of Adyen: keys of up to 64 characters, and a header that says that a
+// failure was not kept with the key.
 func Adyen() Protocol {
 	return Protocol{MaxLen: 64, Busy: []int{http.StatusUnprocessableEntity}, Decide: func(resp *http.Response) Decision {
 		if resp.Header.Get("transient-error") == "true" {
@@ -92,8 +91,7 @@ func PayPal() Protocol { return Protocol{Header: "PayPal-Request-Id", MaxLen: 10
 // AmazonPay is the protocol of Amazon Pay, whose keys have up to 32 characters.
 func AmazonPay() Protocol { return Protocol{Header: "x-amz-pay-idempotency-key", MaxLen: 32} }
 
-// Square is the protocol of Square: the key is a member of the body, of up to 45
-// characters.
+// Square is the protocol of Square: the key is a member of the body and has up to 45 characters.
 func Square() Protocol { return Protocol{Field: "idempotency_key", MaxLen: 45} }
 
 // Draft is the Idempotency-Key header as the IETF's draft writes it: in quotes.
@@ -103,8 +101,8 @@ func Draft() Protocol {
 	}}
 }
 
-// BodyField is the protocol of a vendor who takes the key as a member of the JSON
-// object in the request's body.
+// BodyField is the protocol of a vendor that expects the key as a member of the JSON object in the
+// request's body.
 func BodyField(name string) Protocol { return Protocol{Field: name} }
 
 // MessageID is the protocol of a mail service that recognises a message by its id. The
@@ -113,9 +111,9 @@ func MessageID(header, domain string) Protocol {
 	return Protocol{Header: header, Format: func(key string) string { return "<" + key + "@" + domain + ">" }}
 }
 
-// NoKeys is the protocol of a vendor who takes no keys. Make calls that are not
-// idempotent in a step with receipts: Attempt.Step of package inbox or idempotency.Call,
-// with a Lookup if the vendor can be asked.
+// NoKeys is the protocol of a vendor that accepts no keys. Make calls that are not idempotent in a
+// step with receipts: Attempt.Step of package inbox or idempotency.Call. Give the step a Lookup if
+// the vendor can be asked.
 func NoKeys() Protocol { return Protocol{Keyless: true} }
 
 // header returns the header that carries the key, or "".
@@ -139,11 +137,11 @@ func (p Protocol) format(key string) (string, error) {
 		limit = 255
 	}
 	if key == "" || len(key) > limit {
-		return "", fmt.Errorf("the key has %d bytes as it is sent, the vendor takes 1 to %d", len(key), limit)
+		return "", fmt.Errorf("the key has %d bytes in the form that is sent, but the vendor accepts 1 to %d", len(key), limit)
 	}
 	for _, c := range []byte(key) {
 		if c <= ' ' || c > '~' {
-			return "", errors.New("the key has white space, control characters or others that are not ASCII")
+			return "", errors.New("the key has white space, control characters, or characters that are not ASCII")
 		}
 	}
 	return key, nil
@@ -155,10 +153,10 @@ func (p Protocol) validate() error {
 		faults = append(faults, fmt.Errorf("config: Protocol: Header %.40q is not a header name", p.Header))
 	}
 	if p.Header != "" && p.Field != "" {
-		faults = append(faults, errors.New("config: Protocol: Header and Field are both given: a key goes one way"))
+		faults = append(faults, errors.New("config: Protocol: Header and Field are both set, want only one of them"))
 	}
 	if p.Keyless && (p.Header != "" || p.Field != "") {
-		faults = append(faults, errors.New("config: Protocol: Keyless goes with neither Header nor Field"))
+		faults = append(faults, errors.New("config: Protocol: Keyless is set together with Header or Field"))
 	}
 	if p.MaxLen < 0 {
 		faults = append(faults, fmt.Errorf("config: Protocol: MaxLen is %d, want more than 0", p.MaxLen))
@@ -177,7 +175,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// digestOf is what is shown of a key that is not to be shown.
+// digestOf returns the digest of a key that logs must not contain.
 func digestOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:4])

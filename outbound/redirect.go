@@ -12,12 +12,12 @@ import (
 // http.Client allows more.
 const maxRedirects = 10
 
-// follow finds out whether http.Client made the request to follow a redirect, and of
-// which operation. The time and attempts of that operation go on, and so does the doubt
-// whether the vendor acted on it. follow also notes whether the redirects left the host.
+// follow finds out whether http.Client made the request to follow a redirect, and of which
+// operation. The time and the attempts of that operation continue to count, and so does the doubt
+// whether the vendor acted on it. follow also records whether the redirects left the host.
 //
-// The rules of redirects are enforced here and not in CheckRedirect, because each
-// http.Client of a Transport may have its own CheckRedirect.
+// The rules for redirects are enforced here and not in CheckRedirect, because each http.Client of a
+// Transport may have its own CheckRedirect.
 func (op *operation) follow() {
 	for r := op.req.Response; r != nil && r.Request != nil; r = r.Request.Response {
 		if op.earlier == nil {
@@ -37,16 +37,16 @@ func (op *operation) follow() {
 	}
 }
 
-// mayHaveActed reports whether the vendor may have acted on the operation, or on one that
+// mayHaveActed reports whether the vendor may have acted on the operation, or on an operation that
 // redirected to it.
 func (op *operation) mayHaveActed() bool { return op.unsure && !isSafe(op.req.Method) }
 
-// strayed returns why a request must not follow the redirects that led to it, and the
-// response with the forbidden redirect. It returns nil if the request may follow them.
+// strayed returns why a request must not follow the redirects that led to it, and the response with
+// the forbidden redirect. It returns nil if the request may follow them.
 //
-// A request with effects follows 307 and 308 within its host, because these keep method
-// and body. After any other redirect http.Client sends a GET, and the success of that
-// says nothing about the original request.
+// A request with effects follows 307 and 308 within its host, because these keep method and body.
+// After any other redirect http.Client sends a GET, and success of that GET says nothing about the
+// original request.
 func strayed(req *http.Request) (*http.Response, error) {
 	hops := 0
 	for next := req; next.Response != nil; next = next.Response.Request {
@@ -54,7 +54,7 @@ func strayed(req *http.Request) (*http.Response, error) {
 		hops++
 		switch {
 		case r.Request == nil || r.Request.URL == nil || next.URL == nil:
-			return r, errors.New("redirected by a response that does not name its request: have the RoundTripper around this Transport set Response.Request")
+			return r, errors.New("redirected by a response that does not name its request: the RoundTripper around this Transport must set Response.Request")
 		case hops > maxRedirects:
 			return req.Response, fmt.Errorf("redirected more than %d times", maxRedirects)
 		case isSafe(r.Request.Method):
@@ -88,8 +88,8 @@ func (op *operation) refuse(resp *http.Response, err error) *Error {
 	return e
 }
 
-// astray returns an error if Next itself followed redirects that the Transport would not
-// follow. Then the answer does not count, and astray closes the response.
+// astray returns an error if Next itself followed redirects that the Transport would not follow.
+// Then the answer does not count, and astray closes the response.
 func (op *operation) astray(resp *http.Response) error {
 	if resp.Request == nil || isSafe(op.req.Method) {
 		return nil
@@ -105,14 +105,14 @@ func (op *operation) astray(resp *http.Response) error {
 	return fmt.Errorf("config: Next follows redirects itself, which it must not: %w", err)
 }
 
-// abroad are the headers that a request keeps when it goes to another host. Any other
-// header may be a secret between the caller and the first host.
+// abroad are the headers that a request keeps when it is sent to another host. Any other header may
+// be a secret between the caller and the first host.
 var abroad = []string{
 	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Cache-Control", "If-Match", "If-Modified-Since", "If-None-Match",
 	"If-Range", "If-Unmodified-Since", "Pragma", "Range", "Referer", "User-Agent",
 }
 
-// goAbroad removes possible secrets from a request that goes to another host.
+// goAbroad removes possible secrets from a request that is sent to another host.
 func goAbroad(h http.Header) {
 	for name := range h {
 		if !slices.ContainsFunc(abroad, func(known string) bool { return strings.EqualFold(known, name) }) {

@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// longestRetryAfter is the longest Retry-After that counts; a longer one counts as this.
+// longestRetryAfter is the longest Retry-After that counts. A longer one is shortened to this.
 const longestRetryAfter = 24 * time.Hour
 
-// ParseRetryAfter returns the delay that a response's Retry-After header asks for, and
-// whether it asks for one. The header is a number of seconds or a date. ParseRetryAfter
-// compares a date with the response's own Date if it has one, so that clocks need not
-// agree, and otherwise with now. A date in the past means no delay. A value that is
-// invalid, negative, fractional or given twice is ignored. A delay of more than a day
-// counts as a day.
+// ParseRetryAfter returns the delay that a response's Retry-After header asks for, and whether it
+// asks for one. The header is a number of seconds or a date. ParseRetryAfter compares a date with
+// the response's own Date, if it has one, so that the clocks need not agree. Otherwise it compares
+// the date with now. A date in the past means no delay. A value that is invalid, negative,
+// fractional or given twice is ignored. A delay of more than a day counts as a day.
 func ParseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	values := h.Values("Retry-After")
 	if len(values) != 1 {
@@ -34,7 +33,7 @@ func ParseRetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	return min(max(date.Sub(now), 0), longestRetryAfter), true
 }
 
-// parseSeconds reads a number that consists of digits only.
+// parseSeconds parses a number that consists only of digits.
 func parseSeconds(text string) (time.Duration, bool) {
 	if text == "" {
 		return 0, false

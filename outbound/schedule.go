@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Schedule says how long to wait after the given failed attempt, counted from 1. It is
-// called concurrently. postroom.Backoff and [Exponential] are Schedules.
+// Schedule says how long to wait after the n-th failed attempt, counted from 1. It is called
+// concurrently. postroom.Backoff and [Exponential] are Schedules.
 type Schedule interface {
 	Delay(attempt int) time.Duration
 }
 
-// Jitter says how the waits of an [Exponential] schedule are randomised, so that calls
-// that failed together are not repeated together.
+// Jitter says how the waits of an [Exponential] schedule are randomised, so that calls that failed
+// at the same time are not repeated at the same time.
 type Jitter int
 
-// The wait after the n-th attempt, where upper is Base·2ⁿ, or Cap if that is less.
+// The wait after the n-th attempt. upper is Base·2ⁿ, or Cap if that is less.
 const (
-	FullJitter  Jitter = iota // 0 to upper: spreads best
-	RangeJitter               // half of upper to upper, so that each wait is longer than the last
+	FullJitter  Jitter = iota // 0 to upper: spreads calls best
+	RangeJitter               // half of upper to upper, so that each wait is longer than the previous one
 	NoJitter                  // upper
 )
 

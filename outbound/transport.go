@@ -23,8 +23,8 @@ type Transport struct {
 	hosts   *Hosts
 }
 
-// New returns a transport. It does no I/O and cannot fail: [Transport.Check] and every
-// call return faults of the Config.
+// New returns a transport. It does no I/O and cannot fail: [Transport.Check] and every call return
+// the faults of the Config.
 func New(cfg Config) *Transport {
 	cfg = cfg.defaults()
 	t := &Transport{cfg: cfg, metrics: newMetrics(cfg), hosts: cfg.Hosts}
@@ -47,10 +47,9 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// RoundTrip carries out one operation. It does not change the request, and closes its
-// body. If the last attempt had a response, RoundTrip returns that, with its body open
-// and complete; [Check] says whether it is a failure, and why. If there was no response,
-// the error is an [Error].
+// RoundTrip carries out one operation. It does not change the request, and closes its body. If the
+// last attempt had a response, RoundTrip returns it, with its body open and complete; [Check] says
+// whether it is a failure, and why. If there was no response, the error is an [Error].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.err != nil {
 		closeBody(req)
@@ -62,7 +61,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, op.refuse(from, err)
 	}
 	if req.Header.Get("Upgrade") != "" {
-		return t.cfg.Next.RoundTrip(req) // an upgraded connection outlives all limits
+		return t.cfg.Next.RoundTrip(req) // no limit applies to an upgraded connection
 	}
 	if req.Context().Value(attemptOf{}) != nil {
 		op.attemptsLeft = 1 // another Transport around this one repeats attempts
@@ -112,8 +111,8 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
-// sameOrigin reports whether secrets for one URL may be sent to another: both have the
-// same host and port, or the same host and only the second has TLS.
+// sameOrigin reports whether secrets for one URL may be sent to another URL: both have the same
+// host and port, or the same host and only the second has TLS.
 func sameOrigin(from, to *url.URL) bool {
 	if !strings.EqualFold(from.Hostname(), to.Hostname()) {
 		return false
