@@ -16,7 +16,7 @@ import (
 // gives up does not count. While the breaker is open, calls fail at once with [ErrBreakerOpen].
 // After OpenFor the breaker lets probes through, and closes if they succeed.
 type Breaker struct {
-	// Window is how far back attempts count.
+	// Window is how old an attempt may be to count.
 	//
 	// Defaults to 30 seconds.
 	Window time.Duration
@@ -77,7 +77,7 @@ func (b Breaker) validate() error {
 	return errors.Join(faults...)
 }
 
-// What an attempt says about its host.
+// Results of an attempt for the breaker.
 var (
 	errOutage = errors.New("out of order")
 	errNoWord = errors.New("says nothing") // for instance if the caller gave up

@@ -42,7 +42,7 @@ func TestAllFaultsAreReported(t *testing.T) {
 	err := tr.Check()
 	for _, name := range []string{
 		"Attempts is", "AttemptTimeout is", "Total is", "MaxRetryAfter is", "MaxBody is", "TimeoutHeader",
-		"Base is", "Cap is", "jitter 9", "Header \"no header\"", "Header and Field", "Keyless goes", "MaxLen is",
+		"Base is", "Cap is", "jitter 9", "Header \"no header\"", "Header and Field", "Keyless is set together", "MaxLen is",
 		"Budget: Ratio", "Budget: Window", "Budget: Floor",
 		"Breaker: Window", "Breaker: Failures", "Breaker: Ratio", "Breaker: OpenFor", "Breaker: Probes",
 	} {
