@@ -13,17 +13,17 @@ import (
 // later are migrations as later versions may bring them, behind those that there are. Each
 // way to lock a table that others use is among them.
 var later = fstest.MapFS{
-	"sql/0008_note.sql": file(`ALTER TABLE postroom.outbox ADD COLUMN note text;
+	"sql/0006_note.sql": file(`ALTER TABLE postroom.outbox ADD COLUMN note text;
 		ALTER TABLE postroom.held ADD COLUMN note text;`),
-	"sql/0009_index.sql": file(`CREATE INDEX outbox_note ON postroom.outbox (note) WHERE note IS NOT NULL;
+	"sql/0007_index.sql": file(`CREATE INDEX outbox_note ON postroom.outbox (note) WHERE note IS NOT NULL;
 		CREATE UNIQUE INDEX held_note ON postroom.held (note);`),
-	"sql/0010_reference.sql": file(`CREATE TABLE postroom.noted (
+	"sql/0008_reference.sql": file(`CREATE TABLE postroom.noted (
 			handler text COLLATE "C", dedupe_key text COLLATE "C", FOREIGN KEY (handler, dedupe_key) REFERENCES postroom.inbox
 		);`),
-	"sql/0011_trigger.sql": file(`CREATE FUNCTION postroom.note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+	"sql/0009_trigger.sql": file(`CREATE FUNCTION postroom.note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
 		CREATE TRIGGER note AFTER INSERT ON postroom.node FOR EACH ROW EXECUTE FUNCTION postroom.note();
 		CREATE CONSTRAINT TRIGGER note AFTER INSERT ON postroom.outbox DEFERRABLE FOR EACH ROW EXECUTE FUNCTION postroom.note();`),
-	"sql/0012_less.sql": file(`DROP TRIGGER note ON postroom.node;
+	"sql/0010_less.sql": file(`DROP TRIGGER note ON postroom.node;
 		TRUNCATE postroom.relay_checkpoint;
 		DROP TABLE postroom.trial;`),
 }
@@ -106,23 +106,23 @@ func TestMigrateGoesOnAfterAFailedStep(t *testing.T) {
 	pool := devtest.EmptyPool(t)
 	migrate(t, pool, "")
 	broken := fstest.MapFS{
-		"sql/0008_note.sql":  later["sql/0008_note.sql"],
-		"sql/0009_index.sql": file("CREATE TABLE postroom.half (n int); ALTER TABLE postroom.outbox ADD COLUMN half int; SELECT 1 / 0;"),
+		"sql/0006_note.sql":  later["sql/0006_note.sql"],
+		"sql/0007_index.sql": file("CREATE TABLE postroom.half (n int); ALTER TABLE postroom.outbox ADD COLUMN half int; SELECT 1 / 0;"),
 	}
 	applied, err := schema.Migrator{}.From(schema.With(broken)).Migrate(t.Context(), pool)
-	if err == nil || len(applied) != 1 || !strings.Contains(err.Error(), "apply migration 9 index") {
-		t.Fatalf("applied %v, %v; want migration 8, and an error that names migration 9", applied, err)
+	if err == nil || len(applied) != 1 || !strings.Contains(err.Error(), "apply migration 7 index") {
+		t.Fatalf("applied %v, %v; want migration 6, and an error that names migration 7", applied, err)
 	}
-	if n := one[int](t, pool, "SELECT max(version) FROM postroom.migration"); n != 8 {
-		t.Errorf("version %d, want 8", n)
+	if n := one[int](t, pool, "SELECT max(version) FROM postroom.migration"); n != 6 {
+		t.Errorf("version %d, want 6", n)
 	}
 	if one[bool](t, pool, `SELECT to_regclass('postroom.half') IS NOT NULL
 		OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'postroom.outbox'::regclass AND attname = 'half')`) {
 		t.Error("the step that failed left something behind")
 	}
 	applied, err = schema.Migrator{}.From(schema.With(later)).Migrate(t.Context(), pool)
-	if err != nil || len(applied) != len(later)-1 || applied[0].Version != 9 {
-		t.Errorf("applied %v, %v; want migration 8 and those after it", applied, err)
+	if err != nil || len(applied) != len(later)-1 || applied[0].Version != 7 {
+		t.Errorf("applied %v, %v; want migration 7 and those after it", applied, err)
 	}
 }
 

@@ -209,7 +209,7 @@ func TestMigrateSaysWhoIsInTheWay(t *testing.T) {
 	if !errors.As(err, &blocked) || !errors.Is(err, context.Canceled) {
 		t.Fatalf("Migrate = %v, want a BlockedError for the end of the context", err)
 	}
-	for _, part := range []string{"migration 8 note", "(pg_dump)", "idle in transaction", "outbox", "pg_terminate_backend", "migrate again"} {
+	for _, part := range []string{"migration 6 note", "(pg_dump)", "idle in transaction", "outbox", "pg_terminate_backend", "migrate again"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the error does not say %q: %v", part, err)
 		}

@@ -670,3 +670,74 @@ COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
 -- A role that may read the log may call them, also if the database's owner has revoked
 -- EXECUTE on functions from PUBLIC.
 GRANT EXECUTE ON FUNCTION postroom.clipped(text, int), postroom.clamped(timestamptz) TO PUBLIC;
+
+--
+-- Rights
+--
+-- The rights that each part needs are granted with one call for each role. A relay cannot
+-- touch the domain's tables, handlers cannot touch the log, and operators change only what
+-- is dead, replayed or published once more.
+--
+--     SELECT postroom.grant_producer('shop_app'), postroom.grant_relay('shop_relay');
+--
+-- Call the functions as the owner of the tables, once for each role and again after a
+-- migration. Each grants in its own schema only. Each stands in the file of its subject, and
+-- also grants rights on tables and functions of later files: call it after all migrations.
+
+CREATE FUNCTION postroom.grant_all(permissions text[], role regrole)
+RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    permission text;
+BEGIN
+    FOREACH permission IN ARRAY permissions LOOP
+        EXECUTE pg_catalog.format('GRANT %s TO %s', permission, role);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION postroom.grant_all(text[], regrole) IS
+    'Grants a role some privileges, each written as in GRANT, before TO. The other functions call it.';
+
+-- A producer appends events, and compares the id and digest of an event that is there. It
+-- gets no right on seq and xid, by which the relay reads in order, on created_at, and on
+-- the content of events.
+CREATE FUNCTION postroom.grant_producer(role regrole)
+RETURNS void
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT postroom.grant_all(ARRAY[
+        pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
+        'USAGE ON TYPE postroom.identifier, postroom.subject, postroom.label, postroom.headers, postroom.digest,
+                       postroom.instant, postroom.media_type, postroom.trace_state, postroom.body',
+        'INSERT (source, event_id, digest, type, subject, key, content_type, correlation_id, causation_id, occurred_at,
+                 not_before, trace_parent, trace_state, headers, data, checked) ON postroom.outbox',
+        'SELECT (source, event_id, digest) ON postroom.outbox',
+        'SELECT ON postroom.migration', -- Outbox.Check
+        'EXECUTE ON FUNCTION postroom.write, postroom.content_digest, postroom.refuse_conflict, postroom.check_event,
+                             postroom.unchecked, postroom.cancel'
+    ], role)
+$$;
+COMMENT ON FUNCTION postroom.grant_producer(regrole) IS
+    'Grants a role what it needs to write events, and no more. Call it as the owner of the tables, and again after a migration.';
+
+CREATE FUNCTION postroom.grant_relay(role regrole)
+RETURNS void
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT postroom.grant_all(ARRAY[
+        pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
+        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
+        'SELECT, DELETE ON postroom.outbox',
+        'SELECT ON SEQUENCE postroom.outbox_seq_seq',
+        'SELECT, UPDATE ON postroom.relay',
+        'SELECT, INSERT, UPDATE, DELETE ON postroom.held, postroom.relay_checkpoint, postroom.refused',
+        'SELECT, INSERT, UPDATE ON postroom.republish',
+        'INSERT ON postroom.audit',
+        'SELECT ON postroom.saga_definition',
+        'SELECT (name, state, started_at, waits_since, waits_hour, ended_at) ON postroom.saga', -- it counts them, for metrics
+        'EXECUTE ON FUNCTION postroom.event_lock'
+    ], role)
+$$;
+COMMENT ON FUNCTION postroom.grant_relay(regrole) IS
+    'Grants a role what a relay needs, and no more. Call it as the owner of the tables, and again after a migration.';

@@ -430,3 +430,25 @@ END
 $$;
 COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
     'Locks a handler''s key until the transaction ends, and says where the event at pos stands. free: no event of the key is held. behind: an earlier one is. late: one at the same place is, or only later ones. stale: another process reads for the handler now.';
+
+--
+-- Rights
+--
+
+CREATE FUNCTION postroom.grant_inbox(role regrole)
+RETURNS void
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT postroom.grant_all(ARRAY[
+        pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
+        'SELECT ON postroom.migration, postroom.instance, postroom.archive, postroom.pause',
+        'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
+        'SELECT, INSERT, UPDATE ON postroom.subscription, postroom.dedupe_window',
+        'SELECT, UPDATE ON postroom.sweep, postroom.trial',
+        'INSERT ON postroom.archive, postroom.audit', -- what its handlers discard
+        'USAGE ON SEQUENCE postroom.audit_id_seq',
+        'EXECUTE ON FUNCTION postroom.key_lock, postroom.enter_key'
+    ], role)
+$$;
+COMMENT ON FUNCTION postroom.grant_inbox(regrole) IS
+    'Grants a role what an inbox needs; its handlers may need more. Call it as the owner of the tables, and again after a migration.';

@@ -403,3 +403,31 @@ AS $$
 $$;
 COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
     'Returns the discarded events with these properties, as dead_letters does. The times are those at which they were discarded.';
+
+--
+-- Rights
+--
+
+CREATE FUNCTION postroom.grant_operator(role regrole)
+RETURNS void
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT postroom.grant_all(ARRAY[
+        pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
+        (SELECT pg_catalog.format('SELECT ON %s', pg_catalog.string_agg(c.oid::regclass::text, ', '))
+         FROM pg_catalog.pg_class c
+         WHERE c.relnamespace = 'postroom'::regnamespace AND c.relkind = 'r' AND c.relname <> 'webhook_endpoint'),
+        'SELECT (id, account, url, types, rotated_at, created_at, disabled_at, disabled_reason, failing_since, paused_until,
+                 last_status, last_at) ON postroom.webhook_endpoint', -- not its secrets
+        'UPDATE (disabled_at, disabled_reason, failing_since, paused_until) ON postroom.webhook_endpoint',
+        'SELECT ON SEQUENCE postroom.outbox_seq_seq',
+        'INSERT, UPDATE, DELETE ON postroom.held, postroom.archive, postroom.job, postroom.job_item, postroom.trial,
+                                   postroom.revision, postroom.receipt, postroom.pause',
+        'INSERT, UPDATE ON postroom.republish',
+        'INSERT ON postroom.audit',
+        'UPDATE ON postroom.inbox, postroom.relay',
+        'EXECUTE ON FUNCTION postroom.key_lock, postroom.event_lock, postroom.dead_letters, postroom.discarded, postroom.decide_saga'
+    ], role)
+$$;
+COMMENT ON FUNCTION postroom.grant_operator(regrole) IS
+    'Grants a role what an operator needs, and no more: it reads everything but secrets, and cannot change or remove a row of audit. Call it as the owner of the tables, and again after a migration.';

@@ -1,7 +1,7 @@
 -- Sagas: processes across services, a row for each, and the record of their steps.
 --
 -- Locks   nothing that is in use: every object is new.
--- Called  by Migrate and Print, as the seventh migration.
+-- Called  by Migrate and Print, as the fifth migration.
 
 -- Rules on one column are in domains, as 0002_inbox.sql says: a CHECK of a table would take more
 -- time than the rest of a step's statement.
@@ -49,7 +49,6 @@ COMMENT ON COLUMN postroom.saga_definition.steps IS
     'The steps in their order: of each its name, what it sends, and the types of the replies that it waits for. A later program may add steps at the end, and types of replies.';
 COMMENT ON COLUMN postroom.saga_definition.stuck IS
     'How long an instance waits before it counts as stuck.';
-
 COMMENT ON COLUMN postroom.saga_definition.prefix IS
     'What stands before the type in the subjects of the saga''s events, with a dot. Empty: nothing.';
 
@@ -206,3 +205,23 @@ $$;
 COMMENT ON FUNCTION postroom.decide_saga IS
     'Writes an operator''s decision on a saga as an event, with its row of audit, and returns the event''s id. NULL: there is no such instance with this revision that has not ended.';
 REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC;
+
+--
+-- Rights
+--
+
+CREATE FUNCTION postroom.grant_sagas(role regrole)
+RETURNS void
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT postroom.grant_all(ARRAY[
+        pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
+        'USAGE ON TYPE postroom.saga_name, postroom.saga_key, postroom.saga_state, postroom.saga_data, postroom.saga_direction',
+        'SELECT ON postroom.migration, postroom.instance, postroom.dedupe_window, postroom.node',
+        'SELECT, INSERT, UPDATE ON postroom.saga_definition',
+        'SELECT, INSERT, UPDATE, DELETE ON postroom.saga, postroom.saga_step',
+        'SELECT (source, event_id, action, details) ON postroom.audit' -- the decisions of operators
+    ], role)
+$$;
+COMMENT ON FUNCTION postroom.grant_sagas(regrole) IS
+    'Grants a role what it needs to begin and run sagas, besides grant_producer and grant_inbox. Call it as the owner of the tables, and again after a migration.';
