@@ -53,10 +53,11 @@ type Config struct {
 	// id from another, and handlers know whose secret verified an event. An empty tenant is
 	// answered 500.
 	//
-	// Choose may read the body. The request is not verified yet. For an unknown tenant it returns [ErrUnknownTenant]: the sender gets the answer that a wrong
-	// signature gets. It takes as long, because the request is then verified by Scheme, or by
-	// the scheme that was chosen last, and the result is dropped. Other errors are answered
-	// 503. It may be called concurrently, and its context ends after Patience.
+	// Choose may read the body. The request is not verified yet. For an unknown tenant it returns
+	// [ErrUnknownTenant]: the sender gets the answer that a wrong signature gets. It takes as
+	// long, because the request is then verified by Scheme, or by the scheme that was chosen
+	// last, and the result is dropped. Other errors are answered 503. It may be called
+	// concurrently, and its context ends after Patience.
 	Choose func(r *http.Request) (tenant string, s Scheme, err error)
 
 	// Key returns an event's key. It may be called concurrently.
