@@ -126,7 +126,7 @@ func TestBulk(t *testing.T) {
 	}
 	n.want("in the audit", 3, "SELECT count(*) FROM postroom.audit WHERE action = 'discard' AND actor = 'ann' AND event_id IS NULL")
 	n.want("events in the audit", 2500, "SELECT sum(events) FROM postroom.audit")
-	n.want("ledger rows", 2500, "SELECT count(*) FROM postroom.inbox")
+	n.want("inbox rows", 2500, "SELECT count(*) FROM postroom.inbox")
 	n.want("archived with their audit row", 2500, "SELECT count(*) FROM postroom.archive JOIN postroom.audit a ON a.id = archive.audit AND a.reason = $1", n.by.Reason)
 	told = nil
 	if got, err := n.store.Reopen(t.Context(), deadletter.Filter{Handler: "h0"}, 1100, n.by, func(count int64) { told = append(told, count) }); err != nil || got != 1100 {
@@ -244,7 +244,7 @@ func TestTwoDiscards(t *testing.T) {
 	n.want("events in the audit", 6000, "SELECT sum(events) FROM postroom.audit")
 }
 
-// A ledger row of a discarded event does not expire, until the event is purged.
+// An inbox row of a discarded event does not expire, until the event is purged.
 func TestTheLedgerKeepsWhatWasDiscarded(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -266,7 +266,7 @@ func TestTheLedgerKeepsWhatWasDiscarded(t *testing.T) {
 	}
 	sweep()
 	if got := n.texts("SELECT dedupe_key FROM postroom.inbox ORDER BY 1"); !slices.Equal(got, []string{"/shop e1", "/shop e2"}) {
-		t.Errorf("ledger: %v, want what was discarded, and what is dead", got)
+		t.Errorf("inbox: %v, want what was discarded, and what is dead", got)
 	}
 	var out bytes.Buffer
 	if got, err := n.store.Purge(t.Context(), time.Now().Add(time.Minute), &out, n.by, nil); err != nil || got != 1 {
@@ -274,6 +274,6 @@ func TestTheLedgerKeepsWhatWasDiscarded(t *testing.T) {
 	}
 	sweep()
 	if got := n.texts("SELECT dedupe_key FROM postroom.inbox"); !slices.Equal(got, []string{"/shop e2"}) {
-		t.Errorf("ledger after the purge: %v", got)
+		t.Errorf("inbox after the purge: %v", got)
 	}
 }

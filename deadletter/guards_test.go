@@ -184,7 +184,7 @@ func TestWhatIsGivenBackAfterACancel(t *testing.T) {
 	n.wantSame("cancelled", n.heldNow(), "1 running, 2 running, 3 running, 4 running")
 	n.exec("UPDATE postroom.held SET claimed_by = NULL, next_at = now() WHERE id = 1")                       // given back
 	n.exec("UPDATE postroom.held SET next_at = now() - interval '1 second' WHERE id = 2")                    // its claim ran out
-	n.exec("UPDATE postroom.held SET claimed_by = NULL, next_at = now() + interval '1 minute' WHERE id = 3") // it is to be tried again
+	n.exec("UPDATE postroom.held SET claimed_by = NULL, next_at = now() + interval '1 minute' WHERE id = 3") // it waits for another attempt
 	n.stepped(job.ID)
 	n.wantSame("after a step", n.heldNow(), "1 dead, 2 dead, 3 dead, 4 running")
 	n.wantSame("the replay", n.outcomesOf(job.ID), "1 withdrawn, 2 withdrawn, 3 withdrawn, 4 open")
@@ -239,8 +239,8 @@ func TestStopsWhenAllIsReleased(t *testing.T) {
 	}
 }
 
-// What is left out of a canary proves nothing. If the only event of it that ran failed, the
-// replay stops. If none of it ran, other events take its place.
+// If the only event of a canary that ran failed, the replay stops: events that did not run prove
+// nothing. If no event of the canary ran, other events become the canary.
 func TestCanaryOfWhichNothingSucceeds(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -320,7 +320,7 @@ func TestReplayAsNew(t *testing.T) {
 	}
 	o.want("noted", 1, "SELECT count(*) FROM postroom.audit WHERE details #>> '{options,as_new}' = 'true'")
 
-	// A process that takes less counts: one that keeps a ledger of an hour.
+	// A process that takes less counts: one that keeps inbox rows for an hour.
 	in := inbox.New(o.pool, nil, inbox.Config{DedupeWindow: time.Hour, MaxEventAge: 30 * time.Minute})
 	in.Handle(sub("short"), newScript().handler("short"))
 	o.run(in)

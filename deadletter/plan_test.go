@@ -198,7 +198,7 @@ func (p *plans) prepare(s struct {
 	}
 }
 
-// fill makes 200,000 events of the log and of the ledger, of which 100,000 are held and
+// fill makes 200,000 events of the log and of the inbox, of which 100,000 are held and
 // 20,000 dead; 5,000 that were discarded; and a replay of 15,000 among others.
 func (p *plans) fill() {
 	p.Helper()

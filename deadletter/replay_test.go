@@ -316,7 +316,7 @@ func TestResumeAfterAStop(t *testing.T) {
 	}
 }
 
-// While a replay runs, the same events come again: the ledger knows them.
+// While a replay runs, the same events come again: the inbox knows them.
 func TestReplayBesideRepetitions(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -65,7 +65,7 @@ func TestChecksThatCannotBeMade(t *testing.T) {
 	exec(t, pool, "DROP TABLE postroom.job CASCADE; DROP TABLE postroom.node CASCADE")
 	report := examine(t, pool, devtest.NATS(t), doctor.Config{})
 	wantOne(t, report, "replay", doctor.Skipped, "could not be checked", "postroom.job")
-	wantOne(t, report, "ledger", doctor.Skipped, "postroom.node")
+	wantOne(t, report, "dedupe-window", doctor.Skipped, "postroom.node")
 	wantOne(t, report, "sequence", doctor.OK)
 	wantOne(t, report, "public-rights", doctor.OK)
 	wantOne(t, report, "broker", doctor.OK, "NATS 2.")
@@ -117,7 +117,7 @@ func TestARoleWithoutRights(t *testing.T) {
 	pool := devtest.Pool(t)
 	as, role := asRole(t, pool)
 	report := examine(t, as, nil, doctor.Config{})
-	for _, check := range []string{"schema-version", "relay", "unknown-handler", "ledger", "dead-events", "replay"} {
+	for _, check := range []string{"schema-version", "relay", "unknown-handler", "dedupe-window", "dead-events", "replay"} {
 		wantOne(t, report, check, doctor.Skipped, "42501", "run it as the role of a relay, of an inbox or of an operator", "SELECT postroom.grant_operator('")
 	}
 	wantOne(t, report, "rights", doctor.Skipped, "cannot write to any of the tables")

@@ -12,7 +12,7 @@ import (
 
 // handlerChecks examine the handlers in the database.
 var handlerChecks = []check{
-	{"ledger", tables, "", checkLedger},
+	{"dedupe-window", tables, "", checkWindows},
 	{"unknown-handler", tables, "a live process runs each handler that decided events or is subscribed", checkUnknown},
 	{"overdue-events", tables, "a process runs every event that is due", checkOverdue},
 	{"dead-events", tables, "", checkDead},
@@ -126,7 +126,7 @@ func checkOverdue(ctx context.Context, e *examination) error {
 }
 
 func checkDead(ctx context.Context, e *examination) error {
-	kept, _, err := e.ledger(ctx)
+	kept, _, err := e.windows(ctx)
 	if err != nil {
 		return err
 	}

@@ -163,7 +163,7 @@ func checkLosses(ctx context.Context, e *examination) error {
 }
 
 func checkRetention(ctx context.Context, e *examination) error {
-	_, trusted, err := e.ledger(ctx)
+	_, trusted, err := e.windows(ctx)
 	if err != nil {
 		return err
 	}

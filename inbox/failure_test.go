@@ -67,7 +67,7 @@ func TestFailures(t *testing.T) {
 			b.drained()
 			b.wantOnce("flaky", "bad", "good")
 			if got := b.ledger("flaky"); got != 2 {
-				t.Errorf("%d ledger rows, want 2", got)
+				t.Errorf("%d inbox rows, want 2", got)
 			}
 		})
 	}
@@ -134,7 +134,7 @@ func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
 	b.exec("ALTER TABLE postroom.gone RENAME TO inbox")
 	b.eventually("the effect", func() bool { return len(b.effects("billing")) == 1 })
 	if got := b.counted("billing", "held"); got != 0 {
-		t.Errorf("%d attempts were spent on a ledger that took no row", got)
+		t.Errorf("%d attempts were spent on an inbox that took no row", got)
 	}
 }
 

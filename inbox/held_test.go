@@ -198,7 +198,7 @@ func TestTheLedgerKeepsTheFailuresOfWhatSucceeded(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := "/shop fails 1 panic boom f f t, /shop fails 2 error éééé t f t"; kept != want {
-				t.Errorf("the ledger has %q, want %q", kept, want)
+				t.Errorf("inbox has %q, want %q", kept, want)
 			}
 		})
 	}

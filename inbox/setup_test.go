@@ -49,7 +49,7 @@ func TestARoleWithoutRightsIsToldWhichToAskFor(t *testing.T) {
 	b.exec("SELECT postroom.grant_inbox('" + role + "'); GRANT SELECT, INSERT ON effect TO " + role + "; GRANT USAGE ON SEQUENCE effect_n_seq TO " + role)
 	b.exec("REVOKE INSERT ON postroom.inbox FROM " + role)
 	b.publish("a")
-	b.eventually("the ledger's refusal", func() bool { return log.has("database out of reach, waiting") })
+	b.eventually("the refusal of inbox", func() bool { return log.has("database out of reach, waiting") })
 	b.exec("GRANT INSERT ON postroom.inbox TO " + role)
 	b.eventually("the effect", func() bool { return b.effects("billing")["a"] == 1 })
 	stop()

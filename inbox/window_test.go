@@ -124,7 +124,7 @@ func TestASweepKeepsWhatOthersNeed(t *testing.T) {
 		b.in.Handle(sub, effect(name))
 	}
 	// The Config's 30 days apply to handlers of this process without a time of their own, and
-	// it has none. Handlers of which nothing is known get the longest known time.
+	// it has none. A handler that no process has told about gets the longest known time.
 	if _, err := inbox.Sweep(t.Context(), b.in); err != nil {
 		t.Fatal(err)
 	}

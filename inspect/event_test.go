@@ -91,7 +91,7 @@ func TestEventsWithOneID(t *testing.T) {
 	}
 }
 
-// In the database of a consumer nothing is left of an event but ledger rows: the id's
+// In the database of a consumer nothing is left of an event but inbox rows: the id's
 // time and the stream lead to its source.
 func TestEventOfAnotherService(t *testing.T) {
 	t.Parallel()

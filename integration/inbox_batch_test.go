@@ -71,7 +71,7 @@ func countInBatches(t *testing.T, events, rows, bad int) {
 	}
 	d.wantCounted(want)
 	if n := d.number("SELECT count(*) FROM postroom.inbox"); n != events {
-		t.Errorf("%d ledger rows of %d events", n, events)
+		t.Errorf("%d inbox rows of %d events", n, events)
 	}
 	if n := d.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND attempts = 5 AND event_id LIKE 'bad-%'"); n != dead || d.number("SELECT count(*) FROM postroom.held") != dead {
 		t.Errorf("%d events are dead after 5 attempts, want %d and nothing else held", n, dead)

@@ -24,7 +24,7 @@ type crash struct {
 // crashes are all steps of a delivery, of its failure, and of a run from held.
 var crashes = []crash{
 	{name: "fetched, nothing written", point: "decide start", spare: 3},
-	{name: "ledger row written, handler entered", point: "decide handler", spare: 3},
+	{name: "inbox row written, handler entered", point: "decide handler", spare: 3},
 	{name: "effect made", point: "decide effect", spare: 3},
 	{name: "before the commit", point: "decide commit start"},
 	{name: "committed, not acknowledged", point: "decide commit end"},
@@ -129,7 +129,7 @@ func (d *depot) wantRecovered(handler string) {
 		d.Errorf("effects: %v, want %v", got, want)
 	}
 	if n := d.number("SELECT count(*) FROM postroom.inbox WHERE handler = $1", handler); n != d.stored() {
-		d.Errorf("%d ledger rows of %d events", n, d.stored())
+		d.Errorf("%d inbox rows of %d events", n, d.stored())
 	}
 	var held []string
 	rows, _ := d.pool.Query(d.Context(), `

@@ -141,7 +141,7 @@ func (d *depot) wantVerdicts(f *flaky, crews []*crew, events, bad int) {
 		failures += n
 	}
 	if n := d.number("SELECT count(*) FROM postroom.inbox"); n != events {
-		d.Errorf("%d ledger rows of %d events", n, events)
+		d.Errorf("%d inbox rows of %d events", n, events)
 	}
 	got := map[string]int{}
 	for _, c := range crews {

@@ -41,7 +41,7 @@ func TestDuplicatesAtTwoProcesses(t *testing.T) {
 		t.Errorf("%d of %d events took effect, want each once", len(got), events)
 	}
 	if n := d.number("SELECT count(*) FROM postroom.inbox"); n != events {
-		t.Errorf("%d ledger rows of %d events", n, events)
+		t.Errorf("%d inbox rows of %d events", n, events)
 	}
 	want := map[string]int{"done": events, "duplicate": (copies - 1) * events}
 	got := map[string]int{}
@@ -81,7 +81,7 @@ func TestTwoServicesWithOneHandlerName(t *testing.T) {
 			t.Errorf("%d of %d events took effect, want each once", len(got), events)
 		}
 		if n := d.number("SELECT count(*) FROM postroom.inbox"); n != events {
-			t.Errorf("%d ledger rows of %d events", n, events)
+			t.Errorf("%d inbox rows of %d events", n, events)
 		}
 	}
 	if n := len(one.consumers("billing")); n != 2 {

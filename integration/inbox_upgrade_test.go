@@ -161,7 +161,7 @@ func (u *upgrade) wantAllOnce(versions ...*version) {
 		u.Errorf("%d effects of %d events, want one of each of %d", n, events, want)
 	}
 	if n := u.number("SELECT count(*) FROM postroom.inbox"); n != want {
-		u.Errorf("%d ledger rows of %d events", n, want)
+		u.Errorf("%d inbox rows of %d events", n, want)
 	}
 	for _, v := range versions {
 		if n := v.counted("service", "skipped") + v.counted("service", "dead"); n > 0 {

@@ -215,7 +215,7 @@ func (c plainConn) ExecContext(ctx context.Context, query string, args []driver.
 	return driver.RowsAffected(0), result.Err
 }
 
-// plainError is an error of which nothing but the SQLSTATE is known.
+// plainError is an error that has only a SQLSTATE.
 type plainError string
 
 func (e plainError) Error() string    { return "SQLSTATE " + string(e) }

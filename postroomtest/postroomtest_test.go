@@ -191,7 +191,7 @@ func TestApplyRefusesWhatIsNoEvent(t *testing.T) {
 	}
 }
 
-// The ledger row of Apply is that of an inbox.
+// The inbox row of Apply is that of an inbox.
 func TestApplyNotesWhatAnInboxNotes(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

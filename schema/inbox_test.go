@@ -44,7 +44,7 @@ func TestHeldConstraints(t *testing.T) {
 		{"owed without being decided", "handler='h'; dedupe_key='unheard of'; next_at=now()", "held_decided"},
 		{"held twice", "handler='h'; dedupe_key='a'; next_at=now()", "held_owed"},
 		{"of a handler, without its key", "handler='h'; next_at=now()", "held_outgoing_or_decided"},
-		{"outgoing, with a key of the ledger", "handler='outbox'; pos=2; dedupe_key='e'; next_at=now()", "held_outgoing_or_decided"},
+		{"outgoing, with a key of the inbox", "handler='outbox'; pos=2; dedupe_key='e'; next_at=now()", "held_outgoing_or_decided"},
 		{"outgoing, without its place", "handler='outbox'; next_at=now()", "held_outgoing_pos"},
 		{"outgoing twice", "handler='outbox'; pos=1; next_at=now()", "held_outgoing"},
 		{"due and dead", "handler='h'; dedupe_key='e'; next_at=now(); dead_at=now(); class='error'", "held_due_or_dead"},
@@ -164,7 +164,7 @@ func TestReceiptConstraints(t *testing.T) {
 	}
 }
 
-// Receipts go with the ledger row that they belong to, and with no other.
+// Receipts go with the inbox row that they belong to, and with no other.
 func TestReceiptsExpireWithTheirEvent(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -69,8 +69,8 @@ func TestFunctionsInAnotherSchema(t *testing.T) {
 	}
 }
 
-// An event that was neither inserted nor is there, because its twin was deleted
-// meanwhile, is not taken for stored: the transaction is to be tried again.
+// If an event was not inserted because its twin was there, and the twin was deleted meanwhile,
+// the database reports an error after which a program tries the transaction again.
 func TestRefuseConflictMissesWhatIsGone(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -313,7 +313,7 @@ func TestInFlight(t *testing.T) {
 	}
 	r.eventually("one request, and the other events to wait", func() bool { return waiting() == events-1 || peak.Load() > 1 })
 	if n := peak.Load(); n != 1 {
-		t.Fatalf("%d requests are under way to an endpoint of which nothing is known, want 1", n)
+		t.Fatalf("%d requests are under way to an endpoint that was not tried before, want 1", n)
 	}
 	for n := range events { // two are under way when one more has begun
 		if n > 0 {

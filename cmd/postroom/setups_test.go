@@ -41,7 +41,7 @@ type badSetup struct {
 	relay          []string            // what a relay logs or ends with; empty: it is not run
 }
 
-// badSetups are set-ups of which something is missing.
+// badSetups are set-ups that lack something.
 func badSetups(t *testing.T) []badSetup {
 	t.Helper()
 	good, broker := devtest.Pool(t), devtest.NATSURL(t)
@@ -119,8 +119,8 @@ func badSetups(t *testing.T) []badSetup {
 	}
 }
 
-// Every command tells of every set-up of which something is missing what is wrong and what
-// to do, in a short time, and ends with the status that it promises.
+// If a set-up lacks something, every command says in a short time what is wrong and what to do,
+// and ends with the status that it promises.
 func TestBadSetups(t *testing.T) {
 	t.Parallel()
 	for _, s := range badSetups(t) {

@@ -2,7 +2,7 @@
 -- count as decided now. It returns the keys that the events held up, and how many events of
 -- each there were.
 --
--- Locks   the held rows and their ledger rows; the keys are locked before, and the
+-- Locks   the held rows and their inbox rows; the keys are locked before, and the
 --         relay's row.
 -- Index   held_pkey (id), inbox's primary key.
 -- Called  by Store.Discard, after relay_lock.sql and keys_lock.sql.

@@ -2,7 +2,7 @@
 -- their keys may have taken effect. One that was cancelled dies now; if it never failed, its
 -- class is cancelled. Returns how many there were.
 --
--- Locks   the archived rows, the new rows and, against removal, their ledger rows.
+-- Locks   the archived rows, the new rows and, against removal, their inbox rows.
 -- Index   archive_pkey (id).
 -- Called  by Store.Reopen.
 WITH back AS (

@@ -79,8 +79,8 @@ func (s *paymentService) close(ctx context.Context, tx pgx.Tx, why postroom.Even
 	return s.outbox.Write(ctx, tx, why)
 }
 
-// Payment and stock each have a row for an order of which they got an event. The row's lock
-// keeps two handlers from working on one order at the same time.
+// When payment or stock gets an event of an order, it makes a row for the order, or locks the row
+// that is there. The lock keeps two handlers from working on one order at the same time.
 const (
 	enterOrder = `INSERT INTO seen AS s (order_id) VALUES ($1)
 		ON CONFLICT (order_id) DO UPDATE SET order_id = s.order_id RETURNING closed`

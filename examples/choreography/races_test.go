@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/postroomtest/servers"
 )
 
-// Events of different services overtake each other. Whatever comes first, each service ends in
-// the right state.
+// Events of different services overtake each other. In each order of arrival, each service ends
+// in the right state.
 
 // deliver makes one delivery to a handler and adds the types of the events that it wrote.
 func deliver(t *testing.T, pool *pgxpool.Pool, h handler, eventType string, o Order, wrote []string) []string {

@@ -134,8 +134,8 @@ func (s *service) carryOut(ctx context.Context, k kind, m Movement) (Movement, r
 	return m, got, err
 }
 
-// reserve reserves the amount. Refunds of one charge come here one after the other. So their
-// sum cannot exceed the charge, whatever their keys.
+// reserve reserves the amount. Refunds of one charge come here one after the other, also if their
+// keys differ. So their sum cannot exceed the charge.
 func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (reservation, error) {
 	of, left, err := k.hold(ctx, tx, m)
 	if err != nil {

@@ -232,10 +232,10 @@ func proveWith(t *testing.T, d *deployment, service, sql string) []demo.Check {
 
 func TestRunThatMetNothingIsNoProof(t *testing.T) {
 	if (&result{findings: findings{Confirmed: 1, Declined: 1, Short: 1}}).verdict() == nil {
-		t.Error("verdict is nil where no order was out of time")
+		t.Error("verdict is nil although no order was out of time")
 	}
 	if (&result{findings: findings{Confirmed: 1, Declined: 1, Short: 1, Expired: 1}, kills: 1}).verdict() == nil {
-		t.Error("verdict is nil where nobody was killed")
+		t.Error("verdict is nil although no process was killed")
 	}
 }
 

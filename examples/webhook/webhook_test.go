@@ -115,10 +115,10 @@ func TestProofFindsWhatIsPlanted(t *testing.T) {
 		{"effect gone", "DELETE FROM movement" + its, found{lost: 1}},
 		{"effect of another amount", "UPDATE movement SET amount = amount + 1" + its, found{ghosts: 1}},
 		{"effect of a forged one", "INSERT INTO movement (webhook_id, payment, type, amount) SELECT webhook_id, " + payment + ", 'payment.captured', 1 FROM answer WHERE kind = 'forged' LIMIT 1", found{ghosts: 1}},
-		{"forged one in the ledger", "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'payments.apply', '/webhooks/acme-pay ' || webhook_id FROM answer WHERE kind = 'forged' LIMIT 1", found{ghosts: 1}},
+		{"forged one in the inbox", "INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'payments.apply', '/webhooks/acme-pay ' || webhook_id FROM answer WHERE kind = 'forged' LIMIT 1", found{ghosts: 1}},
 		{"forged one taken", "UPDATE answer SET status = 200 WHERE ctid = (SELECT min(ctid) FROM answer WHERE kind = 'forged')", found{ghosts: 1}},
 		{"never answered", "DELETE FROM answer" + its, found{lost: 1}},
-		{"ledger row gone", "DELETE FROM postroom.inbox WHERE dedupe_key = '/webhooks/acme-pay ' || " + hook, found{lost: 1}},
+		{"inbox row gone", "DELETE FROM postroom.inbox WHERE dedupe_key = '/webhooks/acme-pay ' || " + hook, found{lost: 1}},
 		{"payment adds up to more", "UPDATE payment SET authorized = authorized + 1 WHERE id = (SELECT min(id) FROM payment WHERE captured = 0)", found{wrong: 1}},
 		{"payment gone", "DELETE FROM payment WHERE id = " + payment, found{wrong: 2}},
 		{"payment in another state", "ALTER TABLE payment ALTER state DROP EXPRESSION; UPDATE payment SET state = 'incomplete' WHERE id = " + payment, found{wrong: 1}},
@@ -174,7 +174,7 @@ func TestPlanIsTheSameForASeed(t *testing.T) {
 	}
 }
 
-// The endpoint keeps to all rules, whatever a hostile sender does, with two secrets.
+// The endpoint has two secrets. It keeps to all rules when a hostile sender calls it.
 func TestEndpointConforms(t *testing.T) {
 	d := opened(t, options{payments: 50, senders: 8, seed: 1})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,7 +1,7 @@
 -- Move the events $1, which are not dead, to the archive, as audit row $2 says. Their ledger
 -- rows stay, as of now. Returns the keys that they held up, or waited for.
 --
--- Locks   the held rows and their ledger rows; the rows, their keys and the relay's row are
+-- Locks   the held rows and their inbox rows; the rows, their keys and the relay's row are
 --         locked before.
 -- Index   held_pkey (id), inbox's primary key.
 -- Called  by action.archive, after lock.sql.

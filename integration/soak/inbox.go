@@ -211,7 +211,7 @@ func (d *database) outcome(ctx context.Context) (o outcome, err error) {
 	err = d.Pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE held.id IS NULL), count(held.id)
 		FROM postroom.inbox LEFT JOIN postroom.held USING (handler, dedupe_key)`).Scan(&o.unowed, &o.kept)
 	if err != nil {
-		return o, fmt.Errorf("count ledger rows: %w", err)
+		return o, fmt.Errorf("count inbox rows: %w", err)
 	}
 	return o, nil
 }

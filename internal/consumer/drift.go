@@ -16,7 +16,7 @@ import (
 )
 
 // ErrForeign says that the durable consumer of a handler belongs to
-// another Postroom: its ledger knows nothing of what this one decided.
+// another Postroom: its inbox knows nothing of what this one decided.
 var ErrForeign = errors.New("the durable consumer belongs to another Postroom instance")
 
 // Examine returns what is wrong with a handler's durable consumer: settings that lose events

@@ -98,7 +98,7 @@ const untilSettled = "from the start of Run until all events are stored in held 
 // Only first attempts are measured: the next are an hour away.
 const untilHeld = "from the start of Run until the last event has its effect or is held, and is acknowledged, all of them counted; "
 
-const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same ledger row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
+const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same inbox row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
 
 // figures are all figures, in the order of the report and of the measurements. A figure with a
 // floor is near its reference, because the speed of a machine changes within seconds. Names are

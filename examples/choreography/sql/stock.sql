@@ -5,7 +5,7 @@
 -- Called  by its tests.
 CREATE TABLE item (
     sku       text    PRIMARY KEY,
-    supplied  boolean NOT NULL, -- by somebody who has to be asked
+    supplied  boolean NOT NULL, -- by a supplier, who has to be asked
     before    bigint  NOT NULL, -- when the run began
     available bigint  NOT NULL,
     lowest    bigint  NOT NULL  -- that it ever was

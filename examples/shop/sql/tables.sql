@@ -2,7 +2,7 @@
 -- service would each keep, and the evidence that the proof reads.
 --
 -- Nothing here hides a fault of the delivery. No constraint would refuse a
--- second charge for an order, and the totals add up whatever they are told.
+-- second charge for an order, and the totals add up all that they are told.
 --
 -- Called  by open.
 

@@ -37,7 +37,7 @@ WITH effects AS (
 SELECT 1 AS n, 'lost' AS violation, 'every webhook was answered with 200 in the end' AS name,
        (SELECT count(*) FROM sent WHERE webhook_id NOT IN (SELECT webhook_id FROM taken)) AS violations
 UNION ALL
-SELECT 2, 'lost', 'what was answered with 200 is in the ledger',
+SELECT 2, 'lost', 'what was answered with 200 is in the inbox',
        (SELECT count(*) FROM taken t WHERE NOT EXISTS (
             SELECT FROM postroom.inbox i WHERE i.handler = $1 AND i.dedupe_key = $2 || ' ' || t.webhook_id))
 UNION ALL
@@ -69,7 +69,7 @@ UNION ALL
 SELECT 10, 'lost', 'every changed body is held as a conflict',
        (SELECT count(*) FROM changed c WHERE NOT EXISTS (SELECT FROM conflicts k WHERE k.event_id = c.webhook_id))
 UNION ALL
-SELECT 11, 'ghost', 'no conflict is held of which nothing is known',
+SELECT 11, 'ghost', 'no conflict is held that no sender caused',
        (SELECT count(*) FROM conflicts k WHERE NOT EXISTS (SELECT FROM answer a WHERE a.kind = 'changed' AND a.webhook_id = k.event_id))
 UNION ALL
 SELECT 12, 'lost', 'nothing is owed any more, and nothing but conflicts is dead',

@@ -1,7 +1,7 @@
 -- The tables of the payments service, and the evidence that the proof reads.
 --
 -- Nothing here hides a fault of the delivery: no constraint would refuse a
--- webhook's second effect, and the sums add up whatever they are told.
+-- webhook's second effect, and the sums add up all that they are told.
 --
 -- Called  by open.
 

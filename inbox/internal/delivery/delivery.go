@@ -191,7 +191,7 @@ func dedupeKey(ev postroom.Event) string {
 // and a conflict adds its digest.
 const MaxKey = 960
 
-// Bounded shortens a key that is too long for the ledger. Keys that differ still differ
+// Bounded shortens a key that is too long for the table inbox. Keys that differ still differ
 // after that.
 func Bounded(key string) string {
 	if len(key) <= MaxKey {

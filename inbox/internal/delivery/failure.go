@@ -23,7 +23,7 @@ const (
 	ClassCrash       = "crash"           // the process that ran it ended or stalled
 	ClassConflict    = "conflict"        // another event with its identity was decided
 	ClassUndecodable = "undecodable"     // the message is not an event
-	ClassTooOld      = "too_old"         // the ledger cannot tell whether it was decided
+	ClassTooOld      = "too_old"         // the inbox cannot tell whether it was decided
 	classDedupeKey   = "dedupe_key"      // the DedupeKey function returned no key
 	ClassLate        = "late"            // it came after later events of its key
 	classUnknown     = "outcome_unknown" // a call began, and must not be made again

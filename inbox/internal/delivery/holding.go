@@ -18,7 +18,7 @@ type Holding struct {
 	Solitary bool
 	Raw      bool // keep the headers as they came
 	Behind   bool // it only waits behind an earlier event of its key
-	Decided  bool // its ledger row exists: a handler committed it
+	Decided  bool // its inbox row exists: a handler committed it
 	Untold   bool // if it is dead, Config.OnDead is not told
 }
 
@@ -68,7 +68,7 @@ func (h Holding) IsBesideTheOrder() bool {
 	return h.Failure != nil && slices.Contains([]string{ClassConflict, ClassLate, ClassUndecodable}, h.Failure.Class)
 }
 
-// TooOld returns how to hold an event that is so old that the ledger may have removed its
+// TooOld returns how to hold an event that is so old that the inbox may have removed its
 // row. kept is how long rows are kept.
 func TooOld(logged time.Time, kept time.Duration) Holding {
 	return Holding{Failure: &Failure{Class: ClassTooOld, Permanent: true, Text: fmt.Sprintf(

@@ -57,7 +57,7 @@ type Lag struct {
 	Retrying, Waiting, Dead int64
 }
 
-// Window says for how long a process needs the ledger rows of a handler, and how old an
+// Window says for how long a process needs the inbox rows of a handler, and how old an
 // event may be that it runs.
 type Window struct {
 	Handler   string
@@ -68,7 +68,7 @@ type Window struct {
 type Sign struct {
 	Name    string
 	Windows []Window      // of its handlers
-	Keep    time.Duration // the longest for which it keeps ledger rows
+	Keep    time.Duration // the longest for which it keeps inbox rows
 	Age     time.Duration // the shortest of its handlers
 	Paused  string        // the handlers that paused by themselves, as JSON
 }
@@ -78,12 +78,12 @@ type Beat struct {
 	At       time.Time // the database's
 	Instance string    // the id of this Postroom
 
-	// ExpiredBefore says of a handler that older ledger rows may have been removed. A handler
+	// ExpiredBefore says of a handler that older inbox rows may have been removed. A handler
 	// that is not in it has all of them.
 	ExpiredBefore map[string]time.Time
 }
 
-// OtherWindow is another process that needs the ledger rows of a handler for another time.
+// OtherWindow is another process that needs the inbox rows of a handler for another time.
 type OtherWindow struct {
 	Handler, Process string
 	Keep             time.Duration

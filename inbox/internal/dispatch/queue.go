@@ -75,7 +75,7 @@ func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*del
 }
 
 // Duplicates lets one delivery of each identity run at a time in this process. A second
-// one would only wait for the first on the ledger's index, and occupy a connection. For
+// one would only wait for the first on the index of inbox, and occupy a connection. For
 // an ordered handler it lets one delivery of each key run, in their order.
 type Duplicates struct {
 	mu      sync.Mutex

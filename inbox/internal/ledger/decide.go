@@ -33,7 +33,7 @@ func NewHandler(db *DB, name string, isolation pgx.TxIsoLevel, idle time.Duratio
 // milliseconds formats a duration for the database.
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
-// Decision returns the statement that decides a delivery: it inserts the ledger row, if
+// Decision returns the statement that decides a delivery: it inserts the inbox row, if
 // there is none. key is the key for which the delivery has to wait, or "". maybe says
 // that events of that key may be held.
 func (a *Handler) Decision(d *delivery.Delivery, key string, maybe bool) *Statement {
@@ -51,7 +51,7 @@ func (a *Handler) Decide(ctx context.Context, decision *Statement) (*Tx, pgconn.
 	return a.begin(ctx, a.isolation, *decision)
 }
 
-// Undecided says why no ledger row was inserted for an event: the same event was decided
+// Undecided says why no inbox row was inserted for an event: the same event was decided
 // before, another event with its identity was, or the event has to wait for its key.
 func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, key string) error {
 	var same bool
@@ -69,7 +69,7 @@ func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, k
 	return delivery.ErrDuplicate
 }
 
-// DecideBatch begins the transaction of a batch and inserts the ledger rows, sorted by
+// DecideBatch begins the transaction of a batch and inserts the inbox rows, sorted by
 // their keys, because two batches with different orders could wait for each other. It
 // returns the keys that were not decided before.
 func (a *Handler) DecideBatch(ctx context.Context, members []*delivery.Delivery) (*Tx, map[string]bool, error) {

@@ -162,7 +162,7 @@ func notNull(data []byte) []byte {
 	return data
 }
 
-// Same reports whether the ledger decided this same event, and not another one with its
+// Same reports whether the inbox decided this same event, and not another one with its
 // identity. If the row has expired meanwhile, Same returns true.
 func (db *DB) Same(ctx context.Context, handler string, t delivery.Task) (same bool, err error) {
 	if t.Digest == nil {

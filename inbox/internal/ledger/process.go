@@ -91,7 +91,7 @@ func (db Upkeep) Paused(ctx context.Context, handlers []string) ([]string, error
 	return paused, nil
 }
 
-// OtherWindows returns live processes that need the ledger rows of a handler for another time
+// OtherWindows returns live processes that need the inbox rows of a handler for another time
 // than these, at most one for each handler.
 func (db Upkeep) OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error) {
 	handlers, keep, _ := columnsOf(windows)

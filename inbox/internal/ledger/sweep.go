@@ -9,14 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// How many pages of the ledger a step examines at least, and in how many steps it
+// How many pages of inbox a step examines at least, and in how many steps it
 // examines all.
 const (
 	sweepPages = 128
 	SweepSteps = 1800
 )
 
-// Sweep removes expired rows from the next pages of the ledger, if it is this process's
+// Sweep removes expired rows from the next pages of inbox, if it is this process's
 // turn. The next step comes after half of rest or later, and the next sweep after pause
 // or later.
 func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error) {

@@ -56,7 +56,7 @@ type Database interface {
 	// Isolation returns the level at which transactions begin.
 	Isolation(ctx context.Context) (level string, err error)
 
-	// OtherWindows returns live processes that need the ledger rows of a handler for another
+	// OtherWindows returns live processes that need the inbox rows of a handler for another
 	// time than these, at most one for each handler.
 	OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error)
 
@@ -114,7 +114,7 @@ func (in *Inbox) CheckConnection() error {
 }
 
 // tellDiffering warns of processes that run a handler of this one with another DedupeWindow.
-// That is no fault: the ledger keeps the rows for the longer one.
+// That is no fault: the inbox keeps the rows for the longer one.
 func (in *Inbox) tellDiffering(ctx context.Context) error {
 	windows := make([]delivery.Window, len(in.Handlers))
 	for i, h := range in.Handlers {

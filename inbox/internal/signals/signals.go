@@ -57,7 +57,7 @@ func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slo
 	}
 }
 
-// Removed counts rows of the ledger that had expired.
+// Removed counts rows of inbox that had expired.
 func (s *Signals) Removed(ctx context.Context, rows int64) { s.removed.Add(ctx, rows, s.ledger) }
 
 // Handler has the instruments of one handler, with its attributes made once.

@@ -15,7 +15,7 @@ import (
 const noteEvery = time.Second
 
 // lease is this process's right to read the stream for an ordered handler. One process
-// has it at a time. If a stalled process resumes after it lost the lease, the ledger rows
+// has it at a time. If a stalled process resumes after it lost the lease, the inbox rows
 // prevent a second effect, and it cannot record its floor.
 type lease struct {
 	epoch int64     // distinguishes it from earlier leases

@@ -21,7 +21,7 @@ import (
 )
 
 // ErrOtherStream says that a handler subscribes to another stream than the one recorded
-// for it. A handler has one ledger and one position, so it reads one stream.
+// for it. A handler has one set of inbox rows and one position, so it reads one stream.
 var ErrOtherStream = errors.New("the handler is subscribed to another stream")
 
 // readerThreshold is how long the broker keeps the consumer of an ordered reader without

@@ -1,4 +1,4 @@
-// Package upkeep maintains a process's registration and the size of the ledger: it writes
+// Package upkeep maintains a process's registration and the size of the table inbox: it writes
 // signs of life, reads the database's time with them, and removes expired rows. It knows
 // no broker and no handler.
 package upkeep
@@ -78,10 +78,10 @@ func (n *Node) Instance() string {
 	return ""
 }
 
-// mostSkew is how far the clock of a producer's database may be ahead of the ledger's.
+// mostSkew is how far the clock of a producer's database may be ahead of the inbox's.
 const mostSkew = time.Hour
 
-// TrustsFrom returns the time since which the ledger has a row for each event that a
+// TrustsFrom returns the time since which the table inbox has a row for each event that a
 // handler decided: its greatest age ago, or later if rows were removed that this process
 // would have kept.
 func (n *Node) TrustsFrom(w delivery.Window) time.Time {
@@ -109,7 +109,7 @@ func (n *Node) Run(ctx context.Context) error {
 }
 
 // Beat writes the sign of life. It sets the clock, and reads the instance's id and which
-// ledger rows were removed.
+// inbox rows were removed.
 func (n *Node) Beat(ctx context.Context) error {
 	before := time.Now()
 	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.sign())

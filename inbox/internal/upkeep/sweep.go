@@ -15,15 +15,15 @@ const (
 	sweepPause = time.Hour
 )
 
-// Ledger is the ledger to sweep.
+// Ledger is the table inbox to sweep: package ledger.
 type Ledger interface {
-	// Sweep removes expired rows from the next pages of the ledger, if it is this
+	// Sweep removes expired rows from the next pages of inbox, if it is this
 	// process's turn. The next step comes after half of rest or later, and the next sweep
 	// after pause or later.
 	Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error)
 }
 
-// Sweeper removes ledger rows that have expired. It reads the ledger from its first page
+// Sweeper removes inbox rows that have expired. It reads the table from its first page
 // to its last, a few pages at a time, again and again. An index on ranges would not help,
 // because new rows fill the space that old ones leave. Processes take turns. It
 // implements postroom.Runner.

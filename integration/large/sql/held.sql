@@ -1,4 +1,4 @@
--- Hold each $2-th of the events before $1 for one of five handlers, with its ledger row. Five of
+-- Hold each $2-th of the events before $1 for one of five handlers, with its inbox row. Five of
 -- six are dead, of 50 causes. The others are tried again later, are due, or wait behind a key.
 --
 -- Locks   the new rows.

@@ -1,4 +1,4 @@
--- The ledger row of the reference: as the inbox writes it.
+-- The inbox row of the reference: as the inbox writes it.
 --
 -- Locks   the new row.
 -- Called  by the reference, before the effect, in its transaction.

@@ -1,8 +1,8 @@
 -- Move the event with dedupe key $2 of handler $1, which its handler discarded, from held to
--- the archive, with a row of audit that says why ($3). Its ledger row stays, as of now. It
+-- the archive, with a row of audit that says why ($3). Its inbox row stays, as of now. It
 -- is none if another process has the event, or an operator decided it.
 --
--- Locks   the held row and its ledger row.
+-- Locks   the held row and its inbox row.
 -- Index   held_owed (handler, dedupe_key), inbox's primary key.
 -- Called  by DB.Store and Handler.HoldIn, after hold.sql, and by Handler.noting, after
 --         fail.sql, in the same transaction.

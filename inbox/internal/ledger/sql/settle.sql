@@ -2,7 +2,7 @@
 -- process has claimed the event, or that it is settled. Its row of inbox keeps its failures,
 -- without stacks.
 --
--- Locks   the held row and its ledger row.
+-- Locks   the held row and its inbox row.
 -- Index   held_pkey (id), inbox's primary key.
 -- Called  by Handler.SettleKey, after the handler, in its transaction.
 WITH settled AS (

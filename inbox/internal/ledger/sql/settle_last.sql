@@ -3,7 +3,7 @@
 -- is not executed. Its row of inbox keeps its failures, without stacks. The server's log shows
 -- the text that is no number.
 --
--- Locks   the held row and its ledger row.
+-- Locks   the held row and its inbox row.
 -- Index   held_pkey (id), inbox's primary key.
 -- Called  by Handler.SettleAndCommit, after the handler, in its transaction.
 WITH settled AS (

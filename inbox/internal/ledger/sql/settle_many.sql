@@ -2,7 +2,7 @@
 -- returned was claimed by another process, or is settled. Their rows of inbox keep their
 -- failures, without stacks.
 --
--- Locks   the held rows and their ledger rows.
+-- Locks   the held rows and their inbox rows.
 -- Index   held_pkey (id), inbox's primary key.
 -- Called  by Receipts.settle, and by Handler.SettleAll in the transaction of a batch; after plan.sql.
 WITH settled AS (

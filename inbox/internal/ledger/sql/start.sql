@@ -11,7 +11,7 @@
 --   again    another process began it or did it just now: ask again
 --   lost     another process has the event, or it is settled
 --
--- Locks   the receipt and, for others only against removal, the ledger row.
+-- Locks   the receipt and, for others only against removal, the inbox row.
 -- Index   receipt's primary key, held_pkey (id).
 -- Called  by Receipts.start, after plan.sql.
 WITH step AS (

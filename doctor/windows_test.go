@@ -18,7 +18,7 @@ func TestDeadEventsAreOldByTheirHandler(t *testing.T) {
 	exec(t, pool, `INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT handler, 'a', now() - age::interval, 'x', now(), '/shop', 'a', 'a.b', 'a.b', 'text/plain', '' FROM (VALUES ('mail', '6 d'), ('payments', '40 d')) h (handler, age)`)
 	report := examine(t, pool, nil, doctor.Config{})
-	wantOne(t, report, "ledger", doctor.OK, "2 handlers are kept for 7.0 days to 90.0 days and relied on for 6.0 days to 87.0 days")
+	wantOne(t, report, "dedupe-window", doctor.OK, "2 handlers are kept for 7.0 days to 90.0 days and relied on for 6.0 days to 87.0 days")
 	wantOne(t, report, "dead-events", doctor.OK, "7.0 days to 90.0 days")
 	exec(t, pool, "UPDATE postroom.held SET dead_at = now() - interval '8 d' WHERE handler = 'mail'")
 	wantOne(t, examine(t, pool, nil, doctor.Config{}), "dead-events", doctor.Warning, "1 event is dead for longer", "the oldest for 8.0 days")

@@ -13,8 +13,8 @@ type process struct {
 	Ages     []float64 // how many seconds old an event of each handler may be to run
 }
 
-// defaultLedger is the default of inbox.Config.DedupeWindow.
-const defaultLedger = 30 * 24 * time.Hour
+// defaultWindow is the default of inbox.Config.DedupeWindow.
+const defaultWindow = 30 * 24 * time.Hour
 
 // span is the shortest and the longest of several durations.
 type span struct{ least, most time.Duration }
@@ -33,9 +33,9 @@ func (s span) String() string {
 	return duration(s.least) + " to " + duration(s.most)
 }
 
-// ledger returns for how long live processes need the inbox rows of their handlers, and for how
+// windows returns for how long live processes need the inbox rows of their handlers, and for how
 // long they rely on those rows.
-func (e *examination) ledger(ctx context.Context) (kept, trusted span, err error) {
+func (e *examination) windows(ctx context.Context) (kept, trusted span, err error) {
 	nodes, err := e.loadProcesses(ctx)
 	for _, n := range nodes {
 		for i := range n.Handlers {
@@ -44,13 +44,13 @@ func (e *examination) ledger(ctx context.Context) (kept, trusted span, err error
 		}
 	}
 	if kept.most == 0 {
-		kept.add(defaultLedger)
-		trusted.add(defaultLedger / 30 * 29)
+		kept.add(defaultWindow)
+		trusted.add(defaultWindow / 30 * 29)
 	}
 	return kept, trusted, err
 }
 
-func checkLedger(ctx context.Context, e *examination) error {
+func checkWindows(ctx context.Context, e *examination) error {
 	nodes, err := e.loadProcesses(ctx)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func checkLedger(ctx context.Context, e *examination) error {
 		e.ok("", "no process runs handlers")
 		return nil
 	}
-	kept, trusted, err := e.ledger(ctx)
+	kept, trusted, err := e.windows(ctx)
 	if err == nil && len(e.findings) == had {
 		e.ok("", "the inbox rows of %s are kept for %s and relied on for %s", countOf(len(handlers), "handler"), kept, trusted)
 	}
