@@ -140,7 +140,7 @@ func TestRunJoinsErrorsInTheOrderOfTheirEnds(t *testing.T) {
 	})
 }
 
-func TestRunLeavesOutWhatWasCancelled(t *testing.T) {
+func TestRunLeavesOutCancellations(t *testing.T) {
 	cancelled := fmt.Errorf("read: %w", context.Canceled)
 	both := errors.Join(context.Canceled, errBoom)
 	tests := []struct {
@@ -173,7 +173,7 @@ type hollow struct{}
 func (hollow) Error() string   { return "hollow" }
 func (hollow) Unwrap() []error { return nil }
 
-func TestRunReturnsNilAlsoForPartsThatSayThatTheyWereCancelled(t *testing.T) {
+func TestRunReturnsNilForCancelledParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		result := start(ctx, &part{err: context.Canceled}, &part{})

@@ -98,7 +98,7 @@ func TestPauseAndResumeOfTheRelay(t *testing.T) {
 	wantPaused(false)
 }
 
-func TestWhatCannotBePaused(t *testing.T) {
+func TestPauseRefusesBadRequests(t *testing.T) {
 	t.Parallel()
 	store, by := control.New(devtest.Pool(t), control.Config{}), control.Audit{Actor: "ann", Reason: "why"}
 	for want, err := range map[string]error{

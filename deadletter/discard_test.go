@@ -202,7 +202,7 @@ func TestDiscardOfAllBesideAReplay(t *testing.T) {
 
 // Nobody who discards or replays what handlers could not handle has the relay wait, or
 // waits for it.
-func TestTheRelayIsLeftAlone(t *testing.T) {
+func TestHandlersEventsDoNotBlockTheRelay(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(200, 1, 1)
@@ -223,7 +223,7 @@ func TestTheRelayIsLeftAlone(t *testing.T) {
 }
 
 // Two operators discard the same: each event once, and both are content.
-func TestTwoDiscards(t *testing.T) {
+func TestTwoOperatorsDiscardEachEventOnce(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(6000, 1, 1)
@@ -245,7 +245,7 @@ func TestTwoDiscards(t *testing.T) {
 }
 
 // An inbox row of a discarded event does not expire, until the event is purged.
-func TestTheLedgerKeepsWhatWasDiscarded(t *testing.T) {
+func TestInboxKeepsRowsOfDiscardedEvents(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.die("billing", declined, events(2)...)

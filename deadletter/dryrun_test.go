@@ -63,7 +63,7 @@ func (p *patient) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 
 // A wait that ends while a statement is under way must not end the statement: a *pgx.Conn
 // is closed by that, and what was asked for can no longer be removed.
-func TestTheWaitEndsNoStatement(t *testing.T) {
+func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.die("h", func(postroom.Event) error { return postroom.Permanent(errors.New("no")) }, postroom.Event{ID: "a", Source: "/shop", Type: "t"})
@@ -81,7 +81,7 @@ func TestTheWaitEndsNoStatement(t *testing.T) {
 }
 
 // A dry run leaves nothing behind, whatever the handler does.
-func TestTry(t *testing.T) {
+func TestDryRunLeavesNothing(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.exec("CREATE TABLE account (id text PRIMARY KEY, balance int)")
@@ -200,7 +200,7 @@ func (n *night) eventuallyKnown(count int64) {
 }
 
 // What a dry run tells is its own, not that of transactions before it on its connection.
-func TestChangesOfATrialAreItsOwn(t *testing.T) {
+func TestDryRunReportsOnlyItsOwnChanges(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.exec("CREATE TABLE quiet (id text)")
@@ -226,7 +226,7 @@ func TestChangesOfATrialAreItsOwn(t *testing.T) {
 }
 
 // What calls other systems, may end its process, or is nobody's, is not run.
-func TestTryWhatIsNotRun(t *testing.T) {
+func TestDryRunSkipsEventsThatItMustNotRun(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	v := newVendor()
@@ -294,7 +294,7 @@ func TestTryWhatIsNotRun(t *testing.T) {
 
 // So many of each cause are tried, the first to die first; and more than a process takes
 // at a time.
-func TestTrySome(t *testing.T) {
+func TestDryRunTakesSomeEventsOfEachCause(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(300, 2, 4)

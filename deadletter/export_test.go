@@ -138,7 +138,7 @@ func TestExport(t *testing.T) {
 // Replays that ended long ago go with what was discarded long ago; what was done stays.
 // A producer called an event off. While the log has the event, its row in the archive is all that
 // keeps it from being published: by a relay that has not read it, and by a republish.
-func TestPurgeKeepsWhatTheLogHas(t *testing.T) {
+func TestPurgeKeepsCancelledEventsOfTheLog(t *testing.T) {
 	t.Parallel()
 	o := newOffice(newNight(t))
 	box := outbox.New(outbox.Config{Source: "/office"})

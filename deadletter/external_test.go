@@ -221,7 +221,7 @@ func TestResolve(t *testing.T) {
 }
 
 // What was edited is known when it comes again as it was, before its replay and after.
-func TestAnEditedEventComesAgain(t *testing.T) {
+func TestEditedEventIsKnownWhenItComesAgain(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	ev := event("e1")
@@ -252,7 +252,7 @@ func TestAnEditedEventComesAgain(t *testing.T) {
 }
 
 // What is released is nobody's to change.
-func TestEditOfWhatIsReleased(t *testing.T) {
+func TestEditRefusesReleasedEvents(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.die("billing", declined, event("e1"))

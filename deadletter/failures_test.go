@@ -11,7 +11,7 @@ import (
 
 // What led to a replay is known after the replay has succeeded, and the event is not held
 // any more.
-func TestFailuresOutliveTheReplay(t *testing.T) {
+func TestFailuresAreKeptAfterASuccessfulReplay(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.die("h0", declined, event("e1"))

@@ -130,7 +130,7 @@ func TestBoundsOfASearch(t *testing.T) {
 }
 
 // A look changes nothing, also where it could: it has a transaction that only reads.
-func TestALookOnlyReads(t *testing.T) {
+func TestReadsUseAReadOnlyTransaction(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(10, 1, 1)

@@ -47,7 +47,7 @@ func (n *night) wantSame(what, got, want string) {
 
 // A replay releases what is dead, and what is next of its key: neither what somebody else
 // set ready nor what waits behind another.
-func TestWhatAReplayReleases(t *testing.T) {
+func TestReplayReleasesOnlyDeadEvents(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, is       string // events 1 and 2 of three
@@ -82,7 +82,7 @@ func TestAsNewIsForOutgoingEvents(t *testing.T) {
 }
 
 // What was discarded before its turn is said to be discarded.
-func TestDiscardedBeforeItsTurn(t *testing.T) {
+func TestReplayReportsAnEventDiscardedBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(2, 1, 1)
@@ -96,7 +96,7 @@ func TestDiscardedBeforeItsTurn(t *testing.T) {
 
 // A replay that is resumed takes up what it left out, where that is dead still and in no
 // other replay: nothing that it tried.
-func TestWhatIsTakenUpAgain(t *testing.T) {
+func TestResumeTakesUpEventsThatWereLeftOut(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(4, 1, 1)
@@ -119,7 +119,7 @@ func TestWhatIsTakenUpAgain(t *testing.T) {
 // A replay that is cancelled takes back what it released and nobody has begun. What runs
 // runs on, also if it began when it was looked for; and of what is outgoing nobody knows
 // whether the relay publishes it.
-func TestWhatACancelTakesBack(t *testing.T) {
+func TestCancelTakesBackEventsThatHaveNotBegun(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(8, 1, 1) // the eighth died first
@@ -170,7 +170,7 @@ func TestWhatACancelTakesBack(t *testing.T) {
 // What a process has claimed when a replay is cancelled, and gives back afterwards without
 // having begun it, is dead again; so is what a process had claimed that died. Neither of them
 // can settle it.
-func TestWhatIsGivenBackAfterACancel(t *testing.T) {
+func TestEventsReleasedByAWorkerAfterACancelAreDead(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(4, 1, 1)
@@ -202,7 +202,7 @@ func TestWhatIsGivenBackAfterACancel(t *testing.T) {
 
 // A replay stops also if it has released all of its events: those that no process has begun
 // are dead as before.
-func TestStopsWhenAllIsReleased(t *testing.T) {
+func TestReplayStopsAlsoIfAllEventsAreReleased(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name           string
@@ -241,7 +241,7 @@ func TestStopsWhenAllIsReleased(t *testing.T) {
 
 // If the only event of a canary that ran failed, the replay stops: events that did not run prove
 // nothing. If no event of the canary ran, other events become the canary.
-func TestCanaryOfWhichNothingSucceeds(t *testing.T) {
+func TestCanaryNeedsAnEventThatSucceeds(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(30, 1, 1) // the thirtieth died first
@@ -274,7 +274,7 @@ func TestCanaryOfWhichNothingSucceeds(t *testing.T) {
 }
 
 // A discard keeps what it looked at as it is until it has moved it.
-func TestADiscardLocksWhatItMoves(t *testing.T) {
+func TestDiscardLocksTheEventsThatItMoves(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(2, 1, 1)
@@ -292,7 +292,7 @@ func TestADiscardLocksWhatItMoves(t *testing.T) {
 
 // Discard looks again when it has the locks: an event that somebody released meanwhile is
 // neither moved nor counted in the audit.
-func TestADiscardIsOfWhatIsDead(t *testing.T) {
+func TestDiscardSkipsEventsThatAreNoLongerDead(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(2, 1, 1)

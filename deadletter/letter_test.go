@@ -103,7 +103,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-func TestSearchRefusesWhatMakesNoSense(t *testing.T) {
+func TestSearchRefusesBadFilters(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	tests := map[string]deadletter.Filter{

@@ -10,7 +10,7 @@ import (
 )
 
 // A rate that is no bound is none, however large its number.
-func TestRateThatIsNoBound(t *testing.T) {
+func TestHugeRateIsNoBound(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(4, 1, 1)
@@ -32,7 +32,7 @@ func TestReleaseEndsFormerClaims(t *testing.T) {
 }
 
 // A replay's own keys are no event's: one may be named as they are written.
-func TestKeyOfAReplayIsNoEvents(t *testing.T) {
+func TestKeysOfReplaysDifferFromKeysOfEvents(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h0', 'S', now(), 1)`)

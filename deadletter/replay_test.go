@@ -153,7 +153,7 @@ func TestRate(t *testing.T) {
 }
 
 // Without a rate as many are released at once as may be open, and no more.
-func TestNoRate(t *testing.T) {
+func TestReplayWithoutARateReleasesToTheBound(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(1200, 1, 1)
@@ -317,7 +317,7 @@ func TestResumeAfterAStop(t *testing.T) {
 }
 
 // While a replay runs, the same events come again: the inbox knows them.
-func TestReplayBesideRepetitions(t *testing.T) {
+func TestRepeatedEventsDuringAReplayHaveNoEffect(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	all := events(100)

@@ -10,7 +10,7 @@ import (
 
 // An event that the broker refused when it was to be published again is dead, discarded,
 // reopened and replayed, and is the repetition of its republish all the time.
-func TestARepublishedEventStaysOne(t *testing.T) {
+func TestRepublishedEventKeepsItsRepublish(t *testing.T) {
 	t.Parallel()
 	o := newOffice(newNight(t))
 	o.takes(-1)

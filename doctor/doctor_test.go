@@ -59,7 +59,7 @@ func wantOne(t *testing.T, report doctor.Report, check string, severity doctor.S
 }
 
 // A check that cannot be made says so, and hides no other.
-func TestChecksThatCannotBeMade(t *testing.T) {
+func TestFailedCheckHidesNoOther(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	exec(t, pool, "DROP TABLE postroom.job CASCADE; DROP TABLE postroom.node CASCADE")
@@ -72,7 +72,7 @@ func TestChecksThatCannotBeMade(t *testing.T) {
 }
 
 // A table that somebody has locked costs its checks, and a second for each.
-func TestALockedTable(t *testing.T) {
+func TestLockedTableCostsOnlyItsChecks(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	tx, err := pool.Begin(t.Context())
@@ -112,7 +112,7 @@ func asRole(t *testing.T, pool *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
 }
 
 // Somebody who may read nothing learns what was not looked at, and why.
-func TestARoleWithoutRights(t *testing.T) {
+func TestReportSaysWhatARoleCannotSee(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	as, role := asRole(t, pool)
@@ -133,7 +133,7 @@ func TestARoleWithoutRights(t *testing.T) {
 
 // A role that is for one part of Postroom is not taken for another one, whose tables it
 // writes to as well. When it lacks a right it is for the same part.
-func TestARoleOfOnePart(t *testing.T) {
+func TestRoleIsJudgedByItsOwnPart(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ part, does, revoke string }{
 		{"relay", "the relay", "DELETE ON postroom.outbox"},

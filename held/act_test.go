@@ -177,7 +177,7 @@ func TestRescheduleEndsAFormerClaim(t *testing.T) {
 }
 
 // An action is about the events that were chosen, and no others, however many there are.
-func TestASetIsFixed(t *testing.T) {
+func TestActionChangesOnlyTheChosenEvents(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	const many = 2500

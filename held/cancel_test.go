@@ -54,7 +54,7 @@ func TestCancel(t *testing.T) {
 }
 
 // What waits behind a cancelled event of an ordered handler's key continues, in order.
-func TestCancelInAKey(t *testing.T) {
+func TestCancelLetsLaterEventsOfTheKeyGoOn(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		head   string
@@ -84,7 +84,7 @@ func TestCancelInAKey(t *testing.T) {
 }
 
 // A cancelled event does not run if it comes again. Reopened, it is dead, and can be replayed.
-func TestACancelledEventComesAgain(t *testing.T) {
+func TestCancelledEventDoesNotRunIfItComesAgain(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	in := d.inbox()
@@ -118,7 +118,7 @@ func TestACancelledEventComesAgain(t *testing.T) {
 
 // Events that are cancelled while processes claim them are cancelled, or run: never both, and
 // never neither. What cannot be cancelled any more says that it runs, or is gone.
-func TestCancelAgainstClaims(t *testing.T) {
+func TestEventIsCancelledOrRunsNeverBoth(t *testing.T) {
 	t.Parallel()
 	for name, handle := range map[string]func(in *inbox.Inbox){
 		"transactional": func(in *inbox.Inbox) {

@@ -26,7 +26,7 @@ import (
 
 // Events of an ordered handler are cancelled while their keys run: each is cancelled, or runs
 // once; those that run keep the order of their key, and no key stops.
-func TestCancelInKeysThatRun(t *testing.T) {
+func TestCancelKeepsTheOrderOfRunningKeys(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.exec("ALTER TABLE effect ADD n bigint GENERATED ALWAYS AS IDENTITY")

@@ -281,7 +281,7 @@ func TestDisconnect(t *testing.T) { // E30
 	}
 }
 
-func TestWhatAHandlerDoesToItsTransaction(t *testing.T) { // E31, E32
+func TestGuardChecksTheTransactionOfAHandler(t *testing.T) { // E31, E32
 	t.Parallel()
 	r := newRig(t)
 	run := func(rt idempotency.Route, then func(ctx context.Context, tx pgx.Tx)) *httptest.ResponseRecorder {

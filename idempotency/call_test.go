@@ -91,7 +91,7 @@ func newBank(t *testing.T, answers ...error) *bank {
 
 // A begin is noted before the call where its outcome might matter, and nowhere else; a call
 // that is done leaves no doubt behind.
-func TestABeginIsNoted(t *testing.T) {
+func TestBeginOfACallIsNoted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		option idempotency.CallOption
@@ -117,7 +117,7 @@ func TestABeginIsNoted(t *testing.T) {
 
 // While the vendor recognises the key, the call is made again with it; by the database's
 // clock, from the first call on, and with time left for the handler.
-func TestTheWindowOfAKey(t *testing.T) {
+func TestCallIsRepeatedWithinTheVendorsWindow(t *testing.T) {
 	t.Parallel()
 	for ago, again := range map[time.Duration]bool{0: true, 49 * time.Minute: true, 51 * time.Minute: false, 24 * time.Hour: false} {
 		b := newBank(t, errLost, errLost)
@@ -157,7 +157,7 @@ func TestTheWindowOfAKey(t *testing.T) {
 }
 
 // A vendor that takes no keys is called once, and never blindly again.
-func TestAVendorWithoutKeys(t *testing.T) {
+func TestVendorWithoutKeysIsCalledOnce(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]idempotency.CallOption{
 		"0": idempotency.VendorWindow(0), "less than 0": idempotency.VendorWindow(-1), "less than the handler's time": idempotency.VendorWindow(callTimeout),
@@ -214,7 +214,7 @@ func TestLookup(t *testing.T) {
 
 // What a Lookup found is recorded as what the call returned: later attempts neither ask nor
 // call.
-func TestWhatIsFoundIsRecorded(t *testing.T) {
+func TestLookupResultIsRecorded(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, errLost)
 	broken := errors.New("broken")
@@ -269,7 +269,7 @@ func TestNotApplied(t *testing.T) {
 }
 
 // Options of one call do not mix with those of another under way.
-func TestACallIsBusy(t *testing.T) {
+func TestOptionsOfConcurrentCallsDoNotMix(t *testing.T) {
 	t.Parallel()
 	b := newBank(t)
 	_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
@@ -287,7 +287,7 @@ func TestACallIsBusy(t *testing.T) {
 }
 
 // Calls side by side are each noted, while the claim is renewed as well.
-func TestCallsSideBySide(t *testing.T) {
+func TestConcurrentCallsAreEachNoted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	_, _, err := idempotency.DoLease(t.Context(), r.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (int, error) {
@@ -475,7 +475,7 @@ func TestKnownOutcomesAreRecorded(t *testing.T) {
 
 // A call that did not happen is counted back once, however often that is recorded: an
 // earlier call with an unknown outcome still counts.
-func TestWhatDidNotHappenIsCountedBackOnce(t *testing.T) {
+func TestCallThatDidNotHappenIsCountedBackOnce(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, errLost, idempotency.NotApplied(errors.New("refused")))
 	_, _ = b.pay(idempotency.VendorWindow(time.Hour))

@@ -114,7 +114,7 @@ func TestInterruptedRequests(t *testing.T) {
 }
 
 // Who cannot be asked has not said no.
-func TestWhoCannotBeAsked(t *testing.T) {
+func TestFailedLookupIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	asked := errors.New("no")
 	r := newRig(t, func(c *idempotency.Config) {
@@ -147,7 +147,7 @@ func (c *slowCodec) Decode(_ context.Context, _ idempotency.Key, kept []byte) ([
 	return kept, c.err
 }
 
-func TestCodecsThatAreLate(t *testing.T) {
+func TestLateCodecInterruptsTheRequest(t *testing.T) {
 	t.Parallel()
 	codec := &slowCodec{err: fmt.Errorf("ask for the data key: %w", context.DeadlineExceeded)}
 	r := newRig(t, func(c *idempotency.Config) { c.Codec = codec })

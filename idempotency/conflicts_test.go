@@ -290,7 +290,7 @@ func TestScope(t *testing.T) { // C9
 	r.wantReplay(r.post(path, "k"), r.send(path, sending{key: "k", as: "bob"}))
 }
 
-func TestWhatIsCompared(t *testing.T) { // C10
+func TestRequestsAreComparedByTheirFingerprint(t *testing.T) { // C10
 	t.Parallel()
 	r := newRig(t)
 	spelled := sending{key: "k", body: `{"amount" : 1000}`}

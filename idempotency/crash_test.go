@@ -17,7 +17,7 @@ import (
 // The process is gone, or as good as gone, between the begin and the record of a call. The
 // next attempt, of another process, knows that it was begun; what the first learns when it
 // wakes up is not recorded.
-func TestAttemptThatDiesInACall(t *testing.T) { // E5, E6
+func TestNextAttemptKnowsOfACallThatDied(t *testing.T) { // E5, E6
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		options func(b *bank) []idempotency.CallOption
@@ -84,7 +84,7 @@ func TestAttemptThatDiesInACall(t *testing.T) { // E5, E6
 }
 
 // Who has lost its claim notes no begin, and so does not call.
-func TestWhoIsFencedOffDoesNotCall(t *testing.T) { // E5
+func TestHolderWithoutAClaimDoesNotCall(t *testing.T) { // E5
 	t.Parallel()
 	b := newBank(t)
 	for name, take := range map[string]string{
@@ -105,7 +105,7 @@ func TestWhoIsFencedOffDoesNotCall(t *testing.T) { // E5
 }
 
 // The same for taking a begin back.
-func TestWhoIsFencedOffTakesNothingBack(t *testing.T) { // E5
+func TestHolderWithoutAClaimTakesNoBeginBack(t *testing.T) { // E5
 	t.Parallel()
 	refused := errors.New("refused")
 	b := newBank(t, idempotency.NotApplied(refused))
@@ -132,7 +132,7 @@ func TestAnEndedAttemptDoesNotCall(t *testing.T) {
 
 // A holder whose lease has run out may record a step until another has taken its claim. That
 // one knows of it, though it looked before.
-func TestTakingOverKnowsTheLastStep(t *testing.T) { // E5
+func TestNextHolderKnowsTheLastStep(t *testing.T) { // E5
 	t.Parallel()
 	r := newRig(t)
 	broken := errors.New("broken")
@@ -186,7 +186,7 @@ func (r *rig) waitsFor(pid int) bool {
 }
 
 // A function that panics leaves its doubt behind.
-func TestACallThatPanics(t *testing.T) {
+func TestPanicInACallLeavesItsOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBank(t)
 	b.meant = func() { b.meant = nil; panic("oh") }

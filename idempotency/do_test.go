@@ -72,7 +72,7 @@ func TestDo(t *testing.T) {
 }
 
 // Nothing of a run that was rolled back is in a result that is repeated.
-func TestDoAfterATwin(t *testing.T) {
+func TestRepeatedResultHasNothingOfARunThatWasRolledBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	type note struct {

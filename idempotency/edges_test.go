@@ -53,7 +53,7 @@ func TestTwins(t *testing.T) { // E1, E2
 }
 
 // While one runs nobody waits for it, and replays of another key wait for nobody.
-func TestNobodyWaitsForALock(t *testing.T) { // E1
+func TestRequestsDoNotWaitForALock(t *testing.T) { // E1
 	t.Parallel()
 	r := newRig(t)
 	path := r.mount(idempotency.Route{}, r.refund)
@@ -88,7 +88,7 @@ func (r *rig) mountAt(path string, rt idempotency.Route, h http.HandlerFunc) str
 }
 
 // The winner rolls back: the one that waited runs.
-func TestTheOneThatWaitsRunsAfterARollback(t *testing.T) { // E2
+func TestWaitingRequestRunsAfterARollback(t *testing.T) { // E2
 	t.Parallel()
 	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
 		r := newRig(t)
@@ -110,7 +110,7 @@ func TestTheOneThatWaitsRunsAfterARollback(t *testing.T) { // E2
 }
 
 // A pool of one connection serves one that waits and the one it waits for.
-func TestWaitingHoldsNoConnection(t *testing.T) { // E3
+func TestWaitingRequestHoldsNoConnection(t *testing.T) { // E3
 	t.Parallel()
 	r := newRig(t)
 	cfg := r.pool.Config()
@@ -307,7 +307,7 @@ func (c *pickyCodec) Decode(_ context.Context, k idempotency.Key, kept []byte) (
 
 // An answer that cannot be decoded is archived as it is stored, and holds up no other one. If
 // there was no time to decode it, it stays.
-func TestArchiveOfAnOddAnswer(t *testing.T) {
+func TestArchiveGetsAnAnswerThatDoesNotDecode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	codec := &pickyCodec{err: context.DeadlineExceeded}

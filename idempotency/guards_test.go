@@ -52,7 +52,7 @@ func (r *rig) rightBefore(statement, change string) {
 const lapsed = "state = 'pending', owner = gen_random_uuid(), lease_until = now() - interval '1 s'"
 
 // A row that is taken over is the one that was seen: what became of it meanwhile counts.
-func TestTakeSeesWhatBecameOfTheRow(t *testing.T) {
+func TestTakeSeesChangesOfTheRow(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for _, tt := range []struct {
@@ -151,7 +151,7 @@ func TestAClaimBeginsAnewOrGoesOn(t *testing.T) {
 
 // Where an attempt of lease mode holds the key, a transaction does not run beside it, not
 // even in vain: also when the row expired meanwhile. Another request is told so.
-func TestWhatIsHeldCounts(t *testing.T) {
+func TestTransactionDoesNotRunBesideALease(t *testing.T) {
 	t.Parallel()
 	for name, expires := range map[string]string{"live": "1 h", "expired": "-1 s"} {
 		r := newRig(t)
@@ -174,7 +174,7 @@ func TestWhatIsHeldCounts(t *testing.T) {
 
 // A transaction that takes over from a holder whose claim ran out commits nothing if that
 // one did something in the meantime.
-func TestATransactionBesideALateHolder(t *testing.T) {
+func TestTransactionYieldsToALateHolder(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, does string
@@ -209,7 +209,7 @@ func TestATransactionBesideALateHolder(t *testing.T) {
 }
 
 // Get and Delete: what an attempt holds is not forgotten under it.
-func TestDeleteOfWhatIsHeld(t *testing.T) {
+func TestDeleteRefusesAKeyWithAClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	path := r.mount(idempotency.Route{}, r.refund)
@@ -271,7 +271,7 @@ func TestLastUse(t *testing.T) {
 
 // A transaction counts as committed where the server says that it has committed it: after a
 // failure it answers COMMIT with ROLLBACK, and no error.
-func TestTheServerSaysWhatWasCommitted(t *testing.T) {
+func TestCommitAnsweredWithRollbackIsNoCommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	err := idempotency.CommitAfterAFailure(t.Context(), r.guard)

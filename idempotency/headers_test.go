@@ -78,7 +78,7 @@ func TestHeadersInAnyLetterCase(t *testing.T) {
 
 // What stands outside of the guard has set headers: the handler adds to them, as it would
 // without a guard, and its Content-Type need not be guessed.
-func TestHeadersFromOutside(t *testing.T) { // E20
+func TestHandlerAddsToHeadersOfItsMiddleware(t *testing.T) { // E20
 	t.Parallel()
 	r := newRig(t)
 	guarded := r.guard.Handler(idempotency.Route{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -108,7 +108,7 @@ func TestHeadersFromOutside(t *testing.T) { // E20
 }
 
 // Bytes that are no text are repeated as they were.
-func TestHeadersThatAreNoText(t *testing.T) { // E24
+func TestHeadersThatAreNoTextAreRepeated(t *testing.T) { // E24
 	t.Parallel()
 	r := newRig(t)
 	path := r.mount(idempotency.Route{}, func(w http.ResponseWriter, _ *http.Request) {
@@ -128,7 +128,7 @@ func TestHeadersThatAreNoText(t *testing.T) { // E24
 
 // What a handler takes away of what was set outside is in no answer; what it leaves is
 // the business of whoever stands outside, for each answer anew.
-func TestHeadersThatAreTakenAway(t *testing.T) {
+func TestHeadersThatAHandlerRemovesAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
 		r := newRig(t)

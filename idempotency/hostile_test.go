@@ -92,7 +92,7 @@ func TestCallbacksThatFail(t *testing.T) {
 }
 
 // An error that contains itself ends an attempt in lease mode like any other.
-func TestCallsThatFailWithoutEnd(t *testing.T) {
+func TestErrorThatContainsItselfEndsAnAttempt(t *testing.T) {
 	t.Parallel()
 	b := &bank{rig: newRig(t), answers: []error{endless{}, idempotency.NotApplied(endless{})}}
 	for range 2 {

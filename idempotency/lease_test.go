@@ -99,7 +99,7 @@ func (r *rig) claimed(rt idempotency.Route, h http.HandlerFunc) string {
 	return path
 }
 
-func TestClaimThatRanOut(t *testing.T) { // E4, E6
+func TestNextAttemptTakesAClaimThatRanOut(t *testing.T) { // E4, E6
 	t.Parallel()
 	r := newRig(t)
 	path := r.claimed(leased, func(w http.ResponseWriter, req *http.Request) {
@@ -138,7 +138,7 @@ func TestClaimIsRenewed(t *testing.T) { // E4
 
 // A claim that cannot be renewed, because the database does not answer, is lost when it
 // runs out, and not only when the renewal gives up: then another attempt may be at work.
-func TestClaimWhoseRenewalHangs(t *testing.T) { // E4
+func TestClaimIsLostWhenItRunsOutDuringARenewal(t *testing.T) { // E4
 	t.Parallel()
 	r := newRig(t)
 	begun, ended := make(chan struct{}), make(chan error, 1)
@@ -177,7 +177,7 @@ func TestClaimWhoseRenewalHangs(t *testing.T) { // E4
 
 // A claim is counted from before the statement that takes it was sent: one that waited for
 // longer than the claim lasts has none.
-func TestClaimThatWasTakenTooLate(t *testing.T) { // E4
+func TestClaimCountsFromBeforeItsStatement(t *testing.T) { // E4
 	t.Parallel()
 	r := newRig(t)
 	r.exec("CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1.5); RETURN NEW; END $$")
@@ -251,7 +251,7 @@ func TestStalledHolderAnswers(t *testing.T) { // E5
 
 // Whoever has lost its claim, by whichever sign of it, writes nothing in any way, while the
 // other is still at work.
-func TestWhoLostItsClaimWritesNothing(t *testing.T) { // E5
+func TestHolderThatLostItsClaimWritesNothing(t *testing.T) { // E5
 	t.Parallel()
 	r, broken := newRig(t), errors.New("broken")
 	const row = "SELECT (to_jsonb(i) - 'ctid')::text FROM postroom.idempotency i"

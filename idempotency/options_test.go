@@ -108,7 +108,7 @@ func TestLeaseModeIsTheOption(t *testing.T) { // C19
 	r.want(r.post(path, "k"), 204, "")
 }
 
-func TestWhatIsKept(t *testing.T) { // C20
+func TestRecordHasTheAnswer(t *testing.T) { // C20
 	t.Parallel()
 	r := newRig(t)
 	path := r.mount(idempotency.Route{}, r.refund)
@@ -287,7 +287,7 @@ func TestDefaultMethods(t *testing.T) { // C7
 
 // An answer that is kept although it is an error is repeated as it was: the reference is
 // about effects that were rolled back.
-func TestReferenceOfAnError(t *testing.T) { // C20
+func TestKeptErrorIsRepeatedAsItWas(t *testing.T) { // C20
 	t.Parallel()
 	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
 		r := newRig(t)

@@ -32,7 +32,7 @@ func (*told) UnmarshalJSON([]byte) error { return nil }
 
 // The answer to a phase's commit is lost, and the handler runs the phase again: it has no
 // second effect, and the next attempt knows the first.
-func TestPhaseWhoseCommitIsNotAnswered(t *testing.T) { // E7
+func TestPhaseRunsOnceIfItsCommitIsNotAnswered(t *testing.T) { // E7
 	t.Parallel()
 	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
 	if err != nil {
@@ -118,7 +118,7 @@ func TestPhaseOwnsItsTransaction(t *testing.T) {
 }
 
 // A phase that ended its transaction and went on in another is not done.
-func TestPhaseThatEndsItsTransaction(t *testing.T) {
+func TestPhaseThatEndsItsTransactionIsNotDone(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"ROLLBACK AND CHAIN", "ROLLBACK; BEGIN", "COMMIT AND CHAIN"} {
 		r := newRig(t)
@@ -168,7 +168,7 @@ func TestTakeSeesTheRequest(t *testing.T) {
 
 // A step that is under way when the claim is lost says so, and not only that its context
 // ended.
-func TestALostClaimIsTheReason(t *testing.T) { // E5
+func TestStepReportsThatItsClaimIsLost(t *testing.T) { // E5
 	t.Parallel()
 	r := newRig(t)
 	steps := map[string]func(ctx context.Context) error{
@@ -205,7 +205,7 @@ func TestALostClaimIsTheReason(t *testing.T) { // E5
 
 // A step's name is for one step: one that is under way does not begin again beside or
 // within itself, whether it is a phase or a call, with options or without.
-func TestAStepIsBusy(t *testing.T) {
+func TestStepDoesNotBeginWithinItself(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	phase := func(ctx context.Context, within func(ctx context.Context)) error {

@@ -159,7 +159,7 @@ func TestPrincipal(t *testing.T) { // E19
 }
 
 // What stands outside refuses without using up a key.
-func TestOutsideOfTheGuard(t *testing.T) { // E20
+func TestMiddlewareRefusesWithoutUsingAKey(t *testing.T) { // E20
 	t.Parallel()
 	r := newRig(t)
 	refuse := true
@@ -203,7 +203,7 @@ func TestRequestsWithinARequest(t *testing.T) {
 }
 
 // A handler that is run again is given the request as it came, whatever it did to it.
-func TestRequestOfASecondRun(t *testing.T) {
+func TestSecondRunGetsTheRequestAsItCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var seen []string
@@ -223,7 +223,7 @@ func TestRequestOfASecondRun(t *testing.T) {
 }
 
 // Where a form was read before the guard, nothing is left to tell requests apart by.
-func TestFormThatWasReadOutside(t *testing.T) { // E11
+func TestGuardRefusesAFormThatWasReadBefore(t *testing.T) { // E11
 	t.Parallel()
 	r := newRig(t)
 	amount := func(w http.ResponseWriter, req *http.Request) { _, _ = io.WriteString(w, req.PostFormValue("amount")) }
@@ -269,7 +269,7 @@ func TestFilesOfMultipart(t *testing.T) {
 
 // net/http's client sends a request again by itself where it has a key: it is a twin like
 // any other.
-func TestHiddenResend(t *testing.T) { // E35
+func TestClientResendIsATwin(t *testing.T) { // E35
 	t.Parallel()
 	r := newRig(t)
 	cut := make(chan struct{}, 1)

@@ -73,7 +73,7 @@ func (r *rig) wantClean(name, there string) {
 
 // What a handler leaves behind in the session of its connection is gone when the next one
 // has that, however the handler ended.
-func TestSessionsAreSetBack(t *testing.T) {
+func TestSessionIsResetAfterAHandlerChangedIt(t *testing.T) {
 	t.Parallel()
 	for name, hooked := range map[string]bool{"a plain pool": false, "a pool with a hook": true} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func (r *rig) leak(name, sql, there string) {
 
 // A request that leaves nothing behind, or only what can be set back, has the connection
 // stay: a new one for each would be dear.
-func TestSessionsStay(t *testing.T) {
+func TestConnectionIsKeptAfterAnUsualRequest(t *testing.T) {
 	t.Parallel()
 	for _, hooked := range []bool{false, true} {
 		r := newRigOn(t, onePool(t, hooked))

@@ -31,7 +31,7 @@ const serialize = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40001'; END $$"
 
 // What a goroutine of a handler kept of a nested transaction does not reach the
 // transaction that the connection serves next.
-func TestANestedTransactionEndsWithItsOwn(t *testing.T) {
+func TestNestedTransactionDoesNotReachTheNextOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.withPool(1, pgx.QueryExecModeCacheStatement)
@@ -114,7 +114,7 @@ func TestAnswerAfterAFailedStatementIsKept(t *testing.T) { // E31
 }
 
 // It is known that nothing was done, and is said so.
-func TestTransactionsThatCannotBeCommitted(t *testing.T) {
+func TestFailedCommitIsReportedAsNotCommitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	path := r.mount(idempotency.Route{}, func(w http.ResponseWriter, req *http.Request) {

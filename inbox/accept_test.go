@@ -144,7 +144,7 @@ func TestLargeAccepted(t *testing.T) {
 
 // A repeated webhook differs in one field. With a dedupe key it is a duplicate; without one it
 // is a conflict.
-func TestRedeliveryThatDiffers(t *testing.T) {
+func TestChangedRedeliveryIsADuplicateOrAConflict(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.Handle(inbox.Subscription{Name: "plain", Workers: 1}, effect("plain"))

@@ -52,7 +52,7 @@ func TestABatchIsOneTransaction(t *testing.T) {
 
 // If an event of a batch fails, the transaction that commits the others also holds it. What
 // the handler wrote for it is undone.
-func TestOneOfABatchFails(t *testing.T) {
+func TestFailedEventOfABatchIsHeldWithTheOthersCommit(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("wrong")
 	for name, fail := range map[string]func(ctx context.Context, tx pgx.Tx) error{

@@ -140,7 +140,7 @@ func TestFollowersAreBoundedByBytes(t *testing.T) {
 }
 
 // Large events that wait behind one key are run together only as far as they fit.
-func TestWhatRunsAlongIsBoundedByBytes(t *testing.T) {
+func TestEventsThatRunTogetherAreBoundedByBytes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const events, together = 12, 3

@@ -26,7 +26,7 @@ func (b *bench) holdMany(name string, ids ...string) {
 }
 
 // If another transaction has locked a held event, others can still be claimed.
-func TestClaimsPassOverWhatIsLocked(t *testing.T) {
+func TestClaimsPassOverLockedEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.holdMany("h", "bad 1", "bad 2")
@@ -109,7 +109,7 @@ func TestAStalledOwnerCannotRelease(t *testing.T) {
 // If the answer to a claim is lost, a process gives back the events that it claimed without
 // knowing. It keeps those of which it knows, because they run, and leaves those of other
 // processes.
-func TestOrphansAreOnesOwn(t *testing.T) {
+func TestProcessGivesBackOnlyItsOwnOrphans(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.holdMany("h", "bad orphan", "bad known", "bad of another", "bad elsewhere")

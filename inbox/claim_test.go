@@ -31,7 +31,7 @@ func (b *bench) holdOne(name string) {
 
 // If a claim ran out, its process died, perhaps because of this event. From then on the event
 // runs alone. If its last attempt does not end, no other follows.
-func TestAClaimThatRanOut(t *testing.T) {
+func TestEventOfAClaimThatRanOutRunsAlone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		attempts int
@@ -196,7 +196,7 @@ func TestAClaimIsGivenBackOnce(t *testing.T) {
 }
 
 // A database that goes away under a claim costs no attempt.
-func TestAnOutageUnderAClaim(t *testing.T) {
+func TestOutageDuringAClaimCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.holdOne("h")
@@ -218,7 +218,7 @@ func TestAnOutageUnderAClaim(t *testing.T) {
 }
 
 // A process runs the types for which it has a handler, and no others.
-func TestClaimsAreOfTypesThatTheProcessTakes(t *testing.T) {
+func TestProcessClaimsOnlyTypesThatItTakes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	types := []string{b.stream + ".placed", b.stream + ".paid"}
@@ -248,7 +248,7 @@ func TestClaimsAreOfTypesThatTheProcessTakes(t *testing.T) {
 
 // A claim whose answer was lost is given back by the process that made it, and was
 // no attempt.
-func TestAClaimWhoseAnswerWasLost(t *testing.T) {
+func TestClaimWithALostAnswerIsGivenBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.holdOne("h")

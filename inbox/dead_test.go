@@ -96,7 +96,7 @@ func TestOnDead(t *testing.T) {
 
 // OnDead is also called for external handlers, for messages that are no events, and for
 // conflicts of Accept.
-func TestOnDeadOfOtherEvents(t *testing.T) {
+func TestOnDeadIsCalledForEachKindOfEvent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(0))
@@ -124,7 +124,7 @@ func TestOnDeadOfOtherEvents(t *testing.T) {
 
 // If OnDead fails, the event does not become dead. What OnDead wrote is rolled back, and the
 // last attempt is made again.
-func TestOnDeadThatFails(t *testing.T) {
+func TestEventIsNotDeadIfOnDeadFails(t *testing.T) {
 	t.Parallel()
 	for _, attempts := range []int{1, 2} {
 		t.Run(fmt.Sprint(attempts, " attempts"), func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestOnDeadThatFails(t *testing.T) {
 
 // If OnDead fails for a conflict, the conflict is not stored, and its message is delivered
 // again.
-func TestOnDeadThatFailsForAnEventThatNeverRan(t *testing.T) {
+func TestConflictIsDeliveredAgainIfOnDeadFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(1))
@@ -187,7 +187,7 @@ func TestOnDeadThatFailsForAnEventThatNeverRan(t *testing.T) {
 }
 
 // A handler that committed its transaction itself does not run again because OnDead fails.
-func TestOnDeadThatFailsForAHandlerThatCommitted(t *testing.T) {
+func TestCommittedHandlerDoesNotRunAgainIfOnDeadFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()

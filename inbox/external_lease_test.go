@@ -95,7 +95,7 @@ func TestClaimsAreRenewed(t *testing.T) {
 
 // A process stalled past its claim, and another took the event over. The first settles
 // nothing, and its context says why. The vendor has seen one key.
-func TestAStalledOwnerOfACall(t *testing.T) {
+func TestStalledOwnerOfACallSettlesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
@@ -263,7 +263,7 @@ func TestAStopEndsCalls(t *testing.T) {
 }
 
 // If steps cannot be noted, that costs no attempt, and a call is repeated only with its key.
-func TestAnOutageWhileAStepIsNoted(t *testing.T) {
+func TestOutageWhileAStepIsNotedCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, begin, end string }{
 		{"the table takes no row", "ALTER TABLE postroom.receipt RENAME TO gone", "ALTER TABLE postroom.gone RENAME TO receipt"},
@@ -321,7 +321,7 @@ func TestAnOutageWhileAStepIsNoted(t *testing.T) {
 
 // The database takes most of an attempt's time, so too little is left for the vendor. That
 // costs no attempt.
-func TestTimeThatNotesTookIsNoAttempt(t *testing.T) {
+func TestSlowNotesCostNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	v := newVendor(t, hanging)
@@ -351,7 +351,7 @@ func TestTimeThatNotesTookIsNoAttempt(t *testing.T) {
 
 // The server goes away during a call and comes back. The same attempt goes on, and notes the
 // call's result then.
-func TestTheDatabaseGoesAwayInACall(t *testing.T) {
+func TestAttemptGoesOnIfTheDatabaseGoesAwayInACall(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnPostgres(t, durable)
 	b := newBenchOn(t, migrated(t, server.URL()), devtest.NATS(t))

@@ -247,7 +247,7 @@ func TestExternalAttemptsAreSpent(t *testing.T) {
 	}
 }
 
-func TestAnExternalHandlerSaysWhen(t *testing.T) {
+func TestExternalHandlerChoosesItsNextAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	o := externally(b, func(s *inbox.Subscription) { s.Schedule = postroom.Backoff{time.Minute} }, func(ctx context.Context, attempt *inbox.Attempt) error {

@@ -156,7 +156,7 @@ func TestRetriesFollowTheSchedule(t *testing.T) {
 
 // If an event failed before it took effect, its failures stay in the inbox row, up to a limit.
 // An event that never failed has none there.
-func TestTheLedgerKeepsTheFailuresOfWhatSucceeded(t *testing.T) {
+func TestInboxRowKeepsFailuresOfASuccess(t *testing.T) {
 	t.Parallel()
 	for _, external := range []bool{false, true} {
 		t.Run(fmt.Sprintf("external %t", external), func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestAPanicIsHeldWithItsPlace(t *testing.T) {
 	}
 }
 
-func TestAConflictIsHeldBesideWhatWasDecided(t *testing.T) {
+func TestConflictIsHeldBesideTheDecidedEvent(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 10} {
 		b := newBench(t)
@@ -288,7 +288,7 @@ func TestUndecodableMessagesAreHeldWhole(t *testing.T) {
 	b.eventually("the counters", func() bool { return b.counted("h", "dead") == 4 })
 }
 
-func TestEventsTooOldForTheLedgerAreHeld(t *testing.T) {
+func TestEventsTooOldForTheInboxAreHeld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
@@ -319,7 +319,7 @@ func TestEventsTooOldForTheLedgerAreHeld(t *testing.T) {
 
 // The broker has delivered the event three times without an answer. So the event may have
 // ended the processes that took it.
-func TestASuspectRunsFromHeldAlone(t *testing.T) {
+func TestSuspectEventIsHeldAndRunsAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var running, most atomic.Int32
@@ -390,7 +390,7 @@ func (b *bench) deliverAndNak(n int) {
 }
 
 // A held event has the same content when it runs.
-func TestAHeldEventIsTheSameEvent(t *testing.T) {
+func TestHeldEventKeepsItsContent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var runs []string
@@ -424,7 +424,7 @@ func TestAHeldEventIsTheSameEvent(t *testing.T) {
 
 // The id of another service's event may be too long for an index. The event is held
 // nevertheless, and does not stop those behind it.
-func TestHoldLongID(t *testing.T) {
+func TestEventWithALongIDIsHeld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := b.subscription("h")

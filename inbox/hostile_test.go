@@ -130,7 +130,7 @@ var hostiles = []struct {
 
 // If a handler returns an error or panics, that is a failed attempt, whatever the methods of
 // the error do. The process lives, other events are decided, and the stored text is bounded.
-func TestMethodsOfReturnedErrors(t *testing.T) {
+func TestErrorsWhoseMethodsFailAreFailedAttempts(t *testing.T) {
 	t.Parallel()
 	long() // takes its time
 	doing := func(ev postroom.Event) func() error {
@@ -218,7 +218,7 @@ func (b *bench) failures(event string) (n int) {
 }
 
 // A dry run reports the same of a handler as a run.
-func TestMethodsOfErrorsInADryRun(t *testing.T) {
+func TestDryRunSurvivesErrorsWhoseMethodsFail(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	sub := b.subscription("h")
@@ -331,7 +331,7 @@ func TestStatementWithNUL(t *testing.T) {
 }
 
 // pgx reads the rows of a COPY in a goroutine of its own.
-func TestRowsOfACopyThatPanic(t *testing.T) {
+func TestPanicInRowsOfACopyIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	sub := b.subscription("h")

@@ -92,7 +92,7 @@ func TestHandlersOfAStreamWithConsumerLimits(t *testing.T) {
 }
 
 // A consumer that got its threshold from the stream loses it with the stream's limit.
-func TestAThresholdGoesWithItsLimit(t *testing.T) {
+func TestConsumerLosesItsThresholdWithTheStreamsLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	limits := func(d time.Duration) {
@@ -120,7 +120,7 @@ func TestAThresholdGoesWithItsLimit(t *testing.T) {
 
 // While handlers are busy and the reader requests nothing, the broker does not remove its
 // consumer.
-func TestAReaderThatIsBusyKeepsItsConsumer(t *testing.T) {
+func TestBusyReaderKeepsItsConsumer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.limit(func(cfg *jetstream.StreamConfig) { cfg.ConsumerLimits.InactiveThreshold = time.Second })

@@ -37,7 +37,7 @@ func (l *lines) logger() *slog.Logger {
 
 // If a handler was renamed, its old name may still have events that no process runs. The inbox
 // says so at each start.
-func TestHandlersThatNobodyRunsAreListed(t *testing.T) {
+func TestHandlersWithoutAProcessAreListed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.holdOne("renamed")
@@ -88,7 +88,7 @@ func TestMaxEventAgeFitsTheDedupeWindow(t *testing.T) {
 }
 
 // The sweep removes old rows, also among young ones. The row of a held event stays at any age.
-func TestTheLedgerExpires(t *testing.T) {
+func TestSweepRemovesOldRows(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
@@ -111,7 +111,7 @@ func TestTheLedgerExpires(t *testing.T) {
 
 // A shorter DedupeWindow removed rows, and is then lengthened. The inbox does not run events
 // from that time, because a repeated one would have a second effect.
-func TestALongerLedgerTrustsNoTimeThatWasRemoved(t *testing.T) {
+func TestLongerWindowDoesNotTrustARemovedTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
@@ -141,7 +141,7 @@ func TestALongerLedgerTrustsNoTimeThatWasRemoved(t *testing.T) {
 }
 
 // Inboxes sweep while they run, and take turns.
-func TestInboxesSweepTheLedger(t *testing.T) {
+func TestInboxesTakeTurnsToSweep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()

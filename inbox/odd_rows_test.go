@@ -15,7 +15,7 @@ import (
 
 // If the database refuses to hold an event, whatever is wrong with its row, the message is
 // kept as it came. Events that are held with it are not stopped.
-func TestAnEventThatHeldDoesNotTakeStopsNobody(t *testing.T) {
+func TestEventThatCannotBeHeldStopsNoOther(t *testing.T) {
 	t.Parallel()
 	settled := func(b *bench) inbox.ExternalHandler {
 		return func(_ context.Context, attempt *inbox.Attempt) error {

@@ -61,7 +61,7 @@ func (b *bench) readAgain(events int) {
 // If a process reads again, a worker may still have an event from the term before. Later
 // events of its key, which were read since, wait for it. They are not held with it, because it
 // may not be held any more. They run one after the other.
-func TestReaderThatReadsAgain(t *testing.T) {
+func TestEventsReadAgainWaitForAnEarlierWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
@@ -70,7 +70,7 @@ func TestReaderThatReadsAgain(t *testing.T) {
 
 // Events of an external handler are held as they come. There are more than one statement
 // holds.
-func TestExternalReaderThatReadsAgain(t *testing.T) {
+func TestExternalEventsReadAgainAreHeldOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	sub := b.ordered("o", inbox.HoldKey)

@@ -58,7 +58,7 @@ func (b *bench) made(name, like string) (n int) {
 
 // Events behind a head run one after the other: the transaction that settles one claims the
 // next. The runner claims once in a hundred.
-func TestAKeyDrains(t *testing.T) {
+func TestHeldEventsOfAKeyRunOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	const waiting = 1500
 	seen := &claims{}

@@ -182,7 +182,7 @@ func TestSkipKeyGoesOnWithoutADeadHead(t *testing.T) {
 }
 
 // If a head dies, the next event that waits in held goes on.
-func TestSkipKeyWithSeveralBadEventsThatWait(t *testing.T) {
+func TestSkipKeyGoesOnAfterEachDeadHead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := newScript("o")
@@ -211,7 +211,7 @@ func TestSkipKeyWithSeveralBadEventsThatWait(t *testing.T) {
 	b.wantOrder("o", "a", "a-00000", "a-00001", "a-00004", "a-00005")
 }
 
-func TestLaterEventsWaitForOneThatIsTriedAgain(t *testing.T) {
+func TestLaterEventsWaitForARetry(t *testing.T) {
 	t.Parallel()
 	for _, order := range []inbox.Order{inbox.HoldKey, inbox.SkipKey} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
@@ -253,7 +253,7 @@ func (b *bench) publishWith(id, key, header, value string, data []byte) {
 }
 
 // An event without a place in its key blocks no other.
-func TestWhatHasNoKeyBlocksNobody(t *testing.T) {
+func TestEventWithoutAPlaceBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))

@@ -16,7 +16,7 @@ import (
 
 // Another process held an event after this one began to read. This process meets it as
 // decided, and holds the next event of the key behind it.
-func TestWhatAnotherHeldMeanwhile(t *testing.T) {
+func TestReaderFindsAnEventThatAnotherProcessHeld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
@@ -39,7 +39,7 @@ func TestWhatAnotherHeldMeanwhile(t *testing.T) {
 
 // The head of a key settles, and the next event is dead. Later events of the key go on
 // waiting.
-func TestWhatWaitsBehindTheNextDeadEvent(t *testing.T) {
+func TestEventsBehindTheNextDeadEventGoOnWaiting(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := newScript("o")
@@ -65,7 +65,7 @@ func TestWhatWaitsBehindTheNextDeadEvent(t *testing.T) {
 
 // If a claim ran out, any event that ran along with it may be the cause. So each of them runs
 // alone.
-func TestWhatRanAlongWithAClaimThatRanOut(t *testing.T) {
+func TestEachEventOfAClaimThatRanOutRunsAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := newScript("o")
@@ -100,7 +100,7 @@ func TestWhatRanAlongWithAClaimThatRanOut(t *testing.T) {
 
 // An event is removed while it runs along with the head of its key. The head settles at once,
 // and does not wait until its claim runs out.
-func TestAnEventThatIsTakenAwayWhileItRunsAlong(t *testing.T) {
+func TestHeadSettlesIfAFollowerIsRemoved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := newScript("o")
@@ -129,7 +129,7 @@ func TestAnEventThatIsTakenAwayWhileItRunsAlong(t *testing.T) {
 
 // Events that were in the stream before an ordered handler existed are handled at any age, in
 // their order.
-func TestOrderedHandlerThatIsNew(t *testing.T) {
+func TestNewOrderedHandlerTakesOldEventsInOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for i := range 5 {

@@ -11,7 +11,7 @@ import (
 // A process may read again while a worker still has an event that it read before. If an event
 // of the key was held meanwhile, the process does not forget that when the first event takes
 // effect.
-func TestWhatIsLearnedWhileAnEventIsHandled(t *testing.T) {
+func TestReaderRemembersAnEventHeldMeanwhile(t *testing.T) {
 	t.Parallel()
 	c := &loop{handler: &handler{sub: Subscription{Order: HoldKey}}}
 	d := &delivery.Delivery{Task: delivery.Task{Event: postroom.Event{Key: "k"}}}

@@ -247,7 +247,7 @@ func (b *bench) loosen(most int64) jetstream.Stream {
 	return stream
 }
 
-func TestStreamThatDroppedWhatWasNotRead(t *testing.T) {
+func TestStreamThatDroppedUnreadEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	stream := b.loosen(-1)
@@ -285,7 +285,7 @@ func TestStreamThatDroppedWhatWasNotRead(t *testing.T) {
 
 // If messages of other subjects are written and removed, a handler that does not read these
 // subjects reports no loss.
-func TestIdleHandlerInAStreamThatForgets(t *testing.T) {
+func TestRemovedMessagesOfOtherSubjectsAreNoLoss(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	stream := b.loosen(10)

@@ -7,7 +7,7 @@ import (
 
 // Events that wait behind one key cost other events nothing, of that key or of another, even
 // on connections whose plans were made while no event was held.
-func TestOrderedPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
+func TestOrderedPlansFromEmptyTablesStayFast(t *testing.T) {
 	t.Parallel()
 	p := newPlans(t)
 	const holdParameters = `(text[], text[], bytea[], bool, bigint[], interval[], int[], bool[], text[], bytea[], text[], timestamptz[],

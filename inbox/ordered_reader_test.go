@@ -119,7 +119,7 @@ func TestStalledReader(t *testing.T) {
 
 // If the database does not answer, a reader cannot renew its lease. It stops when the lease
 // ends, not when the statement times out, because another may read by then.
-func TestReaderWhoseRenewalHangs(t *testing.T) {
+func TestReaderStopsWhenItsLeaseEndsDuringARenewal(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()
@@ -150,7 +150,7 @@ func TestReaderWhoseRenewalHangs(t *testing.T) {
 
 // If readers die again and again at the same place, one of the events that they read may be
 // the cause. These events run alone.
-func TestReadersThatEndWithoutAWord(t *testing.T) {
+func TestEventsAtWhichReadersDieRunAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
@@ -181,7 +181,7 @@ func TestReadersThatEndWithoutAWord(t *testing.T) {
 	})
 }
 
-func TestWhatOrderedHandlersRefuse(t *testing.T) {
+func TestOrderedHandlersRefuseBadSettings(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for name, tt := range map[string]struct {

@@ -69,7 +69,7 @@ func TestOrderedHandlerKeepsKeysInOrder(t *testing.T) {
 	}
 }
 
-func TestOrderedHandlerWhoseEventsFail(t *testing.T) {
+func TestOrderedHandlerKeepsTheOrderIfEventsFail(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	failed := make(chan string, 1000)

@@ -21,7 +21,7 @@ CREATE TRIGGER led BEFORE INSERT ON postroom.subscription FOR EACH ROW EXECUTE F
 
 // While a process stands by, another asks for one more type. The first reads that type, too,
 // when it begins to read.
-func TestStandByReadsWhatWasAskedForMeanwhile(t *testing.T) {
+func TestStandByReadsTypesAddedMeanwhile(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.exec(led)

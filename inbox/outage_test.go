@@ -32,7 +32,7 @@ func (l *told) String() string {
 }
 
 // While the broker is away, the log says so. The handler goes on when the broker is back.
-func TestTheLogTellsOfABrokerThatIsAway(t *testing.T) {
+func TestLogReportsThatTheBrokerIsAway(t *testing.T) {
 	t.Parallel()
 	broker := devtest.OwnNATS(t)
 	nc, err := nats.Connect(broker.URL(), natsjs.ConnectOptions()...)

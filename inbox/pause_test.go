@@ -162,7 +162,7 @@ func TestAnOutagePausesHandlers(t *testing.T) {
 }
 
 // One type that fails among others, or bad events, pause no handler.
-func TestWhatDoesNotPauseAHandler(t *testing.T) {
+func TestBadEventsDoNotPauseAHandler(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		fails func(i int) error
@@ -307,7 +307,7 @@ func TestOperatorsPauseHandlers(t *testing.T) {
 
 // Events that would run along with the first of their key, in its transaction, do not begin
 // while an operator has paused the handler.
-func TestAPauseAmongTheEventsOfAKey(t *testing.T) {
+func TestPauseStopsEventsBehindTheirHead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	operator, by := control.New(b.pool, control.Config{}), control.Audit{Actor: "ann", Reason: "why"}

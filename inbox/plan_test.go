@@ -16,7 +16,7 @@ import (
 
 // A pool's connections keep the plans that they made while all tables were empty. Later held
 // or decided events do not make a claim or a delivery more expensive.
-func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
+func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 	t.Parallel()
 	p := newPlans(t)
 	const wish = "'p', '{h1,h2,h3}', '{2,2,2}', '{1 h,1 h,1 h}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'"

@@ -188,7 +188,7 @@ func (b *bench) leave(v *vendor, all []left) (keys [2]string) {
 
 // If a vendor refuses a call now, an earlier call with an unknown outcome may still have
 // happened.
-func TestARefusalSaysNothingOfEarlierCalls(t *testing.T) {
+func TestRefusalLeavesEarlierCallsUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	v := newVendor(t, lost, refuses)
@@ -205,7 +205,7 @@ func TestARefusalSaysNothingOfEarlierCalls(t *testing.T) {
 
 // Another process records a step as done during a call or a lookup of the step. That result counts
 // for everyone, and none, or an empty one, is a result too.
-func TestTheResultThatIsRecordedFirstCounts(t *testing.T) {
+func TestFirstRecordedResultCounts(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"call", "lookup"} {
 		for name, first := range map[string][]byte{"another": []byte("first"), "empty": {}, "none": nil, "the same": []byte("second")} {
@@ -242,7 +242,7 @@ func TestTheResultThatIsRecordedFirstCounts(t *testing.T) {
 
 // Two owners begin a step at once, and one of them does not know yet that its claim is over.
 // If the vendor recognises no keys, only one of them calls.
-func TestAStepThatTwoOwnersBegin(t *testing.T) {
+func TestOneOfTwoOwnersCallsAVendorWithoutKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in.HandleExternal(inbox.Subscription{Name: "h"}, func(context.Context, *inbox.Attempt) error { return nil })

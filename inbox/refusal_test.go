@@ -104,7 +104,7 @@ func TestACallIsCountedOnce(t *testing.T) {
 
 // The call of a process that lost its claim is refused only when the next owner has called. That
 // says nothing of the owner's call, whose answer is lost: it is looked up and not made again.
-func TestALateRefusalSaysNothingOfALaterCall(t *testing.T) {
+func TestLateRefusalLeavesALaterCallUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 10, Timeout: 30 * time.Second, Schedule: postroom.Backoff{10 * time.Millisecond}}

@@ -58,7 +58,7 @@ func (c *linked) Read(p []byte) (int, error) {
 
 // Large events come over a slow link. The server never has to buffer more than it does for a
 // client, and it sends no event twice.
-func TestASlowLinkAndLargeEvents(t *testing.T) {
+func TestLargeEventsComeOnceOverASlowLink(t *testing.T) {
 	t.Parallel()
 	const events, size = 100, 980_000 // more than the server buffers for a client, and more than the inbox has in memory
 	for _, way := range []string{"transactional", "ordered", "external"} {
@@ -121,7 +121,7 @@ func TestASlowLinkAndLargeEvents(t *testing.T) {
 }
 
 // If an event is larger than a request, it comes nevertheless, and so do the events behind it.
-func TestAnEventThatIsLargerThanARequest(t *testing.T) {
+func TestEventLargerThanARequestComes(t *testing.T) {
 	t.Parallel()
 	for _, order := range []inbox.Order{inbox.Unordered, inbox.HoldKey} {
 		server := devtest.OwnNATS(t)

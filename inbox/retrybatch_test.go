@@ -93,7 +93,7 @@ func TestBatchOfAcceptedEvents(t *testing.T) {
 }
 
 // If a handler commits the transaction of a batch, no event of the batch runs again.
-func TestAHandlerThatEndsTheTransactionOfAcceptedEvents(t *testing.T) {
+func TestBatchWhoseHandlerCommittedDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
 	for _, ending := range endings {
 		t.Run(ending.name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestAHandlerThatEndsTheTransactionOfAcceptedEvents(t *testing.T) {
 }
 
 // A batch commits only if all its claims are still this process's.
-func TestBatchThatLosesAClaim(t *testing.T) {
+func TestBatchWithoutAllClaimsDoesNotCommit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var lost atomic.Bool

@@ -70,7 +70,7 @@ func TestDefaultSchedules(t *testing.T) {
 }
 
 // The statement that the documentation has for an operator brings attempts forward.
-func TestAttemptsThatAreBroughtForward(t *testing.T) {
+func TestOperatorsStatementBringsAttemptsForward(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/howto/choose-a-retry-schedule.md")
 	if err != nil {

@@ -26,7 +26,7 @@ func (l *lines) count(part string) int {
 
 // If a role has no rights, the inbox says once which command grants them. It works as soon as
 // the role has them.
-func TestARoleWithoutRightsIsToldWhichToAskFor(t *testing.T) {
+func TestInboxNamesTheGrantThatItLacks(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	as, role := devtest.RolePool(t, b.pool)
@@ -101,7 +101,7 @@ func TestABrokerWithoutJetStream(t *testing.T) {
 }
 
 // The log says at the start what is read, and at the end what Run waits for.
-func TestTheLogSaysWhatIsReadAndWaitedFor(t *testing.T) {
+func TestLogNamesStreamsAndWaits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var log lines
@@ -144,7 +144,7 @@ func TestTheLogSaysWhatIsReadAndWaitedFor(t *testing.T) {
 
 // If a handler asks for a type that is probably misspelt, the inbox warns at the start. If its
 // types were never written, the inbox only logs a note.
-func TestATypeThatNobodyWritesIsToldOfAtTheStart(t *testing.T) {
+func TestInboxWarnsOfAMisspeltTypeAtTheStart(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name            string

@@ -98,7 +98,7 @@ func snoozing(s *snoozes) postroom.Handler {
 
 // A snooze is recorded as no attempt, and as one failure however often it repeats. If another
 // failure comes, it counts, and ends the time during which the event was only snoozed.
-func TestWhatASnoozeRecords(t *testing.T) {
+func TestSnoozesAreRecordedAsOneFailure(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	next := make(chan error)
@@ -350,7 +350,7 @@ func TestClassify(t *testing.T) {
 }
 
 // Classify is called only for failed attempts, and cannot turn a failure into success.
-func TestWhatClassifyIsNotAsked(t *testing.T) {
+func TestClassifyIsCalledOnlyForFailures(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var mu sync.Mutex

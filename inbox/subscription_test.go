@@ -97,7 +97,7 @@ func TestDeliverNewIsNotedWithTheSubscription(t *testing.T) {
 
 // If a stream was deleted and made again, it is read from its start. An event with a known
 // identity is not applied twice.
-func TestAStreamThatWasMadeAgain(t *testing.T) {
+func TestRecreatedStreamIsReadFromItsStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	inbox.LookOften(b.in, 10*time.Millisecond)

@@ -32,7 +32,7 @@ func (v *brittle) messages() string {
 // The broker loses messages that it had delivered to an unordered handler, and remembers the
 // deliveries. The messages that take their places reach the handler nevertheless, whether it
 // is running or starts later.
-func TestAConsumerThatIsAheadOfItsStream(t *testing.T) {
+func TestHandlerGetsMessagesBehindALostTail(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		away bool // the handler is away while others write in the place of lost messages
@@ -71,7 +71,7 @@ func TestAConsumerThatIsAheadOfItsStream(t *testing.T) {
 
 // If the broker's user may not read single messages, the handler cannot always tell whether
 // any were lost. The inbox says so, and the handler goes on.
-func TestAHandlerThatMayNotReadMessages(t *testing.T) {
+func TestHandlerGoesOnIfItMayNotReadMessages(t *testing.T) {
 	t.Parallel()
 	server, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: `accounts { shop { jetstream: enabled, users: [
 		{user: all, password: x}

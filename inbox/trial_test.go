@@ -16,7 +16,7 @@ import (
 
 // A dry run reports what the handler would change, not earlier changes on its connection: the
 // server adds those to its statistics a second later.
-func TestADryRunTellsOfItselfAlone(t *testing.T) {
+func TestDryRunReportsOnlyItsOwnChanges(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	cfg := b.config()

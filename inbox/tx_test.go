@@ -170,7 +170,7 @@ func (c *cutter) Read(p []byte) (int, error) {
 
 // A commit took effect, and its answer was lost. The next attempt finds the inbox row, or no
 // held event.
-func TestACommitWhoseAnswerIsLost(t *testing.T) {
+func TestCommitWithALostAnswerCountsOnce(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"stream", "batch", "held"} {
 		t.Run(from, func(t *testing.T) {

@@ -69,7 +69,7 @@ func batchOf(all ...string) func(ctx context.Context, tx pgx.Tx) error {
 // If a handler ends its transaction and goes on in another, it has failed, even if the other
 // looks the same. The second transaction is not committed, and the event is not done. What the
 // handler committed itself is not done again.
-func TestAHandlerThatEndsItsTransaction(t *testing.T) {
+func TestHandlerThatEndsItsTransactionHasFailed(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(sub *inbox.Subscription){
 		"alone":   func(*inbox.Subscription) {},
@@ -150,7 +150,7 @@ func (b *bench) wantEffectsOrDead(name string, ids ...string) {
 
 // The same holds for held events, alone and with others of their key behind them. An event
 // whose handler committed does not run again by itself.
-func TestAHandlerThatEndsItsTransactionFromHeld(t *testing.T) {
+func TestHeldEventWhoseHandlerCommittedDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
 	for _, ending := range endings {
 		for _, returns := range []error{nil, errors.New("a fault of its own"), errContention} {
@@ -189,7 +189,7 @@ func TestAHandlerThatEndsItsTransactionFromHeld(t *testing.T) {
 var errContention = fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "40001"})
 
 // If several events of a key run in one transaction, the one that ended it is blamed.
-func TestOneOfAKeyEndsTheTransaction(t *testing.T) {
+func TestEventThatEndedTheTransactionOfItsKeyIsBlamed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	s := newScript("h")
@@ -221,7 +221,7 @@ func TestOneOfAKeyEndsTheTransaction(t *testing.T) {
 
 // The settlement of an external handler's event is one transaction with its OnSuccess
 // functions.
-func TestASettlementThatEndsItsTransaction(t *testing.T) {
+func TestSettlementIsOneTransactionWithOnSuccess(t *testing.T) {
 	t.Parallel()
 	for _, ending := range endings {
 		t.Run(ending.name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestASettlementThatEndsItsTransaction(t *testing.T) {
 }
 
 // If a dry run was not rolled back, its result says so.
-func TestADryRunThatEndsItsTransaction(t *testing.T) {
+func TestDryRunReportsThatItWasNotRolledBack(t *testing.T) {
 	t.Parallel()
 	for _, ending := range endings {
 		t.Run(ending.name, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestADryRunThatEndsItsTransaction(t *testing.T) {
 
 // However a handler may have ended its transaction, the inbox asks the server for it. pgx has
 // no other way to tell.
-func TestTheInboxAsksWhetherItIsTheSameTransaction(t *testing.T) {
+func TestInboxAsksTheServerForTheTransaction(t *testing.T) {
 	t.Parallel()
 	if n := reflect.TypeFor[pgx.Tx]().NumMethod(); n != 11 {
 		t.Errorf("pgx.Tx has %d methods, want the 11 that inbox looks after", n)

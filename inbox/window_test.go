@@ -96,7 +96,7 @@ func TestEachHandlerHasItsDedupeWindow(t *testing.T) {
 }
 
 // The process that sweeps needs rows for an hour. Rows that other processes need stay.
-func TestASweepKeepsWhatOthersNeed(t *testing.T) {
+func TestSweepKeepsRowsThatOthersNeed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const node = "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, ledger, age_gate, seen_at) VALUES (gen_random_uuid(), $1, $2, $3, $3, $4, '1 h', now() - $5::interval)"
@@ -318,7 +318,7 @@ func TestAProcessStallsInASweep(t *testing.T) {
 
 // A process that knows one time for all handlers takes no turn, so it removes no row that
 // others need. Its statement is the one that such a process has.
-func TestProcessesThatKnowOneTimeDoNotSweep(t *testing.T) {
+func TestProcessWithOneTimeForAllDoesNotSweep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	tag, err := b.pool.Exec(t.Context(), "SELECT next_page FROM postroom.sweep WHERE next_at <= now() FOR UPDATE SKIP LOCKED")
@@ -329,7 +329,7 @@ func TestProcessesThatKnowOneTimeDoNotSweep(t *testing.T) {
 
 // If processes differ about a handler, each says so when it starts. If they run different
 // handlers, there is nothing to say.
-func TestProcessesThatDifferAboutAHandler(t *testing.T) {
+func TestProcessReportsThatAnotherHasAnotherWindow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.in = b.remembering("h", 10*24*time.Hour)

@@ -32,7 +32,7 @@ func (p *place) rawOf(source, kind, id string) {
 }
 
 // The log says of each event what the meaning of the relay's row makes of it.
-func TestHowFarAnEventOfTheLogIs(t *testing.T) {
+func TestEventOfTheLogHasThePublishState(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	open, err := p.pool.Begin(t.Context()) // it takes seq 1, and commits last
@@ -157,7 +157,7 @@ func (p *place) consumers() int {
 }
 
 // A stream that is long is not read to its end: the search has its half second.
-func TestSearchHasItsTime(t *testing.T) {
+func TestSearchOfALongStreamIsBoundedInTime(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.write(p.event("lost", "placed", ""))
@@ -183,7 +183,7 @@ func TestSearchHasItsTime(t *testing.T) {
 }
 
 // Edits, replays, discards, steps and who did it.
-func TestWhatOperatorsAndVendorsDid(t *testing.T) {
+func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.hold("pay", "1", "dead_at, class, revision, attempts, failures, key, pos",
@@ -253,7 +253,7 @@ func TestWhatOperatorsAndVendorsDid(t *testing.T) {
 
 // An event that the broker refused, and took then, shows why; where held has some of the
 // same, each failure is told once.
-func TestWhatWasRefusedBeforeItWasPublished(t *testing.T) {
+func TestEventShowsRefusalsBeforeItWasPublished(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.write(p.event("1", "x", ""))

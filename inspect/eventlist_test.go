@@ -134,7 +134,7 @@ func TestEvents(t *testing.T) {
 }
 
 // A list says of each event how far it is: in the log, and at each handler.
-func TestHowFarListedEventsAre(t *testing.T) {
+func TestListShowsTheStateOfEachEvent(t *testing.T) {
 	t.Parallel()
 	p := withEvents(t)
 	p.exec("UPDATE postroom.relay SET high = 4, snap = pg_current_snapshot(), pending = '{[3,4)}'")

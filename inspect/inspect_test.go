@@ -19,7 +19,7 @@ import (
 
 // A shop, its relay and its consumers, looked at from all sides: an event that took
 // effect and caused another, one that is dead, and one that holds up its key.
-func TestEverythingThatHappens(t *testing.T) {
+func TestAnswersAgreeAboutAShop(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	billing := outbox.New(outbox.Config{Source: "/billing"})
@@ -190,7 +190,7 @@ func (p *place) wantBad(i *inspect.Inspector) {
 	}
 }
 
-func TestAnEventThatIsNowhere(t *testing.T) {
+func TestEventThatIsNowhereIsReported(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	_, err := p.inspector().Event(t.Context(), "", "nobody")
@@ -229,7 +229,7 @@ func TestFaultsOfTheConfigAndTheSchema(t *testing.T) {
 }
 
 // What one answer says is of one moment, and cannot write.
-func TestLooksCannotWrite(t *testing.T) {
+func TestAnswersUseOneReadOnlySnapshot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	conn, err := p.pool.Acquire(t.Context())

@@ -88,7 +88,7 @@ func TestKeys(t *testing.T) {
 }
 
 // A page looks at so many keys and no more, and the next goes on where it ended.
-func TestKeysThatAreFewAmongMany(t *testing.T) {
+func TestKeysArePagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', n::text FROM generate_series(1, 12000) n")
@@ -154,7 +154,7 @@ func TestAudit(t *testing.T) {
 }
 
 // A page looks at so many actions and no more, and the next goes on where it ended.
-func TestActionsThatAreFewAmongMany(t *testing.T) {
+func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.exec(`INSERT INTO postroom.audit (at, actor, action, events) SELECT now() - interval '1 day', CASE WHEN n = 5 THEN 'eve' ELSE 'ann' END, 'x', 1 FROM generate_series(1, 12000) n`)

@@ -258,7 +258,7 @@ func (p *place) wantPaused(i *inspect.Inspector, consumer string) {
 }
 
 // A broker that is away is told of, and what the database has is there all the same.
-func TestBrokerThatIsAway(t *testing.T) {
+func TestAnswersComeWithoutABroker(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnNATS(t)
 	nc, err := nats.Connect(server.URL(), nats.MaxReconnects(-1))

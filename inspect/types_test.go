@@ -35,7 +35,7 @@ func (p *place) subscribed(subs ...inbox.Subscription) {
 
 // A handler that asks for a type that is probably misspelt is a finding, and one whose
 // types are fine is none. What no handler takes is noted, and what nobody writes yet.
-func TestTypesThatNobodyWrites(t *testing.T) {
+func TestMisspeltTypeIsAFinding(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string

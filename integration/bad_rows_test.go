@@ -151,7 +151,7 @@ func (o *office) producer() *pgxpool.Pool {
 // Rows that break the rules of events, and claim to be checked, stop no other event. Each is
 // dead, with its reason, in a form that every tool can read. One term of the relay publishes
 // all good events beside them, and the log is pruned.
-func TestBadRowsStopNobody(t *testing.T) {
+func TestBadRowsStopNoOtherEvent(t *testing.T) {
 	t.Parallel()
 	for _, atomic := range []bool{false, true} {
 		t.Run(fmt.Sprint("atomic ", atomic), func(t *testing.T) {

@@ -247,7 +247,7 @@ func rollBack(f *forgetful, saved string) {
 // A broker loses messages that it acknowledged, while clients go on. The relay notices that
 // before it publishes anything new, and publishes the missing events again. In the end all are
 // there, in the order of their keys, and no handler has a second effect.
-func TestABrokerThatForgets(t *testing.T) {
+func TestRelayRepublishesWhatTheBrokerLost(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
@@ -286,7 +286,7 @@ func TestABrokerThatForgets(t *testing.T) {
 // Messages vanish from the middle of a stream; handlers have had some of them. A comparison
 // beside live traffic finds exactly these. They are published again. Each takes effect once,
 // or is late at the ordered handler.
-func TestMessagesThatVanish(t *testing.T) {
+func TestReconcileFindsVanishedMessages(t *testing.T) {
 	t.Parallel()
 	f := openForgetful(t, false)
 	f.grow(300)

@@ -71,7 +71,7 @@ func (c crash) job(d *depot, i int) job {
 // A process is killed at each step of a delivery, while others are under way, and another
 // process goes on. Each event takes effect once. The event that always fails is dead after the
 // allowed number of attempts.
-func TestACrashAtEveryStep(t *testing.T) {
+func TestEventsTakeEffectOnceAfterACrashAtEveryStep(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t)
 	d.publish(slices.Concat(d.parcels("placed", "ok", 10), d.parcels("placed", "flaky", 3), d.parcels("placed", "bad", 1),

@@ -64,7 +64,7 @@ func (f *flaky) verdicts() (effects map[string]int, dead map[string]int) {
 // A third of all attempts fail, and some events always fail. An event that succeeded took
 // effect once. A dead event was tried exactly as often as allowed. Meanwhile the broker waits
 // for no more answers than the processes have deliveries in memory.
-func TestAHandlerThatOftenFails(t *testing.T) {
+func TestFailingHandlerAppliesEventsOnce(t *testing.T) {
 	t.Parallel()
 	events := 2000
 	if os.Getenv("POSTROOM_SOAK") == "1" {

@@ -14,7 +14,7 @@ import (
 
 // A row claims to be checked, and has a header that would purge the stream. It does not reach
 // the broker: it is dead, later events of its key wait, and others pass.
-func TestARowThatOnlySaysItIsChecked(t *testing.T) {
+func TestFalselyCheckedRowDoesNotReachTheBroker(t *testing.T) {
 	t.Parallel()
 	for _, atomic := range []bool{false, true} {
 		t.Run(fmt.Sprint("atomic ", atomic), func(t *testing.T) {

@@ -91,7 +91,7 @@ func TestASubjectHasNoStream(t *testing.T) {
 
 // A refusal of an unknown kind is an attempt if other events pass. After five attempts the
 // event is dead.
-func TestARefusalThatNobodyKnows(t *testing.T) {
+func TestUnknownRefusalIsAnAttempt(t *testing.T) {
 	t.Parallel()
 	o := openOffice(t, devtest.NATS(t))
 	o.stream("counter", jetstream.StreamConfig{AllowMsgCounter: true})
@@ -218,7 +218,7 @@ func TestAnOutageHoldsNothing(t *testing.T) {
 
 // More events are refused than may be read: of one key, and of one subject. The others, which
 // are behind them in the log, go on.
-func TestMoreIsRefusedThanMayBeRead(t *testing.T) {
+func TestManyRefusedEventsStopNoOther(t *testing.T) {
 	t.Parallel()
 	const most = 2000 // the least that a relay accepts
 	tests := []struct {
@@ -271,7 +271,7 @@ func TestMoreIsRefusedThanMayBeRead(t *testing.T) {
 }
 
 // If a relay starts while keys have held events, no event of these keys passes.
-func TestARestartFindsWhatIsHeld(t *testing.T) {
+func TestRestartedRelayFindsHeldKeys(t *testing.T) {
 	t.Parallel()
 	o := openOffice(t, devtest.NATS(t))
 	o.stream("there", jetstream.StreamConfig{})

@@ -86,7 +86,7 @@ func (s *shop) wantNothingStoredInAPause() {
 }
 
 // If a scheduled event becomes due in a pause, it waits until the pause ends.
-func TestAScheduledEventIsDueInAPause(t *testing.T) {
+func TestScheduledEventWaitsForTheEndOfAPause(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := openShop(t, nc, 2*time.Minute)

@@ -56,7 +56,7 @@ func eventsIn(t *testing.T, stream jetstream.Stream) (ids []string) {
 // A broker remembers the ids of messages that it has lost, and drops their repetitions within
 // its duplicate window. The lost events are stored again nevertheless. The relay notices a
 // loss even if the last relay got only such repetitions from the stream.
-func TestWhatTheBrokerLostAndRemembers(t *testing.T) {
+func TestLostEventsAreStoredWithinTheDuplicateWindow(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	for name, forget := range map[string]string{

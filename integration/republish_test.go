@@ -245,7 +245,7 @@ func TestRepublishHasNoSecondEffect(t *testing.T) {
 
 // If the broker refuses an event of a republish, it is held with the republish's id. When it
 // is tried again, it is published with the republish's mark and message id.
-func TestWhatIsRefusedOfARepublishComesOutAsItsRepetition(t *testing.T) {
+func TestRefusedEventKeepsTheMarkOfItsRepublish(t *testing.T) {
 	t.Parallel()
 	o := openOffice(t, devtest.NATS(t))
 	o.stream("a", jetstream.StreamConfig{})

@@ -101,7 +101,7 @@ func (s *staff) number(sql string, args ...any) (n int) {
 }
 
 // Each part does all its work under a role that got its rights with one call.
-func TestEachPartUnderItsOwnRole(t *testing.T) {
+func TestEachPartWorksUnderItsOwnRole(t *testing.T) {
 	t.Parallel()
 	s := hire(t)
 	nc := devtest.NATS(t)

@@ -66,7 +66,7 @@ const full = `{"error":{"code":503,"err_code":10077,"description":"maximum messa
 
 // Events of different streams, and events that may not share an answer, have reply subjects of
 // their own.
-func TestWhoSharesAnAnswer(t *testing.T) {
+func TestEventsThatShareAnAnswerHaveOneReplySubject(t *testing.T) {
 	t.Parallel()
 	batch := together(0, 7)
 	batch[2].AckGroup, batch[3].AckGroup = "T", "T"
@@ -185,7 +185,7 @@ func TestAGroupIsSettledWhenItIsSent(t *testing.T) {
 }
 
 // If the client does not send an event, the event has no answer. The others have theirs.
-func TestAGroupWithoutWhatWasNotSent(t *testing.T) {
+func TestEventThatWasNotSentHasNoAnswer(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
 	batch := together(0, 3)
@@ -221,7 +221,7 @@ func TestAGroupWithoutWhatWasNotSent(t *testing.T) {
 }
 
 // More answers than events, while these are being sent: which are whose is not known.
-func TestAGroupWithTooManyAnswers(t *testing.T) {
+func TestGroupWithTooManyAnswersIsAmbiguous(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
 	w.expect(together(0, 2), time.Now())
@@ -251,7 +251,7 @@ func TestAGroupRunsOutOfTime(t *testing.T) {
 }
 
 // One subject of a group is denied: the other events are sent again.
-func TestADenialInAGroup(t *testing.T) {
+func TestGroupIsSentAgainAfterADenial(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
 	batch := together(0, 3)
@@ -268,7 +268,7 @@ func TestADenialInAGroup(t *testing.T) {
 
 // If the connection breaks, events that wait to be sent again are reported as unacknowledged,
 // like all others.
-func TestNothingIsForgottenWithTheConnection(t *testing.T) {
+func TestBrokenConnectionReportsWaitingEvents(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
 	w.sendNow(together(3, 2))
@@ -287,7 +287,7 @@ func TestNothingIsForgottenWithTheConnection(t *testing.T) {
 
 // After an ambiguous group, events go without groups for a while. That while grows with each
 // ambiguous group.
-func TestGroupsRestWhereTheyDoNotTell(t *testing.T) {
+func TestGroupsRestAfterAnAmbiguousOne(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
 	sent, place := 0, uint64(0)

@@ -47,7 +47,7 @@ func TestAFullStreamRefusesABatch(t *testing.T) {
 }
 
 // A server may take smaller batches than others do: the relay finds out how small.
-func TestAServerThatTakesSmallBatches(t *testing.T) {
+func TestRelayLearnsTheBatchSizeOfAServer(t *testing.T) {
 	t.Parallel()
 	server := startNATS(t, devstack.NATSConfig{Options: "jetstream { limits { batch { max_msgs: 90 } } }"})
 	nc := connect(t, server.URL())

@@ -58,7 +58,7 @@ func removing(seqs ...uint64) func(t *testing.T, s jetstream.Stream) {
 
 // If a broker drops an event as a duplicate of a message that it has lost, the event is stored
 // in the end: under another message id, and once.
-func TestADuplicateOfAMessageThatIsLost(t *testing.T) {
+func TestDuplicateOfALostMessageIsStored(t *testing.T) {
 	t.Parallel()
 	purge := func(t *testing.T, s jetstream.Stream) {
 		t.Helper()
@@ -138,7 +138,7 @@ func TestADuplicateOfAMessageThatIsLost(t *testing.T) {
 }
 
 // The same for events that are acknowledged together, and that were sent in atomic batches.
-func TestDuplicatesOfManyThatAreLost(t *testing.T) {
+func TestDuplicatesOfManyLostMessagesAreStored(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := looseStream(t, nc, jetstream.StreamConfig{Name: "DUPMANY", Subjects: []string{"dupmany.>"}})
@@ -160,7 +160,7 @@ func TestDuplicatesOfManyThatAreLost(t *testing.T) {
 
 // If the user may not read messages, the publisher cannot find out whether the first message
 // is still there. Then the event may be stored twice, but is not lost.
-func TestDuplicatesThatCannotBeLookedUp(t *testing.T) {
+func TestDuplicateThatCannotBeLookedUpIsNotLost(t *testing.T) {
 	t.Parallel()
 	server := startNATS(t, devstack.NATSConfig{Options: denying("$JS.API.STREAM.MSG.GET.>")})
 	s := looseStream(t, connect(t, server.URL(), nats.UserInfo("op", "op")), jetstream.StreamConfig{Name: "BLIND", Subjects: []string{"blind.>"}})

@@ -123,7 +123,7 @@ func loseLeases(t *testing.T, s jetstream.Stream) {
 
 // Without its message in the stream a term is refused, takes the fence anew if it
 // still leads, and sends again; one that does not lead ends.
-func TestAFenceThatIsGoneIsTakenAnew(t *testing.T) {
+func TestLostFenceIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := openStream(t, nc, "GONE")
@@ -153,7 +153,7 @@ func TestAFenceThatIsGoneIsTakenAnew(t *testing.T) {
 
 // The limits of a stream may remove the lease message again and again. No event is lost,
 // refused for good, or out of order.
-func TestAFenceThatIsEvictedIsTakenAnew(t *testing.T) {
+func TestEvictedFenceIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]func(*jetstream.StreamConfig){
 		"AGE": func(cfg *jetstream.StreamConfig) {
@@ -311,7 +311,7 @@ func TestAnotherConnectionEndsTheTerm(t *testing.T) {
 }
 
 // If a user may not publish to the lease subject, the outcome says so, and the events wait.
-func TestALeaseThatMayNotBeTaken(t *testing.T) {
+func TestForbiddenLeaseSubjectIsReported(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnNATS(t)
 	atomicStream(t, connect(t, server.URL()), "DENIED", "denied.a")

@@ -198,7 +198,7 @@ func TestAnotherAccountAcknowledgesTogether(t *testing.T) {
 }
 
 // If one event of a group is refused, the others are stored, and each has its own outcome.
-func TestARefusalAmongMany(t *testing.T) {
+func TestRefusalInAGroupLeavesTheOthersStored(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := stream(t, nc, jetstream.StreamConfig{Name: "AMONG", Subjects: []string{"among.>"}, MaxMsgSize: 2000})
@@ -231,7 +231,7 @@ func TestARefusalAmongMany(t *testing.T) {
 
 // Others publish to the same stream, and another program answers, too. So the groups are
 // ambiguous, but each event is stored once.
-func TestManyBesideOthers(t *testing.T) {
+func TestEventsBesideOtherPublishersAreStoredOnce(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := stream(t, nc, jetstream.StreamConfig{Name: "BESIDE", Subjects: []string{"beside.>"}})

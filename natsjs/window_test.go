@@ -14,7 +14,7 @@ import (
 
 // A denial comes on another goroutine than the one that sends. It reports no event that is
 // still being sent: the sender would still read it, while its slot already has another event.
-func TestADenialSettlesWhatWasSent(t *testing.T) {
+func TestDenialSettlesOnlySentEvents(t *testing.T) {
 	var settled []int64
 	w := newWindow("acks.", func(f *broker.Message, _ broker.Outcome) { settled = append(settled, f.Seq) })
 	var batch []*broker.Message
@@ -36,7 +36,7 @@ func TestADenialSettlesWhatWasSent(t *testing.T) {
 
 // After Run has returned, no goroutine receives outcomes. An answer that comes then reports
 // nothing.
-func TestAWindowThatIsClosedTellsNothing(t *testing.T) {
+func TestClosedWindowReportsNothing(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
 	replies := w.sendNow(together(0, 3))
@@ -52,7 +52,7 @@ func TestAWindowThatIsClosedTellsNothing(t *testing.T) {
 
 // After an event ran out of time, another event has its slot. A late answer to the first does
 // not count for the second.
-func TestALateAnswerIsNotThatOfTheNext(t *testing.T) {
+func TestLateAnswerDoesNotCountForTheNextEvent(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
 	first := w.sendNow(together(0, 1))

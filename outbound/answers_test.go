@@ -14,7 +14,7 @@ import (
 
 // Only an answer of 401 is a reason for a new authorization, and only if another attempt can
 // be made with it.
-func TestWhatIsRefreshed(t *testing.T) {
+func TestOnly401IsRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range []struct {
 			name   string
@@ -53,7 +53,7 @@ func redirected(t *testing.T, from, to string) *http.Request {
 }
 
 // A secret that is meant for one host and port is sent to no other, nor without TLS.
-func TestWhereASecretIsSent(t *testing.T) {
+func TestSecretIsSentToItsHostOnly(t *testing.T) {
 	for _, tt := range []struct {
 		from, to string
 		sent     bool
@@ -159,7 +159,7 @@ func TestClassesOfAnswers(t *testing.T) {
 }
 
 // A conflict whose body breaks off stays so for the caller, who sees that it is not whole.
-func TestAConflictThatBreaksOff(t *testing.T) {
+func TestBrokenConflictStaysBroken(t *testing.T) {
 	v := &vendor{answer: func(int, *http.Request) (*http.Response, error) {
 		resp := status(409, "Content-Type", "application/json")
 		resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"code":`), new(breaking)))
@@ -187,7 +187,7 @@ func (b *breaking) Read([]byte) (int, error) {
 }
 
 // A status by which a vendor says that it is busy with a call proves nothing about that call.
-func TestABusyVendorMayBeAtIt(t *testing.T) {
+func TestBusyVendorMayHaveActed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		protocol outbound.Protocol
 		notDone  bool

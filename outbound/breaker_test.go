@@ -100,7 +100,7 @@ func TestOneProbeAtATime(t *testing.T) {
 	})
 }
 
-func TestWhatOpensTheBreaker(t *testing.T) {
+func TestFailuresOpenTheBreaker(t *testing.T) {
 	tests := []struct {
 		name   string
 		answer func(n int, req *http.Request) (*http.Response, error)

@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// TestWhatIsRetried has each attempt end the same way, and counts attempts.
-func TestWhatIsRetried(t *testing.T) {
+// TestOutcomesDecideTheNumberOfAttempts has each attempt end the same way, and counts attempts.
+func TestOutcomesDecideTheNumberOfAttempts(t *testing.T) {
 	type ending struct {
 		resp func() *http.Response
 		err  error
@@ -158,7 +158,7 @@ func TestProtocolsDecide(t *testing.T) {
 	}
 }
 
-func TestDecideHasTheFirstWord(t *testing.T) {
+func TestDecideComesBeforeTheStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := func(*http.Response, error) outbound.Decision { return outbound.Stop }
 		v := always(503)
@@ -181,8 +181,8 @@ func TestDecideHasTheFirstWord(t *testing.T) {
 	})
 }
 
-// TestWhatAHandlerIsTold goes through what an external handler makes of errors.
-func TestWhatAHandlerIsTold(t *testing.T) {
+// TestErrorsTellAHandlerWhatToDo goes through what an external handler makes of errors.
+func TestErrorsTellAHandlerWhatToDo(t *testing.T) {
 	tests := []struct {
 		name      string
 		answer    func(n int, req *http.Request) (*http.Response, error)

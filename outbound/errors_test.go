@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-func TestErrorsSay(t *testing.T) {
+func TestErrorsNameTheirCause(t *testing.T) {
 	tests := []struct {
 		name   string
 		next   http.RoundTripper

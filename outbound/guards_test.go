@@ -49,7 +49,7 @@ func TestAResponseWithoutABody(t *testing.T) {
 }
 
 // A request that says that it has no body keeps it: a body of nothing would be sent in chunks.
-func TestNoBodyStaysNone(t *testing.T) {
+func TestRequestWithoutABodyStaysWithoutOne(t *testing.T) {
 	v := roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.Body != http.NoBody {
 			t.Errorf("sent with a body of type %T", req.Body)
@@ -66,7 +66,7 @@ func TestNoBodyStaysNone(t *testing.T) {
 }
 
 // What stands in a header of the length was true of the body before the key was put into it.
-func TestTheLengthIsThatOfWhatIsSent(t *testing.T) {
+func TestLengthIsThatOfTheSentBody(t *testing.T) {
 	v := &vendor{answer: func(_ int, req *http.Request) (*http.Response, error) {
 		if got := req.Header.Get("Content-Length"); got != "" {
 			t.Errorf("sent with the header Content-Length: %s", got)
@@ -157,7 +157,7 @@ func TestTheOrderOfDeciding(t *testing.T) {
 }
 
 // Of an attempt that the caller ended there is nothing to decide.
-func TestNobodyDecidesAboutACallerWhoHasGone(t *testing.T) {
+func TestDecideIsNotCalledIfTheCallerEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -185,7 +185,7 @@ func TestASuccessThatIsRefusedIsAFailure(t *testing.T) {
 }
 
 // Of a Next that tells nothing of its connections, some errors say that nothing was sent.
-func TestErrorsThatSayThatNothingWasSent(t *testing.T) {
+func TestSomeErrorsSayThatNothingWasSent(t *testing.T) {
 	for name, err := range map[string]error{
 		"no such host":    &net.OpError{Op: "lookup", Err: &net.DNSError{Err: "no such host", Name: "api.vendor.example", IsNotFound: true}},
 		"no proxy":        &net.OpError{Op: "proxyconnect", Err: errors.New("refused")},

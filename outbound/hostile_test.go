@@ -22,7 +22,7 @@ func (e endless) Unwrap() []error { return []error{io.ErrUnexpectedEOF, e, e} }
 
 // An error of the next RoundTripper's is classified whatever its methods do, and a caller
 // finds in it what is there.
-func TestErrorsOfNextThatFail(t *testing.T) {
+func TestErrorsWhoseMethodsFailAreClassified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(int, *http.Request) (*http.Response, error) { return nil, endless{} }}
 		_, err := client(v, outbound.Config{Schedule: soon}).Do(request(t.Context(), t, "GET", ""))

@@ -147,7 +147,7 @@ func TestProtocolsCarryKeys(t *testing.T) {
 	}
 }
 
-func TestAKeyThatTheBodyHas(t *testing.T) {
+func TestKeyOfTheBodyIsKept(t *testing.T) {
 	v := always(503)
 	_, err := client(v, outbound.Config{Protocol: outbound.Square(), Schedule: soon, GenerateKeys: true}).Do(request(t.Context(), t, "POST", `{"idempotency_key":"mine"}`))
 	if !errors.Is(err, outbound.ErrAttempts) || v.bodies[4] != `{"idempotency_key":"mine"}` {
@@ -295,8 +295,8 @@ func TestAMadeKeyOutlivesARedirect(t *testing.T) {
 	}
 }
 
-// TestWhereARedirectMayTakeAPost goes by the addresses.
-func TestWhereARedirectMayTakeAPost(t *testing.T) {
+// TestPostIsRedirectedToItsHostOnly goes by the addresses.
+func TestPostIsRedirectedToItsHostOnly(t *testing.T) {
 	tests := []struct {
 		name, from, to string
 		follows        bool
@@ -328,7 +328,7 @@ func TestWhereARedirectMayTakeAPost(t *testing.T) {
 }
 
 // Who was sent to another host stays a stranger there.
-func TestAKeyStaysAwayAfterADetour(t *testing.T) {
+func TestKeyIsNotSentBackAfterAnotherHost(t *testing.T) {
 	v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
 		if n < 3 {
 			return status(307, "Location", "https://other.example/"+strings.Repeat("x", n)), nil

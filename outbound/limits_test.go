@@ -76,7 +76,7 @@ func TestConflictIsReadInPart(t *testing.T) {
 
 // Retries that wait for a later moment count for a retry that would be made before them:
 // together they are within one window.
-func TestTheBudgetLooksAhead(t *testing.T) {
+func TestBudgetCountsRetriesThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
 			if n <= 10 {
@@ -129,7 +129,7 @@ func TestARequestsBodyIsBounded(t *testing.T) {
 
 // A caller who gives up before the first attempt has nothing sent, and is told so; one who
 // gives up while a new authorization is made has nothing sent any more.
-func TestNothingIsSentForACallerWhoHasGone(t *testing.T) {
+func TestNothingIsSentAfterTheCallerEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	v := always(200)
 	c := client(v, outbound.Config{Protocol: outbound.Protocol{Format: func(key string) string { cancel(); return key }}})

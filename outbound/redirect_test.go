@@ -14,7 +14,7 @@ import (
 
 // The vendor acts on a POST and sends the caller on to what came of it. Whatever becomes
 // of that, it is not said that nothing was done.
-func TestARedirectAfterTheDeed(t *testing.T) {
+func TestRedirectedPostMayHaveActed(t *testing.T) {
 	answer := func(code int, headers ...string) func() (*http.Response, error) {
 		return func() (*http.Response, error) { return status(code, headers...), nil }
 	}
@@ -213,7 +213,7 @@ func TestANextThatFollowsRedirects(t *testing.T) {
 }
 
 // What Next says of the request that it sent counts, if it says something.
-func TestWhatNextSent(t *testing.T) {
+func TestReportOfNextAboutItsRequestCounts(t *testing.T) {
 	for name, sent := range map[string]*http.Request{"nothing": nil, "a GET": requestTo(t.Context(), t, "GET", "https://api.vendor.example/login", "")} {
 		next := roundTripper(func(*http.Request) (*http.Response, error) {
 			resp := status(200)
@@ -229,7 +229,7 @@ func TestWhatNextSent(t *testing.T) {
 
 // A doubt that was there before a redirect stays, whatever the redirect leads to: the first
 // attempt may have been acted on, and nothing was sent to where the second was sent on.
-func TestADoubtOutlivesARedirect(t *testing.T) {
+func TestEarlierDoubtOutlivesARedirect(t *testing.T) {
 	v := &vendor{answer: func(n int, req *http.Request) (*http.Response, error) {
 		switch {
 		case n == 1:
@@ -248,7 +248,7 @@ func TestADoubtOutlivesARedirect(t *testing.T) {
 }
 
 // A request that is not sent on is one attempt, and its body is closed.
-func TestWhatIsNotSentOn(t *testing.T) {
+func TestRequestThatIsNotRedirectedIsOneAttempt(t *testing.T) {
 	v := login(307, "https://login.example/")
 	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 	var again []*closing
@@ -273,7 +273,7 @@ func TestWhatIsNotSentOn(t *testing.T) {
 
 // A request that came from another host has no key there, so that it is not repeated as if
 // it had one. http.Client makes no such request: it has another client's rules.
-func TestNoKeyAbroadNoRepetition(t *testing.T) {
+func TestRequestFromAnotherHostIsNotRepeated(t *testing.T) {
 	v := always(503)
 	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
 	req.Response = status(302)

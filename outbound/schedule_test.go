@@ -182,8 +182,8 @@ func TestTotalBoundsAll(t *testing.T) {
 	})
 }
 
-// TestTheContextWins ends the caller's context at each point of an operation.
-func TestTheContextWins(t *testing.T) {
+// TestEndOfTheContextEndsTheOperation ends the caller's context at each point of an operation.
+func TestEndOfTheContextEndsTheOperation(t *testing.T) {
 	cause := errors.New("went home")
 	at := map[string]time.Duration{"before": 0, "in an attempt": 500 * time.Millisecond, "in a wait": 1500 * time.Millisecond}
 	for name, after := range at {

@@ -213,7 +213,7 @@ func TestNotSent(t *testing.T) {
 }
 
 // http.Transport refuses some requests by itself: that is hopeless.
-func TestARequestThatIsNone(t *testing.T) {
+func TestInvalidRequestIsNotRetried(t *testing.T) {
 	s, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("called") })
 	req := requestTo(t.Context(), t, "GET", s.URL, "")
 	req.Header["Bad Name"] = []string{"x"}
@@ -291,7 +291,7 @@ func TestCancelingLeavesNothing(t *testing.T) {
 }
 
 // The last response is the caller's, whole.
-func TestTheLastResponseIsWhole(t *testing.T) {
+func TestLastResponseIsReturnedWhole(t *testing.T) {
 	long := strings.Repeat("detail ", 50_000)
 	s, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)

@@ -16,7 +16,7 @@ import (
 
 // What the digest of an event is may never change: the log holds them, and an
 // event that is written again is compared with what an older version wrote.
-func TestDigestStaysWhatItWas(t *testing.T) {
+func TestDigestNeverChanges(t *testing.T) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 7000, time.UTC)
 	full := postroom.Event{
 		Type: "order.placed", Subject: "eu.order.placed", Key: "Müller", Data: []byte(`{"a":1}`),

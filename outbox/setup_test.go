@@ -62,7 +62,7 @@ func wantAdvice(t *testing.T, err error, state, advice string) {
 	}
 }
 
-func TestARoleWithoutRightsIsToldWhichToAskFor(t *testing.T) {
+func TestProducerNamesTheGrantThatItLacks(t *testing.T) {
 	t.Parallel()
 	as, role := devtest.RolePool(t, devtest.Pool(t))
 	for name, write := range waysToWrite(t, as) {
@@ -84,7 +84,7 @@ func TestARoleWithoutRightsIsToldWhichToAskFor(t *testing.T) {
 }
 
 // Rights that were granted before a migration, and are too few since then.
-func TestATermWithoutRightsIsToldWhichToAskFor(t *testing.T) {
+func TestTermNamesTheGrantThatItLacks(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	as, role := devtest.RolePool(t, pool)

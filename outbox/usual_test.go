@@ -59,7 +59,7 @@ func TestEventsWithoutAnIDAreWrittenWhole(t *testing.T) {
 }
 
 // Where the impossible happens and the id is taken, nothing is passed over in silence.
-func TestAMadeIDThatIsTakenFailsTheTransaction(t *testing.T) {
+func TestGeneratedIDThatIsTakenIsAnError(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	shop := outbox.New(outbox.Config{Source: "/shop"})

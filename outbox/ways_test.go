@@ -343,7 +343,7 @@ func TestEachWayRefusesAConflict(t *testing.T) {
 
 // Twins write one event at the same time: the second waits for the first, and
 // its insert then neither happens nor sees the row that kept it from happening.
-func TestEachWayWaitsForItsTwin(t *testing.T) {
+func TestEachWayWaitsForTheSameEvent(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, w way, pool *pgxpool.Pool) {
 		for _, tt := range []struct {
@@ -407,7 +407,7 @@ func TestEachWayKeepsTheOrderOfItsArguments(t *testing.T) {
 
 // Under a stricter isolation level a twin that committed meanwhile is no
 // conflict but a transaction to be tried again.
-func TestTwinOfARepeatableRead(t *testing.T) {
+func TestRepeatableReadTriesAgainAfterTheSameEvent(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {

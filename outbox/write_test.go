@@ -101,7 +101,7 @@ func TestWriteReportsEveryFaultAtOnce(t *testing.T) {
 	}
 }
 
-func TestWritingAgain(t *testing.T) {
+func TestWriteAgainChangesNothing(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	ev := postroom.Event{ID: "one", Type: "order.placed", Key: "k", Data: []byte("x"), Headers: map[string]string{"a": "1", "b": "2"}}

@@ -138,7 +138,7 @@ func TestAHandlerDoesNotEndTheTransaction(t *testing.T) {
 }
 
 // Cut at each statement, an event is handled once, and its message written once.
-func TestAHandlerThatIsCutAtEachStatement(t *testing.T) {
+func TestHandlerIsAppliedOnceIfCutAtEachStatement(t *testing.T) {
 	t.Parallel()
 	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{})
 	h := postmill.Handler(pub, "charge.made", charge)

@@ -33,7 +33,7 @@ func TestAMessageArrivesAsItWas(t *testing.T) {
 	})
 }
 
-func TestEventsOfOthersAreMessagesToo(t *testing.T) {
+func TestEventsOfOtherProducersAreMessages(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name    string

@@ -181,7 +181,7 @@ func TestDedupe(t *testing.T) {
 	written(t, pool, 6)
 }
 
-func TestWhatAMessageTellsOfItsEvent(t *testing.T) {
+func TestMessageHasThePropertiesOfItsEvent(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{

@@ -73,7 +73,7 @@ func outgoing(id string) *broker.Message {
 }
 
 // Each error is one after which the broker may have the message, unless Classify knows better.
-func TestWhatAnErrorOfPublishMeans(t *testing.T) {
+func TestErrorOfPublishLeavesTheOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("no")
 	classify := func(c broker.Class) func(error) broker.Class { return func(error) broker.Class { return c } }
@@ -178,7 +178,7 @@ func TestPublishHasItsTime(t *testing.T) {
 	})
 }
 
-func TestWhatARelayRefuses(t *testing.T) {
+func TestRelayRefusesBadSettings(t *testing.T) {
 	t.Parallel()
 	fine := publishFunc(func(string, *message.Message) error { return nil })
 	for name, p := range map[string]broker.Publisher{
@@ -207,7 +207,7 @@ func TestWhatARelayRefuses(t *testing.T) {
 
 // What a Publisher wrote leaves by Relay as it came; other events are messages too, and each
 // message says which event it is.
-func TestWhatARelayPublishes(t *testing.T) {
+func TestRelayPublishesMessagesAsTheyCame(t *testing.T) {
 	t.Parallel()
 	pool := withCharges(t)
 	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{Pool: pool, KeyOf: func(_ string, msg *message.Message) string { return msg.Metadata.Get("order") }})

@@ -278,7 +278,7 @@ func TestAMessageHasItsTime(t *testing.T) {
 	})
 }
 
-func TestWhatASubscriberRefuses(t *testing.T) {
+func TestSubscriberRefusesBadSettings(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	for _, tt := range []struct {

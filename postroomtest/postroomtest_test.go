@@ -183,7 +183,7 @@ func classInInbox(t *testing.T, pool *pgxpool.Pool, h postroom.HandlerFunc, ev p
 	return class
 }
 
-func TestApplyRefusesWhatIsNoEvent(t *testing.T) {
+func TestApplyRefusesInvalidEvents(t *testing.T) {
 	t.Parallel()
 	got := said(t, func(t testing.TB) { postroomtest.Apply(t, nil, nil, postroom.Event{Type: "no type"}) })
 	if !strings.Contains(got, "the event cannot be delivered: Type") {
@@ -192,7 +192,7 @@ func TestApplyRefusesWhatIsNoEvent(t *testing.T) {
 }
 
 // The inbox row of Apply is that of an inbox.
-func TestApplyNotesWhatAnInboxNotes(t *testing.T) {
+func TestApplyWritesTheRowOfAnInbox(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	ev := postroom.NewEvent("order.placed", "o-1")
@@ -262,7 +262,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestDrainSaysWhatIsLeft(t *testing.T) {
+func TestDrainReportsEventsThatAreLeft(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	in := inbox.New(pool, nil, inbox.Config{Logger: quiet})

@@ -38,7 +38,7 @@ func (p *faulty) Run(ctx context.Context, batches <-chan []*broker.Message, sett
 
 // If a publisher that a user wrote fails, the term ends, but neither the process nor the relay
 // does.
-func TestPublishersThatFail(t *testing.T) {
+func TestFailingPublisherEndsOnlyTheTerm(t *testing.T) {
 	type outcomes = func(*broker.Message, broker.Outcome)
 	tests := map[string]func(batches <-chan []*broker.Message, settle outcomes) error{
 		"it panics":             func(<-chan []*broker.Message, outcomes) error { panic("no") },

@@ -38,7 +38,7 @@ func TestAnEventWithAFaultIsNotSent(t *testing.T) {
 }
 
 // The log reports events that could not be held, and the relay counts and logs them.
-func TestUnstorableEventsAreToldOf(t *testing.T) {
+func TestUnstorableEventsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		src.unstorable = 3

@@ -81,7 +81,7 @@ func TestTheFirstRenewalIsBoundedByTheLease(t *testing.T) {
 
 // If the lease cannot be renewed in time, the next one is longer, unless the user set it. The
 // relay says what to change.
-func TestALeaseThatCannotBeRenewed(t *testing.T) {
+func TestLeaseGrowsIfItCannotBeRenewed(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		cfg  relay.Config
@@ -119,7 +119,7 @@ func TestALeaseThatCannotBeRenewed(t *testing.T) {
 
 // Terms of no use cost connections, and have events published again: after each the
 // relay waits longer for the next, up to half a minute. A useful one ends that.
-func TestTermsOfNoUseAreApart(t *testing.T) {
+func TestUselessTermsAreFurtherAndFurtherApart(t *testing.T) {
 	fault := errors.New("row is too large")
 	for name, fail := range map[string]func(s *fakeSource, p *fakePublisher, bad bool){
 		"recording fails": func(s *fakeSource, _ *fakePublisher, bad bool) {
@@ -180,7 +180,7 @@ func TestTermsOfNoUseAreApart(t *testing.T) {
 
 // Two relays take turns, and neither leads for long enough. They wait longer and longer:
 // standing by in between is no success.
-func TestTermsOfNoUseInTurns(t *testing.T) {
+func TestUselessTermsInTurnsAreFurtherApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(1)...)
 		src.recorded = func(*fakeTerm, context.Context) error {

@@ -153,7 +153,7 @@ func TestMetrics(t *testing.T) {
 }
 
 // If the relay's role may not see some writers, the metrics do not say that there are none.
-func TestAWriterThatNobodySees(t *testing.T) {
+func TestMetricsDoNotDenyHiddenWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for backlog, want := range map[*eventlog.Lag]bool{
 			{}:                 true,
@@ -176,7 +176,7 @@ func TestAWriterThatNobodySees(t *testing.T) {
 }
 
 // A relay that waits for the broker or for a stream says so.
-func TestPausedAndFenced(t *testing.T) {
+func TestWaitingRelaySaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := events(3)
 		for i := range all {

@@ -7,7 +7,7 @@ import (
 
 // A pass costs as much as many events. If events come fast, passes are further apart, by the
 // time that a pass takes, within bounds. If events come slowly, nothing waits.
-func TestPassesAreApartByWhatTheyCost(t *testing.T) {
+func TestPassesAreApartByTheirCost(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		name        string
@@ -41,7 +41,7 @@ func TestPassesAreApartByWhatTheyCost(t *testing.T) {
 
 // Empty passes are short, and come between others. They do not change the measured cost of a
 // pass with events.
-func TestAnEmptyPassSaysNothingOfTheCost(t *testing.T) {
+func TestEmptyPassLeavesTheMeasuredCost(t *testing.T) {
 	var p pace
 	now := time.Now()
 	var gap time.Duration

@@ -62,7 +62,7 @@ func TestAnOperatorPausesTheRelay(t *testing.T) {
 }
 
 // While the log does not say whether the relay is paused, its last answer holds.
-func TestALogThatDoesNotSayWhetherTheRelayIsPaused(t *testing.T) {
+func TestLastAnswerAboutAPauseHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, log := newFakeSource(events(1)...), &logged{}
 		r := relay.New(src, &inspectable{}, relay.Config{Logger: log.logger()})

@@ -15,7 +15,7 @@ func landed(stream, id string, seq uint64) result {
 	return result{&schedule.Entry{Message: broker.Message{Event: eventlog.Event{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Stream: stream, Sequence: seq}}
 }
 
-func TestPlacesLearn(t *testing.T) {
+func TestPositionsFollowAcknowledgements(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	at := func(seq uint64, id string) eventlog.StreamPosition {
 		return eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: seq, MessageID: id}
@@ -66,7 +66,7 @@ func TestPlacesLearn(t *testing.T) {
 }
 
 // If a stream still has the message at its position, the position may move again.
-func TestPlacesKept(t *testing.T) {
+func TestPositionMovesAgainIfItsMessageIsThere(t *testing.T) {
 	created := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	p := positions{"SHOP": &position{StreamPosition: eventlog.StreamPosition{Stream: "SHOP", Seq: 5}, unverified: true}}
 	want := eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: 5}

@@ -160,7 +160,7 @@ func TestSlowRecordingsKeepTheLease(t *testing.T) {
 // If the window is full, the dispatcher waits for several acknowledgements at a time. If only
 // one comes, it is recorded nevertheless. If one makes room, the dispatcher does not wait for
 // more.
-func TestAFullWindowWaitsForNoMoreThanComes(t *testing.T) {
+func TestFullWindowRecordsASingleAcknowledgement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(300)...)
 		pub := &fakePublisher{answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
@@ -191,7 +191,7 @@ func TestAFullWindowWaitsForNoMoreThanComes(t *testing.T) {
 }
 
 // If the threshold falls to the number of results that are there, the dispatcher is woken.
-func TestAwaitTellsOfWhatIsThere(t *testing.T) {
+func TestAwaitWakesAtALowerThreshold(t *testing.T) {
 	settle, await, told := relay.Outcomes()
 	await(3)
 	settle()
@@ -287,7 +287,7 @@ func TestAFailedTermIsFollowedByANewOne(t *testing.T) {
 	}
 }
 
-func TestAFailingEventIsRepeatedAndHoldsUpNobody(t *testing.T) {
+func TestFailingEventIsRepeatedAndHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(100)...)
 		pub := &fakePublisher{answer: func(ev eventlog.Event, try int) (time.Duration, error) {
@@ -315,7 +315,7 @@ func TestAFailingEventIsRepeatedAndHoldsUpNobody(t *testing.T) {
 
 // If a pass finds an event that is scheduled for later, that is recorded at once, because the
 // event may be due long before the lease has to be renewed.
-func TestWhatIsSetAsideIsRecordedAtOnce(t *testing.T) {
+func TestScheduledEventIsRecordedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{Lease: time.Hour}))
@@ -348,7 +348,7 @@ func TestWakeEndsAWait(t *testing.T) {
 	})
 }
 
-func TestRunReturnsWhatIsRefusedAndWaitsOutTheRest(t *testing.T) {
+func TestRunReturnsRefusalsAndWaitsOutOutages(t *testing.T) {
 	refused := postroom.Unrecoverable(errors.New("set-up"))
 	t.Run("by Check", func(t *testing.T) {
 		src := newFakeSource()
@@ -399,7 +399,7 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 	}
 }
 
-func TestASecondRunAtOnce(t *testing.T) {
+func TestSecondRunIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := relay.New(newFakeSource(), &fakePublisher{}, relay.Config{})
 		run := start(r)

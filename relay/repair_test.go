@@ -160,7 +160,7 @@ func (b *lossBench) wantStored(t *testing.T, want ...string) {
 	}
 }
 
-func TestALostTailComesBeforeWhatIsNew(t *testing.T) {
+func TestLostTailIsPublishedBeforeNewEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(5, 4, 2)
 		b.m.broken = 3 // the repair has to begin again
@@ -187,7 +187,7 @@ func TestALostTailComesBeforeWhatIsNew(t *testing.T) {
 // A stream is made again while the relay publishes. Its first acknowledgement names a sequence
 // that was used before. The lost events are published again. They are late if the stream has
 // later events of their key.
-func TestAStreamThatIsMadeAgainMeanwhile(t *testing.T) {
+func TestRecreatedStreamGetsItsLostEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(4, 2, 2)
 		b.m.answer = func(ev eventlog.Event, _ int) (time.Duration, error) {
@@ -213,7 +213,7 @@ func TestAStreamThatIsMadeAgainMeanwhile(t *testing.T) {
 
 // If a stream cannot be read, other streams go on. Its position stays until it can be read,
 // however much is acknowledged meanwhile.
-func TestAStreamThatDoesNotAnswerIsComparedLater(t *testing.T) {
+func TestSilentStreamIsComparedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(5, 3, 2)
 		b.m.messages = append(b.m.messages, "x", "y") // another service's messages, at the positions of ours
@@ -238,7 +238,7 @@ func TestAStreamThatDoesNotAnswerIsComparedLater(t *testing.T) {
 
 // The relay compares idle streams now and then, because a cluster can lose messages while the
 // connection stays.
-func TestStreamsAreComparedNowAndThen(t *testing.T) {
+func TestIdleStreamsAreComparedRegularly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLossBench(3, 3, 3)
 		run := start(b.r)

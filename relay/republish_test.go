@@ -134,7 +134,7 @@ func TestAnIdleRelaySeldomLooksForRepublishes(t *testing.T) {
 
 // If a part of the log has no event of the republish, the next part is read soon, but not
 // without a pause.
-func TestARepublishPassesWhatItsFilterLeavesOut(t *testing.T) {
+func TestRepublishPassesOverOtherEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		rw := republishOf(1, 5, 1000, nil)
@@ -152,7 +152,7 @@ func TestARepublishPassesWhatItsFilterLeavesOut(t *testing.T) {
 
 // If no stream takes the events of a republish, they are tried again and again and are not
 // held. They take little of the room, and do not stop live events, even of their own key.
-func TestARepublishThatNoStreamTakes(t *testing.T) {
+func TestRepublishWithoutAStreamStopsNoLiveEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		src.republishes.all = []*fakeRepublish{republishOf(1, 400, 100_000, func(ev *eventlog.Event) { ev.Key, ev.Subject = "k", "gone" })}
@@ -201,7 +201,7 @@ func TestARepublishThatNoStreamTakes(t *testing.T) {
 
 // If the broker refuses an event of a republish for long enough while it takes others, the
 // event is held, with the republish's id and without a key.
-func TestWhatTheBrokerRefusesOfARepublishIsHeld(t *testing.T) {
+func TestRefusedEventOfARepublishIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		src.republishes.all = []*fakeRepublish{republishOf(9, 30, 2, func(ev *eventlog.Event) { ev.Key = "k" })}
@@ -309,7 +309,7 @@ func TestARepublishDoesNotMakeUpForAnOutage(t *testing.T) {
 
 // If the broker refuses every event of a republish, they need not wait until it takes others:
 // they are held after a while, and that is no attempt.
-func TestARepublishOfWhichAllIsRefused(t *testing.T) {
+func TestFullyRefusedRepublishIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()
 		src.republishes.all = []*fakeRepublish{republishOf(1, 2, 1000, nil)}
@@ -338,7 +338,7 @@ func TestARepublishOfWhichAllIsRefused(t *testing.T) {
 }
 
 // An event that a republish left in held is published from there as all others are.
-func TestAnEventOfARepublishFromHeldIsALiveOne(t *testing.T) {
+func TestHeldEventOfARepublishIsPublishedAsOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(eventlog.Event{Seq: 5, RepublishID: 3, Held: true, Unordered: true, Event: postroom.Event{Type: "a.b", Key: "k"}})
 		run := start(relay.New(src, &fakePublisher{}, relay.Config{}))

@@ -9,7 +9,7 @@ import (
 )
 
 // If a read runs out of time, the next term gives it more, so that it ends at some point.
-func TestAReadThatNeedsLongerGetsIt(t *testing.T) {
+func TestSlowReadGetsMoreTimeInTheNextTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(3)...)
 		src.slow = 10 * time.Minute
@@ -33,7 +33,7 @@ func TestAReadThatNeedsLongerGetsIt(t *testing.T) {
 }
 
 // While a search for late events is not done, the relay reads the log again at once.
-func TestASearchIsNotWaitedFor(t *testing.T) {
+func TestRelayReadsAgainDuringASearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource(events(3)...)
 		src.searching = 1000

@@ -92,7 +92,7 @@ func TestRepublishFiltersByTimeTypeAndKey(t *testing.T) {
 }
 
 // What retention removed cannot be published again, and that is said.
-func TestRepublishSaysWhatIsGone(t *testing.T) {
+func TestRepublishReportsRemovedEvents(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(6)...)
 	at := spread(t, pool)

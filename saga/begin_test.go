@@ -72,7 +72,7 @@ func TestBeginIsRolledBack(t *testing.T) {
 
 // A caller begins again after its transaction lost to another one. What the Local functions of the
 // first try changed in the state is not in its own.
-func TestBeginSharesNothing(t *testing.T) {
+func TestBeginAgainSharesNoState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) {
 		d.Steps[0].Do = saga.Local(func(_ context.Context, _ pgx.Tx, s *trip) error {

@@ -136,7 +136,7 @@ func TestEarlierDeadline(t *testing.T) {
 
 // Everything was down for an hour: a reply that waited in the stream counts if it comes before the
 // deadline does, however late it is.
-func TestEverythingWasDown(t *testing.T) {
+func TestReplyBeforeTheDeadlineCountsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, payment := w.upTo("t1")
@@ -233,7 +233,7 @@ func TestLocalFails(t *testing.T) {
 
 // An Undo is at its participant for long, and dies there. The saga waits, and goes on by itself
 // when the reply comes. Meanwhile it is stuck.
-func TestUndoThatWaits(t *testing.T) {
+func TestSagaWaitsForItsUndo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	store := saga.NewStore(w.pool, saga.StoreConfig{})

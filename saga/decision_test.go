@@ -97,7 +97,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-func TestDecisionsThatComeTooLate(t *testing.T) {
+func TestLateDecisionsChangeNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	store := saga.NewStore(w.pool, saga.StoreConfig{})
@@ -177,7 +177,7 @@ func TestForgedDecisions(t *testing.T) {
 	w.is("t2", "done", "confirm")
 }
 
-func TestDecisionsThatDoNotFit(t *testing.T) {
+func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	store := saga.NewStore(w.pool, saga.StoreConfig{})

@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-func TestAllGoesWell(t *testing.T) {
+func TestSagaEndsDone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, payment := w.upTo("t1")
@@ -125,7 +125,7 @@ func TestTwoSagasWithTheSameTypes(t *testing.T) {
 
 // The participant answers with a type that belongs to another step, or with data that does not
 // decode. Both are dead letters, and the instance stays as it is.
-func TestRepliesThatAreWrong(t *testing.T) {
+func TestWrongRepliesAreDead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, payment := w.upTo("t1")
@@ -160,7 +160,7 @@ func TestInstanceIsLost(t *testing.T) {
 }
 
 // An operator replays a reply that was handled long ago.
-func TestOldReplyAgain(t *testing.T) {
+func TestOldReplyAgainChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	seat, payment := w.upTo("t1")
@@ -203,7 +203,7 @@ func TestOnAny(t *testing.T) {
 }
 
 // The reply to the last command comes again after the end.
-func TestLastReplyAgain(t *testing.T) {
+func TestLastReplyAgainChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) { d.Steps = d.Steps[:3] })
 	_, payment := w.upTo("t1")
@@ -234,7 +234,7 @@ func TestFailedOfAnyCause(t *testing.T) {
 
 // The database was restored from a time before a command was written: its reply is not dropped, so
 // that it can be replayed when the instance is as far again.
-func TestReplyFromTheFuture(t *testing.T) {
+func TestReplyToAnUnknownCommandIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	seat, payment := w.upTo("t1")

@@ -75,7 +75,7 @@ func said(play func(tb saga.TB)) (text string) {
 	return ""
 }
 
-func TestTrialNoticesWhatIsWrong(t *testing.T) {
+func TestTrialNoticesViolations(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		play func(tb saga.TB)

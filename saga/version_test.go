@@ -139,7 +139,7 @@ func TestCheckOfVersions(t *testing.T) {
 }
 
 // A field of the state is added, and one is removed.
-func TestStateOfAnotherProgram(t *testing.T) {
+func TestStateOfAnotherProgramDecodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, payment := w.upTo("t1")
@@ -251,7 +251,7 @@ func TestLetterCaseOfAField(t *testing.T) {
 }
 
 // A state that does not decode is a dead letter, and stays as it is.
-func TestStateThatDoesNotDecode(t *testing.T) {
+func TestEventIsDeadIfTheStateDoesNotDecode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, payment := w.upTo("t1")

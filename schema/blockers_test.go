@@ -68,7 +68,7 @@ func holders(t *testing.T, tx pgx.Tx) []string {
 // ended its transaction, is in nobody's way. The server goes on to show a transaction
 // the sessions of its first look, and so one has locks here whose transaction, and one
 // whose session, the look does not show.
-func TestWhoEndedJustNowIsNotInTheWay(t *testing.T) {
+func TestSessionThatJustEndedIsNoBlocker(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
 	migrate(t, pool, "")
@@ -102,7 +102,7 @@ func TestWhoEndedJustNowIsNotInTheWay(t *testing.T) {
 
 // Who has a lock now and had none before the migration waited stood behind it, however
 // old the transaction is.
-func TestWhoWaitedBehindAMigrationIsNotInTheWay(t *testing.T) {
+func TestSessionBehindTheMigrationIsNoBlocker(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
 	migrate(t, pool, "")
@@ -130,7 +130,7 @@ func TestWhoWaitedBehindAMigrationIsNotInTheWay(t *testing.T) {
 
 // Of a session of another role a role without pg_read_all_stats is told only that it is
 // there, and so of any session that does not track what it does. These are named.
-func TestSessionsOfWhichLittleIsToldAreInTheWay(t *testing.T) {
+func TestHiddenSessionsAreNamedAsBlockers(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
 	migrate(t, pool, "")

@@ -405,7 +405,7 @@ func TestEveryColumnOfTheLogIsBounded(t *testing.T) {
 	}
 }
 
-func TestLedgerConstraints(t *testing.T) {
+func TestInboxConstraints(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, values, constraint string }{
 		{"empty handler", "'', 'k', NULL", "inbox_handler_check"},

@@ -71,7 +71,7 @@ func TestFunctionsInAnotherSchema(t *testing.T) {
 
 // If an event was not inserted because its twin was there, and the twin was deleted meanwhile,
 // the database reports an error after which a program tries the transaction again.
-func TestRefuseConflictMissesWhatIsGone(t *testing.T) {
+func TestRefuseConflictReportsADeletedTwin(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	_, err := pool.Exec(t.Context(), "SELECT postroom.refuse_conflict('/shop', ARRAY['gone'], ARRAY[decode(repeat('00', 16), 'hex')])")

@@ -237,7 +237,7 @@ func TestSlackLimitsTheRate(t *testing.T) {
 	e.want(request(t, webhook.Slack("other"), "", "", body), 401, "webhook_verification_failed")
 }
 
-func TestChanged(t *testing.T) {
+func TestChangedRequestsFollowThePolicy(t *testing.T) {
 	stripe := webhook.Stripe("s")
 	for _, tt := range []struct {
 		scheme webhook.Scheme
@@ -419,7 +419,7 @@ func TestSpan(t *testing.T) {
 }
 
 // Functions of users that end their goroutine end no more than their request.
-func TestGoexit(t *testing.T) {
+func TestGoexitEndsOnlyItsRequest(t *testing.T) {
 	e := newEndpoint(t, func(c *webhook.Config) {
 		c.Key = func(postroom.Event) string { runtime.Goexit(); return "" }
 	})

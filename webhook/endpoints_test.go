@@ -80,7 +80,7 @@ func TestEndpointsAreAddedAndChanged(t *testing.T) {
 
 func failed[T any](_ T, err error) error { return err }
 
-func TestWhatCannotBeAnEndpoint(t *testing.T) {
+func TestAddRefusesBadEndpoints(t *testing.T) {
 	t.Parallel()
 	store := webhook.NewEndpoints(devtest.Pool(t), webhook.EndpointsConfig{})
 	valid := func(change func(e *webhook.NewEndpoint)) webhook.NewEndpoint {

@@ -71,7 +71,7 @@ func TestEventsGoToTheirEndpoints(t *testing.T) {
 }
 
 // What is not JSON comes in base64, and an id that would not do as a webhook-id as a digest.
-func TestWhatIsSentOfOddEvents(t *testing.T) {
+func TestOddEventsAreSentInBase64(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
 	secret := r.add(webhook.NewEndpoint{ID: "e", URL: to.URL})
@@ -197,7 +197,7 @@ func TestAnswersOfEndpoints(t *testing.T) {
 }
 
 // An endpoint that does not answer fails, too.
-func TestEndpointsThatDoNotAnswer(t *testing.T) {
+func TestSilentEndpointFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Timeout = 300 * time.Millisecond })
 	hangs, resets := make(chan struct{}), newReceiver(t)

@@ -280,7 +280,7 @@ func TestChangesSayWhatTheyDid(t *testing.T) {
 }
 
 // Another operator cancels a replay that a command runs: its events did not run.
-func TestDeadReplayThatAnotherCancels(t *testing.T) {
+func TestDeadReplayEndsIfAnotherOperatorCancelsIt(t *testing.T) {
 	t.Parallel()
 	pool, _ := withDead(t, 20)
 	env := inDatabase(pool)

@@ -8,7 +8,7 @@ import (
 )
 
 // What is not there yet is told of with what to do next.
-func TestFirstContact(t *testing.T) {
+func TestCommandsSayWhatToDoFirst(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	_, role := devtest.RolePool(t, pool)

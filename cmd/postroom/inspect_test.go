@@ -116,7 +116,7 @@ func TestStatus(t *testing.T) {
 }
 
 // A handler that is rolled out before what writes its events is nothing wrong.
-func TestAHandlerBeforeItsEvents(t *testing.T) {
+func TestStatusAcceptsAHandlerWithoutEvents(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	in := inbox.New(s.pool, devtest.NATS(t), inbox.Config{DrainTimeout: time.Second})
@@ -142,7 +142,7 @@ func TestAHandlerBeforeItsEvents(t *testing.T) {
 }
 
 // A handler that asks for a misspelt type is told of wherever one looks.
-func TestAMisspeltType(t *testing.T) {
+func TestCommandsReportAMisspeltType(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.exec(t, `INSERT INTO postroom.subscription (handler, stream, stream_created, types, subjects) VALUES ('h', $1, now(), ARRAY[$1 || '.plcaed'], ARRAY[$1 || '.plcaed'])`, s.stream)
@@ -160,7 +160,7 @@ func TestAMisspeltType(t *testing.T) {
 }
 
 // Without a broker the database's part is there, and it says what is not.
-func TestLookingWithoutABroker(t *testing.T) {
+func TestCommandsAnswerWithoutABroker(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.exec(t, "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) VALUES ('h', $1, now(), '{}')", s.stream)
@@ -343,7 +343,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-func TestLookingAtAnEmptyDatabase(t *testing.T) {
+func TestCommandsAnswerForAnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	env := inDatabase(devtest.EmptyPool(t))
 	for _, args := range [][]string{{"status"}, {"handlers"}, {"keys"}, {"tables"}, {"events", "show", "x"}, {"audit"}} {
@@ -351,7 +351,7 @@ func TestLookingAtAnEmptyDatabase(t *testing.T) {
 	}
 }
 
-func TestUsageOfLooking(t *testing.T) {
+func TestCommandsRefuseWrongArguments(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		says string

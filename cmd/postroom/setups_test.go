@@ -121,7 +121,7 @@ func badSetups(t *testing.T) []badSetup {
 
 // If a set-up lacks something, every command says in a short time what is wrong and what to do,
 // and ends with the status that it promises.
-func TestBadSetups(t *testing.T) {
+func TestCommandsReportBadSetups(t *testing.T) {
 	t.Parallel()
 	for _, s := range badSetups(t) {
 		env := environment{"POSTROOM_DATABASE_URL": s.database, "POSTROOM_NATS_URL": s.nats}

@@ -54,7 +54,7 @@ func tables(t *testing.T, sql string) *pgxpool.Pool {
 	return pool
 }
 
-func TestPaymentWhateverComesFirst(t *testing.T) {
+func TestPaymentIsRightInEachOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, events string
@@ -93,7 +93,7 @@ func TestPaymentWhateverComesFirst(t *testing.T) {
 	}
 }
 
-func TestStockWhateverComesFirst(t *testing.T) {
+func TestStockIsRightInEachOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, events string
@@ -132,7 +132,7 @@ func TestStockWhateverComesFirst(t *testing.T) {
 	}
 }
 
-func TestOrderWhateverComesFirst(t *testing.T) {
+func TestOrderIsRightInEachOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, events  string

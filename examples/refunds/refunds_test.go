@@ -178,7 +178,7 @@ func (r *rig) calm() *rig {
 
 // A proof has to find violations. The test plants each violation in a transaction that is
 // rolled back.
-func TestProofFindsWhatIsPlanted(t *testing.T) {
+func TestProofFindsPlantedViolations(t *testing.T) {
 	r := newRig(t, 1).calm()
 	first := r.charge("c", 4200)
 	r.charge("d", 100)

@@ -134,7 +134,7 @@ func TestServiceThatFailsEndsTheRun(t *testing.T) {
 
 // A proof has to find violations. The test plants each violation in a service's database, in a
 // transaction that is rolled back when the auditor has read it.
-func TestProofFindsWhatIsPlanted(t *testing.T) {
+func TestProofFindsPlantedViolations(t *testing.T) {
 	d := opened(t, options{orders: 150, rate: 300, kills: 0, seed: 1, patience: 4 * time.Second, timeout: time.Minute})
 	whole, err := d.judge(d.play(t.Context()), false)
 	if err != nil {

@@ -129,7 +129,7 @@ func opened(t *testing.T, opt options) (*devstack.Stack, *deployment) {
 
 // A proof has to find violations. The test plants each violation in a transaction that is
 // rolled back.
-func TestProofFindsWhatIsPlanted(t *testing.T) {
+func TestProofFindsPlantedViolations(t *testing.T) {
 	_, d := opened(t, options{orders: 200, clients: 8, seed: 1, timeout: time.Minute})
 	if err := d.play(t.Context()); err != nil {
 		t.Fatal(err)

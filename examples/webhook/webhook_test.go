@@ -90,7 +90,7 @@ func TestRunThatTakesTooLongIsUndecided(t *testing.T) {
 
 // A proof has to find violations. The test plants each violation in a transaction that is
 // rolled back.
-func TestProofFindsWhatIsPlanted(t *testing.T) {
+func TestProofFindsPlantedViolations(t *testing.T) {
 	d := opened(t, options{payments: 60, senders: 8, seed: 1, timeout: time.Minute})
 	r, err := d.judge(d.play(t.Context()))
 	if err != nil {

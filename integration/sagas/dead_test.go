@@ -77,7 +77,7 @@ func TestUndoBehindADeadCommand(t *testing.T) {
 
 // An Undo dies at its participant, and is replayed later. The saga waits, and then goes on by
 // itself.
-func TestUndoThatDies(t *testing.T) {
+func TestSagaGoesOnAfterItsUndoIsReplayed(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var mended atomic.Bool

@@ -56,7 +56,7 @@ func neverAheadOfHeld(t *testing.T, pool *pgxpool.Pool, published ...int64) int 
 
 // The table held refuses some of many events. These become dead, with the reason and their
 // content. The others are held in their usual form. The state never says more than is stored.
-func TestEventsThatCannotBeHeld(t *testing.T) {
+func TestEventsThatCannotBeHeldAreDead(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	write(t, pool, "fine-0", "evil-0")
@@ -125,7 +125,7 @@ func TestEventsThatCannotBeHeld(t *testing.T) {
 
 // A held event whose new form the table held refuses is dead. If its key is the cause, no
 // event waits behind it.
-func TestHeldEventsThatCannotBeHeldAgain(t *testing.T) {
+func TestHeldEventsThatCannotBeHeldAgainAreDead(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	writeKeyed(t, pool, "a", "evil-a", "next-a")
@@ -154,7 +154,7 @@ func TestHeldEventsThatCannotBeHeldAgain(t *testing.T) {
 
 // If a recording ends in the middle, the next term reads the events that are not held yet
 // again.
-func TestARecordingInPartsEndsInTheMiddle(t *testing.T) {
+func TestNextTermReadsEventsOfAnUnfinishedRecording(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	const events = 40

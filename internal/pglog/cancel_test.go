@@ -16,7 +16,7 @@ import (
 
 // While a transaction cancels a due event, the relay does not read it until the transaction
 // ends.
-func TestAnEventThatIsBeingCancelled(t *testing.T) {
+func TestRelayWaitsForTheEndOfACancel(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change string // what the transaction does with the first event
@@ -67,7 +67,7 @@ func TestAnEventThatIsBeingCancelled(t *testing.T) {
 }
 
 // Events behind one that is being cancelled wait, too.
-func TestEventsBehindOneThatIsBeingCancelled(t *testing.T) {
+func TestEventsBehindAnOpenCancelWait(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	writeKeyed(t, pool, "k", "one", "two", "three")

@@ -20,7 +20,7 @@ import (
 // If a row cannot be an event, it is read as an event with a fault. Values that are too large
 // for an event are not read at all. Both hold in each form in which the driver can have values
 // sent.
-func TestRowsThatNoEventCanBe(t *testing.T) {
+func TestBadRowsAreReadAsEventsWithAFault(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		column, value string
@@ -139,7 +139,7 @@ func orElse(s, other string) string {
 
 // If an event was held in another form than in the log, it is not sent when an operator
 // releases it, although that form may look like an event.
-func TestWhatWasHeldInAnotherFormIsNotSent(t *testing.T) {
+func TestEventHeldInAnotherFormIsNotSent(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	mustExec(t, pool, `INSERT INTO postroom.outbox (digest, event_id, source, type, subject, headers, data, checked)
@@ -162,7 +162,7 @@ func TestWhatWasHeldInAnotherFormIsNotSent(t *testing.T) {
 }
 
 // The subjects that are looked for at the broker are subjects.
-func TestSubjectsAreSubjects(t *testing.T) {
+func TestSubjectsSkipsBadSubjects(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	for i, subject := range []string{"''", "'>'", "'a.*'", "'a..b'", "'a b'", "E'a\\nb'", "repeat('a', 256)", "repeat('a', 1000000)", "'$JS.API.>'", "'order.placed'"} {

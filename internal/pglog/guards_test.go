@@ -160,7 +160,7 @@ func TestTakingTheLeaseWaitsForTheDisk(t *testing.T) {
 
 // A recording stores that an event is owed again, even if no event was published since the
 // last one.
-func TestWhatIsOwedIsRecordedWhileIdle(t *testing.T) {
+func TestReturnedEventsAreRecordedWhileIdle(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)
@@ -255,7 +255,7 @@ func TestTheRelaysConnectionsHaveTheirOwnSettings(t *testing.T) {
 }
 
 // All events that one recording took out of held are noted with the last mark.
-func TestAllThatIsPublishedFromHeldIsNoted(t *testing.T) {
+func TestEventsPublishedFromHeldAreNoted(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)

@@ -140,7 +140,7 @@ func (c *chronicle) refuse() {
 // Entries returns every event that was published after a checkpoint, and none that was
 // published before. That includes events that became visible late, were in flight at the
 // checkpoint, or were held.
-func TestPublishedSinceAMark(t *testing.T) {
+func TestEntriesReturnsEventsPublishedSinceACheckpoint(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any
 	t.Logf("seed %d", seed)

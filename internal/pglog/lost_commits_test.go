@@ -34,7 +34,7 @@ func freeze(t *testing.T, pool *pgxpool.Pool) (kill func()) {
 	return func() { signal("-KILL") }
 }
 
-func TestSeqsThatADatabaseHandsOutAgain(t *testing.T) {
+func TestTermReadsSeqsThatAreHandedOutAgain(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnPostgres(t, devstack.Config{Durable: true})
 	pool := ownDatabase(t, server, "&synchronous_commit=off")
@@ -70,7 +70,7 @@ func TestSeqsThatADatabaseHandsOutAgain(t *testing.T) {
 
 // The crash comes while producers commit and a term records. The surviving commits may end
 // anywhere among these. But no recording survives the events of which it speaks.
-func TestCommitsThatADatabaseLoses(t *testing.T) {
+func TestRecordingDoesNotSurviveItsEvents(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnPostgres(t, devstack.Config{Durable: true})
 	pool := ownDatabase(t, server, "&synchronous_commit=off")

@@ -84,7 +84,7 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 
 // The plan of a pass is made once, perhaps while all tables are empty, and has to be right
 // later. Held events cost neither a pass nor a recording anything.
-func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
+func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	conn, err := pool.Acquire(t.Context())
@@ -155,7 +155,7 @@ func TestPlansThatWereMadeWhileAllWasEmpty(t *testing.T) {
 // If much was committed above high since the previous pass, a pass only skips entries of an
 // index, and reads no row of it. That holds whether the plan was made while the log was empty
 // or later, with or without statistics. Rows of an open transaction cost nothing.
-func TestLateRowsCostWhatIsUpToHigh(t *testing.T) {
+func TestPassReadsNoRowsAboveHighForLateOnes(t *testing.T) {
 	t.Parallel()
 	const published, since, open = 2_000, 30_000, 20_000
 	for _, tt := range []struct {

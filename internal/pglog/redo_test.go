@@ -26,7 +26,7 @@ func wantAudit(t *testing.T, pool *pgxpool.Pool, want ...string) {
 }
 
 // The events that a comparison found missing are published again, and none between them.
-func TestRedo(t *testing.T) {
+func TestRepublishTakesOnlyTheMissingEvents(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(8)...)
 	var first int64

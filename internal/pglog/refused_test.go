@@ -67,7 +67,7 @@ func TestTenFailuresAreKept(t *testing.T) {
 
 // A replaced term keeps no failures. Nor are failures kept if the event's row of the log is
 // gone, because no step would ever remove them.
-func TestFailuresOfWhatIsNotThereAreNotKept(t *testing.T) {
+func TestFailuresWithoutARowOfTheLogAreNotKept(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	write(t, pool, "a")

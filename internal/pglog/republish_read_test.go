@@ -224,7 +224,7 @@ func TestARepublishLeavesLateEventsAlone(t *testing.T) {
 
 // If the broker refuses an event of a republish, it is held with the republish's id, and holds
 // up no other event.
-func TestWhatIsRefusedOfARepublishIsHeldWithItsMark(t *testing.T) {
+func TestRefusedEventIsHeldWithItsRepublish(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	writeKeyed(t, pool, "k", "a", "b")
@@ -328,7 +328,7 @@ func TestRetentionWaitsForARepublish(t *testing.T) {
 }
 
 // A stale leader cannot record progress of a republish.
-func TestAFormerLeaderSaysNothingOfARepublish(t *testing.T) {
+func TestFormerLeaderCannotRecordARepublish(t *testing.T) {
 	t.Parallel()
 	_, log, former := publishedLog(t, letters(3)...)
 	r := startRepublish(t, log, republish.Request{})

@@ -142,7 +142,7 @@ func TestHeldEventsAreFenced(t *testing.T) {
 
 // If an event is both in held and in the log above the recorded high, a term publishes it
 // once, in whichever table it reads it first.
-func TestAnEventThatIsHeldAndInTheLog(t *testing.T) {
+func TestEventInHeldAndInTheLogIsPublishedOnce(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)

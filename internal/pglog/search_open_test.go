@@ -4,7 +4,7 @@ import "testing"
 
 // A search by transaction id also looks at transactions that were open at the former snapshot,
 // even if no transaction has begun since.
-func TestSearchLooksAtWhatWasOpen(t *testing.T) {
+func TestSearchIncludesTransactionsThatWereOpen(t *testing.T) {
 	t.Parallel()
 	s := newSearch(nil, state{high: 10, snap: "5:7:5"}, searchBoundsRow{Snap: "7:7:", XIDFrom: 7, XIDUntil: 7})
 	if s.bySeq || s.done() {

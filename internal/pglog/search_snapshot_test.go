@@ -12,7 +12,7 @@ import (
 
 // If a row's transaction was open at the later snapshot, the next search finds the row, even
 // if the transaction has committed since: the kept state does not count it as seen.
-func TestSearchLeavesWhatWasOpenAtTheLaterSnapshot(t *testing.T) {
+func TestSearchLeavesTransactionsOpenAtTheLaterSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	conn, err := pool.Acquire(t.Context())

@@ -18,7 +18,7 @@ import (
 
 // Both ways of searching find the rows of the definition, in steps of any width, while
 // transactions commit between the steps.
-func TestSearchFindsWhatBecameVisible(t *testing.T) {
+func TestSearchFindsRowsThatBecameVisible(t *testing.T) {
 	t.Parallel()
 	for _, bySeq := range []bool{false, true} {
 		t.Run(fmt.Sprint("by seq ", bySeq), func(t *testing.T) {

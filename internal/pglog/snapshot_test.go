@@ -259,7 +259,7 @@ func TestLateRowsDoNotLowerHigh(t *testing.T) {
 }
 
 // The broker may be found to have lost events while a part of the backlog is read.
-func TestWhatIsOwedWhileTheBacklogIsRead(t *testing.T) {
+func TestLostEventsAreRecordedWhileABacklogIsRead(t *testing.T) {
 	t.Parallel()
 	m := newMemory(state{high: 10, snap: "0", pending: seqset.Of([]int64{4, 5, 9})})
 	head := m.addLateRanges(nil, "1", 2)

@@ -181,7 +181,7 @@ func (s *storm) zombie(ctx context.Context, t *testing.T, last *stormTerm, j *jo
 // Writers do everything that a transaction can do, the database is killed in the middle, and
 // terms end at any moment. In the end the published events are exactly those of the log, and
 // the changes of each account were published in their order.
-func TestStorm(t *testing.T) {
+func TestPublishedEventsAreTheLogAfterAStorm(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any number will do
 	if given := os.Getenv("POSTROOM_SEED"); given != "" {

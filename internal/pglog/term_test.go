@@ -329,7 +329,7 @@ func TestLogInAnotherSchema(t *testing.T) {
 }
 
 // If a connection is gone, the term ends with an error, whichever call notices it.
-func TestATermWithoutItsConnections(t *testing.T) {
+func TestTermEndsWithoutItsConnections(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
 	write(t, pool, "a")

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { devtest.Main(m) }
 
 // A pooler sets what its client asked for at the beginning, on a connection that began with
 // something else: RESET ALL takes that away, and it is set again.
-func TestWhatAPoolerSetStays(t *testing.T) {
+func TestSettingsOfAPoolerStay(t *testing.T) {
 	t.Parallel()
 	cfg, err := pgxpool.ParseConfig(devtest.PoolerURL(t, devtest.DatabaseURL(t), devstack.PoolerConfig{}))
 	if err != nil {

@@ -28,7 +28,7 @@ func TestAcknowledgementBeforeTheCommitIsKept(t *testing.T) {
 }
 
 // Commits before the beginning of the measurement do not count.
-func TestWhatWasBeforeTheBeginIsForgotten(t *testing.T) {
+func TestCommitsBeforeTheBeginDoNotCount(t *testing.T) {
 	times := stopwatch.New()
 	times.Commit("a", time.Now())
 	times.Begin()

@@ -11,7 +11,7 @@ import (
 )
 
 // A key may be marked free only if no event of it was held since the given version.
-func TestWhatIsKnownOfAKey(t *testing.T) {
+func TestKeyIsFreeOnlyIfNothingWasHeldSince(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name      string
@@ -60,7 +60,7 @@ func TestWhatIsKnownOfAKey(t *testing.T) {
 }
 
 // One event for each key waits in memory, and only if the held event's next attempt is near.
-func TestWhoWaitsHere(t *testing.T) {
+func TestOneEventOfEachKeyWaitsInMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &Keys{}

@@ -27,7 +27,7 @@ func fail(g *Gate, n int, f delivery.Failure) {
 	}
 }
 
-func TestWhatPausesAHandler(t *testing.T) {
+func TestFailuresOfNearlyAllEventsPauseAHandler(t *testing.T) {
 	succeed := func(g *Gate, n int) {
 		for i := range n {
 			g.Succeeded(fmt.Sprint("good", i))
@@ -145,7 +145,7 @@ func TestProbes(t *testing.T) {
 
 // A bad event does not show whether the handler's dependency is back. So the pause goes on,
 // and the next probe does not wait for longer. If a probe has no result, the next may begin.
-func TestProbesThatSayNothing(t *testing.T) {
+func TestProbeWithoutAResultProlongsThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(defaults)
 		fail(g, 20, outage)
@@ -184,7 +184,7 @@ func TestProbesThatSayNothing(t *testing.T) {
 }
 
 // An event loses one attempt at most, by the failures before the pause and during it.
-func TestAttemptsThatEventsGetBack(t *testing.T) {
+func TestEventsGetAttemptsBackAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(defaults)
 		for range 3 {

@@ -12,7 +12,7 @@ import (
 
 // If a caller gives up, it may reuse the event's bytes and headers at once, even while a
 // statement stores the event.
-func TestStoreOfACallerThatGivesUp(t *testing.T) {
+func TestStoreKeepsACopyIfItsCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begun, answer := make(chan struct{}), make(chan struct{})

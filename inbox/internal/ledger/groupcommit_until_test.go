@@ -13,7 +13,7 @@ import (
 
 // A caller that gives up before a statement begins to write its item has not written it. One
 // that gives up later does not wait for the answer.
-func TestGroupOfCallersThatGiveUp(t *testing.T) {
+func TestCallerThatGivesUpLeavesItsGroup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})
@@ -89,7 +89,7 @@ func TestGroupIsBoundedByBytes(t *testing.T) {
 }
 
 // Items that would fail as an earlier one did are not tried after it.
-func TestJointItems(t *testing.T) {
+func TestItemsThatWouldFailAlikeAreNotTried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begun, answer := make(chan struct{}), make(chan struct{})

@@ -12,7 +12,7 @@ import (
 
 // One call waits in the database for an event; others with that event wait for the call. Few calls
 // wait there at the same time.
-func TestWaitRoom(t *testing.T) {
+func TestOneCallWaitsForAnEventInTheDatabase(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var w waitRoom

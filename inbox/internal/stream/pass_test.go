@@ -13,7 +13,7 @@ import (
 
 // If a message that the broker has sent does not come between two looks, the pass ends.
 // Otherwise the loss would be noticed only when another message comes.
-func TestMessageThatDoesNotCome(t *testing.T) {
+func TestPassEndsIfAMessageDoesNotCome(t *testing.T) {
 	t.Parallel()
 	r := &pass{term: &term{}, gap: make(chan struct{})}
 	looks := []struct {
@@ -51,7 +51,7 @@ func (h hasty) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 
 // The floor moves past other services' messages that were there at the look before. It does
 // not move past a message that is still to be read.
-func TestFloorOfAReaderWithNothingToDo(t *testing.T) {
+func TestFloorOfAnIdleReaderMoves(t *testing.T) {
 	t.Parallel()
 	js := devtest.JetStream(t, devtest.NATS(t))
 	name := nats.NewInbox()[len("_INBOX."):]

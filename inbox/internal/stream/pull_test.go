@@ -29,7 +29,7 @@ func (c nobodys) CachedInfo() *jetstream.ConsumerInfo {
 
 // A status says that a request has ended, and how many messages it brings. The messages may
 // come after the status: a consumer with replicas sends them when its replicas know of them.
-func TestMessagesThatComeBehindTheEnd(t *testing.T) {
+func TestMessagesMayComeAfterTheStatus(t *testing.T) {
 	t.Parallel()
 	const three = "3 messages"
 	for name, tt := range map[string]struct {
@@ -109,7 +109,7 @@ func answerWith(nc *nats.Conn, reply string, answers []string) error {
 }
 
 // Messages that have come when a process stops are passed on, so that they can be handed back.
-func TestMessagesThatHaveComeAreTakenAtTheEnd(t *testing.T) {
+func TestStopPassesOnMessagesThatHaveCome(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	from := nobodys{name: nats.NewInbox()[len("_INBOX."):]}

@@ -218,7 +218,7 @@ func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 
 // An event of a republish can stop blocking its key at any time. Then no later event of its
 // key may be in its batch, because it would be stored without it.
-func TestAnEventOfARepublishTakesNoneAlong(t *testing.T) {
+func TestBatchHasNoEventBehindOneOfARepublish(t *testing.T) {
 	t.Parallel()
 	l := New(100, false)
 	l.batching = true

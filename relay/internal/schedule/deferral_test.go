@@ -14,7 +14,7 @@ import (
 // If everything is refused, either the events or the broker may be the cause. So the events
 // wait. If they take too much room, they go to held so that others can be tried, and that is
 // no attempt.
-func TestLanesMakeRoomWhereNothingPasses(t *testing.T) {
+func TestLanesHoldEventsIfNothingPasses(t *testing.T) {
 	for _, oneKey := range []bool{true, false} {
 		l := New(100, false)
 		now := time.Unix(1000, 0)

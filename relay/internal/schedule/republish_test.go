@@ -152,7 +152,7 @@ func TestLanesWithRepublishes(t *testing.T) {
 
 // An event of a republish holds up no live event of its key, whatever the broker answers. It
 // does not follow held events of its key.
-func TestAnEventOfARepublishHoldsUpNobody(t *testing.T) {
+func TestEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 	live := func(seq int64) eventlog.Event {
 		return eventlog.Event{Seq: seq, Event: postroom.Event{Key: "k", Subject: "s"}}
 	}
@@ -228,7 +228,7 @@ func TestEventsOfACancelledRepublishAreNotSent(t *testing.T) {
 
 // An event of a republish that waits for a stream which is out lets live ones of its key
 // pass to other streams.
-func TestAnEventOfARepublishThatWaitsForItsStreamHoldsUpNobody(t *testing.T) {
+func TestWaitingEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := New(100, false)
 	for n := range maxProbes {

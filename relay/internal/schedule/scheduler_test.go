@@ -147,7 +147,7 @@ func TestLanesDoNotLetOneFailingKeyHoldUpOthers(t *testing.T) {
 }
 
 // An unavailable stream gets a few probes, and takes no room from other streams.
-func TestLanesProbeAStreamThatIsOut(t *testing.T) {
+func TestLanesProbeAnUnavailableStream(t *testing.T) {
 	l := New(1000, false)
 	now := time.Unix(1000, 0)
 	var page []eventlog.Event
@@ -201,7 +201,7 @@ func TestLanesProbeAStreamThatIsOut(t *testing.T) {
 	}
 }
 
-func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
+func TestLanesHoldRefusedEventsWhileOthersPass(t *testing.T) {
 	refused := errors.New("no")
 	tests := []struct {
 		name   string
@@ -263,7 +263,7 @@ func TestLanesHoldWhatIsRefusedWhileOthersPass(t *testing.T) {
 
 // If an event from held is refused, it goes back at once, with one attempt more. After the
 // last attempt it is dead.
-func TestLanesHoldAgain(t *testing.T) {
+func TestLanesHoldARefusedEventAgain(t *testing.T) {
 	for spent := range maxAttempts {
 		l := New(1000, false)
 		now := time.Unix(1000, 0)

@@ -14,7 +14,7 @@ import (
 
 // What was written before a purge is removed again where the purge did nothing, and
 // kept where it may be all that is left.
-func TestFileOfAPurge(t *testing.T) {
+func TestPurgeRemovesItsFileIfItDidNothing(t *testing.T) {
 	t.Parallel()
 	for _, why := range []error{nil, deadletter.ErrNoMatch, deadletter.ErrUnknownOutcome} {
 		file := filepath.Join(t.TempDir(), "archive.jsonl")
@@ -33,7 +33,7 @@ func TestFileOfAPurge(t *testing.T) {
 }
 
 // A file that is on the disk is kept, also where closing it fails.
-func TestFileThatCannotBeClosed(t *testing.T) {
+func TestPurgeKeepsAFileThatItCannotClose(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "archive.jsonl")
 	_, err := writeTo(&cobra.Command{}, file, func(out io.Writer, _ func(int64)) (int64, error) {

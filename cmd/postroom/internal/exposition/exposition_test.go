@@ -16,9 +16,9 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// TestWhatTheExporterWrites compares a page with that of OpenTelemetry's exporter, byte for
+// TestPageEqualsThatOfTheExporter compares a page with that of OpenTelemetry's exporter, byte for
 // byte, for each kind of instrument, unit and attribute.
-func TestWhatTheExporterWrites(t *testing.T) {
+func TestPageEqualsThatOfTheExporter(t *testing.T) {
 	registry, ours := prometheus.NewRegistry(), sdk.NewManualReader()
 	theirs, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
 	if err != nil {
@@ -93,8 +93,8 @@ func measure(t *testing.T, m metric.Meter) {
 	check(err)
 }
 
-// TestAMetricThatCannotBeRead: a page without a part of its metrics is not answered.
-func TestAMetricThatCannotBeRead(t *testing.T) {
+// TestPageFailsIfAMetricCannotBeRead: a page without a part of its metrics is not answered.
+func TestPageFailsIfAMetricCannotBeRead(t *testing.T) {
 	reader := sdk.NewManualReader()
 	meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
 	_, err := meter.Int64ObservableGauge("shop.level", metric.WithInt64Callback(func(context.Context, metric.Int64Observer) error {
