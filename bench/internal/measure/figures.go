@@ -16,7 +16,7 @@ import (
 // sample is the result of one measurement.
 type sample struct {
 	value float64
-	p50   float64 // only for latencies, whose value is the 99th percentile
+	p50   float64 // only for latencies: their value is the 99th percentile
 	cpu   float64 // of an idle relay, in percent of a core
 	note  string  // for the report, beside the conditions
 }
@@ -76,22 +76,22 @@ const toAck = "{rate} transactions a second on {clients} clients, each with one 
 const stocked = "backlog of %s events of {bytes} bytes of JSON in a file stream, distinct keys, all CloudEvents headers and a message id; "
 
 const handled = stocked +
-	"one handler with {workers} workers, whose effect is one small insert; "
+	"one handler with {workers} workers; each effect is one small insert; "
 
 const untilAcked = "from the start of Run until the last effect is committed and acknowledged; "
 
 const requests = "{clients} clients over HTTP on the loopback interface, server and clients in the process that measures, request bodies of {bytes} bytes of JSON; "
 
-const received = "each a webhook of Standard Webhooks with an id of its own, received by package webhook and stored for a handler in another process; %sreference: a receiver written by hand, which verifies the signature, inserts a row with the id as its primary key, and answers"
+const received = "each a webhook of Standard Webhooks with an id of its own, received by package webhook and stored for a handler in another process; %sreference: a receiver written by hand that verifies the signature, inserts a row with the id as its primary key, and answers"
 
-const firsts = requests + "each request with a key of its own, answered by a guard in transaction mode whose handler %s; "
+const firsts = requests + "each request with a key of its own; a guard in transaction mode answers it, and its handler %s; "
 
 const pays = "inserts a row and a ledger entry and writes one event of {bytes} bytes"
 
 const inPlain = "reference: the same handler in a plain transaction, a round trip for each statement, begin and commit"
 
 const ordered = "backlog of {backlog} events of {bytes} bytes of JSON in a file stream, {keys} keys in turn, all CloudEvents headers and a message id; " +
-	"one ordered handler with {workers} workers, whose effect is one small insert; "
+	"one ordered handler with {workers} workers; each effect is one small insert; "
 
 const untilSettled = "from the start of Run until all events are stored in held and acknowledged, and run from there: each call noted before and after it, and nothing held; "
 
@@ -104,10 +104,10 @@ const againstLoop = "reference: {workers} workers in a loop without Postroom, ov
 // floor is near its reference, because the speed of a machine changes within seconds. Names are
 // stable, because programs read figures by name.
 //
-// A name begins with the group and a dot. The exception is live, whose group is producer.
+// A name begins with the group and a dot. The exception is live: its group is producer.
 var figures = []figure{
 	{name: "relay.drain", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "distinct keys") + againstRaw},
-	{name: "relay.refused", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key and a subject without a stream, which all end in held and do not count, the others distinct") + "reference: distinct keys"},
+	{name: "relay.refused", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key and a subject without a stream, all of these end in held and do not count, the others distinct") + "reference: distinct keys"},
 	{name: "relay.drain_unkeyed", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "no keys") + againstRaw},
 	{name: "relay.drain_10_keys", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "10 keys in turn") + againstRaw},
 	{name: "relay.hot_5", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key, the others distinct") + "reference: distinct keys"},
@@ -123,19 +123,19 @@ var figures = []figure{
 	{name: "producer.write_by_hand", trial: "producer.write", unit: "transactions/s", against: handOutbox, conditions: wroteTx + ", a round trip for each; reference: the same without Postroom, the event in a table written by hand that has an id, a type, a key, a time, the data and one index, in turns of {turn} with it"},
 	{name: "producer.queue", unit: "transactions/s", against: plainTx, conditions: "{clients} clients, each: insert a row, one event of {bytes} bytes, which has no ID of its own, and commit in one batch and one round trip; reference: begin, insert, commit, a round trip for each, without the event, in turns of {turn} with it"},
 	{name: "live.writers", unit: "transactions/s", against: lonelyWrite, conditions: wroteTx + ", and call Wake; a relay in the same process publishes meanwhile; reference: the same without a relay"},
-	{name: "live.writers_poll", unit: "transactions/s", against: lonelyWrite, conditions: wroteTx + "; a relay in the same process, which polls, publishes meanwhile; reference: the same without a relay"},
+	{name: "live.writers_poll", unit: "transactions/s", against: lonelyWrite, conditions: wroteTx + "; a relay in the same process polls and publishes meanwhile; reference: the same without a relay"},
 
 	{name: "latency.wake", unit: "ms", against: directPublish, conditions: "the producer calls Wake after its commit; " + toAck},
-	{name: "latency.poll", unit: "ms", against: directPublish, conditions: "nobody calls Wake; " + toAck},
+	{name: "latency.poll", unit: "ms", against: directPublish, conditions: "no program calls Wake; " + toAck},
 
 	{name: "inbox.transactional", unit: "events/s", against: handLoop, conditions: fmt.Sprintf(handled, "{backlog}") + "one transaction for each event; " + untilAcked + againstLoop},
 	{name: "inbox.batched", unit: "events/s", against: handLoop, conditions: fmt.Sprintf(handled, "{batched}") + "{batch} events in one transaction; " + untilAcked + againstLoop},
 	{name: "inbox.batched_failing", unit: "events/s", against: "inbox.batched", conditions: fmt.Sprintf(handled, "{batched}") + "{batch} events in one transaction, 1 % of all fail always; " + untilHeld + "reference: none fails"},
 	{name: "inbox.failing", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(handled, "{backlog}") + "one transaction for each event, 30 % of all fail always; " + untilHeld + "reference: none fails"},
-	{name: "inbox.external", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(stocked, "{backlog}") + "one external handler with {callers} workers and one step, a call that takes no time; " + untilSettled + "reference: a transactional handler, whose effect is one small insert"},
+	{name: "inbox.external", unit: "events/s", against: "inbox.transactional", conditions: fmt.Sprintf(stocked, "{backlog}") + "one external handler with {callers} workers and one step, a call that takes no time; " + untilSettled + "reference: a transactional handler that makes one small insert"},
 	{name: "inbox.ordered", unit: "events/s", against: sharedKeys, conditions: ordered + "from the start of Run until the last effect is committed; reference: the same handler without an order"},
 	{name: "inbox.ordered_flaky", unit: "events/s", against: "inbox.ordered", conditions: ordered + "5 % of the events fail at their first attempt and are tried again after 100 ms; from the start of Run until the last effect is committed; reference: none fails"},
-	{name: "inbox.ordered_blocked", unit: "events/s", against: "inbox.ordered", conditions: ordered + "{stuck} others wait behind a key whose event is dead; from the start of Run until the last effect is committed; reference: none waits"},
+	{name: "inbox.ordered_blocked", unit: "events/s", against: "inbox.ordered", conditions: ordered + "{stuck} others wait behind a dead event of their key; from the start of Run until the last effect is committed; reference: none waits"},
 
 	{name: "http.first", unit: "requests/s", against: plainRequest, conditions: fmt.Sprintf(firsts, pays) + inPlain},
 	{name: "http.first_by_hand", trial: "http.first", unit: "requests/s", against: handKeys, conditions: fmt.Sprintf(firsts, pays) + "reference: the same handler with a table of keys written by hand, in one transaction: the key inserted before, updated with the answer after, a round trip for each statement, begin and commit"},
@@ -144,7 +144,7 @@ var figures = []figure{
 
 	{name: "webhook.ack", unit: "requests/s", against: handWebhook, conditions: requests + fmt.Sprintf(received, "")},
 	{name: "webhook.latency", unit: "ms", against: handAnswer, conditions: requests + fmt.Sprintf(received, "from sending a request until its answer was read; value is the 99th percentile; ")},
-	{name: "webhook.effect", unit: "events/s", against: handWork, conditions: "backlog of {webhooks} accepted events of {bytes} bytes of JSON; one handler without a stream with {webhook_workers} workers, whose effect is one small insert; from the start of Run until the last effect is committed; reference: as many workers by hand over a table of jobs, each: begin, take the oldest with SKIP LOCKED, the same effect, commit"},
+	{name: "webhook.effect", unit: "events/s", against: handWork, conditions: "backlog of {webhooks} accepted events of {bytes} bytes of JSON; one handler without a stream with {webhook_workers} workers; each effect is one small insert; from the start of Run until the last effect is committed; reference: as many workers by hand over a table of jobs, each: begin, take the oldest with SKIP LOCKED, the same effect, commit"},
 
 	{name: "saga.step", unit: "steps/s", against: handStep, conditions: "{clients} clients, each: begin, give the saga the reply of one of {processes} processes of 20 steps with a state of {bytes} bytes, which writes the next command, commit; after the last step another process begins; reference: the same by hand, a round trip for each statement: begin, lock a row with step and state, compare the cause, update the row, write the command, commit"},
 }
