@@ -18,6 +18,8 @@ import (
 
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
@@ -84,7 +86,7 @@ func serveCompare(ctx context.Context, text []byte) error {
 // compare makes another process compare. It returns the result, and the most memory that the
 // process used.
 func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison, peak int64, err error) {
-	p, err := childproc.Start("compare", job, a.childLog())
+	p, err := childproc.Start("compare", job, a.ChildLog())
 	if err != nil {
 		return found, 0, err
 	}
@@ -101,26 +103,26 @@ func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison
 
 // amnesia is the stage of the scenario.
 type amnesia struct {
-	*stage
+	*stage.Stage
 	b *natsfleet.Brokers
-	c *client
-	d *database
+	c *stage.Client
+	d *stage.Database
 	p *producer
 }
 
-func forgetful(ctx context.Context, r *stage) error {
-	a := &amnesia{stage: r}
+func forgetful(ctx context.Context, r *stage.Stage) error {
+	a := &amnesia{Stage: r}
 	var err error
-	if a.b, err = r.brokers(ctx, 1); err != nil {
+	if a.b, err = r.StartBrokers(ctx, 1); err != nil {
 		return err
 	}
 	if err := a.stream(ctx); err != nil {
 		return err
 	}
-	if a.d, err = r.database(ctx, true); err != nil {
+	if a.d, err = r.NewDatabase(ctx, true); err != nil {
 		return err
 	}
-	a.p = &producer{db: a.d, keys: 1000, rate: pick(r, 1e9, 500), committed: func(int, int, string, time.Time) {}, undone: func(string) {}}
+	a.p = &producer{db: a.d, keys: 1000, rate: stage.Pick(r, 1e9, 500), committed: func(int, int, string, time.Time) {}, undone: func(string) {}}
 	if err := a.p.prepare(ctx); err != nil {
 		return err
 	}
@@ -146,24 +148,24 @@ func (a *amnesia) stream(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{subject}, Discard: jetstream.DiscardNew}
+	cfg := jetstream.StreamConfig{Name: stage.StreamName, Subjects: []string{stage.Subject}, Discard: jetstream.DiscardNew}
 	if _, err := js.CreateStream(ctx, cfg); err != nil {
 		return err
 	}
-	a.c, err = a.client(ctx, a.b.URLs(), jetstream.StreamConfig{})
+	a.c, err = a.Connect(ctx, a.b.URLs(), jetstream.StreamConfig{})
 	return err
 }
 
 // published waits until every event is published.
 func (a *amnesia) published(ctx context.Context) error {
-	return childproc.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (bool, error) { return a.d.settled(ctx) })
+	return childproc.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (bool, error) { return a.d.Settled(ctx) })
 }
 
 // reconcile compares a log and a stream that lacks nothing.
 func (a *amnesia) reconcile(ctx context.Context) error {
-	n := pick(a.stage, 1_000_000, 20_000)
-	a.Say("publishing %s events", grouped(n))
-	if err := a.d.load(ctx, n, eventBytes); err != nil {
+	n := stage.Pick(a.Stage, 1_000_000, 20_000)
+	a.Say("publishing %s events", figures.Grouped(n))
+	if err := a.d.Load(ctx, n, stage.EventBytes); err != nil {
 		return err
 	}
 	if err := a.published(ctx); err != nil {
@@ -174,20 +176,20 @@ func (a *amnesia) reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.check("events compared", grouped(found.Compared), grouped(n), found.Compared == n)
-	a.check("missing, of a stream that has all", grouped(len(found.Missing)), "0", len(found.Missing) == 0)
-	a.note("compared in a second", "%s", grouped(int(float64(found.Compared)/found.Seconds)))
-	a.note("resident at most, of the process that compares", "%s", megabytes(peak))
+	a.Check("events compared", figures.Grouped(found.Compared), figures.Grouped(n), found.Compared == n)
+	a.Check("missing, of a stream that has all", figures.Grouped(len(found.Missing)), "0", len(found.Missing) == 0)
+	a.Note("compared in a second", "%s", figures.Grouped(int(float64(found.Compared)/found.Seconds)))
+	a.Note("resident at most, of the process that compares", "%s", figures.Megabytes(peak))
 	return nil
 }
 
 // repair removes messages from the middle of the stream, and has them published again.
 func (a *amnesia) repair(ctx context.Context) error {
-	s, err := a.c.JS.Stream(ctx, stream)
+	s, err := a.c.JS.Stream(ctx, stage.StreamName)
 	if err != nil {
 		return err
 	}
-	n := pick(a.stage, 1000, 50)
+	n := stage.Pick(a.Stage, 1000, 50)
 	removed := map[uint64]bool{}
 	for last := s.CachedInfo().State.LastSeq; len(removed) < n; {
 		seq := 1 + rand.Uint64N(last) //nolint:gosec // any
@@ -209,7 +211,7 @@ func (a *amnesia) repair(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		a.check("found of the removed messages, with live traffic", grouped(len(found.Missing)), grouped(n), len(found.Missing) == n)
+		a.Check("found of the removed messages, with live traffic", figures.Grouped(len(found.Missing)), figures.Grouped(n), len(found.Missing) == n)
 		made, err := republishes.StartSeqs(ctx, found.Missing, 1000, "soak", "removed")
 		if err != nil {
 			return err
@@ -241,7 +243,7 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 	if _, err := a.live(ctx); err != nil { // after the roll-back the broker does not have these
 		return err
 	}
-	a.Say("the broker forgets %s events", grouped(int(a.p.done.Load()-last)))
+	a.Say("the broker forgets %s events", figures.Grouped(int(a.p.done.Load()-last)))
 	began := time.Now()
 	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
 		a.b.Kill(0)
@@ -269,13 +271,13 @@ func (a *amnesia) live(ctx context.Context) (float64, error) {
 // liveWhile returns how many are committed in a second while do runs, for some seconds at
 // least.
 func (a *amnesia) liveWhile(ctx context.Context, do func(ctx context.Context) error) (rate float64, err error) {
-	err = during(ctx, func(ctx context.Context) error {
-		childproc.Sleep(ctx, pick(a.stage, 2*time.Second, 100*time.Millisecond))
+	err = stage.During(ctx, func(ctx context.Context) error {
+		childproc.Sleep(ctx, stage.Pick(a.Stage, 2*time.Second, 100*time.Millisecond))
 		began, done := time.Now(), a.p.done.Load()
 		if err := do(ctx); err != nil {
 			return err
 		}
-		childproc.Sleep(ctx, time.Until(began.Add(pick(a.stage, 15*time.Second, 500*time.Millisecond))))
+		childproc.Sleep(ctx, time.Until(began.Add(stage.Pick(a.Stage, 15*time.Second, 500*time.Millisecond))))
 		rate = float64(a.p.done.Load()-done) / time.Since(began).Seconds()
 		return nil
 	}, a.p.run)
@@ -288,12 +290,12 @@ func (a *amnesia) liveWhile(ctx context.Context, do func(ctx context.Context) er
 // judge compares a live rate with that of undisturbed traffic.
 func (a *amnesia) judge(what string, rate, before float64) {
 	share := rate / before
-	text := fmt.Sprintf("%s of %s: %.2f", grouped(int(rate)), grouped(int(before)), share)
-	if a.short || raceDetector {
-		a.note(what, "%s", text)
+	text := fmt.Sprintf("%s of %s: %.2f", figures.Grouped(int(rate)), figures.Grouped(int(before)), share)
+	if a.Short || raceDetector {
+		a.Note(what, "%s", text)
 		return
 	}
-	a.check(what, text, fmt.Sprintf("≥ %.1f", liveShare), share >= liveShare)
+	a.Check(what, text, fmt.Sprintf("≥ %.1f", liveShare), share >= liveShare)
 }
 
 // wantNothingMissing compares once more.
@@ -302,6 +304,6 @@ func (a *amnesia) wantNothingMissing(ctx context.Context, when string) error {
 	if err != nil {
 		return err
 	}
-	a.check("missing "+when, grouped(len(found.Missing)), "0", len(found.Missing) == 0)
+	a.Check("missing "+when, figures.Grouped(len(found.Missing)), "0", len(found.Missing) == 0)
 	return nil
 }

@@ -31,6 +31,10 @@ import (
 
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/inboxes"
+	"github.com/postroom/postroom/integration/soak/internal/operators"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/devstack"
 	"github.com/postroom/postroom/internal/verdict"
@@ -67,7 +71,7 @@ type options struct {
 type scenario struct {
 	name  string
 	about string
-	run   func(ctx context.Context, r *stage) error
+	run   func(ctx context.Context, r *stage.Stage) error
 }
 
 // scenarios in the order in which they run.
@@ -78,9 +82,9 @@ var scenarios = []scenario{
 	{"order", aboutOrder, order},
 	{"relays", aboutRelays, relays},
 	{"retention", aboutRetention, retention},
-	{"ledger", aboutLedger, fullLedger},
-	{"expiry", aboutExpiry, expiry},
-	{"operator", aboutOperator, operator},
+	{"inbox", inboxes.AboutFull, inboxes.RunFull},
+	{"expiry", inboxes.AboutExpiry, inboxes.RunExpiry},
+	{"operator", operators.About, operators.Run},
 	{"forgetful", aboutForgetful, forgetful},
 }
 
@@ -129,8 +133,8 @@ func (o options) validate() error {
 	if o.openFor < 2*time.Second {
 		return fmt.Errorf("--open-for is %s, want 2s or more", o.openFor)
 	}
-	if o.bytes != 0 && (o.bytes < smallBytes || o.bytes > 10*eventBytes) {
-		return fmt.Errorf("--retained-bytes is %d, want %d to %d", o.bytes, smallBytes, 10*eventBytes)
+	if o.bytes != 0 && (o.bytes < smallBytes || o.bytes > 10*stage.EventBytes) {
+		return fmt.Errorf("--retained-bytes is %d, want %d to %d", o.bytes, smallBytes, 10*stage.EventBytes)
 	}
 	return nil
 }
@@ -170,7 +174,7 @@ func (o options) runOn(ctx context.Context, db *devstack.Postgres, out, progress
 	}
 	var faults []error
 	for _, result := range results {
-		faults = append(faults, result.faults()...)
+		faults = append(faults, result.Faults()...)
 	}
 	all := errors.Join(faults...)
 	if all == nil || verdict.IsUndecided(all) {
@@ -181,14 +185,14 @@ func (o options) runOn(ctx context.Context, db *devstack.Postgres, out, progress
 
 // runAll runs the chosen scenarios one after the other, and short ones all at once, because
 // they measure nothing. If one fails, the others still run.
-func (o options) runAll(ctx context.Context, db *devstack.Postgres, out, progress io.Writer) ([]*result, error) {
+func (o options) runAll(ctx context.Context, db *devstack.Postgres, out, progress io.Writer) ([]*figures.Result, error) {
 	var chosen []scenario
 	for _, s := range scenarios {
 		if len(o.only) == 0 || slices.Contains(o.only, s.name) {
 			chosen = append(chosen, s)
 		}
 	}
-	results := make([]*result, len(chosen))
+	results := make([]*figures.Result, len(chosen))
 	lines := rig.NewLines(progress)
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -197,7 +201,7 @@ func (o options) runAll(ctx context.Context, db *devstack.Postgres, out, progres
 		results[i] = o.runOne(ctx, db, chosen[i], lines)
 		mu.Lock()
 		defer mu.Unlock()
-		printing = errors.Join(printing, results[i].print(out))
+		printing = errors.Join(printing, results[i].Print(out))
 	}
 	for i := range chosen {
 		if o.short {
@@ -213,19 +217,19 @@ func (o options) runAll(ctx context.Context, db *devstack.Postgres, out, progres
 	return results, printing
 }
 
-func (o options) runOne(ctx context.Context, db *devstack.Postgres, s scenario, progress io.Writer) *result {
-	r := &stage{
-		result: &result{name: s.name, about: s.about, short: o.short},
+func (o options) runOne(ctx context.Context, db *devstack.Postgres, s scenario, progress io.Writer) *figures.Result {
+	r := &stage.Stage{
+		Result: &figures.Result{Name: s.name, About: s.about, Short: o.short},
 		Story:  rig.NewStory(progress, fmt.Sprintf("%-9s ", s.name)),
-		opt:    o, db: db, logger: o.logger(progress),
+		DB:     db, Logger: o.logger(progress), Verbose: o.verbose, OpenFor: o.openFor, RowBytes: o.bytes,
 	}
 	r.Say("%s", "begins")
-	r.err = s.run(ctx, r)
-	if err := r.Clean(); r.err == nil {
-		r.err = err
+	r.Err = s.run(ctx, r)
+	if err := r.Clean(); r.Err == nil {
+		r.Err = err
 	}
-	r.took = r.Took()
-	return r.result
+	r.Duration = r.Took()
+	return r.Result
 }
 
 // logger logs the errors that relays survive. These are many if relays are killed.

@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/integration/rig"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 )
 
@@ -18,22 +20,22 @@ had resident since it began (VmHWM). It includes Go's runtime and the program's 
 // memoryBound is the promised bound.
 const memoryBound = 100_000_000
 
-func memory(ctx context.Context, r *stage) error {
-	b, err := r.brokers(ctx, 1)
+func memory(ctx context.Context, r *stage.Stage) error {
+	b, err := r.StartBrokers(ctx, 1)
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
+	c, err := r.Connect(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
-	d, err := r.database(ctx, true)
+	d, err := r.NewDatabase(ctx, true)
 	if err != nil {
 		return err
 	}
-	n := pick(r, 1_000_000, 20_000)
-	r.Say("loading %s events", grouped(n))
-	if err := d.load(ctx, n, eventBytes); err != nil {
+	n := stage.Pick(r, 1_000_000, 20_000)
+	r.Say("loading %s events", figures.Grouped(n))
+	if err := d.Load(ctx, n, stage.EventBytes); err != nil {
 		return err
 	}
 	if err := d.Exec(ctx, "VACUUM (ANALYZE) postroom.outbox"); err != nil {
@@ -47,32 +49,32 @@ func memory(ctx context.Context, r *stage) error {
 	said := time.Now()
 	began := time.Now()
 	err = childproc.Eventually(ctx, 10*time.Minute, "all events to be published", func(ctx context.Context) (done bool, err error) {
-		if stored, err = c.Stored(ctx, stream); err != nil {
+		if stored, err = c.Stored(ctx, stage.StreamName); err != nil {
 			return false, err
 		}
 		if time.Since(said) > 5*time.Second {
-			r.Say("%s published", grouped(stored))
+			r.Say("%s published", figures.Grouped(stored))
 			said = time.Now()
 		}
-		return d.settled(ctx)
+		return d.Settled(ctx)
 	})
 	if err != nil {
 		return err
 	}
 	took := time.Since(began)
-	if stored, err = c.Stored(ctx, stream); err != nil {
+	if stored, err = c.Stored(ctx, stage.StreamName); err != nil {
 		return err
 	}
 	peak := rig.ResidentPeak(team.get(0).PID())
-	r.check("messages in the stream", grouped(stored), grouped(n), stored == n)
-	r.note("events drained in a second, the start of the process included", "%s", grouped(int(float64(n)/took.Seconds())))
+	r.Check("messages in the stream", figures.Grouped(stored), figures.Grouped(n), stored == n)
+	r.Note("events drained in a second, the start of the process included", "%s", figures.Grouped(int(float64(n)/took.Seconds())))
 	switch {
 	case peak == 0:
-		r.note("resident at most", "this system does not tell")
+		r.Note("resident at most", "this system does not tell")
 	case raceDetector: // it takes several times as much
-		r.note("resident at most, with the race detector", "%s", megabytes(peak))
+		r.Note("resident at most, with the race detector", "%s", figures.Megabytes(peak))
 	default:
-		r.check("resident at most", megabytes(peak), "≤ "+megabytes(memoryBound), peak <= memoryBound)
+		r.Check("resident at most", figures.Megabytes(peak), "≤ "+figures.Megabytes(memoryBound), peak <= memoryBound)
 	}
 	return nil
 }

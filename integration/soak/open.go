@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/outbox"
 )
@@ -28,7 +30,7 @@ type phase struct {
 	name          string
 	span          time.Duration
 	delays        []time.Duration
-	reads, writes durations
+	reads, writes figures.Durations
 }
 
 // openRun is the state of the scenario.
@@ -89,7 +91,7 @@ func (o *openRun) now() *phase {
 }
 
 // collect collects figures of a phase for its time.
-func (o *openRun) collect(ctx context.Context, r *stage, p *phase) error {
+func (o *openRun) collect(ctx context.Context, r *stage.Stage, p *phase) error {
 	r.Say("%s", p.name)
 	o.mu.Lock()
 	o.phase = p
@@ -110,43 +112,43 @@ func (o *openRun) wasAcked(id string) (time.Time, bool) {
 	return at, ok
 }
 
-func openTransactions(ctx context.Context, r *stage) error {
-	b, err := r.brokers(ctx, 1)
+func openTransactions(ctx context.Context, r *stage.Stage) error {
+	b, err := r.StartBrokers(ctx, 1)
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
+	c, err := r.Connect(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
-	d, err := r.database(ctx, true)
+	d, err := r.NewDatabase(ctx, true)
 	if err != nil {
 		return err
 	}
-	other, err := r.database(ctx, false)
+	other, err := r.NewDatabase(ctx, false)
 	if err != nil {
 		return err
 	}
 	run := &openRun{commit: make(map[string]time.Time), acked: make(map[string]time.Time), undone: make(map[string]bool)}
-	p := &producer{db: d, rate: pick(r, 1000.0, 300), committed: run.committed, undone: run.undo}
+	p := &producer{db: d, rate: stage.Pick(r, 1000.0, 300), committed: run.committed, undone: run.undo}
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
-	w := watch{
-		acked: run.ack,
-		passed: func(took time.Duration, _ int) {
+	w := stage.Watch{
+		Acked: run.ack,
+		Passed: func(took time.Duration, _ int) {
 			if now := run.now(); now != nil {
-				now.reads.add(took)
+				now.reads.Add(took)
 			}
 		},
-		recorded: func(took time.Duration, events int) {
+		Recorded: func(took time.Duration, events int) {
 			if now := run.now(); now != nil && events > 0 {
-				now.writes.add(took)
+				now.writes.Add(took)
 			}
 		},
 	}
-	return whileRelaying(ctx, r, d, c, w, func(ctx context.Context) error {
-		err := during(ctx, func(ctx context.Context) error { return run.compare(ctx, r, d, other) }, p.run)
+	return stage.WhileRelaying(ctx, r, d, c, w, func(ctx context.Context) error {
+		err := stage.During(ctx, func(ctx context.Context) error { return run.compare(ctx, r, d, other) }, p.run)
 		if err != nil {
 			return err
 		}
@@ -155,9 +157,9 @@ func openTransactions(ctx context.Context, r *stage) error {
 }
 
 // compare measures without and with open transactions.
-func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) error {
-	childproc.Sleep(ctx, pick(r, 5*time.Second, 500*time.Millisecond)) // to let connections and prepared statements settle
-	before := &phase{name: "without open transactions", span: pick(r, 30*time.Second, time.Second)}
+func (o *openRun) compare(ctx context.Context, r *stage.Stage, d, other *stage.Database) error {
+	childproc.Sleep(ctx, stage.Pick(r, 5*time.Second, 500*time.Millisecond)) // to let connections and prepared statements settle
+	before := &phase{name: "without open transactions", span: stage.Pick(r, 30*time.Second, time.Second)}
 	if err := o.collect(ctx, r, before); err != nil {
 		return err
 	}
@@ -166,9 +168,9 @@ func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) err
 		return err
 	}
 	defer func() { _ = mine.Rollback(context.WithoutCancel(ctx)) }() // no effect after its commit
-	ev := postroom.NewEvent(subject, body(0, 1))
+	ev := postroom.NewEvent(stage.Subject, stage.Body(0, 1))
 	ev.Key = "late"
-	if err := outbox.New(outbox.Config{Source: source}).Write(ctx, mine, ev); err != nil {
+	if err := outbox.New(outbox.Config{Source: stage.Source}).Write(ctx, mine, ev); err != nil {
 		return err
 	}
 	theirs, err := other.Pool.Begin(ctx)
@@ -180,7 +182,7 @@ func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) err
 		return err
 	}
 	began := time.Now()
-	open := pick(r, r.opt.openFor, 3*time.Second)
+	open := stage.Pick(r, r.OpenFor, 3*time.Second)
 	with := &phase{name: "the last part of the time with them", span: min(time.Minute, open/2)}
 	r.Say("transactions are open, for %s", open)
 	for left := open - with.span; left > 0; left = open - with.span - time.Since(began) {
@@ -192,15 +194,15 @@ func (o *openRun) compare(ctx context.Context, r *stage, d, other *database) err
 	if err := o.collect(ctx, r, with); err != nil {
 		return err
 	}
-	r.note("transactions stayed open for", "%s", time.Since(began).Round(time.Second))
+	r.Note("transactions stayed open for", "%s", time.Since(began).Round(time.Second))
 	o.report(r, before, with)
 	return o.late(ctx, r, mine, ev.ID)
 }
 
 // late commits the transaction that was open, and waits for its event.
-func (o *openRun) late(ctx context.Context, r *stage, mine pgx.Tx, id string) error {
+func (o *openRun) late(ctx context.Context, r *stage.Stage, mine pgx.Tx, id string) error {
 	_, early := o.wasAcked(id)
-	r.check("the late event before its commit", [2]string{"not published", "published"}[btoi(early)], "not published", !early)
+	r.Check("the late event before its commit", [2]string{"not published", "published"}[btoi(early)], "not published", !early)
 	if err := mine.Commit(ctx); err != nil {
 		return err
 	}
@@ -212,13 +214,13 @@ func (o *openRun) late(ctx context.Context, r *stage, mine pgx.Tx, id string) er
 	})
 	switch {
 	case errors.Is(err, childproc.ErrLate):
-		r.check("the late event after its commit", "not within 30 s", "published", false)
+		r.Check("the late event after its commit", "not within 30 s", "published", false)
 		return nil
 	case err != nil:
 		return err
 	}
 	took := max(acked.Sub(committed), 0)
-	r.check("the late event after its commit", "published after "+millis(took), "published", true)
+	r.Check("the late event after its commit", "published after "+figures.Millis(took), "published", true)
 	return nil
 }
 
@@ -230,27 +232,27 @@ func btoi(b bool) int {
 }
 
 // report compares two phases.
-func (o *openRun) report(r *stage, before, with *phase) {
+func (o *openRun) report(r *stage.Stage, before, with *phase) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range []*phase{before, with} {
 		slices.Sort(p.delays)
-		r.note(p.name+": events", "%s in %s", grouped(len(p.delays)), p.span)
-		r.note(p.name+": commit to acknowledgement", "p50 %s, p99 %s, most %s", millis(percentile(p.delays, 50)), millis(percentile(p.delays, 99)), millis(percentile(p.delays, 100)))
-		r.note(p.name+": a pass", "%s", &p.reads)
-		r.note(p.name+": a recording", "%s", &p.writes)
+		r.Note(p.name+": events", "%s in %s", figures.Grouped(len(p.delays)), p.span)
+		r.Note(p.name+": commit to acknowledgement", "p50 %s, p99 %s, most %s", figures.Millis(figures.Percentile(p.delays, 50)), figures.Millis(figures.Percentile(p.delays, 99)), figures.Millis(figures.Percentile(p.delays, 100)))
+		r.Note(p.name+": a pass", "%s", &p.reads)
+		r.Note(p.name+": a recording", "%s", &p.writes)
 	}
 	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 	// A pass may differ by a fifth, and a delay by a millisecond, because the same server
 	// varies as much from one minute to the next.
-	p99, p99Before := percentile(with.delays, 99), percentile(before.delays, 99)
-	r.measure("p99 of the delay, with to without", fmt.Sprintf("%.2f", ratio(p99, p99Before)), "≤ 1.5, or 1 ms more", p99 <= max(p99Before*3/2, p99Before+time.Millisecond))
-	pass := ratio(with.reads.mean(), before.reads.mean())
-	r.measure("mean pass, with to without", fmt.Sprintf("%.2f", pass), "≤ 1.2", pass <= 1.2)
+	p99, p99Before := figures.Percentile(with.delays, 99), figures.Percentile(before.delays, 99)
+	r.Measure("p99 of the delay, with to without", fmt.Sprintf("%.2f", ratio(p99, p99Before)), "≤ 1.5, or 1 ms more", p99 <= max(p99Before*3/2, p99Before+time.Millisecond))
+	pass := ratio(with.reads.Mean(), before.reads.Mean())
+	r.Measure("mean pass, with to without", fmt.Sprintf("%.2f", pass), "≤ 1.2", pass <= 1.2)
 }
 
 // conclude checks that exactly the committed events were published.
-func (o *openRun) conclude(ctx context.Context, r *stage, c *client, want int) error {
+func (o *openRun) conclude(ctx context.Context, r *stage.Stage, c *stage.Client, want int) error {
 	var unpublished int
 	err := childproc.Eventually(ctx, 5*time.Minute, "all to be published", func(context.Context) (bool, error) {
 		o.mu.Lock()
@@ -261,25 +263,15 @@ func (o *openRun) conclude(ctx context.Context, r *stage, c *client, want int) e
 	if err != nil && !errors.Is(err, childproc.ErrLate) {
 		return err
 	}
-	stored, err := c.Stored(ctx, stream)
+	stored, err := c.Stored(ctx, stage.StreamName)
 	if err != nil {
 		return err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r.check("events rolled back", grouped(len(o.undone)), "some", len(o.undone) > 0)
-	r.count("events lost", unpublished, "")
-	r.count("rolled back and published", len(o.ghosts), "")
-	r.check("messages in the stream", grouped(stored), grouped(want), stored == want)
+	r.Check("events rolled back", figures.Grouped(len(o.undone)), "some", len(o.undone) > 0)
+	r.Count("events lost", unpublished, "")
+	r.Count("rolled back and published", len(o.ghosts), "")
+	r.Check("messages in the stream", figures.Grouped(stored), figures.Grouped(want), stored == want)
 	return nil
-}
-
-// percentile returns the value that p of 100 sorted ones do not exceed. It is zero if there
-// are none.
-func percentile(sorted []time.Duration, p int) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	n := (len(sorted)*p + 99) / 100
-	return sorted[max(n, 1)-1]
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/postroom/postroom/integration/natsfleet"
 	"github.com/postroom/postroom/integration/rig"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 )
 
@@ -24,16 +26,16 @@ is read: the first copies of a key's events must be in the order of their commit
 
 // trouble breaks servers and relays while producers write.
 type trouble struct {
-	stage   *stage
+	stage   *stage.Stage
 	brokers *natsfleet.Brokers
-	client  *client
+	client  *stage.Client
 	crew    *crew
 	proxy   *rig.DeafProxy // nil on a cluster
 
 	serversKilled, deafened atomic.Int64
 }
 
-func order(ctx context.Context, r *stage) error {
+func order(ctx context.Context, r *stage.Stage) error {
 	err := orderOn(ctx, r, "one server", 1, jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
 	if err := errors.Join(err, r.Clean()); err != nil {
 		return err
@@ -42,15 +44,15 @@ func order(ctx context.Context, r *stage) error {
 }
 
 // orderOn is the scenario on so many servers.
-func orderOn(ctx context.Context, r *stage, where string, servers int, cfg jetstream.StreamConfig) (err error) {
+func orderOn(ctx context.Context, r *stage.Stage, where string, servers int, cfg jetstream.StreamConfig) (err error) {
 	t := &trouble{stage: r}
-	if t.brokers, err = r.brokers(ctx, servers); err != nil {
+	if t.brokers, err = r.StartBrokers(ctx, servers); err != nil {
 		return err
 	}
-	if t.client, err = r.client(ctx, t.brokers.URLs(), cfg); err != nil {
+	if t.client, err = r.Connect(ctx, t.brokers.URLs(), cfg); err != nil {
 		return err
 	}
-	d, err := r.database(ctx, true)
+	d, err := r.NewDatabase(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -66,16 +68,16 @@ func orderOn(ctx context.Context, r *stage, where string, servers int, cfg jetst
 		return err
 	}
 
-	keys := pick(r, 1000, 20) // few are busier: a short run has to find something, too
+	keys := stage.Pick(r, 1000, 20) // few are busier: a short run has to find something, too
 	l := rig.NewLedger(keys)
 	p := &producer{
-		db: d, keys: keys, rate: pick(r, 3000.0, 600), total: pick(r, 200_000, 3000), slow: true,
+		db: d, keys: keys, rate: stage.Pick(r, 3000.0, 600), total: stage.Pick(r, 200_000, 3000), slow: true,
 		committed: l.Commit, undone: l.Undo,
 	}
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
-	if err := during(ctx, t.produce(p), t.killServers, t.killRelays, t.loseReplies, t.progress(where, l)); err != nil {
+	if err := stage.During(ctx, t.produce(p), t.killServers, t.killRelays, t.loseReplies, t.progress(where, l)); err != nil {
 		return err
 	}
 	r.Say("%s: all is committed; waiting for the rest", where)
@@ -92,7 +94,7 @@ func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() {
-			for childproc.Sleep(ctx, pick(t.stage, 3*time.Minute, 6*time.Second)) && t.proxy != nil && t.proxy.Dropped.Load() == 0 {
+			for childproc.Sleep(ctx, stage.Pick(t.stage, 3*time.Minute, 6*time.Second)) && t.proxy != nil && t.proxy.Dropped.Load() == 0 {
 			}
 			cancel()
 		}()
@@ -103,7 +105,7 @@ func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 // killServers kills the server, or the one that leads the stream, and starts it again. In the
 // end all of them run.
 func (t *trouble) killServers(ctx context.Context) error {
-	for childproc.Sleep(ctx, pick(t.stage, 7*time.Second, 1500*time.Millisecond)) {
+	for childproc.Sleep(ctx, stage.Pick(t.stage, 7*time.Second, 1500*time.Millisecond)) {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		err := t.killServer(work)
 		cancel()
@@ -138,7 +140,7 @@ func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 	err = childproc.Eventually(ctx, 5*time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		s, err := t.client.JS.Stream(attempt, stream)
+		s, err := t.client.JS.Stream(attempt, stage.StreamName)
 		if err != nil {
 			return false, nil //nolint:nilerr // no leader yet
 		}
@@ -162,7 +164,7 @@ func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 
 // killRelays kills any of the relays, and starts another.
 func (t *trouble) killRelays(ctx context.Context) error {
-	for childproc.Sleep(ctx, pick(t.stage, 4*time.Second, 1500*time.Millisecond)) {
+	for childproc.Sleep(ctx, stage.Pick(t.stage, 4*time.Second, 1500*time.Millisecond)) {
 		if err := t.crew.replace(rand.IntN(len(t.crew.relays))); err != nil {
 			return err
 		}
@@ -172,7 +174,7 @@ func (t *trouble) killRelays(ctx context.Context) error {
 
 // loseReplies makes the proxy deaf for moments, each long enough to lose something.
 func (t *trouble) loseReplies(ctx context.Context) error {
-	for t.proxy != nil && childproc.Sleep(ctx, pick(t.stage, 3*time.Second, 800*time.Millisecond)) {
+	for t.proxy != nil && childproc.Sleep(ctx, stage.Pick(t.stage, 3*time.Second, 800*time.Millisecond)) {
 		before := t.proxy.Dropped.Load()
 		t.proxy.Deaf.Store(true)
 		childproc.Sleep(ctx, time.Duration(50+rand.IntN(400))*time.Millisecond)
@@ -188,23 +190,23 @@ func (t *trouble) loseReplies(ctx context.Context) error {
 func (t *trouble) progress(where string, l *rig.Ledger) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		for childproc.Sleep(ctx, 5*time.Second) {
-			t.stage.Say("%s: %s committed, servers killed %d times, replies lost %d times", where, grouped(l.Size()), t.serversKilled.Load(), t.deafened.Load())
+			t.stage.Say("%s: %s committed, servers killed %d times, replies lost %d times", where, figures.Grouped(l.Size()), t.serversKilled.Load(), t.deafened.Load())
 		}
 		return nil
 	}
 }
 
 // tell reports the faults, each of which must have happened.
-func (t *trouble) tell(ctx context.Context, where string, d *database) error {
+func (t *trouble) tell(ctx context.Context, where string, d *stage.Database) error {
 	r := t.stage
-	r.check(where+": servers killed", grouped(t.serversKilled.Load()), "some", t.serversKilled.Load() > 0)
+	r.Check(where+": servers killed", figures.Grouped(t.serversKilled.Load()), "some", t.serversKilled.Load() > 0)
 	if t.proxy != nil {
 		lost := t.proxy.Dropped.Load()
-		r.check(where+": replies lost", fmt.Sprintf("%s in %s moments", grouped(lost), grouped(t.deafened.Load())), "some", lost > 0)
+		r.Check(where+": replies lost", fmt.Sprintf("%s in %s moments", figures.Grouped(lost), figures.Grouped(t.deafened.Load())), "some", lost > 0)
 	}
-	r.check(where+": relays killed", grouped(t.crew.killed), "some", t.crew.killed > 0)
-	terms, err := d.terms(ctx)
-	r.note(where+": times that a relay began to lead", "%s", grouped(terms))
-	r.count(where+": relays that ended by themselves", t.crew.gone(), "")
+	r.Check(where+": relays killed", figures.Grouped(t.crew.killed), "some", t.crew.killed > 0)
+	terms, err := d.Terms(ctx)
+	r.Note(where+": times that a relay began to lead", "%s", figures.Grouped(terms))
+	r.Count(where+": relays that ended by themselves", t.crew.gone(), "")
 	return err
 }

@@ -8,14 +8,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/outbox"
 )
@@ -24,7 +23,7 @@ const producers = 8
 
 // producer commits transactions with an event each, and some that roll back.
 type producer struct {
-	db    *database
+	db    *stage.Database
 	keys  int     // each with a row that counts; zero: every event has a key of its own
 	rate  float64 // transactions a second
 	total int     // of committed ones; zero: until the context ends
@@ -40,7 +39,7 @@ type producer struct {
 
 // prepare makes the table that transactions change.
 func (p *producer) prepare(ctx context.Context) error {
-	p.out = outbox.New(outbox.Config{Source: source})
+	p.out = outbox.New(outbox.Config{Source: stage.Source})
 	err := p.db.Exec(ctx, "CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0) WITH (fillfactor = 50)")
 	if err != nil {
 		return err
@@ -54,7 +53,7 @@ func (p *producer) prepare(ctx context.Context) error {
 // run produces until ctx ends or all is committed.
 func (p *producer) run(ctx context.Context) error {
 	began := time.Now()
-	return together(ctx, producers, func(ctx context.Context, _ int) error {
+	return stage.Together(ctx, producers, func(ctx context.Context, _ int) error {
 		for {
 			turn := p.turns.Add(1) // a few more than committed, because some roll back
 			if p.total > 0 && p.done.Load() >= int64(p.total) {
@@ -78,12 +77,12 @@ var errOnPurpose = errors.New("rolled back on purpose")
 // even if ctx ends.
 func (p *producer) one(ctx context.Context, turn int64) error {
 	work := context.WithoutCancel(ctx)
-	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(subject, nil)
+	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(stage.Subject, nil)
 	err := pgx.BeginFunc(work, p.db.Pool, func(tx pgx.Tx) (err error) {
 		if n, err = p.change(work, tx, key); err != nil {
 			return err
 		}
-		ev.Data, ev.Key = body(key, n), strconv.Itoa(key)
+		ev.Data, ev.Key = stage.Body(key, n), strconv.Itoa(key)
 		if p.keys == 0 {
 			ev.Key = ev.ID
 		}
@@ -139,31 +138,4 @@ func (p *producer) savepoint(ctx context.Context, tx pgx.Tx, ev postroom.Event) 
 		return fmt.Errorf("savepoint: %w", err)
 	}
 	return nil
-}
-
-// body returns the data of the n-th event of a key.
-func body(key, n int) []byte {
-	head := fmt.Sprintf(`{"key": %d, "n": %d, "pad": "`, key, n)
-	return []byte(head + strings.Repeat("x", eventBytes-len(head)-2) + `"}`)
-}
-
-// together runs work n times at the same time. The first failure ends all.
-func together(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var failures []error
-	for i := range n {
-		all.Go(func() {
-			if err := work(ctx, i); err != nil {
-				fail(err)
-				mu.Lock()
-				defer mu.Unlock()
-				failures = append(failures, err)
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(failures...)
 }

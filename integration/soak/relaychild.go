@@ -13,6 +13,7 @@ import (
 
 	"github.com/postroom/postroom/broker"
 	"github.com/postroom/postroom/integration/rig"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
@@ -87,11 +88,11 @@ type crew struct {
 	killed, paused int
 }
 
-func startCrew(r *stage, n int, job relayJob) (*crew, error) {
+func startCrew(r *stage.Stage, n int, job relayJob) (*crew, error) {
 	c := &crew{job: job}
 	r.Later(func() error { rig.EndAll(c.relays); return nil })
 	for range n {
-		p := rig.NewProcess("relay", job, r.childLog())
+		p := rig.NewProcess("relay", job, r.ChildLog())
 		if err := p.Start(); err != nil {
 			return nil, err
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/integration/rig"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/relay"
 )
@@ -20,34 +22,34 @@ const aboutRelays = `Twenty relays, each a process, share one log with a lease o
 the leader. It is killed (kill -9) and started again, or stopped (SIGSTOP) for up to three times its lease and then continued, so that it may
 still believe that it leads. The stream has a duplicate window of 100 ms.`
 
-func relays(ctx context.Context, r *stage) error {
-	b, err := r.brokers(ctx, 1)
+func relays(ctx context.Context, r *stage.Stage) error {
+	b, err := r.StartBrokers(ctx, 1)
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
+	c, err := r.Connect(ctx, b.URLs(), jetstream.StreamConfig{Duplicates: 100 * time.Millisecond})
 	if err != nil {
 		return err
 	}
-	d, err := r.database(ctx, true)
+	d, err := r.NewDatabase(ctx, true)
 	if err != nil {
 		return err
 	}
-	n := pick(r, 20, 5)
+	n := stage.Pick(r, 20, 5)
 	team, err := startCrew(r, n, relayJob{Database: d.URL, NATS: b.URLs(), Lease: time.Second, ShortWindow: true})
 	if err != nil {
 		return err
 	}
-	keys := pick(r, 1000, 100)
+	keys := stage.Pick(r, 1000, 100)
 	l := rig.NewLedger(keys)
-	p := &producer{db: d, keys: keys, rate: pick(r, 1500.0, 300), slow: true, committed: l.Commit, undone: l.Undo}
+	p := &producer{db: d, keys: keys, rate: stage.Pick(r, 1500.0, 300), slow: true, committed: l.Commit, undone: l.Undo}
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
-	err = during(ctx, team.harass(pick(r, time.Minute, 6*time.Second)), p.run, func(ctx context.Context) error {
+	err = stage.During(ctx, team.harass(stage.Pick(r, time.Minute, 6*time.Second)), p.run, func(ctx context.Context) error {
 		for childproc.Sleep(ctx, 5*time.Second) {
 			killed, paused := team.counts()
-			r.Say("%s committed; relays killed %d times, stopped %d times", grouped(l.Size()), killed, paused)
+			r.Say("%s committed; relays killed %d times, stopped %d times", figures.Grouped(l.Size()), killed, paused)
 		}
 		return nil
 	})
@@ -57,14 +59,14 @@ func relays(ctx context.Context, r *stage) error {
 	if err := conclude(ctx, r, "stream", d, c, l); err != nil {
 		return err
 	}
-	r.check("relays killed", grouped(team.killed), "some", team.killed > 0)
-	r.check("relays stopped beyond their lease", grouped(team.paused), "some", team.paused > 0)
-	terms, err := d.terms(ctx)
+	r.Check("relays killed", figures.Grouped(team.killed), "some", team.killed > 0)
+	r.Check("relays stopped beyond their lease", figures.Grouped(team.paused), "some", team.paused > 0)
+	terms, err := d.Terms(ctx)
 	if err != nil {
 		return err
 	}
-	r.note("times that a relay began to lead", "%s", grouped(terms))
-	r.count("relays that ended by themselves", team.gone(), "")
+	r.Note("times that a relay began to lead", "%s", figures.Grouped(terms))
+	r.Count("relays that ended by themselves", team.gone(), "")
 	return oneLeads(ctx, r, d, team)
 }
 
@@ -74,7 +76,7 @@ func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		const hands = 3 // so many goroutines, each with relays of its own
 		end := time.Now().Add(span)
-		return together(ctx, hands, func(ctx context.Context, hand int) error {
+		return stage.Together(ctx, hands, func(ctx context.Context, hand int) error {
 			for turn := hand; time.Now().Before(end) && childproc.Sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond); turn++ {
 				victim := c.victim(hand, hands)
 				var err error
@@ -120,7 +122,7 @@ func (c *crew) pause(ctx context.Context, i int) error {
 
 // oneLeads checks that one relay leads at the end, and that there are no needless connections:
 // two of the leader, and at most one of each relay.
-func oneLeads(ctx context.Context, r *stage, d *database, team *crew) error {
+func oneLeads(ctx context.Context, r *stage.Stage, d *stage.Database, team *crew) error {
 	var leading, others int
 	last := ""
 	err := childproc.Eventually(ctx, 3*time.Minute, "one leader", func(ctx context.Context) (bool, error) {
@@ -131,8 +133,8 @@ func oneLeads(ctx context.Context, r *stage, d *database, team *crew) error {
 		return last == fmt.Sprint(map[string]int{string(relay.Leading): 1, string(relay.Standby): standby}) &&
 			leading == 2 && others <= len(team.relays), err
 	})
-	r.check("states at the end", last, "one leads", len(team.leaders()) == 1 && err == nil)
-	r.check("connections of leaders at the end", grouped(leading), "2", leading == 2)
-	r.check("connections of others at the end", grouped(others), fmt.Sprintf("≤ %d", len(team.relays)), others <= len(team.relays))
+	r.Check("states at the end", last, "one leads", len(team.leaders()) == 1 && err == nil)
+	r.Check("connections of leaders at the end", figures.Grouped(leading), "2", leading == 2)
+	r.Check("connections of others at the end", figures.Grouped(others), fmt.Sprintf("≤ %d", len(team.relays)), others <= len(team.relays))
 	return ctx.Err()
 }

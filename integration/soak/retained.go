@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +14,8 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/eventlog"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/outbox"
 )
@@ -32,16 +32,16 @@ const (
 	smallDisk  = 15 << 30
 )
 
-func retained(ctx context.Context, r *stage) error {
+func retained(ctx context.Context, r *stage.Stage) error {
 	bytes, err := retainedBytes(r)
 	if err != nil {
 		return err
 	}
-	b, err := r.brokers(ctx, 1)
+	b, err := r.StartBrokers(ctx, 1)
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
+	c, err := r.Connect(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
@@ -56,10 +56,10 @@ func retained(ctx context.Context, r *stage) error {
 	if err := fill(ctx, r, full, bytes); err != nil {
 		return err
 	}
-	runs := pick(r, 3, 2) // of each
+	runs := stage.Pick(r, 3, 2) // of each
 	var rates [2][]float64
-	var passes [2]durations
-	logs := [2]*database{empty, full}
+	var passes [2]figures.Durations
+	logs := [2]*stage.Database{empty, full}
 	for run := range 2 * runs {
 		which := (run + run/2) % 2 // empty, full, full, empty, …: neither always goes first
 		rate, err := drain(ctx, r, logs[which], c, which == 0, &passes[which])
@@ -67,35 +67,35 @@ func retained(ctx context.Context, r *stage) error {
 			return err
 		}
 		rates[which] = append(rates[which], rate)
-		r.Say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty log", "retained rows"}[which], grouped(int(rate)))
+		r.Say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty log", "retained rows"}[which], figures.Grouped(int(rate)))
 	}
 	for which, name := range [2]string{"empty log", "retained rows"} {
-		r.note(name+": events drained in a second", "%s", list(rates[which]))
-		r.note(name+": a pass with a full page", "%s", &passes[which])
+		r.Note(name+": events drained in a second", "%s", figures.List(rates[which]))
+		r.Note(name+": a pass with a full page", "%s", &passes[which])
 		probe, pass, err := probe(ctx, r, logs[which])
 		if err != nil {
 			return err
 		}
-		r.note(name+": a pass without news, median", "%s", millis(pass))
-		r.note(name+": a pass with one late row, median", "%s", millis(probe))
+		r.Note(name+": a pass without news, median", "%s", figures.Millis(pass))
+		r.Note(name+": a pass with one late row, median", "%s", figures.Millis(probe))
 	}
-	ratio := median(rates[1]) / median(rates[0])
-	r.measure("rate with retained rows to rate without, of medians", fmt.Sprintf("%.3f", ratio), "≥ 0.90", ratio >= 0.9)
+	ratio := figures.Median(rates[1]) / figures.Median(rates[0])
+	r.Measure("rate with retained rows to rate without, of medians", fmt.Sprintf("%.3f", ratio), "≥ 0.90", ratio >= 0.9)
 	return nil
 }
 
 // retainedBytes returns how large retained events may be.
-func retainedBytes(r *stage) (int, error) {
+func retainedBytes(r *stage.Stage) (int, error) {
 	free, err := freeDisk()
 	if err != nil {
 		return 0, err
 	}
-	r.note("free disk", "%.0f GB", float64(free)/1e9)
+	r.Note("free disk", "%.0f GB", float64(free)/1e9)
 	switch {
-	case r.opt.bytes != 0:
-		return r.opt.bytes, nil
-	case r.short || free >= largeDisk:
-		return eventBytes, nil
+	case r.RowBytes != 0:
+		return r.RowBytes, nil
+	case r.Short || free >= largeDisk:
+		return stage.EventBytes, nil
 	case free >= smallDisk:
 		return smallBytes, nil
 	}
@@ -103,8 +103,8 @@ func retainedBytes(r *stage) (int, error) {
 }
 
 // quietLog is a log that the server leaves alone.
-func quietLog(ctx context.Context, r *stage) (*database, error) {
-	d, err := r.database(ctx, true)
+func quietLog(ctx context.Context, r *stage.Stage) (*stage.Database, error) {
+	d, err := r.NewDatabase(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -112,11 +112,11 @@ func quietLog(ctx context.Context, r *stage) (*database, error) {
 }
 
 // fill loads published rows.
-func fill(ctx context.Context, r *stage, d *database, bytes int) error {
-	n := pick(r, 10_000_000, 20_000)
-	r.Say("loading %s published rows with %d bytes each", grouped(n), bytes)
+func fill(ctx context.Context, r *stage.Stage, d *stage.Database, bytes int) error {
+	n := stage.Pick(r, 10_000_000, 20_000)
+	r.Say("loading %s published rows with %d bytes each", figures.Grouped(n), bytes)
 	began := time.Now()
-	err := during(ctx, func(ctx context.Context) error { return d.load(ctx, n, bytes) }, func(ctx context.Context) error {
+	err := stage.During(ctx, func(ctx context.Context) error { return d.Load(ctx, n, bytes) }, func(ctx context.Context) error {
 		for childproc.Sleep(ctx, 20*time.Second) {
 			r.Say("still loading")
 		}
@@ -135,20 +135,20 @@ func fill(ctx context.Context, r *stage, d *database, bytes int) error {
 	if err != nil {
 		return err
 	}
-	r.note("retained rows", "%s with %d bytes of data each; with indexes %s", grouped(n), bytes, megabytes(backlog.Bytes["outbox"]))
+	r.Note("retained rows", "%s with %d bytes of data each; with indexes %s", figures.Grouped(n), bytes, figures.Megabytes(backlog.Bytes["outbox"]))
 	return nil
 }
 
 // drain measures a relay that publishes new events. It returns how many in a second, from the
 // beginning of its lease until the last is recorded.
-func drain(ctx context.Context, r *stage, d *database, c *client, empty bool, passes *durations) (rate float64, err error) {
-	n := pick(r, 200_000, 5000)
+func drain(ctx context.Context, r *stage.Stage, d *stage.Database, c *stage.Client, empty bool, passes *figures.Durations) (rate float64, err error) {
+	n := stage.Pick(r, 200_000, 5000)
 	if empty {
 		if err := d.Exec(ctx, "TRUNCATE postroom.outbox"); err != nil {
 			return 0, err
 		}
 	}
-	if err := d.load(ctx, n, eventBytes); err != nil {
+	if err := d.Load(ctx, n, stage.EventBytes); err != nil {
 		return 0, err
 	}
 	for _, sql := range []string{"VACUUM (ANALYZE) postroom.outbox", "CHECKPOINT"} {
@@ -156,7 +156,7 @@ func drain(ctx context.Context, r *stage, d *database, c *client, empty bool, pa
 			return 0, err
 		}
 	}
-	if err := c.fresh(ctx); err != nil {
+	if err := c.Fresh(ctx); err != nil {
 		return 0, err
 	}
 	// Otherwise the relay would find another stream, and publish the whole log.
@@ -166,34 +166,34 @@ func drain(ctx context.Context, r *stage, d *database, c *client, empty bool, pa
 	var began, ended time.Time
 	var recorded atomic.Int64
 	done := make(chan struct{})
-	w := watch{
-		led: func() { began = time.Now() },
-		passed: func(took time.Duration, events int) {
+	w := stage.Watch{
+		Led: func() { began = time.Now() },
+		Passed: func(took time.Duration, events int) {
 			if events >= 1000 {
-				passes.add(took)
+				passes.Add(took)
 			}
 		},
-		recorded: func(_ time.Duration, events int) {
+		Recorded: func(_ time.Duration, events int) {
 			if recorded.Add(int64(events)) == int64(n) && events > 0 {
 				ended = time.Now()
 				close(done)
 			}
 		},
 	}
-	err = whileRelaying(ctx, r, d, c, w, func(ctx context.Context) error {
+	err = stage.WhileRelaying(ctx, r, d, c, w, func(ctx context.Context) error {
 		select {
 		case <-done:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(pick(r, 5*time.Minute, time.Minute)):
+		case <-time.After(stage.Pick(r, 5*time.Minute, time.Minute)):
 			return fmt.Errorf("%w: all events to be recorded", childproc.ErrLate)
 		}
 	})
 	if err != nil {
 		return 0, err
 	}
-	stored, err := c.Stored(ctx, stream)
+	stored, err := c.Stored(ctx, stage.StreamName)
 	if err == nil && stored != n {
 		err = fmt.Errorf("the stream has %d messages, want %d", stored, n)
 	}
@@ -201,15 +201,15 @@ func drain(ctx context.Context, r *stage, d *database, c *client, empty bool, pa
 }
 
 // probe measures passes that find one late row, and passes that find nothing.
-func probe(ctx context.Context, r *stage, d *database) (late, idle time.Duration, err error) {
+func probe(ctx context.Context, r *stage.Stage, d *stage.Database) (late, idle time.Duration, err error) {
 	term, err := outbox.NewLog(d.Pool).Lead(ctx, "soak", time.Minute)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, term.Release(context.WithoutCancel(ctx), eventlog.Progress{})) }()
 	var lates, idles []time.Duration
-	out := outbox.New(outbox.Config{Source: source})
-	for range pick(r, 100, 5) {
+	out := outbox.New(outbox.Config{Source: stage.Source})
+	for range stage.Pick(r, 100, 5) {
 		took, err := oneLate(ctx, d, out, term)
 		if err != nil {
 			return 0, 0, err
@@ -221,23 +221,23 @@ func probe(ctx context.Context, r *stage, d *database) (late, idle time.Duration
 		}
 		idles = append(idles, time.Since(began))
 	}
-	return median(lates), median(idles), nil
+	return figures.Median(lates), figures.Median(idles), nil
 }
 
 // oneLate makes an event visible after a later one was read. It returns how long the pass
 // takes that finds it.
-func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term eventlog.Term) (time.Duration, error) {
+func oneLate(ctx context.Context, d *stage.Database, out *outbox.Outbox, term eventlog.Term) (time.Duration, error) {
 	slow, err := d.Pool.Begin(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = slow.Rollback(context.WithoutCancel(ctx)) }() // no effect after its commit
-	ev := postroom.NewEvent(subject, body(0, 1))
+	ev := postroom.NewEvent(stage.Subject, stage.Body(0, 1))
 	if err := out.Write(ctx, slow, ev); err != nil {
 		return 0, err
 	}
 	err = pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
-		return out.Write(ctx, tx, postroom.NewEvent(subject, body(0, 1)))
+		return out.Write(ctx, tx, postroom.NewEvent(stage.Subject, stage.Body(0, 1)))
 	})
 	if err != nil {
 		return 0, err
@@ -263,17 +263,4 @@ func oneLate(ctx context.Context, d *database, out *outbox.Outbox, term eventlog
 		published.Published = append(published.Published, ev.Seq)
 	}
 	return took, term.Record(ctx, published)
-}
-
-func median[T int | float64 | time.Duration](values []T) T {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
-}
-
-func list(rates []float64) string {
-	var all []string
-	for _, rate := range rates {
-		all = append(all, grouped(int(rate)))
-	}
-	return strings.Join(all, "; ")
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/integration/rig"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/outbox"
 )
@@ -18,31 +20,31 @@ import (
 const aboutRetention = `A relay keeps published events for 20 seconds, while producers write for four minutes. The log, with its files and indexes, must stop
 growing when the first rows are old enough and autovacuum, with its default settings, has run.`
 
-func retention(ctx context.Context, r *stage) error {
-	b, err := r.brokers(ctx, 1)
+func retention(ctx context.Context, r *stage.Stage) error {
+	b, err := r.StartBrokers(ctx, 1)
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
+	c, err := r.Connect(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
-	d, err := r.database(ctx, true)
+	d, err := r.NewDatabase(ctx, true)
 	if err != nil {
 		return err
 	}
-	keep := pick(r, 20*time.Second, time.Second)
+	keep := stage.Pick(r, 20*time.Second, time.Second)
 	if _, err := startCrew(r, 1, relayJob{Database: d.URL, NATS: b.URLs(), Retention: keep}); err != nil {
 		return err
 	}
-	keys := pick(r, 1000, 100)
+	keys := stage.Pick(r, 1000, 100)
 	l := rig.NewLedger(keys)
-	p := &producer{db: d, keys: keys, rate: pick(r, 2000.0, 300), committed: l.Commit, undone: l.Undo}
+	p := &producer{db: d, keys: keys, rate: stage.Pick(r, 2000.0, 300), committed: l.Commit, undone: l.Undo}
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
-	watched := &sizes{stage: r, db: d, span: pick(r, 4*time.Minute, 3*time.Second)}
-	if err := during(ctx, watched.follow, p.run); err != nil {
+	watched := &sizes{stage: r, db: d, span: stage.Pick(r, 4*time.Minute, 3*time.Second)}
+	if err := stage.During(ctx, watched.follow, p.run); err != nil {
 		return err
 	}
 	watched.judge(keep)
@@ -54,8 +56,8 @@ func retention(ctx context.Context, r *stage) error {
 
 // sizes follows the size of a log.
 type sizes struct {
-	stage   *stage
-	db      *database
+	stage   *stage.Stage
+	db      *stage.Database
 	span    time.Duration
 	samples []sample
 }
@@ -81,7 +83,7 @@ func (s *sizes) follow(ctx context.Context) error {
 		}
 		found.at = time.Since(began)
 		s.samples = append(s.samples, found)
-		s.stage.Say("%s rows, log %s", grouped(found.rows), megabytes(found.log))
+		s.stage.Say("%s rows, log %s", figures.Grouped(found.rows), figures.Megabytes(found.log))
 	}
 	return nil
 }
@@ -106,18 +108,18 @@ func (s *sizes) judge(keep time.Duration) {
 		largest[half].indexes = max(largest[half].indexes, at.indexes)
 		largest[half].rows = max(largest[half].rows, at.rows)
 		oldest = max(oldest, at.oldest)
-		s.stage.note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
-			grouped(at.rows), megabytes(at.log-at.indexes), megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
+		s.stage.Note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
+			figures.Grouped(at.rows), figures.Megabytes(at.log-at.indexes), figures.Megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
 	}
 	compare := func(figure string, first, second int64) {
 		ratio := float64(second) / float64(max(first, 1))
-		s.stage.measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
+		s.stage.Measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
 	}
 	compare("most rows", int64(largest[0].rows), int64(largest[1].rows))
 	compare("largest log with indexes", largest[0].log, largest[1].log)
 	compare("largest indexes", largest[0].indexes, largest[1].indexes)
 	bound := keep + 15*time.Second // a relay checks every 10 s whether there is something to remove
-	s.stage.measure("oldest row at any time", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
+	s.stage.Measure("oldest row at any time", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
 }
 
 // removed waits until the last rows are old enough, and checks that they are removed.
@@ -128,6 +130,6 @@ func (s *sizes) removed(ctx context.Context, keep time.Duration, written int) er
 		left, err = s.look(ctx)
 		return left.rows == 0, err
 	})
-	s.stage.check("rows removed after the last", grouped(written-left.rows), grouped(written), err == nil)
+	s.stage.Check("rows removed after the last", figures.Grouped(written-left.rows), figures.Grouped(written), err == nil)
 	return cmp.Or(ctx.Err(), err)
 }

@@ -75,33 +75,6 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A bound that does not hold shows in the report, and the run fails.
-func TestVerdicts(t *testing.T) {
-	t.Parallel()
-	long, short := result{name: "x"}, result{name: "x", short: true}
-	for _, r := range []*result{&long, &short} {
-		r.note("a", "%d", 1)
-		r.check("b", "1", "1", true)
-		r.measure("c", "2", "1", false)
-	}
-	if !long.broken() || short.broken() {
-		t.Errorf("broken: long %t, short %t; a short run judges no measurement", long.broken(), short.broken())
-	}
-	short.count("d", 1234, "this one")
-	var out bytes.Buffer
-	if err := short.print(&out); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"x (0s): FAILED", "c        2                 1       not judged", "d        1,234: this one   0       FAILED"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in:\n%s", want, out.String())
-		}
-	}
-	if !short.broken() {
-		t.Error("not broken by what must not have happened")
-	}
-}
-
 // The command line in the report can be typed again.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package operators
 
 import (
 	"bytes"
@@ -13,17 +13,19 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 )
 
 // clerk runs the commands of the command line, built for this purpose.
 type clerk struct {
-	stage   *stage
+	stage   *stage.Stage
 	program string
 	env     []string
 }
 
 // buildClerk builds the program.
-func buildClerk(ctx context.Context, r *stage, database, brokers string) (*clerk, error) {
+func buildClerk(ctx context.Context, r *stage.Stage, database, brokers string) (*clerk, error) {
 	dir, err := os.MkdirTemp("", "postroom-soak-bin-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
@@ -74,7 +76,7 @@ func (c *clerk) ask(ctx context.Context, q question) error {
 	var worst time.Duration
 	var answer string
 	var right bool
-	for range pick(c.stage, 3, 1) { // the slowest counts
+	for range stage.Pick(c.stage, 3, 1) { // the slowest counts
 		out, took, err := c.run(ctx, q.args...)
 		if err != nil {
 			return err
@@ -85,7 +87,7 @@ func (c *clerk) ask(ctx context.Context, q question) error {
 		}
 	}
 	c.stage.Say("%s %s", q.asks, worst.Round(time.Millisecond))
-	c.stage.check(q.asks, answer, q.want, right)
+	c.stage.Check(q.asks, answer, q.want, right)
 	c.judge(typed(q.args), worst)
 	return nil
 }
@@ -104,7 +106,7 @@ func typed(args []string) string {
 
 // judge reports how long a command took.
 func (c *clerk) judge(command string, took time.Duration) {
-	c.stage.measure("`"+command+"`", fmt.Sprintf("%.0f ms", float64(took)/1e6), "under 1 s", took < patience)
+	c.stage.Measure("`"+command+"`", fmt.Sprintf("%.0f ms", float64(took)/1e6), "under 1 s", took < patience)
 }
 
 // reading reads an answer of the given shape.

@@ -7,7 +7,7 @@
 -- alone: only repeated writes are compared by it, and there are none.
 --
 -- Locks   the new rows.
--- Called  by database.load.
+-- Called  by Database.Load.
 INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data, checked)
 SELECT substring(sha256(data) FROM 1 FOR 16), $4, $5 || '-' || lpad(n::text, 12, '0'), $3, $3, 'key-' || n, data, true
 FROM (

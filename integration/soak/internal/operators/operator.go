@@ -1,6 +1,7 @@
 //go:build linux || darwin
 
-package main
+// Package operators has the scenario of an operator who asks a large database.
+package operators
 
 import (
 	"context"
@@ -14,29 +15,33 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/natsjs"
 )
 
-const aboutOperator = `An operator asks ten questions, each with one command, and searches dead events. The database has ten million events in the log, five
+// About says what the scenario does.
+const About = `An operator asks ten questions, each with one command, and searches dead events. The database has ten million events in the log, five
 million rows in the inbox table and 100,000 held events; 20,000 of these are dead, and 30,000 wait behind 300 keys. A relay and an inbox
 run, and the stream has 120,000 messages. A few statements load all of that. Each command is a process of its own and runs three times:
 the slowest time counts, connections included. Exit statuses 0 and 3 are answers.`
 
-func operator(ctx context.Context, r *stage) error {
-	b, err := r.brokers(ctx, 1)
+// Run runs the scenario.
+func Run(ctx context.Context, r *stage.Stage) error {
+	b, err := r.StartBrokers(ctx, 1)
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
+	c, err := r.Connect(ctx, b.URLs(), jetstream.StreamConfig{})
 	if err != nil {
 		return err
 	}
-	err = natsjs.EnsureStream(ctx, c.Conn, jetstream.StreamConfig{Name: stream, Subjects: []string{"soak.*"}})
+	err = natsjs.EnsureStream(ctx, c.Conn, jetstream.StreamConfig{Name: stage.StreamName, Subjects: []string{"soak.*"}})
 	if err != nil {
 		return err
 	}
-	d, err := r.database(ctx, true)
+	d, err := r.NewDatabase(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -48,7 +53,7 @@ func operator(ctx context.Context, r *stage) error {
 	if err != nil {
 		return err
 	}
-	return whileRelaying(ctx, r, d, c, watch{}, func(ctx context.Context) error {
+	return stage.WhileRelaying(ctx, r, d, c, stage.Watch{}, func(ctx context.Context) error {
 		return o.whileHandling(ctx, c, func(ctx context.Context) error {
 			if err := o.arrive(ctx, c); err != nil {
 				return err
@@ -59,19 +64,19 @@ func operator(ctx context.Context, r *stage) error {
 }
 
 // whileHandling calls do while an inbox runs all handlers of the office but one.
-func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx context.Context) error) error {
+func (o *office) whileHandling(ctx context.Context, c *stage.Client, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	defer nc.Close()
-	in := inbox.New(o.db.Pool, nc, inbox.Config{Logger: o.stage.logger})
+	in := inbox.New(o.db.Pool, nc, inbox.Config{Logger: o.stage.Logger})
 	effect := postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		_, err := tx.Exec(ctx, "INSERT INTO effect (event) VALUES ($1)", ev.ID)
 		return err
 	})
 	takes := func(handler, kind string) inbox.Subscription {
-		return inbox.Subscription{Name: handler, Stream: stream, Types: []string{kind}, Workers: 3}
+		return inbox.Subscription{Name: handler, Stream: stage.StreamName, Types: []string{kind}, Workers: 3}
 	}
 	in.Handle(takes(charges, charged), effect)
 	ordered := takes(moves, moved)
@@ -81,7 +86,7 @@ func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx conte
 		_, err := attempt.Step(ctx, "send", func(context.Context, string) ([]byte, error) { return nil, nil })
 		return err
 	})
-	return during(ctx, do, func(ctx context.Context) error {
+	return stage.During(ctx, do, func(ctx context.Context) error {
 		if err := in.Run(ctx); err != nil {
 			return err
 		}
@@ -93,13 +98,13 @@ func (o *office) whileHandling(ctx context.Context, c *client, do func(ctx conte
 }
 
 // arrive writes new events, which are then published and handled.
-func (o *office) arrive(ctx context.Context, c *client) error {
-	n := pick(o.stage, 120_000, 3000)
+func (o *office) arrive(ctx context.Context, c *stage.Client) error {
+	n := stage.Pick(o.stage, 120_000, 3000)
 	if err := o.log(ctx, o.rows+1, n, 0, 0, 0); err != nil {
 		return err
 	}
 	err := childproc.Eventually(ctx, 5*time.Minute, "new events to be handled", func(ctx context.Context) (done bool, err error) {
-		stored, err := c.Stored(ctx, stream)
+		stored, err := c.Stored(ctx, stage.StreamName)
 		if err != nil || stored < n {
 			return false, err
 		}
@@ -116,6 +121,6 @@ func (o *office) arrive(ctx context.Context, c *client) error {
 		return err
 	}
 	o.fresh = n
-	o.stage.note("messages in the stream", "%s", grouped(n))
+	o.stage.Note("messages in the stream", "%s", figures.Grouped(n))
 	return nil
 }

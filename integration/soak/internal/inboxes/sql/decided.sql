@@ -1,4 +1,4 @@
--- Put $1 rows into the ledger of handler $2, as events of source $3 leave them
+-- Insert $1 inbox rows of handler $2, as events of source $3 leave them
 -- whose ids rise with their time: UUIDs of version 7, as producers make them.
 --
 -- $4 age of the first row   $5 age of the last

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package operators
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"github.com/postroom/postroom/deadletter"
 	"github.com/postroom/postroom/doctor"
 	"github.com/postroom/postroom/inspect"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 )
 
 // event is the id of the event with a number.
@@ -50,14 +52,14 @@ func (o *office) late() question {
 func (o *office) dead() question {
 	type groups struct{ Groups []deadletter.Group }
 	return question{
-		asks: "2 what is dead, and why?", args: []string{"dead", "groups"}, want: grouped(40*o.unit) + " of 5 causes",
+		asks: "2 what is dead, and why?", args: []string{"dead", "groups"}, want: figures.Grouped(40*o.unit) + " of 5 causes",
 		read: reading(func(v groups) (string, bool) {
 			all, texts := int64(0), []string{}
 			for _, g := range v.Groups {
 				all += g.Events
-				texts = append(texts, fmt.Sprintf("%s of %s (%s)", grouped(g.Events), g.Handler, g.Class))
+				texts = append(texts, fmt.Sprintf("%s of %s (%s)", figures.Grouped(g.Events), g.Handler, g.Class))
 			}
-			return fmt.Sprintf("%s of %d causes: %s", grouped(all), len(v.Groups), strings.Join(texts, ", ")), all == int64(40*o.unit) && len(v.Groups) == 5
+			return fmt.Sprintf("%s of %d causes: %s", figures.Grouped(all), len(v.Groups), strings.Join(texts, ", ")), all == int64(40*o.unit) && len(v.Groups) == 5
 		}),
 	}
 }
@@ -98,7 +100,7 @@ func way(j inspect.EventTrace) string {
 			parts = append(parts, fmt.Sprintf("sequence %d of %s", s.Seq, s.Stream))
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("not among %s messages of %s since (all: %t)", grouped(s.Examined), s.Stream, s.Complete))
+		parts = append(parts, fmt.Sprintf("not among %s messages of %s since (all: %t)", figures.Grouped(s.Examined), s.Stream, s.Complete))
 	}
 	for _, d := range j.Decisions {
 		if d.State == "" {
@@ -120,7 +122,7 @@ func (o *office) replayed() question {
 		read: reading(func(a inspect.AuditPage) (string, bool) {
 			var texts []string
 			for _, a := range a.Entries {
-				texts = append(texts, fmt.Sprintf("%s %s: %s (%s)", a.Actor, a.At.Format("02 15:04"), grouped(a.Events), a.Reason))
+				texts = append(texts, fmt.Sprintf("%s %s: %s (%s)", a.Actor, a.At.Format("02 15:04"), figures.Grouped(a.Events), a.Reason))
 			}
 			return strings.Join(texts, ", "), len(texts) >= 2
 		}),
@@ -168,7 +170,7 @@ func (o *office) forecast() question {
 	want := int64(15 * o.unit) // a sixteenth is in a replay that is idle
 	return question{
 		asks: "6 what would a replay do?", args: []string{"dead", "replay", "--cause", print, "--dry-run", "--try", "1"},
-		want: grouped(want) + " events; the one that is tried passes, with one effect",
+		want: figures.Grouped(want) + " events; the one that is tried passes, with one effect",
 		read: reading(func(p preview) (string, bool) {
 			if len(p.Groups) != 1 || len(p.DryRuns) != 1 {
 				return fmt.Sprintf("%d groups, %d dry runs", len(p.Groups), len(p.DryRuns)), false
@@ -178,7 +180,7 @@ func (o *office) forecast() question {
 			for _, c := range t.Changes {
 				changes = append(changes, fmt.Sprintf("%d inserted into %s", c.Inserted, c.Name))
 			}
-			return fmt.Sprintf("%s events of %s, %s more are in another replay; tried %s: %s, %s", grouped(f.Events), f.Handler, grouped(f.InReplay), t.EventID, t.Verdict, strings.Join(changes, ", ")),
+			return fmt.Sprintf("%s events of %s, %s more are in another replay; tried %s: %s, %s", figures.Grouped(f.Events), f.Handler, figures.Grouped(f.InReplay), t.EventID, t.Verdict, strings.Join(changes, ", ")),
 				f.Events == want && t.Verdict == deadletter.DryRunPasses && len(t.Changes) == 1 && t.Changes[0].Inserted == 1
 		}),
 	}
@@ -186,13 +188,13 @@ func (o *office) forecast() question {
 
 func (o *office) keys() question {
 	return question{
-		asks: "7 which key is held?", args: []string{"keys", "--limit", "1000"}, want: grouped(o.accounts) + " keys",
+		asks: "7 which key is held?", args: []string{"keys", "--limit", "1000"}, want: figures.Grouped(o.accounts) + " keys",
 		read: reading(func(k inspect.Keys) (string, bool) {
 			if len(k.Keys) == 0 {
 				return "none", false
 			}
 			first := k.Keys[0]
-			return fmt.Sprintf("%d of %s; %s behind %s, which is %s: %s", len(k.Keys), first.Handler, grouped(first.Behind), first.Head.EventID, first.Head.State, first.Head.Failure),
+			return fmt.Sprintf("%d of %s; %s behind %s, which is %s: %s", len(k.Keys), first.Handler, figures.Grouped(first.Behind), first.Head.EventID, first.Head.State, first.Head.Failure),
 				len(k.Keys) == o.accounts && first.Behind == int64(60*o.unit/o.accounts)
 		}),
 	}
@@ -208,9 +210,9 @@ func (o *office) handlers() question {
 				if len(h.Processes) > 0 {
 					run++
 				}
-				text := fmt.Sprintf("%s: %s held, nobody runs it", h.Name, grouped(h.Held.Events()))
+				text := fmt.Sprintf("%s: %s held, no process runs it", h.Name, figures.Grouped(h.Held.Events()))
 				if h.Broker != nil {
-					text = fmt.Sprintf("%s: %d pending, %s held", h.Name, h.Broker.Pending, grouped(h.Held.Events()))
+					text = fmt.Sprintf("%s: %d pending, %s held", h.Name, h.Broker.Pending, figures.Grouped(h.Held.Events()))
 				}
 				texts = append(texts, text)
 			}
@@ -235,11 +237,11 @@ func (o *office) lost() question {
 
 func (o *office) grows() question {
 	return question{
-		asks: "10 what grows?", args: []string{"tables"}, want: "the log and the ledger first",
+		asks: "10 what grows?", args: []string{"tables"}, want: "the log first",
 		read: reading(func(v inspect.Tables) (string, bool) {
 			var texts []string
 			for _, t := range v.Tables[:min(3, len(v.Tables))] {
-				text := fmt.Sprintf("%s %s, about %s rows", t.Name, megabytes(t.Bytes+t.IndexBytes), grouped(t.EstimatedRows))
+				text := fmt.Sprintf("%s %s, about %s rows", t.Name, figures.Megabytes(t.Bytes+t.IndexBytes), figures.Grouped(t.EstimatedRows))
 				if t.OldestAgeSeconds > 0 {
 					text += fmt.Sprintf(", the oldest %.0f h", t.OldestAgeSeconds/3600)
 				}
@@ -260,21 +262,21 @@ type found struct {
 func (o *office) searches() []question {
 	type count struct{ Count int }
 	counts := func(want int) func(out []byte) (string, bool, error) {
-		return reading(func(v count) (string, bool) { return grouped(v.Count), v.Count == want })
+		return reading(func(v count) (string, bool) { return figures.Grouped(v.Count), v.Count == want })
 	}
 	finds := func(want int) func(out []byte) (string, bool, error) {
-		return reading(func(v found) (string, bool) { return grouped(len(v.Events)), len(v.Events) == want })
+		return reading(func(v found) (string, bool) { return figures.Grouped(len(v.Events)), len(v.Events) == want })
 	}
 	dead := event(6 * (o.rows / 6 / 4))
 	return []question{
-		{"how many are dead?", []string{"dead", "list", "--count"}, grouped(40 * o.unit), counts(40 * o.unit)},
-		{"how many of a handler?", []string{"dead", "list", "--handler", mails, "--count"}, grouped(8 * o.unit), counts(8 * o.unit)},
+		{"how many are dead?", []string{"dead", "list", "--count"}, figures.Grouped(40 * o.unit), counts(40 * o.unit)},
+		{"how many of a handler?", []string{"dead", "list", "--handler", mails, "--count"}, figures.Grouped(8 * o.unit), counts(8 * o.unit)},
 		{"those of a handler", []string{"dead", "list", "--handler", moves, "--limit", "1000"}, "a page", finds(min(6*o.unit, 1000))},
 		{"those with a text that one has", []string{"dead", "list", "--text", dead}, "1", finds(1)},
-		{"how many have a text?", []string{"dead", "list", "--text", "insufficient FUNDS", "--count"}, grouped(16 * o.unit), counts(16 * o.unit)},
+		{"how many have a text?", []string{"dead", "list", "--text", "insufficient FUNDS", "--count"}, figures.Grouped(16 * o.unit), counts(16 * o.unit)},
 		{"how many have a text that none has?", []string{"dead", "list", "--text", "no such thing", "--count"}, "0", counts(0)},
 		{"the last actions", []string{"audit"}, "100", reading(func(a inspect.AuditPage) (string, bool) {
-			return grouped(len(a.Entries)), len(a.Entries) == min(100, 40*o.unit)
+			return figures.Grouped(len(a.Entries)), len(a.Entries) == min(100, 40*o.unit)
 		})},
 	}
 }
@@ -282,8 +284,8 @@ func (o *office) searches() []question {
 // pages lists all dead events, page by page.
 func (o *office) pages(ctx context.Context, c *clerk) error {
 	seen := map[int64]bool{}
-	var all durations
-	after, size := "", pick(o.stage, 1000, 30)
+	var all figures.Durations
+	after, size := "", stage.Pick(o.stage, 1000, 30)
 	for range 40*o.unit/size + 1 {
 		args := []string{"dead", "list", "--limit", fmt.Sprint(size)}
 		if after != "" {
@@ -293,7 +295,7 @@ func (o *office) pages(ctx context.Context, c *clerk) error {
 		if err != nil {
 			return err
 		}
-		all.add(took)
+		all.Add(took)
 		_, _, err = reading(func(v found) (string, bool) {
 			for _, l := range v.Events {
 				seen[l.ID] = true
@@ -311,8 +313,8 @@ func (o *office) pages(ctx context.Context, c *clerk) error {
 	if after != "" {
 		return errors.New("the pages of dead events have no end")
 	}
-	o.stage.check("all of them, page by page", grouped(len(seen)), grouped(40*o.unit), len(seen) == 40*o.unit)
-	o.stage.note("a page of "+grouped(size), "%s", &all)
-	c.judge(fmt.Sprintf("postroom dead list --limit %d --after …", size), all.max)
+	o.stage.Check("all of them, page by page", figures.Grouped(len(seen)), figures.Grouped(40*o.unit), len(seen) == 40*o.unit)
+	o.stage.Note("a page of "+figures.Grouped(size), "%s", &all)
+	c.judge(fmt.Sprintf("postroom dead list --limit %d --after …", size), all.Most())
 	return nil
 }

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package operators
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/cause"
 )
 
@@ -45,8 +47,8 @@ var (
 
 // office is a database after some days of work.
 type office struct {
-	stage    *stage
-	db       *database
+	stage    *stage.Stage
+	db       *stage.Database
 	rows     int // of the loaded log; half of them have an inbox row, too
 	unit     int // a two-hundredth of the held events
 	accounts int // that are held up
@@ -72,8 +74,8 @@ func (h harm) fingerprint() []byte {
 	return cause.Fingerprint(h.handler, h.class, "", h.text)
 }
 
-func newOffice(r *stage, d *database) *office {
-	o := &office{stage: r, db: d, rows: pick(r, 10_000_000, 100_000), unit: pick(r, 500, 2), accounts: pick(r, 300, 6)}
+func newOffice(r *stage.Stage, d *stage.Database) *office {
+	o := &office{stage: r, db: d, rows: stage.Pick(r, 10_000_000, 100_000), unit: stage.Pick(r, 500, 2), accounts: stage.Pick(r, 300, 6)}
 	const refused, slow, away = "the card of %s was refused: insufficient funds (code 51)", "no answer for %s in 30s", "dial tcp 10.0.0.7:25: connection refused (%s)"
 	o.causes = []harm{
 		{charges, 0, 0, 100, 16 * o.unit, "dead", "permanent", refused, 1},
@@ -95,10 +97,10 @@ func (o *office) fill(ctx context.Context) error {
 		what string
 		load func(ctx context.Context) error
 	}{
-		{"the log, " + grouped(o.rows) + " events", func(ctx context.Context) error { return o.log(ctx, 1, o.rows, 60*time.Hour, o.accounts, 30*o.unit) }},
-		{"the ledger, " + grouped(o.rows/2) + " rows", o.ledger},
+		{"the log, " + figures.Grouped(o.rows) + " events", func(ctx context.Context) error { return o.log(ctx, 1, o.rows, 60*time.Hour, o.accounts, 30*o.unit) }},
+		{"the inbox, " + figures.Grouped(o.rows/2) + " rows", o.ledger},
 		{"statistics", o.tidy},
-		{"held events, " + grouped(o.held()), o.hold},
+		{"held events, " + figures.Grouped(o.held()), o.hold},
 		{"what operators did", o.history},
 		{"statistics", o.tidy},
 	} {
@@ -113,11 +115,11 @@ func (o *office) fill(ctx context.Context) error {
 
 // log appends events from a number on; see operator_log.sql.
 func (o *office) log(ctx context.Context, first, n int, age time.Duration, accounts, scheduled int) error {
-	return o.db.Exec(ctx, operatorLogSQL, n, first, source, age, accounts, scheduled)
+	return o.db.Exec(ctx, operatorLogSQL, n, first, stage.Source, age, accounts, scheduled)
 }
 
 func (o *office) ledger(ctx context.Context) error {
-	if err := o.db.Exec(ctx, effectTable); err != nil {
+	if err := o.db.Exec(ctx, stage.EffectTable); err != nil {
 		return err
 	}
 	err := o.db.Exec(ctx, "UPDATE postroom.relay SET high = (SELECT max(seq) FROM postroom.outbox), snap = pg_current_snapshot()")
@@ -150,7 +152,7 @@ func (o *office) hold(ctx context.Context) error {
 		if h.class != "" {
 			class = &h.class
 		}
-		err := o.db.Exec(ctx, operatorHeldSQL, source, h.handler, h.after, h.first, h.events, h.every, h.state, class, h.text, h.fingerprint(), h.attempts)
+		err := o.db.Exec(ctx, operatorHeldSQL, stage.Source, h.handler, h.after, h.first, h.events, h.every, h.state, class, h.text, h.fingerprint(), h.attempts)
 		if err != nil {
 			return err
 		}
@@ -162,13 +164,13 @@ func (o *office) hold(ctx context.Context) error {
 func (o *office) history(ctx context.Context) error {
 	u := o.unit
 	print := o.causes[0].fingerprint()
-	if err := o.db.Exec(ctx, operatorJobsSQL, source, charges, 24*u, 10*u, 5*u, u, print); err != nil {
+	if err := o.db.Exec(ctx, operatorJobsSQL, stage.Source, charges, 24*u, 10*u, 5*u, u, print); err != nil {
 		return err
 	}
-	if err := o.db.Exec(ctx, operatorAuditSQL, 40*u, source, charges, 10*u); err != nil {
+	if err := o.db.Exec(ctx, operatorAuditSQL, 40*u, stage.Source, charges, 10*u); err != nil {
 		return err
 	}
-	if err := o.db.Exec(ctx, operatorArchiveSQL, source, charges, 10*u, o.rows/6/4+3, "permanent", print); err != nil {
+	if err := o.db.Exec(ctx, operatorArchiveSQL, stage.Source, charges, 10*u, o.rows/6/4+3, "permanent", print); err != nil {
 		return err
 	}
 	return o.db.Exec(ctx, operatorReceiptsSQL, mails, 400*u)
@@ -191,7 +193,7 @@ func (o *office) count(ctx context.Context) error {
 		want      int
 	}{
 		{"events in the log", "SELECT count(*) FROM postroom.outbox", o.rows},
-		{"rows in the ledger", "SELECT count(*) FROM postroom.inbox", o.rows/2 + u},
+		{"inbox rows", "SELECT count(*) FROM postroom.inbox", o.rows/2 + u},
 		{"held events", "SELECT count(*) FROM postroom.held", o.held()},
 		{"dead ones", "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL", 40 * u},
 		{"held keys", "SELECT count(DISTINCT (handler, key)) FROM postroom.held WHERE key IS NOT NULL", o.accounts},
@@ -206,7 +208,7 @@ func (o *office) count(ctx context.Context) error {
 		if n != t.want {
 			return fmt.Errorf("there are %d %s, want %d", n, t.what, t.want)
 		}
-		o.stage.note(t.what, "%s", grouped(n))
+		o.stage.Note(t.what, "%s", figures.Grouped(n))
 	}
 	return nil
 }

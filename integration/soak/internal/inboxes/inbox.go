@@ -1,6 +1,7 @@
 //go:build linux || darwin
 
-package main
+// Package inboxes has the scenarios of an inbox: its table is full, and its rows expire.
+package inboxes
 
 import (
 	"context"
@@ -13,9 +14,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/integration/natsfleet"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 	"github.com/postroom/postroom/internal/wire"
 	"github.com/postroom/postroom/natsjs"
@@ -29,12 +34,33 @@ const (
 //go:embed sql/decided.sql
 var decidedSQL string
 
+// errRefused is why the handler refuses an event for good.
+var errRefused = errors.New("refused on purpose")
+
+// database is a database of the scenario.
+type database struct{ *stage.Database }
+
+// newDatabase creates one, with the tables of Postroom.
+func newDatabase(ctx context.Context, r *stage.Stage) (*database, error) {
+	d, err := r.NewDatabase(ctx, true)
+	return &database{d}, err
+}
+
+// client is the connection over which events are published.
+type client struct{ *stage.Client }
+
+// connect connects, and makes the stream.
+func connect(ctx context.Context, r *stage.Stage, b *natsfleet.Brokers) (*client, error) {
+	c, err := r.Connect(ctx, b.URLs(), jetstream.StreamConfig{})
+	return &client{c}, err
+}
+
 // decided inserts n inbox rows in one statement, and makes the server tidy its tables.
-func (d *database) decided(ctx context.Context, r *stage, n int, oldest, youngest time.Duration) error {
-	r.Say("loading %s rows into the ledger", grouped(n))
+func (d *database) decided(ctx context.Context, r *stage.Stage, n int, oldest, youngest time.Duration) error {
+	r.Say("loading %s rows into the table inbox", figures.Grouped(n))
 	began := time.Now()
-	if _, err := d.Pool.Exec(ctx, decidedSQL, n, handlerName, source, oldest, youngest); err != nil {
-		return fmt.Errorf("load ledger: %w", err)
+	if _, err := d.Pool.Exec(ctx, decidedSQL, n, handlerName, stage.Source, oldest, youngest); err != nil {
+		return fmt.Errorf("load inbox rows: %w", err)
 	}
 	if err := d.rest(ctx); err != nil {
 		return err
@@ -53,8 +79,8 @@ func (d *database) rest(ctx context.Context) error {
 	return nil
 }
 
-// ledgerSize returns the bytes of the inbox table, and how many of them are indexes.
-func (d *database) ledgerSize(ctx context.Context) (all, indexes int64, err error) {
+// tableSize returns the bytes of the inbox table, and how many of them are indexes.
+func (d *database) tableSize(ctx context.Context) (all, indexes int64, err error) {
 	err = d.Pool.QueryRow(ctx, "SELECT pg_total_relation_size('postroom.inbox'), pg_indexes_size('postroom.inbox')").Scan(&all, &indexes)
 	return all, indexes, err
 }
@@ -67,8 +93,6 @@ type pushes struct {
 	delays []time.Duration // from a producer's log to the handler
 }
 
-const effectTable = "CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, event text NOT NULL)"
-
 func (p *pushes) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	now := time.Now()
 	p.mu.Lock()
@@ -78,7 +102,7 @@ func (p *pushes) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	p.delays = append(p.delays, now.Sub(ev.LoggedAt))
 	p.mu.Unlock()
 	if ev.Key == deadKey {
-		return postroom.Permanent(errOnPurpose)
+		return postroom.Permanent(errRefused)
 	}
 	_, err := tx.Exec(ctx, "INSERT INTO effect (event) VALUES ($1)", ev.ID)
 	return err
@@ -93,16 +117,16 @@ func (p *pushes) called() (n int, first time.Time) {
 
 // whileHandling calls do while an inbox works in this process. It returns when the inbox has
 // stopped.
-func whileHandling(ctx context.Context, r *stage, pool *pgxpool.Pool, c *client, cfg inbox.Config, workers int, p *pushes, do func(ctx context.Context) error) error {
+func whileHandling(ctx context.Context, r *stage.Stage, pool *pgxpool.Pool, c *client, cfg inbox.Config, workers int, p *pushes, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	defer nc.Close()
-	cfg.Logger = r.logger
+	cfg.Logger = r.Logger
 	in := inbox.New(pool, nc, cfg)
-	in.Handle(inbox.Subscription{Name: handlerName, Stream: stream, Types: []string{subject}, Workers: workers}, postroom.HandlerFunc(p.handle))
-	return during(ctx, do, func(ctx context.Context) error {
+	in.Handle(inbox.Subscription{Name: handlerName, Stream: stage.StreamName, Types: []string{stage.Subject}, Workers: workers}, postroom.HandlerFunc(p.handle))
+	return stage.During(ctx, do, func(ctx context.Context) error {
 		if err := in.Run(ctx); err != nil {
 			return err
 		}
@@ -118,8 +142,8 @@ const mostPending = 2000
 
 // send publishes an event as a relay does. sent waits for the broker's answer.
 func (c *client) send(key string, data []byte) error {
-	ev := postroom.NewEvent(subject, nil)
-	ev.Source, ev.Key, ev.Data = source, key, data
+	ev := postroom.NewEvent(stage.Subject, nil)
+	ev.Source, ev.Key, ev.Data = stage.Source, key, data
 	ev.Time = time.Now()
 	ev.LoggedAt = ev.Time
 	if c.JS.PublishAsyncPending() >= mostPending {
@@ -129,7 +153,7 @@ func (c *client) send(key string, data []byte) error {
 			return fmt.Errorf("%w: answers of the broker", childproc.ErrLate)
 		}
 	}
-	_, err := c.JS.PublishMsgAsync(&nats.Msg{Subject: subject, Header: wire.Encode(ev), Data: data})
+	_, err := c.JS.PublishMsgAsync(&nats.Msg{Subject: stage.Subject, Header: wire.Encode(ev), Data: data})
 	if err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
@@ -145,7 +169,7 @@ func (c *client) sent(ctx context.Context, n int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	stored, err := c.Stored(ctx, stream)
+	stored, err := c.Stored(ctx, stage.StreamName)
 	if err == nil && stored != n {
 		err = fmt.Errorf("the stream has %d messages, want %d", stored, n)
 	}
@@ -154,7 +178,7 @@ func (c *client) sent(ctx context.Context, n int) error {
 
 // handled reports whether every event is decided and acknowledged.
 func (c *client) handled(ctx context.Context) (bool, error) {
-	s, err := c.JS.Stream(ctx, stream)
+	s, err := c.JS.Stream(ctx, stage.StreamName)
 	if err != nil {
 		return false, fmt.Errorf("look up consumers: %w", err)
 	}
@@ -178,7 +202,7 @@ type traffic struct {
 
 // run publishes until ctx ends.
 func (t *traffic) run(ctx context.Context) error {
-	began, already, data := time.Now(), t.n, body(0, 1)
+	began, already, data := time.Now(), t.n, stage.Body(0, 1)
 	for childproc.Sleep(ctx, 5*time.Millisecond) {
 		for due := already + int(time.Since(began).Seconds()*t.rate); t.n < due; t.n++ {
 			if err := t.c.send("", data); err != nil {

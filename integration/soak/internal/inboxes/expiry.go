@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package inboxes
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-const aboutExpiry = `An inbox keeps its rows for 10 seconds, and refuses events that are older than 5, while 1,000 events arrive in a second, for
+// AboutExpiry says what the scenario of RunExpiry does.
+const AboutExpiry = `An inbox keeps its rows for 10 seconds, and refuses events that are older than 5, while 1,000 events arrive in a second, for
 three minutes. The table, with its files and indexes, must stop growing when the first rows have expired and autovacuum, with its
 default settings, has run. When no more events arrive, all rows must go, except those of held events. Then the same with a table
 that has five million expired rows when the inbox starts, until they are removed.`
@@ -25,27 +26,28 @@ const (
 	samples    = 12
 )
 
-func expiry(ctx context.Context, r *stage) error {
-	b, err := r.brokers(ctx, 1)
+// RunExpiry runs the scenario of an inbox whose rows expire.
+func RunExpiry(ctx context.Context, r *stage.Stage) error {
+	b, err := r.StartBrokers(ctx, 1)
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
+	c, err := connect(ctx, r, b)
 	if err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context, *expiryRun) error{steady, arrears} {
-		d, err := r.database(ctx, true)
+		d, err := newDatabase(ctx, r)
 		if err != nil {
 			return err
 		}
-		if err := d.Exec(ctx, effectTable); err != nil {
+		if err := d.Exec(ctx, stage.EffectTable); err != nil {
 			return err
 		}
-		if err := c.fresh(ctx); err != nil {
+		if err := c.Fresh(ctx); err != nil {
 			return err
 		}
-		if err := step(ctx, &expiryRun{stage: r, db: d, traffic: traffic{c: c, rate: pick(r, 1000.0, 200)}, keep: pick(r, 10*time.Second, 2*time.Second)}); err != nil {
+		if err := step(ctx, &expiryRun{stage: r, db: d, traffic: traffic{c: c, rate: stage.Pick(r, 1000.0, 200)}, keep: stage.Pick(r, 10*time.Second, 2*time.Second)}); err != nil {
 			return err
 		}
 	}
@@ -54,15 +56,15 @@ func expiry(ctx context.Context, r *stage) error {
 
 // expiryRun is an inbox under load whose rows expire soon.
 type expiryRun struct {
-	stage   *stage
+	stage   *stage.Stage
 	db      *database
 	traffic traffic
 	keep    time.Duration
 	pushes  pushes
-	samples []ledgerSample
+	samples []tableSample
 }
 
-type ledgerSample struct {
+type tableSample struct {
 	at           time.Duration
 	rows         int   // that no held event needs
 	all, indexes int64 // bytes
@@ -78,7 +80,7 @@ func steady(ctx context.Context, e *expiryRun) error {
 // it has removed everything that it may.
 func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx context.Context) error) error {
 	for range deadEvents { // they are in the stream before the handler exists, so they are not too old at any age
-		if err := e.traffic.c.send(deadKey, body(0, 1)); err != nil {
+		if err := e.traffic.c.send(deadKey, stage.Body(0, 1)); err != nil {
 			return err
 		}
 	}
@@ -86,9 +88,9 @@ func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx conte
 	if err := e.traffic.c.sent(ctx, deadEvents); err != nil {
 		return err
 	}
-	cfg := inbox.Config{DedupeWindow: e.keep, MaxEventAge: pick(e.stage, e.keep/2, e.keep*9/10)}
+	cfg := inbox.Config{DedupeWindow: e.keep, MaxEventAge: stage.Pick(e.stage, e.keep/2, e.keep*9/10)}
 	return whileHandling(ctx, e.stage, e.db.Pool, e.traffic.c, cfg, 8, &e.pushes, func(ctx context.Context) error {
-		if err := during(ctx, lead, e.traffic.run); err != nil {
+		if err := stage.During(ctx, lead, e.traffic.run); err != nil {
 			return err
 		}
 		if err := childproc.Eventually(ctx, 5*time.Minute, "all events to be decided", e.traffic.c.handled); err != nil {
@@ -100,7 +102,7 @@ func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx conte
 
 // follow takes samples.
 func (e *expiryRun) follow(ctx context.Context) error {
-	span := pick(e.stage, 3*time.Minute, 6*time.Second)
+	span := stage.Pick(e.stage, 3*time.Minute, 6*time.Second)
 	began := time.Now()
 	for n := range samples {
 		if !childproc.Sleep(ctx, time.Until(began.Add(span*time.Duration(n+1)/samples))) {
@@ -112,14 +114,14 @@ func (e *expiryRun) follow(ctx context.Context) error {
 		}
 		found.at = time.Since(began)
 		e.samples = append(e.samples, found)
-		e.stage.Say("%s rows, ledger %s", grouped(found.rows), megabytes(found.all))
+		e.stage.Say("%s rows, table %s", figures.Grouped(found.rows), figures.Megabytes(found.all))
 	}
 	e.judge()
 	return nil
 }
 
-func (e *expiryRun) look(ctx context.Context) (found ledgerSample, err error) {
-	if found.all, found.indexes, err = e.db.ledgerSize(ctx); err != nil {
+func (e *expiryRun) look(ctx context.Context) (found tableSample, err error) {
+	if found.all, found.indexes, err = e.db.tableSize(ctx); err != nil {
 		return found, err
 	}
 	var oldest float64
@@ -132,47 +134,47 @@ func (e *expiryRun) look(ctx context.Context) (found ledgerSample, err error) {
 // judge compares the first half, in which the table grows to its size, with the second.
 func (e *expiryRun) judge() {
 	r := e.stage
-	var largest [2]ledgerSample
-	var most ledgerSample
+	var largest [2]tableSample
+	var most tableSample
 	for n, at := range e.samples {
-		for _, l := range []*ledgerSample{&largest[2*n/len(e.samples)], &most} {
+		for _, l := range []*tableSample{&largest[2*n/len(e.samples)], &most} {
 			l.rows, l.oldest = max(l.rows, at.rows), max(l.oldest, at.oldest)
 			l.all, l.indexes = max(l.all, at.all), max(l.indexes, at.indexes)
 		}
-		r.note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
-			grouped(at.rows), megabytes(at.all-at.indexes), megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
+		r.Note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
+			figures.Grouped(at.rows), figures.Megabytes(at.all-at.indexes), figures.Megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
 	}
 	slack := 3 * time.Second // for a sweep, and for events that are decided a moment after they came
 	fits := int(e.traffic.rate * (e.keep + slack).Seconds())
-	r.measure("most rows", grouped(most.rows), "≤ "+grouped(fits), most.rows <= fits)
-	r.measure("oldest row at any time", most.oldest.Round(100*time.Millisecond).String(), "≤ "+(e.keep+slack).String(), most.oldest <= e.keep+slack)
+	r.Measure("most rows", figures.Grouped(most.rows), "≤ "+figures.Grouped(fits), most.rows <= fits)
+	r.Measure("oldest row at any time", most.oldest.Round(100*time.Millisecond).String(), "≤ "+(e.keep+slack).String(), most.oldest <= e.keep+slack)
 	half, end := e.samples[len(e.samples)/2-1], e.samples[len(e.samples)-1]
-	r.note("ledger with indexes", "at most %s; at half time %s, at the end %s", megabytes(most.all), megabytes(half.all), megabytes(end.all))
+	r.Note("table with indexes", "at most %s; at half time %s, at the end %s", figures.Megabytes(most.all), figures.Megabytes(half.all), figures.Megabytes(end.all))
 	compare := func(figure string, first, second int64) {
 		ratio := float64(second) / float64(max(first, 1))
-		r.measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
+		r.Measure(figure+", second half to first", fmt.Sprintf("%.2f", ratio), "≤ 1.25", ratio <= 1.25)
 	}
-	compare("largest ledger with indexes", largest[0].all, largest[1].all)
+	compare("largest table with indexes", largest[0].all, largest[1].all)
 	compare("largest indexes", largest[0].indexes, largest[1].indexes)
 }
 
 // arrears measures how long it takes to remove rows that expired long ago.
 func arrears(ctx context.Context, e *expiryRun) error {
-	r, rows := e.stage, pick(e.stage, 5_000_000, 20_000)
+	r, rows := e.stage, stage.Pick(e.stage, 5_000_000, 20_000)
 	if err := e.db.decided(ctx, r, rows, 70*24*time.Hour, 40*24*time.Hour); err != nil {
 		return err
 	}
-	all, indexes, err := e.db.ledgerSize(ctx)
+	all, indexes, err := e.db.tableSize(ctx)
 	if err != nil {
 		return err
 	}
-	r.note("old rows", "%s, table %s, indexes %s", grouped(rows), megabytes(all-indexes), megabytes(indexes))
+	r.Note("old rows", "%s, table %s, indexes %s", figures.Grouped(rows), figures.Megabytes(all-indexes), figures.Megabytes(indexes))
 	var last string // the last by its id and by its place, so a sweep reaches it last
 	if err := e.db.Pool.QueryRow(ctx, "SELECT max(dedupe_key) FROM postroom.inbox WHERE handler = $1", handlerName).Scan(&last); err != nil {
 		return fmt.Errorf("find last old row: %w", err)
 	}
 	return e.under(ctx, "old rows", func(ctx context.Context) error {
-		patience := pick(r, 10*time.Minute, 5*time.Minute)
+		patience := stage.Pick(r, 10*time.Minute, 5*time.Minute)
 		began, said := time.Now(), time.Now()
 		err := childproc.Eventually(ctx, patience, "the last old row to be removed", func(ctx context.Context) (gone bool, err error) {
 			err = e.db.Pool.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM postroom.inbox WHERE handler = $1 AND dedupe_key = $2)", handlerName, last).Scan(&gone)
@@ -186,12 +188,12 @@ func arrears(ctx context.Context, e *expiryRun) error {
 		if err != nil && !errors.Is(err, childproc.ErrLate) {
 			return err
 		}
-		r.check("old rows: the last is removed", "after "+took.Round(100*time.Millisecond).String(), "≤ "+patience.String(), err == nil)
+		r.Check("old rows: the last is removed", "after "+took.Round(100*time.Millisecond).String(), "≤ "+patience.String(), err == nil)
 		var left int
 		if err := e.db.Pool.QueryRow(ctx, "SELECT count(*) FROM postroom.inbox WHERE at < now() - interval '1 day'").Scan(&left); err != nil {
 			return fmt.Errorf("count old rows: %w", err)
 		}
-		r.count("old rows: left then", left, "")
+		r.Count("old rows: left then", left, "")
 		return nil
 	})
 }
@@ -204,7 +206,7 @@ func (e *expiryRun) tell(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read place of the sweep: %w", err)
 	}
-	e.stage.Say("swept %s of %s pages", grouped(page), grouped(pages))
+	e.stage.Say("swept %s of %s pages", figures.Grouped(page), figures.Grouped(pages))
 	return nil
 }
 
@@ -213,7 +215,7 @@ func (e *expiryRun) tell(ctx context.Context) error {
 func (e *expiryRun) conclude(ctx context.Context, where string) error {
 	r, published := e.stage, e.traffic.n
 	patience := e.keep + 5*time.Minute
-	late := childproc.Eventually(ctx, patience, "the ledger to be empty", func(ctx context.Context) (bool, error) {
+	late := childproc.Eventually(ctx, patience, "the inbox to be empty", func(ctx context.Context) (bool, error) {
 		found, err := e.look(ctx)
 		return found.rows == 0, err
 	})
@@ -226,20 +228,20 @@ func (e *expiryRun) conclude(ctx context.Context, where string) error {
 	}
 	e.pushes.mu.Lock()
 	slices.Sort(e.pushes.delays)
-	r.note(where+": from the producer's log to the handler", "p50 %s, p99 %s, most %s", millis(percentile(e.pushes.delays, 50)),
-		millis(percentile(e.pushes.delays, 99)), millis(percentile(e.pushes.delays, 100)))
+	r.Note(where+": from the producer's log to the handler", "p50 %s, p99 %s, most %s", figures.Millis(figures.Percentile(e.pushes.delays, 50)),
+		figures.Millis(figures.Percentile(e.pushes.delays, 99)), figures.Millis(figures.Percentile(e.pushes.delays, 100)))
 	e.pushes.mu.Unlock()
-	r.check(where+": events applied", grouped(o.applied), "some", o.applied > 0)
-	r.count(where+": applied twice", o.twice, "")
-	r.count(where+": neither applied nor held", published-o.applied-o.owed, "")
-	r.measure(where+": held as too old", grouped(o.tooOld), "0", o.tooOld == 0)
-	r.count(where+": held for another reason", o.others, "")
-	r.check(where+": refused for good, with their rows in the ledger", grouped(o.dead+o.kept-o.owed), grouped(deadEvents), o.dead == deadEvents && o.kept == o.owed)
-	r.check(where+": rows removed after the last", grouped(o.applied-o.unowed), grouped(o.applied), o.unowed == 0)
-	all, indexes, err := e.db.ledgerSize(ctx)
+	r.Check(where+": events applied", figures.Grouped(o.applied), "some", o.applied > 0)
+	r.Count(where+": applied twice", o.twice, "")
+	r.Count(where+": neither applied nor held", published-o.applied-o.owed, "")
+	r.Measure(where+": held as too old", figures.Grouped(o.tooOld), "0", o.tooOld == 0)
+	r.Count(where+": held for another reason", o.others, "")
+	r.Check(where+": refused for good, with their inbox rows", figures.Grouped(o.dead+o.kept-o.owed), figures.Grouped(deadEvents), o.dead == deadEvents && o.kept == o.owed)
+	r.Check(where+": rows removed after the last", figures.Grouped(o.applied-o.unowed), figures.Grouped(o.applied), o.unowed == 0)
+	all, indexes, err := e.db.tableSize(ctx)
 	if err != nil {
 		return err
 	}
-	r.note(where+": ledger that is left", "table %s, indexes %s", megabytes(all-indexes), megabytes(indexes))
+	r.Note(where+": what is left", "table %s, indexes %s", figures.Megabytes(all-indexes), figures.Megabytes(indexes))
 	return nil
 }

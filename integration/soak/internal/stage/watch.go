@@ -1,12 +1,11 @@
 //go:build linux || darwin
 
-package main
+package stage
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,25 +17,25 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// watch observes a relay that works in this process. Its functions may be nil.
-type watch struct {
-	led      func()
-	passed   func(took time.Duration, events int)
-	acked    func(id string)
-	recorded func(took time.Duration, events int)
+// Watch observes a relay that works in this process. Its functions may be nil.
+type Watch struct {
+	Led      func()
+	Passed   func(took time.Duration, events int)
+	Acked    func(id string)
+	Recorded func(took time.Duration, events int)
 }
 
 type watchedLog struct {
 	*outbox.Log
 
-	watch watch
+	watch Watch
 }
 
 // Lead is [outbox.Log.Lead].
 func (l watchedLog) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
 	term, err := l.Log.Lead(ctx, owner, lease)
-	if err == nil && l.watch.led != nil {
-		l.watch.led()
+	if err == nil && l.watch.Led != nil {
+		l.watch.Led()
 	}
 	return watchedTerm{term, l.watch}, err
 }
@@ -44,15 +43,15 @@ func (l watchedLog) Lead(ctx context.Context, owner string, lease time.Duration)
 type watchedTerm struct {
 	eventlog.Term
 
-	watch watch
+	watch Watch
 }
 
 // Read is [eventlog.Term.Read].
 func (t watchedTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	began := time.Now()
 	page, err := t.Term.Read(ctx, limit, into)
-	if err == nil && t.watch.passed != nil {
-		t.watch.passed(time.Since(began), len(page.Events))
+	if err == nil && t.watch.Passed != nil {
+		t.watch.Passed(time.Since(began), len(page.Events))
 	}
 	return page, err
 }
@@ -61,8 +60,8 @@ func (t watchedTerm) Read(ctx context.Context, limit int, into []eventlog.Event)
 func (t watchedTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	began, n := time.Now(), len(p.Published)
 	err := t.Term.Record(ctx, p)
-	if err == nil && t.watch.recorded != nil {
-		t.watch.recorded(time.Since(began), n)
+	if err == nil && t.watch.Recorded != nil {
+		t.watch.Recorded(time.Since(began), n)
 	}
 	return err
 }
@@ -70,32 +69,32 @@ func (t watchedTerm) Record(ctx context.Context, p eventlog.Progress) error {
 type watchedPublisher struct {
 	*natsjs.Publisher
 
-	watch watch
+	watch Watch
 }
 
 // Run is that of [broker.Publisher].
 func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
-	if p.watch.acked == nil {
+	if p.watch.Acked == nil {
 		return p.Publisher.Run(ctx, batches, settle)
 	}
 	return p.Publisher.Run(ctx, batches, func(f *broker.Message, o broker.Outcome) {
 		if o.Class == broker.Stored {
-			p.watch.acked(f.ID)
+			p.watch.Acked(f.ID)
 		}
 		settle(f, o)
 	})
 }
 
-// whileRelaying calls do while a relay works in this process. It returns when the relay has
+// WhileRelaying calls do while a relay works in this process. It returns when the relay has
 // stopped.
-func whileRelaying(ctx context.Context, r *stage, d *database, c *client, w watch, do func(ctx context.Context) error) error {
+func WhileRelaying(ctx context.Context, r *Stage, d *Database, c *Client, w Watch, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
 		return fmt.Errorf("connect to NATS: %w", err)
 	}
 	defer nc.Close()
-	working := relay.New(watchedLog{outbox.NewLog(d.Pool), w}, watchedPublisher{natsjs.NewPublisher(nc), w}, relay.Config{Logger: r.logger})
-	return during(ctx, do, func(ctx context.Context) error {
+	working := relay.New(watchedLog{outbox.NewLog(d.Pool), w}, watchedPublisher{natsjs.NewPublisher(nc), w}, relay.Config{Logger: r.Logger})
+	return During(ctx, do, func(ctx context.Context) error {
 		if err := working.Run(ctx); err != nil {
 			return fmt.Errorf("relay: %w", err)
 		}
@@ -104,33 +103,4 @@ func whileRelaying(ctx context.Context, r *stage, d *database, c *client, w watc
 		}
 		return nil
 	})
-}
-
-// durations sums up times.
-type durations struct {
-	mu  sync.Mutex
-	n   int
-	sum time.Duration
-	max time.Duration
-}
-
-func (d *durations) add(took time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.n++
-	d.sum += took
-	d.max = max(d.max, took)
-}
-
-func (d *durations) mean() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.sum / time.Duration(max(d.n, 1))
-}
-
-func (d *durations) String() string {
-	mean := d.mean()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return fmt.Sprintf("%s (most %s, of %s)", millis(mean), millis(d.max), grouped(d.n))
 }

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package inboxes
 
 import (
 	"context"
@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/integration/soak/internal/figures"
+	"github.com/postroom/postroom/integration/soak/internal/stage"
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-const aboutLedger = `An inbox with 32 workers applies 40,000 events of 512 bytes; its handler inserts a row for each. It does so three times with an empty
+// AboutFull says what the scenario of RunFull does.
+const AboutFull = `An inbox with 32 workers applies 40,000 events of 512 bytes; its handler inserts a row for each. It does so three times with an empty
 inbox table and three times with one that has five million rows of the same handler, of the last four weeks, in turn. One statement
 loads these rows. Autovacuum is off for both tables, because it could run in one measurement and not in the other; both are vacuumed,
 and a checkpoint is made, before each measurement. The time counts from the first call of the handler until everything is
@@ -23,12 +25,13 @@ acknowledged. The inbox looks for expired rows meanwhile, as it always does.`
 // appliedWithin is how long a measurement may take.
 const appliedWithin = 5 * time.Minute
 
-func fullLedger(ctx context.Context, r *stage) error {
-	b, err := r.brokers(ctx, 1)
+// RunFull runs the scenario of an inbox whose table is full.
+func RunFull(ctx context.Context, r *stage.Stage) error {
+	b, err := r.StartBrokers(ctx, 1)
 	if err != nil {
 		return err
 	}
-	c, err := r.client(ctx, b.URLs(), jetstream.StreamConfig{})
+	c, err := connect(ctx, r, b)
 	if err != nil {
 		return err
 	}
@@ -40,16 +43,16 @@ func fullLedger(ctx context.Context, r *stage) error {
 	if err != nil {
 		return err
 	}
-	rows := pick(r, 5_000_000, 20_000)
+	rows := stage.Pick(r, 5_000_000, 20_000)
 	if err := full.decided(ctx, r, rows, 28*24*time.Hour, time.Hour); err != nil {
 		return err
 	}
-	all, indexes, err := full.ledgerSize(ctx)
+	all, indexes, err := full.tableSize(ctx)
 	if err != nil {
 		return err
 	}
-	r.note("rows of the ledger that is not empty", "%s, table %s, indexes %s", grouped(rows), megabytes(all-indexes), megabytes(indexes))
-	runs := pick(r, 3, 1)
+	r.Note("rows of the table that is not empty", "%s, table %s, indexes %s", figures.Grouped(rows), figures.Megabytes(all-indexes), figures.Megabytes(indexes))
+	runs := stage.Pick(r, 3, 1)
 	var rates [2][]float64
 	var written [2][]int
 	inboxes := [2]*quietInbox{empty, full}
@@ -60,20 +63,20 @@ func fullLedger(ctx context.Context, r *stage) error {
 			return err
 		}
 		rates[which], written[which] = append(rates[which], rate), append(written[which], wal)
-		r.Say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty ledger", "full ledger"}[which], grouped(int(rate)))
+		r.Say("run %d of %d, %s: %s events/s", run+1, 2*runs, [2]string{"empty table", "full table"}[which], figures.Grouped(int(rate)))
 	}
-	for which, name := range [2]string{"empty ledger", grouped(rows) + " rows"} {
-		r.note(name+": events applied in a second", "%s", list(rates[which]))
-		r.note(name+": written to the server's log for an event, median", "%s bytes", grouped(median(written[which])))
+	for which, name := range [2]string{"empty table", figures.Grouped(rows) + " rows"} {
+		r.Note(name+": events applied in a second", "%s", figures.List(rates[which]))
+		r.Note(name+": written to the server's log for an event, median", "%s bytes", figures.Grouped(figures.Median(written[which])))
 	}
-	ratio := median(rates[1]) / median(rates[0])
-	r.measure("rate with the rows to rate without, of medians", fmt.Sprintf("%.3f", ratio), "≥ 0.90", ratio >= 0.9)
+	ratio := figures.Median(rates[1]) / figures.Median(rates[0])
+	r.Measure("rate with the rows to rate without, of medians", fmt.Sprintf("%.3f", ratio), "≥ 0.90", ratio >= 0.9)
 	found, err := full.outcome(ctx)
 	if err != nil {
 		return err
 	}
-	want := rows + runs*pick(r, 40_000, 2000)
-	r.check("rows of the ledger at the end", grouped(found.unowed), grouped(want), found.unowed == want)
+	want := rows + runs*stage.Pick(r, 40_000, 2000)
+	r.Check("inbox rows at the end", figures.Grouped(found.unowed), figures.Grouped(want), found.unowed == want)
 	return nil
 }
 
@@ -87,17 +90,17 @@ type quietInbox struct {
 
 // makeQuietInbox makes one, with the connections of its workers, because a handler that has
 // run for a while has them.
-func makeQuietInbox(ctx context.Context, r *stage) (*quietInbox, error) {
-	d, err := r.database(ctx, true)
+func makeQuietInbox(ctx context.Context, r *stage.Stage) (*quietInbox, error) {
+	d, err := newDatabase(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	for _, sql := range []string{"ALTER TABLE postroom.inbox SET (autovacuum_enabled = off)", effectTable} {
+	for _, sql := range []string{"ALTER TABLE postroom.inbox SET (autovacuum_enabled = off)", stage.EffectTable} {
 		if err := d.Exec(ctx, sql); err != nil {
 			return nil, err
 		}
 	}
-	q := &quietInbox{database: d, workers: pick(r, 32, 4)}
+	q := &quietInbox{database: d, workers: stage.Pick(r, 32, 4)}
 	cfg, err := pgxpool.ParseConfig(d.URL)
 	if err != nil {
 		return nil, err
@@ -113,8 +116,8 @@ func makeQuietInbox(ctx context.Context, r *stage) (*quietInbox, error) {
 
 // apply measures an inbox that applies new events. It returns how many in a second, and how
 // many bytes of WAL the server wrote for each.
-func (q *quietInbox) apply(ctx context.Context, r *stage, c *client, empty bool) (rate float64, wal int, err error) {
-	n := pick(r, 40_000, 2000)
+func (q *quietInbox) apply(ctx context.Context, r *stage.Stage, c *client, empty bool) (rate float64, wal int, err error) {
+	n := stage.Pick(r, 40_000, 2000)
 	statements := []string{"TRUNCATE effect", "DELETE FROM postroom.subscription"}
 	if empty {
 		statements = append(statements, "TRUNCATE postroom.inbox, postroom.held, postroom.archive, postroom.receipt")
@@ -124,10 +127,10 @@ func (q *quietInbox) apply(ctx context.Context, r *stage, c *client, empty bool)
 			return 0, 0, err
 		}
 	}
-	if err := c.fresh(ctx); err != nil {
+	if err := c.Fresh(ctx); err != nil {
 		return 0, 0, err
 	}
-	data := body(0, 1)
+	data := stage.Body(0, 1)
 	for range n {
 		if err := c.send("", data); err != nil {
 			return 0, 0, err
