@@ -54,11 +54,10 @@ type Tx interface {
 	IsClosed() bool
 	Lost(err error) error
 
-	// EnterMember begins a savepoint if single is set. LeaveMember ends it, and reports
-	// whether the member sent no statement. UndoMember rolls back to it.
-	EnterMember(single bool) (pending []string)
-	LeaveMember(pending []string, keep bool) (silent bool)
-	UndoMember(ctx context.Context) error
+	// Member begins the part of one event, with a savepoint if single is set. leave ends it,
+	// releases the savepoint if keep is set, and reports whether the event sent no statement.
+	// undo rolls back to the savepoint.
+	Member(single bool) (leave func(keep bool) (silent bool), undo func(ctx context.Context) error)
 
 	// Call runs the handler. Hold holds deliveries that failed. End commits, or rolls back if
 	// err is not nil.
@@ -216,12 +215,12 @@ func (c Batches) applyBatch(ctx context.Context, b *batch) error {
 // callMember runs the handler for one event of a batch. With a savepoint, its failure
 // does not undo the effects of other members.
 func (c Batches) callMember(ctx context.Context, tx Tx, b *batch, d *delivery.Delivery) error {
-	pending := tx.EnterMember(b.single)
+	leave, undo := tx.Member(b.single)
 	err := tx.Call(ctx, d.Task)
 	if delivery.IsAbandoned(err) { // the abandoned handler still uses the transaction
 		return &delivery.MemberError{D: d, Err: err}
 	}
-	silent := tx.LeaveMember(pending, b.single && err == nil)
+	silent := leave(b.single && err == nil)
 	switch {
 	case err == nil:
 		return nil
@@ -234,7 +233,7 @@ func (c Batches) callMember(ctx context.Context, tx Tx, b *batch, d *delivery.De
 	if silent {
 		return nil
 	}
-	return tx.UndoMember(ctx)
+	return undo(ctx)
 }
 
 // holdFailed holds the events that failed, in the transaction that decides the batch.

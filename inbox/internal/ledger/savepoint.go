@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -59,3 +60,31 @@ func (n *savepoint) Prepare(ctx context.Context, name, sql string) (*pgconn.Stat
 
 // Conn returns the connection, as that of the handler's transaction does.
 func (n *savepoint) Conn() *pgx.Conn { return n.of.Conn() }
+
+// Member begins the part of one event of a batch. If single is set, a savepoint is sent with the
+// handler's first statement, so that a failure of this event does not undo the effects of others.
+//
+// leave ends the part, and releases the savepoint if keep is set. It reports whether the handler
+// sent nothing. undo undoes the effects of the event.
+func (t *Tx) Member(single bool) (leave func(keep bool) (silent bool), undo func(ctx context.Context) error) {
+	pending := t.first
+	if single {
+		t.first = append(pending, "SAVEPOINT postroom_member")
+	}
+	leave = func(keep bool) (silent bool) {
+		silent = len(t.first) > 0
+		switch {
+		case silent:
+			t.first = pending
+		case keep:
+			t.first = []string{"RELEASE SAVEPOINT postroom_member"}
+		}
+		return silent
+	}
+	return leave, func(ctx context.Context) error {
+		if _, err := t.Tx.Exec(ctx, "ROLLBACK TO SAVEPOINT postroom_member; RELEASE SAVEPOINT postroom_member"); err != nil {
+			return fmt.Errorf("roll back one event of a batch: %w", err)
+		}
+		return nil
+	}
+}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -24,8 +22,6 @@ var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; retur
 
 // Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox ends
 // it, and it sends savepoints together with the next statement.
-//
-// Wide because pgx.Tx has half of its methods.
 type Tx struct {
 	pgx.Tx
 
@@ -174,49 +170,6 @@ func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.Com
 	err = read(rows)
 	rows.Close()
 	return rows.CommandTag(), errors.Join(err, rows.Err())
-}
-
-// Abort rolls the transaction back. It gives the connection back even if ctx has ended.
-func (t *Tx) Abort(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
-	defer cancel()
-	_ = t.Tx.Rollback(ctx) // if it fails, the connection is closed and the server rolls back
-	t.give(ctx, t.loan.Undone(ctx))
-}
-
-// fail gives the connection back after the statement failed that was to end the
-// transaction, or one before it.
-func (t *Tx) fail(ctx context.Context) {
-	switch t.owner.Conn().PgConn().TxStatus() {
-	case 'E':
-		t.Abort(ctx)
-	case 'I':
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
-		defer cancel()
-		t.give(ctx, t.loan.Undone(ctx))
-	default:
-		t.give(ctx, nil)
-	}
-}
-
-// give gives the connection back. left says why it was closed.
-func (t *Tx) give(ctx context.Context, left error) {
-	if left != nil {
-		t.lost(ctx, left)
-	}
-	t.owner.Release() // closes the connection if it is not idle
-}
-
-// RollbackPatience is how long a rollback may take before its connection is closed
-// instead.
-const RollbackPatience = 5 * time.Second
-
-// Abandon takes the transaction from a handler that does not return. It removes the
-// connection from the pool and closes it, so that the server rolls back. If the handler
-// uses the transaction after that, it gets an error.
-func (t *Tx) Abandon() {
-	conn := t.owner.Hijack()
-	_ = conn.PgConn().Conn().Close() // the only call that is safe while the handler uses the connection
 }
 
 // Healthy returns an error if the client knows that the transaction cannot commit: none
@@ -400,38 +353,6 @@ func IsAttempt(ctx context.Context, tx *Tx, err error) bool {
 	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }
 
-// EnterMember begins the part of one event of a batch. If savepoint is set, a savepoint
-// is sent with the handler's first statement, so that a failure of this event does not
-// undo the effects of others. It returns the statements that still waited.
-func (t *Tx) EnterMember(savepoint bool) (pending []string) {
-	pending = t.first
-	if savepoint {
-		t.first = append(pending, "SAVEPOINT postroom_member")
-	}
-	return pending
-}
-
-// LeaveMember ends the part of one event, and releases its savepoint if it has one. It
-// reports whether the handler sent nothing.
-func (t *Tx) LeaveMember(pending []string, release bool) (silent bool) {
-	silent = len(t.first) > 0
-	switch {
-	case silent:
-		t.first = pending
-	case release:
-		t.first = []string{"RELEASE SAVEPOINT postroom_member"}
-	}
-	return silent
-}
-
-// UndoMember undoes the effects of one event of a batch.
-func (t *Tx) UndoMember(ctx context.Context) error {
-	if _, err := t.Tx.Exec(ctx, "ROLLBACK TO SAVEPOINT postroom_member; RELEASE SAVEPOINT postroom_member"); err != nil {
-		return fmt.Errorf("roll back one event of a batch: %w", err)
-	}
-	return nil
-}
-
 // Differs reports whether a handler has changed the session for the events after it.
 func (t *Tx) Differs() bool { return t.loan.Differs() }
 
@@ -441,159 +362,4 @@ type Statement struct {
 	sql  string
 	args []any
 	read func(pgx.Rows) error
-}
-
-// Opened is a transaction that was begun in the round trip that ended another, with the
-// result of its first statement.
-type Opened struct {
-	Tx  *Tx
-	Tag pgconn.CommandTag
-	Err error
-}
-
-// Take returns the transaction, once. A nil Opened has none.
-func (o *Opened) Take() (tx *Tx, err error) {
-	if o != nil {
-		tx, err, o.Tx = o.Tx, o.Err, nil
-	}
-	return tx, err
-}
-
-// Drop ends the transaction, unless it was taken.
-func (o *Opened) Drop(ctx context.Context) {
-	if tx, _ := o.Take(); tx != nil {
-		tx.Abort(ctx)
-	}
-}
-
-var (
-	commitStatement   = Statement{sql: "COMMIT"}
-	rollbackStatement = Statement{sql: "ROLLBACK"}
-)
-
-// commit runs the inbox's last statements and commits the transaction, if it is still the one
-// that the inbox began. If the handler may have ended it, still.sql asks the server in the same
-// round trip. If next is not nil, commit begins the next transaction, as endWith does. The error
-// is an EndedError if a handler ended the transaction, delivery.ErrSettled if the event was not
-// this process's any more, and a CommitError if the transaction may have committed.
-func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *Statement, last ...Statement) (*Opened, error) {
-	closing := slices.Concat(last, []Statement{commitStatement})
-	asks := t.ID != "" && t.unsure.Load() // otherwise it is the same transaction, or has done nothing
-	if asks {
-		closing = slices.Insert(closing, 0, Statement{sql: still, args: []any{t.ID}})
-	}
-	tags, following, err := t.endWith(ctx, level, closing, next)
-	var refused *pgconn.PgError
-	switch {
-	case err != nil && asks && len(tags) == 0 && isNoNumber(err):
-		return nil, &delivery.EndedError{}
-	case errors.As(err, &refused) && len(last) > 0 && len(tags) < len(closing)-1:
-		if isNoNumber(err) {
-			return nil, delivery.ErrSettled
-		}
-		return nil, fmt.Errorf("settle: %w", err)
-	case err != nil:
-		return nil, &delivery.CommitError{Err: err}
-	case tags[len(tags)-1].String() == "ROLLBACK":
-		if following != nil {
-			following.Tx.Abort(ctx)
-		}
-		return nil, &delivery.CommitError{Err: pgx.ErrTxCommitRollback}
-	}
-	return following, nil
-}
-
-// isStill returns an EndedError if the transaction is not the one that the inbox began.
-func (t *Tx) isStill(ctx context.Context, still string) error {
-	if _, err := t.Tx.Exec(ctx, still, t.ID); isNoNumber(err) {
-		return &delivery.EndedError{}
-	} else if err != nil {
-		return fmt.Errorf("ask whether it is the same transaction: %w", err)
-	}
-	return nil
-}
-
-// asOwn makes the following statements run as the inbox's user, because the handler may
-// have set another role. It needs a round trip of its own, because preparing a statement
-// checks rights too.
-func (t *Tx) asOwn(ctx context.Context) error {
-	if !t.loan.Used() {
-		return nil
-	}
-	sql, args := t.loan.Own()
-	if _, err := t.Tx.Exec(ctx, sql, args...); err != nil {
-		return fmt.Errorf("return to the inbox's role: %w", err)
-	}
-	return nil
-}
-
-// isNoNumber reports whether still.sql found another transaction, or settle_last.sql no event.
-func isNoNumber(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "22P02"
-}
-
-// endWith sends the statements that end the transaction. If next is not nil, it also
-// sends BEGIN and the first statement of the next transaction, in the same round trip. It
-// returns the tags of the ending statements. If one of them fails, endWith returns an
-// error and the tags of those before it, and does not begin the next transaction. It does
-// not begin it either if the handler changed the session: then it resets the session in
-// the same round trip, and gives the connection back to the pool.
-func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statement, next *Statement) ([]pgconn.CommandTag, *Opened, error) {
-	t.over.Store(true)
-	batch := &pgx.Batch{}
-	for _, s := range closing {
-		batch.Queue(s.sql, s.args...)
-	}
-	if t.loan.Leaves() {
-		next = nil
-	}
-	if next == nil {
-		t.loan.End(batch)
-	} else {
-		batch.Queue(beginStatement(level))
-		batch.Queue(next.sql, next.args...)
-	}
-	results := t.owner.SendBatch(ctx, batch)
-	tags := make([]pgconn.CommandTag, len(closing))
-	for i := range closing {
-		var err error
-		if tags[i], err = results.Exec(); err != nil {
-			_ = results.Close() // returns the same error
-			t.fail(ctx)
-			return tags[:i], nil, err
-		}
-	}
-	if next == nil {
-		// The transaction has ended. An error of the reset concerns the connection, not
-		// the caller.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
-		defer cancel()
-		t.give(ctx, t.loan.Ended(ctx, results.Close()))
-		return tags, nil, nil
-	}
-	return tags, t.open(results), nil
-}
-
-// open reads the results of BEGIN and the statement behind it.
-func (t *Tx) open(results pgx.BatchResults) *Opened {
-	t.loan.Next()
-	o := &Opened{Tx: &Tx{Tx: t.Tx, owner: t.owner, loan: t.loan, lost: t.lost, simple: t.simple, joins: t.joins}}
-	if _, o.Err = results.Exec(); o.Err == nil {
-		o.Tag, o.Err = readResult(results, o.Tx.readID)
-	}
-	if closing := results.Close(); o.Err == nil {
-		o.Err = closing
-	}
-	if o.Err != nil {
-		o.Err = &delivery.LedgerError{Err: o.Err}
-	}
-	return o
-}
-
-func beginStatement(level pgx.TxIsoLevel) string {
-	if level == "" {
-		return "BEGIN"
-	}
-	return "BEGIN ISOLATION LEVEL " + string(level)
 }
