@@ -20,7 +20,6 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 	"github.com/postroom/postroom/cmd/postroom/internal/health"
 	"github.com/postroom/postroom/cmd/postroom/internal/pausecmd"
-	"github.com/postroom/postroom/cmd/postroom/internal/service"
 	"github.com/postroom/postroom/natsjs"
 	"github.com/postroom/postroom/outbox"
 	"github.com/postroom/postroom/relay"
@@ -169,8 +168,8 @@ func (w *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer pool.Close()
-	w.cfg.Logger = service.Logger(stderr, w.logFormat)
-	nc, err := w.broker.Connect(service.Options(w.cfg.Logger)...)
+	w.cfg.Logger = newLogger(stderr, w.logFormat)
+	nc, err := w.broker.Connect(connectOptions(w.cfg.Logger)...)
 	if err != nil {
 		return err
 	}

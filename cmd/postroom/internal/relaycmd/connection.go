@@ -1,6 +1,4 @@
-// Package service has what a long-running command needs: its log, and the options of its connection
-// to the broker.
-package service
+package relaycmd
 
 import (
 	"errors"
@@ -10,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Logger returns a logger that writes lines as text or, if format is json, as JSON.
-func Logger(w io.Writer, format string) *slog.Logger {
+// newLogger returns a logger that writes lines as text or, if format is json, as JSON.
+func newLogger(w io.Writer, format string) *slog.Logger {
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, nil))
 	}
@@ -21,9 +19,9 @@ func Logger(w io.Writer, format string) *slog.Logger {
 // permit is the advice for a relay whose NATS user lacks permissions.
 const permit = "give the relay's NATS user permission to publish to the subjects of the events and to $JS.API.>, and to subscribe to _INBOX.>"
 
-// Options returns additional options for a relay's connection: it waits for the broker, and logs
+// connectOptions returns additional options for a relay's connection: it waits for the broker, and logs
 // when the connection changes.
-func Options(log *slog.Logger) []nats.Option {
+func connectOptions(log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.RetryOnFailedConnect(true),
 		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker", "url", nc.ConnectedUrlRedacted()) }),
