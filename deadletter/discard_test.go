@@ -200,8 +200,8 @@ func TestDiscardOfAllBesideAReplay(t *testing.T) {
 	n.want("archived", got, "SELECT count(*) FROM postroom.archive")
 }
 
-// Nobody who discards or replays what handlers could not handle has the relay wait, or
-// waits for it.
+// When an operator discards or replays events of handlers, the relay does not wait for that,
+// nor the operator for the relay.
 func TestHandlersEventsDoNotBlockTheRelay(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -222,7 +222,8 @@ func TestHandlersEventsDoNotBlockTheRelay(t *testing.T) {
 	}
 }
 
-// Two operators discard the same: each event once, and both are content.
+// Two operators discard the same events. Each event is discarded once, and neither operator
+// gets an error.
 func TestTwoOperatorsDiscardEachEventOnce(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

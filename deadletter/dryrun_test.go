@@ -61,8 +61,8 @@ func (p *patient) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 	return p.Pool.Query(ctx, sql, args...)
 }
 
-// A wait that ends while a statement is under way must not end the statement: a *pgx.Conn
-// is closed by that, and what was asked for can no longer be removed.
+// If a wait ends while a statement runs, it must not cancel the statement: pgx would close the
+// connection, and then the request could not be removed.
 func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -80,7 +80,7 @@ func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 	}
 }
 
-// A dry run leaves nothing behind, whatever the handler does.
+// A dry run leaves nothing behind, for each thing that a handler can do.
 func TestDryRunLeavesNothing(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -199,7 +199,7 @@ func (n *night) eventuallyKnown(count int64) {
 	devtest.Eventually(n.T, patience, "the processes to be known", func() bool { return n.number("SELECT count(*) FROM postroom.node") == count })
 }
 
-// What a dry run tells is its own, not that of transactions before it on its connection.
+// A dry run reports its own changes, and not those of earlier transactions on its connection.
 func TestDryRunReportsOnlyItsOwnChanges(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -225,7 +225,8 @@ func TestDryRunReportsOnlyItsOwnChanges(t *testing.T) {
 	}
 }
 
-// What calls other systems, may end its process, or is nobody's, is not run.
+// A dry run does not run an event of an external handler, one that may end its process, or one
+// whose handler no process has.
 func TestDryRunSkipsEventsThatItMustNotRun(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -292,8 +293,8 @@ func TestDryRunSkipsEventsThatItMustNotRun(t *testing.T) {
 	}
 }
 
-// So many of each cause are tried, the first to die first; and more than a process takes
-// at a time.
+// A dry run tries the given number of events of each cause, those that died first, also if
+// these are more than a process takes at a time.
 func TestDryRunTakesSomeEventsOfEachCause(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -220,7 +220,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// What was edited is known when it comes again as it was, before its replay and after.
+// If the original of an edited event comes again, before its replay or after it, the inbox
+// knows it.
 func TestEditedEventIsKnownWhenItComesAgain(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -251,7 +252,7 @@ func TestEditedEventIsKnownWhenItComesAgain(t *testing.T) {
 	}
 }
 
-// What is released is nobody's to change.
+// An event that a replay has released cannot be edited.
 func TestEditRefusesReleasedEvents(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// What led to a replay is known after the replay has succeeded, and the event is not held
-// any more.
+// After a replay has succeeded, the failures that led to it can still be read, though the event
+// is not held any more.
 func TestFailuresAreKeptAfterASuccessfulReplay(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

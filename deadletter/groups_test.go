@@ -94,7 +94,7 @@ func TestGroupsByAnyProperty(t *testing.T) {
 	}
 }
 
-// A search looks at so many events and no more, and says so.
+// A search looks at a bounded number of events, and says so.
 func TestBoundsOfASearch(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -129,7 +129,8 @@ func TestBoundsOfASearch(t *testing.T) {
 	}
 }
 
-// A look changes nothing, also where it could: it has a transaction that only reads.
+// Reads use a read-only transaction, so that they change nothing, also in a database where they
+// could.
 func TestReadsUseAReadOnlyTransaction(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -45,8 +45,8 @@ func (n *night) wantSame(what, got, want string) {
 	}
 }
 
-// A replay releases what is dead, and what is next of its key: neither what somebody else
-// set ready nor what waits behind another.
+// A replay releases an event that is dead and the first of its key. It releases no event that
+// another operator has released, and none that waits behind another.
 func TestReplayReleasesOnlyDeadEvents(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -81,7 +81,7 @@ func TestAsNewIsForOutgoingEvents(t *testing.T) {
 	n.want("released, and logged when it was", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL AND logged_at = '2026-01-01'")
 }
 
-// What was discarded before its turn is said to be discarded.
+// If an event is discarded before its turn, the replay reports it as discarded.
 func TestReplayReportsAnEventDiscardedBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -94,8 +94,8 @@ func TestReplayReportsAnEventDiscardedBeforeItsTurn(t *testing.T) {
 	n.wantSame("the replay", n.outcomesOf(job.ID), "1 discarded, 2 open")
 }
 
-// A replay that is resumed takes up what it left out, where that is dead still and in no
-// other replay: nothing that it tried.
+// A resumed replay takes up the events that it left out, if they are still dead and in no other
+// replay. It does not take up events that it tried.
 func TestResumeTakesUpEventsThatWereLeftOut(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -116,9 +116,9 @@ func TestResumeTakesUpEventsThatWereLeftOut(t *testing.T) {
 	n.wantSame("resumed", n.outcomesOf(job.ID), "1 failed, 2 withdrawn, 3 withdrawn, 4 open")
 }
 
-// A replay that is cancelled takes back what it released and nobody has begun. What runs
-// runs on, also if it began when it was looked for; and of what is outgoing nobody knows
-// whether the relay publishes it.
+// If a replay is cancelled, the events that it released and that no process has begun are dead
+// again. Events that run go on. Outgoing events are not taken back, because the relay may be
+// publishing them.
 func TestCancelTakesBackEventsThatHaveNotBegun(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -167,9 +167,8 @@ func TestCancelTakesBackEventsThatHaveNotBegun(t *testing.T) {
 	}
 }
 
-// What a process has claimed when a replay is cancelled, and gives back afterwards without
-// having begun it, is dead again; so is what a process had claimed that died. Neither of them
-// can settle it.
+// After a cancel, an event that a process gives back without having begun it is dead again. So
+// is an event whose process died. Neither process can settle the event.
 func TestEventsReleasedByAWorkerAfterACancelAreDead(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -200,8 +199,8 @@ func TestEventsReleasedByAWorkerAfterACancelAreDead(t *testing.T) {
 	}
 }
 
-// A replay stops also if it has released all of its events: those that no process has begun
-// are dead as before.
+// A replay also stops if it has released all of its events: those that no process has begun are
+// dead as before.
 func TestReplayStopsAlsoIfAllEventsAreReleased(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -273,7 +272,7 @@ func TestCanaryNeedsAnEventThatSucceeds(t *testing.T) {
 	}
 }
 
-// A discard keeps what it looked at as it is until it has moved it.
+// A discard locks the events that it has read until it has moved them.
 func TestDiscardLocksTheEventsThatItMoves(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -290,8 +289,8 @@ func TestDiscardLocksTheEventsThatItMoves(t *testing.T) {
 	n.want("locked", 1, "SELECT count(*) FROM postroom.held WHERE id NOT IN (SELECT id FROM postroom.held FOR UPDATE SKIP LOCKED)")
 }
 
-// Discard looks again when it has the locks: an event that somebody released meanwhile is
-// neither moved nor counted in the audit.
+// Discard looks again when it has the locks. If an event was released meanwhile, Discard
+// neither moves it nor counts it in the audit.
 func TestDiscardSkipsEventsThatAreNoLongerDead(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -203,7 +203,8 @@ func TestReplayOfAnOutgoingEvent(t *testing.T) {
 	o.wantSound()
 }
 
-// What was released once has the first id, whatever it had before.
+// The first replay of an outgoing event has the message id #r1. If another process takes the replay
+// over and publishes that again, the broker drops it, and the replay has succeeded.
 func TestIDsOfReplays(t *testing.T) {
 	t.Parallel()
 	o := newOffice(newNight(t))

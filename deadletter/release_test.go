@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A rate that is no bound is none, however large its number.
+// A rate that is too large to bound anything is no bound.
 func TestHugeRateIsNoBound(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -31,7 +31,8 @@ func TestReleaseEndsFormerClaims(t *testing.T) {
 	n.want("released, and still the former claim's", 0, "SELECT count(*) FROM postroom.held WHERE epoch = 7 AND dead_at IS NULL")
 }
 
-// A replay's own keys are no event's: one may be named as they are written.
+// The keys that a replay makes never equal the key of an event, also if an event's key is
+// written like one of them.
 func TestKeysOfReplaysDifferFromKeysOfEvents(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

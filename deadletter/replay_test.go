@@ -152,7 +152,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// Without a rate as many are released at once as may be open, and no more.
+// Without a rate a replay releases as many events at once as may be open, and no more.
 func TestReplayWithoutARateReleasesToTheBound(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

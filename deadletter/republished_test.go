@@ -8,8 +8,8 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// An event that the broker refused when it was to be published again is dead, discarded,
-// reopened and replayed, and is the repetition of its republish all the time.
+// If the broker refuses an event of a republish, the event stays part of the republish when it
+// is dead, discarded, reopened and replayed.
 func TestRepublishedEventKeepsItsRepublish(t *testing.T) {
 	t.Parallel()
 	o := newOffice(newNight(t))

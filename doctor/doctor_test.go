@@ -58,7 +58,7 @@ func wantOne(t *testing.T, report doctor.Report, check string, severity doctor.S
 	}
 }
 
-// A check that cannot be made says so, and hides no other.
+// If a check cannot be made, the report says so, and all other checks are made.
 func TestFailedCheckHidesNoOther(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -71,7 +71,7 @@ func TestFailedCheckHidesNoOther(t *testing.T) {
 	wantOne(t, report, "broker", doctor.OK, "NATS 2.")
 }
 
-// A table that somebody has locked costs its checks, and a second for each.
+// If a table is locked, only the checks that need it fail, each after a second.
 func TestLockedTableCostsOnlyItsChecks(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -111,7 +111,7 @@ func asRole(t *testing.T, pool *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
 	return as, role
 }
 
-// Somebody who may read nothing learns what was not looked at, and why.
+// If a role may read nothing, the report says what was not looked at, and why.
 func TestReportSaysWhatARoleCannotSee(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -131,8 +131,8 @@ func TestReportSaysWhatARoleCannotSee(t *testing.T) {
 	}
 }
 
-// A role that is for one part of Postroom is not taken for another one, whose tables it
-// writes to as well. When it lacks a right it is for the same part.
+// A role of one part of Postroom is not taken for the role of another part that writes to the
+// same tables, also if it lacks a right.
 func TestRoleIsJudgedByItsOwnPart(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ part, does, revoke string }{

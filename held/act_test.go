@@ -176,7 +176,7 @@ func TestRescheduleEndsAFormerClaim(t *testing.T) {
 	d.want("the rescheduled event", "true", "SELECT (next_at > now() + interval '23 hours')::text FROM postroom.held")
 }
 
-// An action is about the events that were chosen, and no others, however many there are.
+// An action changes the events that were chosen, and no others, for any number of them.
 func TestActionChangesOnlyTheChosenEvents(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -89,8 +89,8 @@ func newBank(t *testing.T, answers ...error) *bank {
 	return &bank{rig: newRig(t), answers: answers}
 }
 
-// A begin is noted before the call where its outcome might matter, and nowhere else; a call
-// that is done leaves no doubt behind.
+// The begin of a call is noted before the call if its outcome may matter, and otherwise not. A
+// call that is done leaves no unknown outcome.
 func TestBeginOfACallIsNoted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -115,8 +115,8 @@ func TestBeginOfACallIsNoted(t *testing.T) {
 	}
 }
 
-// While the vendor recognises the key, the call is made again with it; by the database's
-// clock, from the first call on, and with time left for the handler.
+// While the vendor recognises the key, the call is made again with it. The time counts by the
+// database's clock, from the first call on, and leaves time for the handler.
 func TestCallIsRepeatedWithinTheVendorsWindow(t *testing.T) {
 	t.Parallel()
 	for ago, again := range map[time.Duration]bool{0: true, 49 * time.Minute: true, 51 * time.Minute: false, 24 * time.Hour: false} {
@@ -156,7 +156,7 @@ func TestCallIsRepeatedWithinTheVendorsWindow(t *testing.T) {
 	}
 }
 
-// A vendor that takes no keys is called once, and never blindly again.
+// A vendor that takes no keys is called once, and not again while the outcome is unknown.
 func TestVendorWithoutKeysIsCalledOnce(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]idempotency.CallOption{
@@ -212,8 +212,8 @@ func TestLookup(t *testing.T) {
 	b.wantCharged(2, 0)
 }
 
-// What a Lookup found is recorded as what the call returned: later attempts neither ask nor
-// call.
+// What a Lookup found is recorded as the result of the call: later attempts neither look it up
+// nor call.
 func TestLookupResultIsRecorded(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, errLost)
@@ -268,7 +268,7 @@ func TestNotApplied(t *testing.T) {
 	b.wantCharged(2, 0)
 }
 
-// Options of one call do not mix with those of another under way.
+// Options of one call do not mix with those of another that runs at the same time.
 func TestOptionsOfConcurrentCallsDoNotMix(t *testing.T) {
 	t.Parallel()
 	b := newBank(t)
@@ -286,7 +286,7 @@ func TestOptionsOfConcurrentCallsDoNotMix(t *testing.T) {
 	b.wantCharged(1, 0)
 }
 
-// Calls side by side are each noted, while the claim is renewed as well.
+// Calls that run at the same time are each noted, while the claim is renewed.
 func TestConcurrentCallsAreEachNoted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -113,7 +113,7 @@ func TestInterruptedRequests(t *testing.T) {
 	}
 }
 
-// Who cannot be asked has not said no.
+// If a Lookup fails, that does not mean that the call did not happen.
 func TestFailedLookupIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	asked := errors.New("no")

@@ -14,9 +14,9 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// The process is gone, or as good as gone, between the begin and the record of a call. The
-// next attempt, of another process, knows that it was begun; what the first learns when it
-// wakes up is not recorded.
+// A process dies, or stalls, between the begin and the record of a call. The next attempt, in
+// another process, knows that the call was begun. If the first process wakes up, its result is
+// not recorded.
 func TestNextAttemptKnowsOfACallThatDied(t *testing.T) { // E5, E6
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -83,7 +83,7 @@ func TestNextAttemptKnowsOfACallThatDied(t *testing.T) { // E5, E6
 	}
 }
 
-// Who has lost its claim notes no begin, and so does not call.
+// A holder that lost its claim notes no begin, and so does not call.
 func TestHolderWithoutAClaimDoesNotCall(t *testing.T) { // E5
 	t.Parallel()
 	b := newBank(t)
@@ -104,7 +104,7 @@ func TestHolderWithoutAClaimDoesNotCall(t *testing.T) { // E5
 	}
 }
 
-// The same for taking a begin back.
+// A holder that lost its claim does not take a begin back.
 func TestHolderWithoutAClaimTakesNoBeginBack(t *testing.T) { // E5
 	t.Parallel()
 	refused := errors.New("refused")
@@ -130,8 +130,8 @@ func TestAnEndedAttemptDoesNotCall(t *testing.T) {
 	}
 }
 
-// A holder whose lease has run out may record a step until another has taken its claim. That
-// one knows of it, though it looked before.
+// If a lease has run out, its holder may still record a step until another attempt takes the
+// claim. The other attempt knows of that step.
 func TestNextHolderKnowsTheLastStep(t *testing.T) { // E5
 	t.Parallel()
 	r := newRig(t)
@@ -185,7 +185,7 @@ func (r *rig) waitsFor(pid int) bool {
 	return one[bool](r, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))", pid)
 }
 
-// A function that panics leaves its doubt behind.
+// If the function of a call panics, the outcome of the call is unknown.
 func TestPanicInACallLeavesItsOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBank(t)

@@ -71,7 +71,7 @@ func TestDo(t *testing.T) {
 	r.wantCalls(4, 2)
 }
 
-// Nothing of a run that was rolled back is in a result that is repeated.
+// A result that is repeated has nothing of a run that was rolled back.
 func TestRepeatedResultHasNothingOfARunThatWasRolledBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

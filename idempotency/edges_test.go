@@ -52,7 +52,8 @@ func TestTwins(t *testing.T) { // E1, E2
 	}
 }
 
-// While one runs nobody waits for it, and replays of another key wait for nobody.
+// While a request runs, no other request waits for its lock, and replays of other keys do not
+// wait either.
 func TestRequestsDoNotWaitForALock(t *testing.T) { // E1
 	t.Parallel()
 	r := newRig(t)
@@ -87,7 +88,7 @@ func (r *rig) mountAt(path string, rt idempotency.Route, h http.HandlerFunc) str
 	return path
 }
 
-// The winner rolls back: the one that waited runs.
+// If the first request rolls back, the one that waited runs.
 func TestWaitingRequestRunsAfterARollback(t *testing.T) { // E2
 	t.Parallel()
 	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
@@ -109,7 +110,7 @@ func TestWaitingRequestRunsAfterARollback(t *testing.T) { // E2
 	}
 }
 
-// A pool of one connection serves one that waits and the one it waits for.
+// A pool of one connection is enough for a request that waits and the one that it waits for.
 func TestWaitingRequestHoldsNoConnection(t *testing.T) { // E3
 	t.Parallel()
 	r := newRig(t)
@@ -305,8 +306,8 @@ func (c *pickyCodec) Decode(_ context.Context, k idempotency.Key, kept []byte) (
 	return []byte("decoded"), nil
 }
 
-// An answer that cannot be decoded is archived as it is stored, and holds up no other one. If
-// there was no time to decode it, it stays.
+// If an answer cannot be decoded, it is archived as it is stored, and other answers are
+// archived too. If there was no time to decode it, it stays.
 func TestArchiveGetsAnAnswerThatDoesNotDecode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

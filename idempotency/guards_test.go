@@ -51,7 +51,7 @@ func (r *rig) rightBefore(statement, change string) {
 
 const lapsed = "state = 'pending', owner = gen_random_uuid(), lease_until = now() - interval '1 s'"
 
-// A row that is taken over is the one that was seen: what became of it meanwhile counts.
+// A claim takes over the row that it read. If the row changed meanwhile, that counts.
 func TestTakeSeesChangesOfTheRow(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -149,8 +149,8 @@ func TestAClaimBeginsAnewOrGoesOn(t *testing.T) {
 	}
 }
 
-// Where an attempt of lease mode holds the key, a transaction does not run beside it, not
-// even in vain: also when the row expired meanwhile. Another request is told so.
+// While an attempt of lease mode has the key, a transaction does not run beside it, also if the
+// row expired meanwhile. Its request gets an answer that says so.
 func TestTransactionDoesNotRunBesideALease(t *testing.T) {
 	t.Parallel()
 	for name, expires := range map[string]string{"live": "1 h", "expired": "-1 s"} {
@@ -172,8 +172,8 @@ func TestTransactionDoesNotRunBesideALease(t *testing.T) {
 	}
 }
 
-// A transaction that takes over from a holder whose claim ran out commits nothing if that
-// one did something in the meantime.
+// A transaction takes over from a holder whose claim ran out. If that holder did something
+// meanwhile, the transaction commits nothing.
 func TestTransactionYieldsToALateHolder(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -208,7 +208,7 @@ func TestTransactionYieldsToALateHolder(t *testing.T) {
 	}
 }
 
-// Get and Delete: what an attempt holds is not forgotten under it.
+// Get and Delete: a key that an attempt has claimed is not deleted.
 func TestDeleteRefusesAKeyWithAClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -269,8 +269,8 @@ func TestLastUse(t *testing.T) {
 	}
 }
 
-// A transaction counts as committed where the server says that it has committed it: after a
-// failure it answers COMMIT with ROLLBACK, and no error.
+// A transaction counts as committed if the server says so. After a failure the server answers
+// COMMIT with ROLLBACK, and no error.
 func TestCommitAnsweredWithRollbackIsNoCommit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -76,8 +76,8 @@ func TestHeadersInAnyLetterCase(t *testing.T) {
 	}
 }
 
-// What stands outside of the guard has set headers: the handler adds to them, as it would
-// without a guard, and its Content-Type need not be guessed.
+// Middleware outside of the guard has set headers. The handler adds to them, as it would
+// without a guard, and a Content-Type that is set is not guessed again.
 func TestHandlerAddsToHeadersOfItsMiddleware(t *testing.T) { // E20
 	t.Parallel()
 	r := newRig(t)
@@ -107,7 +107,7 @@ func TestHandlerAddsToHeadersOfItsMiddleware(t *testing.T) { // E20
 	}
 }
 
-// Bytes that are no text are repeated as they were.
+// Header bytes that are no text are repeated as they were.
 func TestHeadersThatAreNoTextAreRepeated(t *testing.T) { // E24
 	t.Parallel()
 	r := newRig(t)
@@ -126,8 +126,8 @@ func TestHeadersThatAreNoTextAreRepeated(t *testing.T) { // E24
 	}
 }
 
-// What a handler takes away of what was set outside is in no answer; what it leaves is
-// the business of whoever stands outside, for each answer anew.
+// If a handler removes a header that its middleware set, the header is in no answer. Headers
+// that it leaves come from the middleware again, for each answer anew.
 func TestHeadersThatAHandlerRemovesAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {

@@ -136,8 +136,8 @@ func TestClaimIsRenewed(t *testing.T) { // E4
 	}
 }
 
-// A claim that cannot be renewed, because the database does not answer, is lost when it
-// runs out, and not only when the renewal gives up: then another attempt may be at work.
+// If the database does not answer a renewal, the claim is lost when it runs out, not when the
+// renewal gives up: another attempt may run by then.
 func TestClaimIsLostWhenItRunsOutDuringARenewal(t *testing.T) { // E4
 	t.Parallel()
 	r := newRig(t)
@@ -175,8 +175,8 @@ func TestClaimIsLostWhenItRunsOutDuringARenewal(t *testing.T) { // E4
 	<-answered
 }
 
-// A claim is counted from before the statement that takes it was sent: one that waited for
-// longer than the claim lasts has none.
+// A claim counts from before its statement was sent. If the statement waited for longer than a
+// claim lasts, there is no claim.
 func TestClaimCountsFromBeforeItsStatement(t *testing.T) { // E4
 	t.Parallel()
 	r := newRig(t)
@@ -249,8 +249,8 @@ func TestStalledHolderAnswers(t *testing.T) { // E5
 	}
 }
 
-// Whoever has lost its claim, by whichever sign of it, writes nothing in any way, while the
-// other is still at work.
+// A holder that lost its claim writes nothing, in none of the ways to write, however it learns
+// of the loss, while the next holder is at work.
 func TestHolderThatLostItsClaimWritesNothing(t *testing.T) { // E5
 	t.Parallel()
 	r, broken := newRig(t), errors.New("broken")

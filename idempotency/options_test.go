@@ -285,8 +285,8 @@ func TestDefaultMethods(t *testing.T) { // C7
 	}
 }
 
-// An answer that is kept although it is an error is repeated as it was: the reference is
-// about effects that were rolled back.
+// If the policy keeps an error, it is repeated as it was. A reference is not: it is about
+// effects that were rolled back.
 func TestKeptErrorIsRepeatedAsItWas(t *testing.T) { // C20
 	t.Parallel()
 	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {

@@ -30,8 +30,8 @@ func (r told) MarshalJSON() ([]byte, error) {
 
 func (*told) UnmarshalJSON([]byte) error { return nil }
 
-// The answer to a phase's commit is lost, and the handler runs the phase again: it has no
-// second effect, and the next attempt knows the first.
+// If the answer to a phase's commit is lost, the handler runs the phase again. The phase has no
+// second effect, and the next attempt gets the first result.
 func TestPhaseRunsOnceIfItsCommitIsNotAnswered(t *testing.T) { // E7
 	t.Parallel()
 	cfg, err := pgxpool.ParseConfig(devtest.DatabaseURL(t))
@@ -117,7 +117,7 @@ func TestPhaseOwnsItsTransaction(t *testing.T) {
 	}
 }
 
-// A phase that ended its transaction and went on in another is not done.
+// If a phase ended its transaction and went on in another, it is not done.
 func TestPhaseThatEndsItsTransactionIsNotDone(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"ROLLBACK AND CHAIN", "ROLLBACK; BEGIN", "COMMIT AND CHAIN"} {
@@ -166,7 +166,7 @@ func TestTakeSeesTheRequest(t *testing.T) {
 	}
 }
 
-// A step that is under way when the claim is lost says so, and not only that its context
+// If the claim is lost during a step, the step's error says so, and not only that its context
 // ended.
 func TestStepReportsThatItsClaimIsLost(t *testing.T) { // E5
 	t.Parallel()
@@ -203,8 +203,8 @@ func TestStepReportsThatItsClaimIsLost(t *testing.T) { // E5
 	}
 }
 
-// A step's name is for one step: one that is under way does not begin again beside or
-// within itself, whether it is a phase or a call, with options or without.
+// A step does not begin again while it runs, beside itself or within itself, whether it is a
+// phase or a call, with options or without.
 func TestStepDoesNotBeginWithinItself(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

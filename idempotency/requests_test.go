@@ -158,7 +158,7 @@ func TestPrincipal(t *testing.T) { // E19
 	}
 }
 
-// What stands outside refuses without using up a key.
+// If middleware outside of the guard refuses a request, the request uses up no key.
 func TestMiddlewareRefusesWithoutUsingAKey(t *testing.T) { // E20
 	t.Parallel()
 	r := newRig(t)
@@ -202,7 +202,7 @@ func TestRequestsWithinARequest(t *testing.T) {
 	r.wantCalls(1, 1)
 }
 
-// A handler that is run again is given the request as it came, whatever it did to it.
+// If a handler is run again, it gets the request as it came, also if the first run changed it.
 func TestSecondRunGetsTheRequestAsItCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -222,7 +222,8 @@ func TestSecondRunGetsTheRequestAsItCame(t *testing.T) {
 	}
 }
 
-// Where a form was read before the guard, nothing is left to tell requests apart by.
+// If a form was read before the guard, the guard cannot compare the request, and refuses it. With
+// a PrintFunc that reads the form it can.
 func TestGuardRefusesAFormThatWasReadBefore(t *testing.T) { // E11
 	t.Parallel()
 	r := newRig(t)
@@ -267,8 +268,8 @@ func TestFilesOfMultipart(t *testing.T) {
 	}
 }
 
-// net/http's client sends a request again by itself where it has a key: it is a twin like
-// any other.
+// If a request has a key, the client of net/http may send it again by itself. The second
+// request is treated like any other with the same key.
 func TestClientResendIsATwin(t *testing.T) { // E35
 	t.Parallel()
 	r := newRig(t)

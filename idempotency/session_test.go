@@ -71,8 +71,8 @@ func (r *rig) wantClean(name, there string) {
 	}
 }
 
-// What a handler leaves behind in the session of its connection is gone when the next one
-// has that, however the handler ended.
+// A handler changes the session of its connection. The next request on the connection does not
+// see that, however the handler ended.
 func TestSessionIsResetAfterAHandlerChangedIt(t *testing.T) {
 	t.Parallel()
 	for name, hooked := range map[string]bool{"a plain pool": false, "a pool with a hook": true} {
@@ -130,8 +130,8 @@ func (r *rig) leak(name, sql, there string) {
 	r.wantClean(name+" and Do", there)
 }
 
-// A request that leaves nothing behind, or only what can be set back, has the connection
-// stay: a new one for each would be dear.
+// If a request changes nothing in the session, or only what can be set back, its connection is
+// kept: a new one for each request would cost much.
 func TestConnectionIsKeptAfterAnUsualRequest(t *testing.T) {
 	t.Parallel()
 	for _, hooked := range []bool{false, true} {

@@ -100,7 +100,7 @@ func TestRedactedKeys(t *testing.T) { // E65
 	}
 }
 
-// What the guard answers itself is not kept, and not counted as an answer of the handler.
+// The guard's own answers are not kept, and do not count as answers of the handler.
 func TestOwnAnswersAreNotKept(t *testing.T) { // E36
 	t.Parallel()
 	r := newRig(t)

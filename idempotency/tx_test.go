@@ -29,8 +29,8 @@ func (r *rig) withPool(most int32, mode pgx.QueryExecMode) {
 // serialize has a transaction fail as if it had lost against another one.
 const serialize = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40001'; END $$"
 
-// What a goroutine of a handler kept of a nested transaction does not reach the
-// transaction that the connection serves next.
+// If a goroutine of a handler keeps a nested transaction, it cannot reach the next transaction
+// of the connection.
 func TestNestedTransactionDoesNotReachTheNextOne(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -113,7 +113,7 @@ func TestAnswerAfterAFailedStatementIsKept(t *testing.T) { // E31
 	}
 }
 
-// It is known that nothing was done, and is said so.
+// If a transaction cannot be committed, the answer says that nothing was done.
 func TestFailedCommitIsReportedAsNotCommitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -183,7 +183,7 @@ func (q *queries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (*queries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Where there is no key, none is looked up.
+// If a request has no key, the guard looks up nothing.
 func TestNoKeyIsNotLookedUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

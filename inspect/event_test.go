@@ -31,7 +31,7 @@ func (p *place) rawOf(source, kind, id string) {
 	}
 }
 
-// The log says of each event what the meaning of the relay's row makes of it.
+// The publish state of an event follows from the relay's row.
 func TestEventOfTheLogHasThePublishState(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -156,7 +156,7 @@ func (p *place) consumers() int {
 	return info.State.Consumers
 }
 
-// A stream that is long is not read to its end: the search has its half second.
+// A long stream is not read to its end: a search ends after half a second.
 func TestSearchOfALongStreamIsBoundedInTime(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -251,8 +251,8 @@ func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 	}
 }
 
-// An event that the broker refused, and took then, shows why; where held has some of the
-// same, each failure is told once.
+// If the broker refused an event and later took it, the event shows why. If held has some of
+// the same failures, each is shown once.
 func TestEventShowsRefusalsBeforeItWasPublished(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

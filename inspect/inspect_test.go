@@ -228,7 +228,7 @@ func TestFaultsOfTheConfigAndTheSchema(t *testing.T) {
 	}
 }
 
-// What one answer says is of one moment, and cannot write.
+// An answer is of one moment, and its transaction cannot write.
 func TestAnswersUseOneReadOnlySnapshot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -87,7 +87,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A page looks at so many keys and no more, and the next goes on where it ended.
+// A page looks at a bounded number of keys, and the next page goes on from there.
 func TestKeysArePagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -153,7 +153,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// A page looks at so many actions and no more, and the next goes on where it ended.
+// A page looks at a bounded number of actions, and the next page goes on from there.
 func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

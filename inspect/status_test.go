@@ -257,7 +257,7 @@ func (p *place) wantPaused(i *inspect.Inspector, consumer string) {
 	}
 }
 
-// A broker that is away is told of, and what the database has is there all the same.
+// If the broker is away, the answer says so and has what the database knows.
 func TestAnswersComeWithoutABroker(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnNATS(t)

@@ -52,7 +52,7 @@ func redirected(t *testing.T, from, to string) *http.Request {
 	return req
 }
 
-// A secret that is meant for one host and port is sent to no other, nor without TLS.
+// A secret that is meant for one host and port is sent to no other, and not without TLS.
 func TestSecretIsSentToItsHostOnly(t *testing.T) {
 	for _, tt := range []struct {
 		from, to string
@@ -158,7 +158,7 @@ func TestClassesOfAnswers(t *testing.T) {
 	}
 }
 
-// A conflict whose body breaks off stays so for the caller, who sees that it is not whole.
+// If the body of a conflict breaks off, the caller sees that it is not whole.
 func TestBrokenConflictStaysBroken(t *testing.T) {
 	v := &vendor{answer: func(int, *http.Request) (*http.Response, error) {
 		resp := status(409, "Content-Type", "application/json")
@@ -186,7 +186,7 @@ func (b *breaking) Read([]byte) (int, error) {
 	return 0, errReset
 }
 
-// A status by which a vendor says that it is busy with a call proves nothing about that call.
+// If a status says that the vendor is busy with a call, the vendor may have acted on the call.
 func TestBusyVendorMayHaveActed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		protocol outbound.Protocol

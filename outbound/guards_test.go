@@ -48,7 +48,7 @@ func TestAResponseWithoutABody(t *testing.T) {
 	})
 }
 
-// A request that says that it has no body keeps it: a body of nothing would be sent in chunks.
+// A request with http.NoBody keeps it: an empty body of another kind would be sent in chunks.
 func TestRequestWithoutABodyStaysWithoutOne(t *testing.T) {
 	v := roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.Body != http.NoBody {
@@ -65,7 +65,7 @@ func TestRequestWithoutABodyStaysWithoutOne(t *testing.T) {
 	_ = resp.Body.Close()
 }
 
-// What stands in a header of the length was true of the body before the key was put into it.
+// A header with the length is corrected, because the key changes the length of the body.
 func TestLengthIsThatOfTheSentBody(t *testing.T) {
 	v := &vendor{answer: func(_ int, req *http.Request) (*http.Response, error) {
 		if got := req.Header.Get("Content-Length"); got != "" {
@@ -156,7 +156,7 @@ func TestTheOrderOfDeciding(t *testing.T) {
 	}
 }
 
-// Of an attempt that the caller ended there is nothing to decide.
+// If the caller ended an attempt, Decide is not called.
 func TestDecideIsNotCalledIfTheCallerEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -170,7 +170,7 @@ func TestDecideIsNotCalledIfTheCallerEnded(t *testing.T) {
 	})
 }
 
-// What Decide calls a failure is one, whatever its status says.
+// If Decide calls a response a failure, it is one, also if its status is a success.
 func TestASuccessThatIsRefusedIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, code := range []int{200, 409} {
@@ -184,7 +184,7 @@ func TestASuccessThatIsRefusedIsAFailure(t *testing.T) {
 	})
 }
 
-// Of a Next that tells nothing of its connections, some errors say that nothing was sent.
+// If Next does not report its connections, some of its errors say that nothing was sent.
 func TestSomeErrorsSayThatNothingWasSent(t *testing.T) {
 	for name, err := range map[string]error{
 		"no such host":    &net.OpError{Op: "lookup", Err: &net.DNSError{Err: "no such host", Name: "api.vendor.example", IsNotFound: true}},

@@ -20,8 +20,8 @@ func (e endless) Error() string {
 }
 func (e endless) Unwrap() []error { return []error{io.ErrUnexpectedEOF, e, e} }
 
-// An error of the next RoundTripper's is classified whatever its methods do, and a caller
-// finds in it what is there.
+// If methods of Next's error panic, the error is classified all the same, and a caller can
+// unwrap it.
 func TestErrorsWhoseMethodsFailAreClassified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(int, *http.Request) (*http.Response, error) { return nil, endless{} }}

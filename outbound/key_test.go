@@ -327,7 +327,7 @@ func TestPostIsRedirectedToItsHostOnly(t *testing.T) {
 	}
 }
 
-// Who was sent to another host stays a stranger there.
+// If a redirect leads to another host and back, the key is not sent again.
 func TestKeyIsNotSentBackAfterAnotherHost(t *testing.T) {
 	v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
 		if n < 3 {

@@ -74,8 +74,8 @@ func TestConflictIsReadInPart(t *testing.T) {
 	}
 }
 
-// Retries that wait for a later moment count for a retry that would be made before them:
-// together they are within one window.
+// Retries that wait count against the budget of a retry that would be made before them, if they
+// are within one window.
 func TestBudgetCountsRetriesThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
@@ -127,8 +127,8 @@ func TestARequestsBodyIsBounded(t *testing.T) {
 	}
 }
 
-// A caller who gives up before the first attempt has nothing sent, and is told so; one who
-// gives up while a new authorization is made has nothing sent any more.
+// If the caller gives up before the first attempt, or while a new authorization is made,
+// nothing is sent, and the error says so.
 func TestNothingIsSentAfterTheCallerEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	v := always(200)

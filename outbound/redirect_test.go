@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// The vendor acts on a POST and sends the caller on to what came of it. Whatever becomes
-// of that, it is not said that nothing was done.
+// The vendor acts on a POST and redirects the caller to its result. If the redirect then fails,
+// the error does not say that nothing was done.
 func TestRedirectedPostMayHaveActed(t *testing.T) {
 	answer := func(code int, headers ...string) func() (*http.Response, error) {
 		return func() (*http.Response, error) { return status(code, headers...), nil }
@@ -212,7 +212,7 @@ func TestANextThatFollowsRedirects(t *testing.T) {
 	}
 }
 
-// What Next says of the request that it sent counts, if it says something.
+// If Next reports whether it sent the request, that counts.
 func TestReportOfNextAboutItsRequestCounts(t *testing.T) {
 	for name, sent := range map[string]*http.Request{"nothing": nil, "a GET": requestTo(t.Context(), t, "GET", "https://api.vendor.example/login", "")} {
 		next := roundTripper(func(*http.Request) (*http.Response, error) {
@@ -227,8 +227,8 @@ func TestReportOfNextAboutItsRequestCounts(t *testing.T) {
 	}
 }
 
-// A doubt that was there before a redirect stays, whatever the redirect leads to: the first
-// attempt may have been acted on, and nothing was sent to where the second was sent on.
+// The first attempt may have been acted on. If the second is redirected and sends nothing
+// there, the outcome of the call is still unknown.
 func TestEarlierDoubtOutlivesARedirect(t *testing.T) {
 	v := &vendor{answer: func(n int, req *http.Request) (*http.Response, error) {
 		switch {
@@ -247,7 +247,7 @@ func TestEarlierDoubtOutlivesARedirect(t *testing.T) {
 	}
 }
 
-// A request that is not sent on is one attempt, and its body is closed.
+// If a redirect is not followed, the request is one attempt, and its body is closed.
 func TestRequestThatIsNotRedirectedIsOneAttempt(t *testing.T) {
 	v := login(307, "https://login.example/")
 	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
@@ -271,8 +271,8 @@ func TestRequestThatIsNotRedirectedIsOneAttempt(t *testing.T) {
 	}
 }
 
-// A request that came from another host has no key there, so that it is not repeated as if
-// it had one. http.Client makes no such request: it has another client's rules.
+// A request that was redirected from another host has no key, so it is not repeated.
+// http.Client makes no such request: it has another client's rules.
 func TestRequestFromAnotherHostIsNotRepeated(t *testing.T) {
 	v := always(503)
 	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")

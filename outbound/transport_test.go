@@ -176,7 +176,7 @@ func TestABodyThatBlocks(t *testing.T) {
 	}
 }
 
-// What http.Transport says of connections decides what was not sent.
+// http.Transport reports its connections, which decides whether a request was sent.
 func TestNotSent(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -212,7 +212,7 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// http.Transport refuses some requests by itself: that is hopeless.
+// If http.Transport refuses a request by itself, the request is not tried again.
 func TestInvalidRequestIsNotRetried(t *testing.T) {
 	s, _ := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("called") })
 	req := requestTo(t.Context(), t, "GET", s.URL, "")
@@ -290,7 +290,7 @@ func TestCancelingLeavesNothing(t *testing.T) {
 	}
 }
 
-// The last response is the caller's, whole.
+// The caller gets the last response with its whole body.
 func TestLastResponseIsReturnedWhole(t *testing.T) {
 	long := strings.Repeat("detail ", 50_000)
 	s, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {

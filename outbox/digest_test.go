@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// What the digest of an event is may never change: the log holds them, and an
-// event that is written again is compared with what an older version wrote.
+// The digest of an event never changes: the log has digests that older versions wrote, and they
+// are compared with new ones.
 func TestDigestNeverChanges(t *testing.T) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 7000, time.UTC)
 	full := postroom.Event{

@@ -83,7 +83,8 @@ func TestProducerNamesTheGrantThatItLacks(t *testing.T) {
 	wantAdvice(t, err, "42501", advice)
 }
 
-// Rights that were granted before a migration, and are too few since then.
+// If rights were granted before a migration, and are too few since then, the error names the
+// grant.
 func TestTermNamesTheGrantThatItLacks(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

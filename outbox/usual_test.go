@@ -58,7 +58,7 @@ func TestEventsWithoutAnIDAreWrittenWhole(t *testing.T) {
 	}
 }
 
-// Where the impossible happens and the id is taken, nothing is passed over in silence.
+// If an id that the outbox made is taken, which should not happen, the transaction fails.
 func TestGeneratedIDThatIsTakenIsAnError(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -341,8 +341,8 @@ func TestEachWayRefusesAConflict(t *testing.T) {
 	})
 }
 
-// Twins write one event at the same time: the second waits for the first, and
-// its insert then neither happens nor sees the row that kept it from happening.
+// Two transactions write one event at the same time. The second waits for the first. Then its
+// insert does nothing, and its snapshot may not see the row of the first.
 func TestEachWayWaitsForTheSameEvent(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, w way, pool *pgxpool.Pool) {
@@ -405,8 +405,8 @@ func TestEachWayKeepsTheOrderOfItsArguments(t *testing.T) {
 	})
 }
 
-// Under a stricter isolation level a twin that committed meanwhile is no
-// conflict but a transaction to be tried again.
+// Under a stricter isolation level, if another transaction committed the same event meanwhile,
+// that is no conflict: the transaction has to be tried again.
 func TestRepeatableReadTriesAgainAfterTheSameEvent(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -137,7 +137,8 @@ func TestAHandlerDoesNotEndTheTransaction(t *testing.T) {
 	}
 }
 
-// Cut at each statement, an event is handled once, and its message written once.
+// If the connection breaks at any statement, the event is handled once, and its message is
+// written once.
 func TestHandlerIsAppliedOnceIfCutAtEachStatement(t *testing.T) {
 	t.Parallel()
 	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{})

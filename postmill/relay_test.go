@@ -205,8 +205,8 @@ func TestRelayRefusesBadSettings(t *testing.T) {
 	}
 }
 
-// What a Publisher wrote leaves by Relay as it came; other events are messages too, and each
-// message says which event it is.
+// Relay publishes messages that a Publisher wrote as they came. Other events become messages
+// too, and each message names its event.
 func TestRelayPublishesMessagesAsTheyCame(t *testing.T) {
 	t.Parallel()
 	pool := withCharges(t)

@@ -91,7 +91,7 @@ func TestRepublishFiltersByTimeTypeAndKey(t *testing.T) {
 	}
 }
 
-// What retention removed cannot be published again, and that is said.
+// Events that retention removed cannot be published again, and the republish says so.
 func TestRepublishReportsRemovedEvents(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(6)...)

@@ -134,8 +134,8 @@ func TestEarlierDeadline(t *testing.T) {
 	w.is("t1", "running", "payment")
 }
 
-// Everything was down for an hour: a reply that waited in the stream counts if it comes before the
-// deadline does, however late it is.
+// All was down for an hour. A reply that waited in the stream counts if it comes before the
+// deadline event, at any later time.
 func TestReplyBeforeTheDeadlineCountsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -64,10 +64,9 @@ func holders(t *testing.T, tx pgx.Tx) []string {
 	return found
 }
 
-// The locks and the sessions are not read at one moment. Whoever ended in between, or
-// ended its transaction, is in nobody's way. The server goes on to show a transaction
-// the sessions of its first look, and so one has locks here whose transaction, and one
-// whose session, the look does not show.
+// The locks and the sessions are not read at one moment. If a session or its transaction ended
+// in between, it is no blocker. Within a transaction the server goes on to show the sessions of
+// its first look, so here the locks name one session and one transaction that the look lacks.
 func TestSessionThatJustEndedIsNoBlocker(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
@@ -100,8 +99,8 @@ func TestSessionThatJustEndedIsNoBlocker(t *testing.T) {
 	})
 }
 
-// Who has a lock now and had none before the migration waited stood behind it, however
-// old the transaction is.
+// If a session has a lock now and had none before the migration waited, it waited behind the
+// migration, at any age of its transaction.
 func TestSessionBehindTheMigrationIsNoBlocker(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
@@ -128,8 +127,8 @@ func TestSessionBehindTheMigrationIsNoBlocker(t *testing.T) {
 	}
 }
 
-// Of a session of another role a role without pg_read_all_stats is told only that it is
-// there, and so of any session that does not track what it does. These are named.
+// A role without pg_read_all_stats sees of other roles' sessions only that they exist. The same
+// holds for sessions that do not track their activity. These are named as blockers.
 func TestHiddenSessionsAreNamedAsBlockers(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)

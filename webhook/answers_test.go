@@ -418,7 +418,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// Functions of users that end their goroutine end no more than their request.
+// If a function of a user ends its goroutine, only its request ends.
 func TestGoexitEndsOnlyItsRequest(t *testing.T) {
 	e := newEndpoint(t, func(c *webhook.Config) {
 		c.Key = func(postroom.Event) string { runtime.Goexit(); return "" }

@@ -70,7 +70,8 @@ func TestEventsGoToTheirEndpoints(t *testing.T) {
 	r.eventually("a third delivery", func() bool { return len(to.requests()) >= 3 })
 }
 
-// What is not JSON comes in base64, and an id that would not do as a webhook-id as a digest.
+// Data that is not JSON is sent in base64. An id that cannot be a webhook-id is sent as a
+// digest.
 func TestOddEventsAreSentInBase64(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)

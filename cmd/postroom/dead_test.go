@@ -279,7 +279,7 @@ func TestChangesSayWhatTheyDid(t *testing.T) {
 	}
 }
 
-// Another operator cancels a replay that a command runs: its events did not run.
+// Another operator cancels a replay that a command runs: events that had not begun did not run.
 func TestDeadReplayEndsIfAnotherOperatorCancelsIt(t *testing.T) {
 	t.Parallel()
 	pool, _ := withDead(t, 20)

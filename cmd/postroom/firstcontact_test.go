@@ -7,7 +7,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// What is not there yet is told of with what to do next.
+// If something is not there yet, each command says what to do next.
 func TestCommandsSayWhatToDoFirst(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -115,7 +115,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// A handler that is rolled out before what writes its events is nothing wrong.
+// If a handler is rolled out before the service that writes its events, that is no fault.
 func TestStatusAcceptsAHandlerWithoutEvents(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -141,7 +141,7 @@ func TestStatusAcceptsAHandlerWithoutEvents(t *testing.T) {
 	postroom(t, s.env, "events", "show", "order-7").want(t, exitOK)
 }
 
-// A handler that asks for a misspelt type is told of wherever one looks.
+// If a handler asks for a misspelt type, each command that could show it reports that.
 func TestCommandsReportAMisspeltType(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -159,7 +159,7 @@ func TestCommandsReportAMisspeltType(t *testing.T) {
 	}
 }
 
-// Without a broker the database's part is there, and it says what is not.
+// Without a broker the commands show what the database has, and say what is missing.
 func TestCommandsAnswerWithoutABroker(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

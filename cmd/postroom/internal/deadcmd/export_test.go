@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-// What was written before a purge is removed again where the purge did nothing, and
-// kept where it may be all that is left.
+// A purge writes a file first. If it then does nothing, it removes the file. If the outcome is
+// unknown, it keeps the file, which may be the only copy.
 func TestPurgeRemovesItsFileIfItDidNothing(t *testing.T) {
 	t.Parallel()
 	for _, why := range []error{nil, deadletter.ErrNoMatch, deadletter.ErrUnknownOutcome} {
@@ -32,7 +32,7 @@ func TestPurgeRemovesItsFileIfItDidNothing(t *testing.T) {
 	}
 }
 
-// A file that is on the disk is kept, also where closing it fails.
+// If a file is on the disk, and closing it fails, the purge keeps it.
 func TestPurgeKeepsAFileThatItCannotClose(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "archive.jsonl")
