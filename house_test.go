@@ -297,7 +297,7 @@ func source(node ast.Node) string {
 // TestLayersAreInContributing holds that the table of CONTRIBUTING.md is the one of layers.
 func TestLayersAreInContributing(t *testing.T) {
 	var rows strings.Builder
-	rows.WriteString("| package | may import, beside the standard library | because |\n| --- | --- | --- |\n")
+	rows.WriteString("| package | may import, besides the standard library | because |\n| --- | --- | --- |\n")
 	for _, l := range layers {
 		var may []string
 		for _, what := range l.may {
