@@ -76,14 +76,16 @@ func withCause(err, cause error) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// EnsureStream makes a stream with the given configuration. If the stream exists, it adds the
-// subjects that the stream lacks, and changes nothing else. A new stream refuses messages
-// when a limit is reached, and never drops old ones; it cannot be purged, and no message of
-// it can be deleted. This holds even if cfg says otherwise. If cfg does not say how to store
-// and keep messages, the stream is stored in files and has limits retention.
+// EnsureStream makes a stream with the given configuration. A new stream refuses messages when
+// a limit is reached, and never drops old ones. It cannot be purged, and its messages cannot
+// be deleted. This holds even if cfg says otherwise. If cfg does not say how to store and keep
+// messages, the stream is stored in files and has limits retention.
 //
 // If cfg allows atomic batches (AllowAtomicPublish), the stream also gets the subject that
-// they need; see [LeaseSubjects]. An existing stream is changed to allow them.
+// they need; see [LeaseSubjects].
+//
+// If the stream exists already, EnsureStream changes only two things: it adds the subjects
+// that the stream lacks, and allows atomic batches if cfg does.
 //
 // A relay never creates a stream, because streams belong to the operator.
 func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig) error {

@@ -142,9 +142,9 @@ func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, ve
 			return failed
 		}
 		if errors.Is(err, context.Canceled) {
-			return fmt.Errorf("interrupted: events that are not counted above are unchanged. To %s them too, repeat the command", verb)
+			return fmt.Errorf("interrupted: up to 1,000 events more than counted above may have changed. To %s the rest, repeat the command", verb)
 		}
-		return fmt.Errorf("%w: events that are not counted above are unchanged", err)
+		return fmt.Errorf("%w: up to 1,000 events more than counted above may have changed", err)
 	})
 }
 

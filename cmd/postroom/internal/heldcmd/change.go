@@ -129,9 +129,9 @@ func (c *change) broken(out io.Writer, verb string, done held.Result, err error)
 	}
 	printed := heldview.Result(out, c.JSON, verb, done)
 	if errors.Is(err, context.Canceled) {
-		return errors.Join(fmt.Errorf("interrupted: events that are not counted above are unchanged. To %s them too, repeat the command", verb), printed)
+		return errors.Join(fmt.Errorf("interrupted: up to 1,000 events more than counted above may have changed. To %s the rest, repeat the command", verb), printed)
 	}
-	return errors.Join(fmt.Errorf("%w: events that are not counted above are unchanged", err), printed)
+	return errors.Join(fmt.Errorf("%w: up to 1,000 events more than counted above may have changed", err), printed)
 }
 
 func newRetry(getenv func(string) string) *cobra.Command {
