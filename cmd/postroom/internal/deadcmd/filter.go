@@ -40,8 +40,8 @@ func (w *filterFlags) addFlags(cmd *cobra.Command) {
 }
 
 // addAll adds the flag --all to a command that changes events.
-func (w *filterFlags) addAll(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&w.all, "all", false, "all dead events")
+func (w *filterFlags) addAll(cmd *cobra.Command, usage string) {
+	cmd.Flags().BoolVar(&w.all, "all", false, usage)
 }
 
 // filter returns the filter. ids are the arguments of the command.

@@ -45,7 +45,7 @@ func FuzzFilter(f *testing.F) {
 		var w filterFlags
 		cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true}
 		w.addFlags(cmd)
-		w.addAll(cmd)
+		w.addAll(cmd, "all dead events")
 		if cmd.ParseFlags(strings.Split(flags, "\n")) != nil {
 			return
 		}

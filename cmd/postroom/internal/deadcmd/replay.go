@@ -90,7 +90,7 @@ func newReplay(d *commands) *cobra.Command {
 	flags.BoolVar(&w.detach, "detach", false, "make the replay and do not run it; 'postroom dead resume' runs it")
 	command.NoFileCompletion(cmd, "limit", "attempts", "rate", "canary", "stop-at", "try", "wait")
 	w.filter.addFlags(cmd)
-	w.filter.addAll(cmd)
+	w.filter.addAll(cmd, "all dead events")
 	d.AddAuditFlags(cmd)
 	d.AddYes(cmd)
 	d.DB.AddURLFlag(cmd)

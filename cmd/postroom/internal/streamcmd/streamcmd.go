@@ -47,12 +47,15 @@ func newEnsure(getenv func(string) string) *cobra.Command {
 		Short: "Create a stream, or add the subjects that it lacks",
 		Long: `Create a stream that loses none of the messages that it acknowledged: it stores them in
 files, refuses new messages at a limit instead of dropping old ones, and allows no purge
-and no delete. If the stream exists, the command adds the subjects that it lacks and
-changes nothing else. It reports other differences from the flags with exit status 3.
+and no delete.
 
 With --atomic the stream accepts the batches of 'postroom relay --atomic'. It also gets
-one more subject, with which relays keep each other out. An existing stream is changed
-to accept batches. This needs nats-server 2.12 or later.`,
+one more subject, with which relays make sure that only one of them publishes. This needs
+nats-server 2.12 or later.
+
+If the stream exists, the command adds the subjects that it lacks and, with --atomic,
+allows batches. It changes nothing else. It reports other differences from the flags with
+exit status 3.`,
 		Example: `  postroom stream ensure SHOP --subjects 'order.>,payment.>'
   postroom stream ensure SHOP --subjects 'order.>' --replicas 3 --max-age 720h \
       --nats-url nats://nats:4222 --nats-creds /etc/postroom/nats.creds
