@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/postroom/postroom"
@@ -333,19 +334,76 @@ func TestStatementWithNUL(t *testing.T) {
 // pgx reads the rows of a COPY in a goroutine of its own.
 func TestPanicInRowsOfACopyIsAFailedAttempt(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	sub := b.subscription("h")
-	sub.Schedule = postroom.Backoff{time.Hour}
-	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+	copyBad := func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
 		_, err := tx.CopyFrom(ctx, pgx.Identifier{"effect"}, []string{"handler", "event"},
 			pgx.CopyFromSlice(2, func(int) ([]any, error) { panic("no such row") }))
 		return err
-	}))
-	b.publish("bad")
-	b.run()
-	b.eventually("it to fail", func() bool { return b.failures("bad") == 1 })
-	if got := b.held("h")["/shop bad"]; got.Class != "panic" {
-		t.Errorf("held %+v, want class panic", got)
+	}
+	for name, h := range map[string]postroom.HandlerFunc{
+		"the transaction": copyBad,
+		"a savepoint": func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return copyBad(ctx, tx, ev) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			sub := b.subscription("h")
+			sub.Schedule = postroom.Backoff{time.Hour}
+			b.in.Handle(sub, h)
+			b.publish("bad")
+			b.run()
+			b.eventually("it to fail", func() bool { return b.failures("bad") == 1 })
+			if got := b.held("h")["/shop bad"]; got.Class != "panic" {
+				t.Errorf("held %+v, want class panic", got)
+			}
+		})
+	}
+}
+
+// A message of another program that has no body and the header of a broker's status is an event
+// like any other. It holds up no other, even if a reader begins behind it.
+func TestAMessageWithTheHeaderOfAStatus(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(sub *inbox.Subscription){
+		"plain":   func(*inbox.Subscription) {},
+		"ordered": func(sub *inbox.Subscription) { sub.Order = inbox.HoldKey },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			stream, err := b.js.Stream(t.Context(), b.stream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			direct := stream.CachedInfo().Config
+			direct.AllowDirect = true
+			if _, err := b.js.UpdateStream(t.Context(), direct); err != nil {
+				t.Fatal(err)
+			}
+			sub := b.subscription("h")
+			change(&sub)
+			b.in.Handle(sub, effect("h"))
+			stop := b.run()
+			odd := []string{"404", "409", "100", "shipped"}
+			for i, status := range odd {
+				b.publish(fmt.Sprint("e", i))
+				b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: nats.Header{"Status": {status}}})
+			}
+			b.eventually("all effects", func() bool { return len(b.effects("h")) == 2*len(odd) })
+			b.drained()
+			stop()
+			b.in = inbox.New(b.pool, b.nc, b.config())
+			b.in.Handle(sub, effect("h"))
+			b.run()
+			b.publish("last")
+			b.eventually("what comes behind it", func() bool { return b.effects("h")["last"] == 1 })
+			for id, n := range b.effects("h") {
+				if n != 1 {
+					t.Errorf("%s took effect %d times", id, n)
+				}
+			}
+		})
 	}
 }
 

@@ -95,6 +95,33 @@ func TestATransactionIsOverWhenItsHandlerReturned(t *testing.T) {
 	b.wantOnce("h")
 }
 
+// The same holds for a savepoint of the transaction. The next event's transaction may be on the
+// same connection at once.
+func TestASavepointIsOverWhenItsHandlerReturned(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.Workers = 1 // its transactions follow each other on one connection
+	var kept pgx.Tx
+	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
+		if kept != nil {
+			_, err := kept.Exec(ctx, "INSERT INTO effect (handler, event) VALUES ('leak', $1)", ev.ID)
+			if !errors.Is(err, pgx.ErrTxClosed) {
+				t.Errorf("Exec of an earlier event's savepoint = %v, want ErrTxClosed", err)
+			}
+		}
+		var err error
+		if kept, err = tx.Begin(ctx); err != nil {
+			return err
+		}
+		return effect("h").Handle(ctx, tx, ev)
+	}))
+	b.publish(ids("e", 20)...)
+	b.run()
+	b.eventually("all effects", func() bool { return len(b.effects("h")) == 20 })
+	b.wantOnce("leak")
+}
+
 // roundTrips counts what a pool sends: a batch is one round trip.
 type roundTrips struct{ queries, batches atomic.Int64 }
 

@@ -6,10 +6,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/postroom/postroom/internal/guard"
 )
 
 // savepoint is a savepoint that a handler began in its transaction. The inbox examines its
-// statements too.
+// statements too. It ends with the transaction: a goroutine of the handler that still has it
+// must not reach the connection's next transaction.
 type savepoint struct {
 	pgx.Tx
 
@@ -31,31 +34,58 @@ func (t *Tx) sawBatch(b *pgx.Batch) {
 	}
 }
 
-func (n *savepoint) Begin(ctx context.Context) (pgx.Tx, error) { return n.of.nest(n.Tx.Begin(ctx)) }
+// inner returns the savepoint of pgx.
+func (n *savepoint) inner() pgx.Tx {
+	if n.of.over.Load() {
+		return closed
+	}
+	return n.Tx
+}
+
+func (n *savepoint) Begin(ctx context.Context) (pgx.Tx, error) {
+	return n.of.nest(n.inner().Begin(ctx))
+}
+
+func (n *savepoint) Commit(ctx context.Context) error { return n.inner().Commit(ctx) }
+
+func (n *savepoint) Rollback(ctx context.Context) error { return n.inner().Rollback(ctx) }
 
 func (n *savepoint) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	n.of.loan.See(sql)
-	return n.Tx.Exec(ctx, sql, args...)
+	return n.inner().Exec(ctx, sql, args...)
 }
 
 func (n *savepoint) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	n.of.loan.See(sql)
-	return n.Tx.Query(ctx, sql, args...)
+	return n.inner().Query(ctx, sql, args...)
 }
 
 func (n *savepoint) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	n.of.loan.See(sql)
-	return n.Tx.QueryRow(ctx, sql, args...)
+	return n.inner().QueryRow(ctx, sql, args...)
 }
 
 func (n *savepoint) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	n.of.sawBatch(b)
-	return n.Tx.SendBatch(ctx, b)
+	return n.inner().SendBatch(ctx, b)
+}
+
+// CopyFrom works like that of pgx.Tx. rows may panic.
+func (n *savepoint) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	n.of.loan.Use()
+	guarded := guard.Rows(rows)
+	copied, err := n.inner().CopyFrom(ctx, table, columns, guarded)
+	return copied, guarded.With(err)
+}
+
+func (n *savepoint) LargeObjects() pgx.LargeObjects {
+	n.of.loan.Use()
+	return n.inner().LargeObjects()
 }
 
 func (n *savepoint) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	n.of.loan.See(sql)
-	return n.Tx.Prepare(ctx, name, sql)
+	return n.inner().Prepare(ctx, name, sql)
 }
 
 // Conn returns the connection, as that of the handler's transaction does.
