@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/internal/jsremedy"
@@ -37,6 +38,7 @@ const brokerTimeout = 3 * time.Second
 // stream is a stream that is in use, or that the Config names.
 type stream struct {
 	name     string
+	nc       *nats.Conn
 	handle   jetstream.Stream
 	info     *jetstream.StreamInfo // nil if the stream does not exist, or if err is set
 	err      error                 // why the stream could not be examined
@@ -57,7 +59,7 @@ func (s *stream) takes(subject string) bool {
 func findStream(ctx context.Context, js jetstream.JetStream, name string) *stream {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
-	s := &stream{name: name}
+	s := &stream{name: name, nc: js.Conn()}
 	before := time.Now()
 	handle, err := js.Stream(ctx, name)
 	switch {

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/postroom/postroom/internal/messages"
 	"github.com/postroom/postroom/internal/wildcard"
 	"github.com/postroom/postroom/internal/wire"
 )
@@ -168,7 +170,7 @@ func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig,
 		defer cancel()
 		_ = s.handle.DeleteConsumer(within, consumer.CachedInfo().Name) // the broker removes it after a minute anyway
 	}()
-	there, read, err := readNames(ctx, consumer, last, end)
+	there, read, err := readNames(ctx, s.nc, consumer, last, end)
 	missing = slices.DeleteFunc(slices.Clone(events), func(p publishedEvent) bool {
 		return there[eventName(p.Source, p.EventID)]
 	})
@@ -191,33 +193,26 @@ func filterOf(events []publishedEvent) []string {
 
 // readNames returns the names of the events in a consumer's messages up to a sequence. read reports
 // whether it reached that sequence in time.
-func readNames(ctx context.Context, consumer jetstream.Consumer, last uint64, end time.Time) (there map[string]bool, read bool, err error) {
+func readNames(ctx context.Context, nc *nats.Conn, consumer jetstream.Consumer, last uint64, end time.Time) (there map[string]bool, read bool, err error) {
 	there = make(map[string]bool)
 	if consumer.CachedInfo().NumPending == 0 {
 		return there, true, nil
 	}
-	for time.Now().Before(end) {
-		batch, err := consumer.Fetch(1000, jetstream.FetchMaxWait(time.Until(end)+100*time.Millisecond))
-		if err != nil {
-			return there, false, fmt.Errorf("read: %w", err)
-		}
-		for msg := range batch.Messages() {
-			if ev, err := wire.Decode(msg.Subject(), msg.Headers(), nil); err == nil {
+	within, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	for err == nil && !read {
+		err = messages.Fetch(within, nc, consumer, 1000, func(msg *nats.Msg, meta *nats.MsgMetadata) (more bool, err error) {
+			if ev, err := wire.Decode(msg.Subject, msg.Header, nil); err == nil {
 				there[eventName(ev.Source, ev.ID)] = true
 			}
-			meta, err := msg.Metadata()
-			if err != nil {
-				return there, false, fmt.Errorf("read: %w", err)
-			}
-			if meta.NumPending == 0 || meta.Sequence.Stream >= last {
-				return there, true, nil
-			}
-		}
-		if err := batch.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return there, false, fmt.Errorf("read: %w", err)
-		}
+			read = meta.NumPending == 0 || meta.Sequence.Stream >= last
+			return !read, nil
+		})
 	}
-	return there, false, nil
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return there, false, fmt.Errorf("read: %w", err)
+	}
+	return there, read, nil
 }
 
 func checkTails(ctx context.Context, e *examination) error {

@@ -142,7 +142,7 @@ func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscr
 		}
 	}
 	if deep {
-		v.measureLag(ctx, stream, subjects, from, info.TimeStamp)
+		v.measureLag(ctx, js.Conn(), stream, subjects, from, info.TimeStamp)
 	}
 	return nil
 }
@@ -153,8 +153,8 @@ func (v *BrokerView) setMissing(code, handler, text, do string) {
 }
 
 // measureLag finds the oldest message for the handler, beginning at a sequence.
-func (v *BrokerView) measureLag(ctx context.Context, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
-	r, err := messages.Open(ctx, stream, jetstream.ConsumerConfig{
+func (v *BrokerView) measureLag(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
+	r, err := messages.Open(ctx, nc, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: wildcard.Union(nil, subjects),
 	})
 	if err != nil {

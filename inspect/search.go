@@ -132,7 +132,7 @@ func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id s
 		return s, err
 	}
 	from := s.From
-	r, err := messages.Open(ctx, stream, jetstream.ConsumerConfig{
+	r, err := messages.Open(ctx, js.Conn(), stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from, FilterSubjects: q.subjects,
 	})
 	if err != nil {

@@ -158,6 +158,11 @@ func TestStored(t *testing.T) {
 	if _, err := js.Publish(t.Context(), "STORED.raw", []byte("no event")); err != nil {
 		t.Fatal(err)
 	}
+	odd := &nats.Msg{Subject: "STORED.raw", Header: nats.Header{"Status": {"shipped"}}} // another program's, and no status of the broker
+	if _, err := js.PublishMsg(t.Context(), odd); err != nil {
+		t.Fatal(err)
+	}
+	store(t, js, "STORED", "e23")
 	middle, err := s.GetMsg(t.Context(), 8)
 	if err != nil {
 		t.Fatal(err)
@@ -167,12 +172,12 @@ func TestStored(t *testing.T) {
 		span        broker.SeqRange
 		first, last uint64
 	}{
-		{"all", broker.SeqRange{To: 21}, 1, 21},
-		{"from a sequence", broker.SeqRange{From: 7, To: 21}, 7, 21},
+		{"all", broker.SeqRange{To: 23}, 1, 23},
+		{"from a sequence", broker.SeqRange{From: 7, To: 23}, 7, 23},
 		{"to a sequence", broker.SeqRange{From: 7, To: 9}, 7, 9},
-		{"since a time", broker.SeqRange{Since: middle.Time, To: 21}, 8, 21},
-		{"since a time after all", broker.SeqRange{Since: time.Now().Add(time.Hour), To: 21}, 1, 0},
-		{"behind the end", broker.SeqRange{From: 30, To: 21}, 1, 0},
+		{"since a time", broker.SeqRange{Since: middle.Time, To: 23}, 8, 23},
+		{"since a time after all", broker.SeqRange{Since: time.Now().Add(time.Hour), To: 23}, 1, 0},
+		{"behind the end", broker.SeqRange{From: 30, To: 23}, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			next, stop, err := p.ReadStored(t.Context(), "STORED", tt.span)
@@ -193,7 +198,7 @@ func TestStored(t *testing.T) {
 			}
 			for seq := tt.first; seq <= tt.last; seq++ {
 				m := broker.StoredMessage{Seq: seq, Source: "/shop", ID: fmt.Sprint("e", seq)}
-				if seq == 21 {
+				if seq == 21 || seq == 22 {
 					m = broker.StoredMessage{Seq: seq}
 				}
 				want = append(want, m)

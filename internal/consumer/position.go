@@ -25,6 +25,9 @@ const MaxID = 960
 
 // PositionOf returns what a message is recognised by.
 func PositionOf(seq uint64, header map[string][]string, stored time.Time) Position {
+	if _, odd := header["Status"]; odd { // the client library may take it for an error if it is looked up
+		return Position{Seq: seq}
+	}
 	p := Position{Seq: seq, Stored: stored}
 	if ids := header[wire.MsgID]; len(ids) > 0 {
 		p.ID = guard.Clean(ids[0], MaxID)

@@ -14,6 +14,7 @@ import (
 // Reader reads the headers of a stream's messages, with a consumer of its own that acknowledges
 // nothing.
 type Reader struct {
+	nc       *nats.Conn
 	stream   jetstream.Stream
 	consumer jetstream.Consumer
 	pending  uint64
@@ -31,7 +32,7 @@ type Message struct {
 const forgetAfter = 5 * time.Second
 
 // Open returns a reader that begins where cfg says.
-func Open(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*Reader, error) {
+func Open(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*Reader, error) {
 	cfg.Description = "Postroom looks; it removes itself"
 	cfg.AckPolicy = jetstream.AckNonePolicy
 	cfg.HeadersOnly, cfg.MemoryStorage, cfg.Replicas = true, true, 1
@@ -40,41 +41,31 @@ func Open(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerCo
 	if err != nil {
 		return nil, fmt.Errorf("make a consumer to look with: %w", err)
 	}
-	return &Reader{stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
+	return &Reader{nc: nc, stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
 }
 
 // Pending is how many messages it has not returned yet.
 func (r *Reader) Pending() uint64 { return r.pending }
 
 // Next returns the next messages, at most n. It returns none if there are no more.
-func (r *Reader) Next(ctx context.Context, n int) ([]Message, error) {
+func (r *Reader) Next(ctx context.Context, n int) (all []Message, err error) {
 	if r.pending < uint64(n) { //nolint:gosec // a small number
 		n = int(r.pending) //nolint:gosec // a small number
 	}
 	if n == 0 {
 		return nil, nil
 	}
-	wait := time.Second
-	if end, ok := ctx.Deadline(); ok {
-		wait = max(min(wait, time.Until(end)), time.Millisecond)
-	}
-	batch, err := r.consumer.Fetch(n, jetstream.FetchMaxWait(wait))
-	if err != nil {
-		return nil, err
-	}
-	var all []Message
-	for msg := range batch.Messages() {
-		meta, err := msg.Metadata()
-		if err != nil {
-			continue // not a message of a stream
-		}
-		all = append(all, Message{meta.Sequence.Stream, msg.Subject(), msg.Headers(), meta.Timestamp})
+	within, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err = Fetch(within, r.nc, r.consumer, n, func(msg *nats.Msg, meta *nats.MsgMetadata) (bool, error) {
+		all = append(all, Message{meta.Sequence.Stream, msg.Subject, msg.Header, meta.Timestamp})
 		r.pending = meta.NumPending
+		return true, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil
 	}
-	if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
-		return all, err
-	}
-	return all, nil
+	return all, err
 }
 
 // Close removes the consumer.

@@ -115,7 +115,7 @@ func (p *pull) rest(take func(jetstream.Msg) error) error {
 // receive handles one message from the broker: an event, a sign of life, or the end.
 func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 	status := msg.Header.Get("Status")
-	if status == "" || len(msg.Data) > 0 {
+	if status == "" || len(msg.Data) > 0 || msg.Reply != "" { // a message of another program may have such a header too; only a status has no reply subject
 		p.taken++
 		return take(&message{msg})
 	}

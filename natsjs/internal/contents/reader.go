@@ -2,15 +2,16 @@
 package contents
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/postroom/postroom/broker"
+	"github.com/postroom/postroom/internal/messages"
 	"github.com/postroom/postroom/internal/wire"
 )
 
@@ -57,7 +58,7 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, span broke
 	case err != nil:
 		return nil, nil, explain(stream, err)
 	}
-	r := &reader{consumer: consumer, to: span.To, pending: consumer.CachedInfo().NumPending}
+	r := &reader{nc: js.Conn(), consumer: consumer, to: span.To, pending: consumer.CachedInfo().NumPending}
 	stop = func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 		defer cancel()
@@ -76,6 +77,7 @@ func explain(stream string, err error) error {
 
 // reader reads the messages of a consumer.
 type reader struct {
+	nc       *nats.Conn
 	consumer jetstream.Consumer
 	to       uint64
 	pending  uint64 // messages that the consumer has not sent
@@ -97,33 +99,27 @@ func (r *reader) next(ctx context.Context) ([]broker.StoredMessage, error) {
 func (r *reader) fetch(ctx context.Context, n int) ([]broker.StoredMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
-	batch, err := r.consumer.Fetch(n, jetstream.FetchContext(ctx))
-	if err != nil {
-		return nil, err
-	}
 	page := make([]broker.StoredMessage, 0, n)
-	for msg := range batch.Messages() {
-		meta, err := msg.Metadata()
-		if err != nil {
-			return nil, err
-		}
+	err := messages.Fetch(ctx, r.nc, r.consumer, n, func(msg *nats.Msg, meta *nats.MsgMetadata) (more bool, err error) {
 		if meta.Sequence.Consumer != r.got+1 {
-			return nil, errGap
+			return false, errGap
 		}
 		r.got++
 		if r.pending = meta.NumPending; meta.Sequence.Stream >= r.to {
 			r.pending = 0
 		}
 		if meta.Sequence.Stream <= r.to {
-			source, id := wire.Identity(msg.Headers())
+			source, id := wire.Identity(msg.Header)
 			page = append(page, broker.StoredMessage{Seq: meta.Sequence.Stream, Source: source, ID: id})
 		}
-		if n--; n == 0 || r.pending == 0 {
-			return page, nil
-		}
+		n--
+		return r.pending > 0, nil
+	})
+	if err == nil && n > 0 && r.pending > 0 { // the consumer has more messages, and did not send them
+		err = errGap
 	}
-	if err := cmp.Or(batch.Error(), ctx.Err()); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	return nil, errGap // the consumer has more messages, and did not send them
+	return page, nil
 }
