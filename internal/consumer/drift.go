@@ -36,7 +36,6 @@ func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits
 	differ(cfg.AckPolicy != jetstream.AckExplicitPolicy, "ack_policy is %s, want explicit", cfg.AckPolicy)
 	differ(cfg.InactiveThreshold > 0 && cfg.InactiveThreshold != limits.InactiveThreshold, "it is removed when nobody reads for %s (inactive_threshold)", cfg.InactiveThreshold)
 	differ(cfg.MemoryStorage, "its state is in memory: a restart of the broker forgets it")
-	differ(cfg.HeadersOnly, "it delivers headers only")
 	differ(cfg.RateLimit > 0, "it delivers %d bits a second at the most (rate_limit_bps)", cfg.RateLimit)
 	return faults, nil
 }
@@ -74,6 +73,7 @@ func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	differ(have.MaxDeliver != want.MaxDeliver, "max_deliver is %d, want %d", have.MaxDeliver, want.MaxDeliver)
 	differ(have.MaxAckPending != want.MaxAckPending, "max_ack_pending is %d, want %d", have.MaxAckPending, want.MaxAckPending)
 	differ(len(have.BackOff) > 0, "backoff is set")
+	differ(have.HeadersOnly, "it delivers headers only")
 	return faults
 }
 

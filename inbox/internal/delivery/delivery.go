@@ -55,6 +55,7 @@ type Place struct {
 	Delivered   uint64    // how often the broker has sent it
 	Republished bool      // it was published again, because the stream had lost it
 	Ageless     bool      // it was in the stream when the handler was new
+	Consumer    time.Time // when the durable consumer was created that sent it; zero for another consumer
 }
 
 // Source is the reader that read a delivery from the stream. It is told how the delivery

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -44,6 +45,9 @@ func (s *DurableReader) Read(life delivery.Lifetime) error {
 	err = s.pull(ctx, durable)
 	cancel()
 	looks.Wait()
+	if errors.Is(err, jetstream.ErrConsumerDeleted) {
+		s.last.from(time.Time{}) // another process may have created the next one: see Ack
+	}
 	return err
 }
 
@@ -57,10 +61,14 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) 
 	want.InactiveThreshold = consumer.Threshold(stream.CachedInfo().Config, 0)
 	durable, err := stream.Consumer(ctx, want.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if row.Floor, err = s.stillDecided(ctx, stream, row); err != nil {
+			return nil, err
+		}
 		if !row.IsNew {
 			s.Log.ErrorContext(ctx, "consumer was gone and is created again",
 				"stream", s.Stream, "consumer", want.Durable, "from_seq", row.Floor+1)
 		}
+		want.DeliverPolicy, want.OptStartSeq = beginAfter(row.Floor)
 		durable, err = stream.CreateConsumer(ctx, want)
 	}
 	if err != nil {
@@ -96,6 +104,7 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 	now.FilterSubject, now.FilterSubjects = "", all
 	now.InactiveThreshold = want.InactiveThreshold
 	now.AckWait, now.MaxDeliver, now.MaxAckPending, now.BackOff = want.AckWait, want.MaxDeliver, want.MaxAckPending, nil
+	now.HeadersOnly = false
 	durable, err := stream.UpdateConsumer(ctx, now)
 	if err != nil {
 		return nil, fmt.Errorf("update consumer %s: %w", want.Durable, err)
@@ -112,7 +121,6 @@ func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 	cfg := jetstream.ConsumerConfig{
 		Durable:        identity.Consumer(instance, s.Handler),
 		Description:    "Postroom handler " + s.Handler,
-		DeliverPolicy:  jetstream.DeliverAllPolicy,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        s.AckWait,
 		MaxDeliver:     consumer.Unbounded,
@@ -120,8 +128,14 @@ func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 		FilterSubjects: wildcard.Union(nil, s.Filter), // the broker refuses overlapping filters
 		Metadata:       map[string]string{identity.InstanceKey: instance, identity.HandlerKey: s.Handler},
 	}
-	if floor > 0 {
-		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, floor+1
-	}
+	cfg.DeliverPolicy, cfg.OptStartSeq = beginAfter(floor)
 	return cfg
+}
+
+// beginAfter returns how a consumer begins after a sequence.
+func beginAfter(floor uint64) (jetstream.DeliverPolicy, uint64) {
+	if floor == 0 {
+		return jetstream.DeliverAllPolicy, 0
+	}
+	return jetstream.DeliverByStartSequencePolicy, floor + 1
 }

@@ -167,6 +167,34 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	return min(from, place.Seq), err == nil, err
 }
 
+// stillDecided returns up to which message everything is decided, for a consumer that is created
+// again. That is the floor, unless the stream lost messages and has others in their place: then
+// the message at the floor was stored later than the floor was recorded. There is no other trace,
+// because the consumer that had delivered them is gone too.
+func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Stream, row delivery.Subscription) (floor uint64, err error) {
+	if row.Floor == 0 {
+		return 0, nil
+	}
+	msg, err := stream.GetMsg(ctx, row.Floor)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && s.mayNotRead(): // it was dropped or lost: overtaken tells; or it cannot be told
+		return row.Floor, nil
+	case err != nil:
+		return 0, fmt.Errorf("look up message %d: %w", row.Floor, err)
+	case !msg.Time.After(row.Reached.Add(clockSkew)):
+		return row.Floor, nil
+	}
+	place, err := firstSince(ctx, stream, row.Reached.Add(-clockSkew), stream.CachedInfo().State)
+	if err != nil {
+		return 0, err
+	}
+	floor = min(place.Seq, row.Floor)
+	s.to.Lost(ctx, lostTail)
+	s.Log.ErrorContext(ctx, "broker lost acknowledged messages, reading again from before them",
+		"stream", s.Stream, "seq", row.Floor, "from_seq", floor+1)
+	return floor, s.records.Lower(ctx, s.created(), floor)
+}
+
 // beginAgain creates the consumer again after the stream lost messages. It first records
 // where the next one begins, because this process may die in between.
 func (s *DurableReader) beginAgain(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, row delivery.Subscription) (jetstream.Consumer, error) {

@@ -25,7 +25,12 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 	defer stop()
 	for r.wait(ctx) {
 		err := r.next(ctx, func(msg jetstream.Msg) error {
-			s.take(ctx, msg)
+			if lacksBody(msg) {
+				if err := s.checkBodies(ctx, durable); err != nil {
+					return err
+				}
+			}
+			s.take(ctx, msg, durable.CachedInfo().Created)
 			return nil
 		})
 		if err != nil && ctx.Err() == nil {
@@ -35,8 +40,25 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 	return nil
 }
 
-// take notes a message as in flight, and hands it to the handler.
-func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg) {
+// lacksBody reports whether a consumer may have left out the body of a message. The header can
+// also be the producer's: of a message that a stream republished without its body.
+func lacksBody(msg jetstream.Msg) bool {
+	return len(msg.Data()) == 0 && len(msg.Headers()["Nats-Msg-Size"]) > 0
+}
+
+// checkBodies returns an error if an operator has made the consumer leave out the bodies. An
+// event without its body must not be handled. The next ensure corrects the consumer.
+func (s *DurableReader) checkBodies(ctx context.Context, durable jetstream.Consumer) error {
+	info, err := durable.Info(ctx)
+	if err == nil && info.Config.HeadersOnly {
+		err = errors.New("the consumer delivers headers only")
+	}
+	return err
+}
+
+// take notes a message as in flight, and hands it to the handler. made is when its consumer was
+// created.
+func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.Time) {
 	if wire.IsLease(msg.Subject()) { // a relay's lease message, not an event
 		s.answer(ctx, msg.Ack(), "ack")
 		return
@@ -46,7 +68,7 @@ func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg) {
 		s.Log.ErrorContext(ctx, "message that is not from a stream", "error", err, "subject", msg.Subject())
 		return
 	}
-	d.Source = s
+	d.Source, d.Place.Consumer = s, made
 	s.last.note(consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored))
 	s.InFlight.take(msg)
 	s.to.Take(ctx, d)
@@ -122,9 +144,13 @@ func (s *DurableReader) noteFloor(ctx context.Context, floor uint64) {
 	}
 }
 
-// Ack acknowledges a message that was decided.
+// Ack acknowledges a message that was decided, unless another consumer has taken the place of
+// the one that sent it. Both have one name, and the broker knows messages by their sequence:
+// if the stream lost that message, it would take another one there for decided.
 func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
-	s.answer(ctx, d.Msg.Ack(), "ack")
+	if s.last.isFrom(d.Place.Consumer) {
+		s.answer(ctx, d.Msg.Ack(), "ack")
+	}
 	s.InFlight.drop(d.Msg)
 }
 
@@ -197,6 +223,13 @@ func (t *lastDelivery) from(made time.Time) {
 	if !t.made.Equal(made) {
 		t.at, t.made = delivery.Position{}, made
 	}
+}
+
+// isFrom reports whether the durable consumer in use was created at that time.
+func (t *lastDelivery) isFrom(made time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.made.Equal(made)
 }
 
 // of returns the last position that the consumer created at that time delivered.
