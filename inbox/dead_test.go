@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
@@ -163,7 +164,7 @@ func TestConflictIsDeliveredAgainIfOnDeadFails(t *testing.T) {
 	b := newBench(t)
 	b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(1))
 	sub := b.subscription("h")
-	sub.Order = inbox.HoldKey // it reads again at once
+	sub.Order = inbox.HoldKey // it tries again soon
 	b.in.Handle(sub, effect("h"))
 	b.in.Declare(inbox.Subscription{Name: "bill"})
 	first, second := accepted("bill", "a", "1"), accepted("bill", "a", "2")
@@ -183,6 +184,33 @@ func TestConflictIsDeliveredAgainIfOnDeadFails(t *testing.T) {
 	b.eventually("the conflict to be held", func() bool { return b.dead("h") == 1 })
 	if got, want := fmt.Sprint(b.deaths()), "[a 0 conflict bad 0 conflict]"; got != want {
 		t.Errorf("deaths: %s, want %s", got, want)
+	}
+}
+
+// If OnDead always fails for an event that cannot run, an ordered handler gets beyond it.
+func TestOnDeadThatAlwaysFailsStopsNoOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.config()
+	cfg.OnDead = func(context.Context, pgx.Tx, inbox.Letter) error { return errors.New("never") }
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+	b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: nats.Header{"ce-id": {"a", "b"}}})
+	b.publishKeyed(20, 50)
+	stop := b.run()
+	b.eventually("the others' effects", func() bool { return b.made("o", "%") == 1000 })
+	if floor := b.floorAt("o"); floor != 0 {
+		t.Errorf("the floor is %d, beyond an event that is not decided", floor)
+	}
+	stop()
+	cfg = b.config()
+	b.in = inbox.New(b.pool, b.nc, cfg)
+	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
+	b.run()
+	b.eventually("the event to be dead", func() bool { return b.dead("o") == 1 })
+	b.eventually("the floor", func() bool { return b.floorAt("o") == 1001 })
+	if n := b.misordered("o"); n > 0 {
+		t.Errorf("%d effects out of order", n)
 	}
 }
 

@@ -23,6 +23,9 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 		return
 	case r.Outcome != delivery.Released:
 		d.Source.Ack(ctx, d)
+	case r.Err != nil && c.isOrdered() && c.keys.Later(d, c.holds.unpark):
+		c.signals.Ended(ctx, r.Outcome, d.Task)
+		return
 	case r.Err != nil:
 		d.Source.Delay(ctx, d, r.Err)
 	default:
@@ -132,12 +135,14 @@ const maxRounds = 10
 
 // persist runs one transaction, and runs it again if it failed through no fault of the
 // event: after contention up to maxRounds times, and in an outage until that ends or the
-// process stops.
+// process stops. See delivery.IsShort for a server that lacks resources.
 func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	rounds, failures := 0, 0
 	for {
 		err := apply()
 		switch {
+		case delivery.IsShort(err) && failures+1 >= delivery.ShortRounds:
+			return err
 		case delivery.IsOutage(err) && !life.IsStopping():
 			failures++
 			c.inbox.outage(life, c.log, err, failures)

@@ -160,7 +160,7 @@ func (c Batches) persistBatch(life delivery.Lifetime, b *batch) error {
 func (c Batches) persistOnce(life delivery.Lifetime, b *batch) error {
 	for failures := 1; ; failures++ {
 		err := c.applyBatch(life.Work, b)
-		if !delivery.IsOutage(err) || life.IsStopping() {
+		if !delivery.IsOutage(err) || life.IsStopping() || delivery.IsShort(err) && failures >= delivery.ShortRounds {
 			return err
 		}
 		c.Outage(life, err, failures)

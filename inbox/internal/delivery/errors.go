@@ -71,6 +71,20 @@ func IsOutage(err error) bool {
 	return false
 }
 
+// IsShort reports whether a statement of a handler failed because the server lacks resources
+// (class 53). That may be the event's own fault, if it alone needs more memory, locks or
+// temporary files than the server allows: so no worker waits for the end of it for long.
+func IsShort(err error) bool {
+	var begin *BeginError
+	var ledger *LedgerError
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, "53") && !errors.As(err, &begin) && !errors.As(err, &ledger)
+}
+
+// ShortRounds is how often an event is run at once while the server lacks resources. Then its
+// attempt counts as snoozed.
+const ShortRounds = 3
+
 // IsAboutTheRow reports whether the database refused a value or a row, and would refuse
 // it again: data exceptions (class 22), constraints (23), limits of the server, such as
 // an entry that is too large for its index (54), and errors that a trigger raises (P0).

@@ -66,7 +66,7 @@ func FailureOf(err error) Failure {
 		if own, ok := errors.AsType[*cause.ClassError](err); ok {
 			f.Class = own.Class
 		}
-	case f.discards(err), f.snoozes(err):
+	case f.discards(err), f.snoozes(err), f.lacks(err):
 	case errors.Is(err, ErrTimeout):
 		f.Class = ClassTimeout
 	case IsContention(err):
@@ -97,6 +97,20 @@ func (f *Failure) snoozes(err error) bool {
 	}
 	return ok
 }
+
+// lacks notes that the server lacked resources for the event, if err says so, and reports that.
+func (f *Failure) lacks(err error) bool {
+	var pg *pgconn.PgError
+	if !IsShort(err) || !errors.As(err, &pg) {
+		return false
+	}
+	asked, _ := postroom.RetryDelay(err)
+	f.Class, f.Snoozed, f.after = pg.Code, true, max(asked, shortWait)
+	return true
+}
+
+// shortWait is how long an event waits at least for which the server lacked resources.
+const shortWait = 30 * time.Second
 
 // Hold returns how an event is held that failed like this. attempts were made, with this
 // one, and most may be made. snoozed is for how long the event has only been snoozed. back

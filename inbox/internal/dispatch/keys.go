@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -48,6 +49,9 @@ const (
 	maxParkBytes = 128 << 10       // about the bytes of deliveries that wait for their key
 	longestPark  = time.Second     // until the next attempt at the held event
 	parkGrace    = longestPark / 5 // for that attempt
+
+	// laterWait is how long a delivery waits that could not even be held.
+	laterWait = 5 * time.Second
 )
 
 // Hold notes that an event of a key is held. again is the time of its next attempt, or
@@ -156,6 +160,24 @@ func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	}
 	d.Parked = true // once
 	b.parked[key] = &waiter{d, time.AfterFunc(wait+parkGrace, func() { over(key) })}
+	return true
+}
+
+// Later makes a delivery wait in memory that could not even be held, and then calls over with
+// the name under which Unpark returns it. Its reader cannot give back a single message: if it
+// began again for each of these, it would not get beyond them. Later reports whether there is
+// room.
+func (b *Keys) Later(d *delivery.Delivery, over func(name string)) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.parkedBytes()+len(d.Event.Data) > maxParkBytes || len(b.parked) >= maxParked {
+		return false
+	}
+	if b.parked == nil {
+		b.parked = make(map[string]*waiter)
+	}
+	name := fmt.Sprintf("\x00%d %d", d.Epoch(), d.Place.Seq) // no key begins with it
+	b.parked[name] = &waiter{d, time.AfterFunc(laterWait, func() { over(name) })}
 	return true
 }
 

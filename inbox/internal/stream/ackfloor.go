@@ -11,7 +11,7 @@ import (
 type floor struct {
 	mu   sync.Mutex
 	at   delivery.Position
-	open []readMessage // messages read above it, in the stream's order
+	open []readMessage // messages read above it, in the stream's order; of decided ones that follow each other the last
 }
 
 // readMessage is a message that was readMessage.
@@ -45,6 +45,12 @@ func (f *floor) decided(seq uint64) {
 		return
 	}
 	f.open[i].decided = true
+	if i+1 < len(f.open) && f.open[i+1].decided { // the last of those that follow each other stands for all
+		f.open = slices.Delete(f.open, i, i+1)
+	}
+	if i > 0 && f.open[i-1].decided {
+		f.open = slices.Delete(f.open, i-1, i)
+	}
 	n := 0
 	for n < len(f.open) && f.open[n].decided {
 		f.at = f.open[n].Position
@@ -74,8 +80,7 @@ func (f *floor) idle() bool {
 	return len(f.open) == 0
 }
 
-// size is how many messages above the floor were read: they are not decided, or an
-// earlier one is not.
+// size is how many messages above the floor were read and are not decided, or a few more.
 func (f *floor) size() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
