@@ -270,3 +270,44 @@ func TestLongKeysStayApart(t *testing.T) {
 	}
 	b.eventually("their effects", func() bool { return len(b.effects("h")) == 3 })
 }
+
+// An operator deletes the row of a handler, for instance to have it read another stream. Its old
+// events do not run again: nobody knows any more which of them it had decided.
+func TestAHandlerWhoseRowWasDeletedIsNotNew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	sub := b.subscription("h")
+	sub.DedupeWindow = time.Second
+	b.in.Handle(sub, effect("h"))
+	b.publish("a", "b")
+	stop := b.run()
+	b.eventually("both effects", func() bool { return len(b.effects("h")) == 2 })
+	b.eventually("their rows to expire", func() bool { return b.ledger("h") == 0 })
+	stop()
+	b.exec("DELETE FROM postroom.subscription")
+	b.loseConsumers()
+	b.in = inbox.New(b.pool, b.nc, b.config())
+	b.in.Handle(sub, effect("h"))
+	b.run()
+	b.eventually("both to be too old", func() bool { return b.dead("h") == 2 })
+	b.drained()
+	b.wantOnce("h", "a", "b")
+}
+
+// A handler is ordered, then is not, and then is ordered again. The broker lost nothing.
+func TestAHandlerThatIsOrderedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for i, order := range []inbox.Order{inbox.HoldKey, inbox.Unordered, inbox.HoldKey} {
+		b.in = inbox.New(b.pool, b.nc, b.config())
+		inbox.LookOften(b.in, 10*time.Millisecond)
+		b.in.Handle(b.ordered("o", order), effect("o"))
+		stop := b.run()
+		b.publishKey("k", i)
+		b.eventually("the effect and the floor", func() bool { return b.made("o", "%") == i+1 && b.floorAt("o") == i+1 })
+		stop()
+		if n := alarmed(b, b.meter, "lost_tail"); n != 0 {
+			t.Errorf("run %d: %d alarms, want none", i, n)
+		}
+	}
+}

@@ -1,9 +1,9 @@
 -- Record that handler $1 has decided everything up to sequence $3 of the stream that was
--- created at $2.
+-- created at $2. Which message is there is not known: the one that was noted is another.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.
 -- Called  by Records.Raise.
 UPDATE postroom.subscription
-SET floor = $3, floor_at = now()
+SET floor = $3, floor_at = now(), floor_id = NULL, floor_stored_at = NULL
 WHERE handler = $1 AND stream_created = $2 AND floor < $3;

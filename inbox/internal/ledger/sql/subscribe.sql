@@ -1,14 +1,16 @@
 -- Record that handler $1 reads stream $2, which was created at $3: the event types $4 (NULL:
 -- all types on its subjects) and the subjects $7. A new row begins after sequence $5; up to
--- sequence $6 an event may be of any age. Types and subjects are added and never removed,
+-- sequence $6 an event may be of any age, unless rows of the handler were removed: the row of
+-- an old handler may have been deleted. Types and subjects are added and never removed,
 -- because a process of another version may ask for them. If a process reads for an ordered
 -- handler without an added subject, its term ends, and the next reader begins at the floor.
 --
 -- Locks   the handler's row.
--- Index   the primary key.
+-- Index   the primary keys of subscription and dedupe_window.
 -- Called  by Records.Subscribe.
 INSERT INTO postroom.subscription AS s (handler, stream, stream_created, types, floor, backfill_through, subjects)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+VALUES ($1::text, $2, $3, $4, $5,
+        CASE WHEN EXISTS (SELECT FROM postroom.dedupe_window w WHERE w.handler = $1 AND w.expired_before IS NOT NULL) THEN 0 ELSE $6::bigint END, $7)
 ON CONFLICT (handler) DO UPDATE
 SET types = CASE WHEN s.types IS NOT NULL AND excluded.types IS NOT NULL
                  THEN ARRAY(SELECT DISTINCT unnest(s.types || excluded.types) ORDER BY 1) END,
