@@ -230,4 +230,9 @@ func TestCompressedHeaders(t *testing.T) {
 		hold(t, term, refusal(1), page.Events...)
 		duePast(t, pool)
 	}
+	var kept []string
+	if err := pool.QueryRow(t.Context(), "SELECT array_agg(event_id) FROM postroom.held WHERE headers IS NOT NULL").Scan(&kept); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, kept, "largest")
 }
