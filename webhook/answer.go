@@ -7,10 +7,10 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// outcome is what came of a request. Metrics have it.
+// outcome says what the receiver did with a request. Metrics contain it.
 type outcome string
 
-// What comes of requests.
+// Outcomes of requests.
 const (
 	stored        outcome = "stored"
 	duplicate     outcome = "duplicate"
@@ -30,11 +30,11 @@ const (
 	unavailable   outcome = "unavailable"
 )
 
-// result is what came of one request.
+// result is the result of one request.
 type result struct {
 	outcome outcome
-	reason  Reason // of a rejected one; never for the sender
-	err     error  // never for the sender
+	reason  Reason // reason of a rejected request; never sent to the sender
+	err     error  // never sent to the sender
 	event   postroom.Event
 	reply   *Reply
 	remote  string
@@ -49,7 +49,7 @@ type problem struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// answer is the answer to a request: a status, and a body that depends on nothing else.
+// answer is the answer to a request: a status, and a body that depends only on the status.
 type answer struct {
 	status int
 	body   []byte
@@ -61,7 +61,7 @@ var answers = map[outcome]answer{
 	withoutID:     newAnswer(http.StatusBadRequest, "webhook_without_id", "The request has no id"),
 	form:          newAnswer(http.StatusUnsupportedMediaType, "webhook_is_form", "The body is a form; set the webhook to send JSON"),
 	unreadable:    newAnswer(http.StatusBadRequest, "unreadable_request", "The request's body could not be read"),
-	tooSlow:       newAnswer(http.StatusRequestTimeout, "request_too_slow", "The request's body came too slowly"),
+	tooSlow:       newAnswer(http.StatusRequestTimeout, "request_too_slow", "The request's body arrived too slowly"),
 	tooLarge:      newAnswer(http.StatusRequestEntityTooLarge, "request_too_large", "The request's body is too large"),
 	otherMethod:   newAnswer(http.StatusMethodNotAllowed, "method_not_allowed", "Webhooks are sent with POST"),
 	noEvent:       newAnswer(http.StatusInternalServerError, "webhook_not_processed", "The request could not be processed, and was not stored"),
@@ -93,7 +93,7 @@ func (r result) send(w http.ResponseWriter) {
 	case otherMethod:
 		h.Set("Allow", http.MethodPost)
 	case tooSlow, tooLarge:
-		h.Set("Connection", "close") // the rest of the body is still to come
+		h.Set("Connection", "close") // the rest of the body was not read
 	}
 	a := answers[r.outcome]
 	if a.status != 0 {

@@ -15,49 +15,48 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// ChangePolicy says what a request with a known id and another body is.
+// ChangePolicy says how to treat a request with a known id and another body.
 type ChangePolicy int
 
-// What a request with a known id and another body is.
+// Policies for a request with a known id and another body.
 const (
-	// ChangedDefault is IgnoreChanged for a scheme whose [Message] Varies, as Stripe's does,
-	// and HoldChanged for the others.
+	// ChangedDefault is IgnoreChanged for a scheme whose [Message] Varies, as Stripe's does, and
+	// HoldChanged for all other schemes.
 	ChangedDefault ChangePolicy = iota
 
 	// HoldChanged keeps the event as a conflict: it is dead, and an operator decides.
 	HoldChanged
 
-	// IgnoreChanged drops it, as it would a duplicate.
+	// IgnoreChanged drops the event, like a duplicate.
 	IgnoreChanged
 )
 
 // Config says what a [Receiver] receives. Source, Handler, and Scheme or Choose are required.
 //
-// Wide because each field is a choice of its own.
+// Wide because each field is an independent choice.
 type Config struct {
-	// Source is the source of the events. An id is unique within its source, so give each
-	// endpoint at the provider a source of its own, such as "/webhooks/acme". If Choose is set,
-	// it is the beginning of the sources. Required.
+	// Source is the source of the events. An id is unique within its source, so give each endpoint
+	// at the provider its own source, such as "/webhooks/acme". If Choose is set, Source is the
+	// beginning of the tenants' sources. Required.
 	Source string
 
-	// Handler is the handler that the events are for, registered with the inbox by Handle,
-	// HandleExternal or Declare. Required.
+	// Handler is the handler of the events, registered with the inbox by Handle, HandleExternal or
+	// Declare. Required.
 	Handler string
 
 	// Scheme verifies requests. Required, unless Choose is set.
 	Scheme Scheme
 
-	// Choose returns the tenant that a request names, for instance in its path, and the scheme
-	// with the tenant's secrets. The source of the tenant's events is Source + "/" + tenant,
-	// escaped as url.PathEscape does, also if Event sets another source. So no tenant can take an
-	// id from another, and handlers know whose secret verified an event. An empty tenant is
-	// answered 500.
+	// Choose returns the tenant that a request names, for instance in its path, and the scheme with
+	// the tenant's secrets. The source of the tenant's events is Source + "/" + tenant, escaped as
+	// url.PathEscape does, even if Event sets another source. So no tenant can use an id of another
+	// tenant, and handlers know whose secret verified an event. An empty tenant is answered 500.
 	//
 	// Choose may read the body. The request is not verified yet. For an unknown tenant it returns
-	// [ErrUnknownTenant]: the sender gets the answer that a wrong signature gets. It takes as
-	// long, because the request is then verified by Scheme, or by the scheme that was chosen
-	// last, and the result is dropped. Other errors are answered 503. It may be called
-	// concurrently, and its context ends after Patience.
+	// [ErrUnknownTenant]: the sender gets the same answer as for a wrong signature. The answer
+	// takes the same time too, because the receiver still verifies the request, with Scheme or the
+	// last scheme that Choose returned, and ignores the result. Other errors are answered 503.
+	// Choose may be called concurrently, and its context ends after Patience.
 	Choose func(r *http.Request) (tenant string, s Scheme, err error)
 
 	// Key returns an event's key. It may be called concurrently.
@@ -65,38 +64,39 @@ type Config struct {
 	// Defaults to no key.
 	Key func(ev postroom.Event) string
 
-	// Event returns the event for a verified request. Source and ID are set if it leaves them
-	// empty. If it fails, the sender gets 500 and sends again. It may be called concurrently.
+	// Event returns the event for a verified request. If it leaves Source or ID empty, the receiver
+	// sets them. If it fails, the sender gets 500 and sends the request again. It may be called
+	// concurrently.
 	//
-	// Defaults to an event with the provider's id, the type "<scheme>.<provider's type>", in
-	// which other characters than an event's type may have are '_', the time of signing, and
-	// the body as data.
+	// Defaults to an event with the provider's id, the type "<scheme>.<provider's type>", the time
+	// of signing, and the body as data. In the type, '_' replaces characters that a type must not
+	// have.
 	Event func(m Message, h http.Header, body []byte) (postroom.Event, error)
 
-	// Types are the event types to store, such as "stripe.charge.succeeded". '*' stands for one
-	// part between dots, '>' for one or more at the end. Requests of other types are answered
+	// Types are the event types to store, such as "stripe.charge.succeeded". '*' matches one part
+	// between dots, '>' matches one or more parts at the end. Requests of other types are answered
 	// 200 and not stored.
 	//
 	// Defaults to all.
 	Types []string
 
-	// Changed says what a request with a known id and another body is.
+	// Changed says how to treat a request with a known id and another body.
 	//
 	// Defaults to ChangedDefault.
 	Changed ChangePolicy
 
-	// MaxBody is the largest body, in bytes. A larger one is answered 413 before it is hashed.
+	// MaxBody is the largest body, in bytes. A larger body is answered 413 before it is hashed.
 	//
-	// Defaults to postroom.MaxData (960 KiB), which is also the most.
+	// Defaults to postroom.MaxData (960 KiB), which is also the maximum.
 	MaxBody int
 
-	// Patience is how long the answer to a request may take once its body was read. Then it is
-	// 503. Reading the body may take ten times as long.
+	// Patience limits the time for the answer to a request, counted from when its body was read.
+	// After that the answer is 503. Reading the body may take ten times as long.
 	//
 	// Defaults to 3 seconds.
 	Patience time.Duration
 
-	// Logger receives why requests are refused, and faults.
+	// Logger receives the reasons why requests are refused, and faults.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -112,8 +112,8 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
-// ErrUnknownTenant is what [Config.Choose] returns for a tenant that does not exist.
-var ErrUnknownTenant = errors.New("webhook: no such tenant")
+// ErrUnknownTenant is the error that [Config.Choose] returns for a tenant that does not exist.
+var ErrUnknownTenant = errors.New("webhook: unknown tenant")
 
 func (c Config) defaults() Config {
 	c.MaxBody = cmp.Or(c.MaxBody, postroom.MaxData)

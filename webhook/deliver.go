@@ -23,11 +23,11 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// ClassDisabled is the class of dead events whose endpoint is disabled. Enable the endpoint and
-// replay them.
+// ClassDisabled is the class of dead events whose endpoint is disabled. To send them, enable the
+// endpoint and replay them.
 const ClassDisabled = "endpoint_disabled"
 
-// mostRetryAfter is the longest Retry-After that is heeded.
+// mostRetryAfter is the longest Retry-After that counts.
 const mostRetryAfter = 24 * time.Hour
 
 // target is what one attempt knows about its endpoint.
@@ -38,13 +38,13 @@ type target struct {
 	disabled bool
 	fails    bool    // the last attempt failed
 	paused   float64 // for how many seconds it is paused
-	stale    bool    // a success changes its row
+	stale    bool    // a success must change its row
 }
 
-// Receipt is the result of a delivery's step: how the endpoint took it.
+// Receipt is the result of a delivery's step: the answer of the endpoint.
 type Receipt struct {
 	Status int   `json:"status"` // of HTTP
-	Millis int64 `json:"ms"`     // from the lookup of the name to the status
+	Millis int64 `json:"ms"`     // from the lookup of the name until the status
 }
 
 // deliver is the external handler: one attempt to send an event to its endpoint.
@@ -57,7 +57,7 @@ func (s *Sender) deliver(ctx context.Context, attempt *inbox.Attempt) error {
 	return err
 }
 
-// outcomeOf is what came of an attempt, for metrics.
+// outcomeOf returns the outcome of an attempt, for metrics.
 func outcomeOf(err error) string {
 	_, isDisabled := errors.AsType[*cause.ClassError](err)
 	_, snoozes := postroom.SnoozeDelay(err)
@@ -74,7 +74,7 @@ func outcomeOf(err error) string {
 	return "failed"
 }
 
-// try makes the attempt, unless the endpoint is disabled or has to be left alone.
+// try makes the attempt, unless the endpoint is disabled or paused, or its limit is reached.
 func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	to, err := s.read(ctx, attempt.Event.Key)
 	switch {
@@ -83,10 +83,10 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	case to.disabled:
 		return disabled(to.id)
 	case to.paused > 0:
-		return postroom.Snooze(spread(time.Duration(to.paused*float64(time.Second))), fmt.Errorf("webhook: endpoint %s is paused, because it fails or asked for that", to.id))
+		return postroom.Snooze(spread(time.Duration(to.paused*float64(time.Second))), fmt.Errorf("webhook: endpoint %s is paused, because it fails or asked for a pause", to.id))
 	}
 	if busy, ok := s.lanes.enter(to.id, to.fails); !ok {
-		return postroom.Snooze(spread(s.waitFor(to, busy)), fmt.Errorf("webhook: the limit of deliveries under way to endpoint %s is reached", to.id))
+		return postroom.Snooze(spread(s.waitFor(to, busy)), fmt.Errorf("webhook: the limit of running deliveries to endpoint %s is reached", to.id))
 	}
 	success := false
 	defer func() { s.lanes.leave(to.id, success) }()
@@ -102,9 +102,9 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	return nil
 }
 
-// waitFor is for how long an event waits if its endpoint has as many deliveries under way as it
-// may: until the one has ended that finds out whether the endpoint works again, or for three times
-// as long as the oldest has taken, so that an endpoint that hangs is looked at a few times only.
+// waitFor returns how long an event waits if the limit of its endpoint's running deliveries is
+// reached: until the delivery has ended that tests whether the endpoint works again, or three times
+// as long as the oldest delivery has taken. So an endpoint that hangs is tried only a few times.
 func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	if to.fails {
 		return s.cfg.Timeout
@@ -112,7 +112,7 @@ func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	return min(max(3*busy, 100*time.Millisecond), s.cfg.Timeout)
 }
 
-// read reads the endpoint. If the database does not answer, that costs no attempt.
+// read reads the endpoint. If the database does not answer, the event loses no attempt.
 func (s *Sender) read(ctx context.Context, id string) (*target, error) {
 	to := &target{id: id}
 	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Endpoint, id).Scan(&to.url, &to.secrets, &to.disabled, &to.fails, &to.paused, &to.stale)
@@ -148,8 +148,8 @@ func (s *Sender) send(ctx context.Context, attempt *inbox.Attempt, to *target) (
 	return json.Marshal(Receipt{Status: resp.StatusCode, Millis: took.Milliseconds()})
 }
 
-// request returns the signed request of an event. Its errors have nothing of URL and secrets in
-// them.
+// request returns the signed request of an event. Its errors contain nothing of the URL or the
+// secrets.
 func request(ctx context.Context, ev postroom.Event, to *target) (*http.Request, error) {
 	u, err := checkURL(to.url)
 	if err != nil {
@@ -161,20 +161,20 @@ func request(ctx context.Context, ev postroom.Event, to *target) (*http.Request,
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, errors.New("the URL is not one")
+		return nil, errors.New("the URL is not valid")
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "Postroom")
-	// The time is this process's clock: the receiver compares it with its own.
+	// The time is that of this process's clock. The receiver compares it with its own clock.
 	if err := Sign(Standard(to.secrets...), req.Header, Message{ID: webhookID(ev), Time: time.Now()}, body); err != nil {
 		return nil, err
 	}
 	return req, nil
 }
 
-// webhookID is the event's id. It is the same in each attempt and replay. Receivers refuse an
-// id with a dot, because it can be taken for the signed time, and an id must fit into a header:
-// any other is a digest of the event's source and id.
+// webhookID returns the event's id. It is the same in each attempt and replay. Receivers refuse an
+// id with a dot, because they could read a part of it as the signed time, and an id must fit into a
+// header. For any other id, webhookID returns a digest of the event's source and id.
 func webhookID(ev postroom.Event) string {
 	if ev.ID != "" && !strings.ContainsFunc(ev.ID, func(r rune) bool { return r <= ' ' || r > '~' || r == '.' }) {
 		return ev.ID
@@ -183,7 +183,8 @@ func webhookID(ev postroom.Event) string {
 	return "sha256-" + hex.EncodeToString(sum[:16])
 }
 
-// bodyOf returns the body as Standard Webhooks recommends it. Data that is not JSON is in base64.
+// bodyOf returns the body in the form that Standard Webhooks recommends. Data that is not JSON is
+// in base64.
 func bodyOf(ev postroom.Event) ([]byte, error) {
 	envelope := struct {
 		Type   string          `json:"type"`
@@ -207,19 +208,19 @@ func bodyOf(ev postroom.Event) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// discard reads a little of a response, so that its connection can be used again, and closes it.
+// discard reads a little of a response and closes it, so that its connection can be used again.
 func discard(resp *http.Response) {
 	limit := time.AfterFunc(250*time.Millisecond, func() { _ = resp.Body.Close() })
 	defer limit.Stop()
-	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // what it says does not count
+	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // the content does not count
 	_ = resp.Body.Close()
 }
 
-// unanswered notes that there was no answer, and returns what becomes of the event.
+// unanswered records that there was no answer, and returns the error for the inbox.
 func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *target, err error) error {
 	err = fmt.Errorf("webhook: endpoint %s: %w", to.id, err)
 	switch {
-	case ctx.Err() != nil: // this process stops, or lost the event
+	case ctx.Err() != nil: // this process stops, or no longer has the event
 		return err
 	case errors.Is(err, errBlocked):
 		return inbox.NotApplied(postroom.Permanent(err))
@@ -229,7 +230,7 @@ func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *tar
 	return s.failed(ctx, attempt, to, failure{err: err, outage: true})
 }
 
-// refused notes an answer that is no success, and returns what becomes of the event.
+// refused records an answer that is not a success, and returns the error for the inbox.
 func (s *Sender) refused(ctx context.Context, attempt *inbox.Attempt, to *target, resp *http.Response) error {
 	f := failure{status: resp.StatusCode, err: fmt.Errorf("webhook: endpoint %s answered %d", to.id, resp.StatusCode)}
 	switch status := resp.StatusCode; {
@@ -246,16 +247,16 @@ func (s *Sender) refused(ctx context.Context, attempt *inbox.Attempt, to *target
 	return s.failed(ctx, attempt, to, f)
 }
 
-// failure is how an attempt failed.
+// failure describes a failed attempt.
 type failure struct {
 	err    error
 	status int            // 0 if there was no answer
-	outage bool           // it is about the endpoint, not about the event alone
-	wait   *time.Duration // for how long the endpoint asks to wait
+	outage bool           // the failure concerns the endpoint, not only the event
+	wait   *time.Duration // how long the endpoint asks to wait
 	gone   *string        // why the endpoint is disabled at once
 }
 
-// failed notes a failed attempt in the endpoint's row, and returns what becomes of the event.
+// failed records a failed attempt in the endpoint's row, and returns the error for the inbox.
 func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target, f failure) error {
 	var isDisabled, now bool
 	var reason string
@@ -270,23 +271,23 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 		Scan(&isDisabled, &now, &reason)
 	switch {
 	case err != nil:
-		f.err = errors.Join(f.err, fmt.Errorf("webhook: note that endpoint %s failed: %w", to.id, s.endpoints.explain(err)))
+		f.err = errors.Join(f.err, fmt.Errorf("webhook: record that endpoint %s failed: %w", to.id, s.endpoints.explain(err)))
 	case now:
 		s.cfg.Logger.WarnContext(ctx, "webhook endpoint disabled", "handler", s.cfg.Name, "endpoint", to.id, "reason", reason)
 	}
 	switch {
 	case isDisabled:
-		return postroom.Permanent(&cause.ClassError{Class: ClassDisabled, Err: fmt.Errorf("%w, and is disabled: %s", f.err, reason)})
+		return postroom.Permanent(&cause.ClassError{Class: ClassDisabled, Err: fmt.Errorf("%w, and the endpoint is disabled: %s", f.err, reason)})
 	case f.wait != nil:
 		return postroom.RetryAfter(max(*f.wait, s.schedule.Delay(attempt.Number)), f.err)
 	}
 	return f.err
 }
 
-// succeeded notes a success, if the endpoint failed before.
+// succeeded records a success, if the endpoint failed before.
 func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, to *target, r Receipt) error {
 	if _, err := tx.Exec(ctx, s.endpoints.sql.Succeeded, to.id, r.Status); err != nil {
-		return fmt.Errorf("webhook: note that endpoint %s works: %w", to.id, err)
+		return fmt.Errorf("webhook: record that endpoint %s works: %w", to.id, err)
 	}
 	return nil
 }

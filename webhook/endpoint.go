@@ -14,65 +14,66 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// SecretAge is for how long the secret before the newest one of an endpoint goes on signing.
+// SecretAge is how long the previous secret of an endpoint still signs after a rotation.
 const SecretAge = 24 * time.Hour
 
-// Endpoint is a place to which webhooks are sent, and how it does. It has no secret in it.
+// Endpoint is a place to which webhooks are sent, and its state. It does not contain the secret.
 type Endpoint struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account,omitempty"`
 	URL       string    `json:"url"`
-	Types     []string  `json:"types,omitempty"` // of the events that it gets; none for all
+	Types     []string  `json:"types,omitempty"` // of events to send; none means all
 	CreatedAt time.Time `json:"created_at"`
-	RotatedAt time.Time `json:"rotated_at,omitzero"` // when it last got a new secret
+	RotatedAt time.Time `json:"rotated_at,omitzero"` // when its secret last changed
 
-	// DisabledAt is zero for an endpoint that is enabled.
+	// DisabledAt is zero if the endpoint is enabled.
 	DisabledAt     time.Time `json:"disabled_at,omitzero"`
 	DisabledReason string    `json:"disabled_reason,omitempty"`
 
-	// FailingSince is when the first attempt failed since the last that succeeded. It is zero
-	// if the last one succeeded.
+	// FailingSince is when the first attempt failed after the last success. It is zero if the last
+	// attempt succeeded.
 	FailingSince time.Time `json:"failing_since,omitzero"`
 
-	// PausedUntil is until when nothing is sent, because the endpoint fails or asked for that.
+	// PausedUntil is when the pause of an endpoint ends that fails, or that asked for a pause.
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
-	// LastStatus is the HTTP status of the last failure, or of the first success after it; 0 if
-	// there was no answer. LastAt is when that was. It is zero if nothing was sent yet.
+	// LastStatus is the HTTP status of the last failure, or of the first success after it. It is 0
+	// if there was no answer. LastAt is the time of that attempt. It is zero if nothing was sent
+	// yet.
 	LastStatus int       `json:"last_status,omitempty"`
 	LastAt     time.Time `json:"last_at,omitzero"`
 }
 
-// NewEndpoint says what [Endpoints.Add] adds. Only URL is required.
+// NewEndpoint is the argument of [Endpoints.Add]. Only URL is required.
 type NewEndpoint struct {
 	// ID identifies the endpoint for ever: up to 128 letters, digits, '.', '_', '-' and ':'.
 	//
-	// Defaults to a random one.
+	// Defaults to a random id.
 	ID string
 
-	// Account is whose endpoint it is, up to 255 bytes. An event goes to the endpoints of its
-	// own account: see SenderConfig.Account.
+	// Account is the account that owns the endpoint, up to 255 bytes. An event is sent to the
+	// endpoints of its own account: see SenderConfig.AccountHeader.
 	//
 	// Defaults to the empty account.
 	Account string
 
-	// URL is where requests go: https, without a user and a fragment, at most 2,048 bytes. The
-	// sender decides about its port and its address, when it connects.
+	// URL is where requests are sent: https, without a user and a fragment, at most 2,048 bytes.
+	// The sender checks the port and the address when it connects.
 	URL string
 
-	// Types are the types of events that the endpoint gets.
+	// Types are the types of events to send to the endpoint.
 	//
 	// Defaults to all.
 	Types []string
 
-	// Secret signs: whsec_ and 16 to 64 bytes in base64.
+	// Secret is the secret that signs: whsec_ and 16 to 64 bytes in base64.
 	//
 	// Defaults to 32 random bytes.
 	Secret Secret
 }
 
-// Secret is a key that signs webhooks, as its receiver gets it: whsec_ and base64. Formatting
-// and logging show REDACTED; string(s) is the secret.
+// Secret is a key that signs webhooks, in the form that its receiver gets: whsec_ and base64.
+// Formatting and logging show REDACTED; string(s) is the secret.
 type Secret string
 
 // String returns REDACTED.
@@ -94,35 +95,35 @@ const (
 // makeSecret returns a random secret.
 func makeSecret() Secret {
 	key := make([]byte, newSecret)
-	_, _ = rand.Read(key) // it does not fail
+	_, _ = rand.Read(key) // never fails
 	return Secret(secretPrefix + base64.StdEncoding.EncodeToString(key))
 }
 
-// key returns the bytes of a secret. Its error has nothing of the secret in it.
+// key returns the bytes of a secret. Its error contains nothing of the secret.
 func (s Secret) key() ([]byte, error) {
 	encoded, ok := strings.CutPrefix(string(s), secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	switch {
 	case !ok || err != nil:
-		return nil, errors.New("the secret is not whsec_ and base64")
+		return nil, errors.New("the secret is not whsec_ followed by base64")
 	case len(key) < leastSecret || len(key) > mostSecret:
 		return nil, fmt.Errorf("the secret has %d bytes, want %d to %d", len(key), leastSecret, mostSecret)
 	}
 	return key, nil
 }
 
-// checkURL says why nothing can be sent to a URL. Its error has nothing of the URL in it.
+// checkURL returns an error if nothing can be sent to a URL. The error contains nothing of the URL.
 func checkURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || len(address) > 2048 || !text.Valid(address):
-		return nil, errors.New("the URL is not one, or has more than 2048 bytes")
+		return nil, errors.New("the URL is not valid, or has more than 2048 bytes")
 	case u.Scheme != "https":
 		return nil, errors.New("the URL does not begin with https://")
 	case u.User != nil:
-		return nil, errors.New("the URL has a user in it")
+		return nil, errors.New("the URL contains a user")
 	case u.Hostname() == "" || u.Fragment != "" || u.Opaque != "":
-		return nil, errors.New("the URL has no host, or a fragment")
+		return nil, errors.New("the URL has no host, or has a fragment")
 	}
 	return u, nil
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// DB is what [Endpoints] need of a database: a *pgxpool.Pool, a *pgx.Conn, or a pgx.Tx, so that
-// an endpoint is added together with other changes.
+// DB is the part of a database that [Endpoints] use: a *pgxpool.Pool, a *pgx.Conn, or a pgx.Tx, so
+// that an endpoint can be added together with other changes.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -34,13 +34,13 @@ type EndpointsConfig struct {
 	Schema string
 }
 
-// Endpoints adds and changes the endpoints to which a [Sender] sends. All processes obey at
-// their next attempt. Each change has its row in the audit, in the same transaction. With a
-// *pgxpool.Pool it is safe for concurrent use.
+// Endpoints adds and changes the endpoints to which a [Sender] sends. A change counts in all
+// processes from their next attempt. Each change has its row in the audit, in the same transaction.
+// With a *pgxpool.Pool it is safe for concurrent use.
 type Endpoints struct {
 	db     DB
 	schema string
-	err    error // what is wrong with the config
+	err    error // the fault of the config
 	tables change.Tables
 	sql    statements
 }
@@ -56,7 +56,7 @@ func NewEndpoints(db DB, cfg EndpointsConfig) *Endpoints {
 	return &Endpoints{db: db, schema: name, tables: change.New(db, name), sql: sql}
 }
 
-// Check reports whether the database has the tables that are needed.
+// Check returns an error if the database lacks tables that are needed.
 func (s *Endpoints) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
@@ -67,20 +67,19 @@ func (s *Endpoints) Check(ctx context.Context) error {
 // Audit says who changes something, and why. It is stored with the change.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
-	Reason string // 4,096 bytes at most; Disable needs one
+	Reason string // at most 4,096 bytes; Disable requires one
 }
 
 var (
-	// ErrUnknownEndpoint says that there is no endpoint with an id.
+	// ErrUnknownEndpoint says that there is no endpoint with this id.
 	ErrUnknownEndpoint = errors.New("there is no such endpoint")
 
 	// ErrEndpointExists says that the id of a new endpoint is taken.
 	ErrEndpointExists = errors.New("an endpoint with this id exists")
 )
 
-// Add adds an endpoint, and returns its id and its secret. The secret is for its receiver, and
-// is shown nowhere else. It returns all faults of e at once, and [ErrEndpointExists] if its ID is
-// taken.
+// Add adds an endpoint, and returns its id and its secret. Give the secret to the receiver: it is
+// not shown again. Add returns all faults of e at once, and [ErrEndpointExists] if its ID is taken.
 func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by Audit) (id string, secret Secret, err error) {
 	e.ID = cmp.Or(e.ID, "ep_"+rand.Text())
 	if e.Secret == "" {
@@ -105,10 +104,10 @@ func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by Audit) (id string
 	return e.ID, e.Secret, nil
 }
 
-// Rotate gives an endpoint a new secret, and returns it. If secret is empty, it is made. For
-// [SecretAge] the secret before signs as well, so that the receiver can change in that time.
-// If it is rotated again in that time, all of the last five secrets sign until SecretAge after
-// that.
+// Rotate gives an endpoint a new secret, and returns it. If secret is empty, Rotate makes one. For
+// [SecretAge] the previous secret signs too, so that the receiver has time to change. If the secret
+// is rotated again in that time, all of the last five secrets sign until SecretAge after the last
+// rotation.
 func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Audit) (Secret, error) {
 	if secret == "" {
 		secret = makeSecret()
@@ -122,9 +121,9 @@ func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Aud
 	return secret, nil
 }
 
-// Disable stops what is sent to an endpoint. It gets no new events, and those that wait for it
-// are dead when their time comes, of class endpoint_disabled. After Enable, a replay of these
-// sends them.
+// Disable stops sending to an endpoint. It gets no new events. Events that already wait for it are
+// dead at their next attempt, of class endpoint_disabled. To send them, enable the endpoint and
+// replay them.
 func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
 	if by.Reason == "" {
 		return errors.New("webhook: disable: Audit.Reason is empty: say why the endpoint is disabled")
@@ -132,12 +131,14 @@ func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
 	return s.update(ctx, "disable", s.sql.Disable, by, id, by.Reason)
 }
 
-// Enable sends to an endpoint again. It has five days again before it is disabled for failing.
+// Enable starts sending to an endpoint again. If it still fails, it is disabled again after five
+// days.
 func (s *Endpoints) Enable(ctx context.Context, id string, by Audit) error {
 	return s.update(ctx, "enable", s.sql.Enable, by, id)
 }
 
-// List returns the endpoints of accounts, or all endpoints if none is named, by account and id.
+// List returns the endpoints of the accounts, or all endpoints if no account is named, sorted by
+// account and id.
 func (s *Endpoints) List(ctx context.Context, accounts ...string) ([]Endpoint, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -161,7 +162,7 @@ func scanEndpoint(row pgx.CollectableRow) (e Endpoint, err error) {
 	return e, err
 }
 
-// timeOf is a time, or zero for NULL.
+// timeOf returns the time, or zero for NULL.
 func timeOf(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -169,7 +170,8 @@ func timeOf(t *time.Time) time.Time {
 	return *t
 }
 
-// update runs a statement that changes the endpoint that is its first argument.
+// update runs a statement that changes one endpoint. The first argument of the statement is the
+// endpoint's id.
 func (s *Endpoints) update(ctx context.Context, action, sql string, by Audit, id string, args ...any) error {
 	if err := s.valid(by); err != nil {
 		return fmt.Errorf("webhook: %s: %w", action, err)
@@ -180,7 +182,7 @@ func (s *Endpoints) update(ctx context.Context, action, sql string, by Audit, id
 	})
 }
 
-// change changes an endpoint, with its row in the audit.
+// change changes an endpoint, and adds its row to the audit.
 func (s *Endpoints) change(ctx context.Context, action, id string, by Audit, do func(tx pgx.Tx) (found bool, err error)) error {
 	err := s.tables.InTx(ctx, func(tx pgx.Tx) error {
 		found, err := do(tx)
@@ -199,7 +201,7 @@ func (s *Endpoints) change(ctx context.Context, action, id string, by Audit, do 
 	return nil
 }
 
-// explain adds to an error of the database what can be done about it.
+// explain adds advice to an error of the database.
 func (s *Endpoints) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "webhooks", Schema: s.schema, DB: s.db})
 }

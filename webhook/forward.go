@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Writer writes events in a transaction: an outbox.
+// Writer writes events in a transaction: it is an outbox.
 //
 // It is an interface so that a handler can be tested without an outbox.
 type Writer interface {
@@ -19,10 +19,10 @@ type Writer interface {
 // SourceHeader is the header in which [Forward] names the source of the webhook.
 const SourceHeader = "webhook-source"
 
-// Forward returns a transactional handler that writes each event to an outbox, for other
-// services. The new event has the type, key, time and data of the webhook, an id of its own, and
-// the provider's id as its CausationID. It is written once for each webhook: the inbox remembers
-// for 30 days what it forwarded, and an outbox would for less than some providers try again.
+// Forward returns a transactional handler that writes each event to an outbox, for other services.
+// The new event has the type, key, time and data of the webhook, a new id, and the provider's id as
+// its CausationID. It is written once for each webhook: the inbox remembers for 30 days which
+// webhooks it forwarded. An outbox would remember for a shorter time than some providers try again.
 //
 //	in.Handle(inbox.Subscription{Name: "webhooks.forward"}, webhook.Forward(out))
 func Forward(out Writer) postroom.Handler {

@@ -10,33 +10,33 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// Bounds of a gauge that asks the database.
+// Limits for a gauge that asks the database.
 const (
 	countEvery    = 15 * time.Second // however often the metrics are read
 	countPatience = 2 * time.Second
 )
 
-// disabledGauge tells how many endpoints are disabled, when the metrics are read.
+// disabledGauge counts the disabled endpoints when the metrics are read.
 type disabledGauge struct {
 	sender *Sender
 	gauge  metric.Float64ObservableGauge
 
 	mu    sync.Mutex
-	at    time.Time // of the last count; zero before the first
+	at    time.Time // time of the last count; zero before the first
 	count float64
 	known bool
 }
 
-// measureDisabled registers the gauge. It is there as long as the meter provider is.
+// measureDisabled registers the gauge. It exists as long as the meter provider.
 func measureDisabled(s *Sender) {
 	m := telemetry.Meter(s.cfg.MeterProvider)
-	g := &disabledGauge{sender: s, gauge: telemetry.Gauge(m, telemetry.WebhookDisabled, "{endpoint}", "Endpoints of webhooks that are disabled.")}
+	g := &disabledGauge{sender: s, gauge: telemetry.Gauge(m, telemetry.WebhookDisabled, "{endpoint}", "Webhook endpoints that are disabled.")}
 	if _, err := m.RegisterCallback(g.observe, g.gauge); err != nil {
 		s.cfg.Logger.Error("gauges not registered", "error", err)
 	}
 }
 
-// observe counts the endpoints, unless that was done a moment ago. If the database does not
+// observe counts the endpoints, unless they were counted a moment ago. If the database does not
 // answer, there is no value.
 func (g *disabledGauge) observe(ctx context.Context, o metric.Observer) error {
 	g.mu.Lock()

@@ -13,37 +13,38 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// HMAC is the scheme of a provider that signs with HMAC-SHA256 in a way of its own. Signature,
-// ID and Secrets are required. If the id is in a header and not in Signed, a captured request
-// can be sent again under a new id: see [IDFromBody].
+// HMAC is the scheme of a provider that signs with HMAC-SHA256 in its own way. Signature, ID and
+// Secrets are required. If the id is in a header and not in Signed, an attacker can send a captured
+// request again with a new id: see [IDFromBody].
 type HMAC struct {
-	// Name begins the types of events.
+	// Name is the first part of the events' types.
 	//
 	// Defaults to "hmac".
 	Name string
 
-	// Secrets are the keys. One of them has to match.
+	// Secrets are the keys. One of them must match.
 	Secrets []string
 
-	// SecretsBase64 says that the keys are what Secrets decode to from base64.
+	// SecretsBase64 says that Secrets are in base64, and that the decoded bytes are the keys.
 	SecretsBase64 bool
 
-	// Signature is the header with the signature, after Prefix, in hex.
+	// Signature is the header with the signature in hex, after Prefix.
 	Signature, Prefix string
 
 	// Base64 says that the signature is in base64.
 	Base64 bool
 
-	// Signed is the text that is signed: {body}, and also {id} and {time} if these are headers.
+	// Signed is the text that is signed. It contains {body}, and also {id} and {time} if these are
+	// headers.
 	//
 	// Defaults to "{body}".
 	Signed string
 
-	// Time is the header with the time of signing, in seconds since 1970. It is required if
-	// Signed has {time}, and a fault otherwise: a time that is not signed proves nothing.
+	// Time is the header with the time of signing, in seconds since 1970. It is required if Signed
+	// has {time}, and otherwise a fault, because a time that is not signed proves nothing.
 	Time string
 
-	// ID and Type are headers, or members of the JSON body: ".id" is the member id, ".event.id"
+	// ID and Type are headers, or members of the JSON body: ".id" is the member id, ".event.id" is
 	// the member id of the member event.
 	ID, Type string
 }
@@ -64,7 +65,7 @@ func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error)
 		return Message{}, refused(NoSignature)
 	}
 	m := Message{Scheme: s.name()}
-	if m.ID, err = header(h, s.ID); err != nil { // a member is read when the body is verified
+	if m.ID, err = header(h, s.ID); err != nil { // members are read later, when the body is verified
 		return Message{}, err
 	}
 	if m.Type, err = header(h, s.Type); err != nil {
@@ -102,7 +103,7 @@ func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error)
 	return s.read(m, body)
 }
 
-// read sets what is in the body.
+// read sets the fields that are in the body.
 func (s HMAC) read(m Message, body []byte) (Message, error) {
 	idPath, inID := strings.CutPrefix(s.ID, ".")
 	typePath, inType := strings.CutPrefix(s.Type, ".")
@@ -147,7 +148,7 @@ func (s HMAC) parts(id, stamp string, body []byte) [][]byte {
 	}
 }
 
-// neighbours returns the texts between {id} and the placeholders beside it.
+// neighbours returns the texts between {id} and the placeholders next to it.
 func (s HMAC) neighbours() []string {
 	before, after, found := strings.Cut(s.signed(), "{id}")
 	if !found {
@@ -163,8 +164,8 @@ func (s HMAC) neighbours() []string {
 	return all
 }
 
-// isAmbiguous reports whether an id has the text in it that ends it: another id and another
-// body would sign the same.
+// isAmbiguous reports whether an id contains the text that follows it: then another id with another
+// body would have the same signed text.
 func (s HMAC) isAmbiguous(id string) bool {
 	for _, n := range s.neighbours() {
 		if strings.Contains(id, n) {
@@ -174,7 +175,7 @@ func (s HMAC) isAmbiguous(id string) bool {
 	return false
 }
 
-// keys returns the decoded secrets, or what is wrong with the settings.
+// keys returns the decoded secrets, or the fault of the settings.
 func (s HMAC) keys() (keys, error) {
 	if err := s.check(); err != nil {
 		return keys{}, err
@@ -202,7 +203,7 @@ func (s HMAC) check() error {
 	}
 	for p, n := range count {
 		if p != "{id}" && p != "{time}" && p != "{body}" {
-			return fault("HMAC.Signed has %s, which is none of {id}, {time} and {body}", p)
+			return fault("HMAC.Signed has %s, want only {id}, {time} and {body}", p)
 		}
 		if n > 1 {
 			return fault("HMAC.Signed has %s twice", p)
@@ -214,21 +215,21 @@ func (s HMAC) check() error {
 	case s.ID == "":
 		return fault("HMAC.ID is required")
 	case count["{body}"] == 0:
-		return fault("HMAC.Signed lacks {body}: anybody could change the body")
+		return fault("HMAC.Signed lacks {body}: an attacker could change the body")
 	case count["{id}"] > 0 && strings.HasPrefix(s.ID, "."):
-		return fault("HMAC.Signed has {id}, and HMAC.ID is not a header")
+		return fault("HMAC.Signed has {id}, but HMAC.ID is not a header")
 	case (count["{time}"] > 0) != (s.Time != ""):
-		return fault("HMAC.Signed has {time} if HMAC.Time names a header, and only then")
+		return fault("HMAC.Signed must have {time} if HMAC.Time names a header, and must not have it otherwise")
 	case strings.HasPrefix(s.Time, "."):
 		return fault("HMAC.Time is not a header")
 	}
 	for _, n := range s.neighbours() {
 		if n == "" {
-			return fault("HMAC.Signed has no text between {id} and what is beside it: it could be read in two ways")
+			return fault("HMAC.Signed has no text between {id} and the placeholder next to it: the signed text could be read in two ways")
 		}
 	}
 	if err := (postroom.Event{Type: s.name()}).Validate(); err != nil {
-		return fault("HMAC.Name is not the beginning of a type: %w", err)
+		return fault("HMAC.Name cannot be the first part of a type: %w", err)
 	}
 	return nil
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// lanes limit how many requests to one endpoint are under way in this process, so that an
-// endpoint that does not answer keeps few workers from the others. An endpoint begins with one.
-// Each success allows one more, up to most. After a failure it is one again.
+// lanes limit how many requests to one endpoint run at the same time in this process, so that an
+// endpoint that does not answer occupies only few workers. The limit of an endpoint begins at one.
+// Each success raises it by one, up to most. A failure sets it to one again.
 type lanes struct {
 	most int
 
@@ -19,15 +19,14 @@ type lanes struct {
 // lane is the limit of one endpoint.
 type lane struct {
 	running, limit int
-	since          time.Time // when the one began that has been under way for the longest, or earlier
+	since          time.Time // when the oldest running request began, or earlier
 }
 
-// manyLanes is the number of endpoints from which those are forgotten to which nothing is under
-// way.
+// manyLanes is the number of endpoints from which endpoints without running requests are forgotten.
 const manyLanes = 10_000
 
-// enter begins a request, if there is room. Otherwise it returns for how long the oldest one
-// has been under way.
+// enter begins a request, if the limit allows it. Otherwise it returns how long the oldest request
+// has been running.
 func (l *lanes) enter(id string, fails bool) (busy time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,6 +68,6 @@ func (l *lanes) leave(id string, success bool) {
 	}
 }
 
-// spread adds up to a half at random, so that events that waited together do not all come back
-// at the same moment.
+// spread adds up to a half at random, so that events that waited together do not all return at the
+// same moment.
 func spread(d time.Duration) time.Duration { return d + rand.N(d/2+time.Millisecond) }

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// Stripe verifies requests of Stripe. A secret is its whole text, whsec_ included. The time is
-// signed, and the id is in the body. Stripe may send an event again with another
-// pending_webhooks, so other content with a known id is a duplicate, unless [Config.Changed]
-// says otherwise.
+// Stripe verifies requests of Stripe. A secret is the complete text, with whsec_. The time is
+// signed, and the id is in the body. Stripe may send an event again with another pending_webhooks.
+// So other content with a known id is a duplicate, unless [Config.Changed] says otherwise.
 func Stripe(secrets ...string) Scheme { return stripe{textKeys(secrets)} }
 
 type stripe struct{ keys }
@@ -68,10 +67,10 @@ func (s stripe) sign(h http.Header, m Message, body []byte) error {
 	return nil
 }
 
-// GitHub verifies requests of GitHub, by their SHA-256 signature only. The webhook must send
-// JSON. A type is the event's name with the action, such as "issues.opened". GitHub signs
-// neither the id nor a time, so a captured request can be sent again under a new id: see
-// [IDFromBody]. One event has the same id for all webhooks, so each needs a source of its own.
+// GitHub verifies requests of GitHub, only by their SHA-256 signature. The webhook must send JSON.
+// A type is the event's name with the action, such as "issues.opened". GitHub signs neither the id
+// nor a time, so an attacker can send a captured request again with a new id: see [IDFromBody]. One
+// event has the same id for all webhooks, so give each webhook its own source.
 func GitHub(secrets ...string) Scheme { return github{textKeys(secrets)} }
 
 type github struct{ keys }
@@ -89,7 +88,7 @@ func (s github) Verify(h http.Header, body []byte, _ time.Time) (Message, error)
 		return Message{}, refused(NoSignature)
 	}
 	encoded, _ := strings.CutPrefix(signature, "sha256=")
-	if encoded == signature { // it is no signature of this kind
+	if encoded == signature { // the signature does not have the prefix
 		encoded = ""
 	}
 	if err := s.verify([][]byte{fromHex(encoded)}, body); err != nil {
@@ -119,10 +118,10 @@ func (s github) sign(h http.Header, m Message, body []byte) error {
 	return nil
 }
 
-// Shopify verifies requests of Shopify, whose headers may begin with X-Shopify- or Shopify-. A
-// type is the topic with dots, such as "orders.create". Shopify signs neither the id nor a time,
-// so a captured request can be sent again under a new id: see [IDFromBody]. After a change of
-// the secret Shopify may use the old one for an hour: keep both.
+// Shopify verifies requests of Shopify. Their headers may begin with X-Shopify- or Shopify-. A type
+// is the topic with dots, such as "orders.create". Shopify signs neither the id nor a time, so an
+// attacker can send a captured request again with a new id: see [IDFromBody]. After a change of the
+// secret Shopify may use the old secret for an hour: keep both.
 func Shopify(secrets ...string) Scheme { return shopify{textKeys(secrets)} }
 
 type shopify struct{ keys }
@@ -162,9 +161,9 @@ func (s shopify) sign(h http.Header, m Message, body []byte) error {
 	return nil
 }
 
-// Slack verifies requests of Slack's Events API. A secret is the app's signing secret. The time
-// is signed, and the id is in the body. Slash commands and interactivity are forms and want an
-// answer with content: they are not for this package.
+// Slack verifies requests of Slack's Events API. A secret is the app's signing secret. The time is
+// signed, and the id is in the body. Do not use this package for slash commands and interactivity:
+// they are forms and need an answer with content.
 func Slack(secrets ...string) Scheme { return slack{textKeys(secrets)} }
 
 type slack struct{ keys }
@@ -203,7 +202,7 @@ func (s slack) Verify(h http.Header, body []byte, now time.Time) (Message, error
 	switch m.Type {
 	case "url_verification":
 		m.Reply = &Reply{ContentType: "text/plain; charset=utf-8", Body: []byte(o.text("challenge"))}
-	case "app_rate_limited": // Slack leaves out events for a minute, and says so without an id
+	case "app_rate_limited": // Slack omits events for a minute; the message that says so has no id
 		m.Reply = &Reply{}
 	case "event_callback":
 		m.Type = o.at("event.type")
@@ -221,7 +220,7 @@ func (s slack) sign(h http.Header, m Message, body []byte) error {
 	return nil
 }
 
-// fromHex decodes a signature; nil matches none.
+// fromHex decodes a signature. It returns nil, which matches no signature, if that fails.
 func fromHex(s string) []byte {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) == 0 {
@@ -230,7 +229,7 @@ func fromHex(s string) []byte {
 	return b
 }
 
-// fromBase64 decodes a signature; nil matches none.
+// fromBase64 decodes a signature. It returns nil, which matches no signature, if that fails.
 func fromBase64(s string) []byte {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
 	if err != nil || len(b) == 0 {

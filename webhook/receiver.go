@@ -25,24 +25,24 @@ import (
 //
 // It is an interface so that answers can be tested without a database.
 type Acceptor interface {
-	// AcceptAll stores all of the events or none, and returns a result for each after the
+	// AcceptAll stores all of the events or none, and returns a result for each event after the
 	// commit.
 	AcceptAll(ctx context.Context, all ...inbox.Acceptance) ([]inbox.AcceptResult, error)
 }
 
-// Receiver is an [http.Handler] that receives webhooks from one source. Make it with [New]. It
-// is safe for concurrent use, by any number of processes.
+// Receiver is an [http.Handler] that receives webhooks from one source. Make it with [New]. It is
+// safe for concurrent use, by any number of processes.
 type Receiver struct {
 	cfg     Config
 	in      Acceptor
 	fault   error
 	signals *signals
 	lines   repeat.Lines
-	chosen  atomic.Pointer[Scheme] // the last that Choose returned
+	chosen  atomic.Pointer[Scheme] // the scheme that Choose returned last
 }
 
-// New returns a receiver that stores events in an inbox, for the handler that cfg names. It does
-// no I/O. If cfg is not valid, [Receiver.Check] says so, and each request is answered 500.
+// New returns a receiver that stores events in an inbox, for the handler that cfg names. It does no
+// I/O. If cfg is not valid, [Receiver.Check] returns the faults, and each request is answered 500.
 func New(in Acceptor, cfg Config) *Receiver {
 	cfg = cfg.defaults()
 	r := &Receiver{cfg: cfg, in: in, signals: newSignals(cfg)}
@@ -52,9 +52,9 @@ func New(in Acceptor, cfg Config) *Receiver {
 	return r
 }
 
-// Check reports all faults of the Config, a scheme without a secret, and a handler that the
-// inbox does not have. Its errors match postroom.ErrUnrecoverable. It does not ask the database:
-// inbox.Inbox.Check does.
+// Check returns all faults of the Config, an error for a scheme without a secret, and an error for
+// a handler that the inbox does not have. Its errors match postroom.ErrUnrecoverable. It does not
+// ask the database; inbox.Inbox.Check does.
 func (r *Receiver) Check(ctx context.Context) error {
 	faults := []error{r.fault}
 	if r.cfg.Scheme != nil {
@@ -62,7 +62,7 @@ func (r *Receiver) Check(ctx context.Context) error {
 			faults = append(faults, err)
 		}
 	}
-	// An event without a type is never stored. The inbox looks for the handler first.
+	// An event without a type is never stored. The inbox first looks for the handler.
 	_, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler})
 	if err != nil && !errors.Is(err, postroom.ErrInvalidEvent) {
 		faults = append(faults, postroom.Unrecoverable(err))
@@ -70,7 +70,7 @@ func (r *Receiver) Check(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// ServeHTTP receives a request. It answers 200 after the commit, also if the event was known.
+// ServeHTTP receives a request. It answers 200 after the commit, even if the event was known.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ctx, span := r.signals.begin(req.Context())
 	defer span.End()
@@ -80,7 +80,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.tell(ctx, span, res)
 }
 
-// receive does what a request asks for, and returns its result.
+// receive carries out a request, and returns its result.
 func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http.Request) result {
 	switch {
 	case r.fault != nil:
@@ -92,7 +92,7 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	if err != nil {
 		return result{outcome: outcome, err: err}
 	}
-	// The sender may hang up. What was received whole is stored.
+	// The sender may disconnect. A request that was received completely is stored.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Patience)
 	defer cancel()
 	m, within, err := r.verify(ctx, req, body)
@@ -102,8 +102,8 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	return r.take(ctx, m, within, req.Header, body)
 }
 
-// verify verifies a request, by the scheme of its tenant if there are tenants. It returns what a
-// source ends with, so that it is the tenant's.
+// verify verifies a request, with the scheme of its tenant if there are tenants. It also returns
+// the end of the source, which names the tenant.
 func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (m Message, within string, err error) {
 	if r.cfg.Choose == nil {
 		m, err = verify(r.cfg.Scheme, req.Header, body)
@@ -154,7 +154,7 @@ type chooseError struct{ err error }
 func (e *chooseError) Error() string { return "webhook: choose the secrets: " + e.err.Error() }
 func (e *chooseError) Unwrap() error { return e.err }
 
-// verify calls a scheme, which may be a user's.
+// verify calls a scheme, which may be a user's code.
 func verify(s Scheme, h http.Header, body []byte) (m Message, err error) {
 	err = guard.Call(func() (err error) {
 		m, err = s.Verify(h, body, time.Now())
@@ -202,11 +202,11 @@ func (r *Receiver) take(ctx context.Context, m Message, within string, h http.He
 	return accepted(ev, results, err)
 }
 
-// accepted returns the result for what the inbox did with an event.
+// accepted returns the result for the inbox's result for an event.
 func accepted(ev postroom.Event, results []inbox.AcceptResult, err error) result {
 	res := result{event: ev, err: err}
 	switch {
-	case errors.Is(err, postroom.ErrUnknownType): // the subscription has no use for it
+	case errors.Is(err, postroom.ErrUnknownType): // the subscription does not ask for this type
 		return result{event: ev, outcome: ignored}
 	case errors.Is(err, postroom.ErrInvalidEvent):
 		res.outcome = noEvent
@@ -266,7 +266,7 @@ func eventType(m Message) string {
 	return strings.TrimRight(t[:min(len(t), postroom.MaxType)], ".")
 }
 
-// contentType returns the media type of a body, as an event may have it.
+// contentType returns the media type of a body, in the form that an event may have.
 func contentType(h http.Header) string {
 	t := cmp.Or(h.Get("Content-Type"), "application/json")
 	if t != "application/json" && (postroom.Event{Type: "a", ContentType: t}).Validate() != nil {

@@ -21,21 +21,22 @@ var ErrEndpointDisabled = errors.New("the endpoint is disabled")
 const TypeTest = "webhook.test"
 
 // resendAtOnce is how many events of the log one transaction accepts, if they have no more than
-// bytesAtOnce.
+// bytesAtOnce bytes.
 const resendAtOnce = 500
 
-// Resend makes those events due for an endpoint that were written at a time or later, that the
-// log of this database still has, and that the endpoint was not given yet: those from before it
-// was added, or while it was disabled. The log also has events that customers must not get, so
-// SenderConfig.Types is required, and bounds what Resend takes even if the endpoint gets all types. What it was given already is not sent again; if that is
-// dead, replay it. It returns how many there are. They go through the endpoint's queue, and each
-// transaction of them has its row in the audit.
+// Resend makes events due for an endpoint that the endpoint was not given yet: events from before
+// it was added, or from while it was disabled. They must have been written at the time since or
+// later, and the log of this database must still have them. The log also has events that customers
+// must not get. So SenderConfig.Types is required, and Resend sends only these types, even if the
+// endpoint gets all types. Events that the endpoint was given are not sent again: if they are dead,
+// replay them. Resend returns how many events it made due. They go through the endpoint's queue,
+// and each transaction has its row in the audit.
 //
 // A process that resends needs the rights of an inbox and of an operator.
 func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, by Audit) (int64, error) {
 	err := s.mustBeEnabled(ctx, endpoint, by)
 	if err == nil && len(s.cfg.Types) == 0 {
-		err = errors.New("SenderConfig.Types is empty: give the types that customers may get, because the log has internal events as well")
+		err = errors.New("SenderConfig.Types is empty: give the types that customers may get, because the log also has internal events")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("webhook: resend: %w", err)
@@ -58,8 +59,8 @@ func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, b
 	}
 }
 
-// Test makes an event of type [TypeTest] due for an endpoint, also if it gets other types only, and
-// returns its id. It is delivered like any other.
+// Test makes an event of type [TypeTest] due for an endpoint, even if the endpoint gets only other
+// types, and returns the event's id. The event is delivered like any other event.
 func (s *Sender) Test(ctx context.Context, endpoint string, by Audit) (id string, err error) {
 	made, err := uuid.NewV7()
 	if err == nil {

@@ -15,30 +15,30 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Tolerance is how far the time of a request may lie in the past or in the future, inclusive.
+// Tolerance is how far the time of a request may be in the past or in the future, inclusive.
 const Tolerance = 5 * time.Minute
 
 // Scheme verifies the requests of a provider.
 //
-// It is an interface so that a provider with a scheme of its own needs no change here.
+// It is an interface so that you can add a provider with its own scheme without a change here.
 type Scheme interface {
-	// Verify verifies a request by its headers and the bytes of its body, as if it had come at
-	// the given time. It does no I/O, does not keep or change its arguments, and may be called
+	// Verify verifies a request by its headers and the bytes of its body. now is the time at which
+	// the request arrived. It does no I/O, does not keep or change its arguments, and may be called
 	// concurrently.
 	//
 	// Verify returns a [*VerifyError] for a request that it refuses. An error that matches
 	// postroom.ErrUnrecoverable says that the scheme is not set up correctly, for instance
-	// [ErrNoSecret]: Verify then returns it for each request.
+	// [ErrNoSecret]: then Verify returns it for each request.
 	Verify(h http.Header, body []byte, now time.Time) (Message, error)
 }
 
-// Message is what a verified request says about itself.
+// Message has the facts that a verified request contains about itself.
 type Message struct {
 	// Scheme is the scheme's name, such as "stripe". The types of its events begin with it.
 	Scheme string
 
 	// ID is the provider's id, which is the same if the provider sends the request again. It is
-	// empty if the request has none.
+	// empty if the request has no id.
 	ID string
 
 	// Type is the provider's type, such as "charge.succeeded". It may be empty.
@@ -50,12 +50,12 @@ type Message struct {
 	// Varies says that the provider may send the same event again with other content.
 	Varies bool
 
-	// Form says that the body is a form, and the provider's events are JSON. The provider has
-	// to be set to JSON, or the request is none that announces an event.
+	// Form says that the body is a form, although the provider's events are JSON. Either the
+	// provider must be set to JSON, or the request does not announce an event.
 	Form bool
 
-	// Reply answers a handshake, by which a provider tests an endpoint. A handshake is not
-	// stored. Nil for anything else.
+	// Reply answers a handshake, with which a provider tests an endpoint. A handshake is not
+	// stored. Reply is nil for any other request.
 	Reply *Reply
 }
 
@@ -65,20 +65,21 @@ type Reply struct {
 	Body        []byte
 }
 
-// Reason is why a request is refused. It goes to the log and to metrics, never to the sender.
+// Reason says why a request is refused. It appears in the log and in metrics, and is never sent to
+// the sender.
 type Reason string
 
-// Why a request is refused.
+// Reasons to refuse a request.
 const (
 	NoSignature    Reason = "no_signature"
 	WrongSignature Reason = "wrong_signature"
 	MalformedTime  Reason = "malformed_time"
-	Stale          Reason = "stale"  // its time is longer ago than [Tolerance]
-	Future         Reason = "future" // its time is later than now by more than [Tolerance]
+	Stale          Reason = "stale"  // its time is more than [Tolerance] ago
+	Future         Reason = "future" // its time is more than [Tolerance] in the future
 	MalformedID    Reason = "malformed_id"
 	RepeatedHeader Reason = "repeated_header" // a header that must be unique is sent twice
 	UnknownTenant  Reason = "unknown_tenant"
-	OtherReason    Reason = "other" // of an error of a scheme that is not of this package
+	OtherReason    Reason = "other" // the reason of an error of a scheme outside this package
 )
 
 // VerifyError says why a scheme refuses a request.
@@ -86,12 +87,12 @@ type VerifyError struct {
 	Reason Reason
 }
 
-// Error returns the reason. It has nothing of the request in it.
+// Error returns the reason. It contains nothing of the request.
 func (e *VerifyError) Error() string { return "webhook: request refused: " + string(e.Reason) }
 
-// ErrNoSecret says that a scheme has no secret, or an empty one. It matches
+// ErrNoSecret says that a scheme has no secret, or an empty secret. It matches
 // postroom.ErrUnrecoverable.
-var ErrNoSecret = postroom.Unrecoverable(errors.New("webhook: the scheme has no secret, or an empty one"))
+var ErrNoSecret = postroom.Unrecoverable(errors.New("webhook: the scheme has no secret, or an empty secret"))
 
 func refused(why Reason) error { return &VerifyError{Reason: why} }
 
@@ -100,11 +101,11 @@ func fault(format string, args ...any) error {
 	return postroom.Unrecoverable(fmt.Errorf("webhook: "+format, args...))
 }
 
-// IDFromBody returns a scheme that verifies as s does, and takes a digest of the body as the
-// id. GitHub and Shopify do not sign the id of a delivery: an attacker who captured a request
-// can send it again under a new id, and it takes effect again. With IDFromBody it is a duplicate.
-// But then two events with equal bodies are one event. Use it if each body has something that is
-// unique in it, such as an id and a time.
+// IDFromBody returns a scheme that verifies as s does, and uses a digest of the body as the id.
+// GitHub and Shopify do not sign the id of a delivery: an attacker who captured a request can send
+// it again with a new id, and it takes effect again. With IDFromBody it is a duplicate. But two
+// events with equal bodies are then one event. Use it if each body contains something unique, such
+// as an id and a time.
 func IDFromBody(s Scheme) Scheme { return bodyID{s} }
 
 type bodyID struct{ Scheme }
@@ -121,15 +122,15 @@ func (b bodyID) Verify(h http.Header, body []byte, now time.Time) (Message, erro
 
 func (b bodyID) sign(h http.Header, m Message, body []byte) error { return Sign(b.Scheme, h, m, body) }
 
-// signer is a scheme that can sign what it verifies.
+// signer is a scheme that can also sign.
 type signer interface {
 	sign(h http.Header, m Message, body []byte) error
 }
 
-// Sign sets the headers with which the provider of a scheme would send m and body, for tests of
-// an endpoint. [Standard] and [Stripe] sign with all secrets, the others with the first. Of m it
-// uses ID, Type and Time, where the scheme has a header for them. It fails for a scheme that is
-// not of this package, and for one that has only a public key.
+// Sign sets the headers with which the provider of a scheme would send m and body, for tests of an
+// endpoint. [Standard] and [Stripe] sign with all secrets, the other schemes with the first. Sign
+// uses ID, Type and Time of m, if the scheme has a header for them. It fails for a scheme that is
+// not of this package, and for a scheme that has only a public key.
 func Sign(s Scheme, h http.Header, m Message, body []byte) error {
 	if s, ok := s.(signer); ok {
 		return s.sign(h, m, body)
@@ -137,8 +138,8 @@ func Sign(s Scheme, h http.Header, m Message, body []byte) error {
 	return fault("cannot sign for a scheme of type %T", s)
 }
 
-// header returns the value of a header that may be sent once. It is empty if there is none.
-// The name of a member of the body is the name of no header.
+// header returns the value of a header that may be sent once. It is empty if the request does not
+// have the header, or if the name is that of a member of the body.
 func header(h http.Header, name string) (string, error) {
 	switch values := h.Values(name); len(values) {
 	case 0:
@@ -161,7 +162,7 @@ func headers(h http.Header, names ...string) ([]string, error) {
 	return values, nil
 }
 
-// seconds parses a Unix time: digits and nothing else.
+// seconds parses a Unix time, which consists only of digits.
 func seconds(s string) (int64, error) {
 	if s == "" || len(s) > 11 {
 		return 0, refused(MalformedTime)
@@ -176,7 +177,7 @@ func seconds(s string) (int64, error) {
 	return n, nil
 }
 
-// fresh refuses a time that is too far from now. Both count in whole seconds.
+// fresh refuses a time that is too far from now. It compares both in whole seconds.
 func fresh(at int64, now time.Time) error {
 	switch away := now.Unix() - at; {
 	case away > int64(Tolerance/time.Second):
@@ -187,7 +188,7 @@ func fresh(at int64, now time.Time) error {
 	return nil
 }
 
-// checkID refuses an id that an event cannot have. An empty one is no fault here.
+// checkID refuses an id that an event cannot have. It accepts an empty id.
 func checkID(id string) error {
 	if len(id) > postroom.MaxID || !utf8.ValidString(id) || strings.Contains(id, "#") ||
 		strings.ContainsFunc(id, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
@@ -196,7 +197,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// members are those of a JSON object. Their names are compared exactly.
+// members are the members of a JSON object. Their names are compared exactly.
 type members map[string]json.RawMessage
 
 // object returns the members of a body, or none if it is not a JSON object.
@@ -235,8 +236,8 @@ func (m members) at(path string) string {
 	}
 }
 
-// isForm reports whether a request says that its body is a form. Programs such as curl say so
-// of any body; one that is a JSON object is none.
+// isForm reports whether a request says that its body is a form. Programs such as curl say so of
+// any body, so a body that is a JSON object does not count as a form.
 func isForm(h http.Header, o members) bool {
 	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	return strings.EqualFold(strings.TrimSpace(media), "application/x-www-form-urlencoded") && o == nil

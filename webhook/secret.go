@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// mostSignatures is how many signatures of a request are looked at. A provider sends one for
-// each of its secrets.
+// mostSignatures is how many signatures of a request are examined. A provider sends one signature
+// for each of its secrets.
 const mostSignatures = 16
 
-// keys are the secrets of a scheme, decoded, and what is wrong with them.
+// keys are the decoded secrets of a scheme, and the fault of the secrets.
 type keys struct {
 	all   [][]byte
 	fault error
@@ -36,13 +36,14 @@ func (k keys) checked() keys {
 func sum(key []byte, parts ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	for _, p := range parts {
-		_, _ = mac.Write(p) // a hash does not fail
+		_, _ = mac.Write(p) // a hash never fails
 	}
 	return mac.Sum(nil)
 }
 
-// matches reports whether one of the signatures is that of a text with one of the keys. It
-// compares each of them with each key, and in constant time, so that its time tells nothing.
+// matches reports whether one of the signatures is the signature of a text with one of the keys. It
+// compares each signature with each key in constant time, so that an attacker cannot learn anything
+// from the time.
 func (k keys) matches(signatures [][]byte, parts ...[]byte) bool {
 	found := 0
 	for _, key := range k.all {
@@ -56,7 +57,7 @@ func (k keys) matches(signatures [][]byte, parts ...[]byte) bool {
 	return found > 0
 }
 
-// verify returns why a text is refused, or nil. An entry that did not decode is nil in
+// verify returns why a text is refused, or nil. A signature that could not be decoded is nil in
 // signatures.
 func (k keys) verify(signatures [][]byte, parts ...[]byte) error {
 	if len(signatures) == 0 {

@@ -27,10 +27,9 @@ import (
 
 // SenderConfig tunes a [Sender]. Name is required.
 //
-// Wide because each field is a choice of its own, and a caller sets two or three of them.
+// Wide because each field is an independent choice, and a caller sets two or three of them.
 type SenderConfig struct {
-	// Name is the name of the handler that delivers, which must never change; see
-	// inbox.Subscription.
+	// Name is the name of the handler that delivers. It must never change; see inbox.Subscription.
 	Name string
 
 	// Schema is the database schema that holds Postroom's tables.
@@ -38,48 +37,48 @@ type SenderConfig struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// AccountHeader names the header of an event that says which account it belongs to. Only
+	// AccountHeader names the header of an event that says to which account the event belongs. Only
 	// endpoints of that account get the event.
 	//
 	// Defaults to none: all events belong to the empty account.
 	AccountHeader string
 
-	// Types are the event types that customers may get at all, also by endpoints that get all
-	// types: give those of the fan-out's subscription. FanOut passes over events of other types.
-	// Resend reads the log, which has internal events as well, and refuses to work without Types.
+	// Types are the event types that customers may get, even through endpoints that get all types.
+	// Set them to the types of the fan-out's subscription. FanOut ignores events of other types.
+	// Resend reads the log, which also has internal events, and refuses to work without Types.
 	//
-	// Defaults to none: FanOut takes what its subscription gives it.
+	// Defaults to none: FanOut sends every event that its subscription gets.
 	Types []string
 
-	// AcceptOnly makes this process accept deliveries and leave them to processes with another
-	// Sender of the same Name.
+	// AcceptOnly makes this process accept deliveries but not make them. Processes with another
+	// Sender of the same Name make them.
 	AcceptOnly bool
 
-	// Workers is how many deliveries are under way at the same time.
+	// Workers is how many deliveries run at the same time.
 	//
 	// Defaults to 64.
 	Workers int
 
-	// InFlight is how many deliveries to one endpoint are under way at the same time in this
-	// process, at most. An endpoint that fails gets one at a time.
+	// InFlight is how many deliveries to one endpoint run at the same time in this process, at
+	// most. An endpoint that fails gets one at a time.
 	//
 	// Defaults to 4.
 	InFlight int
 
-	// Timeout limits one attempt, from the lookup of the name to the status. Half of it is for the
-	// lookup and the connection.
+	// Timeout limits one attempt, from the lookup of the name until the status. Half of Timeout is
+	// for the lookup and the connection.
 	//
 	// Defaults to 20 seconds.
 	Timeout time.Duration
 
-	// AllowedPrefixes are addresses to which webhooks may go although they are not public, and
-	// there to any port: for instance 10.1.2.0/24, for services of your own. If customers add
-	// endpoints, they can then reach these.
+	// AllowedPrefixes are addresses to which webhooks may go although they are not public, and on
+	// any port: for instance 10.1.2.0/24, for your own services. If customers add endpoints, they
+	// can then reach these addresses.
 	//
 	// Defaults to none: only public addresses, on port 443.
 	AllowedPrefixes []netip.Prefix
 
-	// RootCAs are the authorities whose certificates count.
+	// RootCAs are the authorities whose certificates are trusted.
 	//
 	// Defaults to those of the system.
 	RootCAs *x509.CertPool
@@ -89,7 +88,7 @@ type SenderConfig struct {
 	// Defaults to net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// Logger receives what happens to endpoints.
+	// Logger receives changes of endpoints.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -106,7 +105,7 @@ type SenderConfig struct {
 }
 
 // The schedule of Standard Webhooks: ten attempts, the first at once, within 75 hours and 35
-// minutes, and a random fifth more at most.
+// minutes, with at most a fifth more at random.
 const sendAttempts = 10
 
 func sendSchedule() postroom.Backoff {
@@ -116,11 +115,11 @@ func sendSchedule() postroom.Backoff {
 	}
 }
 
-// DisableAfter is for how long an endpoint may fail, without any success, until it is disabled.
+// DisableAfter is how long an endpoint may fail, without any success, before it is disabled.
 const DisableAfter = 5 * 24 * time.Hour
 
-// alike is how long receivers recognise a webhook-id, for the step of a delivery: repeating a
-// request with its webhook-id is what they expect, at any time.
+// alike is how long receivers recognise a webhook-id, for the step of a delivery: receivers expect
+// that a request is repeated with its webhook-id at any time.
 const alike = 10 * 365 * 24 * time.Hour
 
 func (c SenderConfig) defaults() SenderConfig {
@@ -158,22 +157,22 @@ type Sender struct {
 	cfg       SenderConfig
 	endpoints *Endpoints
 	in        *inbox.Inbox
-	err       error // what is wrong with the config
+	err       error // the fault of the config
 	out       *outbound.Transport
 	lanes     *lanes
 	schedule  postroom.Backoff
 	delivered metric.Int64Counter
 }
 
-// NewSender registers the external handler that delivers, and returns a sender. The inbox runs
-// it. NewSender does no I/O and cannot fail: [Sender.Check] returns faults of the config, and so
-// does the inbox. Like inbox.HandleExternal it panics if the name has a handler already.
+// NewSender registers the external handler that delivers, and returns a sender. The inbox runs the
+// handler. NewSender does no I/O and cannot fail: [Sender.Check] and the inbox return the faults of
+// the config. Like inbox.HandleExternal it panics if the name already has a handler.
 func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
 		cfg: cfg, endpoints: NewEndpoints(pool, EndpointsConfig{Schema: cfg.Schema}), in: in, schedule: sendSchedule(),
 		lanes:     &lanes{most: cfg.InFlight, of: make(map[string]*lane)},
-		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by what came of them."),
+		delivered: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookDelivered, "{attempt}", "Attempts to deliver webhooks, by outcome."),
 	}
 	s.out = outbound.New(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
@@ -188,7 +187,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	sub := inbox.Subscription{
 		Name: cfg.Name, Workers: cfg.Workers, DedupeKey: dedupeKey, Attempts: sendAttempts, Schedule: s.schedule,
 		Timeout: cfg.Timeout + 10*time.Second, VendorWindow: alike,
-		Pause: inbox.Pause{Off: true}, // some endpoints must not stop the others
+		Pause: inbox.Pause{Off: true}, // one endpoint that fails must not stop all of them
 	}
 	if cfg.AcceptOnly {
 		in.Declare(sub)
@@ -198,11 +197,11 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	return s
 }
 
-// dedupeKey recognises a delivery: an event and an endpoint. The event keeps its own source and
-// id, so that it is found by them, and so that its id can be the webhook-id.
+// dedupeKey identifies a delivery: an event and an endpoint. The event keeps its own source and id,
+// so that it can be found by them, and so that its id can be the webhook-id.
 func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " " + ev.ID }
 
-// Check returns faults of the config, and reports whether the database has the tables that are
+// Check returns the faults of the config, and an error if the database lacks tables that are
 // needed.
 func (s *Sender) Check(ctx context.Context) error {
 	if s.err != nil {
@@ -211,10 +210,10 @@ func (s *Sender) Check(ctx context.Context) error {
 	return s.endpoints.Check(ctx)
 }
 
-// FanOut returns a transactional handler that makes an event due for each endpoint of its
-// account that is enabled and gets its type, in the handler's transaction. It passes over events
-// of types that SenderConfig.Types does not have, if it is set. It sends nothing: a receiver that
-// hangs does not hold it up.
+// FanOut returns a transactional handler that makes an event due for endpoints, in the handler's
+// transaction: for each endpoint of the event's account that is enabled and gets its type. If
+// SenderConfig.Types is set, FanOut ignores events of other types. It sends nothing, so a receiver
+// that hangs does not delay it.
 //
 // An endpoint that is disabled at that moment does not get the event later: see [Sender.Resend].
 func (s *Sender) FanOut() postroom.Handler { return postroom.HandlerFunc(s.fanOut) }
@@ -243,14 +242,14 @@ func (s *Sender) fanOut(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	return nil
 }
 
-// One statement stores at most acceptAtOnce deliveries, and bytesAtOnce of them, so that a large
-// event for many endpoints does not fill the memory. One is always stored.
+// One statement stores at most acceptAtOnce deliveries, and at most bytesAtOnce bytes of them, so
+// that a large event for many endpoints does not fill the memory. It always stores at least one.
 const (
 	acceptAtOnce = 1000
 	bytesAtOnce  = 4 << 20
 )
 
-// size is how many bytes an event has, and at least 1.
+// size returns how many bytes an event has, and at least 1.
 func size(ev postroom.Event) int {
 	n := 1 + len(ev.Data)
 	for name, value := range ev.Headers {
@@ -269,7 +268,7 @@ func (s *Sender) accountOf(ev postroom.Event) string {
 // acceptance returns the delivery of an event to an endpoint.
 func (s *Sender) acceptance(ev postroom.Event, endpoint string) inbox.Acceptance {
 	ev.Key, ev.NotBefore = endpoint, time.Time{}
-	if ev.Time.IsZero() { // it is in the body, which is the same in each attempt
+	if ev.Time.IsZero() { // the body contains it, and must be the same in each attempt
 		ev.Time = ev.LoggedAt
 	}
 	return inbox.Acceptance{Handler: s.cfg.Name, Event: ev}

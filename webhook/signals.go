@@ -24,24 +24,25 @@ func newSignals(cfg Config) *signals {
 	return &signals{
 		source:   cfg.Source,
 		span:     "receive " + cfg.Source,
-		received: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookReceived, "{request}", "Requests of webhooks, by what came of them."),
+		received: telemetry.Counter(telemetry.Meter(cfg.MeterProvider), telemetry.WebhookReceived, "{request}", "Webhook requests, by outcome."),
 		tracer:   telemetry.Tracer(cfg.TracerProvider),
 	}
 }
 
-// begin starts the span of a request. It is a child of the server's span, and the event's trace.
+// begin starts the span of a request. It is a child of the server's span, and the trace of the
+// event.
 func (s *signals) begin(ctx context.Context) (context.Context, trace.Span) {
 	return s.tracer.Start(ctx, s.span, trace.WithSpanKind(trace.SpanKindConsumer))
 }
 
-// tell counts and logs what came of a request, and sets it on its span.
+// tell counts and logs the outcome of a request, and records it in the request's span.
 func (r *Receiver) tell(ctx context.Context, span trace.Span, res result) {
 	attributes := telemetry.With(telemetry.Source.String(r.cfg.Source), telemetry.Outcome.String(string(res.outcome)))
 	if res.reason != "" {
 		attributes = telemetry.With(telemetry.Source.String(r.cfg.Source), telemetry.Outcome.String(string(res.outcome)), telemetry.Reason.String(string(res.reason)))
 	}
 	r.signals.received.Add(ctx, 1, attributes)
-	source := cmp.Or(res.event.Source, r.cfg.Source) // an event has its tenant in it, and metrics would have too many
+	source := cmp.Or(res.event.Source, r.cfg.Source) // the event's source contains the tenant; metrics would have too many values
 	if span.IsRecording() {
 		span.SetAttributes(telemetry.EventSource.String(source), telemetry.RunOutcome.String(string(res.outcome)), telemetry.Status.Int(res.status()))
 		if res.event.ID != "" {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Standard verifies requests as Standard Webhooks 1.0.0 describes them, which Svix and many
-// others follow. A secret begins with whsec_, and the rest is base64; or with whpk_, and the
-// rest is an ed25519 public key. Without one of these it is base64. Headers that begin with
-// svix- are taken as well. The id and the time are signed.
+// Standard verifies requests that follow Standard Webhooks 1.0.0, as Svix and many others do. A
+// secret begins with whsec_ and continues in base64, or it begins with whpk_ and continues with an
+// ed25519 public key. A secret with neither beginning is base64. Headers that begin with svix- are
+// accepted too. The id and the time are signed.
 func Standard(secrets ...string) Scheme {
 	s := standard{}
 	for _, secret := range secrets {
@@ -62,7 +62,7 @@ func (s standard) Verify(h http.Header, body []byte, now time.Time) (Message, er
 	if err != nil {
 		return Message{}, err
 	}
-	// With a dot in the id, "a.1" and "b" would sign the same text as "a" and "1.b".
+	// With a dot in the id, "a.1" and "b" would have the same signed text as "a" and "1.b".
 	if err := checkID(id); err != nil || strings.Contains(id, ".") {
 		return Message{}, refused(MalformedID)
 	}

@@ -1,5 +1,5 @@
-// Package conformance tests an endpoint that receives webhooks, over the network, as a hostile
-// sender would. The endpoint may be written in any language.
+// Package conformance tests an endpoint that receives webhooks. It sends requests over the network,
+// as a hostile sender would. The endpoint may be written in any language.
 //
 //	func TestWebhooks(t *testing.T) {
 //		conformance.Test(t, conformance.Endpoint{
@@ -31,8 +31,8 @@ import (
 	"time"
 )
 
-// Sign sets the headers with which the provider sends a body with the given id, signed at the
-// given time.
+// Sign sets the headers with which the provider sends a body with the given id, signed at the given
+// time.
 type Sign func(h http.Header, id string, at time.Time, body []byte) error
 
 // Endpoint is the endpoint to test.
@@ -40,23 +40,23 @@ type Endpoint struct {
 	// URL is where requests go. Required.
 	URL string
 
-	// Body returns the body of an event with the given id. The endpoint must store each of
-	// them. Required.
+	// Body returns the body of an event with the given id. The endpoint must store each of these
+	// events. Required.
 	Body func(id string) string
 
 	// Sign signs with the newest secret. Required.
 	Sign Sign
 
-	// SignOld signs with another secret that the endpoint knows, if it knows two.
+	// SignOld signs with the older secret, if the endpoint knows two.
 	SignOld Sign
 
-	// Unsigned are the headers that Sign sets and that no signature covers.
+	// Unsigned are headers that Sign sets and that no signature covers.
 	Unsigned []string
 
-	// Untimed says that the scheme signs no time.
+	// Untimed says that the scheme does not sign a time.
 	Untimed bool
 
-	// MaxBody is the largest body that the endpoint takes.
+	// MaxBody is the largest body that the endpoint accepts.
 	//
 	// Defaults to 960 KiB.
 	MaxBody int
@@ -110,14 +110,14 @@ func Test(t *testing.T, e Endpoint) {
 		test func(t *testing.T)
 	}{
 		{"a request has one effect, however often it is sent", s.repeat},
-		{"of many at once one has an effect", s.twins},
+		{"of many requests at once, one has an effect", s.twins},
 		{"a change of any byte is refused", s.changes},
 		{"a request of another time is refused", s.times},
-		{"a request signed with either secret is taken", s.secrets},
+		{"a request signed with either secret is accepted", s.secrets},
 		{"a request without a signature is refused", s.unsigned},
 		{"a header that is sent twice", s.repeatedHeaders},
 		{"a huge body is refused", s.huge},
-		{"slow senders do not hold up others", s.slow},
+		{"slow senders do not delay other senders", s.slow},
 		{"another method is refused", s.methods},
 	} {
 		t.Run(part.name, part.test)
@@ -130,7 +130,7 @@ type request struct {
 	body   string
 }
 
-// signed returns a request with an id that was never used.
+// signed returns a request with an id that was never used before.
 func (s suite) signed(t *testing.T, sign Sign, at time.Time) request {
 	t.Helper()
 	id := "conformance-" + rand.Text()
@@ -156,7 +156,7 @@ func (s suite) try(ctx context.Context, method string, r request) (answer, error
 	if err != nil {
 		return answer{}, err
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read
+	defer func() { _ = resp.Body.Close() }() // the body is already read
 	a := answer{status: resp.StatusCode, header: resp.Header}
 	a.body, err = io.ReadAll(resp.Body)
 	return a, err
@@ -179,11 +179,12 @@ func (s suite) accepted(t *testing.T, what string, r request) {
 	}
 }
 
-// refusal is the answer to the first request that was refused. All others are to be the same,
+// refusal is the answer to the first request that was refused. All other refusals must be equal,
 // because a difference tells the sender what to change.
 type refusal struct{ first *answer }
 
-// check fails the test unless an answer refuses its request as the others did.
+// check fails the test unless an answer refuses its request, with the same answer as all other
+// refusals.
 func (f *refusal) check(t *testing.T, what string, a answer) {
 	t.Helper()
 	if f.first == nil {
@@ -196,8 +197,8 @@ func (f *refusal) check(t *testing.T, what string, a answer) {
 	}
 }
 
-// effects fails the test unless there are n more effects after do. It then sends one more
-// request, whose effect comes after those that do had.
+// effects fails the test unless do causes n more effects. It then sends one more request, whose
+// effect comes after the effects of do.
 func (s suite) effects(t *testing.T, do func() (n int)) {
 	t.Helper()
 	before, err := s.Effects()
@@ -235,12 +236,12 @@ func (s suite) twins(t *testing.T) {
 			all.Go(func() {
 				a, err := s.try(t.Context(), http.MethodPost, r)
 				if err != nil || a.status != http.StatusOK && a.status != http.StatusServiceUnavailable {
-					t.Errorf("one of the twins is answered %s, %v; want 200, or 503 to come again", a, err)
+					t.Errorf("one of the requests at once is answered %s, %v; want 200, or 503 for a retry", a, err)
 				}
 			})
 		}
 		all.Wait()
-		s.accepted(t, "one more of the twins", r)
+		s.accepted(t, "the request, sent once more", r)
 		return 1
 	})
 }
@@ -261,7 +262,7 @@ func changed(s string) (all []string) {
 	for i := range len(s) {
 		b := []byte(s)
 		b[i] ^= 1
-		// The last character of base64 has bits that some decoders skip.
+		// The last character of base64 has bits that some decoders ignore.
 		if b[i] < 0x7f && (i+1 == len(s) || s[i+1] != '=') {
 			all = append(all, string(b))
 		}
@@ -328,7 +329,7 @@ func (s suite) unsigned(t *testing.T) {
 	})
 }
 
-// repeatedHeaders sends each header twice. What is taken has one effect.
+// repeatedHeaders sends each header twice. A request that is accepted has one effect.
 func (s suite) repeatedHeaders(t *testing.T) {
 	s.effects(t, func() (n int) {
 		names := s.covered(s.signed(t, s.Sign, time.Now()).header)
@@ -357,14 +358,14 @@ func (s suite) huge(t *testing.T) {
 	s.effects(t, func() int {
 		body := strings.Repeat("x", s.MaxBody+1)
 		r := s.sign(t, s.Sign, "conformance-"+rand.Text(), time.Now(), body)
-		if a, err := s.try(t.Context(), http.MethodPost, r); err == nil && a.status != http.StatusRequestEntityTooLarge { // it may hang up
+		if a, err := s.try(t.Context(), http.MethodPost, r); err == nil && a.status != http.StatusRequestEntityTooLarge { // the endpoint may close the connection
 			t.Errorf("a body of %d bytes is answered %s, want 413", len(body), a)
 		}
 		return 0
 	})
 }
 
-// slow begins requests and does not end them while another one is sent.
+// slow begins requests and does not complete them while another request is sent.
 func (s suite) slow(t *testing.T) {
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -380,7 +381,7 @@ func (s suite) slow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = conn.Close() }() // it breaks off
+			defer func() { _ = conn.Close() }() // the request is never completed
 			if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n", u.RequestURI(), u.Host, len(r.body)); err != nil {
 				t.Fatal(err)
 			}
