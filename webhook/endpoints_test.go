@@ -93,10 +93,10 @@ func TestAddRefusesBadEndpoints(t *testing.T) {
 		e    webhook.NewEndpoint
 	}{
 		{"begin with https", valid(func(e *webhook.NewEndpoint) { e.URL = "http://example.com" })},
-		{"has a user", valid(func(e *webhook.NewEndpoint) { e.URL = "https://a:hunter2@example.com" })},
+		{"contains a user", valid(func(e *webhook.NewEndpoint) { e.URL = "https://a:hunter2@example.com" })},
 		{"no host", valid(func(e *webhook.NewEndpoint) { e.URL = "https:///x" })},
 		{"a fragment", valid(func(e *webhook.NewEndpoint) { e.URL = "https://example.com/#hunter2" })},
-		{"is not one", valid(func(e *webhook.NewEndpoint) { e.URL = "https://exa\x00mple.com/hunter2" })},
+		{"is not valid", valid(func(e *webhook.NewEndpoint) { e.URL = "https://exa\x00mple.com/hunter2" })},
 		{"ID must be", valid(func(e *webhook.NewEndpoint) { e.ID = "a b" })},
 		{"Account must be", valid(func(e *webhook.NewEndpoint) { e.Account = strings.Repeat("a", 256) })},
 		{"not a valid event type", valid(func(e *webhook.NewEndpoint) { e.Types = []string{"a b"} })},

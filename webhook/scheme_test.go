@@ -255,15 +255,15 @@ func TestFaultySchemes(t *testing.T) {
 		{with(func(s *webhook.HMAC) { s.SecretsBase64 = true }), "not base64"},
 		{with(func(s *webhook.HMAC) { s.ID = "" }), "ID is required"},
 		{with(func(s *webhook.HMAC) { s.Signed = "{id}" }), "lacks {body}"},
-		{with(func(s *webhook.HMAC) { s.Signed = "{body}{secret}" }), "{secret}, which is none"},
+		{with(func(s *webhook.HMAC) { s.Signed = "{body}{secret}" }), "{secret}, want only"},
 		{with(func(s *webhook.HMAC) { s.Signed = "{body}.{body}" }), "{body} twice"},
-		{with(func(s *webhook.HMAC) { s.Signed = "{time}.{body}" }), "and only then"},
-		{with(func(s *webhook.HMAC) { s.Time = "X-Time" }), "and only then"},
+		{with(func(s *webhook.HMAC) { s.Signed = "{time}.{body}" }), "must have {time}"},
+		{with(func(s *webhook.HMAC) { s.Time = "X-Time" }), "must have {time}"},
 		{with(func(s *webhook.HMAC) { s.Time, s.Signed = ".time", "{time}.{body}" }), "Time is not a header"},
 		{with(func(s *webhook.HMAC) { s.ID, s.Signed = ".id", "{id}.{body}" }), "ID is not a header"},
 		{with(func(s *webhook.HMAC) { s.Signed = "{id}{body}" }), "in two ways"},
 		{with(func(s *webhook.HMAC) { s.Signed = "{body}{id}" }), "in two ways"},
-		{with(func(s *webhook.HMAC) { s.Name = "a b" }), "beginning of a type"},
+		{with(func(s *webhook.HMAC) { s.Name = "a b" }), "first part of a type"},
 	} {
 		for _, h := range []http.Header{nil, standardHeader(idS, "1614265330", signatureS1)} {
 			_, err := tt.scheme.Verify(h, []byte(bodyS), time.Unix(atS, 0))

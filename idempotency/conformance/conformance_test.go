@@ -93,7 +93,7 @@ func TestFaultsAreFound(t *testing.T) {
 	for _, want := range []string{
 		"FAIL: TestFaulty/a_repeated_request", "4 effects, want 1", "the replay is not marked", "a cookie is repeated",
 		"FAIL: TestFaulty/a_key_without_quotes", "FAIL: TestFaulty/the_key_of_another", "PASS: TestFaulty/two_keys",
-		"FAIL: TestFaulty/a_request_without", "FAIL: TestFaulty/keys_that_are_not_valid", "FAIL: TestFaulty/of_many_at_once",
+		"FAIL: TestFaulty/a_request_without", "FAIL: TestFaulty/keys_that_are_not_valid", "FAIL: TestFaulty/of_many_requests_at_once",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is not in:\n%s", want, out)

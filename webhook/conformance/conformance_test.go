@@ -121,7 +121,7 @@ func TestFaultsAreFound(t *testing.T) {
 		t.Error("the process did not fail")
 	}
 	for _, want := range []string{
-		"FAIL: TestFaulty/a_request_has_one_effect", "4 effects, want 1", "FAIL: TestFaulty/of_many_at_once", "FAIL: TestFaulty/a_change_of_any_byte",
+		"FAIL: TestFaulty/a_request_has_one_effect", "4 effects, want 1", "FAIL: TestFaulty/of_many_requests_at_once", "FAIL: TestFaulty/a_change_of_any_byte",
 		"FAIL: TestFaulty/a_request_of_another_time", "PASS: TestFaulty/a_request_signed_with_either_secret", "FAIL: TestFaulty/a_request_without_a_signature",
 		"PASS: TestFaulty/a_header_that_is_sent_twice", "FAIL: TestFaulty/a_huge_body", "FAIL: TestFaulty/another_method", "want 401", "want 413", "want 405",
 	} {
