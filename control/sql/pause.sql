@@ -1,4 +1,5 @@
--- Pause handler $1, or the relays (outbox), for $2, or without an end where $2 is NULL. $3 who does it   $4 why
+-- Pause handler $1, or the relays (outbox), for $2, or without an end if $2 is NULL.
+-- $3 who does it   $4 why
 --
 -- Locks   the handler's row.
 -- Index   pause_pkey (handler).

@@ -1,6 +1,6 @@
 -- Move the dead events $1 to the archive, with audit row $2. Their rows of inbox stay, and
--- count as decided now. It returns the keys that the events held up, and how many events of
--- each there were.
+-- count as decided now. It returns the keys whose later events waited for these events, and
+-- how many of these events each key had.
 --
 -- Locks   the held rows and their inbox rows; the keys are locked before, and the
 --         relay's row.

@@ -1,6 +1,5 @@
--- The events to try: up to $13 of each cause, among the events that have a handler of those
--- that a replay would have: the first $12 that match the filter $1 to $11, as replay_items.sql
--- chooses them.
+-- The events to try: up to $13 of each cause. They are among the first $12 events that match the
+-- filter $1 to $11, as replay_items.sql chooses them, without outgoing events.
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held.

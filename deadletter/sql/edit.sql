@@ -1,5 +1,5 @@
 -- Give the dead event with id $1 the body $2, the content type $3 and the headers $4 as its
--- next revision, and keep the former one; audit row $5 says why. It returns the number of
+-- next revision, and keep the previous revision; audit row $5 says why. It returns the number of
 -- the new revision.
 --
 -- Locks   the held row.

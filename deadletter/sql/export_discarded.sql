@@ -1,6 +1,6 @@
 -- Discarded events that match the filter $1 to $11, complete, as JSON, with who discarded
--- them and why. The first to be discarded comes first. With $12, only those that may be
--- removed: while the log has an outgoing event, its row in archive is what tells the relay, a
+-- them and why. The first to be discarded comes first. With $12, only events that may be
+-- removed: while the log has an outgoing event, only its row in archive tells the relay, a
 -- republish and a reconciliation not to publish it.
 --
 -- Locks   none.

@@ -1,17 +1,16 @@
--- The dead events of each cause, of the handler $1, the class $2, the cause $3, and that
--- died from $4 on and before $5; NULL is no condition. It returns $6 causes at the most.
--- more_groups says that there may be others. If there are more than $7 dead events, it counts
--- the same share of $7 of each cause at the most; more says that a cause may have others.
--- example is the last event to die. types and keys are those of the last events to die, of $8
--- events in all.
+-- Group the dead events by cause: those of handler $1, class $2 and cause $3 that died from $4
+-- on and before $5. NULL is no condition. It returns $6 causes at most, and more_groups says
+-- that there may be more causes. It counts at most $7 events, the same number for each cause,
+-- and more says that a cause may have more events. example is the last event of the cause that
+-- died. types and keys are those of the last events that died, of $8 events in all.
 --
--- If vacuum has not yet been to most of the table, an entry of the index is not enough: the
--- server looks at each row, which takes ten times as long. Then it counts a twentieth of $7.
+-- If most pages of the table were not vacuumed yet, the index alone is not enough: the server
+-- reads each row, which takes ten times as long. Then it counts only a twentieth of $7.
 --
--- The comparison of pairs leaves the planner only the index of causes. With that of deaths it
--- would read all to find the few of one cause.
+-- Because of the comparison of pairs, the planner can use only the index of causes. With the
+-- index of deaths it would read all dead events to find the few events of one cause.
 --
--- A cause has one handler and one class: it is a digest of them, too.
+-- A cause has one handler and one class, because it is a digest of both.
 --
 -- Locks   none.
 -- Index   held_dead_cause (fingerprint, dead_at, id): once for each cause, then its entries, of the index alone;

@@ -1,6 +1,6 @@
--- The dead events that match the filter $1 to $11, by cause, among the first $12 of the list.
--- If $13 is set, only those without a cause; only other programs write such events. One row
--- without a handler counts the events that were read and do not match.
+-- Group the dead events that match the filter $1 to $11 by cause, among the first $12 of the
+-- list. If $13 is set, only events without a cause; only other programs write such events. One
+-- row without a handler counts the events that were read and do not match.
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held; held_pkey (id) for the example.

@@ -1,9 +1,9 @@
--- What a replay of the dead events that match the filter $1 to $11 would release, at most
--- $12 events, as replay_items.sql chooses them: those of other running replays do not count.
--- For each handler and event type: how many events; how many keys wait for them; how many of
--- them are in another running replay, may end a process, have done steps, have steps of
--- unknown outcome, or are outgoing and too old for consumers; and whether a living process has
--- the handler.
+-- The events that a replay would release: at most $12 of the dead events that match the filter
+-- $1 to $11, as replay_items.sql chooses them, without events of other running replays. The
+-- result has a row for each handler and event type: how many events; how many keys wait for
+-- them; how many of them are in another running replay, may end a process, have done steps,
+-- have steps of unknown outcome, or are outgoing and too old for consumers; and whether a
+-- living process has the handler.
 --
 -- Locks   none.
 -- Index   as list.sql of internal/held; held_key_pos (handler, key, pos), receipt's primary key.

@@ -1,4 +1,4 @@
--- Remove the archived events $1 and their former revisions.
+-- Remove the archived events $1 and their earlier revisions.
 --
 -- Locks   the archived rows and their revisions.
 -- Index   archive_pkey (id), revision_pkey (held, revision).

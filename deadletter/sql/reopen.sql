@@ -1,6 +1,6 @@
--- Bring the discarded events $1 back as dead ones, which hold up no other: later ones of
--- their keys may have taken effect. One that was cancelled dies now; if it never failed, its
--- class is cancelled. Returns how many there were.
+-- Bring the discarded events $1 back as dead events. No other event waits behind them, because
+-- later events of their keys may have taken effect. An event that was cancelled dies now; if it
+-- never failed, its class is cancelled. Returns how many events there were.
 --
 -- Locks   the archived rows, the new rows and, against removal, their inbox rows.
 -- Index   archive_pkey (id).

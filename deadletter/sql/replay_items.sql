@@ -3,9 +3,9 @@
 -- in their order. It returns how many there are, and how many of them are outgoing and too
 -- old for consumers.
 --
--- Events of an ordered handler that hold up no other, because they came late or were skipped,
--- get a key that only this replay uses, so that they run one after the other. It contains a
--- control character, which no key of an event has, and is short enough for the index.
+-- No events wait behind events of an ordered handler that came late or were skipped. Such events
+-- get a key that only this replay uses, so that they run one after the other. This key contains
+-- a control character, which no key of an event has, and is short enough for the index.
 --
 -- Locks   the held rows.
 -- Index   as list.sql of internal/held; held_pkey (id).

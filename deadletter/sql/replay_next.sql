@@ -1,4 +1,4 @@
--- The events that replay $1 releases next: $2 of them, and all others of the last one's key.
+-- The events that replay $1 releases next: $2 events, and all other events of the last one's key.
 --
 -- Locks   none; the replay is locked before.
 -- Index   job_item_next (job, n).

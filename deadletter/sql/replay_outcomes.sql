@@ -1,7 +1,7 @@
--- Record the outcomes of the events that replay $1 released. An event that is not held any
--- more is settled, unless it was discarded. One that is dead failed. It returns how many
--- events have each outcome, how many are open, and those that failed and had a key in this
--- replay. "OFFSET 0" makes the planner look up archive for each event; a join would read all
+-- Record the outcomes of the events that replay $1 released. An event that is no longer held is
+-- settled, unless it was discarded. An event that is dead has failed. It returns how many events
+-- have each outcome, how many are open, and the events that failed and had a key in this replay.
+-- "OFFSET 0" makes the planner look up archive for each event; a join would read all
 -- of it.
 --
 -- Locks   the items.

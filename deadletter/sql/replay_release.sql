@@ -1,9 +1,9 @@
 -- Release the events $2 of replay $1, each with $3 more attempts: the first event of a key is
--- due at once, the others wait behind it. An outgoing event gets a new message id and, if $4
--- is set, counts as logged now. The epoch rises, so that a process that had claimed the event
--- before it died can change nothing. It returns how many were released; the others were not
--- dead any more, or were discarded. job_item keeps the failures so far, because the row of
--- held is removed if the event succeeds.
+-- due at once, its other events wait behind it. An outgoing event gets a new message id and, if
+-- $4 is set, counts as logged now. The epoch rises, so that a process that claimed the event
+-- before it became dead can change nothing. It returns how many events were released; the other
+-- events were no longer dead, or were discarded. job_item keeps the failures so far, because the
+-- row of held is removed if the event succeeds.
 --
 -- Locks   the held rows and the items; the keys are locked before, and the relay's row.
 -- Index   held_pkey (id), held_key_pos (handler, key, pos), job_item's unique (job, held).

@@ -1,5 +1,4 @@
--- Start the counts of replay $1 anew: only events that end from now on decide whether it
--- stops.
+-- Reset the counts of replay $1: only events that end from now on decide whether it stops.
 --
 -- Locks   its row.
 -- Index   job_pkey (id).

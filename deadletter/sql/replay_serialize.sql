@@ -1,5 +1,5 @@
--- Let one transaction at a time choose events for replays, so that the next statement sees
--- which events are in a replay, and this does not change.
+-- Let only one transaction at a time choose events for replays. So the next statement sees which
+-- events are in a replay, and no other transaction changes that.
 --
 -- Locks   an advisory lock.
 -- Index   none.

@@ -1,8 +1,8 @@
 -- Make the events $2 of replay $1 dead again, as they were before it released them, if no
--- process runs them and they have not died since. The epoch rises, so that a process whose
--- claim has run out can change nothing; its event may have ended it, and runs alone from now
--- on. It returns how many there are. The items have not changed since they were read, because
--- only a process that has locked the replay changes them.
+-- process runs them and they have not died since. The epoch rises, so that a process whose claim
+-- has run out can change nothing. An event of such a claim may have ended its process, and runs
+-- alone from now on. It returns how many events there are. The items have not changed since they
+-- were read, because only a process that has locked the replay changes them.
 --
 -- Locks   the held rows and the items; the replay and the keys are locked before.
 -- Index   held_pkey (id), job_item's unique (job, held).

@@ -1,4 +1,4 @@
--- Remove the key that the dead events $2 had in replay $1, so that they hold up no other.
+-- Remove the key that the dead events $2 had in replay $1, so that no event waits behind them.
 --
 -- Locks   the held rows.
 -- Index   held_pkey (id), job_item's unique (job, held).

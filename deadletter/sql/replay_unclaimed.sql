@@ -1,5 +1,5 @@
--- The events that replay $1 released and that no process has: none has begun them, a process
--- has given them back, or its claim has run out. Outgoing events are not among them, because
+-- The events that replay $1 released and that no process has: no process has begun them, a
+-- process has given them back, or its claim has run out. Outgoing events are left out, because
 -- the relay may be publishing them. replay_take_back.sql checks again whether an event began
 -- or died since, so nothing has to be locked here.
 --

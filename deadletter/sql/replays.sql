@@ -1,5 +1,5 @@
--- Replays: the one with id $1; or, if $1 is NULL, the last $2 before the one with id $3 (NULL:
--- from the last one); if $4 is set, only running ones.
+-- The replay with id $1. If $1 is NULL: the newest $2 replays with an id below $3 (NULL: no
+-- limit). If $4 is set, only running replays.
 --
 -- Locks   none.
 -- Index   job_pkey (id), job_running (id).

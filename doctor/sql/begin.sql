@@ -1,5 +1,5 @@
--- Settings of a read-only transaction: no statement takes long or waits long for a lock,
--- and none reads a large table from end to end because the planner prefers that.
+-- Set up a read-only transaction. No statement may take long or wait long for a lock, and the
+-- planner may not choose to read a large table from end to end.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,4 +1,4 @@
--- How many connections there are, and how many ordinary roles may have.
+-- How many connections there are, and how many connections ordinary roles may open.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,9 +1,9 @@
--- The living processes, with their handlers, and of each handler for how many seconds the
--- process needs its rows of inbox, and how old an event may be that it runs.
+-- The living processes, with their handlers. For each handler: for how many seconds the process
+-- needs the handler's inbox rows, and how old an event may be that the process runs.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.
--- Order   by name; the handlers of a process as it has them.
+-- Order   by name; the handlers of a process in its own order.
 -- Called  by examination.loadProcesses.
 SELECT name, handlers,
        ARRAY(SELECT extract(epoch FROM coalesce(h.kept, ledger))::float8

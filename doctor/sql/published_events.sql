@@ -1,5 +1,5 @@
--- Of the 2,000 newest events up to high, those that the relay recorded as published: they
--- are visible in its snapshot, or of another cluster, and neither pending nor held nor
+-- Of the 2,000 newest events up to high, the events that the relay recorded as published. They
+-- are visible in its snapshot, or are of another cluster, and are not pending, held or
 -- discarded. Scheduled events are left out, because they were published later than written.
 --
 -- Locks   none.

@@ -1,4 +1,4 @@
--- Who leads, how far behind the relay is, and whether its row belongs to this cluster. The
+-- Which relay leads, how far behind the relay is, and whether its row belongs to this cluster. The
 -- oldest committed event that is not recorded as published is the first one above high or
 -- the first of pending. If the snapshot is ahead of the server, the server has lost
 -- transactions that the relay had seen.

@@ -1,5 +1,5 @@
 -- The settings named $1 that are set for this database, or for roles that write to the log
--- or to inbox, except the current role: settings.sql has that one's.
+-- or to inbox, except the current role: settings.sql returns the settings of the current role.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as roles and databases with settings.

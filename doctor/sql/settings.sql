@@ -1,5 +1,5 @@
--- The settings named $1, as a new connection of this role has them. They are the reset
--- values, because begin.sql has changed some for this transaction.
+-- The settings named $1 of a new connection of this role. They are the reset values, because
+-- begin.sql has changed some settings for this transaction.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,5 +1,5 @@
--- The subjects in use: those of the 1,000 newest events, and those of the next 1,000 to be
--- published, as internal/pglog/sql/subjects.sql returns them. It leaves out texts that are
+-- The subjects in use: those of the 1,000 newest events, and of the 1,000 events that are
+-- published next, as internal/pglog/sql/subjects.sql returns them. It leaves out texts that are
 -- no subject: a row can hold any text, and the relay refuses such an event.
 --
 -- Locks   none.

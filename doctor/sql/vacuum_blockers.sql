@@ -1,7 +1,7 @@
--- What keeps vacuum from freeing removed rows: transactions that have been open, or
--- prepared, for longer than $1, and replication slots without a reader that hold back rows
--- or a gigabyte of the write-ahead log. Not every role may see the sessions of others: such
--- sessions are only counted.
+-- The transactions and replication slots that keep vacuum from freeing removed rows:
+-- transactions that have been open, or prepared, for longer than $1, and replication slots
+-- without a reader that hold back rows or a gigabyte of the write-ahead log. If this role has no
+-- right to see the sessions of other roles, these are only counted.
 --
 -- Locks   none.
 -- Index   none.

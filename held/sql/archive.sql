@@ -1,5 +1,5 @@
 -- Move the events $1, which are not dead, to the archive, as audit row $2 says. Their ledger
--- rows stay, as of now. Returns the keys that they held up, or waited for.
+-- rows stay, as of now. Returns the keys of events that waited behind them, or behind which they waited.
 --
 -- Locks   the held rows and their inbox rows; the rows, their keys and the relay's row are
 --         locked before.
@@ -16,7 +16,7 @@ WITH gone AS (
            first_failed_at, revision, job, replays, republish, logged_at, source, event_id, type, subject, event_key,
            content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers
     FROM gone
-    ON CONFLICT DO NOTHING -- its producer called it off before it was held
+    ON CONFLICT DO NOTHING -- its producer cancelled it before it was held
 ), noted AS (
     UPDATE postroom.inbox SET at = now()
     FROM gone

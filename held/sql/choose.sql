@@ -1,14 +1,15 @@
--- The held events that match, and the state of each: those that are due at a time, the first
--- to be due first, then those that wait behind their key. Dead events match only by their
--- ids. An outgoing event that is due counts as running: the relay may be publishing it.
+-- The held events that match, and the state of each. Events with a due time come first, the
+-- first to be due first, then events that wait behind an earlier event of their key. Dead events
+-- match only by their ids. An outgoing event that is due counts as running, because the relay
+-- may be publishing it.
 --
 -- $1 ids   $2 handler   $3 states   $4 type   $5 the key that its producer gave it
--- $6 class of the last failure   $7 and $8 due from then on, and before then   $9 the most
--- events. NULL is no condition.
+-- $6 class of the last failure   $7 due at this time or later   $8 due before this time
+-- $9 the most events. NULL is no condition.
 --
 -- Locks   none.
 -- Index   held_pkey (id) for ids; held_event_key (event_key) for a key; held_due (handler, next_at, pos) and held_key_pos
---         (handler, key, pos) for a handler; without these it reads what is held.
+--         (handler, key, pos) for a handler; without these it reads all held events.
 -- Order   by time, then by key and place.
 -- Called  by Store.Select.
 SELECT id, state

@@ -1,10 +1,9 @@
--- Lock the events $1, and return the state of each. It skips a row that another
--- transaction has locked, because that one claims, settles or changes it: it is returned as
--- running.
--- One that is not held any more is returned as gone.
+-- Lock the events $1, and return the state of each. If another transaction has locked a row, it
+-- claims, settles or changes the event: the row is skipped, and the event is returned as
+-- running. An event that is no longer held is returned as gone.
 --
--- The time is that of the clock, and not of the transaction's beginning: a process may have
--- claimed an event since.
+-- The statement uses the time of the clock, and not the time at which the transaction began,
+-- because a process may have claimed an event since.
 --
 -- Locks   the held rows; skips those that are locked.
 -- Index   held_pkey (id).

@@ -1,7 +1,7 @@
--- Keep the relay from publishing the outgoing ones of the events $1 until the transaction
--- ends. Returns those that could not be locked: the relay, or a producer, has them now.
+-- Keep the relay from publishing those events of $1 that are outgoing, until the transaction
+-- ends. Returns the events that could not be locked: the relay, or a producer, has them now.
 --
--- It waits for no transaction: a producer may keep its own open for long.
+-- It waits for no transaction, because a producer may keep its transaction open for long.
 --
 -- Locks   the outgoing events, by advisory locks that internal/pglog/sql/unlocked.sql looks at.
 -- Index   held_pkey (id).

@@ -1,4 +1,4 @@
--- Which event the one with the id $1 is.
+-- The handler, the source and the id of the event with the id $1 in held.
 --
 -- Locks   none.
 -- Index   held_pkey (id).

@@ -1,7 +1,7 @@
 -- Remove the row of key $3 of principal $2 in scope $1, which has expired or whose claim ran
--- out. If its holder has answered, renewed the claim or recorded a step since the row was
--- read, the row stays, and the insert after this statement fails. No other attempt can have
--- claimed it: that needs the operation's lock, which this transaction has.
+-- out. If its holder has answered, renewed the claim or recorded a step since the row was read,
+-- the row stays, and the insert after this statement fails. No other attempt can have claimed
+-- the row, because a claim needs the operation's lock, which this transaction has.
 --
 -- Locks   the row.
 -- Index   the primary key.

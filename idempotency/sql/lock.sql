@@ -1,5 +1,5 @@
--- Whether this transaction got the lock $1 of the operation, so that no other runs it, and
--- when the transaction began, as began.sql returns it.
+-- Whether this transaction got the lock $1 of the operation, so that no other transaction runs
+-- the operation, and when this transaction began, as in began.sql.
 --
 -- Locks   the operation, until the transaction ends; does not wait.
 -- Index   none.

@@ -1,6 +1,6 @@
--- Whether there is a row of key $3 of principal $2 in scope $1. Mostly there is none, and
--- this costs half of look.sql. It is a statement of its own after lock.sql, so it sees what
--- the last holder of the lock committed.
+-- Whether there is a row of key $3 of principal $2 in scope $1. Mostly there is none, and this
+-- statement costs half of look.sql. It is a separate statement after lock.sql, so it sees all
+-- changes that the last holder of the lock committed.
 --
 -- Locks   none.
 -- Index   the primary key.

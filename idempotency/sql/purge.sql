@@ -1,6 +1,6 @@
 -- Remove up to $1 rows that have expired and that no attempt holds, the oldest first.
 --
--- Locks   the removed rows; passes over those that others lock.
+-- Locks   the removed rows; skips rows that other transactions have locked.
 -- Index   idempotency_expiry (expires_at).
 -- Called  by Guard.Purge.
 DELETE FROM postroom.idempotency

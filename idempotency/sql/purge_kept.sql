@@ -1,8 +1,8 @@
 -- Remove rows as purge.sql does, and return them: up to $1 rows, and no more of them after
 -- their answers have $2 bytes.
 --
--- Locks   the removed rows, and for as long as this transaction the others of the $1; passes
---         over those that others lock.
+-- Locks   up to $1 rows, until the transaction ends; skips rows that other transactions have
+--         locked.
 -- Index   idempotency_expiry (expires_at).
 -- Called  by Guard.archive.
 WITH old AS (

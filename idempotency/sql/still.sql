@@ -1,7 +1,7 @@
 -- Fail with 22P02 if the transaction is not the one that began at $1. A handler may have
--- ended the transaction with a statement of its own and begun another; to pgx both look the
--- same. The statement compares the time and not the transaction id, because most repeated
--- requests have no id. The server's log shows the text that is no number.
+-- ended the transaction with its own statement and begun another; to pgx both look the same.
+-- The statement compares the time and not the transaction id, because most repeated requests
+-- have no transaction id. The server's log then shows a text that is not a number.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,10 +1,10 @@
--- Store the answer to key $3 of principal $2 in scope $1, of attempt $5. It expires $11
--- after it is stored or, if $12 is set, after the transaction began, but not before half of
--- $11 has passed. If the row exists, the statement must fail, so that the COMMIT after it in
--- the same round trip is not reached. It must also fail if the transaction is not the one that
--- began at $13: then it fails with 22P02, as still.sql does.
+-- Store the answer to key $3 of principal $2 in scope $1, of attempt $5. It expires $11 after it
+-- is stored. If $12 is set, it expires $11 after the transaction began, but not before half of
+-- $11 has passed. If the row exists, the statement must fail, so that the server does not execute
+-- the COMMIT after it in the same round trip. It must also fail if the transaction is not the one
+-- that began at $13: then it fails with 22P02, as still.sql does.
 --
--- Locks   the new row; waits for a transaction that inserts the same one.
+-- Locks   the new row; waits for a transaction that inserts the same key.
 -- Index   the primary key.
 -- Called  by tx.finish, with a COMMIT after it.
 INSERT INTO postroom.idempotency (scope, principal, key, fingerprint, state, attempts, status, headers, body, ref, dropped,

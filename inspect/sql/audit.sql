@@ -1,9 +1,9 @@
--- What operators did, the latest first.
+-- The actions of operators, the newest first.
 --
 -- $1 actor   $2 action   $3 handler; empty means any   $4 the earliest time; NULL means any
--- $5 the id to begin below   $6 the most rows
+-- $5 only ids below this one   $6 the most rows
 --
--- It reads 10,000 rows. It returns the last row that it read even if that does not match,
+-- It reads 10,000 rows. It returns the last row that it read even if this row does not match,
 -- because the next page begins below it.
 --
 -- Locks   none.

@@ -1,4 +1,4 @@
--- What operators did to the event with id $1, the latest first. The other parameters are as
+-- The actions of operators on the event with id $1, the newest first. The other parameters are as
 -- in audit.sql; the last one is the event's source, empty for any.
 --
 -- Locks   none.

@@ -1,4 +1,4 @@
--- What operators did with replay $1, the latest first. The other parameters are as in
+-- The actions of operators on replay $1, the newest first. The other parameters are as in
 -- audit.sql.
 --
 -- Locks   none.

@@ -1,5 +1,5 @@
--- Which handlers decided an event. Every handler is asked for the dedupe keys $1. The handlers
--- $2, which derive keys of their own, are asked for the keys $3.
+-- The handlers that decided an event. It looks up the dedupe keys $1 for every handler. For the
+-- handlers $2, which have their own dedupe keys, it looks up the keys $3.
 --
 -- "OFFSET 0" makes the planner look up each key; a join could read all rows of a handler.
 --

@@ -1,5 +1,5 @@
--- The held events by handler and state, from 100,000 rows of each handler: how many, for how
--- long the oldest has been held or dead, and for how long the first has been due. Also how
+-- The held events by handler and state, counted in 100,000 rows of each handler: how many there
+-- are, how long the oldest has been held or dead, and how long the first has been due. Also how
 -- many keys wait for an event of the handler.
 --
 -- Locks   none.

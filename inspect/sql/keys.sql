@@ -1,15 +1,15 @@
--- Keys with held events, each with its first event and how many wait behind that, up to
--- 1,000.
+-- Keys with held events, each with its first event and the number of events that wait behind
+-- it, up to 1,000.
 --
--- $1 the handler; empty means all   $2 the state of the first event; empty means any   $3 and
--- $4 the handler and the key to begin after   $5 the most keys
+-- $1 the handler; empty means all   $2 the state of the first event; empty means any
+-- $3 and $4 begin after this handler and key   $5 the most keys
 --
--- It reads 10,000 keys. It returns the last key that it read even if that does not match,
+-- It reads 10,000 keys. It returns the last key that it read even if this key does not match,
 -- because the next page begins after it.
 --
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos), for each key that is read.
--- Order   by handler and key, as they are read; a sort would read all.
+-- Order   by handler and key, as in the index; a sort would read all keys.
 -- Called  by Inspector.Keys.
 WITH RECURSIVE k (handler, key, n) AS (
     (SELECT held.handler::text, held.key, 1 FROM postroom.held

@@ -1,8 +1,8 @@
--- The event with id $2 of source $1 in the log; if $1 is empty, of every source that has one.
--- With its state, as the row of relay says:
+-- The event with id $2 of source $1 in the log; if $1 is empty, the events with this id of all
+-- sources. Each has its state, according to the row of relay:
 --   held         it is held and will be published
 --   discarded    it was held, and an operator discarded it
---   pending      a relay has read it, and it is not recorded as acknowledged
+--   pending      a relay has read it, and has not recorded its acknowledgement
 --   unpublished  no relay has read it yet
 --   published    the broker has it
 --

@@ -1,6 +1,6 @@
--- The oldest row of each table whose rows are in the order of a time, or have an index by
--- time. The first row is found behind the index entries of deleted rows. If an old
--- transaction keeps vacuum from removing these, a million of them takes 0.15 s.
+-- The oldest row of each table that has its rows in the order of a time, or an index by time. To
+-- find the first row, the server reads the index entries of deleted rows before it. If an old
+-- transaction keeps vacuum from removing these, a million entries take 0.15 s.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), held_pkey (id), audit_pkey (id), archive_time (discarded_at, id), job_pkey (id): one entry of each.

@@ -1,4 +1,4 @@
--- The processes that run handlers, also those that were not seen for a minute: they died.
+-- The processes that run handlers, even those that were not seen for a minute, because they died.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.

@@ -1,7 +1,7 @@
--- Who leads, until when, and how far behind the relay is.
+-- Which relay leads, until when, and how far behind the relay is.
 --
 -- The oldest committed event that is not recorded as published is the first above high, or
--- the first of pending. The number of such events is computed from seqs, so gaps count.
+-- the first of pending. The number of such events is computed from seqs, so unused seqs count.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs.

@@ -1,5 +1,5 @@
--- The replays that the event with id $2 of source $1 was part of; if $1 is empty, of every
--- source.
+-- The replays of the event with id $2 of source $1; if $1 is empty, of the events with this id
+-- of all sources.
 --
 -- Locks   none.
 -- Index   job_item_event (event_id), job_pkey (id).

@@ -1,4 +1,4 @@
--- The former revisions of the event with id $1.
+-- The earlier revisions of the event with id $1.
 --
 -- Locks   none.
 -- Index   revision_event (event_id).

@@ -1,4 +1,4 @@
--- The running replays, and for how long no process has run each.
+-- The running replays, and how long no process has run each of them.
 --
 -- Locks   none.
 -- Index   job_running (id).

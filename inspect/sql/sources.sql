@@ -1,5 +1,5 @@
--- The sources of events with id $1 that are in replays or in the audit: the log may not have
--- these events any more.
+-- The sources of events with id $1 that are in replays or in the audit: the log may no longer
+-- have these events.
 --
 -- Locks   none.
 -- Index   job_item_event (event_id), audit_event (event_id).

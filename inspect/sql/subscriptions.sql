@@ -1,4 +1,5 @@
--- What each handler reads, and which process reads for an ordered one.
+-- The stream, types and subjects of each handler. For an ordered handler, also the process that
+-- reads.
 --
 -- Locks   none.
 -- Index   subscription's primary key.

@@ -1,5 +1,5 @@
--- How far the removal of old rows of inbox is: the next page, the number of pages, and for how
--- long the next step has been due.
+-- The progress of the removal of old rows from inbox: the next page, the number of pages, and
+-- how long the next step has been due.
 --
 -- Locks   none.
 -- Index   none; one row.

@@ -1,5 +1,5 @@
--- What keeps vacuum from freeing dead rows, in any database of the cluster: the oldest
--- transactions, prepared transactions, and replication slots, the oldest first. A role
+-- The transactions, prepared transactions and replication slots that keep vacuum from freeing
+-- dead rows, in all databases of the cluster, the oldest first. A role
 -- without pg_monitor sees only its own transactions; see sees_all_sessions.sql.
 --
 -- Locks   none.

@@ -1,7 +1,7 @@
--- The handlers' tables, beside postroom's own. effect has no key that would keep a
--- second effect out: one has to be seen.
+-- The handlers' tables, besides Postroom's own. effect has no unique key, because a second
+-- effect must be visible.
 --
--- cure: what handlers have learned to stand
+-- cure: the kinds of faulty events that handlers can handle since an operator corrected them
 --
 -- Called by: startPostgres, once.
 CREATE TABLE effect (

@@ -1,6 +1,6 @@
 -- Counts the events that are decided at each handler: they took effect there, or are
--- dead, or were discarded. Those of the rig's own are not among them: that they go all
--- the way is no progress.
+-- dead, or were discarded. The rig's own events do not count: their progress is not the
+-- progress of the producers' events.
 --
 -- $1: the key of the rig's own events
 --

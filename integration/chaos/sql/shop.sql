@@ -1,7 +1,7 @@
--- The producers' tables, beside postroom's own.
+-- The producers' tables, besides Postroom's own.
 --
 -- deed:    the transactions that were committed
--- change:  what they changed, a row for each event
+-- change:  their changes, a row for each event
 -- witness: every state that relays recorded, in the order of their commits: the row of
 --          postroom.relay is locked from its update to the commit
 --
@@ -21,8 +21,8 @@ END $$;
 CREATE TRIGGER noted AFTER UPDATE ON postroom.relay FOR EACH ROW
     WHEN (OLD.epoch <> NEW.epoch OR OLD.high <> NEW.high) EXECUTE FUNCTION note();
 
--- Everybody has what the part needs, and no more: a relay that cannot see the domain,
--- producers who cannot see each other's events.
+-- Each role has only the rights that its part needs: a relay cannot read the domain's tables,
+-- and producers cannot read each other's events.
 CREATE ROLE producer LOGIN;
 GRANT SELECT, UPDATE ON account TO producer;
 GRANT INSERT ON deed, change TO producer;

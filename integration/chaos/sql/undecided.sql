@@ -1,6 +1,6 @@
--- Counts what handlers and operators have still to do.
+-- Counts the events that handlers and operators still have to decide.
 --
--- $1: what the fate of an event says that is to stay dead
+-- $1: the fate of events that have to stay dead
 --
 -- Locks: none. Reads everything. Called by: drained.
 SELECT (SELECT count(*) FROM postroom.held WHERE dead_at IS NULL) AS "held events",

@@ -1,4 +1,4 @@
--- Counts what the producers' log has and relays have still to publish.
+-- Counts the events of the producers' log that relays still have to publish.
 --
 -- Locks: none. Reads the whole log. Called by: drained.
 SELECT (SELECT count(*) FROM postroom.outbox AS o, postroom.relay AS r WHERE o.seq > r.high OR r.pending @> o.seq) AS "unpublished events",

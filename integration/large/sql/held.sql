@@ -1,5 +1,6 @@
 -- Hold each $2-th of the events before $1 for one of five handlers, with its inbox row. Five of
--- six are dead, of 50 causes. The others are tried again later, are due, or wait behind a key.
+-- six are dead, with 50 causes. The other events are tried again later, are due, or wait behind an
+-- earlier event of their key.
 --
 -- Locks   the new rows.
 -- Called  by fill.

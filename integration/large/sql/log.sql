@@ -1,5 +1,6 @@
--- Append the events $2 to $3 of $1 to the log, published. Ten events in a row are a business
--- process: all have its correlation id, and each but the first was caused by an earlier one.
+-- Append the events $2 to $3 of $1 to the log, as published events. Ten events in a row are a
+-- business process: all have the same correlation id, and an earlier event of the process caused
+-- each event except the first.
 --
 -- Locks   the new rows.
 -- Called  by fill.

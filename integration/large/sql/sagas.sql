@@ -1,6 +1,6 @@
--- Begin instances $1 to $2 of saga checkout and of five others: eight of nine of checkout. One in
--- ten undoes its steps, one in fifty is stuck, one in a hundred waits for the last step. A third
--- more have ended, in the last 30 days.
+-- Begin instances $1 to $2 of six sagas; eight of nine instances belong to saga checkout. One in
+-- ten instances undoes its steps, one in fifty is stuck, one in a hundred waits for the last step.
+-- A third more instances have ended, in the last 30 days.
 --
 -- Locks   the new rows.
 -- Called  by fillSagas.

@@ -1,7 +1,7 @@
--- Have the statements after it planned for their values. A plan that was made while
--- little was held, or discarded, would read all that is now.
+-- Make the server plan the later statements for their values. A plan that was made while held
+-- or archive was small would read the complete table.
 --
 -- Locks   none.
 -- Index   none.
--- Called  by Tables.InTxOnce, before all else in its transaction.
+-- Called  by Tables.InTxOnce, as the first statement of its transaction.
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true);

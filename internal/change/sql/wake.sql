@@ -1,9 +1,10 @@
--- Let the first of each of the keys $2 of the handlers $1 go on, now that what it waited
--- for is gone: where it is not dead, and no other of its key is due.
+-- Make the first event of each of the keys $2 of the handlers $1 due, because the event that it
+-- waited for is gone. Nothing changes if the first event is dead, or another event of its key is
+-- due.
 --
 -- Locks   the held rows; the keys are locked before, and the relay's row.
 -- Index   held_key_pos (handler, key, pos), held_key_due (handler, key).
--- Called  by Tables.Wake, after what removes rows that have a key.
+-- Called  by Tables.Wake, after statements that remove rows with a key.
 UPDATE postroom.held SET next_at = now()
 FROM (
     SELECT (SELECT o.id FROM postroom.held o WHERE o.handler = k.handler AND o.key = k.key ORDER BY o.pos LIMIT 1) AS id

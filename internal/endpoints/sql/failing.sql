@@ -1,4 +1,4 @@
--- How many endpoints of webhooks are disabled, how many of the others fail, and which of these
+-- How many endpoints of webhooks are disabled, how many other endpoints fail, and which endpoint
 -- has failed for the longest. It counts up to 10,000.
 --
 -- Locks   none.

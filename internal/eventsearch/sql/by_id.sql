@@ -1,5 +1,5 @@
--- The events with ids $2 of source $1; if $1 is empty, of every source. Those of the log come
--- first, then held ones, then discarded ones.
+-- The events with ids $2 of source $1; if $1 is empty, of all sources. Events of the log come
+-- first, then held events, then discarded events.
 --
 -- "OFFSET 0" makes the planner look up the event for each source. A join would search all
 -- events for the ids, for which there is no index.

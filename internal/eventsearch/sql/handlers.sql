@@ -1,7 +1,7 @@
--- What handlers have done with the events that have the sources $1 and ids $2. Each row has
--- the number of the event, the handler and the state. A handler that holds an event also has
--- a row with state 'done'. Handlers with dedupe keys of their own are found only while they
--- hold the event, and after it was discarded.
+-- The states, at all handlers, of the events with the sources $1 and ids $2. Each row has the
+-- number of the event, the handler and the state. A handler that holds an event also has a row
+-- with state 'done'. Handlers with their own dedupe keys are found only while they hold the
+-- event, and after it was discarded.
 --
 -- "OFFSET 0" makes the planner look up each key; a join could read all rows of a handler.
 --

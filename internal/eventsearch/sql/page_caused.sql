@@ -1,8 +1,8 @@
 -- Events of the log that event $7 caused and that match, the newest first; the parameters
 -- and columns are those of page_log.sql.
 --
--- It looks at the entries of one cause, at most $12 of them: if there are more, looked is $12
--- and the answer is not complete.
+-- It reads at most $12 entries of the cause. If there are more, looked is $12 and the answer is
+-- not complete.
 --
 -- Locks   none.
 -- Index   outbox_causation (causation_id), outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos).

@@ -1,12 +1,12 @@
 -- Events of the log that match, the newest first.
 --
--- $1 and $2 bound seq: before $1, and from $2 on. $3 key   $4 type   $5 source
+-- $1 only seqs before this one   $2 only seqs from this one on   $3 key   $4 type   $5 source
 -- $6 correlation id   $7 causation id   $8 trace id   $9 any of: event id, key, correlation
--- id, causation id, trace id   $10 and $11 written from then on, and before then   $12 the
--- most rows to look at   $13 the most events to return. A property that is NULL is none.
+-- id, causation id, trace id   $10 written at this time or later   $11 written before this time
+-- $12 the most rows to read   $13 the most events to return. NULL is no condition.
 --
--- looked is how many rows were looked at, and reached and reached_at are the last of them.
--- If no event matches, one row comes whose seq is 0.
+-- looked is how many rows were read; reached and reached_at are the seq and the time of the last
+-- of these rows. If no event matches, there is one row, with seq 0.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), from its end; held_outgoing (pos), archive_outgoing (pos).

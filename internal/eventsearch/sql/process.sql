@@ -1,8 +1,8 @@
 -- Events of the log with correlation id $2, the first to be written first.
 --
--- $1 from this seq on   $3 the most rows to look at   $4 the most events to return. looked is
--- how many rows were looked at, and reached and reached_at are the last of them. If no event
--- matches, one row comes whose seq is 0.
+-- $1 from this seq on   $3 the most rows to read   $4 the most events to return. looked is how
+-- many rows were read; reached and reached_at are the seq and the time of the last of these rows.
+-- If no event matches, there is one row, with seq 0.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos).

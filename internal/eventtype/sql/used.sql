@@ -1,6 +1,6 @@
--- The subjects in use, as far as this database shows: those of the 1,000 newest events of the
--- log, of the next 1,000 to be published, and of the last 1,000 that were held. Texts that
--- are no subject are left out: a row can hold any text.
+-- The subjects in use, as far as this database shows them: the subjects of the 1,000 newest events
+-- of the log, of the 1,000 events that are published next, and of the last 1,000 events that were
+-- held. A row can contain any text, so texts that are not a subject are left out.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice: from its end, and from high on; held_pkey (id), from its end.

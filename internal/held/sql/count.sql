@@ -2,7 +2,7 @@
 -- were read.
 --
 -- Locks   none.
--- Index   as list.sql; only the index is read if it has what is asked for.
+-- Index   as list.sql; only the index is read if it has all columns of the filter.
 -- Called  by Reader.Count.
 SELECT count(*) FILTER (WHERE wanted), count(*)
 FROM (

@@ -2,7 +2,7 @@
 -- many were read.
 --
 -- Locks   none.
--- Index   as list_discarded.sql; only the index is read if it has what is asked for.
+-- Index   as list_discarded.sql; only the index is read if it has all columns of the filter.
 -- Called  by Reader.Count.
 SELECT count(*) FILTER (WHERE wanted), count(*)
 FROM (

@@ -6,11 +6,11 @@
 -- not match, because the next page begins after it.
 --
 -- Texts that are too long for an event are cut, and a time that no program can read is left
--- out, so that one such row does not make the list unreadable.
+-- out. So one such row does not make the list unreadable.
 --
 -- Locks   none.
 -- Index   held_dead (dead_at, id), held_dead_handler (handler, dead_at, id), held_dead_cause (fingerprint, dead_at, id),
---         held_event (event_id) or held_pkey (id), by what is asked for.
+--         held_event (event_id) or held_pkey (id), depending on the filter.
 -- Order   as the index, so that it stops at its limits.
 -- Called  by Reader.List.
 SELECT wanted, n = $14::bigint AS last,

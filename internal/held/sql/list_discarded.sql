@@ -5,7 +5,7 @@
 -- wanted, the last row, and texts that are cut are as in list.sql.
 --
 -- Locks   none.
--- Index   archive_time (discarded_at, id), archive_event (event_id) or archive_pkey (id), by what is asked for.
+-- Index   archive_time (discarded_at, id), archive_event (event_id) or archive_pkey (id), depending on the filter.
 -- Order   as the index, so that it stops at its limits.
 -- Called  by Reader.List.
 SELECT wanted, n = $14::bigint AS last,

@@ -1,5 +1,5 @@
--- Where the event with id $2 of source $1 was discarded; if $1 is empty, of every source. A
--- time that no program can read is left out.
+-- The rows of archive with the event with id $2 of source $1; if $1 is empty, with the events with
+-- this id of all sources. A time that no program can read is left out.
 --
 -- Locks   none.
 -- Index   archive_event (event_id).

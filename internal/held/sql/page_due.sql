@@ -1,10 +1,10 @@
 -- Held events of a handler that have a due time, the first to be due first: those that are
--- scheduled, wait to be tried again, or run.
+-- scheduled, wait for another attempt, or run.
 --
 -- $1 the handler   $2 the states; NULL means any   $3 type   $4 the key that the producer gave
--- the event   $5 class of the last failure   $6 and $7 due at this time or later, and before
--- this one   $8 and $9 the time and the place of the row to begin after; $8 is NULL at the
--- start   $10 the key to begin after   $11 the most rows to read   $12 the most to return
+-- the event   $5 class of the last failure   $6 due at this time or later   $7 due before this
+-- time   $8 and $9 begin after the row with this time and place; $8 is NULL at the start
+-- $10 begin after this key   $11 the most rows to read   $12 the most rows to return
 --
 -- wanted says whether a row matches. The last row that was read is returned even if it does
 -- not match, because the next page begins after it.

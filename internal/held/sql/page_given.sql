@@ -1,8 +1,8 @@
 -- The held events with the ids $1 that match, by id.
 --
 -- $2 the handler; NULL means any   $3 the states; NULL means any   $4 type   $5 the key that
--- the producer gave the event   $6 class of the last failure   $7 and $8 due at this time or
--- later, and before this one
+-- the producer gave the event   $6 class of the last failure   $7 due at this time or later
+-- $8 due before this time
 --
 -- Locks   none.
 -- Index   held_pkey (id).

@@ -1,4 +1,4 @@
--- What decides how fast this server commits.
+-- The settings that decide how fast this server commits.
 --
 -- Locks   none.
 -- Called  by machine.Describe.

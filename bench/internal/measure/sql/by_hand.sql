@@ -1,4 +1,4 @@
--- The event of one transaction, in the table made by hand.
+-- Insert the event of one transaction into the hand-made table.
 --
 -- Locks   the new row.
 -- Called  by producers.

@@ -1,4 +1,4 @@
--- The inbox row of the reference: as the inbox writes it.
+-- Insert the inbox row of the reference, in the form in which the inbox writes it.
 --
 -- Locks   the new row.
 -- Called  by the reference, before the effect, in its transaction.

@@ -2,7 +2,7 @@
 --
 -- Locks   none.
 -- Called  by servers.dropSchemas: a statement that was interrupted can go on for long,
--- and holds the tables that are to be dropped.
+--         and locks the tables that have to be dropped.
 SELECT count(pg_terminate_backend(pid))
 FROM pg_stat_activity
 WHERE application_name = $1 AND pid <> pg_backend_pid();

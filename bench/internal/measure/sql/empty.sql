@@ -1,6 +1,6 @@
--- Empty the tables that producers write to. The sequence goes on: the relay's
--- high stays below it. What a relay left unpublished at its end is gone with the
--- rows, and the stream that it published to with that measurement.
+-- Empty the tables that producers write to. The sequence is not reset, so the relay's high
+-- stays below it. Events that the last relay did not publish are removed, too: the stream of
+-- that measurement does not exist any longer.
 --
 -- Locks   the three tables, and the one row of relay.
 -- Called  by servers.empty.

@@ -1,4 +1,4 @@
--- The entry that a request makes in the ledger.
+-- Insert the ledger entry of a request.
 --
 -- Locks   the new row.
 -- Called  by openEndpoint.

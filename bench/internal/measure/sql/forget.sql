@@ -1,4 +1,4 @@
--- Forget what was decided, what is owed, what was called, where handlers stand and what they did.
+-- Empty the tables of the inbox, and the table of effects.
 --
 -- Locks   these tables. No inbox runs.
 -- Called  by bench.ledger.

@@ -1,5 +1,5 @@
--- What requests change beside orders and events, and a table of keys as a service
--- would make it by hand.
+-- The tables that requests change besides orders and events, and hand-made tables such as a
+-- service could have.
 --
 -- Locks   none; they are new.
 -- Called  by openEndpoint.

@@ -1,4 +1,4 @@
--- Empty what requests write to.
+-- Empty the tables that requests write to.
 --
 -- Locks   the tables.
 -- Called  by openEndpoint.

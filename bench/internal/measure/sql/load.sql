@@ -1,12 +1,14 @@
 -- Append $1 events of $2 bytes of JSON to the log, in one statement.
 --
--- $3 type and subject   $4 source   $5 how keys are given out: 'distinct', 'none',
--- 'modulo' for $6 keys in turn, 'hot' for one key at every $6th event and
--- distinct ones at the others, 'refused' for the same with a subject of its own,
--- which has no stream
+-- $3 type and subject   $4 source   $5 the keys of the events:
+--   distinct  each event has another key
+--   none      no event has a key
+--   modulo    $6 keys in turn
+--   hot       every $6th event has the same key, the other events have distinct keys
+--   refused   as hot, and the events with the same key have a subject without a stream
 --
--- The digest is one of the data alone. Only repeated writes are compared by it,
--- and there are none.
+-- The digest is of the data only. It matters only if an event is written again, and that does
+-- not happen here.
 --
 -- Locks   the new rows.
 -- Called  by servers.backlog.

@@ -1,5 +1,5 @@
--- What the transactions of the producers change beside their events, and a table of
--- events as a service would make it by hand: with what no outbox can do without.
+-- The table that the producers' transactions change besides their events, and a hand-made
+-- table of events, with only the columns that every outbox needs.
 --
 -- Locks   none; they are new.
 -- Called  by servers.createLog.

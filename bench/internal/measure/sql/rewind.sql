@@ -1,5 +1,5 @@
--- Make the relay's row what it was when the log was empty: nothing of the log is
--- published or held, and nobody leads.
+-- Reset the row of relay to the state for an empty log: no event is published or held, and no
+-- relay leads.
 --
 -- Locks   the one row of relay, and held.
 -- Called  by servers.backlog. No relay runs.

@@ -1,4 +1,4 @@
--- Whether $1 events have their effects, and nothing is owed but $2 events.
+-- Whether there are $1 effects, and exactly $2 events are held.
 --
 -- Locks   none.
 -- Called  by backlog.settled.

@@ -1,4 +1,4 @@
--- Have $1 events wait behind one that is dead, of a key that no other has.
+-- Insert a dead event with its own key, and $1 events that wait behind it.
 --
 -- Locks   the new rows.
 -- Called  by backlog.block, before an inbox runs.

@@ -1,5 +1,5 @@
--- How many effects there are, of how many events, how many events are held, and how
--- many calls are done.
+-- How many effects there are, how many events have an effect, how many events are held, and
+-- how many calls are done.
 --
 -- Locks   none.
 -- Called  by backlog.verify.

@@ -1,6 +1,6 @@
 -- Keep webhook $1 of type $2 with body $3, unless it is known.
 --
--- Locks   the new row; waits for a transaction that inserts the same one.
+-- Locks   the new row; waits for a transaction that inserts the same id.
 -- Index   the primary key.
 -- Called  by ByHand and Keep.
 INSERT INTO postroom.webhook_by_hand (id, type, body) VALUES ($1, $2, $3)

@@ -1,4 +1,4 @@
--- Take the oldest webhook that is not done, as a job of a worker by hand.
+-- Take the oldest webhook that is not done, as the job of a hand-written worker.
 --
 -- Locks   its row, until the transaction ends.
 -- Index   webhook_by_hand_received_at_idx.

@@ -1,7 +1,7 @@
 -- Record phase or call $6 and its result $7, in the transaction of the phase. It removes the
 -- record that the call was begun. If $8 is set, the name must be free: a phase commits once,
 -- and a call's result is recorded again if the first record was not answered. No row means
--- that another attempt has the claim of owner $4 with fence $5, or that the name is not free;
+-- that owner $4 no longer has the claim with fence $5, or that the name is not free;
 -- then the transaction must not commit.
 --
 -- Locks   the row.

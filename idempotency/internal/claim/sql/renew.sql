@@ -1,5 +1,5 @@
--- Extend the claim of owner $4 with fence $5 by $6. No row means that another attempt has
--- it.
+-- Extend the claim of owner $4 with fence $5 by $6. No row means that another attempt
+-- has the claim.
 --
 -- Locks   the row.
 -- Index   the primary key.

@@ -1,8 +1,8 @@
 -- Claim the row of key $3 of principal $2 in scope $1, as it was read with fence $9 and
--- fingerprint $10: its claim ran out, it failed, or it expired. An expired row begins anew,
--- but its fence goes on, so that its last holder can still change nothing. It returns the
--- steps that are done, because a holder may have recorded more since the row was read, and
--- the identity of this Postroom.
+-- fingerprint $10: its claim ran out, it failed, or it expired. An expired row begins
+-- again, but its fence goes on, so that its last holder still can change nothing. It returns
+-- the steps that are done, because a holder may have recorded more steps since the row was read.
+-- It also returns the identity of this Postroom.
 --
 -- Locks   the row; the operation, for as long as this statement takes.
 -- Index   the primary key.

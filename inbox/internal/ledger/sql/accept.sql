@@ -1,12 +1,12 @@
--- Store events for handlers that come from no stream. An event is one element of each array.
--- It returns for each, in the order of the arrays:
+-- Store events for handlers that do not come from a stream. An event is one element of each
+-- array. It returns for each event, in the order of the arrays:
 --   stored     it is held and due, and its row of inbox says that
 --   duplicate  the handler decided this event before, or it is held
---   conflict   the same for another event with the same identity: the digests differ
+--   conflict   as duplicate, but the digests differ: it is another event with this identity
 --   ''         another transaction stored the identity meanwhile: ask decided.sql
--- An identity must not occur twice.
+-- An identity must not occur twice in the arrays.
 --
--- $1 handler   $2 dedupe key   $3 digest, NULL to take any content for the same event
+-- $1 handler   $2 dedupe key   $3 digest, NULL if any content counts as the same event
 -- $4 to $16 the event
 --
 -- Locks   the new rows. Waits for a transaction that is storing or deciding the same event.
@@ -22,7 +22,7 @@ WITH e AS (
 ), decided AS (
     INSERT INTO postroom.inbox (handler, dedupe_key, digest)
     SELECT handler, dedupe_key, digest FROM e
-    ORDER BY handler, dedupe_key -- two that wrote rows in different orders could wait for each other
+    ORDER BY handler, dedupe_key -- transactions that write rows in different orders could wait for each other
     ON CONFLICT (handler, dedupe_key) DO NOTHING
     RETURNING handler, dedupe_key
 ), stored AS (

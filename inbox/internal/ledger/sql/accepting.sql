@@ -1,6 +1,7 @@
--- Before accept.sql, in its transaction: let it use its stored plan, as generic.sql does, and wait for
--- locks for at most $1, with its unit: the events of many callers are in one statement, and one that
--- waits for another transaction with the same event must not hold up the others for long.
+-- Prepare the transaction of accept.sql. accept.sql then uses its stored plan, as generic.sql
+-- does for other statements, and waits for locks for at most $1 (a number with its unit). One
+-- accept.sql has the events of many callers. If one event waits for another transaction with the
+-- same event, the other events must not wait for long.
 --
 -- Locks   none.
 -- Index   none.

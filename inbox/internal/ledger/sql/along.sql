@@ -1,7 +1,6 @@
--- The events that wait in key $2 of handler $1 directly after place $3, at most $4. The list
--- ends before the first event that this process does not take ($5 and $6: its types and
--- subjects, as in claim.sql), that has to run alone, or with which the events would have
--- more than $7 bytes.
+-- The events that wait in key $2 of handler $1 directly after place $3, at most $4. The list ends
+-- before the first event that this process does not handle ($5 and $6: its types and subjects, as
+-- in claim.sql), that has to run alone, or that would make the list larger than $7 bytes.
 --
 -- Locks   none: only the process with the claim on the first event of a key settles the
 --         events behind it.

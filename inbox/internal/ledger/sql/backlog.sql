@@ -1,4 +1,4 @@
--- What is held for each handler of $1, from 100,000 rows of each. A handler without held
+-- The held events of each handler of $1, counted in 100,000 rows of each handler. A handler without held
 -- events has one row without values.
 --
 -- Locks   none.

@@ -1,6 +1,7 @@
--- What this transaction has changed so far: the rows of each table, and the events that it
--- wrote, by type. The figures of tables include changes of earlier transactions of this
--- connection that the server has not yet added to its statistics. So compare two results.
+-- The changes of this transaction so far: the number of changed rows of each table, and the
+-- events that it wrote, by type. The numbers for tables may include changes of earlier
+-- transactions of this connection, which the server has not yet added to its statistics. So
+-- compare two results.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).

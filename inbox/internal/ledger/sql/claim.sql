@@ -1,10 +1,10 @@
 -- Claim events that are due, for process $1. The attempt counts from now on, even if the
 -- process ends. An element of each array is one handler.
 --
--- $2 handler   $3 how many   $4 how long the claim lasts   $5 the types that this
--- process takes, with spaces between them (a message that is no event has no type); NULL:
--- all   $6 a pattern for the subjects of events from a stream; NULL: all   $7 after how many
--- attempts an event whose claim ran out has to run alone   $8 how many bytes   $9 whether
+-- $2 handler   $3 the most events   $4 how long the claim lasts   $5 the types that this
+-- process handles, with spaces between them (a message that is not an event has no type);
+-- NULL: all   $6 a pattern for the subjects of events from a stream; NULL: all   $7 after how
+-- many attempts an event whose claim ran out has to run alone   $8 the most bytes   $9 whether
 -- this process has no claim of the handler: then the first event is claimed at any size
 --
 -- Locks   the claimed rows, and those that were too large to be claimed with them; skips

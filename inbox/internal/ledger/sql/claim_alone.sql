@@ -1,7 +1,7 @@
--- Claim one event that has to run alone, for process $1: it is a suspect, or its claim ran
--- out, so it may have ended the process that ran it. Events of its key that may have run
--- along with it then have to run alone, too. The parameters are those of claim.sql; $3 is
--- not used.
+-- Claim one event that has to run alone, for process $1. It may have ended the process that ran
+-- it: it is marked as solitary, or its claim ran out. If its claim ran out, the events of its
+-- key that may have run along with it have to run alone, too. The parameters are those of
+-- claim.sql; $3 is not used.
 --
 -- Locks   the claimed row, skipping those that another process is claiming, and those
 --         behind it in its key.

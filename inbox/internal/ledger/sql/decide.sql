@@ -1,10 +1,10 @@
 -- Decide the event with dedupe key $2 and digest $3 for handler $1, and return the id of the
--- transaction. No row means that the event is decided already. It also sets timeouts: a
--- handler that waits five seconds for a lock gets an error, and one that leaves its
--- transaction idle for $4 milliseconds loses its connection.
+-- transaction. No row means that the event is decided already. It also sets timeouts: if a
+-- handler waits five seconds for a lock, it gets an error. If it leaves its transaction idle for
+-- $4 milliseconds, the server ends the connection.
 --
 -- Locks   the new row; waits for a transaction that is deciding the same event,
---         and then inserts where that one rolled back.
+--         and then inserts if that transaction rolled back.
 -- Index   inbox's primary key.
 -- Called  by Handler.Decision, with the BEGIN before it and in the same round trip.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)

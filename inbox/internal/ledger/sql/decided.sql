@@ -1,5 +1,5 @@
 -- Whether the event that handler $1 decided under dedupe key $2 has digest $3. A row without
--- a digest was decided under a key that the handler derived.
+-- a digest was decided under a key of Subscription.DedupeKey.
 --
 -- Locks   none.
 -- Index   inbox's primary key.

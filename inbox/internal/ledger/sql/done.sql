@@ -2,7 +2,7 @@
 -- was made in any case. An element of each array is one step: $1 handler   $2 dedupe key
 -- $3 step   $4 revision   $5 key for the vendor   $6 result
 --
--- If another process recorded a step before, that counts. The statement returns for each step,
+-- If another process recorded the step earlier, that record counts. The statement returns for each step,
 -- in the order of the arrays, whether another result is recorded, and that result.
 --
 -- Locks   the receipt.

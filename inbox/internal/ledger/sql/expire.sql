@@ -1,11 +1,13 @@
--- Remove rows from pages $1 to $2 of inbox that are older than their handler's time, and
--- record for each of these handlers from which time on it has all rows. A handler that has no
--- time, because none of its processes lived when a sweep looked, gets the longest of all. The
--- row of an event that is held, or was discarded and can be reopened, stays at any age.
--- "OFFSET 0" makes the planner look up both for each row; a join would read all of held and
--- archive. The times of handlers are in arrays, because a look-up for each row that is not
--- young would take most of a step. It returns the number of rows, and the latest time before
--- which rows were removed.
+-- Remove the rows in pages $1 to $2 of inbox that are older than their handler's window. Record
+-- for each of these handlers the time from which on it has all its rows. If a handler has no
+-- window, because none of its processes was alive when a sweep looked, it gets the longest
+-- window of all handlers. If an event is held, or was discarded and can be reopened, its row
+-- stays at any age.
+--
+-- "OFFSET 0" makes the planner look up held and archive for each row; a join would read all of
+-- both tables. The windows of handlers are in arrays, because a look-up for each older row would
+-- take most of the time of a step. It returns the number of removed rows, and the latest time
+-- before which rows were removed.
 --
 -- Locks   the removed rows, and the rows of dedupe_window of their handlers.
 -- Index   none: the pages are read; held_owed and archive_owed (handler, dedupe_key) for each old row.

@@ -1,7 +1,7 @@
 -- Remove the record of calls of step $3 in revision $4 of the event with dedupe key $2 at
--- handler $1: the vendor said that it carried out none of them. Nothing is removed if
--- another call was begun since the receipt was read. It was read with start $5, and with $6
--- calls unanswered, of which $7 was begun last.
+-- handler $1: the vendor said that it carried out none of these calls. If another call began
+-- since the receipt was read, nothing is removed. When it was read, the receipt had the start
+-- $5 and $6 unanswered calls, of which $7 began last.
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.

@@ -1,5 +1,5 @@
--- Make the next statement use its stored plan. The server would otherwise plan it anew for
--- each list of values, which takes longer than to run it.
+-- Make the next statement use its stored plan. Otherwise the server would plan it again for each
+-- list of values, which takes longer than running it.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,6 +1,6 @@
--- Give events of handler $1 back the attempts that an outage cost, which paused the handler:
--- $2 dedupe keys   $3 how many attempts each. Returns those that got them: not those that
--- run, or are dead.
+-- Give attempts back to events of handler $1 that lost them because of the outage that paused the
+-- handler: $2 dedupe keys   $3 the number of attempts for each. Returns the events that got their
+-- attempts back. Events that run or are dead do not get them.
 --
 -- Locks   the held rows.
 -- Index   held_owed (handler, dedupe_key).

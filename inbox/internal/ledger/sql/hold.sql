@@ -1,16 +1,16 @@
 -- Hold events that handlers do not handle now. Only the process that inserts the row of
--- inbox holds the event. An event is one element of each array. It returns for each, in the
--- order of the arrays, what became of it:
---   held     it is held; if an earlier event of its key is held, it waits behind that
+-- inbox holds the event. An event is one element of each array. It returns the result for each
+-- event, in the order of the arrays:
+--   held     it is held; if an earlier event of its key is held, it waits behind that event
 --   decided  another process decided it
 --   free     it had to wait behind its key, but no event of the key is held
 --   late     another event is held in its place, or only later events of its key are held
 --   stale    it has a key, and the term in which it was read is over
 --
 -- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide them; otherwise
--- this transaction has decided them before   $5 sequence in the stream   $6 when
--- the next attempt is due, from now; NULL for a dead one   $7 attempts made
--- $8 solitary   $9 class, NULL where nothing failed   $10 fingerprint
+-- this transaction has decided them already   $5 sequence in the stream   $6 the time
+-- from now until the next attempt; NULL for a dead event   $7 attempts made
+-- $8 solitary   $9 class, NULL if nothing failed   $10 fingerprint
 -- $11 the failure   $12 to $25 the event   $26 its headers as they came
 -- $27 the key that it blocks or waits for, NULL for none   $28 whether only to hold
 -- it behind another   $29 the epoch in which it was read   $30 whether it was snoozed
@@ -29,7 +29,7 @@ WITH e AS (
         AS e (handler, dedupe_key, digest, pos, after, attempts, solitary, class, fingerprint,
               failure, logged_at, source, event_id, type, subject, event_key, content_type,
               correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data, raw_headers, key, behind, epoch, snoozed, n)
-), placed AS MATERIALIZED ( -- in an order: two that locked keys in different ones could wait for each other
+), placed AS MATERIALIZED ( -- sorted: transactions that lock keys in different orders could wait for each other
     SELECT *, CASE WHEN key IS NULL THEN 'free' ELSE postroom.enter_key(handler, key, pos, epoch) END AS place
     FROM (SELECT * FROM e ORDER BY handler, key, pos) e
 ), chosen AS (

@@ -1,5 +1,5 @@
--- Let the transaction neither wait long for the lock on node, nor hold it for long if its
--- process stalls: signs of life wait behind it.
+-- Limit how long the transaction waits for the lock on node, and how long it has the lock if its
+-- process stalls: signs of life wait for that lock.
 --
 -- Locks   none.
 -- Index   none.

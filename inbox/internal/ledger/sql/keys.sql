@@ -1,4 +1,4 @@
--- The keys that have held events of handler $1, at most $2.
+-- The keys of handler $1 that have held events, at most $2.
 --
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos), once for each key.

@@ -1,10 +1,10 @@
 -- Take the lease for reading the stream of ordered handler $1, for process $2 and for time
--- $3. No row means that another process reads. It counts readers that ended without
--- releasing their lease, until the floor moves. It also returns the subjects, which another
--- process may have added to, and the last place in which an event waits or blocks.
+-- $3. No row means that another process reads. It counts the readers that ended without
+-- releasing their lease since the floor last moved. It also returns the subjects, because another
+-- process may have added some, and the last place at which an event waits or blocks.
 --
 -- Locks   the handler's row.
--- Index   the primary key; held_key_pos (handler, key, pos), as much as is held of the handler.
+-- Index   the primary key; held_key_pos (handler, key, pos), as many entries as the handler has held events.
 -- Called  by Records.Lead.
 UPDATE postroom.subscription
 SET epoch = epoch + 1, reader = $2, reader_until = now() + $3::interval,

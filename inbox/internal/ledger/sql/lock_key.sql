@@ -1,5 +1,5 @@
--- Lock key $2 of handler $1 until the transaction ends, so that what the next statement sees
--- of the key does not change.
+-- Lock key $2 of handler $1 until the transaction ends, so that no other transaction changes the
+-- held events of the key.
 --
 -- Locks   the key.
 -- Index   none.

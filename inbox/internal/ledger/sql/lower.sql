@@ -1,6 +1,6 @@
--- Record that handler $1 has to read again from after sequence $3, or from earlier, in the
--- stream that was created at $2. floor_at stays: what the stream stored before that time was
--- decided, or is above the floor.
+-- Record that handler $1 has to read again from after sequence $3, or from earlier, in the stream
+-- that was created at $2. floor_at stays: all messages that the stream stored before that time
+-- were decided, or are above the floor.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.

@@ -1,5 +1,5 @@
--- The handlers of $1 that another living process runs which needs their rows of inbox for
--- another time than $2: of each handler one process, and its time in seconds.
+-- The handlers of $1 that another living process runs with another window than $2. For each of
+-- these handlers it returns one such process, and its window in seconds.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.

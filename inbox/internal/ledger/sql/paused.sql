@@ -1,4 +1,4 @@
--- Those of the handlers $1 that an operator has paused.
+-- The handlers of $1 that an operator has paused.
 --
 -- Locks   none.
 -- Index   pause_pkey (handler).

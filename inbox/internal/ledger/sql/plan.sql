@@ -1,8 +1,8 @@
--- Make the later statements of the transaction, and the check of a foreign key, read held by
--- its indexes and in their order. A plan that was made when held was small, or without the
--- value of LIMIT, would read and sort all of it. JIT is off because the server counts what
--- is off as expensive, and would compile each such plan. Plans are generic because planning
--- for each list of values takes as long as the statement.
+-- Make the later statements of the transaction, and the check of a foreign key, read held by its
+-- indexes and in their order. A plan that was made when held was small, or without the value of
+-- LIMIT, would read and sort the complete table. JIT is off: the server counts a disabled kind of
+-- scan as very expensive, and would compile each plan that has one. Plans are generic, because
+-- planning for each list of values takes as long as the statement.
 --
 -- Locks   none.
 -- Index   none.

@@ -1,6 +1,6 @@
 -- Record that the stream of handler $1 was deleted and made again at $2, and begin after its
--- sequence $3. Places in keys that an ordered handler reads from now on come after all that
--- it read before. If a process reads for it now, its term ends.
+-- sequence $3. For an ordered handler, the places of events that it reads from now on come after
+-- all earlier places. If a process reads the stream now, its term ends.
 --
 -- Locks   the handler's row.
 -- Index   the primary key; held_key_pos (handler, key, pos).

@@ -1,6 +1,6 @@
--- Extend the claims on the held events $1, each with its epoch in $2, by $3. It returns the
--- events that this process still has; the others were claimed by another process, or are
--- settled. It does not wait for a locked row, which is just being settled: that one is
+-- Extend the claims on the held events $1, each with its epoch in $2, by $3. It returns the events
+-- that this process still has; other events were claimed by another process, or are settled. It
+-- does not wait for a locked row, because a transaction is settling that event: the event is
 -- returned, too.
 --
 -- Locks   the held rows; skips those that are locked.

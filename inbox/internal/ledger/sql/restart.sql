@@ -1,10 +1,10 @@
 -- The stream of ordered handler $1 lost messages, and ends at sequence $4. Its reader of
--- epoch $2 begins again after sequence $3. The message there has id $5 and was stored at $6,
--- if it is known. Places in keys that the reader reads from now on come after all that were
--- read before.
+-- epoch $2 begins again after sequence $3. The message at $3 has id $5 and was stored at $6, if
+-- these are known. The places of events that the reader reads from now on come after all earlier
+-- places.
 --
 -- Locks   the handler's row.
--- Index   the primary key; held_key_pos (handler, key, pos), as much as is held of the handler.
+-- Index   the primary key; held_key_pos (handler, key, pos), as many entries as the handler has held events.
 -- Called  by Records.Restart.
 UPDATE postroom.subscription
 SET base = greatest(base + $4::bigint, (SELECT max(pos) FROM postroom.held WHERE held.handler = $1 AND held.key IS NOT NULL)),

@@ -1,7 +1,7 @@
 -- Settle the held event $1 under the claim with epoch $2, and fail with 22P02 if another process
 -- has claimed the event, or if it is settled: then the COMMIT that follows in the same round trip
--- is not executed. Its row of inbox keeps its failures, without stacks. The server's log shows
--- the text that is no number.
+-- is not executed. The event's row of inbox keeps its failures, without stacks. If it fails, the
+-- server's log shows a text that is not a number.
 --
 -- Locks   the held row and its inbox row.
 -- Index   held_pkey (id), inbox's primary key.

@@ -1,14 +1,14 @@
--- Record that steps begin, each for a held event that is still claimed. An element of each
--- array is one step: $1 handler   $2 dedupe key   $3 step   $4 revision   $5 key for the
+-- Record that steps begin, each for a held event that is still claimed. A step is one element of
+-- each array: $1 handler   $2 dedupe key   $3 step   $4 revision   $5 key for the
 -- vendor   $6 for how long after its first start it may be called again   $7 held event
 -- $8 epoch of the claim   $9 id of the call
 --
--- It returns for each, in the order of the arrays, what to do:
---   call     it is recorded: make the call
---   done     it was done before, in any revision; this is the result
---   unknown  it was begun and its outcome is not known, and the vendor may not recognise a
+-- It returns for each step, in the order of the arrays, what to do:
+--   call     the beginning is recorded: make the call
+--   done     the step was done earlier, in any revision; this is its result
+--   unknown  the step began and its outcome is not known, and the vendor may not recognise a
 --            repeated call
---   again    another process began it or did it just now: ask again
+--   again    another process began or did the step just now: ask again
 --   lost     another process has the event, or it is settled
 --
 -- Locks   the receipt and, for others only against removal, the inbox row.
@@ -35,10 +35,10 @@ WITH step AS (
     SELECT handler, dedupe_key, step, revision, key, call FROM seen
     WHERE claimed AND NOT done AND started_at IS NULL
     ON CONFLICT (handler, dedupe_key, step, revision) DO UPDATE
-    SET unanswered = receipt.unanswered + (receipt.last_call IS DISTINCT FROM excluded.last_call)::int, -- a repetition is no other call
+    SET unanswered = receipt.unanswered + (receipt.last_call IS DISTINCT FROM excluded.last_call)::int, -- a repeated statement adds no call
         last_call = excluded.last_call
     WHERE receipt.done_at IS NULL
-      AND receipt.started_at + (SELECT s.key_window FROM step s -- one that seen did not see is no call either
+      AND receipt.started_at + (SELECT s.key_window FROM step s -- a receipt that seen did not see adds no call
                                 WHERE s.handler = receipt.handler AND s.dedupe_key = receipt.dedupe_key
                                   AND s.step = receipt.step AND s.revision = receipt.revision) > now()
     RETURNING handler, dedupe_key, step

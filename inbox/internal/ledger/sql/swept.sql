@@ -1,5 +1,5 @@
 -- Record that old rows were removed up to page $1 of inbox, that the next step is due in $2,
--- and that rows from before $3 were removed (NULL: none was).
+-- and that rows from before $3 were removed (NULL: no row was removed).
 --
 -- Locks   the row of sweep.
 -- Index   none; one row.

@@ -1,6 +1,6 @@
--- Record for how long the rows of each handler are kept: the longest time that a process asks
--- for which runs the handler, also one that was not seen for a while. A process without times
--- for its handlers asks for its only one. A handler that no process runs keeps its time.
+-- Record how long the rows of each handler are kept: the longest time that any of its processes
+-- asks for, even a process that was not seen for a while. A process of an older version has one
+-- time for all its handlers. A handler that no process runs keeps its time.
 --
 -- Locks   the rows of dedupe_window that change.
 -- Index   dedupe_window's primary key; node is read, it has as many rows as processes.
