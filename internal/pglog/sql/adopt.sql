@@ -1,15 +1,15 @@
 -- Adopt a log that was restored into another cluster, as the leader of epoch $1.
 --
 -- The rows kept their transaction ids, which mean nothing in this cluster. The old snapshot
--- still tells one thing: rows up to high that are not visible in it were never published.
--- They go to pending. From then on (floor) rows up to high are not searched by transaction
--- id. Nor are rows above high whose id this cluster has not reached yet: the relay reads
--- them with their page. Rows that are written in this cluster have higher seqs, because
+-- is still useful for one thing: rows up to high that are not visible in it were never
+-- published. They go to pending. From then on (floor) the relay does not search rows up to
+-- high by transaction id. It does not search rows above high with an id that this cluster has
+-- not reached yet, either: it reads them with their page. Rows that are written in this cluster have higher seqs, because
 -- sequence.sql checks that the sequence is not behind.
 --
 -- Locks   the one row of relay.
--- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq). It may pass over the entries of all
---         rows, once after a restore; of the rows it fetches those that it is looking for.
+-- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq). It may read the index entries of
+--         all rows, once after a restore; it fetches only the rows that it looks for.
 -- Called  by Log.Lead.
 UPDATE postroom.relay AS r
 SET pending = r.pending + coalesce((

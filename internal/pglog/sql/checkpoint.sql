@@ -1,4 +1,4 @@
--- Make a checkpoint, as the leader of epoch $1: copy the state and the ends of streams.
+-- Make a checkpoint, as the leader of epoch $1: copy the state and the positions of streams.
 -- Checkpoints that are older than an hour are deleted. A broker that syncs to its disk
 -- every two minutes loses less than that.
 --

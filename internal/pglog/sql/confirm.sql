@@ -1,4 +1,4 @@
--- Whether epoch $1 is still the last that began.
+-- Whether epoch $1 is still the newest epoch.
 --
 -- Locks   none.
 -- Index   none; one row.

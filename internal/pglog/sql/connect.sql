@@ -1,9 +1,9 @@
 -- Set up a connection that only a relay's term uses.
 --
--- A plan from when the log was empty would scan and sort the log later. And to compile a
--- plan, or to start workers for it, takes longer than any statement of the relay: if one
--- statement loaded the log, the planner expects many late rows, and workers made a pass
--- 6 ms slower.
+-- A plan that was made while the log was empty would later scan and sort the log. Compiling a
+-- plan, or starting workers for it, takes longer than any statement of the relay. If one
+-- statement loaded the log, the planner expects many late rows, and workers made a pass 6 ms
+-- slower.
 --
 -- Locks   none.
 -- Index   none.
@@ -23,18 +23,18 @@ SET statement_timeout = 0;
 SET lock_timeout = 0;
 SELECT set_config(name, '0', false)
 FROM pg_settings
-WHERE name IN ('idle_session_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout'); -- the last is not in every version
+WHERE name IN ('idle_session_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout'); -- some versions do not have the last one
 SET default_transaction_isolation = 'read committed';
 SET default_transaction_read_only = off;
 
--- If row-level security is enabled while the relay leads, statements fail. They would leave
--- rows out, and these would count as published.
+-- If row-level security is enabled while the relay leads, statements fail. Otherwise they would
+-- leave out rows, and these rows would count as published.
 SET row_security = off;
 SET datestyle = ISO;
 SET bytea_output = hex;
 
 -- If a crash of the server undoes a recording, the relay publishes those events once more
--- and records them again. So a recording need not wait for the disk, and does not slow down
--- producers, whose commits do. The commit that takes the lease waits.
+-- and records them again. So a recording need not wait for the disk. It does not slow down the
+-- commits of producers, which wait for the disk. The commit that takes the lease waits, too.
 SET synchronous_commit = off;
 SET application_name = 'postroom relay';

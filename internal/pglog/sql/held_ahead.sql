@@ -1,6 +1,6 @@
 -- The seqs above $1 that are held, or were discarded or cancelled. After a crash the relay
 -- reads the log again from the recorded high on. It leaves these events out, because they are
--- held already, or are not to be published.
+-- held already, or must not be published.
 --
 -- Locks   none.
 -- Index   held_outgoing (pos), archive_outgoing (pos).

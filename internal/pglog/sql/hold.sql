@@ -1,14 +1,14 @@
--- Hold events of the log, as the leader of epoch $1: those that the broker refused, and
--- those that wait behind them. A row is one element of each array.
+-- Hold events of the log, as the leader of epoch $1: events that the broker refused, and
+-- events that wait behind them. An event is one element of each array.
 --
 -- $2 seq   $3 key, NULL if no event waits behind it   $4 class, NULL for an event that
--- only waits   $5 text   $6 attempts   $7 dead   $8 when the next attempt is due, from now
+-- only waits   $5 text   $6 attempts   $7 dead   $8 the time from now until the next attempt
 -- $9 fingerprint   $10 the republish that it is a copy for, or NULL
 --
 -- A value that no event can have is stored in a form that fits: a text is cut; a time
--- outside the years 1 to 9999, and headers that are no object, are left out. Then
--- raw_headers has the values as they stand in the log, up to 100,000 characters of each
--- text and a million of the headers. The body is kept whole.
+-- outside the years 1 to 9999, and headers that are not an object, are left out. Then
+-- raw_headers has the values of the log, up to 100,000 characters of each text and a million
+-- of the headers. The body is kept complete.
 --
 -- unblock.sql makes an event that has a key due, because it knows the first event of the
 -- key.

@@ -1,12 +1,12 @@
--- How far the relay is behind, and what it holds.
+-- How far behind the relay is, and how many events are held.
 --
 -- The oldest event that is committed and not recorded as published is the first above
 -- high, or the first of pending. The number of such events is computed from the seqs, so
--- gaps count. Of the held events, it looks at 100,000 rows at most.
+-- unused seqs count. Of the held events, it reads 100,000 rows at most.
 --
--- A transaction that has written to the log holds a lock on it until it ends, also if it
--- is prepared. Only members of a session's role, and of pg_read_all_stats, can see when
--- that session's transaction began. The others are only counted.
+-- A transaction that has written to the log has a lock on it until it ends, even if it is
+-- prepared. Only members of a session's role, and of pg_read_all_stats, can see when that
+-- session's transaction began. Other transactions are only counted.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).

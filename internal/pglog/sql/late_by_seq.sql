@@ -6,7 +6,7 @@
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq).
--- Called  by Term.Read and Log.Entries, if little is up to high.
+-- Called  by Term.Read and Log.Entries, if there are few rows up to high.
 SELECT coalesce(range_agg(int8range(seq, seq, '[]')), '{}')::text
 FROM postroom.outbox
 WHERE seq > $1 AND seq <= $2

@@ -9,7 +9,7 @@
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).
--- Called  by Term.Read and Log.Entries, if much was committed and there is much up to high.
+-- Called  by Term.Read and Log.Entries, if there are many rows up to high.
 SELECT coalesce(range_agg(int8range(seq, seq, '[]')), '{}')::text
 FROM (
     SELECT o.seq

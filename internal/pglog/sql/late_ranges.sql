@@ -1,10 +1,10 @@
 -- All rows that became visible since the snapshot of the previous pass, as ranges of seq,
 -- and the snapshot of this statement.
 --
--- $1 high   $2 floor   $3 snap, as in pass.sql, of which this is part 1.
+-- $1 high   $2 floor   $3 snap, as in pass.sql. This statement is part 1 of pass.sql.
 --
--- The reader uses it if there are more late rows than a page takes (a bulk load that
--- committed late), and until all of these are read. Newer rows wait meanwhile.
+-- The reader uses it if there are more late rows than fit into a page (after a bulk load that
+-- committed late), until all these rows are read. Newer rows wait meanwhile.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).

@@ -2,42 +2,42 @@
 -- pass, the next page, and the held events that are due.
 --
 -- $1 high: the last seq that was read   $2 floor   $3 snap: the previous pass's snapshot
--- $4 the most rows of each kind   $5 seqs of held events that are being published
+-- $4 the most rows of each kind   $5 seqs of held events that the relay is publishing
 --
 -- It is one statement, so it has one snapshot. The row of part 0 returns that snapshot, and
 -- it is $3 of the next pass. If a row up to high is visible now and was not visible then
 -- (part 1), its transaction was in progress then (xip) or began later (from xmax on). No
--- other row can have become visible. So nothing is lost, and there are no gaps to remember.
--- One row more than $4 says that there are more: see late_ranges.sql.
+-- other row can have become visible. So no row is lost, and the relay need not remember gaps.
+-- If part 1 has one row more than $4, there may be more late rows: see late_ranges.sql.
 --
--- Part 1 must cost only as much as there are late rows, even if much was committed since.
--- The bounds of seq are conditions of the index (xid, seq). So rows above high are skipped
--- in the index and never fetched. A transaction that is still open has no visible rows, and
--- is not looked at. The comparison of pairs, and "ORDER BY xid, seq" while sorting is off
--- (reader.sql), leave the planner only that index. The planner does not know how few rows
--- the transaction ids leave, and with the primary key it would read everything up to high.
--- If very much was committed since the previous pass, Term.Read first runs late_by_xid.sql
--- or late_by_seq.sql in steps.
+-- The cost of part 1 must depend only on the number of late rows, even if many rows were
+-- committed since. The limits of seq are conditions of the index (xid, seq). So rows above
+-- high are skipped in the index and never fetched. A transaction that is still open has no
+-- visible rows, and is not looked at. Because of the comparison of pairs, and "ORDER BY xid,
+-- seq" while sorting is off (reader.sql), the planner can use only that index. The planner
+-- does not know how few rows match the transaction ids, and with the primary key it would read
+-- all rows up to high. If very many rows were committed since the previous pass, Term.Read
+-- first runs late_by_xid.sql or late_by_seq.sql in steps.
 --
 -- Values that are too large for an event are not read: data is NULL then, and headers are 0.
 -- pg_column_size is the size in the table, so compressed headers are unpacked to learn theirs.
 -- hold.sql says how the relay holds such a row.
 --
 -- Each part ends with the row at which the sum of its data reaches 4 MiB
--- (eventlog.PageBytes), because the size of the next rows is not known before. octet_length
--- unpacks nothing, and data that is left out is not fetched. For the next page the plain sum
--- is computed first, because a running sum over all columns costs a tenth of the pass. Only
--- if the plain sum is too large does the second condition look for the last row.
+-- (eventlog.PageBytes), because the size of the next rows is not known beforehand.
+-- octet_length does not decompress, and data that is left out is not fetched. For the next
+-- page the total is computed first, because a running sum over all columns costs a tenth of
+-- the pass. Only if the total is too large, the second condition searches the last row.
 --
 -- A row of the log says whether it is scheduled for later, by this database's clock; the
 -- relay then holds it. Its note is 'due' if it was scheduled and its time has come: its
--- producer may have called it off (unlocked.sql). A held event (part 3) comes with its attempts, the attempt after
+-- producer may have cancelled it (unlocked.sql). A held event (part 3) comes with its attempts, the attempt after
 -- which it is dead, the number of its replays, its republish, and whether its values differ
 -- from those in the log. It also says whether it is outside the order of its key. If it is
 -- not, the events that wait behind it come with it, up to the next dead one, at most 100.
 --
--- "(SELECT 'outbox')" keeps held_outgoing out of part 3. A plan from when held was empty
--- could use that index, and read all of it.
+-- "(SELECT 'outbox')" keeps the planner from using held_outgoing in part 3. A plan that was
+-- made while held was empty could use that index, and read all of it.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq), and for part 3 held_due (handler, next_at, pos), then

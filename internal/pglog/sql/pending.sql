@@ -1,5 +1,4 @@
--- The rows of the given ranges: from each element of $1 through the element of $2 at the
--- same place. Values that are too large for an event are left out, and the result ends
+-- The rows of ranges of seqs. $1 has the first seq of each range, and $2 the last. Values that are too large for an event are left out, and the result ends
 -- when its data reaches 4 MiB, as in pass.sql.
 --
 -- Locks   none.
@@ -9,8 +8,8 @@
 WITH owed AS (
     SELECT o.*
     FROM unnest($1::bigint[], $2::bigint[]) AS r (lo, hi)
-    -- One look at the index for each range: joined, the planner may compare the whole
-    -- log with all ranges.
+    -- One search of the index for each range: with a join, the planner may compare the
+    -- complete log with all ranges.
     CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE seq >= r.lo AND seq <= r.hi OFFSET 0) o
 )
 SELECT 1 AS part, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END AS note, event_id, source, type, subject, key, content_type,

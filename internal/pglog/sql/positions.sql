@@ -1,4 +1,4 @@
--- The positions of the streams, as they were recorded last.
+-- The recorded positions of the streams.
 --
 -- Locks   none.
 -- Index   none; one row.

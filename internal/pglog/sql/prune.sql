@@ -1,26 +1,26 @@
--- Delete published rows from the start of the log, as the leader of epoch $1: one bounded
+-- Delete published rows from the start of the log, as the leader of epoch $1, in one limited
 -- step. It returns no row if another epoch began.
 --
--- $2 the seq to begin at: next of the step before, or 0   $3 how long rows are kept, by this
+-- $2 the seq to begin at: next of the previous step, or 0   $3 how long rows are kept, by this
 -- database's clock
 --
--- A row is deleted if the recorded state calls it published: seq <= high, below all of
--- pending, visible in the recorded snapshot. A row that is visible now and was not visible
+-- A row is deleted if it is published according to the recorded state: seq <= high, below all
+-- of pending, visible in the recorded snapshot. A row that is visible now and was not visible
 -- then is late, and may not have been read yet. Rows up to floor have ids of another
 -- cluster's transactions, and late ones among them are in pending. Rows that a running
--- republish has still to read stay, too. The first row that stays ends the step, so the
+-- republish still has to read stay, too. The first row that stays ends the step, so the
 -- deleted rows are one range.
 --
--- A step deletes at most 1,000 rows and 4 MB, because the parts of a large value are rows
--- too. It looks for them from $2 on, 10,000 seqs at a time, for 10 ms. Deleted rows leave
--- index entries, which cost time until a vacuum removes them. Vacuum cannot remove them while
--- an old transaction is open, and waits while there are few for the size of the table. A
--- step that goes on from the last one reads none of them. A step that begins again reads as
--- many as it has time for.
+-- A step deletes at most 1,000 rows and 4 MB, because the parts of a large value are rows, too.
+-- It searches rows from $2 on, 10,000 seqs at a time, for 10 ms. Deleted rows leave index
+-- entries, which cost time until a vacuum removes them. Vacuum cannot remove them while an old
+-- transaction is open, and does not begin while they are few compared with the table. A step
+-- that begins at the end of the previous one reads none of these entries. A step that begins at
+-- 0 reads as many as its time allows.
 --
--- The numbers stand here because the planner takes LIMIT $n for a tenth of the table. The
--- row of relay stays locked. So what is deleted is also published by the state from which
--- the next writer of the row begins.
+-- The numbers are constants because the planner takes LIMIT $n for a tenth of the table. The
+-- row of relay stays locked. So the deleted rows are also published according to the state
+-- that the next writer of the row reads.
 --
 -- The failures of the rows in table refused are deleted with them. The failures of a row
 -- that became visible late, below $2, may be deleted with rows before it.

@@ -1,7 +1,7 @@
 -- A page of the events with seq > $1 and <= $2 that are published, or that the relay may
--- be publishing. Published are the events up to high ($7) whose transaction is visible in
--- $3 (up to floor, $4, all), except those in pending ($5). Left out are events that are
--- held or discarded, and events that a running republish will publish.
+-- be publishing. Events up to high ($7) are published if their transaction is visible in
+-- $3, or if they are up to floor ($4), except those in pending ($5). Held and discarded
+-- events, and events that a running republish will publish, are left out.
 --
 -- $6 the most rows
 --

@@ -1,7 +1,7 @@
--- What the state calls published now, and what checkpoint $1 says of the events up to its
--- high: those that were not published then, and those that were published from held since.
--- late_by_xid.sql and late_by_seq.sql find the events that were not visible in its
--- snapshot. Without a checkpoint (0): everything in the log, from its first row on.
+-- The present state, which says which events are published, and checkpoint $1: the events up to
+-- its high that were not published then, and the events that were published from held since.
+-- late_by_xid.sql and late_by_seq.sql find the events that were not visible in the snapshot of
+-- the checkpoint. Without a checkpoint (0): all events of the log, from its first row on.
 --
 -- Locks   none.
 -- Index   relay_checkpoint_pkey (id): there are few.

@@ -1,7 +1,7 @@
--- Have the connection that reads the log keep its plans: to plan a pass takes four times as
--- long as to run it. The statements leave the planner no choice, so a plan from when all
--- tables were empty is good later, too: sorting is off, so rows in the order of an index
--- are read through that index.
+-- Make the connection that reads the log keep its plans: planning a pass takes four times as long
+-- as running it. The statements allow only one plan, so a plan that was made while all tables
+-- were empty is good later, too: sorting is off, so rows in the order of an index are read
+-- through that index.
 --
 -- Locks   none.
 -- Index   none.

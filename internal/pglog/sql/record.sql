@@ -1,4 +1,4 @@
--- Record what is published, as the leader of epoch $1, and extend the lease by $6. $7 are
+-- Record which events are published, as the leader of epoch $1, and extend the lease by $6. $7 are
 -- the positions of the streams. It returns no row if another epoch began.
 --
 -- If held changes too, those statements follow in the same transaction. Each of them

@@ -1,4 +1,4 @@
--- Extend the lease of epoch $1 by $2, if there is nothing to record.
+-- Extend the lease of epoch $1 by $2, without recording anything.
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.

@@ -1,7 +1,6 @@
--- How much was committed since snapshot $3, if the log was read up to seq $1 (high) and
--- $2 is floor: how many seqs were taken above high (above); the seq before the first row
--- from floor on (bottom); and the range of the transaction ids that came since. Gaps
--- count.
+-- How much was committed since snapshot $3, if the log was read up to seq $1 (high) and $2 is
+-- floor. above: how many seqs above high were taken; unused seqs count. bottom: the seq before
+-- the first row from floor on. Also the range of the transaction ids since the snapshot.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its first row.

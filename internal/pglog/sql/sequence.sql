@@ -2,11 +2,12 @@
 -- and its options. Also whether the log was restored into another cluster and not adopted
 -- yet.
 --
--- secured lists the tables that row-level security hides from this role, in whole or in part.
--- An event that the relay cannot see would count as published, because later ones are.
+-- secured lists the tables that row-level security hides from this role, completely or in part.
+-- An event that the relay cannot see would count as published, because later events are
+-- published.
 --
 -- The next seq has to be above high, or new events would count as published. CACHE or
--- INCREMENT other than 1 would break the order within a key, and CYCLE everything.
+-- INCREMENT other than 1 would break the order within a key. CYCLE would use seqs again.
 --
 -- Locks   none.
 -- Index   none; one row of each.

@@ -1,12 +1,13 @@
--- Those of the events $1 (seqs) that are still to be published: they were not cancelled and,
--- where $2, are in held and due, or wait there behind one of their key. Its snapshot is
--- younger than the locks of unlocked.sql: it shows what was committed until then.
+-- The events of $1 (seqs) that the relay still has to publish. They were not cancelled. If $2 is
+-- set for an event, it must also be in held, and be due or wait behind an earlier event of its
+-- key. The snapshot of this statement is newer than the locks of unlocked.sql, so it shows all
+-- transactions that committed before these locks.
 --
--- An event that was called off before it was held may be in held, too: schedule.sql could not
--- see that yet. It is removed here.
+-- If an event was cancelled before it was held, it may still be in held, because schedule.sql
+-- could not see the cancellation yet. This statement removes it.
 --
--- "OFFSET 0" makes the planner look up each event. A plan from when the tables were empty
--- would read all of them.
+-- "OFFSET 0" makes the planner look up each event. A plan that was made while the tables were
+-- empty would read all of them.
 --
 -- Locks   the removed rows; skips those that are locked.
 -- Index   archive_outgoing (pos), held_outgoing (pos).

@@ -1,9 +1,9 @@
--- Make the first held event of each of the keys $2 due, and no other, as the leader of
--- epoch $1. An event that failed just now ($3, seqs) is due after $4. An event that has
--- waited is due at once. If the first event is dead, its key waits.
+-- Make only the first held event of each of the keys $2 due, as the leader of epoch $1. An event
+-- that failed just now ($3, seqs) is due after $4. An event that has waited is due at once. If the
+-- first event is dead, its key waits.
 --
--- An event that became visible late can be before one that is due already, which then
--- waits again.
+-- An event that became visible late can be before an event that is due already. Then the event
+-- that was due waits again.
 --
 -- Locks   the held rows.
 -- Index   held_key_pos (handler, key, pos), held_key_due (handler, key).
@@ -22,6 +22,6 @@ WITH first AS (
 UPDATE postroom.held AS held
 SET next_at = now() + coalesce((SELECT f.after FROM unnest($3::bigint[], $4::interval[]) AS f (seq, after) WHERE f.seq = held.pos), '0')
 FROM first
-WHERE (SELECT count(*) FROM passed) >= 0 -- first let them wait: one event of a key is due at the most
+WHERE (SELECT count(*) FROM passed) >= 0 -- this runs first, because only one event of a key may be due
   AND held.handler = 'outbox' AND held.key = first.key AND held.pos = first.pos
   AND held.dead_at IS NULL AND held.next_at IS NULL;

@@ -1,6 +1,6 @@
--- Those of the events $1 (seqs) that no open transaction cancels, or gives another time. It
--- gives each lock back at once: a transaction that takes it later finds that the event is due,
--- and leaves it to the relay.
+-- The events of $1 (seqs) that no open transaction cancels, or gives another time. It takes the
+-- lock of each event and gives it back at once: a transaction that takes the lock later finds that
+-- the event is due, and leaves it to the relay.
 --
 -- Locks   the events, by advisory locks, for a moment.
 -- Index   none.
