@@ -1,5 +1,4 @@
--- Append one event as insert_usual.sql does, but with a subject or a content type of its
--- own.
+-- Append one event as insert_usual.sql does, but with its own subject or content type.
 --
 -- Locks   the new row.
 -- Index   outbox_event (source, event_id).

@@ -1,8 +1,8 @@
 -- Append events, in the order of the arrays. An event whose source and id are taken is not
 -- inserted. If there are such events, refuse_conflict compares all events with the log, and
 -- fails if the content of one differs. It sees the rows of this statement. It also sees rows
--- of transactions that committed while this statement waited for them; the statement itself
--- does not.
+-- of transactions that committed while this statement waited for them; this statement does not
+-- see these rows.
 --
 -- $1 source, then one array for each column; NULL where the event has no value.
 --

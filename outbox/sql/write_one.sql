@@ -1,7 +1,7 @@
--- Append one event, as write.sql does for any number, but faster: there are no arrays to
--- take apart, and refuse_conflict is called only if nothing was inserted. Outbox.Write sends
--- insert_one.sql instead and, if necessary, a second statement. A batch cannot do that,
--- because it is sent as a whole.
+-- Append one event, as write.sql does for any number of events, but faster: there are no arrays to
+-- unnest, and refuse_conflict is called only if nothing was inserted. Outbox.Write sends
+-- insert_one.sql instead and, if necessary, a second statement. A batch cannot do that, because
+-- all its statements are sent together.
 --
 -- Locks   the new row; waits for a transaction that is writing the same id.
 -- Index   outbox_event (source, event_id).

@@ -1,5 +1,5 @@
--- Note that a handler, $1, has decided the event with dedupe key $2 and digest $3, as an
--- inbox does. No row inserted: it has been decided before.
+-- Record that handler $1 has decided the event with dedupe key $2 and digest $3, as an inbox does.
+-- If no row is inserted, the event was decided earlier.
 --
 -- Locks   the new row; waits for a transaction that is deciding the same event.
 -- Index   inbox's primary key.

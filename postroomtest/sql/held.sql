@@ -1,6 +1,5 @@
--- What is held of the event with id $2 and source $3 for handler $1, or was discarded of it,
--- and whether its next attempt is two seconds away or more. No row: the handler is done
--- with it.
+-- The row in held or archive of the event with id $2 and source $3 for handler $1, and whether its
+-- next attempt is two seconds away or more. No row means that the handler has finished the event.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key), archive_event (event_id).

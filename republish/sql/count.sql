@@ -1,6 +1,6 @@
--- Of the events from seq $1 through $2, those that a request selects: how many, the first
--- and the last of them, and when the first and the last were written. The parameters are as
--- in republish_page.sql: $3 types   $4 keys   $5 since   $6 until. NULL selects all.
+-- Count the events from seq $1 through $2 that a request selects. Also return the first and the
+-- last of them, and when these two were written. The parameters are as in republish_page.sql:
+-- $3 types   $4 keys   $5 since   $6 until. NULL selects all.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq).

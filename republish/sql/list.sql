@@ -1,5 +1,5 @@
--- Republishes, the last first: with the id $1, or running with the digest $2, or with an
--- id below $3; at most $4. A condition that is NULL selects all.
+-- Republishes that match all of these conditions, the newest first, at most $4: $1 the id; $2 the
+-- digest, of a running republish; $3 only ids below this one. NULL is no condition.
 --
 -- Locks   none.
 -- Index   republish_pkey (id), republish_digest.

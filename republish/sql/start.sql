@@ -4,7 +4,7 @@
 -- $1 actor   $2 reason   $3 kind   $4 since   $5 until   $6 types   $7 keys   $8 lo
 -- $9 hi   $10 seqs   $11 events   $12 rate   $13 digest   $14 the request, as JSON
 --
--- Locks   the new rows; waits for a transaction that makes the same republish.
+-- Locks   the new rows; waits for a transaction that starts the same republish.
 -- Index   republish_digest.
 -- Called  by Store.Start and Store.StartSeqs.
 WITH made AS (

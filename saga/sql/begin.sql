@@ -1,8 +1,9 @@
--- Begins instance $2 of saga $1 with version $3 at step $4 with the state $5; $6 is the digest of
+-- Begins instance $2 of saga $1 with version $3 at step $4 with the state $5. $6 is the digest of
 -- its input, $7 its correlation id, if it has one, and $8 the event that began it. Returns the
--- identity of this Postroom, the time and the correlation id; nothing if there is such an instance.
+-- identity of this Postroom, the time and the correlation id; no row if the instance exists.
 --
--- Locks   the row, until the transaction ends. Waits for a transaction that begins the same one.
+-- Locks   the row, until the transaction ends. Waits for a transaction that begins the same
+--         instance.
 -- Index   the primary key.
 -- Called  by table.insert.
 INSERT INTO postroom.saga (name, key, version, state, step, data, input, correlation_id, causation_id, owner)

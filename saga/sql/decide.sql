@@ -1,6 +1,6 @@
--- Gives decision $4 of operator $7 on instance $2 of saga $1 with revision $3 to the saga, as an
--- event and a row of the audit. $5 is the type and $6 the data of the reply whose place it takes;
--- $8 is the reason. Returns the id of the event; NULL if there is no such instance.
+-- Writes decision $4 of operator $7 about instance $2 of saga $1 with revision $3, as an event for
+-- the saga and a row of the audit. $5 is the type and $6 the data of the reply that the decision
+-- replaces. $8 is the reason. Returns the id of the event; NULL if there is no such instance.
 --
 -- Locks   none of other transactions.
 -- Index   the primary key of saga.

@@ -1,4 +1,4 @@
--- Whether the audit has the decision that is event $2 of source $1 and whose data has the SHA-256
+-- Whether the audit has the decision with event id $2 and source $1, and with data with the SHA-256
 -- $3, in hexadecimal digits.
 --
 -- Locks   none.

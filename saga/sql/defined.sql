@@ -1,4 +1,4 @@
--- The steps that are recorded of version $2 of saga $1.
+-- The recorded steps of version $2 of saga $1.
 --
 -- Locks   none.
 -- Index   the primary key.

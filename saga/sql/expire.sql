@@ -1,7 +1,8 @@
--- Removes the oldest $3 instances of saga $1 that ended longer ago than $2, with their history, if
--- every handler has forgotten the events of that time, too, and so runs none of them.
+-- Removes the oldest $3 instances of saga $1 that ended longer ago than $2, with their history. It
+-- removes an instance only if every handler has forgotten the events of that time, too, and so runs
+-- none of them.
 --
--- Locks   the rows that it removes; passes over those that others have locked.
+-- Locks   the rows that it removes; skips rows that other transactions have locked.
 -- Index   saga_ended (name, ended_at); of saga_step the primary key. Of handlers and processes
 --         there are few.
 -- Order   the oldest first.

@@ -1,10 +1,10 @@
--- Instances of saga $1, or of all if it is empty, in the states $2 and, unless it is empty, at step
--- $3. They come after the instance of saga $5 with key $6 that began at $4. Of each saga and state
--- it looks at $7 instances; $8 is the most that it returns.
+-- Instances of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any step). They come
+-- after the instance of saga $5 with key $6 that began at $4. It reads $7 instances of each saga and
+-- state, and returns at most $8.
 --
--- mark is where it stopped looking: of the sagas and states that have more, the one that it
--- followed the least far. What is behind that is left to the next page. There is always a row,
--- with NULLs for no mark and no instance.
+-- mark is the position at which it stopped reading. If several sagas and states have more instances,
+-- mark is the first of their positions, and instances behind it belong to the next page. There is
+-- always a row, with NULLs if there is no mark or no instance.
 --
 -- Locks   none.
 -- Index   saga_listed (name, state, started_at, key), for each saga and state; the primary key.

@@ -1,6 +1,6 @@
--- Instances with key $4 of saga $1, or of all if it is empty, in the states $2 and, unless it is
--- empty, at step $3; with $5 only those that are stuck. They come after saga $6; $7 is the most
--- that it returns. It returns the same columns as list.sql, with no mark.
+-- Instances with key $4 of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any step).
+-- With $5, only instances that are stuck. They come after saga $6; $7 is the most that it returns.
+-- The columns are those of list.sql, without a mark.
 --
 -- Locks   none.
 -- Index   the primary key, once for each saga.

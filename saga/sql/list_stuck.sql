@@ -1,8 +1,8 @@
--- Instances of saga $1, or of all if it is empty, that are stuck, in the states $2 and, unless it is
--- empty, at step $3. They come after the instance of saga $5 with key $6 that has waited since the
--- hour $4. Of each saga it looks at $7 instances; $8 is the most that it returns.
+-- Stuck instances of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any step). They
+-- come after the instance of saga $5 with key $6 that has waited since the hour $4. It reads $7
+-- instances of each saga, and returns at most $8.
 --
--- mark is where it stopped looking, as in list.sql, which returns the same columns.
+-- mark and the other columns are as in list.sql.
 --
 -- Locks   none.
 -- Index   saga_waiting (name, waits_hour, key), for each saga; the primary key.

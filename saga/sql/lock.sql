@@ -1,4 +1,4 @@
--- Locks instance $2 of saga $1. The time is that after the lock was taken.
+-- Locks instance $2 of saga $1. The returned time is later than the lock.
 --
 -- Locks   the row, until the transaction ends.
 -- Index   the primary key.

@@ -1,6 +1,6 @@
--- Records what happened in instance $2 of saga $1 and led to revision $3: of step $4 in direction
--- $5, what happened $6, by an event of type $7 with the id $8; and that a command to step $9 of type
--- $10 with the id $11 was written. NULLs: there was none.
+-- Records the turn of instance $2 of saga $1 that led to revision $3. For step $4 in direction $5, $6
+-- happened, because of an event of type $7 with the id $8. Then a command to step $9 of type $10 with
+-- the id $11 was written. NULL: there was no event, or no command.
 --
 -- Locks   the new row.
 -- Index   the primary key; saga_step_command refuses a second command with the same id.

@@ -1,5 +1,6 @@
--- Stores what a turn made of instance $2 of saga $1, which this transaction has locked. $8 says
--- whether it waits for a step anew, $11 is a new note or NULL, and $12 says whether it has ended.
+-- Stores the result of a turn of instance $2 of saga $1, which this transaction has locked. $8 says
+-- whether it begins to wait for a step now, $11 is a new note or NULL, and $12 says whether it has
+-- ended.
 --
 -- Locks   the row, which is locked already.
 -- Index   the primary key.

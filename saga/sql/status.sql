@@ -1,4 +1,4 @@
--- How far instance $2 of saga $1 is.
+-- The state of instance $2 of saga $1.
 --
 -- Locks   none.
 -- Index   the primary key.

@@ -1,4 +1,4 @@
--- What happened to instance $2 of saga $1, and the commands that were written.
+-- The history of instance $2 of saga $1, with the commands that were written.
 --
 -- Locks   none.
 -- Index   the primary key.

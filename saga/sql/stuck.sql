@@ -1,5 +1,5 @@
--- Gives all versions of saga $1 below $2 the time $3 after which an instance is stuck: that of the
--- newest program.
+-- Sets the time after which an instance is stuck to $3 for all versions of saga $1 below $2. $3 is
+-- the time of the newest program.
 --
 -- Locks   the rows that change.
 -- Index   the primary key.

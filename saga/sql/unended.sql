@@ -1,8 +1,8 @@
--- The versions of saga $1 below $2, other than $3, that have instances that have not ended, with one
--- of these.
+-- The versions of saga $1 below $2, except $3, that have instances that have not ended, each with
+-- one such instance.
 --
 -- Locks   none.
--- Index   saga_version (name, version): two probes for each version that there is.
+-- Index   saga_version (name, version): two searches for each version.
 -- Order   by version.
 -- Called  by Saga.check.
 WITH RECURSIVE versions AS (

@@ -1,9 +1,10 @@
--- The steps of sagas of which event $1 is a command, or to whose command it belongs: the events $2
--- are its causes. Of a command when it was written. Of other events when the saga heeded it, and
--- what it recorded then; nothing if it has not.
+-- The steps of sagas that event $1 belongs to. It is the command of a step, or one of the events
+-- $2, which caused it, is a command. For a command, it returns the time at which it was written.
+-- For another event, it returns the time at which the saga used it, and the history row of that
+-- time; no row if the saga has not used it.
 --
 -- Locks   none.
--- Index   saga_step_command (command_id); of the others saga_step's primary key, for one instance.
+-- Index   saga_step_command (command_id); for other events saga_step's primary key, for one instance.
 -- Order   by time.
 -- Called  by StepsOf.
 SELECT c.name, c.key, c.next_step, CASE WHEN c.command_id ~ ':undo(\.[0-9]+)?$' THEN 'undo' ELSE 'do' END, c.command_id = $1, coalesce(r.what, ''),

@@ -1,6 +1,6 @@
--- Of each saga how many instances are stuck, which has waited for the longest, and whether there may
--- be more: it looks at the 10,000 that began to wait in the first hours. If more begin to wait in
--- one hour, it finds some when they have waited for an hour more.
+-- Returns for each saga how many instances are stuck, which instance has waited for the longest,
+-- and whether there may be more. It reads the 10,000 instances that have waited for the longest. If
+-- more instances began to wait in one hour, it finds some of them up to an hour later.
 --
 -- Locks   none.
 -- Index   saga_waiting (name, waits_hour, key): the beginning of each saga's part.

@@ -4,6 +4,6 @@
 -- Locks   none.
 -- Index   none.
 -- Called  by packages with a Loan: Loan.Own returns it. They send it before their own
---         statements that follow those of a user.
+--         statements that follow statements of a user.
 SELECT CASE WHEN $1::text <> '' AND session_user::text <> $1::text THEN set_config('session_authorization', $1::text, true) END,
        CASE WHEN $2::text <> '' AND current_user::text <> $2::text THEN set_config('role', CASE WHEN $1::text = $2::text THEN 'none' ELSE $2::text END, true) END;

@@ -1,8 +1,8 @@
 -- Make the later statements of the transaction find rows by an index, in its order, and stop
--- at their LIMIT. With statistics from when a table was nearly empty, the server would read
--- all of it. JIT is off because the server counts what is off as expensive, and would
--- compile the plan. A statement that takes long is cancelled, so that it never harms the
--- database.
+-- at their LIMIT. With statistics from a time when a table was nearly empty, the server would
+-- read the complete table. JIT is off: the server counts a disabled kind of scan as very
+-- expensive, and would compile the plan. A statement that takes long is cancelled, so that it
+-- never harms the database.
 --
 -- Locks   none.
 -- Index   none.

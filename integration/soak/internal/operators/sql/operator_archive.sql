@@ -1,5 +1,6 @@
--- Have events of source $1 at handler $2 be discarded: $3 of the charges, from the $4th
--- on every hundredth, by the one action that discarded more than one. $5 class   $6 fingerprint
+-- Discard events of source $1 at handler $2: $3 of the charges, every hundredth from the $4th
+-- on. They belong to the one audit row that discarded more than one event. $5 class
+-- $6 fingerprint
 --
 -- Locks   the new rows.
 -- Index   outbox_event (source, event_id); audit_pkey (id), all of it.

@@ -1,5 +1,5 @@
--- Note $1 actions of five operators during the last 60 hours: the replays, one that
--- discarded $4 events, and others on single events of source $2 at handler $3.
+-- Record $1 actions of five operators during the last 60 hours: the replays, one action that
+-- discarded $4 events, and actions on single events of source $2 at handler $3.
 --
 -- Locks   the new rows.
 -- Called  by office.history.

@@ -1,8 +1,8 @@
--- Hold events of source $1 for handler $2: $5 of those whose number is $3 after a
--- multiple of six, from the $4th on, and every $6th.
+-- Hold events of source $1 for handler $2. The candidates are the events with a number that is
+-- $3 more than a multiple of six. The statement holds $5 of them: every $6th, from the $4th on.
 --
--- $7  dead; blocking, which is dead and at the head of its key; waiting behind such a
---     one; retrying, which is due in hours; due, for a minute
+-- $7  the state: dead; blocking: dead, and the first event of its key; waiting: behind a
+--     blocking event; retrying: due in some hours; due: since a minute
 -- $8  class of the failures   $9 their text, in which %s is the event   $10 fingerprint
 -- $11 how many attempts failed
 --
@@ -22,7 +22,7 @@ WITH events AS (
 INSERT INTO postroom.held (handler, dedupe_key, pos, key, next_at, dead_at, held_at, attempts, class, fingerprint, failures, first_failed_at,
                            logged_at, source, event_id, type, subject, event_key, content_type, correlation_id, causation_id, data)
 SELECT $2, dedupe_key,
-       CASE WHEN $7::text IN ('blocking', 'waiting') THEN seq - 1000000000 END, -- before all that is in the stream
+       CASE WHEN $7::text IN ('blocking', 'waiting') THEN seq - 1000000000 END, -- before all events of the stream
        CASE WHEN $7 IN ('blocking', 'waiting') THEN key END,
        CASE $7 WHEN 'retrying' THEN now() + interval '2 hours' + n % 3600 * interval '1 second' WHEN 'due' THEN now() - interval '1 minute' END,
        CASE WHEN $7 IN ('dead', 'blocking') THEN created_at + $11::int * interval '8 seconds' END,

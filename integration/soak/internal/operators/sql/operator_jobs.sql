@@ -1,6 +1,6 @@
--- Make replays of events of source $1 at handler $2, $3, $4 and $5 of them: one that is
--- done, one that stopped, as too many failed, and a small one that is done; and one
--- whose $6 events are dead ones of cause $7, and that is idle before its first.
+-- Create replays of events of source $1 at handler $2: one with $3 events that is done, one with
+-- $4 events that stopped because too many failed, and a small one with $5 events that is done.
+-- Also one with $6 dead events of cause $7 that is idle and has released no event yet.
 --
 -- Locks   the new rows, and the $6 held ones.
 -- Index   held_dead_cause (fingerprint, dead_at, id).
@@ -24,7 +24,7 @@ WITH made AS (
     INSERT INTO postroom.job (created_at, actor, reason, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at)
     SELECT now() - interval '5 hours', 'chris', 'a few of them', jsonb_build_object('cause', encode($7, 'hex')), 1, 10, 0.1, false, 'canary', $6,
            now() - interval '5 hours'
-    FROM (SELECT count(*) FROM made) others -- after which it comes
+    FROM (SELECT count(*) FROM made) others -- the new replay comes after them
     RETURNING id
 ), waiting AS (
     UPDATE postroom.held SET job = idle.id

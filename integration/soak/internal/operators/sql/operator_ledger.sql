@@ -1,5 +1,5 @@
--- Have handlers $2 decide all events of types $1 that are in the log, 20 ms after they
--- were written.
+-- Record that handlers $2 decided all events of types $1 that are in the log, 20 ms after the
+-- events were written.
 --
 -- Locks   the new rows.
 -- Called  by office.ledger.

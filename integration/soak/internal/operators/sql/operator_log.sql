@@ -1,10 +1,10 @@
--- Append $1 events to the log, from number $2 on, as a shop leaves them: every sixth
--- is a charge, every sixth a move of one of $5 accounts, every sixth a mail, and the
--- others are for nobody here. One in ten was caused by the one before it, and the first
--- $6 of those with a number of 1 after 666 are scheduled.
+-- Append $1 events to the log, from number $2 on, as a shop writes them: every sixth is a
+-- charge, every sixth a move of one of $5 accounts, every sixth a mail. No handler here reads
+-- the other events. The event before it caused one in ten events. Of the events with a number
+-- that is 1 more than a multiple of 666, the first $6 are scheduled.
 --
--- $3 source   $4 age of the first; the last is two minutes old where the first is older
--- Where there are no accounts, every event has a key of its own.
+-- $3 source   $4 age of the first event; the last is two minutes old if the first is older
+-- If there are no accounts, every event has its own key.
 --
 -- Locks   the new rows.
 -- Called  by office.log.

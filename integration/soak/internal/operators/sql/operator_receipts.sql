@@ -1,5 +1,5 @@
--- Have calls of the newest $2 mails be on record for handler $1: done, but for those of
--- dead events, where every fourth was never answered.
+-- Record the calls of the newest $2 mails for handler $1. The calls are done, except that every
+-- fourth call of a dead event was never answered.
 --
 -- Locks   the new rows.
 -- Called  by office.history.

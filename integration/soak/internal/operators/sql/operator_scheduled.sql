@@ -1,4 +1,4 @@
--- Hold what is scheduled, as a relay does that reads it.
+-- Hold the scheduled events, as a relay does when it reads them.
 --
 -- Locks   the new rows.
 -- Called  by office.hold.

@@ -3,8 +3,8 @@
 --
 -- $3 type and subject   $4 source   $5 what their ids begin with
 --
--- Ids rise, as those that producers make do. The digest is one of the data
--- alone: only repeated writes are compared by it, and there are none.
+-- The ids rise, as those of producers do. The digest is of the data only. It matters only if
+-- an event is written again, and that does not happen here.
 --
 -- Locks   the new rows.
 -- Called  by Database.Load.
