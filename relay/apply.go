@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// applyResults gives the results to the scheduler, and passes what was acknowledged to the
+// applyResults passes the results to the scheduler, and acknowledged events to the
 // recorder.
 func (d *dispatcher) applyResults(ctx context.Context) {
 	outcomes := d.results.take()
@@ -65,14 +65,14 @@ func (d *dispatcher) noteStored(o result, counted *counts) {
 	case o.Sequence > 0:
 		counted.duplicate++
 		d.ackRanges.addDuplicate(o)
-	default: // the answer does not say where it is
+	default: // the answer does not say where the event is
 		counted.duplicate++
 	}
 }
 
-// applyFailure takes in an event that was not stored, and logs it. It logs each dead event.
-// Other failures can be thousands at once, so it logs one of each cause every 30 seconds. It
-// does not log an event that only waits behind another.
+// applyFailure handles an event that was not stored. It logs each dead event. There can be
+// thousands of other failures at once, so it logs one of each cause every 30 seconds. It
+// does not log an event that only waits behind another event.
 func (d *dispatcher) applyFailure(ctx context.Context, o result, now time.Time, counted *counts) {
 	if o.Class == broker.BlockedByKey {
 		d.scheduler.ReturnBlocked(o.Entry)
@@ -102,8 +102,8 @@ func (d *dispatcher) applyFailure(ctx context.Context, o result, now time.Time, 
 	}
 }
 
-// reportStreams counts what the streams stored, and tells Health and the log which of them
-// are unavailable.
+// reportStreams counts what the streams stored. It reports in Health and logs which
+// streams are unavailable.
 func (d *dispatcher) reportStreams(ctx context.Context) {
 	out := d.scheduler.TakeStored(func(stream string, n int64) { d.relay.metrics.acknowledged(ctx, stream, n) })
 	slices.Sort(out)

@@ -16,9 +16,9 @@ type dispatcher struct {
 	relay     *Relay
 	scheduler *schedule.Scheduler
 	batches   chan<- []*broker.Message // to the publisher
-	results   *results                 // from it
+	results   *results                 // from the publisher
 	buffer    *recordBuffer
-	recheck   chan<- struct{} // a stream may have lost messages
+	recheck   chan<- struct{} // signals that a stream may have lost messages
 
 	ackRanges   ackRanges
 	acked       []int64                    // memory for reuse
@@ -26,8 +26,8 @@ type dispatcher struct {
 	unavailable []string                   // the streams that were last reported as unavailable
 }
 
-// run sends what the scheduler allows until life.send ends. Then it waits for the results
-// of what was sent, up to the drain timeout. It returns at once if life.work ends.
+// run sends what the scheduler allows until life.send ends. Then it waits up to the drain
+// timeout for the results of what was sent. It returns at once if life.work ends.
 func (d *dispatcher) run(life lifetime) {
 	ctx := life.send
 	var drained <-chan time.Time
@@ -74,9 +74,9 @@ func (d *dispatcher) mayRead() bool {
 	return d.scheduler.Size() <= d.relay.cfg.MaxUnpublished-pageSize && d.scheduler.Bytes() < schedule.MaxBytes && d.buffer.heldEvents.Load() < maxHeldEvents
 }
 
-// room returns how many events may be sent now: none if there is no room for a whole chunk.
-// Each write to the connection costs the broker as much as several events, so many events
-// are sent at once. Acknowledgements make room.
+// room returns how many events may be sent now. It returns 0 if there is no room for a
+// complete chunk. Each write to the connection costs the broker as much as several events,
+// so many events are sent at once. Acknowledgements make room.
 func (d *dispatcher) room() int {
 	if room := d.relay.cfg.Window - d.scheduler.InFlight(); room >= d.chunk() {
 		return room
@@ -84,9 +84,9 @@ func (d *dispatcher) room() int {
 	return 0
 }
 
-// chunk returns how many events are sent at once when the window is nearly full. It is a
-// small part of the window, so that relay and broker work at the same time and do not wait
-// for each other in turns. Atomic batches are better large.
+// chunk returns the least number of events that are sent at once. It is a small part of
+// the window, so that relay and broker work at the same time and do not wait for each
+// other in turns. With atomic batches it is larger, because large batches are better.
 func (d *dispatcher) chunk() int {
 	if d.relay.cfg.Atomic {
 		return max(d.relay.cfg.Window/4, 1)
@@ -95,9 +95,10 @@ func (d *dispatcher) chunk() int {
 }
 
 // wakeup sets how many results wake the loop. It returns a timeout channel, and a function
-// that stops its timer. If more can be sent, each result wakes the loop, and so does the
-// next failed event that is due. If not, only many results wake the loop: waking for each
-// would take the processor from a broker on the same machine.
+// that stops the timer. If more can be sent, each result wakes the loop, and so does the
+// next failed event that is due. If nothing more can be sent, only many results wake the
+// loop: to wake for each result would take processor time from a broker on the same
+// machine.
 func (d *dispatcher) wakeup(ending bool) (due <-chan time.Time, stop func() bool) {
 	switch {
 	case ending:
@@ -112,8 +113,8 @@ func (d *dispatcher) wakeup(ending bool) (due <-chan time.Time, stop func() bool
 	return timer.C, timer.Stop
 }
 
-// addPage gives a page of the reader to the scheduler, which copies the events: the reader
-// uses their memory again.
+// addPage passes a page of the reader to the scheduler. The scheduler copies the events,
+// because the reader uses their memory again.
 func (d *dispatcher) addPage(p page) {
 	now := time.Now()
 	if p.hasKeys {
@@ -129,7 +130,7 @@ func (d *dispatcher) addPage(p page) {
 	d.passHeld()
 }
 
-// passHeld passes to the recorder what has to be written to held.
+// passHeld passes to the recorder what must be written to held.
 func (d *dispatcher) passHeld() {
 	if !d.scheduler.HasHeld() {
 		return
@@ -138,7 +139,7 @@ func (d *dispatcher) passHeld() {
 	d.buffer.addHeld(d.scheduler.TakeHeld)
 }
 
-// done returns ctx's channel, and nil after its end was noticed.
+// done returns ctx.Done(), or nil if the end of ctx was noticed already.
 func done(ctx context.Context, noticed bool) <-chan struct{} {
 	if noticed {
 		return nil
@@ -148,7 +149,7 @@ func done(ctx context.Context, noticed bool) <-chan struct{} {
 
 // send hands a batch to the publisher, and applies results while it waits for the
 // publisher. It reports whether the term goes on. If life.send ends before the publisher
-// took the batch, its events were not sent.
+// receives the batch, the events of the batch go back to the scheduler.
 func (d *dispatcher) send(life lifetime, batch []*broker.Message) bool {
 	ctx := life.send
 	d.results.wakeAt(1)
@@ -179,8 +180,8 @@ func (d *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	return timer.C, timer.Stop
 }
 
-// passRepublished counts the events of republishes that left the scheduler, and passes those
-// that it dropped to the recorder.
+// passRepublished counts the events of republishes that left the scheduler, and passes
+// events that the scheduler dropped to the recorder.
 func (d *dispatcher) passRepublished() {
 	if !d.scheduler.HasGone() {
 		return

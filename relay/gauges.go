@@ -14,7 +14,7 @@ import (
 // measureEvery is how often a leader measures its lag.
 const measureEvery = 15 * time.Second
 
-// gauges are observed when the metrics are collected.
+// gauges are instruments that are read when metrics are collected.
 //
 // Wide because each instrument is a field.
 type gauges struct {
@@ -67,10 +67,11 @@ func (r *Relay) registerGauges() (end func()) {
 		r.cfg.Logger.Error("gauges not registered", "error", err)
 		return func() {}
 	}
-	return func() { _ = registration.Unregister() } // fails only for a callback that was not registered
+	return func() { _ = registration.Unregister() } // fails only if the callback was not registered
 }
 
-// observe reports the gauges. Only a leader reports what only a leader knows.
+// observe reports the gauges. Only a leader reports the lag, because only a leader
+// measures it.
 func (g *gauges) observe(o metric.Observer, r *Relay) {
 	h := r.Health()
 	leads := h.State == Leading
@@ -117,7 +118,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// measure measures the lag from time to time while the relay leads, until ctx ends.
+// measure measures the lag again and again while the relay leads, until ctx ends.
 func (r *Relay) measure(ctx context.Context) {
 	for wait := measureEvery / 3; pause.For(ctx, wait); wait = measureEvery {
 		if r.Health().State != Leading {

@@ -17,27 +17,29 @@ type State string
 
 // The states of a relay.
 const (
-	// Stopped: Run has not been called, or has returned.
+	// Stopped means that Run has not been called, or has returned.
 	Stopped State = "stopped"
 
-	// Starting: it checks whether it can lead, or waits until an outage ends.
+	// Starting means that the relay checks whether it can lead, or waits until an outage
+	// ends.
 	Starting State = "starting"
 
-	// Standby: another relay leads.
+	// Standby means that another relay leads.
 	Standby State = "standby"
 
-	// Paused: an operator has paused the relays of the log.
+	// Paused means that an operator has paused the relays of the log.
 	Paused State = "paused"
 
-	// Leading: it publishes.
+	// Leading means that the relay publishes.
 	Leading State = "leading"
 
-	// Draining: its context ended, and it waits for the acknowledgements of what it sent.
+	// Draining means that the relay's context ended, and the relay waits for the
+	// acknowledgements of what it sent.
 	Draining State = "draining"
 )
 
-// Health describes a relay at one moment. Times are by the process's clock, and zero for
-// what has not happened since Run began.
+// Health describes a relay at one moment. Times are by the process's clock. A time is
+// zero if that has not happened since Run began.
 //
 // Wide because it is a report.
 type Health struct {
@@ -48,28 +50,29 @@ type Health struct {
 	// knows.
 	Connected bool
 
-	// StreamsOKAt is when a check of the streams last found no fault, apart from missing room
-	// for events ([broker.ErrFull]).
+	// StreamsOKAt is when a check of the streams last found no fault. A stream without room
+	// for more events ([broker.ErrFull]) does not count as a fault here.
 	StreamsOKAt time.Time
 
-	// Faults are what is wrong with the streams: risks that Config.Accept does not list,
-	// and errors that match [broker.ErrNoStream] or [broker.ErrFull].
+	// Faults are the faults of the streams: risks that Config.Accept does not list, and
+	// errors that match [broker.ErrNoStream] or [broker.ErrFull].
 	Faults []error
 
 	// UnavailableStreams are the names of the streams that take no events at the moment.
 	UnavailableStreams []string
 
-	// Losses are the streams that lost events, with the last loss of each.
+	// Losses has the last loss of each stream that lost events.
 	Losses []Loss
 
-	// Lag is how far the relay was behind at LagMeasuredAt. Only a leader measures it.
+	// Lag is how far behind the relay was at LagMeasuredAt. Only a leader measures it.
 	Lag           eventlog.Lag
 	LagMeasuredAt time.Time
 
 	// RecordedAt is when this relay last recorded progress or renewed its lease.
 	RecordedAt time.Time
 
-	// Err is what last went wrong, and ErrAt is when. It stays after the relay recovered.
+	// Err is the last error, and ErrAt is its time. Both stay set after the relay has
+	// recovered.
 	Err   error
 	ErrAt time.Time
 
@@ -77,8 +80,8 @@ type Health struct {
 	lease time.Duration
 }
 
-// Live returns nil while Run is running. If it returns an error, restart the process. An
-// outage is no such error: the relay waits until it ends.
+// Live returns nil while Run is running. If it returns an error, restart the process.
+// During an outage it returns nil: the relay waits until the outage ends.
 func (h Health) Live() error {
 	if h.State == Stopped || h.State == "" {
 		return errors.New("the relay does not run")
@@ -86,9 +89,10 @@ func (h Health) Live() error {
 	return nil
 }
 
-// Ready returns nil for a relay that works: it is connected, a check of its streams has
-// passed at least once since Run began, and it leads and recorded within its lease, or it
-// is on standby or paused by an operator. Otherwise it returns the reason.
+// Ready returns nil if the relay works. Such a relay is connected, and a check of its
+// streams has passed at least once since Run began. It is on standby or paused by an
+// operator, or it leads and has recorded within the time of its lease. Otherwise Ready
+// returns the reason.
 func (h Health) Ready() error {
 	quiet := h.taken.Sub(h.RecordedAt)
 	works := h.State == Leading || h.State == Standby || h.State == Paused
@@ -119,14 +123,14 @@ func (r *Relay) Health() Health {
 
 func (r *Relay) connected() bool { return r.pub.Connected() }
 
-// healthState is what Health reports.
+// healthState has the values that Health returns.
 type healthState struct {
 	mu     sync.Mutex
 	health Health
 	passed bool // the streams have passed a check since Run began
 }
 
-// watch keeps the health state while Run is under way, and returns what ends that.
+// watch begins to keep the health state for a call of Run. Call end when Run returns.
 func (r *Relay) watch(ctx context.Context) (end func()) {
 	r.state.reset()
 	ctx, cancel := context.WithCancel(ctx)
@@ -159,7 +163,7 @@ func (v *healthState) setState(s State) {
 	}
 	v.health.State, v.health.Since, v.health.UnavailableStreams = s, time.Now(), nil
 	if s == Leading {
-		v.health.RecordedAt = v.health.Since // the lease was taken just now
+		v.health.RecordedAt = v.health.Since // the relay took the lease just now
 	}
 }
 
@@ -184,8 +188,8 @@ func (v *healthState) setUnavailable(streams []string) {
 	v.health.UnavailableStreams = streams
 }
 
-// addLoss adds that a stream lost events. isNew is false if the repair of this loss failed
-// and starts again.
+// addLoss adds the loss of a stream. isNew is false if the repair of the same loss failed
+// before and starts again.
 func (v *healthState) addLoss(stream string, verdict broker.Verdict) (loss Loss, isNew bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -201,7 +205,7 @@ func (v *healthState) addLoss(stream string, verdict broker.Verdict) (loss Loss,
 	return loss, true
 }
 
-// setRepaired sets the result of a repair.
+// setRepaired stores the result of a repair.
 func (v *healthState) setRepaired(loss Loss) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -224,14 +228,14 @@ func (v *healthState) setErr(err error) {
 	v.health.Err, v.health.ErrAt = err, time.Now()
 }
 
-// setFaults sets what a check of the streams found, and reports whether that differs from
-// the last check.
+// setFaults stores the faults that a check of the streams found, and reports whether they
+// differ from those of the last check.
 func (v *healthState) setFaults(faults []error) (changed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	same := slices.EqualFunc(v.health.Faults, faults, func(a, b error) bool { return a.Error() == b.Error() })
 	v.health.Faults, v.passed = faults, true
-	if !slices.ContainsFunc(faults, func(f error) bool { return !errors.Is(f, broker.ErrFull) }) { // missing room is no fault of the set-up
+	if !slices.ContainsFunc(faults, func(f error) bool { return !errors.Is(f, broker.ErrFull) }) { // a full stream is not a fault of the set-up
 		v.health.StreamsOKAt = time.Now()
 	}
 	return !same
@@ -261,14 +265,14 @@ func (v *healthState) snapshot() Health {
 	return h
 }
 
-// healthTerm is a term that notes its recordings in the health state.
+// healthTerm is a term that notes in the health state when it recorded.
 type healthTerm struct {
 	eventlog.Term
 
 	state *healthState
 }
 
-// Renew renews, as [eventlog.Term] describes.
+// Renew is described in [eventlog.Term].
 func (o healthTerm) Renew(ctx context.Context, lease time.Duration) error {
 	err := o.Term.Renew(ctx, lease)
 	if err == nil {
@@ -277,7 +281,7 @@ func (o healthTerm) Renew(ctx context.Context, lease time.Duration) error {
 	return err
 }
 
-// Record records, as [eventlog.Term] describes.
+// Record is described in [eventlog.Term].
 func (o healthTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	err := o.Term.Record(ctx, p)
 	if err == nil {
@@ -287,5 +291,6 @@ func (o healthTerm) Record(ctx context.Context, p eventlog.Progress) error {
 }
 
 // Lag returns how far behind the leading relay is now, even if another relay leads. It asks
-// the database, and is safe for concurrent use. [Relay.Health] has the last measurement.
+// the database, and is safe for concurrent use. [Relay.Health] returns the last measurement
+// without asking.
 func (r *Relay) Lag(ctx context.Context) (eventlog.Lag, error) { return r.log.Lag(ctx) }

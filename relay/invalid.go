@@ -8,9 +8,9 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// dropInvalid removes from a batch the events that are not valid, and the events that
-// follow them in their keys. It reports their outcomes. The database trusts a writer that
-// says it validated its event, so a row can be invalid. Such an event must not reach the
+// dropInvalid removes from a batch the events that are not valid, and later events of the
+// same keys. It reports their outcomes. The database trusts a writer that says it
+// validated its event, so a row can be invalid. An invalid event must not reach the
 // broker: its headers or subject could purge a stream, or call the broker's API.
 func dropInvalid(batch []*broker.Message, report func(m *broker.Message, o broker.Outcome)) []*broker.Message {
 	var invalid []result
@@ -25,7 +25,7 @@ func dropInvalid(batch []*broker.Message, report func(m *broker.Message, o broke
 			valid = append(valid, m)
 		}
 	}
-	for i := len(waiting) - 1; i >= 0; i-- { // the last first: each before the one that it waits for
+	for i := len(waiting) - 1; i >= 0; i-- { // the last first, so that each is reported before the event that it waits for
 		report(waiting[i], broker.Outcome{Class: broker.BlockedByKey, Err: broker.ErrBlockedByKey})
 	}
 	for _, i := range invalid {
@@ -34,7 +34,7 @@ func dropInvalid(batch []*broker.Message, report func(m *broker.Message, o broke
 	return valid
 }
 
-// waitsBehind reports whether an event has the key of one of the others.
+// waitsBehind reports whether an event has the same key as one of the other events.
 func waitsBehind(m *broker.Message, others []result) bool {
 	key := m.OrderKey()
 	for _, o := range others {
@@ -45,7 +45,8 @@ func waitsBehind(m *broker.Message, others []result) bool {
 	return false
 }
 
-// faultOf returns what is wrong with an event of the log, and nil if it may be sent.
+// faultOf returns what is wrong with an event of the log, or nil if the event may be
+// sent.
 func faultOf(ev *eventlog.Event) error {
 	err := ev.Validate()
 	if ev.Fault == nil {

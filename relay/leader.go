@@ -13,29 +13,31 @@ import (
 )
 
 const (
-	// The most events in one read: pageSize, or as many as fill a page if they are as large
-	// as the last ones. The first read does not know their size.
+	// One read returns at most pageSize events, or as many as fill a page if they are as
+	// large as the last ones. The first read does not know the size of events, so it
+	// returns fewer.
 	pageSize  = 1000
 	firstPage = 100
 
-	// While this many events wait to be written to held, nothing more is read. Recording
+	// While this many events wait to be written to held, nothing more is read. To record
 	// that many takes a tenth of a second.
 	maxHeldEvents = 5000
 
-	// The dispatcher waits this long for many results. Then it applies those that came.
+	// The dispatcher waits this long for many results. Then it applies the results that
+	// it has.
 	maxResultWait = 5 * time.Millisecond
 )
 
-// lifetime is how long a term works. It ends in two steps, so that the results of what was
-// sent can still be recorded.
+// lifetime says how long a term works. It ends in two steps, so that the results of what
+// was sent can still be recorded.
 type lifetime struct {
 	send context.Context // when it ends, nothing more is read or sent
-	work context.Context // when it ends, nothing is waited for any longer: the term has failed
+	work context.Context // when it ends, the term has failed, and nothing waits for results any longer
 }
 
 // leader is a relay in one term. Five goroutines work for it: the reader reads pages, the
 // dispatcher decides what is sent, the publisher sends, the recorder records, and the
-// verifier checks that the broker lost nothing. The first that fails ends the term.
+// verifier checks that the broker lost nothing. If one of them fails, the term ends.
 type leader struct {
 	relay  *Relay
 	term   eventlog.Term
@@ -50,7 +52,7 @@ type leader struct {
 	verifier   verifier
 }
 
-// newLeader returns the leader of a term. The recorder fills now.
+// newLeader returns the leader of a term. The recorder fills in now.
 func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	arrived, between := newResults(), &intake{pages: make(chan page)}
 	notes := newRecordBuffer(arrived.news)
@@ -67,10 +69,12 @@ func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	}
 }
 
-// serve leads until ctx ends, and then drains, or until something fails.
+// serve leads until ctx ends, and then drains. If a goroutine fails, serve returns
+// earlier.
 func (l *leader) serve(ctx context.Context) error {
 	now := l.recorder.attempt
-	// work lives on while the relay drains after the end of ctx. Only a failure ends it early.
+	// work goes on while the relay drains after the end of ctx. Only a failure ends it
+	// earlier.
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 
@@ -83,7 +87,7 @@ func (l *leader) serve(ctx context.Context) error {
 	defer stopPublishing()
 	others.Go(func() {
 		err := guard.ErrGoexit
-		defer func() { l.goroutineEnded(fail, publishing, err) }() // also if the publisher calls runtime.Goexit
+		defer func() { l.goroutineEnded(fail, publishing, err) }() // even if the publisher calls runtime.Goexit
 		err = l.publish(publishing)
 	})
 
@@ -104,7 +108,7 @@ func (l *leader) serve(ctx context.Context) error {
 	stopRecording()
 	others.Wait()
 
-	l.dispatcher.applyResults(ctx) // nothing more is sent: apply the last acknowledgements
+	l.dispatcher.applyResults(ctx) // nothing more is sent, so apply the last acknowledgements
 	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(now.lease, DefaultLease))
 	defer cancel()
 	progress, counted, _ := l.buffer.take()
@@ -114,7 +118,8 @@ func (l *leader) serve(ctx context.Context) error {
 	return errors.Join(context.Cause(work), err)
 }
 
-// publish runs the publisher on what the dispatcher sends, in atomic batches or not.
+// publish runs the publisher, with or without atomic batches, on what the dispatcher
+// sends.
 func (l *leader) publish(ctx context.Context) error {
 	if !l.relay.cfg.Atomic {
 		return guardedCall(func() error { return l.relay.pub.Run(ctx, l.batches, l.results.report) })
@@ -128,15 +133,16 @@ func (l *leader) publish(ctx context.Context) error {
 // It turns a panic into an error, and makes the methods of the error safe to call.
 func guardedCall(f func() error) error { return guard.Seal(guard.Call(f)) }
 
-// goroutineEnded ends the term if a goroutine of it failed. An error after the end of its
-// context is no failure.
+// goroutineEnded ends the term if one of its goroutines failed. If the goroutine's
+// context has ended, its error is not a failure.
 func (l *leader) goroutineEnded(fail context.CancelCauseFunc, ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
 		fail(err)
 	}
 }
 
-// signal sends to a channel with room for one signal. If one waits already, that is enough.
+// signal sends to a channel with room for one signal. If a signal waits in the channel
+// already, signal does nothing.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

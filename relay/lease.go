@@ -17,13 +17,14 @@ const (
 	LongestLease = 30 * time.Second
 
 	// A lease that the relay chooses lasts for at least this many round trips to the
-	// database. The leader renews it when a third of it is over, and gives up when three
-	// quarters are. In the worst case, a step of pruning and a recording with statements
-	// that are sent for the first time take five round trips.
+	// database. The leader renews the lease when a third of its time is over, and gives
+	// up when three quarters are over. In between, in the worst case, a step of pruning
+	// and a recording with statements that are sent for the first time take five round
+	// trips.
 	leaseTrips = 10
 
-	// A term that recorded nothing was still useful if it lasted for this many leases: there
-	// was nothing to record.
+	// If a term recorded nothing but lasted for this many leases, it was useful: there was
+	// nothing to record.
 	usefulLeases = 2
 )
 
@@ -31,12 +32,12 @@ const (
 func LeaseFor(roundTrip time.Duration) time.Duration { return leaseTrips * roundTrip }
 
 var (
-	// tryWaits are the waits before the next try if the log or the broker did not answer. A
-	// try costs little.
+	// tryWaits are the waits before the next try if the log or the broker did not answer.
+	// They are short, because a try costs little.
 	tryWaits = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-	// termWaits are the waits before the next term if the last ones were not useful. Each term
-	// costs two connections, and publishes the same events again.
+	// termWaits are the waits before the next term if the last terms were not useful. They are
+	// longer, because each term costs two connections, and publishes the same events again.
 	termWaits = postroom.Backoff{
 		100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
 		2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
@@ -49,14 +50,14 @@ type leadAttempt struct {
 
 	ledAt      time.Time     // when the term began; zero: it did not
 	firstLease time.Duration // the lease until the first renewal
-	lease      time.Duration // the lease after that
-	roundTrip  time.Duration // a statement to the log and back
+	lease      time.Duration // the lease after the first renewal
+	roundTrip  time.Duration // the time of a round trip to the log
 
 	renewed  bool // at least once
 	recorded bool // it recorded progress at least once
 }
 
-// wasUseful reports whether the term did what it is for.
+// wasUseful reports whether the term recorded progress, or had nothing to record.
 func (t *leadAttempt) wasUseful() bool {
 	return t.recorded || t.renewed && time.Since(t.ledAt) > usefulLeases*t.lease
 }
@@ -65,9 +66,9 @@ func (t *leadAttempt) wasUseful() bool {
 type attempts struct {
 	chosen     time.Duration // Config.Lease
 	leaseFixed bool          // the user set it
-	lease      time.Duration // of the next term
+	lease      time.Duration // the lease of the next term
 	failures   int           // tries in a row without a useful term
-	useless    int           // those of them in which a term began
+	useless    int           // those failures in which a term began
 }
 
 func newAttempts(lease time.Duration, fixed bool) *attempts {
@@ -104,7 +105,7 @@ func (p *attempts) add(t *leadAttempt, err error) time.Duration {
 	return termWaits.Delay(p.useless)
 }
 
-// errLeaseUnsure ends a term whose lease could not be renewed in time.
+// errLeaseUnsure ends a term because its lease could not be renewed in time.
 var errLeaseUnsure = errors.New("the lease was not renewed in time")
 
 // leaseTooShortError means that a term ended because its lease could not be renewed in time.
@@ -125,7 +126,7 @@ func (e *leaseTooShortError) Error() string {
 	return text
 }
 
-// Is reports that it is an errLeaseUnsure.
+// Is reports whether target is errLeaseUnsure.
 func (e *leaseTooShortError) Is(target error) bool { return target == errLeaseUnsure }
 
 func (e *leaseTooShortError) Unwrap() error { return e.cause }

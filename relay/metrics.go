@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// metrics counts what the relay did. The hot path counts in plain integers: an instrument
-// is called once for each recording or each batch of results, never for each event.
+// metrics counts what the relay did. The hot path counts in plain integers. It calls an
+// instrument once for each recording or each batch of results, never for each event.
 //
 // Wide because each instrument is a field.
 type metrics struct {
@@ -69,7 +69,7 @@ func (m *metrics) lost(ctx context.Context, v broker.Verdict) {
 	m.losses.Add(ctx, 1, telemetry.With(telemetry.Reason.String(string(v))))
 }
 
-// published counts what happened since the last recording.
+// published counts the outcomes since the last recording.
 func (m *metrics) published(ctx context.Context, c counts) {
 	add := func(n int64, outcome metric.MeasurementOption) {
 		if n > 0 {
@@ -86,7 +86,7 @@ func (m *metrics) published(ctx context.Context, c counts) {
 	}
 }
 
-// failed counts a publish that failed, and its event if that is dead now.
+// failed counts a failed publish. If the event is dead now, it counts that too.
 func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
 	class := telemetry.ErrorType.String(o.ErrorType())
 	m.sent.Add(ctx, 1, telemetry.With(telemetry.System.String(telemetry.NATS), telemetry.Operation.String("publish"),
@@ -96,7 +96,7 @@ func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
 	}
 }
 
-// sample measures one event for all that were acknowledged with it.
+// sample measures one event, and no other event that was acknowledged together with it.
 func (m *metrics) sample(ctx context.Context, loggedAt, sent, now time.Time) {
 	m.publish.Record(ctx, now.Sub(sent).Seconds(), m.publishing)
 	m.commitToAck.Record(ctx, max(0, now.Sub(loggedAt).Seconds()))

@@ -12,17 +12,17 @@ import (
 	"github.com/postroom/postroom/internal/repeat"
 )
 
-// pausesEvery is how often a relay asks whether an operator has paused it. All relays are to
+// pausesEvery is how often a relay asks whether an operator has paused it. All relays must
 // obey within two seconds.
 const pausesEvery = time.Second
 
-// operatorPause obeys an operator who pauses the relays of a log. A paused relay does not
-// lead, so nothing is sent, and no other relay is kept from leading when the pause ends.
+// operatorPause stops a relay while an operator pauses the relays of the log. A paused
+// relay gives up the lease. So nothing is sent, and after the pause any relay can lead.
 type operatorPause struct {
 	log    eventlog.Source
 	lines  *repeat.Lines
 	logger *slog.Logger
-	was    bool // what the last answer was
+	was    bool // the last answer of the log
 }
 
 // ask reports whether an operator has paused the relay, and logs what has changed.
@@ -46,8 +46,9 @@ func (o *operatorPause) ask(ctx context.Context) (bool, error) {
 	return paused, nil
 }
 
-// interrupt calls lead with a context that ends when an operator pauses the relay. While the
-// log does not answer, its last answer holds: the lease ends the term then.
+// interrupt calls lead with a context that ends when an operator pauses the relay. If the
+// log does not answer, the relay goes on as before: without the log, it loses its lease
+// soon, and the term ends.
 func (o *operatorPause) interrupt(ctx context.Context, lead func(ctx context.Context) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup

@@ -8,33 +8,34 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// positions are the positions of the last acknowledged messages, by stream. The mutex of
-// recordBuffer guards them.
+// positions has the position of the last acknowledged message of each stream. The mutex
+// of recordBuffer guards it.
 type positions map[string]*position
 
 type position struct {
 	eventlog.StreamPosition
 
-	// unverified means that the stream has to be compared with the position before the
-	// position may move: the stream could not be read, or used a sequence twice.
+	// unverified means that the stream must be compared with the position before the
+	// position may move. The reason is that the stream could not be read, or used a
+	// sequence twice.
 	unverified bool
 }
 
 // ackRange summarizes the acknowledgements of a stream since the last call of advance.
 type ackRange struct {
 	low, high  uint64 // sequences; low counts new messages only, and is zero if all were duplicates
-	source, id string // of the event at the high one
+	source, id string // the source and id of the event at high
 	copy       wire.Copy
 }
 
 // ackRanges has the ackRange of each stream. Only the dispatcher uses it.
 type ackRanges struct {
 	streams map[string]*ackRange
-	name    string // the stream that of returned last
+	name    string // the stream for which of was called last
 	last    *ackRange
 }
 
-// addNew adds an event that the broker stored just now.
+// addNew adds an event that the broker has just stored.
 func (e *ackRanges) addNew(o result) {
 	last := e.of(o.Stream)
 	if last.low == 0 || o.Sequence < last.low {
@@ -65,8 +66,8 @@ func (e *ackRanges) of(stream string) *ackRange {
 	return e.last
 }
 
-// advance moves positions to the last acknowledged messages, and returns those that moved.
-// suspicious reports whether a stream has to be compared.
+// advance moves positions to the last acknowledged messages, and returns the positions
+// that moved. suspicious reports whether a stream must be compared.
 func (p positions) advance(e *ackRanges) (moved []eventlog.StreamPosition, suspicious bool) {
 	for name, told := range e.streams {
 		if told.high == 0 {
@@ -76,7 +77,7 @@ func (p positions) advance(e *ackRanges) (moved []eventlog.StreamPosition, suspi
 		if !known {
 			at = &position{StreamPosition: eventlog.StreamPosition{Stream: name}}
 			p[name] = at
-			suspicious = true // the comparison finds out when it was created
+			suspicious = true // the comparison finds out when the stream was created
 		}
 		switch {
 		case at.unverified:
@@ -102,8 +103,8 @@ func (p positions) snapshot() []eventlog.StreamPosition {
 	return all
 }
 
-// verified notes that a stream lost nothing, and when it was created. It returns the
-// position if that time is new.
+// verified notes that a stream lost nothing, and when the stream was created. If the time
+// of creation is new, it returns the position.
 func (p positions) verified(name string, created time.Time) (moved []eventlog.StreamPosition) {
 	at := p[name]
 	if at == nil {
@@ -117,7 +118,8 @@ func (p positions) verified(name string, created time.Time) (moved []eventlog.St
 	return nil
 }
 
-// mergePositions adds positions to all. Each replaces an older one of its stream.
+// mergePositions adds positions to all. Each position replaces an older position of the
+// same stream.
 func mergePositions(all, moved []eventlog.StreamPosition) []eventlog.StreamPosition {
 	for _, at := range moved {
 		i := 0

@@ -24,7 +24,7 @@ type preflight struct {
 	err       error // what is wrong with the Config
 	state     *healthState
 
-	recheck chan struct{} // check the streams again soon
+	recheck chan struct{} // asks to check the streams again soon
 	covered atomic.Bool   // at least one subject in use has a stream
 }
 
@@ -39,7 +39,7 @@ func (p *preflight) checkParts(ctx context.Context) error {
 	return nil
 }
 
-// inspect returns what is wrong with the streams, without accepted risks. err is an outage.
+// inspect returns the faults of the streams, without accepted risks. err is an outage.
 func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 	lacking := slices.DeleteFunc(p.missingAbilities(), p.accepted)
 	if !p.abilities.Inspects {
@@ -62,15 +62,15 @@ func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 	return append(lacking, slices.DeleteFunc(faults, p.accepted)...), err
 }
 
-// missingAbilities returns a fault for each thing that the publisher cannot do.
+// missingAbilities returns a fault for each ability that the publisher lacks.
 func (p *preflight) missingAbilities() (faults []error) {
 	lack := func(able bool, risk broker.Risk, cost string) {
 		if !able {
-			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("%w: %s; use another publisher, or accept it: %q in relay.Config.Accept", risk, cost, string(risk))))
+			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("%w: %s; use another publisher, or accept the risk: %q in relay.Config.Accept", risk, cost, string(risk))))
 		}
 	}
-	lack(p.abilities.Inspects, broker.NotInspected, "the publisher cannot examine its streams, and nobody notices if one of them loses what it acknowledges")
-	lack(p.abilities.Verifies, broker.NotVerified, "the publisher cannot read its streams: if the broker loses events, nobody notices, and they are not published again")
+	lack(p.abilities.Inspects, broker.NotInspected, "the publisher cannot examine its streams: if a stream loses what it acknowledged, the relay does not notice")
+	lack(p.abilities.Verifies, broker.NotVerified, "the publisher cannot read its streams: if the broker loses events, the relay does not notice and does not publish them again")
 	return faults
 }
 
@@ -82,7 +82,7 @@ func (p *preflight) accepted(fault error) bool {
 // validateChecks validates the fields that this file uses.
 func (c Config) validateChecks(able broker.Abilities, add func(format string, args ...any)) {
 	if c.Atomic && !able.Batches {
-		add("Atomic is set, but the publisher cannot publish atomic batches; use that of natsjs, or leave Atomic unset")
+		add("Atomic is set, but the publisher cannot publish atomic batches; use the publisher of natsjs, or do not set Atomic")
 	}
 	for _, name := range c.Streams {
 		if name == "" || strings.ContainsAny(name, " .*>/\\\t\r\n") {
@@ -100,10 +100,10 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 	}
 }
 
-// start checks everything before a term. Before the first term, a fault with
-// ErrUnrecoverable ends Run. Later, Health and the log report it, and the relay goes on:
-// the log has the events that the broker may lose, and stopping would delay all others.
-// A stream that does not exist never ends Run.
+// start checks everything before a term. Before the first term, a fault that matches
+// ErrUnrecoverable ends Run. Before later terms, such a fault is logged and reported in
+// Health, and the relay goes on. The event log still has the events that the broker may
+// lose, and to stop would delay all other events. A missing stream never ends Run.
 func (p *preflight) start(ctx context.Context) error {
 	if err := p.checkParts(ctx); err != nil {
 		return err
@@ -120,10 +120,10 @@ func (p *preflight) start(ctx context.Context) error {
 }
 
 // faultyCheckEvery is the longest time between two checks while there is a fault, so that
-// the person who corrects it soon sees the result.
+// the person who corrects the fault soon sees the result.
 const faultyCheckEvery = 5 * time.Second
 
-// watch checks the streams from time to time until ctx ends.
+// watch checks the streams again and again until ctx ends.
 func (p *preflight) watch(ctx context.Context) {
 	looked := time.Now()
 	for {
@@ -140,8 +140,8 @@ func (p *preflight) watch(ctx context.Context) {
 	}
 }
 
-// waitForCheck waits for d, or for up to a second if a recheck was asked for, which asked
-// reports. alive is false if ctx ended.
+// waitForCheck waits for d. If a recheck was requested, it waits for at most a second,
+// and asked is true. alive is false if ctx ended.
 func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (asked, alive bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -155,7 +155,7 @@ func (p *preflight) waitForCheck(ctx context.Context, d time.Duration) (asked, a
 	}
 }
 
-// report stores what inspect found, and logs it if it is new.
+// report stores the faults that inspect found, and logs them if they are new.
 func (p *preflight) report(ctx context.Context, faults []error, err error) {
 	if ctx.Err() != nil {
 		return

@@ -10,31 +10,31 @@ import (
 )
 
 const (
-	// A read that takes longer has lost its connection, or needs more time than the reads
-	// before it: see adaptiveTimeout.
+	// If a read takes longer than this, its connection is lost, or it needs more time
+	// than earlier reads: see adaptiveTimeout.
 	readTimeout = time.Minute
 
-	// The wait after a read with events. Each empty read after it doubles the wait, up to
-	// Config.IdlePoll.
+	// The wait after a read that found events. Each later read without events doubles the
+	// wait, up to Config.IdlePoll.
 	busyPoll = time.Millisecond
 
-	// While keys have events in held, the reader asks this often which still do, and
-	// spends no more than a twentieth of its time on it.
+	// While keys have events in held, the reader asks this often which keys still have
+	// some. It spends at most a twentieth of its time on that.
 	keysEvery = time.Second
 	keysShare = 20
 )
 
-// page is what the reader passes to the dispatcher.
+// page is a message from the reader to the dispatcher.
 type page struct {
 	events        []eventlog.Event
 	keys          []string // keys that have events in held
 	hasKeys       bool     // keys is set
-	lastRecording int64    // the last recording before it asked for keys
+	lastRecording int64    // the last recording before the reader asked for keys
 
 	cancelled []int64 // republishes that were cancelled
 }
 
-// intake is what the reader and the dispatcher share.
+// intake has the values that the reader and the dispatcher share.
 type intake struct {
 	pages          chan page
 	hasBlockedKeys atomic.Bool // some keys have events in held
@@ -43,7 +43,7 @@ type intake struct {
 	republishBytes  atomic.Int64 // bytes of their data
 }
 
-// reader reads the log ahead.
+// reader reads events of the log before they can be sent.
 type reader struct {
 	*intake
 
@@ -62,7 +62,7 @@ func (r *reader) read(ctx context.Context) error {
 	// The dispatcher has copied a page before it takes the next, so two slices are enough.
 	var free, handed []eventlog.Event
 	var pace pace
-	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // events that were never published come first
+	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // because events that were never published come first
 	next := time.NewTimer(wait)
 	defer next.Stop()
 	for {
@@ -75,7 +75,7 @@ func (r *reader) read(ctx context.Context) error {
 			}
 			askKeys = time.Now().Add(max(keysEvery, keysShare*time.Since(began)))
 		}
-		// Setting a timer wakes up a thread of the runtime that waits for the network. So the
+		// A new timer wakes up a thread of the runtime that waits for the network. So the
 		// timer of an idle wait is set before the read.
 		began, idle := time.Now(), min(2*wait, r.relay.cfg.IdlePoll)
 		next.Reset(idle)
@@ -132,7 +132,7 @@ func (r *reader) readPage(ctx context.Context, limit int, into []eventlog.Event)
 			"events", page.Unstorable)
 	}
 	if page.Scheduled > 0 {
-		signal(r.buffer.due) // record it now: it may be due before the next renewal of the lease
+		signal(r.buffer.due) // record the scheduled events now: one may be due before the next renewal of the lease
 	}
 	if page.Late > 0 {
 		r.relay.metrics.late.Add(ctx, int64(page.Late))
@@ -150,9 +150,10 @@ func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 	}
 }
 
-// readHeldKeys reads which keys have events in held, and passes them to the dispatcher.
+// readHeldKeys reads which keys have events in held, and passes these keys to the
+// dispatcher.
 func (r *reader) readHeldKeys(ctx context.Context) error {
-	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // before it asks: the keys of later recordings may be missing
+	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // read before HeldKeys is called, because the keys of later recordings may be missing
 	err := r.relay.timeouts.keys.run(ctx, func(ctx context.Context) (err error) {
 		p.keys, err = r.term.HeldKeys(ctx)
 		return err
@@ -167,8 +168,8 @@ func (r *reader) readHeldKeys(ctx context.Context) error {
 	return nil
 }
 
-// nextLimit returns how many events fill a page if they are as large as the given ones. It
-// saves the log from reading rows that do not fit. If the next events are larger, the log
+// nextLimit returns how many events fill a page if they are as large as the given events.
+// So the log does not read rows that do not fit. If the next events are larger, the log
 // ends the page earlier.
 func nextLimit(events []eventlog.Event) int {
 	if len(events) == 0 {
@@ -182,7 +183,7 @@ func nextLimit(events []eventlog.Event) int {
 	return min(max(eventlog.PageBytes/each, 1), pageSize)
 }
 
-// wait waits for next or for a call of Wake. It returns false if ctx ended.
+// wait waits until next receives, or until Wake is called. It returns false if ctx ended.
 func (r *reader) wait(ctx context.Context, next <-chan time.Time) bool {
 	select {
 	case <-ctx.Done():

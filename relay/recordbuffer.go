@@ -11,9 +11,9 @@ import (
 )
 
 // recordBuffer collects what the next recording writes to the log. The dispatcher and the
-// verifier add to it, and the recorder takes it.
+// verifier add to the buffer, and the recorder empties it.
 type recordBuffer struct {
-	mu            sync.Mutex // guards the next four
+	mu            sync.Mutex // guards the next four fields
 	progress      eventlog.Progress
 	counted       counts
 	nextRecording int64 // the number of the next recording
@@ -24,8 +24,8 @@ type recordBuffer struct {
 
 	due       chan struct{}   // there is something to record
 	saved     chan struct{}   // a recording ended
-	idle      chan struct{}   // nothing is in flight, and there is much to record
-	roomFreed chan<- struct{} // fewer than maxHeldEvents wait again
+	idle      chan struct{}   // signals that nothing is in flight, and there is much to record
+	roomFreed chan<- struct{} // signals that fewer than maxHeldEvents wait again
 }
 
 func newRecordBuffer(room chan<- struct{}) *recordBuffer {
@@ -35,8 +35,8 @@ func newRecordBuffer(room chan<- struct{}) *recordBuffer {
 	}
 }
 
-// take returns what there is to record, with the number of the recording, and empties the
-// buffer.
+// take empties the buffer. It returns what must be recorded, and the number of this
+// recording.
 func (u *recordBuffer) take() (p eventlog.Progress, counted counts, recording int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -55,9 +55,8 @@ func (u *recordBuffer) done(recording int64) {
 	signal(u.saved)
 }
 
-// addStored adds what the broker acknowledged, and moves the positions of streams. many
-// reports whether there is much to record, and suspicious whether a stream has to be
-// compared.
+// addStored adds acknowledged events, and moves the positions of streams. many reports
+// whether there is much to record. suspicious reports whether a stream must be compared.
 func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.RepublishResult, ends *ackRanges, counted counts) (many, suspicious bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -69,8 +68,8 @@ func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.RepublishRes
 	return len(u.progress.Published) >= manyUnrecorded, suspicious
 }
 
-// addHeld adds what has to be written to held. It calls taken with the number of the next
-// recording; taken returns the events for held, and those that go back there.
+// addHeld adds what must be written to held. It calls taken with the number of the next
+// recording. taken returns events that go to held, and events that stay there.
 func (u *recordBuffer) addHeld(taken func(recording int64) (held []eventlog.Deferral, returned []int64)) {
 	u.mu.Lock()
 	held, returned := taken(u.nextRecording)
@@ -82,7 +81,7 @@ func (u *recordBuffer) addHeld(taken func(recording int64) (held []eventlog.Defe
 	signal(u.due)
 }
 
-// addDropped adds events of cancelled republishes, which are not sent any more.
+// addDropped adds events of cancelled republishes, which are no longer sent.
 func (u *recordBuffer) addDropped(dropped []eventlog.RepublishResult) {
 	u.mu.Lock()
 	u.progress.Republished = append(u.progress.Republished, dropped...)
@@ -90,7 +89,7 @@ func (u *recordBuffer) addDropped(dropped []eventlog.RepublishResult) {
 	signal(u.due)
 }
 
-// markUnverified adds positions that have to be compared before they may move.
+// markUnverified adds positions that must be compared before they may move.
 func (u *recordBuffer) markUnverified(all []eventlog.StreamPosition) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -99,7 +98,7 @@ func (u *recordBuffer) markUnverified(all []eventlog.StreamPosition) {
 	}
 }
 
-// markVerified notes that a stream lost nothing, and when it was created.
+// markVerified notes that a stream lost nothing, and when the stream was created.
 func (u *recordBuffer) markVerified(name string, created time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -113,8 +112,8 @@ func (u *recordBuffer) lastPositions() []eventlog.StreamPosition {
 	return u.positions.snapshot()
 }
 
-// requeueLost records events as not published, together with the last position of their
-// stream. It returns after the recording.
+// requeueLost records lost events as not published, together with the last position of
+// their stream. It returns after the recording has ended.
 func (u *recordBuffer) requeueLost(ctx context.Context, found reconcile.Result, now eventlog.StreamPosition) error {
 	u.mu.Lock()
 	u.progress.Lost = append(u.progress.Lost, inOrder(found)...)

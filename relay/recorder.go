@@ -9,16 +9,17 @@ import (
 )
 
 const (
-	// Progress is recorded this often at most, and no more than a twentieth of the time is
-	// spent on it. It is recorded at once if nothing is in flight that the recording could
-	// delay, and manyUnrecorded events would be published again after a crash.
+	// Progress is recorded at most this often, and at most a twentieth of the time is
+	// spent on recording. There is an exception: if nothing is in flight that the
+	// recording could delay, and manyUnrecorded events would be published again after a
+	// crash, progress is recorded at once.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
 
-	// The log is pruned this often. If one step does not remove all, the next comes sooner:
-	// up to a quarter of the time is spent on pruning. That removes more than producers can
-	// write.
+	// The log is pruned this often. If one step does not remove all old events, the next
+	// step comes sooner: up to a quarter of the time is spent on pruning. That removes more
+	// events than producers can write.
 	pruneEvery = 10 * time.Second
 	pruneShare = 4
 )
@@ -27,15 +28,15 @@ const (
 type recorder struct {
 	relay   *Relay
 	term    eventlog.Term
-	attempt *leadAttempt // it fills this
+	attempt *leadAttempt // the recorder fills this in
 	buffer  *recordBuffer
 }
 
 // run records progress, renews the lease if there is no progress, and prunes the log,
-// until ctx ends. It gives up before the last quarter of the lease, so that a relay that
-// may no longer lead sends nothing.
+// until ctx ends. It gives up before the last quarter of the lease, so that the relay
+// sends nothing when it may no longer lead.
 func (r *recorder) run(ctx context.Context) error {
-	sure, err := r.renewFirst(ctx) // the lease is counted from here on
+	sure, err := r.renewFirst(ctx) // the lease is counted from this time
 	if err != nil {
 		return fmt.Errorf("renew lease: %w", err)
 	}
@@ -56,7 +57,7 @@ func (r *recorder) run(ctx context.Context) error {
 		case <-r.buffer.due:
 			timer.Stop()
 		}
-		// Not before the select: an idle relay would wake up once more for it.
+		// Wait after the select, not before it: an idle relay would wake up once more.
 		if !r.waitUnlessIdle(ctx, time.Until(next)) {
 			return nil
 		}
@@ -85,8 +86,9 @@ func (r *recorder) run(ctx context.Context) error {
 	}
 }
 
-// renewFirst renews the lease as soon as the term has begun: some of it is over, and it may
-// have to be longer. It returns the time from which on the lease is counted.
+// renewFirst renews the lease as soon as the term has begun, because a part of the lease is
+// over, and it may have to be longer. It returns the time from which the renewed lease is
+// counted.
 func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, r.attempt.ledAt, "the first renewal")
 	defer cancel()
@@ -98,8 +100,8 @@ func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 	return began, nil
 }
 
-// leaseDeadline returns a context that ends before the last quarter of the lease, which is
-// counted from the given time. If the context ended, unsure adds that to an error.
+// leaseDeadline returns a context that ends before the last quarter of the lease. The
+// lease is counted from the time sure. If the context ended, unsure adds that to an error.
 func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what string,
 ) (attempt context.Context, unsure func(err error) error, cancel context.CancelFunc) {
 	lease := r.attempt.lease
@@ -118,8 +120,8 @@ func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what strin
 	return attempt, unsure, cancel
 }
 
-// waitUnlessIdle waits for d, or until nothing is in flight that a recording could delay.
-// It returns false if ctx ended.
+// waitUnlessIdle waits for d. It stops earlier if nothing is in flight that a recording
+// could delay. It returns false if ctx ended.
 func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -135,10 +137,10 @@ func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// recordOnce records the progress so far, before the lease ends, which is counted from the
-// given time. share says how long the next recording may wait, as a multiple of the time
-// that this one took. It is small if events are written to held: the reader may be waiting
-// for that.
+// recordOnce records the progress so far, before the lease ends. The lease is counted from
+// the time sure. share says how long the next recording must wait, as a multiple of the
+// time that this recording took. share is small if events are written to held, because the
+// reader may be waiting for that.
 func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.Duration, err error) {
 	progress, counted, recording := r.buffer.take()
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a recording")
@@ -162,7 +164,7 @@ func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.D
 }
 
 // prune removes events that are older than the retention, and reports whether there are
-// more of them.
+// more to remove.
 func (r *recorder) prune(ctx context.Context, sure time.Time) (more bool, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a step of pruning")
 	defer cancel()

@@ -1,12 +1,12 @@
 // Package relay moves committed events from a log to a broker.
 //
-// One relay of a log leads and publishes; the others stand by. The leader reads
-// ahead, keeps a bounded number of events in flight, at most one for each key, and
-// records what the broker acknowledged. It publishes an event that is not acknowledged
-// again, with the same message id, until it is.
+// One relay of a log leads and publishes. The other relays stand by. The leader reads
+// ahead, keeps a limited number of events in flight, at most one for each key, and
+// records what the broker acknowledged. If an event is not acknowledged, the leader
+// publishes it again, with the same message id, until the broker acknowledges it.
 //
-// This package knows no database and no broker: the log is an [eventlog.Source], which
-// package outbox implements, and the broker is a [broker.Publisher], which package natsjs
+// This package imports no database and no broker. The log is an [eventlog.Source], which
+// package outbox implements. The broker is a [broker.Publisher], which package natsjs
 // implements.
 package relay
 
@@ -32,54 +32,57 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// ErrRunning is returned by [Relay.Run] if another Run of the same relay has not ended.
+// [Relay.Run] returns ErrRunning if another Run of the same relay has not ended.
 var ErrRunning = errors.New("relay: already running")
 
-// KeepForever is a Config.Retention with which the relay removes nothing from the log.
+// KeepForever is a value of Config.Retention: the relay removes nothing from the log.
 const KeepForever time.Duration = -1
 
 // Config tunes a [Relay]. The zero value is ready to use.
 //
 // Wide because each setting stands by itself.
 type Config struct {
-	// Atomic publishes events in atomic batches: up to 1,000 events of one stream under
-	// one acknowledgement, any number of them of one key. It is faster if the broker syncs
-	// each acknowledged message to the disk, or if many events have the same key. With it
-	// the broker itself refuses a leader that was replaced. The streams must allow it:
-	// natsjs.EnsureStream makes such streams. The publisher must support it, as that of
-	// natsjs does: see [broker.Abilities].
+	// Atomic publishes events in atomic batches: one acknowledgement for up to 1,000
+	// events of one stream. A batch may contain any number of events of one key. Atomic is
+	// faster if the broker syncs each acknowledged message to the disk, or if many events
+	// have the same key. With Atomic, the broker itself refuses a leader that was
+	// replaced. The streams must allow atomic batches: natsjs.EnsureStream makes such
+	// streams. The publisher must support them, as the publisher of natsjs does: see
+	// [broker.Abilities].
 	//
 	// Defaults to single publishes.
 	Atomic bool
 
-	// Window is the most events in flight: sent and not acknowledged. A larger window
-	// raises throughput until the broker is busy. It also raises the number of duplicates
-	// after a crash. With Atomic, each stream has up to two batches in flight, or one if it
-	// has several replicas, and the default leaves room for one more batch that waits.
+	// Window is the largest number of events in flight: sent and not acknowledged. A larger
+	// window raises throughput until the broker is busy. It also raises the number of
+	// duplicates after a crash. With Atomic, each stream has up to two batches in flight,
+	// or one if the stream has several replicas. The default leaves room for one more batch
+	// that waits.
 	//
 	// Defaults to 4,096, and with Atomic to 3,000.
 	Window int
 
-	// MaxUnpublished is the most events that are read from the log and not yet published.
-	// It bounds the relay's memory.
+	// MaxUnpublished is the largest number of events that are read from the log and not
+	// yet published. It limits the relay's memory.
 	//
 	// Defaults to 10,000.
 	MaxUnpublished int
 
 	// Lease is how long the other relays wait before they take over from a leader that
-	// crashed. The leader renews it each time a third of it is over. It must be long
-	// enough for that: ten round trips to the database or more.
+	// crashed. The leader renews the lease each time a third of it is over. So it must be
+	// at least as long as ten round trips to the database.
 	//
 	// Defaults to 5 seconds. If ten round trips to the database take longer, it defaults to
-	// that, up to 30 seconds ([LongestLease]). If the leader could not renew the default
-	// lease in time, it doubles for the next term, and the log says so. The leader stores
-	// its lease in the database, and the other relays wait for that one.
+	// the time of ten round trips, up to 30 seconds ([LongestLease]). If the leader could
+	// not renew the default lease in time, the relay doubles it for the next term and logs
+	// that. The leader stores the length of its lease in the database, and the other relays
+	// wait for that long.
 	Lease time.Duration
 
 	// IdlePoll is the longest wait between two reads of a log without new events. After a
 	// read with new events the relay reads again within a millisecond, or within 25
 	// milliseconds if more than 1,500 events come in a second. [Relay.Wake] ends the wait of
-	// an idle relay, but not the 25 milliseconds of a busy one.
+	// an idle relay, but not the wait of up to 25 milliseconds of a busy relay.
 	//
 	// Defaults to 250 milliseconds.
 	IdlePoll time.Duration
@@ -92,7 +95,7 @@ type Config struct {
 	Retention time.Duration
 
 	// DrainTimeout is how long Run waits for acknowledgements after its context ended.
-	// The next leader publishes again what is not acknowledged by then.
+	// The next leader publishes again the events that are not acknowledged in that time.
 	//
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
@@ -103,18 +106,19 @@ type Config struct {
 	// Defaults to the streams that take the subjects in use.
 	Streams []string
 
-	// Accept lists stream risks that you accept. The relay does not start with any other.
+	// Accept lists stream risks that you accept. The relay does not start with any other
+	// risk.
 	//
 	// Defaults to none.
 	Accept []broker.Risk
 
-	// CheckEvery is how often Run examines the streams again. It reports faults in
-	// [Relay.Health] and in the log, and goes on.
+	// CheckEvery is how often Run examines the streams again. If Run finds faults, it
+	// logs them, reports them in [Relay.Health], and goes on.
 	//
 	// Defaults to 1 minute.
 	CheckEvery time.Duration
 
-	// Logger receives what happens while Run works: see docs/reference/log-messages.md.
+	// Logger receives the log messages of Run: see docs/reference/log-messages.md.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -124,8 +128,8 @@ type Config struct {
 	// Defaults to the global provider of OpenTelemetry.
 	MeterProvider metric.MeterProvider
 
-	// TracerProvider receives a span for each batch with at least one event whose trace is
-	// sampled. Each event carries its own trace context in any case.
+	// TracerProvider receives a span for each batch that has an event with a sampled
+	// trace. Each event is sent with its own trace context in any case.
 	//
 	// Defaults to the global provider of OpenTelemetry.
 	TracerProvider trace.TracerProvider
@@ -169,7 +173,8 @@ func (c Config) validate(able broker.Abilities) error {
 }
 
 // Relay publishes the events of one log. Any number of relays may run for a log, in one
-// process or in many; one leads at a time. All methods may be called concurrently.
+// process or in many. One of them leads at a time. All methods may be called
+// concurrently.
 //
 // Wide because each of its parts is a field.
 type Relay struct {
@@ -189,8 +194,8 @@ type Relay struct {
 	timeouts struct{ page, keys, republish adaptiveTimeout }
 }
 
-// New returns a relay that moves events from a log to a broker. It does no I/O and cannot
-// fail: [Relay.Check] and [Relay.Run] return what is wrong with the Config.
+// New returns a relay that moves events from a log to a broker. It does no I/O and
+// returns no error: if the Config has faults, [Relay.Check] and [Relay.Run] return them.
 func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 	fixed := cfg.Lease != 0
 	cfg = cfg.defaults()
@@ -213,10 +218,10 @@ func New(log eventlog.Source, pub broker.Publisher, cfg Config) *Relay {
 }
 
 // Check reports whether the relay could start. It checks the Config, the log, the broker
-// and its streams. A person has to fix an error that matches postroom.ErrUnrecoverable.
-// Any other error is an outage, and Run would wait until it ends. If a stream does not
-// exist ([broker.ErrNoStream]) or has no room ([broker.ErrFull]), Run publishes to the
-// others meanwhile.
+// and its streams. A person must fix an error that matches postroom.ErrUnrecoverable. Any
+// other error is an outage, and Run would wait until the outage ends. If a stream does
+// not exist ([broker.ErrNoStream]) or has no room ([broker.ErrFull]), Run still publishes
+// to the other streams.
 func (r *Relay) Check(ctx context.Context) error {
 	if err := r.preflight.checkParts(ctx); err != nil {
 		return err
@@ -239,12 +244,13 @@ func (r *Relay) Wake() {
 
 // Run publishes events until ctx ends. While another relay leads, it waits.
 //
-// If an operator pauses the relay (package control), it finishes what it sent, gives the
-// lease back and waits for the end of the pause. So do all other relays of the log.
+// If an operator pauses the relays of the log (package control), Run waits for the
+// acknowledgements of what it sent, gives up the lease, and waits for the end of the
+// pause.
 //
 // When ctx ends, Run reads nothing more, waits up to Config.DrainTimeout for the
-// acknowledgements of what it sent, records them, gives the lease back and returns nil.
-// It returns an error only if [Relay.Check] would return one that matches
+// acknowledgements of what it sent, records them, gives up the lease and returns nil. It
+// returns an error only if [Relay.Check] would return an error that matches
 // postroom.ErrUnrecoverable, or if the connection to the broker was closed for good. It
 // logs any outage, waits and tries again.
 func (r *Relay) Run(ctx context.Context) error {
@@ -317,7 +323,8 @@ func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 		}
 		t.stoodBy = true
 		r.state.setState(Standby)
-		// A leader that stops normally frees the lease at once: this notices it within a second.
+		// A leader that stops normally gives up the lease at once. This relay notices that
+		// within a second.
 		if !pause.For(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
 			return nil
 		}

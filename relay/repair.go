@@ -20,29 +20,31 @@ var errLost = errors.New("the broker has lost events that it had acknowledged")
 type Loss struct {
 	Stream  string
 	Verdict broker.Verdict
-	FoundAt time.Time // when the relay noticed it
+	FoundAt time.Time // when the relay noticed the loss
 
-	// Events is how many events of the log were missing. RepairedAt is when the relay
-	// recorded that they are to be published again. Both are zero until then.
+	// Events is the number of events of the log that were missing. RepairedAt is when the
+	// relay recorded that they must be published again. Both are zero before the relay
+	// recorded that.
 	Events     int
 	RepairedAt time.Time
 
-	// OutOfOrder is how many of them come after later events of their key, because these
-	// were published before the relay noticed the loss. Ordered handlers hold them.
+	// OutOfOrder is the number of those events that will come after later events of their
+	// key, because the later events were published before the relay noticed the loss.
+	// Ordered handlers hold events that come out of order.
 	OutOfOrder int
 }
 
-// verifier checks that the broker lost nothing, and repairs what it lost.
+// verifier checks whether the broker lost events, and repairs the loss.
 type verifier struct {
 	relay   *Relay
 	term    eventlog.Term
 	buffer  *recordBuffer
-	recheck chan struct{} // a stream may have lost messages
+	recheck chan struct{} // signals that a stream may have lost messages
 }
 
 // verifyFirst compares the streams with the positions that the last leader recorded, before
-// anything is published. It repairs what they lost. If a stream does not answer, it is
-// compared later, and the others do not wait for it.
+// anything is published. If a stream lost events, it repairs the loss. If a stream does not
+// answer, it is compared later, and the other streams do not wait for that.
 func (a *verifier) verifyFirst(ctx context.Context) error {
 	recorded := a.term.Positions()
 	a.buffer.markUnverified(recorded)
@@ -69,9 +71,9 @@ func (a *verifier) verifyFirst(ctx context.Context) error {
 	return nil
 }
 
-// verifyLoop compares the streams with their positions again and again until ctx ends: a
-// cluster can lose messages while the connection stays. It returns an error if a stream
-// lost some.
+// verifyLoop compares the streams with their positions again and again until ctx ends,
+// because a cluster can lose messages while the connection stays open. It returns an
+// error if a stream lost messages.
 func (a *verifier) verifyLoop(ctx context.Context) error {
 	if !a.relay.preflight.abilities.Verifies {
 		return nil
@@ -93,8 +95,8 @@ func (a *verifier) verifyLoop(ctx context.Context) error {
 	return nil
 }
 
-// waitForCheck waits until Config.CheckEvery after the last check, or a second after it if
-// a stream has to be checked again. It returns false if ctx ended.
+// waitForCheck waits until Config.CheckEvery has passed since the last check, or one
+// second if a stream must be checked again. It returns false if ctx ended.
 func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 	timer := time.NewTimer(time.Until(looked.Add(a.relay.cfg.CheckEvery)))
 	defer timer.Stop()
@@ -108,8 +110,8 @@ func (a *verifier) waitForCheck(ctx context.Context, looked time.Time) bool {
 	}
 }
 
-// repair finds what a stream lost, and records that it is to be published again before
-// anything new.
+// repair finds the events that a stream lost, and records that they must be published
+// again before new events.
 func (a *verifier) repair(ctx context.Context, at eventlog.StreamPosition, s broker.StreamState) error {
 	r := a.relay
 	loss, isNew := r.state.addLoss(at.Stream, s.Verdict)

@@ -9,27 +9,29 @@ import (
 )
 
 const (
-	// How often the relay asks for a republish while it knows none, and whether one that waits
-	// for its last events has ended.
+	// How often the relay asks for a republish if none runs. If a republish waits for its last
+	// events, the relay asks this often whether it has ended.
 	republishIdle = time.Second
 
-	// Events of a republish are read this often, no more at once than its rate allows in
-	// republishBurst. No more than a fifth of the time is spent on it.
+	// Events of a republish are read this often. One read returns at most as many events
+	// as the rate allows in republishBurst. At most a fifth of the time is spent on these
+	// reads.
 	republishEvery = 50 * time.Millisecond
 	republishBurst = 2 * republishEvery
 	republishShare = 4
 
-	// Events of republishes are at most an eighth of all events that may be read. At least
-	// republishFloor may be read, so that one that the broker refuses does not stop the others.
+	// Events of republishes are at most an eighth of all events that may be read. But at least
+	// republishFloor may be read, so that an event that the broker refuses does not stop the
+	// other events.
 	republishPart  = 8
 	republishFloor = 16
 )
 
-// republishPacer limits how fast events of republishes are read: to their rate, and to what the
-// broker acknowledges.
+// republishPacer limits how fast events of republishes are read: no faster than their rate, and
+// no faster than the broker acknowledges.
 type republishPacer struct {
 	running  bool          // a republish is known
-	rate     float64       // of it
+	rate     float64       // the rate of the republish
 	credit   float64       // events that may be read now
 	creditAt time.Time     // when credit was computed
 	readAt   time.Time     // the last read
@@ -38,11 +40,11 @@ type republishPacer struct {
 	fill     int           // how many events of their size fill a page
 }
 
-// allow returns how many events may be read now, while onTheirWay events with the given
-// bytes of data are on their way.
+// allow returns how many events may be read now. onTheirWay events, with the given bytes
+// of data, are on their way already.
 func (r *republishPacer) allow(now time.Time, limit int, onTheirWay, bytes int64) int {
 	if !r.running {
-		return 1 // this read finds out the rate
+		return 1 // this read returns the rate
 	}
 	burst := max(1, r.rate*republishBurst.Seconds())
 	r.credit = min(burst, r.credit+r.rate*now.Sub(r.creditAt).Seconds())
@@ -54,12 +56,12 @@ func (r *republishPacer) allow(now time.Time, limit int, onTheirWay, bytes int64
 	return max(0, min(int(r.credit), room, r.fill))
 }
 
-// noteRead adds a read of the republishes, and sets the time of the next.
+// noteRead notes a read of the republishes, and sets the time of the next read.
 func (r *republishPacer) noteRead(page *eventlog.RepublishPage, took time.Duration, now time.Time) {
 	if page.ID == 0 {
 		*r = republishPacer{next: now.Add(republishIdle)}
 		if len(page.Ended) > 0 {
-			r.next = now // another may wait behind it
+			r.next = now // another republish may wait
 		}
 		return
 	}
@@ -71,12 +73,12 @@ func (r *republishPacer) noteRead(page *eventlog.RepublishPage, took time.Durati
 	switch {
 	case len(page.Events) > 0:
 		r.fill = nextLimit(page.Events)
-		if r.wait = republishEvery; r.credit >= float64(r.fill) { // the page was full before the rate was reached
+		if r.wait = republishEvery; r.credit >= float64(r.fill) { // the rate allows more events than the page had
 			r.wait = busyPoll
 		}
-	case page.Advanced: // that part of the log has no events of the republish
+	case page.Advanced: // the part of the log that was read has no events of the republish
 		r.wait = busyPoll
-	default: // all of it is on its way
+	default: // all remaining events are on their way
 		r.wait = min(max(2*r.wait, republishEvery), republishIdle)
 	}
 	if r.fill == 0 {
@@ -85,7 +87,7 @@ func (r *republishPacer) noteRead(page *eventlog.RepublishPage, took time.Durati
 	r.next = now.Add(max(r.wait, republishShare*took))
 }
 
-// shorten shortens a wait if a republish has to be read before its end.
+// shorten shortens a wait if a republish must be read before the wait ends.
 func (r *republishPacer) shorten(wait time.Duration, now time.Time) time.Duration {
 	if r.running {
 		wait = min(wait, r.next.Sub(now))
@@ -100,9 +102,9 @@ func (r *reader) readRepublish(ctx context.Context) error {
 		return nil
 	}
 	limit := w.allow(now, r.relay.cfg.MaxUnpublished, r.republishEvents.Load(), r.republishBytes.Load())
-	if limit == 0 && now.Sub(w.readAt) < republishIdle { // it may have been cancelled
+	if limit == 0 && now.Sub(w.readAt) < republishIdle { // read anyway after a while: the republish may have been cancelled
 		w.next = now.Add(republishEvery)
-		if w.credit >= 1 { // events on their way may arrive soon
+		if w.credit >= 1 { // events that are on their way may be acknowledged soon
 			w.next = now.Add(republishEvery / 10)
 		}
 		return nil
@@ -132,7 +134,7 @@ func (r *reader) readRepublish(ctx context.Context) error {
 	return nil
 }
 
-// republishPage returns what the dispatcher has to know of a read of the republishes.
+// republishPage returns what the dispatcher needs from a read of the republishes.
 func (r *reader) republishPage(found *eventlog.RepublishPage) page {
 	p := page{events: found.Events}
 	for _, ended := range found.Ended {

@@ -18,15 +18,15 @@ type result struct {
 type results struct {
 	mu        sync.Mutex
 	pending   []result
-	threshold int           // this many results wake the dispatcher
-	news      chan struct{} // there are threshold results or more
+	threshold int           // the number of results that wakes the dispatcher
+	news      chan struct{} // signals that there are threshold results or more
 
 	reuse []result // memory for reuse
 }
 
 func newResults() *results { return &results{threshold: 1, news: make(chan struct{}, 1)} }
 
-// report takes an outcome from the publisher. It never blocks.
+// report adds an outcome. The publisher calls it. It never blocks.
 func (l *results) report(m *broker.Message, o broker.Outcome) {
 	o.Err = guard.Seal(o.Err) // a user may have written the publisher
 	l.mu.Lock()
@@ -49,7 +49,7 @@ func (l *results) wakeAt(n int) {
 	}
 }
 
-// take returns the results so far. Give the slice to recycle afterwards.
+// take returns the results so far. Pass the slice to recycle when it is no longer needed.
 func (l *results) take() []result {
 	l.mu.Lock()
 	defer l.mu.Unlock()

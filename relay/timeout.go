@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// maxDoublings limits the time for a read to about an hour.
+// maxDoublings limits the time limit of a read to about an hour.
 const maxDoublings = 6
 
 // adaptiveTimeout is the time limit for one kind of read. Without a limit, a leader whose
 // connection is dead would hold the lease and publish nothing. With a fixed limit, a
 // statement that needs longer would be cancelled and started again for ever. So the limit
-// doubles after each read that it ended, and shrinks when reads are fast. It outlives a
-// term, because a read that is cancelled ends the term.
+// doubles each time it cancels a read, and shrinks when reads are fast. It is kept for
+// the next term, because a cancelled read ends the term.
 //
 // It is safe for concurrent use.
 type adaptiveTimeout struct{ doublings atomic.Int32 }

@@ -15,7 +15,8 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// maxLinks is how many events of a batch its span links to: the SDK silently drops more.
+// maxLinks is the largest number of events of a batch that its span links to. The SDK
+// silently drops further links.
 const maxLinks = 128
 
 // batchSpan is the span of a batch with at least one event of a sampled trace. It begins
@@ -33,7 +34,7 @@ func sampled(ev *eventlog.Event) bool {
 	return len(ev.TraceParent) == length && ev.TraceParent[length-1]&1 == 1
 }
 
-// startSpan begins the span of a batch, if an event of it is sampled.
+// startSpan begins the span of a batch if one of its events is sampled.
 func startSpan(ctx context.Context, tracer trace.Tracer, batch []*broker.Message, now time.Time) {
 	var members []*schedule.Entry
 	for _, m := range batch {
@@ -62,7 +63,8 @@ func startSpan(ctx context.Context, tracer trace.Tracer, batch []*broker.Message
 	}
 }
 
-// done adds the outcome of a sampled event, and ends the span after the last.
+// done adds the outcome of a sampled event. After the last sampled event, it ends the
+// span.
 func (b *batchSpan) done(o broker.Outcome) {
 	if o.Stream != "" && b.stream == "" {
 		b.stream = o.Stream

@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// An event that the broker refuses, while it stores others, is held after this time. It
-	// is held at once if refused events, and those that wait behind them, are a quarter of
-	// all that may be read.
+	// If the broker refuses an event but stores others, the event is held after this time.
+	// It is held at once if refused events, and the events that wait behind them, are a
+	// quarter of all events that may be read.
 	patience   = 5 * time.Second
 	holdShare  = 4
 	countEvery = 100 * time.Millisecond
 
-	// The attempts of an event take over a quarter of an hour: often a change of the stream
-	// fixes what the broker refuses, and a person has to notice first. heldWait is how long
-	// an event waits in held after a failure that is no attempt.
+	// The attempts of an event take at least a quarter of an hour, because often a person
+	// must notice the problem and change the stream. heldWait is how long an event waits in
+	// held after a failure that does not count as an attempt.
 	maxAttempts = postroom.DefaultAttempts
 	heldWait    = 30 * time.Second
 )
 
 var (
-	// retryBackoff has the waits of an event that failed while its stream stores others.
+	// retryBackoff has the waits of a failed event whose stream stores other events.
 	retryBackoff = postroom.Backoff{
 		50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
 	}
@@ -34,31 +34,31 @@ var (
 	// probeBackoff has the waits between two probes of an unavailable stream.
 	probeBackoff = retryBackoff
 
-	// attemptBackoff has the waits between attempts of events in held.
+	// attemptBackoff has the waits between the attempts of an event in held.
 	attemptBackoff = postroom.DefaultBackoff()
 
-	// heldBackoff has the waits in held after failures that are no attempts.
+	// heldBackoff has the wait in held after a failure that does not count as an attempt.
 	heldBackoff = postroom.Backoff{heldWait}
 )
 
-// deferrals has the events that go to held, and the keys that wait for events there.
+// deferrals has the events that go to held, and the keys that wait for events in held.
 type deferrals struct {
 	held     []eventlog.Deferral
 	returned []int64
 	blocked  map[string]*blockedKey // keys that have events in held
-	fresh    []*blockedKey          // those with new events since TakeHeld
+	fresh    []*blockedKey          // the blocked keys with new events since TakeHeld
 
-	refused            int // refused events, with those that wait behind them, when last counted
+	refused            int // the last count of refused events and the events that wait behind them
 	countedAt, sweptAt time.Time
 }
 
-// blockedKey is a key with events in held. Its later events go there, too.
+// blockedKey is a key with events in held. Its later events go to held too.
 type blockedKey struct {
-	recording int64 // the number of the recording that stores the last of them
+	recording int64 // the number of the recording that stores its last event in held
 	fresh     bool
 }
 
-// deferBehindKey moves an event to held if its key has events there, and reports whether
+// deferBehindKey moves an event to held if its key has events in held. It reports whether
 // it did.
 func (l *deferrals) deferBehindKey(seq int64, key string) bool {
 	b, ok := l.blocked[key]
@@ -76,8 +76,9 @@ func (l *deferrals) markFresh(b *blockedKey) {
 	}
 }
 
-// Failed takes back an event that was not stored. It is sent again or moved to held. Failed
-// returns how often the event failed since it was read, and the failure if it is held.
+// Failed takes back an event that was not stored, to send it again or move it to held. It
+// returns how often the event failed since it was read. If it moves the event to held, it
+// also returns the failure.
 func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int, held *eventlog.Failure) {
 	s := l.endFlight(e, o.Stream)
 	if o.Class >= broker.Unavailable {
@@ -98,21 +99,22 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 		heap.Push(&l.retries, e)
 	}
 	if s != nil && s.unavailable && o.Class > broker.Unavailable {
-		s.recover(&l.ready) // the stream answers, or does not exist any more
+		s.recover(&l.ready) // the stream answers, or no longer exists
 	}
 	return tries, held
 }
 
 // mayHold reports whether an event whose outcome has the given class may go to held. In an
-// outage nothing goes there: the broker must have stored other events meanwhile.
+// outage no event goes to held: the broker must have stored other events since this event
+// failed.
 //
-//   - Unavailable: the same stream must have stored others.
-//   - Unroutable: it is enough that some subject has a stream. Events that could be
-//     published may stand behind more unroutable events than may be read.
-//   - Refused: others must have been stored, or so much is read that others may stand
-//     behind it. In the second case the failure is no attempt.
-//   - An event of a republish goes to held if it is refused, and only then: so few of them are
-//     read that one would stop the others.
+//   - Unavailable: the same stream must have stored other events.
+//   - Unroutable: it is enough that some subject has a stream, because there may be more
+//     unroutable events than may be read, and events behind them that could be published.
+//   - Refused: other events must have been stored, or so many events are read that others
+//     cannot be read. In the second case the failure does not count as an attempt.
+//   - An event of a republish goes to held only if it is refused, but then always: so few
+//     events of republishes are read that a refused one would stop the others.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
 		return false
@@ -128,17 +130,18 @@ func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	return false
 }
 
-// full reports whether so many events are read that others may have to stay unread.
+// full reports whether so many events are read that others may not fit.
 func (l *Scheduler) full() bool { return l.size >= l.limit/2 || l.bytes >= MaxBytes/2 }
 
-// exhausted reports whether an event was refused for long enough, or refused events take
-// too much room.
+// exhausted reports whether an event must go to held, because it was refused for long
+// enough, or because refused events take too much room.
 func (l *Scheduler) exhausted(e *Entry, now time.Time) bool {
 	return now.Sub(e.refusedAt) >= patience || l.overQuota(now)
 }
 
-// overQuota reports whether refused events, with those that wait behind them, are a quarter
-// of all that may be read. It counts them from time to time, and only if so much is read.
+// overQuota reports whether refused events, with the events that wait behind them, are a
+// quarter of all events that may be read. It counts them from time to time, and only if at
+// least a quarter is read.
 func (l *Scheduler) overQuota(now time.Time) bool {
 	if l.size < l.limit/holdShare {
 		return false
@@ -172,7 +175,8 @@ func (l *Scheduler) MakeRoom(now time.Time) {
 	heap.Init(&l.retries)
 }
 
-// moveToHeld moves an event to held, together with those of its key that wait for it.
+// moveToHeld moves an event to held, together with the events of its key that wait for
+// it.
 func (l *Scheduler) moveToHeld(e *Entry, o broker.Outcome) *eventlog.Failure {
 	failure := &eventlog.Failure{Class: o.ErrorType(), Text: o.Err.Error(), Attempts: e.Attempts}
 	switch {
@@ -199,7 +203,7 @@ func (l *Scheduler) moveToHeld(e *Entry, o broker.Outcome) *eventlog.Failure {
 	return failure
 }
 
-// blockKey moves the waiting events of a key to held. All later ones follow.
+// blockKey moves the waiting events of a key to held. All later events of the key follow.
 func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	b, ok := l.blocked[key]
 	if !ok {
@@ -208,7 +212,7 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	}
 	l.markFresh(b)
 	delete(l.keys, key)
-	var repeats []eventlog.Event // they do not wait for held events
+	var repeats []eventlog.Event // events of republishes, which do not wait for held events
 	for e := waiting; e != nil; {
 		switch {
 		case e.IsRepublished():
@@ -225,7 +229,8 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	l.putBack(repeats)
 }
 
-// TakeHeld returns what the recording with the given number has to store, and forgets it.
+// TakeHeld returns what the recording with the given number must store in held, and
+// forgets that.
 func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Deferral, returned []int64) {
 	for _, b := range l.fresh {
 		b.recording, b.fresh = recording, false
@@ -235,8 +240,8 @@ func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Deferral, returne
 	return held, returned
 }
 
-// Block sets which keys had events in held after the recording with the given number. It
-// releases all other keys, unless a later recording moves events of theirs to held.
+// Block sets the keys that had events in held after the recording with the given number.
+// It releases all other keys, unless a later recording moves their events to held.
 func (l *deferrals) Block(keys []string, recorded int64) {
 	stored := make(map[string]struct{}, len(keys))
 	for _, key := range keys {

@@ -2,22 +2,23 @@ package schedule
 
 import "github.com/postroom/postroom/eventlog"
 
-// republishes is what a scheduler knows of events of republishes. While the broker stores them,
-// they keep the order of their keys as all others do. But they were published before, so
-// they must not delay others: one that the broker does not take no longer blocks its key.
-// They do not wait for held events of their key.
+// republishes has a scheduler's knowledge of events of republishes. While the broker stores
+// these events, they keep the order of their keys, as all events do. But they were published
+// before, so they must not delay other events: if the broker does not take such an event, it no
+// longer blocks its key. Events of republishes do not wait for held events of their key.
 type republishes struct {
-	cancelled map[int64]struct{}         // republishes that were cancelled
+	cancelled map[int64]struct{}         // the ids of cancelled republishes
 	dropped   []eventlog.RepublishResult // events of cancelled republishes
 	gone      int                        // events of republishes that left since TakeGone
 	goneBytes int                        // bytes of their data
 }
 
-// IsRepublished reports whether an event was read from the log for a republish. If it was read
-// from held, it is treated as any other.
+// IsRepublished reports whether an event was read from the log for a republish. It returns
+// false if the event was read from held.
 func (e *Entry) IsRepublished() bool { return e.RepublishID != 0 && !e.Held }
 
-// releaseKey lets the next event of its key pass an event of a republish.
+// releaseKey makes the next event of the key ready, without waiting for e, if e is an
+// event of a republish.
 func (l *Scheduler) releaseKey(e *Entry) {
 	key := e.OrderKey()
 	if !e.IsRepublished() || key == "" {
@@ -31,7 +32,7 @@ func (l *Scheduler) releaseKey(e *Entry) {
 	e.next, e.Unordered = nil, true
 }
 
-// putBack adds events again that were released but do not leave the scheduler.
+// putBack adds events again that were released but must stay in the scheduler.
 func (l *Scheduler) putBack(events []eventlog.Event) {
 	for i := range events {
 		l.gone--
@@ -48,8 +49,8 @@ func (l *republishes) Cancel(republish int64) {
 	l.cancelled[republish] = struct{}{}
 }
 
-// dropCancelled removes an event that is about to be sent if its republish was cancelled, and
-// reports whether it did.
+// dropCancelled removes an event if its republish was cancelled. It is called just before the
+// event would be sent. It reports whether it removed the event.
 func (l *Scheduler) dropCancelled(e *Entry) bool {
 	if _, ok := l.cancelled[e.RepublishID]; !ok || !e.IsRepublished() {
 		return false
@@ -68,13 +69,13 @@ func (l *republishes) countGone(e *Entry) {
 	}
 }
 
-// TakeGone returns how many events of republishes left since the last call, the bytes of their
-// data, and those that were dropped.
+// TakeGone returns how many events of republishes left the scheduler since the last call, the
+// bytes of their data, and which of them were dropped.
 func (l *republishes) TakeGone() (events, bytes int, dropped []eventlog.RepublishResult) {
 	events, bytes, dropped = l.gone, l.goneBytes, l.dropped
 	l.gone, l.goneBytes, l.dropped = 0, 0, nil
 	return events, bytes, dropped
 }
 
-// HasGone reports whether events of republishes left since TakeGone.
+// HasGone reports whether events of republishes left the scheduler since TakeGone.
 func (l *republishes) HasGone() bool { return l.gone > 0 }

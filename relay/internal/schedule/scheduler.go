@@ -1,6 +1,6 @@
 // Package schedule decides which event a relay may send next. It keeps the order of each
-// key, defers events behind one that the broker does not take, and lets events wait for a
-// stream that is unavailable. It is pure: no I/O, no clock of its own, no goroutines.
+// key. If the broker does not take an event, later events of its key wait. If a stream is
+// unavailable, its events wait. The package is pure: no I/O, no clock, no goroutines.
 package schedule
 
 import (
@@ -16,16 +16,17 @@ import (
 // exceed it a little.
 const MaxBytes = 64 << 20
 
-// Scheduler decides which event may be sent next: the events of a key one at a time, in the
-// order in which they were added, and the others as they come. One goroutine uses it.
+// Scheduler decides which event may be sent next. Events of a key are sent
+// one at a time, in the order in which they were added. Events without a key are sent as
+// they come. Only one goroutine may use a Scheduler.
 //
-// One event in flight per key keeps the order at the broker. A publish with an unknown
-// outcome is repeated, and the broker would store what was sent behind it before the
-// repetition.
+// To keep the order at the broker, only one event of a key is in flight. The reason is
+// that a publish with an unknown outcome is repeated: if a later event of the key were in
+// flight, the broker would store it before the repetition.
 type Scheduler struct {
-	limit    int               // the most events that may be read and not published
+	limit    int               // the largest number of events that may be read and not published
 	keys     map[string]*Entry // the last event of each key
-	ready    fifo[*Entry]      // may be sent
+	ready    fifo[*Entry]      // events that may be sent
 	retries  retries           // events that failed, to be sent again when due
 	storedAt time.Time         // when the broker last stored any event
 	free     []*Entry          // for reuse
@@ -39,23 +40,23 @@ type Scheduler struct {
 	republishes // events of republishes
 }
 
-// load is how much a scheduler has.
+// load counts the events in a scheduler.
 type load struct {
 	size  int // events that were added and are not done
-	sent  int // of them in flight
-	bytes int // data of all of them
+	sent  int // events in flight
+	bytes int // bytes of data of all events
 }
 
-// Size returns how many events were added and are not done.
+// Size returns the number of events that were added and are not done.
 func (l *load) Size() int { return l.size }
 
-// InFlight returns how many of them were sent and have no outcome.
+// InFlight returns the number of events that were sent and have no outcome.
 func (l *load) InFlight() int { return l.sent }
 
-// Bytes returns the data of all of them.
+// Bytes returns the bytes of data of all events that were added and are not done.
 func (l *load) Bytes() int { return l.bytes }
 
-// streamTable is what the scheduler knows of streams.
+// streamTable has the scheduler's knowledge of streams.
 type streamTable struct {
 	routes  map[string]*stream // by subject, learned from outcomes
 	streams map[string]*stream // by name
@@ -65,8 +66,8 @@ type streamTable struct {
 // SetCovered sets whether at least one subject has a stream.
 func (r *streamTable) SetCovered(some bool) { r.covered = some }
 
-// TakeStored calls tell with how many events each stream stored since the last call, and
-// returns the names of the unavailable streams, in no order.
+// TakeStored calls tell for each stream with the number of events that the stream stored
+// since the last call. It returns the names of the unavailable streams, in no order.
 func (r *streamTable) TakeStored(tell func(stream string, events int64)) (out []string) {
 	for name, s := range r.streams {
 		if s.stored > 0 {
@@ -85,26 +86,28 @@ type Entry struct {
 	broker.Message
 
 	Sent  time.Time // when it was last sent
-	Batch any       // belongs to the relay; for the batch in which it was last sent
+	Batch any       // belongs to the relay, for the batch in which the event was last sent
 
 	next         *Entry    // the next event of its key
-	stream       *stream   // the stream that it was sent to, if known
-	refusedAt    time.Time // when it was sent, the first time the broker refused it
+	stream       *stream   // the stream to which it was sent, if known
+	refusedAt    time.Time // the time at which it was sent when the broker first refused it
 	due          time.Time // when it may be sent again
 	tries        int       // how often it failed since it was read
 	inFlight     bool      // sent, and without an outcome
-	withPrevious bool      // sent in one batch with the event before it of its key
+	withPrevious bool      // sent in one batch with the previous event of its key
 }
 
-// EntryOf returns the entry of a message that the publisher was given.
+// EntryOf returns the entry of a message that was passed to the publisher.
 func EntryOf(m *broker.Message) *Entry { return m.Owner.(*Entry) }
 
-// Copy says which of the event's messages is sent: each has an id of its own.
+// Copy says which message of the event is sent: the first one, or one of a replay or a
+// republish. Each has a different message id.
 func (e *Entry) Copy() wire.Copy {
 	return wire.Copy{Replays: e.Replays, RepublishID: e.RepublishID, Lost: e.LostSeq}
 }
 
-// New returns a scheduler of up to limit events, which go in atomic batches if batching.
+// New returns a scheduler for up to limit events. If batching is true, they are sent in
+// atomic batches.
 func New(limit int, batching bool) *Scheduler {
 	return &Scheduler{
 		limit: limit, batching: batching, keys: make(map[string]*Entry),
@@ -113,7 +116,7 @@ func New(limit int, batching bool) *Scheduler {
 	}
 }
 
-// Add takes events in the order in which they are to be published.
+// Add adds events, in the order in which they must be published.
 func (l *Scheduler) Add(events []eventlog.Event) {
 	for i := range events {
 		ev := &events[i]
@@ -141,7 +144,7 @@ func (l *Scheduler) Add(events []eventlog.Event) {
 	}
 }
 
-// Next returns up to n events to send now. Retries come first: they are older.
+// Next returns up to n events to send now. Retries come first, because they are older.
 func (l *Scheduler) Next(n int, now time.Time) []*broker.Message {
 	if n <= 0 {
 		return nil
@@ -175,15 +178,15 @@ func (l *Scheduler) Next(n int, now time.Time) []*broker.Message {
 	return batch
 }
 
-// fits reports whether more may be added to a batch of up to n events.
+// fits reports whether another event may be added to a batch of up to n events.
 func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 	return len(batch) < n && (!l.batching || len(batch) < broker.MaxBatch && l.loaded < broker.MaxBatchBytes)
 }
 
 // sendKey sends an event and, in atomic batches, the events of its key that wait behind it.
-// These must go to the same stream, so that they are in the same batch, and the event must
-// be likely to be stored. An event of a republish can stop blocking its key at any time, so it
-// goes by itself.
+// The waiting events must go to the same stream, so that they are in the same batch, and the
+// first event must be likely to be stored. An event of a republish is sent without the waiting
+// events, because it can stop blocking its key at any time.
 func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.Time) []*broker.Message {
 	byItself := !l.batching || e.Isolated || e.IsRepublished()
 	batch = l.send(batch, e, now)
@@ -206,7 +209,7 @@ func (l *Scheduler) send(batch []*broker.Message, e *Entry, now time.Time) []*br
 	}
 	e.Sent, e.stream = now, l.routes[e.Subject]
 	e.inFlight, e.withPrevious = true, false
-	if e.AckGroup = ""; e.stream != nil && !e.stream.unavailable && e.tries == 0 && !e.Held && e.next == nil { // an event of its key that waits would wait for the whole group
+	if e.AckGroup = ""; e.stream != nil && !e.stream.unavailable && e.tries == 0 && !e.Held && e.next == nil { // otherwise the next event of its key would wait for the complete group
 		e.AckGroup = e.stream.name
 	}
 	l.loaded += len(e.Data)
@@ -217,8 +220,8 @@ func (l *Scheduler) send(batch []*broker.Message, e *Entry, now time.Time) []*br
 	return append(batch, &e.Message)
 }
 
-// endFlight notes that an event is no longer in flight, and learns its stream from the
-// outcome.
+// endFlight notes that an event is no longer in flight, and that the stream with the
+// given name takes its subject.
 func (l *Scheduler) endFlight(e *Entry, name string) *stream {
 	l.sent--
 	e.inFlight = false
@@ -233,17 +236,17 @@ func (l *Scheduler) endFlight(e *Entry, name string) *stream {
 		s = &stream{name: name}
 		l.streams[name] = s
 	}
-	if len(l.routes) >= maxRoutes { // the subjects may contain ids: start again
+	if len(l.routes) >= maxRoutes { // the subjects may contain ids: forget all
 		clear(l.routes)
 	}
 	l.routes[e.Subject] = s
 	return s
 }
 
-// maxRoutes is for how many subjects the stream is remembered.
+// maxRoutes is the number of subjects for which the scheduler remembers the stream.
 const maxRoutes = 10_000
 
-// Done removes an event that was published, and releases the next of its key.
+// Done removes an event that was published, and makes the next event of its key ready.
 func (l *Scheduler) Done(e *Entry, name string, now time.Time) {
 	s := l.endFlight(e, name)
 	l.storedAt = now
@@ -264,8 +267,8 @@ func (l *Scheduler) Done(e *Entry, name string, now time.Time) {
 	l.release(e)
 }
 
-// releaseNext makes an event ready after the one before it of its key was stored, unless it
-// was sent together with that one.
+// releaseNext makes an event ready after the previous event of its key was stored, unless
+// both were sent together.
 func (l *Scheduler) releaseNext(e *Entry) {
 	e.withPrevious = false
 	if !e.inFlight {
@@ -273,21 +276,21 @@ func (l *Scheduler) releaseNext(e *Entry) {
 	}
 }
 
-// ReturnBlocked takes back an event that was not stored because an earlier one of its key
-// was not. It is sent again together with that one.
+// ReturnBlocked takes back an event that was not stored because an earlier event of its
+// key was not stored. It is sent again together with the earlier event.
 func (l *Scheduler) ReturnBlocked(e *Entry) {
 	l.endFlight(e, "")
-	if !e.withPrevious { // the earlier one was stored meanwhile
+	if !e.withPrevious { // the earlier event has been stored since then
 		l.ready.push(e)
 	}
 }
 
-// Requeue takes back events that Next returned and that were not sent.
+// Requeue takes back events that Next returned but that were not sent.
 func (l *Scheduler) Requeue(batch []*broker.Message) {
 	for _, m := range batch {
 		e := EntryOf(m)
 		l.endFlight(e, "")
-		if e.withPrevious { // the one before it is in the batch, too
+		if e.withPrevious { // the previous event of its key is in the batch too
 			continue
 		}
 		e.due = e.Sent
@@ -295,7 +298,8 @@ func (l *Scheduler) Requeue(batch []*broker.Message) {
 	}
 }
 
-// NextRetry returns when the next failed event is due, and whether there is one.
+// NextRetry returns the time at which the next failed event is due, and whether there is
+// one.
 func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 	if len(l.retries) > 0 {
 		at, ok = l.retries[0].due, true
@@ -308,7 +312,7 @@ func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// entry returns an empty entry, which owns its message.
+// entry returns an empty entry with its own message.
 func (l *Scheduler) entry() *Entry {
 	e := &Entry{}
 	if n := len(l.free); n > 0 {
@@ -328,7 +332,7 @@ func (l *Scheduler) release(e *Entry) {
 	l.free = append(l.free, e)
 }
 
-// retries is a heap: the event that is due first comes first.
+// retries is a heap, with the event that is due first at the front.
 type retries []*Entry
 
 func (r retries) Len() int           { return len(r) }

@@ -2,31 +2,31 @@ package schedule
 
 import "time"
 
-// maxProbes is how many events may be in flight to an unavailable stream. One event that
-// only the stream refuses must not keep others from being tried, and the window has to stay
-// free for other streams.
+// maxProbes is the largest number of events that may be in flight to an unavailable stream.
+// It is more than one, so that one event that the stream does not take cannot stop all
+// probes. It is small, so that the window stays free for other streams.
 const maxProbes = 16
 
 // stream is the state of one stream. It becomes unavailable when it does not take an event,
-// and available when it takes one. Meanwhile its events wait, and a few are sent from time
-// to time as probes.
+// and available again when it takes one. While it is unavailable, its events wait, and a
+// few are sent from time to time as probes.
 type stream struct {
 	name     string
 	storedAt time.Time    // when it last stored an event
-	sent     int          // in flight to it
+	sent     int          // events in flight to it
 	stored   int64        // events that it stored since TakeStored
 	parked   fifo[*Entry] // events that wait for it
 
 	unavailable bool
 	since       time.Time // when it became unavailable
-	rounds      int       // of probes that failed
+	rounds      int       // rounds of probes that failed
 	nextProbe   time.Time // when the next round of probes begins
 }
 
-// full reports whether no more may be sent to the stream for now.
+// full reports whether no further event may be sent to the stream for now.
 func (s *stream) full() bool { return s.unavailable && s.sent >= maxProbes }
 
-// probes returns how many of the parked events may be sent now.
+// probes returns the number of parked events that may be sent now.
 func (s *stream) probes(now time.Time) int {
 	if !s.unavailable || s.nextProbe.After(now) {
 		return 0
@@ -46,7 +46,7 @@ func (s *stream) addFailed(e *Entry, now time.Time) {
 	s.parked.push(e)
 }
 
-// recover makes the stream available: the events that waited are ready.
+// recover makes the stream available, and the events that waited for it ready.
 func (s *stream) recover(ready *fifo[*Entry]) {
 	s.unavailable = false
 	for {
