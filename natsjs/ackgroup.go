@@ -7,19 +7,20 @@ import (
 )
 
 const (
-	// The most events in an ack group.
+	// The largest number of events in an ack group.
 	maxGroup = 32
 
-	// After an ambiguous group, this many events go without a group: twice as many each
-	// time, and fewer again as groups succeed. If others publish much to the same stream,
-	// few groups would succeed.
+	// After an ambiguous group, this many events are sent without a group. The number
+	// doubles each time, and gets smaller when groups succeed. The reason is that few
+	// groups succeed if other programs publish much to the same stream.
 	minSingles = 1 << 10
 	maxSingles = 1 << 20
 )
 
-// ackGroup is a group of events whose acknowledgements come on one subject. The broker looks
-// up where to send the answers on a subject, and caches the last lookups. With a subject for
-// each event the cache never helps, and that is a tenth of what an event costs the broker.
+// ackGroup is a group of events whose acknowledgements come on one subject. For each answer,
+// the broker looks up who listens on its subject, and it caches the last lookups. With a
+// different subject for each event the cache never helps, and that is a tenth of the
+// broker's work for an event.
 //
 // An acknowledgement does not say which event it is for. It need not, if there are as many
 // as events, all from one stream, with consecutive sequences: a connection's messages are
@@ -32,14 +33,14 @@ type ackGroup struct {
 	serial        uint64
 	sent          time.Time
 	shared        bool // it had several events when it was sent
-	allSent       bool // all were written to the connection; before that, its events must not be reported
+	allSent       bool // all were written to the connection; before that, the events must not be reported
 	earlyFailures []earlyFailure
 
 	stream    string // the stream in the answers
 	last      uint64 // the last sequence in the answers
 	answered  int
 	duplicate bool // the answers are to duplicates
-	ambiguous bool // the answers do not say which event is stored
+	ambiguous bool // it is not clear from the answers which event is stored
 }
 
 // earlyFailure is a failure that came while a group was being sent.
@@ -91,8 +92,8 @@ func (w *window) split(batch []*broker.Message) (messages, rest []*broker.Messag
 	return batch[:n], batch[n:]
 }
 
-// resolve reports the outcomes of a group if they are known. If the group is ambiguous, its
-// events are sent again.
+// resolve reports the outcomes of a group if all answers are there. If the group is
+// ambiguous, its events are sent again.
 func (w *window) resolve(slot int) {
 	g := &w.slots[slot]
 	switch {
@@ -112,8 +113,9 @@ func (w *window) resolve(slot int) {
 	w.vacate(slot)
 }
 
-// backOff stops making groups for a while, after an ambiguous one. Groups that were in
-// flight at that time may be ambiguous for the same reason, so they do not count again.
+// backOff is called after an ambiguous group: no groups are made for a while. Other
+// groups that were in flight at that time may be ambiguous for the same reason, so
+// backOff ignores them.
 func (w *window) backOff(g *ackGroup) {
 	if g.serial <= w.lastAmbiguous {
 		return
@@ -128,7 +130,7 @@ func (w *window) sentAll(p slotRef, failed map[*broker.Message]broker.Outcome) {
 	defer w.mu.Unlock()
 	g := w.group(p)
 	if g == nil {
-		return // it had one event, which has its outcome
+		return // the group had one event, which has its outcome
 	}
 	g.allSent = true
 	if len(failed) > 0 {
@@ -173,7 +175,7 @@ func (w *window) sendAgain(messages []*broker.Message) {
 	signal(w.resend)
 }
 
-// takeAgain returns the events that have to be sent again.
+// takeAgain returns the events that must be sent again.
 func (w *window) takeAgain() []*broker.Message {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// maxRoutes is for how many subjects the stream is remembered.
+// maxRoutes is the number of subjects for which the stream is remembered.
 const maxRoutes = 10_000
 
 // atomicRun is one call of RunAtomic. The main goroutine splits batches by stream, some
@@ -33,8 +33,8 @@ type atomicRun struct {
 	streams map[string]*batchSender
 }
 
-// serve passes batches on until ctx ends, a stream fails, or the connection broke and is
-// back.
+// serve passes batches on until ctx ends, a stream fails, or a broken connection was
+// restored.
 func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message, reconnects uint64) error {
 	nc := r.p.nc
 	status := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
@@ -64,7 +64,7 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 			r.split(ctx, batch)
 		case <-status:
 		case <-tick.C:
-			if err := nc.LastError(); err != denied { //nolint:errorlint // each denial is another error
+			if err := nc.LastError(); err != denied { //nolint:errorlint // each denial is a new error value
 				r.replies.Deny(err)
 				denied = err
 			}
@@ -75,15 +75,16 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 	}
 }
 
-// split passes the events of a batch to their streams. No atomic batch spans two streams: if
-// the events of a key go to several streams, all after the first stream's wait.
+// split passes the events of a batch to their streams. An atomic batch goes to one stream:
+// if the events of a key go to several streams, the first of them go to their stream, and
+// from the first event of another stream on, all wait.
 func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	if name, one := r.oneStream(batch); one {
 		r.stream(ctx, name).push(batch)
 		return
 	}
 	type group struct {
-		name, subject string // subject: if the stream is not known
+		name, subject string // subject is set if the stream is not known
 		messages      []*broker.Message
 	}
 	var groups []*group
@@ -103,7 +104,7 @@ func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 		}
 		if key := f.OrderKey(); key != "" {
 			if first, ok := ofKey[key]; ok && first != g {
-				ofKey[key] = nil // none that comes after it may go now
+				ofKey[key] = nil // later events of the key must wait
 				behind = append(behind, f)
 				continue
 			}
@@ -123,7 +124,7 @@ func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	}
 }
 
-// oneStream returns the stream of a batch, if all its events go to one known stream.
+// oneStream returns the stream of a batch if all its events go to one known stream.
 func (r *atomicRun) oneStream(batch []*broker.Message) (name string, one bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +149,7 @@ func (r *atomicRun) route(subject string) string {
 	return r.routes[subject]
 }
 
-// lookUp finds the stream of a subject, and passes it the events that wait for that.
+// lookUp finds the stream of a subject, and passes the waiting events to that stream.
 func (r *atomicRun) lookUp(ctx context.Context, subject string, messages []*broker.Message) {
 	o := streamOf(ctx, r.js, subject)
 	if o.Stream == "" {
@@ -158,7 +159,7 @@ func (r *atomicRun) lookUp(ctx context.Context, subject string, messages []*brok
 		return
 	}
 	r.mu.Lock()
-	if len(r.routes) >= maxRoutes { // the subjects may contain ids: start again
+	if len(r.routes) >= maxRoutes { // the subjects may contain ids: forget all
 		clear(r.routes)
 	}
 	r.routes[subject] = o.Stream
@@ -166,14 +167,14 @@ func (r *atomicRun) lookUp(ctx context.Context, subject string, messages []*brok
 	r.stream(ctx, o.Stream).push(messages)
 }
 
-// forget forgets the stream of a subject: it may have changed.
+// forget forgets the stream of a subject, because another stream may take it now.
 func (r *atomicRun) forget(subject string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.routes, subject)
 }
 
-// stream returns the sender for a stream. It starts one if there is none.
+// stream returns the sender for a stream. If there is none, it starts one.
 func (r *atomicRun) stream(ctx context.Context, name string) *batchSender {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,8 +201,8 @@ func (r *atomicRun) reportAll(messages []*broker.Message, o broker.Outcome) {
 	r.reportBatch(messages, outcomes)
 }
 
-// reportBatch reports the outcomes of events that were sent together. The events of a key
-// after one that is not stored get BlockedByKey, and are reported first.
+// reportBatch reports the outcomes of events that were sent together. If an event is not
+// stored, later events of its key get BlockedByKey, and are reported first.
 func (r *atomicRun) reportBatch(messages []*broker.Message, outcomes []broker.Outcome) {
 	var missed map[string]struct{}
 	for i, f := range messages {
@@ -222,7 +223,7 @@ func (r *atomicRun) reportBatch(messages []*broker.Message, outcomes []broker.Ou
 		for i := len(messages) - 1; i >= 0; i-- {
 			if outcomes[i].Class == broker.BlockedByKey {
 				r.reportFn(messages[i], outcomes[i])
-				messages[i] = nil // it belongs to the relay again
+				messages[i] = nil // the message belongs to the relay again
 			}
 		}
 	}

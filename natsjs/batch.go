@@ -22,7 +22,8 @@ const (
 )
 
 // batchSender sends batches to one stream. If the stream has one replica, the next batch is
-// sent while one is being stored. Several replicas store one batch at a time.
+// sent while the broker stores the previous one. A stream with several replicas stores one
+// batch at a time.
 type batchSender struct {
 	run       *atomicRun
 	name      string
@@ -30,7 +31,7 @@ type batchSender struct {
 	fence     fence
 	msg       nats.Msg // for reuse, like its headers
 	id, seq   []string
-	maxEvents int // the most events in a batch
+	maxEvents int // the largest number of events in a batch
 
 	mu       sync.Mutex
 	queue    [][]*broker.Message // to be sent in batches
@@ -45,8 +46,8 @@ func newBatchSender(run *atomicRun, name string) *batchSender {
 	}
 }
 
-// push queues events that came together. Those that the broker refused before go one by one,
-// so that they do not spoil the batch of others again.
+// push queues events that came together. Events that the broker refused before are sent one
+// by one, so that they do not make a batch fail again.
 func (b *batchSender) push(messages []*broker.Message) {
 	group := make([]*broker.Message, 0, len(messages))
 	b.mu.Lock()
@@ -64,9 +65,9 @@ func (b *batchSender) push(messages []*broker.Message) {
 	signal(b.news)
 }
 
-// pop removes the events of the next batch from the queue. It keeps events together that
-// were pushed together: the events of a key must not be in a second batch before the first
-// is stored.
+// pop removes the events of the next batch from the queue. Events that were pushed
+// together stay together, because the events of a key must not be in a second batch before
+// the first batch is stored.
 func (b *batchSender) pop() (messages []*broker.Message) {
 	b.mu.Lock()
 	var behind []*broker.Message
@@ -95,7 +96,7 @@ func (b *batchSender) pop() (messages []*broker.Message) {
 }
 
 // splitFirst removes a batch from the first group of the queue, which has more events than
-// fit. The other events of the batch's keys are returned as behind.
+// fit into a batch. behind are the remaining events whose keys are in the batch.
 func (b *batchSender) splitFirst() (messages, behind []*broker.Message) {
 	group := b.queue[0]
 	messages = group[:b.maxEvents:b.maxEvents]
@@ -119,7 +120,7 @@ func (b *batchSender) splitFirst() (messages, behind []*broker.Message) {
 	return messages, behind
 }
 
-// hasIsolated reports whether events have to be sent one by one.
+// hasIsolated reports whether there are events that must be sent one by one.
 func (b *batchSender) hasIsolated() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,18 +138,18 @@ func (b *batchSender) popIsolated() []*broker.Message {
 // batch is a batch in flight.
 type batch struct {
 	messages  []*broker.Message
-	sent      []*broker.Message // those of them that are in it
+	sent      []*broker.Message // the messages that are in the batch
 	id        string
-	fence     uint64 // that it was sent under
+	fence     uint64 // the fence with which it was sent
 	reply     *replies.Reply
-	due       time.Time // when an answer has to be there
-	duplicate bool      // it is one event, and the broker called it a duplicate
-	tries     int       // how often its fence was refused
+	due       time.Time // when the answer is overdue
+	duplicate bool      // the batch is one event, which the broker called a duplicate
+	tries     int       // how often the broker refused its fence
 
 	faults map[*broker.Message]broker.Outcome // events that the client library refuses
 }
 
-// maxPipelined is how many batches may be in flight to a stream with one replica.
+// maxPipelined is the largest number of batches in flight to a stream with one replica.
 const maxPipelined = 2
 
 // work sends what is pushed until ctx ends or the term ends.
@@ -205,8 +206,8 @@ func (b *batchSender) maxOpen() int {
 	return maxPipelined
 }
 
-// start sends a batch. It returns nil if there are no events, or if all have their outcomes
-// already.
+// start sends a batch. It returns nil if there are no events, or if all events have
+// outcomes already.
 func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*batch, error) {
 	if len(messages) == 0 {
 		return nil, nil //nolint:nilnil // there is no batch
@@ -218,13 +219,13 @@ func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*b
 		}
 	}
 	if b.sendAll(next) {
-		return nil, nil //nolint:nilnil // the client refuses all of it
+		return nil, nil //nolint:nilnil // the client refuses all its events
 	}
 	return next, nil
 }
 
-// refence takes the fence. If that fails, it reports the events of the batch, and done is
-// true.
+// refence takes the fence. If that fails, it reports the outcomes of the batch's events,
+// and done is true.
 func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {
@@ -243,9 +244,9 @@ func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err er
 	return true, nil
 }
 
-// sendAll sends a batch, maybe again. It leaves out the events that the client library
-// refuses, and those behind them in their keys: the numbers in a batch have no gaps. If
-// nothing is left, it reports all events, and done is true.
+// sendAll sends a batch for the first time or again. It leaves out events that the client
+// library refuses, and later events of the same keys, because the numbers in a batch must
+// have no gaps. If no event is left, it reports all events, and done is true.
 func (b *batchSender) sendAll(of *batch) (done bool) {
 	for {
 		if of.reply != nil {
@@ -266,15 +267,15 @@ func (b *batchSender) sendAll(of *batch) (done bool) {
 		switch {
 		case err == nil:
 			return false
-		case !of.refused(of.sent[n-1], err): // otherwise the batch starts again without that event
+		case !of.refused(of.sent[n-1], err): // if it is refused, the batch starts again without that event
 			of.reply.Put(replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err)})
 			return false
 		}
 	}
 }
 
-// sendable returns the events that the client library does not refuse, without those behind
-// a refused one of their key.
+// sendable returns the events that the client library does not refuse, and that do not come
+// after a refused event of their key.
 func (of *batch) sendable() []*broker.Message {
 	if len(of.faults) == 0 {
 		return of.messages
@@ -295,12 +296,12 @@ func (of *batch) sendable() []*broker.Message {
 	return sendable
 }
 
-// refused notes an event that the client library refuses for good. It returns false for any
-// other error.
+// refused notes an event that the client library will always refuse. It returns false for
+// any other error.
 func (of *batch) refused(f *broker.Message, err error) bool {
 	o := failure(fmt.Errorf("send: %w", err))
 	if o.Class != broker.Permanent {
-		return false // the connection broke: there will be no answer
+		return false // the connection broke, so there will be no answer
 	}
 	if of.faults == nil {
 		of.faults = make(map[*broker.Message]broker.Outcome)
@@ -309,8 +310,9 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 	return true
 }
 
-// send sends the n-th message of a batch. The first has the fence: if it does not hold, the
-// broker stores none of the batch. The last commits the batch.
+// send sends the n-th message of a batch. The first message has the fence: if the fence
+// does not hold, the broker stores nothing of the batch. The last message commits the
+// batch.
 func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1
@@ -318,7 +320,7 @@ func (b *batchSender) send(of *batch, n int) error {
 	if len(of.sent) > 1 {
 		b.id[0], b.seq[0] = of.id, strconv.Itoa(n+1)
 		header[batchID], header[batchSequence] = b.id, b.seq
-	} else { // a batch of one would cost the server a file
+	} else { // for a batch of one, the server would create a file
 		delete(header, batchID)
 		delete(header, batchSequence)
 	}

@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// If a fence is refused although the term still leads, it is taken again this often.
+	// If a fence is refused although the term still leads, it is taken again at most this
+	// many times.
 	maxFences = 2
 
-	// While the broker stores another message with the same fence, a message is sent again
-	// after this time, this often.
+	// If the broker is storing another message with the same fence, a message is sent
+	// again after processWait, at most maxInProcess times.
 	processWait  = 2 * time.Millisecond
 	maxInProcess = 20
 
-	// If a stream takes none of this many events, the others are not tried.
+	// If a stream takes none of this many events, the other events are not tried.
 	maxProbes = 16
 )
 
@@ -58,8 +59,9 @@ func (b *batchSender) handleAnswer(ctx context.Context, of *batch, a replies.Ans
 	return nil
 }
 
-// handleStored reports a batch that is stored. A batch of one duplicate is sent again by
-// itself: sendOne looks up whether the stream still has it.
+// handleStored reports a batch that is stored. If the batch is one event that the broker
+// called a duplicate, sendOne sends it again and looks up whether the stream still has
+// it.
 func (b *batchSender) handleStored(ctx context.Context, of *batch, last uint64) error {
 	if of.duplicate {
 		return b.sendOneByOne(ctx, of.messages)
@@ -68,8 +70,9 @@ func (b *batchSender) handleStored(ctx context.Context, of *batch, last uint64) 
 	return nil
 }
 
-// parseCommit returns the sequence of a batch's last message. The others come
-// directly before it: the broker stores them under one lock, with one proposal.
+// parseCommit returns the sequence of a batch's last message. The other messages have the
+// sequences directly before it, because the broker stores them under one lock, with one
+// proposal.
 func (b *batchSender) parseCommit(of *batch, data []byte) (last uint64, err error) {
 	name, last, duplicate, err := parseAck(data)
 	if err != nil {
@@ -95,7 +98,7 @@ func (b *batchSender) handleUnanswered(ctx context.Context, of *batch, err error
 	case errors.Is(err, replies.ErrUnanswered):
 		b.reportNotStored(of, b.lookUp(ctx, of.sent[0].Subject))
 	case errors.Is(err, broker.ErrNotAllowed):
-		return b.sendOneByOne(ctx, of.messages) // the user may not publish to one of its subjects
+		return b.sendOneByOne(ctx, of.messages) // the user may not publish to a subject of the batch
 	default:
 		b.reportNotStored(of, failure(err))
 	}
@@ -108,15 +111,15 @@ func (b *batchSender) lookUp(ctx context.Context, subject string) broker.Outcome
 	return streamOf(ctx, b.run.js, subject)
 }
 
-// retry handles a batch whose fence was refused. Either another term has begun, or the
-// lease message was removed.
+// retry handles a batch whose fence was refused, because another term has begun, or
+// because the lease message was removed.
 func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	var refused *BrokerError
 	for of.tries++; of.tries <= maxFences && errors.As(cause, &refused); of.tries++ {
 		if refused.Code == codeInProcess && !pause.For(ctx, processWait) {
 			return nil
 		}
-		if refused.Code == codeFenced && of.fence == b.fence.seq || b.fence.seq == 0 { // it was not taken again since
+		if refused.Code == codeFenced && of.fence == b.fence.seq || b.fence.seq == 0 { // the fence was not taken again since the batch was sent
 			if done, err := b.refence(ctx, of); done || err != nil {
 				return err
 			}
@@ -163,7 +166,7 @@ func (r *atomicRun) await(ctx context.Context, w *replies.Reply) replies.Answer 
 }
 
 // reportStored reports a batch whose last message is stored at the given sequence. Events
-// that the client library refused, and those behind them, were not in it.
+// that the client library refused, and later events of their keys, were not in the batch.
 func (b *batchSender) reportStored(of *batch, last uint64) {
 	seq := last - uint64(len(of.sent))
 	if len(of.sent) == len(of.messages) {
@@ -190,7 +193,7 @@ func (b *batchSender) reportStored(of *batch, last uint64) {
 	b.run.reportBatch(of.messages, outcomes)
 }
 
-// reportNotStored reports a batch that is not stored, or may not be.
+// reportNotStored reports a batch that is not stored, or of which that is not known.
 func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	if o.Stream == "" && o.Class != broker.Unroutable {
 		o.Stream = b.name
@@ -205,9 +208,10 @@ func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	b.run.reportBatch(of.messages, outcomes)
 }
 
-// sendOneByOne sends events one by one, each under the fence and after the answer to the one
-// before, so that each has an outcome of its own. An event that is stored already is a
-// duplicate. If the stream takes none of the first events, the others are not tried.
+// sendOneByOne sends events one by one, with the fence, and waits for each answer before it
+// sends the next event. So each event gets its own outcome. If an event is stored already,
+// the broker calls it a duplicate. If the stream takes none of the first events, the other
+// events are not tried.
 func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Message) error {
 	outcomes := make([]broker.Outcome, len(messages))
 	missed := make(map[string]struct{})
@@ -247,8 +251,8 @@ func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Messa
 	return nil
 }
 
-// sendOne sends an event by itself, under the fence, until its outcome is known. An error
-// ends the term.
+// sendOne sends a single event, with the fence, until its outcome is known. An error ends
+// the term.
 func (b *batchSender) sendOne(ctx context.Context, f *broker.Message) (broker.Outcome, error) {
 	fences := 0
 	for waits := 0; ; {

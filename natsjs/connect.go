@@ -14,22 +14,22 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// ErrUnsafeConnection is returned by Check for a connection with unsafe options: the client
-// would send old events after the relay gave up on them, block for long, or close for good.
-// Connect with [ConnectOptions].
+// Check returns ErrUnsafeConnection for a connection with unsafe options. With such options
+// the client would send old events after the relay gave up on them, block for a long time,
+// or close the connection for good. Connect with [ConnectOptions].
 var ErrUnsafeConnection = errors.New("unsafe connection to NATS")
 
 // ConnectOptions returns the options that a relay's connection needs. Pass them to
-// nats.Connect, together with those for address and credentials:
+// nats.Connect, together with your options for address and credentials:
 //
-//   - No reconnect buffer. The client would keep in it what is published while the broker
-//     is away, and send it long after the relay gave up on it.
+//   - No reconnect buffer. In this buffer the client would keep events that are published
+//     while there is no connection, and send them long after the relay gave up on them.
 //   - Unlimited reconnects. By default the client closes the connection for good after
 //     about two minutes without a broker.
-//   - A blocked write fails after 5 seconds. By default it blocks the whole client for a
-//     minute.
-//   - A ping every 5 seconds, so that the client notices a dead connection in seconds and
-//     not in minutes.
+//   - A blocked write fails after 5 seconds. By default it blocks all use of the client
+//     for a minute.
+//   - A ping every 5 seconds. So the client notices a dead connection within seconds, not
+//     minutes.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.ReconnectBufSize(-1),
@@ -44,8 +44,9 @@ func ConnectOptions() []nats.Option {
 // maxFlush is the time limit of a write to the connection.
 const maxFlush = 5 * time.Second
 
-// checkConnection returns an unrecoverable error if the connection is closed, or lacks what
-// ConnectOptions sets. A connection that is down at the moment is an outage.
+// checkConnection returns an unrecoverable error if the connection is closed, or lacks an
+// option of ConnectOptions. If the connection is down at the moment, the error is an
+// outage.
 func checkConnection(nc *nats.Conn) error {
 	var faults []error
 	if nc.Opts.ReconnectBufSize >= 0 {
@@ -114,8 +115,8 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 	return nil
 }
 
-// A server can fail to create the files of a stream for a moment. It was seen right after a
-// stream of the same name was deleted.
+// A server can fail to create the files of a stream for a moment. That was seen right after
+// a stream of the same name was deleted.
 const (
 	storeTries = 20
 	storeWait  = 50 * time.Millisecond
@@ -128,8 +129,8 @@ func isStoreFault(err error) bool {
 	return errors.As(err, &refused) && refused.ErrorCode == code
 }
 
-// widen adds the subjects of cfg that the stream does not take, and allows atomic batches if
-// cfg does.
+// widen adds to the stream the subjects of cfg that it does not take. It allows atomic
+// batches if cfg does.
 func widen(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, cfg.Name)
 	if err != nil {

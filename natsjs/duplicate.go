@@ -14,30 +14,32 @@ import (
 )
 
 const (
-	// The most lookups at the same time.
+	// The largest number of lookups at the same time.
 	maxLookups = 32
 
-	// After this many lookups without an answer an event is published again under another
-	// message id. Storing it twice does no harm; losing it would.
+	// After this many lookups without an answer, an event is published again with another
+	// message id. To store the event twice does no harm; to lose it would.
 	maxFailedLookups = 2
 
-	codeNoStream = 10059 // there is no stream of that name, for this account
+	codeNoStream = 10059 // this account has no stream of that name
 )
 
 // errLostCopy means that the broker dropped an event as a duplicate of a message that it no
-// longer has. It remembers message ids, but not whether it still has the messages.
+// longer has. The broker remembers message ids, but not whether it still has the messages.
 var errLostCopy = errors.New("the broker calls it a duplicate of a message that it no longer has")
 
-// duplicateVerifier looks up whether the broker still has the message that it calls an event
-// a duplicate of. The message may have been deleted or lost within the duplicate window.
+// duplicateVerifier looks up whether the broker still has the first message, if the broker
+// called an event a duplicate of it. That message may have been deleted or lost within the
+// duplicate window.
 type duplicateVerifier struct {
 	p          *Publisher
-	unanswered atomic.Bool // a lookup was not answered: do not ask any more
+	unanswered atomic.Bool // a lookup was not answered, so do not ask again
 }
 
-// verify looks up the message that the broker calls an event a duplicate of. If the stream
-// does not have it, again is true: send the event again, it has another message id now.
-// Otherwise verify returns the event's outcome, with a sequence if the message is there.
+// verify looks up the first message of an event that the broker called a duplicate. If the
+// stream lost that message, again is true: verify has given the event another message id,
+// and the caller must send it again. Otherwise verify returns the event's outcome, with a
+// sequence if the message is there.
 func (v *duplicateVerifier) verify(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) {
 	has, err := v.lookUp(ctx, f, o)
 	switch {
@@ -58,8 +60,8 @@ func (v *duplicateVerifier) verify(ctx context.Context, f *broker.Message, o bro
 	if was == 0 {
 		return o, true
 	}
-	// The message with the other id is lost, too. Unknown makes the relay wait before it tries
-	// again.
+	// The message with the other id is lost too. The class Unknown makes the relay wait before
+	// it tries again.
 	return broker.Outcome{Class: broker.Unknown, Stream: o.Stream, Err: errLostCopy, Reason: reasonOf(errLostCopy)}, false
 }
 
@@ -72,8 +74,8 @@ const (
 	copyLost                     // the stream lost it
 )
 
-// lookUp returns whether the stream still has the message that the broker calls an event a
-// duplicate of.
+// lookUp returns whether the stream still has the first message of an event that the
+// broker called a duplicate.
 func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o broker.Outcome) (copyState, error) {
 	if v.unanswered.Load() {
 		return copyLost, nil
@@ -105,8 +107,9 @@ func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o bro
 }
 
 // mayDrop reports whether a stream removes messages that are younger than its duplicate
-// window: those that were consumed, or the oldest ones at a limit. A message that is removed
-// for its age left that window before.
+// window: messages that were consumed, the oldest messages at a limit, or the messages
+// before a rollup. A maximum age does not matter, because a message leaves the window before
+// it reaches that age.
 func mayDrop(cfg jetstream.StreamConfig) bool {
 	return cfg.Retention != jetstream.LimitsPolicy || dropsOld(cfg) != "" || cfg.AllowRollup
 }
@@ -156,7 +159,7 @@ func (w *window) verifyAll(ctx context.Context) {
 func (w *window) verifyOne(ctx context.Context, d duplicateAnswer) {
 	o, again := w.verify(ctx, d.message, d.outcome)
 	if ctx.Err() != nil {
-		return // it stays without an outcome, like all that is in flight when Run returns
+		return // the event gets no outcome, like all events that are in flight when Run returns
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

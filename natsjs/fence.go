@@ -18,7 +18,8 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// Headers that ask the broker to check the last message of a subject before it stores one.
+// With these headers, the broker checks the last message of a subject before it stores a
+// message.
 const (
 	expectedSequence = "Nats-Expected-Last-Subject-Sequence"
 	expectedSubject  = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -26,15 +27,15 @@ const (
 )
 
 const (
-	codeFenced    = 10071 // the last message of the subject is another one
+	codeFenced    = 10071 // the last message of the subject is a different one
 	codeInProcess = 10164 // a message with the same fence is being stored
 	codeRepeated  = 10201 // a message of the batch has an id that is stored already
 	codeTooMany   = 10199 // a batch is longer than the server allows
-	codeNoRoom    = 10077 // the stream is full, or the subject is
+	codeNoRoom    = 10077 // the stream or the subject is full
 )
 
 var (
-	// ErrStreamReplaced means that a stream was deleted and created again since the term
+	// ErrStreamReplaced means that a stream was deleted and created again after the term
 	// began. The term ends.
 	ErrStreamReplaced = errors.New("the stream was deleted and created again")
 
@@ -49,22 +50,23 @@ var (
 func LeaseSubjects(stream string) string { return wire.LeasePrefix + "*." + stream }
 
 // fence prevents a leader that was replaced from storing anything in a stream. Each term
-// publishes one message on a subject of the log. Each publish of the term asks the broker to
-// store it only while the term's message is the last one on that subject.
+// publishes one message, the lease message, on a subject that belongs to the log. Each later
+// publish of the term asks the broker to store it only if that message is still the last one
+// on the subject.
 type fence struct {
 	run     *atomicRun
 	stream  string
 	created time.Time // when the stream was created, as the term first saw it
 	subject string
-	seq     uint64 // of the term's message; 0 if there is none
+	seq     uint64 // the sequence of the term's message; 0 if there is none
 
-	replicas int // of the stream
+	replicas int // the stream's number of replicas
 }
 
 // take publishes the term's message, in three steps: it reads the last message of the
-// subject, confirms that the term still leads, and publishes, if that message is still the
-// last. If the process stalls between two steps, for however long, and is replaced
-// meanwhile, the broker refuses the third step.
+// subject, confirms that the term still leads, and publishes on the condition that the
+// last message has not changed. If the process stalls between two steps and another leader
+// replaces it, the broker refuses the third step.
 func (f *fence) take(ctx context.Context) error {
 	f.seq = 0
 	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
@@ -78,7 +80,8 @@ func (f *fence) take(ctx context.Context) error {
 	}
 }
 
-// maxRaces is how often another publish may win the race before that counts as an outage.
+// maxRaces is the number of times that another publish may come first, before take
+// returns an error.
 const maxRaces = 10
 
 func (f *fence) try(ctx context.Context) error {
@@ -87,8 +90,9 @@ func (f *fence) try(ctx context.Context) error {
 		return err
 	}
 	if last == 0 {
-		// There must be a message that the next publish can name. Without one, the broker
-		// could not refuse a leader that stalled: the last message may have aged out.
+		// There must be a last message for the next publish to name. If there is none,
+		// for instance because the last one became too old, the broker could not refuse a
+		// leader that stalled.
 		if _, err := f.put(ctx, 0); err != nil {
 			return err
 		}
@@ -106,8 +110,8 @@ func (f *fence) try(ctx context.Context) error {
 	return err
 }
 
-// look returns the sequence of the last message of the subject, and 0 if there is none. It
-// returns an error if the stream was created again.
+// look returns the sequence of the last message of the subject, or 0 if there is none. If
+// the stream was created again, look returns an error.
 func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	stream, err := f.run.js.Stream(ctx, f.stream)
 	if err != nil {
@@ -124,8 +128,8 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 		return 0, fmt.Errorf("%w: %w", ErrNotAtomic, faults[0])
 	}
 	f.replicas = info.Config.Replicas
-	// A stream that was created again soon has the same sequences. So the time at which it
-	// was created is part of the subject.
+	// A stream that was created again soon has the same sequences as before. So the time
+	// of its creation is part of the subject.
 	f.subject = wire.LeasePrefix + f.run.token.Instance + "-" + strconv.FormatInt(info.Created.UnixNano(), 36) + "." + f.stream
 	msg, err := stream.GetLastMsgForSubject(ctx, f.subject)
 	switch {
@@ -137,7 +141,8 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	return msg.Sequence, nil
 }
 
-// put publishes a message on the lease subject, if the last one there has the given sequence.
+// put publishes a message on the lease subject if the last message there has the given
+// sequence.
 func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	reply := f.run.replies.Expect(nil, f.subject)
 	defer f.run.replies.Drop(reply)
@@ -163,15 +168,15 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	return seq, nil
 }
 
-// set adds the fence to the headers of a message. Do not send a message while there is no
-// fence: with a sequence of 0 the broker would store it if no term has a fence.
+// set adds the fence to the headers of a message. A message must not be sent while there
+// is no fence: with a sequence of 0 the broker would store it if no term has a fence.
 func (f *fence) set(header map[string][]string) {
 	header[expectedSequence] = []string{strconv.FormatUint(f.seq, 10)}
 	header[expectedSubject] = []string{f.subject}
 	header[expectedStream] = []string{f.stream}
 }
 
-// clear removes what set added.
+// clear removes the headers that set added.
 func (f *fence) clear(header map[string][]string) {
 	for _, name := range []string{expectedSequence, expectedSubject, expectedStream} {
 		delete(header, name)
@@ -183,8 +188,8 @@ func endsTerm(err error) bool {
 	return errors.Is(err, eventlog.ErrLeaseLost) || errors.Is(err, ErrStreamReplaced)
 }
 
-// outcomeOf returns the outcome of the events that wait for the fence, for an error of take
-// that does not end the term.
+// outcomeOf converts an error of take, which does not end the term, into the outcome of the
+// events that wait for the fence.
 func (f *fence) outcomeOf(err error) broker.Outcome {
 	o := failure(err)
 	switch {

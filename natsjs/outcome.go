@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// BrokerError is a refusal by JetStream.
+// BrokerError is an error that JetStream returned.
 type BrokerError struct {
 	Code        int    // the API error code, for instance 10077
 	Status      int    // an HTTP-like status, for instance 503
@@ -28,7 +28,7 @@ func failure(err error) broker.Outcome {
 // codes are the classes of JetStream's API errors. The texts of the errors change from
 // version to version, so they are not used.
 var codes = map[int]broker.Class{
-	10071: broker.Unknown, // the fence does not hold; single publishes have none
+	10071: broker.Unknown, // the fence does not hold; single publishes have no fence
 	10158: broker.Unknown, // the same message id is being stored
 	10164: broker.Unknown, // a message with the same fence is being stored
 	10201: broker.Unknown, // part of a batch is stored
@@ -40,13 +40,13 @@ var codes = map[int]broker.Class{
 	10039: broker.Unavailable, // JetStream is not enabled for the account
 	10076: broker.Unavailable, // JetStream is not enabled on the server
 	10077: broker.Unavailable, // the stream is full, or could not write
-	10120: broker.Unavailable, // the account has no limits to store within
+	10120: broker.Unavailable, // the account has no storage limits
 	10210: broker.Unavailable, // too many batches in flight
 	10211: broker.Unavailable, // too many publishes in flight
 
 	10054: broker.Permanent, // larger than the stream allows
 	10097: broker.Permanent, // headers larger than 64 KiB
-	10166: broker.Permanent, // the stream allows no time to live of a message
+	10166: broker.Permanent, // the stream does not allow messages with a time to live
 	10188: broker.Permanent, // the stream allows no scheduled messages
 }
 
@@ -75,8 +75,8 @@ func classify(err error) broker.Class {
 	return broker.Unknown
 }
 
-// reasonOf returns the word for an error that metrics and the table held use. It is empty if
-// the class of the outcome says it all.
+// reasonOf returns one word for an error, for metrics and the table held. It returns "" if
+// the class of the outcome says enough.
 func reasonOf(err error) string {
 	var refused *BrokerError
 	switch {
@@ -108,7 +108,8 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// copyOf says which of the event's messages is sent: each has an id of its own.
+// copyOf says which message of the event is sent. Each message of an event has a
+// different message id.
 func copyOf(m *broker.Message) wire.Copy {
 	return wire.Copy{Replays: m.Replays, RepublishID: m.RepublishID, Lost: m.LostSeq}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/postroom/postroom/broker"
 )
 
-// parseAck parses an acknowledgement. The name of the stream is a part of data, not a copy.
+// parseAck parses an acknowledgement. The returned name of the stream shares the memory of
+// data.
 func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error) {
 	// Fast path: most answers have only stream and sequence.
 	if rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`)); ok {
@@ -32,13 +33,14 @@ func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error
 	switch err := json.Unmarshal(data, &answer); {
 	case err == nil && answer.Error != nil:
 		return []byte(answer.Stream), 0, false, &BrokerError{Code: answer.Error.Code, Status: answer.Error.Status, Description: answer.Error.Description}
-	case err == nil && answer.Stream != "" && answer.Sequence > 0: // another program could answer on the subject, too
+	case err == nil && answer.Stream != "" && answer.Sequence > 0: // check both, because another program could answer on the subject
 		return []byte(answer.Stream), answer.Sequence, answer.Duplicate, nil
 	}
 	return nil, 0, false, fmt.Errorf("%w: the answer cannot be read", broker.ErrUnacknowledged)
 }
 
-// isPlain reports whether a name has no escapes in JSON. Even '&' and '<' may be escaped.
+// isPlain reports whether a name has no escapes in JSON. Encoders may escape even '&' and
+// '<'.
 func isPlain(name []byte) bool {
 	for _, c := range name {
 		if c < ' ' || c > '~' || c == '\\' {

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// ackTimeout is how long to wait for an acknowledgement. After that the outcome is unknown,
-// and the relay publishes the event again with the same message id.
+// ackTimeout is how long to wait for an acknowledgement. After that time the outcome is
+// unknown, and the relay publishes the event again with the same message id.
 const ackTimeout = 5 * time.Second
 
 var _ broker.Publisher = (*Publisher)(nil)
@@ -32,24 +32,26 @@ type Publisher struct {
 	watchers   map[permissionWatcher]struct{} // one for each running Run or RunAtomic
 }
 
-// permissionWatcher has messages in flight. Deny tells it that the server refused one for a
-// missing permission.
+// permissionWatcher has messages in flight. Deny tells it that the server refused a message
+// because of a missing permission.
 type permissionWatcher interface{ Deny(err error) }
 
 // NewPublisher returns a publisher on the given connection. Connect with [ConnectOptions].
 // The caller closes the connection. NewPublisher does no I/O.
 //
 // Each event goes to the stream that takes its subject, in CloudEvents binary mode, with a
-// message id. The stream drops messages with the same id within its duplicate window. Then
-// the publisher looks up whether the stream still has the first message. If not, it
-// publishes the event with another id.
+// message id. The stream drops messages with the same id within its duplicate window. If
+// that happens, the publisher looks up whether the stream still has the first message. If
+// the stream lost it, the publisher publishes the event with another id.
 //
-// The publisher replaces the connection's error handler by one that calls the old one, too.
+// The publisher replaces the connection's error handler. The new handler also calls the
+// previous one.
 func NewPublisher(nc *nats.Conn) *Publisher {
 	return &Publisher{nc: nc, watchers: make(map[permissionWatcher]struct{})}
 }
 
-// Abilities returns all: the publisher can do everything that [broker.Publisher] describes.
+// Abilities returns all abilities: the publisher can do everything that [broker.Publisher]
+// describes.
 func (p *Publisher) Abilities() broker.Abilities {
 	return broker.Abilities{Inspects: true, Verifies: true, Batches: true, Risks: Risks()}
 }
@@ -80,7 +82,7 @@ func (p *Publisher) Check(ctx context.Context) error {
 }
 
 // Run publishes batches as [broker.Publisher] describes. One subscription receives all
-// acknowledgements; the reply subject says which events one is for.
+// acknowledgements. The reply subject says for which events an acknowledgement is.
 func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	reconnects := p.nc.Stats().Reconnects
@@ -93,18 +95,18 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	if err != nil {
 		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
 	}
-	defer func() { _ = acks.Unsubscribe() }() // fails on a closed connection only, which has no subscriptions
+	defer func() { _ = acks.Unsubscribe() }() // fails only on a closed connection, which has no subscriptions
 
 	status := p.nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer p.nc.RemoveStatusListener(status)
 	tick := time.NewTimer(ackTimeout)
-	tick.Stop() // an idle relay does not wake up
+	tick.Stop() // so that an idle relay does not wake up
 	defer tick.Stop()
 	denied := p.nc.LastError() // checked, because the program may have replaced our error handler
 	for {
 		incoming := batches
 		if !p.nc.IsConnected() {
-			w.failAll(nats.ErrDisconnected) // their acknowledgements went to the broken connection
+			w.failAll(nats.ErrDisconnected) // their acknowledgements were sent to the broken connection
 			incoming = nil
 		}
 		if p.nc.Stats().Reconnects != reconnects {
@@ -163,12 +165,13 @@ func (p *Publisher) RunAtomic(ctx context.Context, token broker.LeaderToken, bat
 	if err != nil {
 		return p.refuseClosed(fmt.Errorf("subscribe to acknowledgements: %w", err))
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails on a closed connection only, which has no subscriptions
+	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection, which has no subscriptions
 	return run.serve(ctx, batches, reconnects)
 }
 
-// startLookups starts goroutines that look up, until ctx ends, which stream takes a subject,
-// and whether the broker still has what it calls duplicates. wait waits for their end.
+// startLookups starts goroutines that work until ctx ends. They look up which stream takes a
+// subject, and whether the broker still has the first message of a duplicate. wait waits
+// until they have ended.
 func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	var asking sync.WaitGroup
 	asking.Go(func() { w.lookUp(ctx, p.nc) })
@@ -177,8 +180,9 @@ func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	return asking.Wait
 }
 
-// checkTimeouts reports events whose acknowledgement is overdue. It also reports a denial if
-// the connection's last error is not the one given, and returns the last error.
+// checkTimeouts reports events whose acknowledgement is overdue. If the connection's last
+// error is not the given one, it reports that as a denial. It returns the connection's last
+// error.
 func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	w.expire(now.Add(-ackTimeout))
 	err := p.nc.LastError()
@@ -189,8 +193,8 @@ func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 }
 
 // listen tells w about publishes that are not allowed, until end is called. The server sends
-// a denial as an error of the connection, which remembers only the last one. So the error
-// handler has to see each.
+// a denial as an error of the connection. The connection remembers only the last error, so
+// the error handler must see each one.
 func (p *Publisher) listen(w permissionWatcher) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,7 +229,8 @@ func reportAll(batch []*broker.Message, o broker.Outcome, report func(f *broker.
 	}
 }
 
-// refuseClosed marks an error on a closed connection as unrecoverable: it stays closed.
+// refuseClosed marks an error on a closed connection as unrecoverable, because the
+// connection stays closed.
 func (p *Publisher) refuseClosed(err error) error {
 	if p.nc.IsClosed() {
 		return postroom.Unrecoverable(err)
@@ -233,9 +238,9 @@ func (p *Publisher) refuseClosed(err error) error {
 	return err
 }
 
-// send writes a batch to the connection, unless the connection broke and is back meanwhile.
-// It does not touch an event after its group was sent: the event may be acknowledged, and
-// belongs to the relay then.
+// send writes a batch to the connection, unless the connection broke and was restored since
+// Run began. It does not use an event after its group was sent: as soon as the event is
+// acknowledged, it belongs to the relay.
 func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
 	if p.nc.Stats().Reconnects != reconnects {
 		reportAll(batch, failure(nats.ErrDisconnected), w.reportFn)
@@ -248,7 +253,7 @@ func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) 
 			w.msg.Subject, w.msg.Reply = f.Subject, group.reply
 			w.msg.Header = w.encoder.Encode(&f.Event.Event, copyOf(f))
 			w.msg.Data = f.Data
-			if err := p.nc.PublishMsg(&w.msg); err != nil { // else it was copied into the connection's buffer
+			if err := p.nc.PublishMsg(&w.msg); err != nil { // if nil, it was copied into the connection's buffer
 				if failed == nil {
 					failed = make(map[*broker.Message]broker.Outcome)
 				}

@@ -15,59 +15,60 @@ import (
 
 // The risks of a stream that relay.Config.Accept can list.
 const (
-	// InterestRetention: the stream keeps an event only for the consumers that exist. Without
-	// a consumer it acknowledges the event and does not store it.
+	// InterestRetention means that the stream keeps an event only for existing consumers. If
+	// there is no consumer, the stream acknowledges the event and does not store it.
 	InterestRetention broker.Risk = "interest-retention"
 
-	// WorkQueueRetention: the first consumer that acknowledges an event removes it for all
-	// others.
+	// WorkQueueRetention means that the first consumer that acknowledges an event removes
+	// it for all other consumers.
 	WorkQueueRetention broker.Risk = "work-queue-retention"
 
-	// DiscardOld: at a limit of messages or bytes the stream drops an old event for a new
-	// one, even if no consumer has read it.
+	// DiscardOld means that at a limit of messages or bytes the stream drops an old event
+	// to store a new one, even if no consumer has read the old event.
 	DiscardOld broker.Risk = "discard-old"
 
-	// Rollup: one message with a rollup header removes all others.
+	// Rollup means that one message with a rollup header removes all other messages.
 	Rollup broker.Risk = "rollup"
 
-	// AsyncPersistence: an event is acknowledged before it is written.
+	// AsyncPersistence means that the stream acknowledges an event before it writes the
+	// event.
 	AsyncPersistence broker.Risk = "async-persistence"
 
-	// MemoryStorage: the events are gone after a restart of the broker.
+	// MemoryStorage means that the events are gone after a restart of the broker.
 	MemoryStorage broker.Risk = "memory-storage"
 
-	// ShortDuplicateWindow: an event that is published again after less than a second may be
-	// stored twice. None is lost, but consumers get more duplicates.
+	// ShortDuplicateWindow means that the stream may store an event twice if it is published
+	// again after less than a second. No event is lost, but consumers get more duplicates.
 	ShortDuplicateWindow broker.Risk = "short-duplicate-window"
 
-	// SmallMessages: the stream refuses large events that the log takes.
+	// SmallMessages means that the stream refuses large events that the log accepts.
 
 	SmallMessages broker.Risk = "small-messages"
-	// SubjectTransform: the stream stores events under a different subject. Handlers that
-	// subscribe to an event's own subject do not get it.
+	// SubjectTransform means that the stream stores events under a different subject.
+	// Handlers that subscribe to an event's own subject do not get it.
 	SubjectTransform broker.Risk = "subject-transform"
 )
 
 // The risks that cannot be accepted: such a stream cannot work.
 const (
-	// NoAcks: the stream does not acknowledge.
+	// NoAcks means that the stream does not acknowledge.
 	NoAcks broker.Risk = "no-acks"
 
-	// Sealed: the stream takes nothing any more.
+	// Sealed means that the stream takes no more messages.
 	Sealed broker.Risk = "sealed"
 
-	// Mirror: the stream takes its messages from another one.
+	// Mirror means that the stream takes its messages from another stream.
 	Mirror broker.Risk = "mirror"
 
-	// NoAtomicBatches: the stream does not allow atomic batches, and Config.Atomic needs
-	// them.
+	// NoAtomicBatches means that the stream does not allow atomic batches, which
+	// Config.Atomic needs.
 	NoAtomicBatches broker.Risk = "no-atomic-batches"
 
-	// NoLeaseSubject: the stream does not take the lease subject, which atomic batches need;
-	// see [LeaseSubjects].
+	// NoLeaseSubject means that the stream does not take the lease subject, which atomic
+	// batches need; see [LeaseSubjects].
 	NoLeaseSubject broker.Risk = "no-lease-subject"
 
-	// LeaseNotKept: the stream does not keep the messages on the lease subject.
+	// LeaseNotKept means that the stream does not keep the messages on the lease subject.
 	LeaseNotKept broker.Risk = "lease-not-kept"
 )
 
@@ -89,8 +90,8 @@ const maxMessage = postroom.MaxData + 64<<10
 // minDuplicates is the shortest duplicate window that covers the first retry of an event.
 const minDuplicates = time.Second
 
-// check examines a stream for one risk. found returns what is wrong, and an empty text if
-// nothing is.
+// check examines a stream for one risk. found returns what is wrong, or "" if nothing is
+// wrong.
 type check struct {
 	risk     broker.Risk
 	constant string // the risk's name in Go, if it can be accepted
@@ -136,9 +137,8 @@ var streamChecks = []check{
 	}, "publish to the stream that it mirrors"},
 }
 
-// atomicChecks are the additional checks of a stream for atomic batches. They do not care if
-// the stream removes old messages: the leader publishes its lease message again if it is
-// gone.
+// atomicChecks are the additional checks of a stream for atomic batches. The stream may
+// remove old messages: if the lease message is gone, the leader publishes it again.
 var atomicChecks = []check{
 	{NoAtomicBatches, "", func(cfg jetstream.StreamConfig) string {
 		return when(!cfg.AllowAtomicPublish, "it does not allow atomic batches")
@@ -184,8 +184,8 @@ func transforms(cfg jetstream.StreamConfig) string {
 		cmp.Or(cfg.SubjectTransform.Source, ">"), cfg.SubjectTransform.Destination)
 }
 
-// dropsOld says at which limits a stream drops old events. A limit per subject can do so even
-// if the stream as a whole refuses new events at its limits.
+// dropsOld says at which limits a stream drops old events. At a limit per subject, a stream
+// can drop old events even if it refuses new events at its other limits.
 func dropsOld(cfg jetstream.StreamConfig) string {
 	var limits []string
 	if cfg.Discard == jetstream.DiscardOld && cfg.MaxMsgs > 0 {
@@ -208,7 +208,7 @@ func dropsOld(cfg jetstream.StreamConfig) string {
 type StreamError struct {
 	Stream  string      // its name
 	Risk    broker.Risk // what is wrong with it
-	Problem string      // the same in words
+	Problem string      // what is wrong, in words
 	Remedy  string      // what to change
 }
 
@@ -228,14 +228,15 @@ func (e *StreamError) Unwrap() error { return e.Risk }
 // Is reports whether target is postroom.ErrUnrecoverable.
 func (e *StreamError) Is(target error) bool { return target == postroom.ErrUnrecoverable }
 
-// ExamineStream returns the faults of a stream. relay.Relay.Check refuses each, unless
-// relay.Config.Accept lists its Risk. It does no I/O.
+// ExamineStream returns the faults of a stream. relay.Relay.Check returns each fault as
+// an error, unless relay.Config.Accept lists its Risk. ExamineStream does no I/O.
 func ExamineStream(cfg jetstream.StreamConfig) []*StreamError {
 	return findFaults(cfg, streamChecks)
 }
 
-// ExamineAtomicStream returns the faults of a stream for atomic batches: those that
-// [ExamineStream] returns, and what relay.Config.Atomic needs. It does no I/O.
+// ExamineAtomicStream returns the faults of a stream for relay.Config.Atomic: the faults
+// that [ExamineStream] returns, and those that matter only for atomic batches. It does no
+// I/O.
 func ExamineAtomicStream(cfg jetstream.StreamConfig) []*StreamError {
 	return append(findFaults(cfg, streamChecks), findFaults(cfg, atomicChecks)...)
 }

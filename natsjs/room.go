@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// maxCounted is for how many subjects messages are counted, if the stream limits the messages
-// of each subject.
+// maxCounted is the number of subjects for which messages are counted, if the stream limits
+// the messages of each subject.
 const maxCounted = 100
 
 // checkRoom adds a fault if a stream has reached a limit at which it refuses new messages.
@@ -78,8 +78,8 @@ func (i *inspection) checkAccount(ctx context.Context) error {
 	return nil
 }
 
-// addFull adds an error that there is no room for events. It is not unrecoverable: the events
-// wait in the log.
+// addFull adds a fault: there is no room for events. The fault does not match
+// ErrUnrecoverable, because the events wait in the log.
 func (i *inspection) addFull(what, remedy, format string, args ...any) {
 	i.faults = append(i.faults, fmt.Errorf("%s: %w: %s: %s", what, broker.ErrFull, fmt.Sprintf(format, args...), remedy))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Inspect examines streams as [broker.Inspector] describes. With names it only reads these
-// streams, so the connection's user needs no permission to read others.
+// Inspect examines streams as [broker.Inspector] describes. If names are given, it reads
+// only these streams, so the connection's user needs no permission to read other streams.
 func (p *Publisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
 	return p.inspect(ctx, streams, subjects, ExamineStream)
 }
@@ -76,7 +76,7 @@ func (i *inspection) byName(ctx context.Context, streams, subjects []string) err
 	return nil
 }
 
-// maxMissing is after how many subjects without a stream the search ends.
+// maxMissing is the number of subjects without a stream after which the search ends.
 const maxMissing = 10
 
 // bySubject examines the streams that take the given subjects.
@@ -125,8 +125,8 @@ func (i *inspection) stream(ctx context.Context, name string) error {
 	return i.checkRoom(ctx, s)
 }
 
-// explain adds to a timeout which permission may be missing: the broker does not answer a
-// request that is not allowed.
+// explain adds advice to a timeout: which permission may be missing. The broker does not
+// answer a request that is not allowed.
 func explain(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w (may this user publish to $JS.API.STREAM.INFO.* and, unless Config.Streams is set, $JS.API.STREAM.NAMES?)", what, err)

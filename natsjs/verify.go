@@ -20,9 +20,9 @@ import (
 const lookTimeout = 2 * ackTimeout
 
 // Compare compares a stream with a position, as [broker.Verifier] describes. If the
-// message at the position was deleted, that counts as a loss: a stream of [EnsureStream]
-// does not allow it. It does not count as one if the configuration of the stream removes
-// messages that are not the oldest.
+// message at the position was deleted, that counts as a loss: a stream that
+// [EnsureStream] created does not allow to delete messages. It does not count as one if
+// the configuration of the stream removes messages that are not the oldest.
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -54,7 +54,7 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (br
 		s.Verdict = broker.Recreated
 	case at.Seq > s.Last.Seq:
 		s.Verdict = broker.LostTail
-	case at.Seq < s.First || at.MessageID == "": // it was removed for its age, or no message id was recorded
+	case at.Seq < s.First || at.MessageID == "": // the message was removed because of its age, or no message id was recorded
 	default:
 		id, err := p.messageAt(ctx, at.Stream, at.Seq)
 		if err != nil {
@@ -70,8 +70,8 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (br
 // noMessage is the error code for a message that does not exist.
 const noMessage = 10037
 
-// messageAt returns the message id of a message, and an empty text if there is no message.
-// It asks the stream's leader. The client's GetMsg may ask a replica, which can lack the
+// messageAt returns the message id of a message, or "" if there is no message. It asks the
+// stream's leader, because the client's GetMsg may ask a replica, which can lack the
 // newest messages for a moment.
 func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (string, error) {
 	if seq == 0 {
@@ -115,8 +115,8 @@ func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (s
 
 var errUnreadable = errors.New("the answer cannot be read")
 
-// ReadStored reads the headers of a stream's messages, as [broker.Verifier] describes, with a
-// consumer of its own that leaves nothing behind.
+// ReadStored reads the headers of a stream's messages, as [broker.Verifier] describes. It
+// creates a consumer for that, which is removed at the end.
 func (p *Publisher) ReadStored(ctx context.Context, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	js, err := jetstream.New(p.nc)
 	if err != nil {

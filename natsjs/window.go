@@ -20,26 +20,26 @@ import (
 
 // window has the events that were sent and not acknowledged. Each group of events has a slot.
 // The number of the slot and a serial number are part of the subject of the group's
-// acknowledgements, so an answer that comes too late finds the slot empty, or with another
-// serial.
+// acknowledgements. So if an answer comes too late, the slot is empty or has another serial
+// number.
 type window struct {
 	prefix   string
 	reportFn func(f *broker.Message, o broker.Outcome)
 	sendState
 
-	mu      sync.Mutex // guards what follows, but for channels
+	mu      sync.Mutex // guards the fields below, except channels
 	slots   []ackGroup
 	vacant  []int
-	serial  uint64            // of the last group
+	serial  uint64            // the serial number of the last group
 	streams map[string]string // stream names in acknowledgements, so that each is allocated once
 	closed  bool
 	resends
 	duplicates
 
-	toLookUp chan []slotRef // groups without an answer, whose streams have to be looked up
+	toLookUp chan []slotRef // groups without an answer, whose streams must be looked up
 }
 
-// sendState is used only by the goroutine that sends.
+// sendState has the fields that only the sending goroutine uses.
 type sendState struct {
 	encoder *wire.Encoder
 	msg     nats.Msg
@@ -50,26 +50,26 @@ type sendState struct {
 // resends has the events of ambiguous groups, which are sent again without a group.
 type resends struct {
 	again         []*broker.Message // events to be sent again
-	resend        chan struct{}     // there are events to be sent again
-	singlesLeft   int               // this many events are still sent without a group
-	nextSingles   int               // the same, after the next ambiguous group
-	lastAmbiguous uint64            // the last serial when a group was ambiguous
+	resend        chan struct{}     // signals that there are events to send again
+	singlesLeft   int               // how many events are still sent without a group
+	nextSingles   int               // the value of singlesLeft after the next ambiguous group
+	lastAmbiguous uint64            // the last serial number at the time of the last ambiguous group
 }
 
 // duplicates has the events that the broker called duplicates.
 type duplicates struct {
 	verify     func(ctx context.Context, f *broker.Message, o broker.Outcome) (proven broker.Outcome, again bool) // see duplicateVerifier; if nil, duplicates count as stored
 	unverified []duplicateAnswer
-	verifyDue  chan struct{} // there are unverified duplicates
+	verifyDue  chan struct{} // signals that there are unverified duplicates
 }
 
 // slotRef refers to a group in a slot.
 type slotRef struct {
 	slot     int
 	serial   uint64
-	messages []*broker.Message // those of the batch
+	messages []*broker.Message // the messages of the group
 	reply    string
-	end      int // where reply ends in names
+	end      int // where the reply subject ends in names
 }
 
 func newWindow(prefix string, report func(f *broker.Message, o broker.Outcome)) *window {
@@ -103,22 +103,22 @@ func (w *window) expect(batch []*broker.Message, now time.Time) {
 		w.names = strconv.AppendUint(w.names, w.serial, 36)
 		w.refs = append(w.refs, slotRef{slot: n, serial: w.serial, messages: messages, end: len(w.names)})
 	}
-	names, begin := string(w.names), 0 // one allocation for all
+	names, begin := string(w.names), 0 // one allocation for all names
 	for i := range w.refs {
 		o := &w.refs[i]
 		o.reply, begin = names[begin:o.end], o.end
 	}
 }
 
-// isWaiting reports whether an event has no outcome yet.
+// isWaiting reports whether there is an event without an outcome.
 func (w *window) isWaiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.vacant) < len(w.slots)
 }
 
-// reportSingle reports the outcome of a group of one event, unless it has one already: the
-// answer may come too late.
+// reportSingle reports the outcome of a group of one event. If the answer comes too late,
+// the event has an outcome already, and reportSingle does nothing.
 func (w *window) reportSingle(p slotRef, o broker.Outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,7 +128,7 @@ func (w *window) reportSingle(p slotRef, o broker.Outcome) {
 	}
 }
 
-// group returns a group, and nil if it has its outcome already.
+// group returns a group, or nil if the group has its outcome already.
 func (w *window) group(p slotRef) *ackGroup {
 	if p.slot < len(w.slots) && w.slots[p.slot].serial == p.serial && len(w.slots[p.slot].messages) > 0 {
 		return &w.slots[p.slot]
@@ -147,30 +147,30 @@ func (w *window) vacate(n int) {
 	w.vacant = append(w.vacant, n)
 }
 
-// failAll reports all events as unacknowledged, also those that wait to be sent again.
+// failAll reports all events as unacknowledged, even those that wait to be sent again.
 func (w *window) failAll(cause error) {
 	err := fmt.Errorf("%w: %w", broker.ErrUnacknowledged, cause)
 	w.fail(err, func(*ackGroup, *broker.Message) bool { return true })
 	reportAll(w.takeAgain(), failure(err), w.reportFn)
 }
 
-// expire reports events that were sent before the given time.
+// expire reports events that were sent before the given time as unacknowledged.
 func (w *window) expire(before time.Time) {
 	w.fail(fmt.Errorf("%w: %w", broker.ErrUnacknowledged, nats.ErrTimeout), func(g *ackGroup, _ *broker.Message) bool { return g.sent.Before(before) })
 }
 
-// Deny reports events with the subject to which, as an error of the connection says, the
-// user may not publish. The server does not say which event it means, and does not answer
-// the publish itself.
+// Deny reports events with the subject to which the user may not publish, according to an
+// error of the connection. The server does not say which event it refused, and does not
+// answer the publish itself.
 func (w *window) Deny(err error) {
 	if subject, denied := replies.DeniedSubject(err); denied {
 		w.fail(broker.ErrNotAllowed, func(_ *ackGroup, f *broker.Message) bool { return f.Subject == subject })
 	}
 }
 
-// fail reports the events for which which returns true. If their group is still being sent,
-// it does so after that, since a denial can come early. Other events of the same group are
-// sent again.
+// fail reports the events for which the function which returns true. If their group is
+// still being sent, because a denial can come early, it reports them afterwards. Other
+// events of the same group are sent again.
 func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +203,7 @@ func (w *window) failGroup(slot int, err error, which func(g *ackGroup, f *broke
 	w.vacate(slot)
 }
 
-// close stops all reports, because Run returns.
+// close stops all reports. Run calls it before it returns.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,7 +216,7 @@ func (w *window) onAck(m *nats.Msg) {
 	n, err1 := strconv.ParseUint(slotText, 36, 31)
 	serial, err2 := strconv.ParseUint(serialText, 36, 64)
 	if err1 != nil || err2 != nil {
-		return // not an answer to anything that was sent
+		return // not an answer to a message that was sent
 	}
 	p := slotRef{slot: int(n), serial: serial} //nolint:gosec // 31 bits
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
@@ -251,7 +251,7 @@ func (w *window) onAck(m *nats.Msg) {
 	w.resolve(p.slot)
 }
 
-// unanswered handles the answer that no stream listens on an event's subject.
+// unanswered handles the broker's answer that no stream listens on an event's subject.
 func (w *window) unanswered(p slotRef) {
 	w.mu.Lock()
 	g := w.group(p)
@@ -266,8 +266,8 @@ func (w *window) unanswered(p slotRef) {
 	}
 }
 
-// ask queues a lookup of an event's stream. The server answers in the same way if no stream
-// takes the subject, and if its stream has no leader.
+// ask queues a lookup of an event's stream. The lookup is needed because the server gives
+// the same answer if no stream takes the subject, and if the stream has no leader.
 func (w *window) ask(p slotRef) {
 	unanswered := []slotRef{p}
 	for {
@@ -280,11 +280,11 @@ func (w *window) ask(p slotRef) {
 	}
 }
 
-// lookUp looks up what ask queued, until ctx ends.
+// lookUp looks up the streams that ask queued, until ctx ends.
 func (w *window) lookUp(ctx context.Context, nc *nats.Conn) {
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return // not reached: it only fails for contradictory options
+		return // not reached, because New fails only for contradictory options
 	}
 	for {
 		select {
@@ -331,7 +331,8 @@ func streamOf(ctx context.Context, js jetstream.JetStream, subject string) broke
 	return broker.Outcome{Class: broker.Unavailable, Err: broker.ErrNoLeader} // the lookup was not answered either
 }
 
-// signal sends to a channel with room for one signal. If one waits already, that is enough.
+// signal sends to a channel with room for one signal. If a signal waits in the channel
+// already, signal does nothing.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// pageSize is how many messages are requested at once, for one page. silence is how long
-	// the broker may take for that.
+	// pageSize is the number of messages that are requested at once, for one page. silence
+	// is how long the broker may take to send a page.
 	pageSize = 5000
 	silence  = 30 * time.Second
 
@@ -67,7 +67,7 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, span broke
 	return r.next, stop, nil
 }
 
-// explain adds to a timeout which permission may be missing.
+// explain adds advice to a timeout: which permission may be missing.
 func explain(stream string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("read stream %s: %w (may this user publish to $JS.API.CONSUMER.>?)", stream, err)
@@ -75,7 +75,7 @@ func explain(stream string, err error) error {
 	return fmt.Errorf("read stream %s: %w", stream, err)
 }
 
-// reader reads the messages of a consumer.
+// reader reads the messages of a consumer, page by page.
 type reader struct {
 	nc       *nats.Conn
 	consumer jetstream.Consumer
@@ -115,7 +115,7 @@ func (r *reader) fetch(ctx context.Context, n int) ([]broker.StoredMessage, erro
 		n--
 		return r.pending > 0, nil
 	})
-	if err == nil && n > 0 && r.pending > 0 { // the consumer has more messages, and did not send them
+	if err == nil && n > 0 && r.pending > 0 { // the consumer has more messages but did not send them
 		err = errGap
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package replies waits for what the broker answers to the messages of an atomic batch.
+// Package replies waits for the broker's answers to the messages of an atomic batch.
 package replies
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/broker"
 )
 
-// Set is a set of replies that are waited for. Each has a number, which is part of the subject
-// of its answer. An answer that comes too late is dropped.
+// Set is a set of expected replies. Each reply has a number, which is part of the subject of
+// its answer. An answer that comes too late is dropped.
 type Set struct {
 	prefix string
 
@@ -24,7 +24,7 @@ type Set struct {
 	waiting map[uint64]*Reply
 }
 
-// Reply is an answer to messages that were sent.
+// Reply is an expected answer to messages that were sent.
 type Reply struct {
 	number   uint64
 	messages []*broker.Message // the events of the messages; nil if they have none
@@ -38,7 +38,7 @@ func (w *Reply) Got() <-chan Answer { return w.got }
 // Answer is the broker's answer, or the reason why there is none.
 type Answer struct {
 	Data []byte
-	Err  error // if set, Data is empty
+	Err  error // if Err is set, Data is empty
 }
 
 // New returns an empty set. The subjects of its replies begin with prefix.
@@ -49,8 +49,8 @@ func New(prefix string) *Set {
 // ErrUnanswered means that no stream and no program listens on the subject.
 var ErrUnanswered = nats.ErrNoResponders
 
-// Expect adds a reply to messages that are about to be sent: those of events, or one on the
-// given subject.
+// Expect adds a reply to messages that will be sent next: the messages of events, or one
+// message on the given subject.
 func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,18 +60,18 @@ func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 	return w
 }
 
-// Subjects returns the subjects that answers come on.
+// Subjects returns a pattern that matches the subjects of all answers.
 func (r *Set) Subjects() string { return r.prefix + "*" }
 
-// Drop removes a reply. The set does not use its events any more.
+// Drop removes a reply. After that the set does not use its events.
 func (r *Set) Drop(w *Reply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, w.number)
 }
 
-// Subject returns the reply subject for the first or the last message of a batch. The answer
-// to the first is empty if there is no error.
+// Subject returns the reply subject for the first or the last message of a batch. If there
+// is no error, the answer to the first message is empty.
 func (r *Set) Subject(w *Reply, first bool) string {
 	subject := r.prefix + strconv.FormatUint(w.number, 36)
 	if first {
@@ -80,8 +80,8 @@ func (r *Set) Subject(w *Reply, first bool) string {
 	return subject
 }
 
-// nameLength is the length of the unique end of a prefix: the random part of an inbox, and a
-// dot.
+// nameLength is the length of the unique end of a prefix: the random part of an inbox
+// subject, and a dot.
 const nameLength = 23
 
 // Name returns a name that is unique among all replies of all sets.
@@ -127,8 +127,8 @@ func (r *Set) FailAll(cause error) {
 	}
 }
 
-// Deny ends the replies to messages on a subject to which, as an error of the connection
-// says, the user may not publish.
+// Deny ends the replies to messages on a subject to which the user may not publish,
+// according to an error of the connection.
 func (r *Set) Deny(err error) {
 	subject, denied := DeniedSubject(err)
 	if !denied {
@@ -143,7 +143,8 @@ func (r *Set) Deny(err error) {
 	}
 }
 
-// DeniedSubject returns the subject to which the user may not publish, as the server says.
+// DeniedSubject returns the subject in an error of the server: the user may not publish to
+// it.
 func DeniedSubject(err error) (subject string, denied bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false
