@@ -14,16 +14,18 @@ import (
 // AcceptResult says what [Inbox.Accept] did with an event.
 type AcceptResult = delivery.AcceptResult
 
-// What [Inbox.Accept] did with an event.
+// The results of [Inbox.Accept].
 const (
 	// Stored says that the event is committed, and that its handler will run.
 	Stored = delivery.Accepted
-	// Duplicate says that the handler has decided this event, or that it is held already.
+	// Duplicate says that the handler has decided this event already, or that the event
+	// is held already.
 	Duplicate = delivery.AcceptedBefore
-	// Changed says the same of other content, which is dropped: [Acceptance.IgnoreChanged].
+	// Changed says that an event with the same identity and other content was decided or is
+	// held, and that this event was dropped: see [Acceptance.IgnoreChanged].
 	Changed = delivery.AcceptChanged
 	// Conflict says that another event with the same identity was decided or is held.
-	// Accept keeps this one too: it is held as dead, of class conflict.
+	// Accept stores this event too: it is held as dead, of class conflict.
 	Conflict = delivery.AcceptConflict
 )
 
@@ -32,36 +34,37 @@ type Acceptance struct {
 	Handler string
 	Event   postroom.Event
 
-	// IgnoreChanged drops an event as [Changed] if its source and id are known with other
-	// content. Otherwise that is a [Conflict].
+	// IgnoreChanged says what happens if the source and id of the event are known with
+	// other content. If true, Accept drops the event and returns [Changed]. If false,
+	// Accept returns [Conflict].
 	IgnoreChanged bool
 }
 
 // Accept stores an event for a handler without a broker, for instance a webhook or a line
-// of an import. When it returns [Stored], the event is committed in table held, and this
-// process or another one that runs the handler will handle it. Accept itself runs no
-// handler. The event may be of any age.
+// of an import. When Accept returns [Stored], the event is committed in table held, and a
+// process that runs the handler will handle it. Accept itself runs no handler. The event
+// may be of any age.
 //
 // Register the handler first, with [Inbox.Handle] or [Inbox.HandleExternal], or with
-// [Inbox.Declare] in a process that does not run it. [Inbox.Run] need not run. An ordered
-// handler is refused with [ErrOrdered]: its events get their order from a stream. An event
-// without an ID gets a new one, so it is never a duplicate. An event without a TraceParent
-// gets the trace of ctx.
+// [Inbox.Declare] in a process that does not run it. [Inbox.Run] need not run. For an
+// ordered handler, Accept returns [ErrOrdered], because its events get their order from a
+// stream. An event without an ID gets a new ID, so it is never a duplicate. An event
+// without a TraceParent gets the trace of ctx.
 //
 // Accept is safe for concurrent use, and one statement stores the events of several calls.
-// If ctx ends before that statement begins, the event is not stored. If Accept returns an
-// error after that, the event may be stored: accept it again, with the same id.
+// If ctx ends before that statement begins, the event is not stored. After any later
+// error, the event may be stored: accept it again, with the same id.
 //
 // The body may have up to postroom.MaxAccepted bytes (8 MiB). The limit for events that
-// go through a broker is smaller, and it holds for those that the handler writes with
-// outbox.Write.
+// go through a broker is smaller, so it also applies to events that the handler writes
+// with outbox.Write.
 //
-// Accept recognises an event by its source and id, and then compares the content. Other
-// content with the same identity is a [Conflict], which is dead and waits for an
-// operator. Some providers send an event again with one field changed: Stripe's
-// pending_webhooks counts how many endpoints have not answered yet. Use
-// [Inbox.AcceptAll] with [Acceptance.IgnoreChanged] for these, or set
-// [Subscription.DedupeKey]. Then the first event counts. With DedupeKey, a later one with
+// Accept recognises an event by its source and id, and then compares the content. An
+// event with the same identity and other content is a [Conflict]: it is dead and waits
+// for an operator. Some providers send an event again with one field changed. An example
+// is Stripe's pending_webhooks, the number of endpoints that have not answered yet. For
+// such providers, use [Inbox.AcceptAll] with [Acceptance.IgnoreChanged], or set
+// [Subscription.DedupeKey]. Both drop the later event. With DedupeKey, a later event with
 // the same key is a [Duplicate], even if its content differs:
 //
 //	in.HandleExternal(inbox.Subscription{
@@ -69,8 +72,9 @@ type Acceptance struct {
 //		DedupeKey: func(ev postroom.Event) string { return "stripe " + ev.ID }, // evt_…
 //	}, handle)
 //
-// A key that leaves out too much drops events that differ: use the provider's id of the
-// event, not the id of the object that the event is about.
+// If a key leaves out too much, different events have the same key, and all but the first
+// are dropped. So use the provider's id of the event, not the id of the object that the
+// event is about.
 func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) (AcceptResult, error) {
 	results, err := in.AcceptAll(ctx, Acceptance{Handler: handler, Event: ev})
 	if err != nil {
@@ -80,18 +84,19 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 }
 
 // AcceptAll is [Inbox.Accept] for several events, which may have different handlers. Either
-// all of them are stored or none. It returns a result for each.
+// all of them are stored or none. AcceptAll returns a result for each event.
 func (in *Inbox) AcceptAll(ctx context.Context, all ...Acceptance) ([]AcceptResult, error) {
 	return in.accept(ctx, nil, all)
 }
 
-// AcceptTx is [Inbox.AcceptAll] in the caller's transaction: the events are stored when that
-// commits. So a program can keep a change and the work that follows from it together, without
-// a broker. In this process a worker begins soon after the commit; a commit later than a
-// tenth of a second after AcceptTx is seen within Config.IdlePoll.
+// AcceptTx is [Inbox.AcceptAll] in the caller's transaction: the events are stored when tx
+// commits. So a change and the work that follows from it commit together, without a broker. A
+// worker of this process begins soon after the commit. If tx commits later than a tenth of a
+// second after AcceptTx, a worker begins within Config.IdlePoll.
 //
-// If AcceptTx returns an error, roll back. Two transactions that accept the same events in
-// different orders can deadlock: accept them in one call, which sorts them.
+// If AcceptTx returns an error, roll back. If two transactions accept the same events in
+// different orders, they can deadlock. So accept all events of a transaction in one call,
+// which sorts them.
 func (in *Inbox) AcceptTx(ctx context.Context, tx pgx.Tx, all ...Acceptance) ([]AcceptResult, error) {
 	return in.accept(ctx, tx, all)
 }
@@ -107,7 +112,8 @@ func (in *Inbox) accept(ctx context.Context, tx pgx.Tx, all []Acceptance) ([]Acc
 	return in.acceptor.Accept(ctx, tx, events)
 }
 
-// acceptsFor lets the inbox accept events for a handler. It panics if the name has a handler.
+// acceptsFor registers a subscription for Accept. It panics if the name has a handler
+// already.
 func (in *Inbox) acceptsFor(s Subscription) {
 	if _, known := in.acceptor.Handlers[s.Name]; known {
 		panic(fmt.Sprintf("inbox: a second handler with the name %q", s.Name))

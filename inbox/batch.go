@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
-// batchLoop is a loop as package batch sees it.
+// batchLoop has the methods of a loop that package batch needs.
 type batchLoop struct{ *loop }
 
 func batchesOf(c *loop) batch.Batches {
@@ -47,7 +47,7 @@ func (c batchLoop) Outage(life delivery.Lifetime, err error, failures int) {
 	c.inbox.outage(life, c.log, err, failures)
 }
 
-// batchTx is a transaction as package batch sees it.
+// batchTx has the methods of a transaction that package batch needs.
 type batchTx struct {
 	*ledger.Tx
 

@@ -14,10 +14,11 @@ import (
 )
 
 // Check reports whether the inbox could start. It checks the Config, the subscriptions,
-// the size of the pool, the schema's version and the streams. A person has to correct an
-// error that matches postroom.ErrUnrecoverable. Any other error is an outage, which Run
-// would wait out. If another process gives a handler a different DedupeWindow, Check logs
-// a warning: that is no error, because the longer one counts.
+// the size of the pool, the schema's version and the streams. A person must correct an
+// error that matches postroom.ErrUnrecoverable. Any other error is an outage, and Run
+// would wait until the outage ends. If another process gives a handler a different
+// DedupeWindow, Check logs a warning. That is not an error, because the longer
+// DedupeWindow counts.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkSettings(); err != nil {
 		return fmt.Errorf("inbox: %w", postroom.Unrecoverable(err))
@@ -31,7 +32,7 @@ func (in *Inbox) Check(ctx context.Context) error {
 	return nil
 }
 
-// preflight returns the part that checks the database and the broker.
+// preflight returns the part of the inbox that checks the database and the broker.
 func (in *Inbox) preflight() *preflight.Inbox {
 	p := &preflight.Inbox{
 		Conn: in.nc, Database: ledger.Upkeep{DB: in.db}, Log: in.cfg.Logger, Advise: in.advise,
@@ -44,7 +45,7 @@ func (in *Inbox) preflight() *preflight.Inbox {
 	return p
 }
 
-// checkSettings checks what needs no server.
+// checkSettings makes the checks that need no server.
 func (in *Inbox) checkSettings() error {
 	if in.err != nil {
 		return in.err
@@ -58,7 +59,7 @@ func (in *Inbox) checkSettings() error {
 	return share.Check(in.needs(), in.pool.Config().MaxConns)
 }
 
-// needs returns what the handlers need of the process.
+// needs returns the share of connections and memory that each handler needs.
 func (in *Inbox) needs() []share.Handler {
 	all := make([]share.Handler, len(in.loops))
 	for i, c := range in.loops {
@@ -67,13 +68,13 @@ func (in *Inbox) needs() []share.Handler {
 	return all
 }
 
-// Lag is how much a handler has to do.
+// Lag is the number of events that a handler still has to handle.
 type Lag = delivery.Lag
 
-// Lag returns how much each handler still has to do. It asks the database and the broker.
-// Use it in tests that wait until all is done, and to scale processes. It fails before
-// Run has begun. For an ordered handler it also fails in a process that does not read the
-// stream for it.
+// Lag returns how many events each handler still has to handle. It asks the database and
+// the broker. Use it in tests that wait until all events are handled, and to scale
+// processes. It returns an error if Run has not begun. If there is an ordered handler,
+// Lag also returns an error in a process that does not read the stream for that handler.
 func (in *Inbox) Lag(ctx context.Context) ([]Lag, error) {
 	pending := make(map[string]int64)
 	for _, c := range in.loops {
@@ -82,5 +83,5 @@ func (in *Inbox) Lag(ctx context.Context) ([]Lag, error) {
 			return nil, fmt.Errorf("inbox: handler %s: %w", c.sub.Name, in.advise(err))
 		}
 	}
-	return ledger.Upkeep{DB: in.db}.Lag(ctx, pending) // after the broker, because a message delivered in between may be held by now
+	return ledger.Upkeep{DB: in.db}.Lag(ctx, pending) // ask the database last, because a message that was delivered in between may be held by now
 }

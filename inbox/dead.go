@@ -12,16 +12,16 @@ import (
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
-// Letter is an event that becomes dead, as [Config.OnDead] gets it.
+// Letter is an event that becomes dead, for [Config.OnDead].
 type Letter struct {
 	Handler  string
-	Event    postroom.Event // of a message that is no event it has only ID, Subject, Data and LoggedAt
-	Attempts int            // made; 0 if the handler never ran
-	Class    string         // of the failure, for instance "permanent" or "timeout"
+	Event    postroom.Event // if the message is not an event, only ID, Subject, Data and LoggedAt are set
+	Attempts int            // the number of attempts that were made; 0 if the handler never ran
+	Class    string         // the class of the failure, for instance "permanent" or "timeout"
 	Error    string         // the failure's text, shortened
 }
 
-// tells reports whether Config.OnDead is to be told of an event that is held like this.
+// tells reports whether Config.OnDead must be called for an event that is held like this.
 func (in *core) tells(h delivery.Holding) bool {
 	return in.cfg.OnDead != nil && h.After == nil && !h.IsDiscarded() && !h.Untold
 }
@@ -29,7 +29,7 @@ func (in *core) tells(h delivery.Holding) bool {
 // tell calls Config.OnDead in the transaction in which the event becomes dead.
 func (in *core) tell(ctx context.Context, tx pgx.Tx, handler string, t delivery.Task, h delivery.Holding) error {
 	l := Letter{Handler: handler, Event: t.Event, Attempts: h.Attempts, Class: h.Failure.Class, Error: h.Failure.Text}
-	own, _ := tx.(invoke.Transaction) // not the transaction of a caller of AcceptTx
+	own, _ := tx.(invoke.Transaction) // own is nil for the transaction of a caller of AcceptTx
 	invoker := invoke.New(ledger.WritePatience, 1, nil)
 	defer invoker.Close()
 	if err := invoker.Run(ctx, own, func(ctx context.Context) error { return in.cfg.OnDead(ctx, tx, l) }); err != nil {
@@ -38,11 +38,11 @@ func (in *core) tell(ctx context.Context, tx pgx.Tx, handler string, t delivery.
 	return nil
 }
 
-// deaths tells Config.OnDead of a handler's events.
+// deaths calls Config.OnDead for a handler's events.
 type deaths struct{ *loop }
 
-// within runs write in a transaction, and then Config.OnDead if write reports that the
-// event became dead.
+// within calls write in a transaction. If write reports that the event became dead, it
+// then calls Config.OnDead.
 func (c deaths) within(ctx context.Context, t delivery.Task, as delivery.Holding, write func(tx *ledger.Tx) (died bool, err error)) error {
 	return c.ledger.Within(ctx, func(tx *ledger.Tx) error {
 		if died, err := write(tx); err != nil || !died {
@@ -52,7 +52,7 @@ func (c deaths) within(ctx context.Context, t delivery.Task, as delivery.Holding
 	})
 }
 
-// store stores an event that is not handled now, and returns its fate.
+// store stores an event that is held instead of handled, and returns its fate.
 func (c deaths) store(ctx context.Context, o ledger.Owed) (fate delivery.Fate, err error) {
 	if !c.inbox.tells(o.H) {
 		fates, err := c.inbox.db.Store(ctx, o)
@@ -68,8 +68,8 @@ func (c deaths) store(ctx context.Context, o ledger.Owed) (fate delivery.Fate, e
 	return fate, err
 }
 
-// note records a failed attempt at a held event. It reports whether the claim was still this
-// process's.
+// note records a failed attempt at a held event. It reports whether this process still had
+// the claim.
 func (c deaths) note(ctx context.Context, t delivery.Task, f ledger.Failed) (noted bool, err error) {
 	if !c.inbox.tells(f.Holding) {
 		return c.ledger.Fail(ctx, f)
@@ -81,8 +81,8 @@ func (c deaths) note(ctx context.Context, t delivery.Task, f ledger.Failed) (not
 	return noted, err
 }
 
-// untold returns how an event is held whose death could not be told. It returns false if it
-// must not be held: then its delivery stays in the stream, or its claim expires.
+// untold returns how an event is held if OnDead failed for it. It returns false if the
+// event must not be held: then its delivery stays in the stream, or its claim expires.
 func untold(ctx context.Context, log *slog.Logger, t delivery.Task, as delivery.Holding, err error) (delivery.Holding, bool) {
 	log.ErrorContext(ctx, "OnDead failed, the event does not become dead now", "event_id", t.Event.ID, "dedupe_key", t.Key, "class", as.Failure.Class, "error", err)
 	return as.WithoutDeath()

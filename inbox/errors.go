@@ -11,26 +11,26 @@ import (
 	"github.com/postroom/postroom/internal/consumer"
 )
 
-// Errors that [Inbox.Check] and [Inbox.Run] return, wrapped, if a person has to correct something.
+// [Inbox.Check] and [Inbox.Run] return these errors, wrapped, if a person must correct something.
 var (
 	// ErrForeignConsumer says that the handler's durable consumer belongs to another
-	// Postroom database. The inbox table there does not have what this one decided.
+	// Postroom database. That database does not have the inbox rows of this one.
 	ErrForeignConsumer = consumer.ErrForeign
 
-	// ErrOtherStream says that a handler subscribes to another stream than the one
-	// recorded for it. A handler has one position, so it reads one stream.
+	// ErrOtherStream says that a handler's subscription names a different stream than the
+	// one recorded for the handler. A handler has one position, so it reads one stream.
 	ErrOtherStream = stream.ErrOtherStream
 
-	// ErrStreamLimit says that a limit of the stream or of the account leaves no room for
+	// ErrStreamLimit says that a limit of the stream or of the account does not allow
 	// what a handler needs.
 	ErrStreamLimit = preflight.ErrStreamLimit
 
-	// ErrIsolation says that the database's transactions begin at another isolation level
-	// than an ordered handler needs.
+	// ErrIsolation says that the database's default isolation level is not the one that
+	// an ordered handler needs.
 	ErrIsolation = preflight.ErrIsolation
 )
 
-// ErrRunning is returned by [Inbox.Run] while another Run of the same inbox is under way.
+// [Inbox.Run] returns ErrRunning if another Run of the same inbox has not ended.
 var ErrRunning = errors.New("inbox: already running")
 
 // Errors of [Inbox.Accept] for a handler that cannot accept events.
@@ -42,12 +42,12 @@ var (
 	ErrOrdered = accept.ErrOrdered
 )
 
-// ErrTxOwned is returned by Commit and Rollback of the transaction that a handler
-// is given: the inbox ends it, after the handler returned.
+// A handler gets a transaction whose Commit and Rollback return ErrTxOwned: the inbox
+// ends the transaction after the handler returned.
 var ErrTxOwned = ledger.ErrTxOwned
 
-// ErrOutcomeUnknown is returned by [Attempt.Step] if an earlier call of the step, in this
-// process or another, has an unknown outcome, and the vendor might not recognise a second
-// call as a repetition. If a handler returns it, the event is dead, of class
-// outcome_unknown: a person has to ask the vendor.
+// [Attempt.Step] returns ErrOutcomeUnknown if the outcome of an earlier call of the step,
+// in this process or another, is unknown, and the vendor might not recognise a second
+// call as a repetition. If a handler returns ErrOutcomeUnknown, the event is dead, of
+// class outcome_unknown: a person must ask the vendor.
 var ErrOutcomeUnknown = delivery.ErrOutcomeUnknown

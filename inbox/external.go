@@ -10,7 +10,7 @@ import (
 )
 
 // The default number of workers of an external handler, and how many of them may settle
-// an event at the same time. Only a worker that settles needs a connection.
+// an event at the same time. A worker needs a connection only while it settles.
 const (
 	externalWorkers = 32
 	externalSettles = 4
@@ -42,7 +42,7 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 	case cl.IsLost():
 		return delivery.ErrSettled
 	case outage:
-		return &delivery.BeginError{Err: err} // the failure is not the event's
+		return &delivery.BeginError{Err: err} // the event did not cause the failure
 	}
 	return err
 }
@@ -60,7 +60,7 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := c.endedBefore(ctx, cl.began); err != nil { // in an earlier round
+	if err := c.endedBefore(ctx, cl.began); err != nil { // a handler may have committed in an earlier round
 		return err
 	}
 	tx, err := c.ledger.Begin(ctx)
@@ -81,5 +81,5 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 	if err == nil && said != "" {
 		err = c.ledger.NoteResult(ctx, tx, cl.Key, said)
 	}
-	return c.endClaim(life, tx, cl, err) // it locks the key, and the claim can be renewed only until here
+	return c.endClaim(life, tx, cl, err) // endClaim locks the key, and the claim can be renewed only until then
 }

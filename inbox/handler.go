@@ -20,7 +20,7 @@ type handler struct {
 	sub      Subscription
 	window   delivery.Window
 	apply    postroom.Handler
-	external ExternalHandler // instead of apply
+	external ExternalHandler // set instead of apply
 	log      *slog.Logger
 	signals  *signals.Handler
 	workers  int // set when the inbox begins to run
@@ -44,11 +44,12 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 	return h
 }
 
-// grace is how long the inbox waits for a handler after its context ended.
+// grace returns how long the inbox waits for a handler after the handler's context ended.
 func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }
 
-// lease is how long a claim lasts. A claim of an external handler is renewed. Any other lasts
-// long enough for the process to abandon a handler that does not return, and to record that.
+// lease returns how long a claim lasts. A claim of an external handler is renewed. Any other
+// claim lasts long enough for the process to abandon a handler that does not return, and to
+// record that.
 func (h *handler) lease(renewed time.Duration) time.Duration {
 	if h.external != nil {
 		return renewed
@@ -56,8 +57,8 @@ func (h *handler) lease(renewed time.Duration) time.Duration {
 	return h.sub.Timeout + 2*h.grace()
 }
 
-// connections is how many connections of the pool a handler needs; 0 if it takes a share
-// of what is left.
+// connections returns how many connections of the pool a handler needs. It returns 0 if
+// the handler gets a share of the remaining connections.
 func (h *handler) connections() int {
 	if h.external != nil {
 		return min(h.sub.Workers, externalSettles)
@@ -65,7 +66,7 @@ func (h *handler) connections() int {
 	return h.sub.Workers
 }
 
-// leases is how many connections of the pool a handler needs to keep its leases.
+// leases returns how many connections of the pool a handler needs to keep its leases.
 func (h *handler) leases() int {
 	if h.isOrdered() {
 		return 1
@@ -73,13 +74,14 @@ func (h *handler) leases() int {
 	return 0
 }
 
-// failed returns how an event is held after its first attempt failed.
+// failed returns how an event is held if its first attempt failed.
 func (h *handler) failed(t delivery.Task, f delivery.Failure) delivery.Holding {
 	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0, h.gate.Failed(t.Key, f))
 }
 
-// spared is how many claims on an event may expire before the event runs alone. A process that
-// dies may have many long calls under way, and an event that runs alone stops all others.
+// spared returns how many claims on an event may expire before the event runs alone. It is 1
+// for external handlers: a process that dies may have many long calls under way, and while an
+// event runs alone, all other events wait.
 func (h *handler) spared() int32 {
 	if h.external != nil {
 		return 1
@@ -97,12 +99,12 @@ func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
 	return delivery.Bounded(d.Event.Key)
 }
 
-// owe returns the row for an event that is to be held.
+// owe returns the row for an event that must be held.
 func (h *handler) owe(d *delivery.Delivery, as delivery.Holding) ledger.Owed {
 	return ledger.Owed{Handler: h.sub.Name, Blocking: h.blocks(d, as), D: d, H: as}
 }
 
-// announce logs what the handler reads, when the inbox starts.
+// announce logs what the handler reads. It is called when the inbox starts.
 func (h *handler) announce(ctx context.Context) {
 	stream, which, what := h.sub.Stream, "subjects", h.sub.Subjects
 	if stream == "" {

@@ -21,17 +21,18 @@ type holds struct {
 	owing sync.WaitGroup // counts the deliveries that the holder still has to hold
 }
 
-// holdWithOthers queues a delivery, and those that follow it, for the holder, which holds
-// and finishes them.
+// holdWithOthers queues a delivery, and the deliveries that follow it, for the holder.
+// The holder holds and finishes them.
 func (c *holds) holdWithOthers(d *delivery.Delivery, h delivery.Holding, along ...*delivery.Delivery) delivery.Result {
 	c.owing.Add(1)
 	c.inbox.holder.Put(holder.Parcel{Owner: c, D: d, H: h, Along: along})
 	return delivery.Result{}
 }
 
-// leaveToOthers is for an event of a type that this process did not ask for. If another
-// process of this handler asked for it, leaveToOthers holds the event, and that process
-// runs it. If no process did, the event is skipped: its type differs from its subject.
+// leaveToOthers handles an event of a type that this process did not ask for. If another
+// process of this handler asked for the type, leaveToOthers holds the event, and that
+// process runs it. If no process asked for the type, the event was delivered only because
+// its subject differs from its type, and leaveToOthers skips it.
 func (c *holds) leaveToOthers(life delivery.Lifetime, d *delivery.Delivery) delivery.Result {
 	asked := true
 	err := c.persist(life, func() (err error) {
@@ -60,7 +61,7 @@ func (c *holds) isAskedFor(ctx context.Context, ev postroom.Event) (bool, error)
 	return err == nil && (types == nil || slices.Contains(types, ev.Type)), delivery.Written(err)
 }
 
-// hold stores an event that is not handled now.
+// hold stores an event in held instead of handling it now.
 func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding) delivery.Result {
 	became := delivery.FateDecided
 	write := func() (err error) {
@@ -76,7 +77,8 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 		return delivery.Result{Outcome: delivery.Released, Err: err}
 	}
 	if delivery.IsAboutTheRow(err) && !h.Raw {
-		// The event decoded, but a column refuses it: keep the message as it came.
+		// The event could be decoded, but a column of the table refuses it: keep the
+		// message as it came.
 		d, h = delivery.Unreadable(d), delivery.Holding{Failure: h.Failure, Raw: true}
 		if h.Failure == nil {
 			h.Failure = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean(err.Error(), guard.MaxText)}
@@ -94,7 +96,8 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 	}
 }
 
-// fated returns the result of a delivery that was to be held.
+// fated returns the result of a delivery for which the database decided what became of
+// it.
 func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding, became delivery.Fate) delivery.Result {
 	switch became {
 	case delivery.FateHeld:
@@ -127,7 +130,7 @@ func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.H
 
 // holdCommitted checks whether the delivery is decided only because a handler committed
 // the transaction itself and then failed. Such a delivery must not count as done, because
-// the inbox does not know what the handler did: holdCommitted holds it. It returns the
+// the inbox does not know what the handler did. So holdCommitted holds it. It returns the
 // result, and whether it held the delivery.
 func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (delivery.Result, bool) {
 	if d.Began == "" {
@@ -150,8 +153,8 @@ func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (del
 	return c.hold(life, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
 }
 
-// moved reports an event that is now held, or still held, and has the runner run it when it
-// is due.
+// moved reports an event that is now held, or still held, and wakes the runner when the
+// event is due.
 func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
 	c.signals.Moved(ctx, t, from, to, h)
 	if h.After != nil {
@@ -160,9 +163,10 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 }
 
 // holdBehind holds a delivery behind its key, together with the deliveries of the key
-// that wait for it. If no event of the key is held any more, they go on. Deliveries read
-// in another term are not held with it: the database might refuse those of one term and
-// store those of the other, and the order of the key would be lost.
+// that wait for it. If no event of the key is held by then, they go on instead.
+// Deliveries of another term are not held together with this one: the database might
+// refuse the deliveries of one term and store those of the other, and the order of the
+// key would be lost.
 func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 	bytes := len(d.Event.Data)
 	along := c.flights.Along(d, holder.Most-1, func(o *delivery.Delivery) bool {
@@ -174,9 +178,9 @@ func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 	return c.holdWithOthers(d, delivery.BehindKey, along...)
 }
 
-// finishTogether finishes a delivery that was to be held, and those that followed it.
-// They have one key and one term, so either all of them may go on, or none. The exception
-// are the last ones, if their term ended meanwhile.
+// finishTogether finishes a parcel: a delivery for held, and the deliveries that followed
+// it. They have the same key and the same term, so either all of them may go on, or none.
+// The exception is the last deliveries, if their term ended before they were stored.
 func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became []delivery.Fate) {
 	if became[0] == delivery.FateFree {
 		c.flights.Back(p.D, p.Along)
@@ -186,19 +190,19 @@ func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became [
 	for i, d := range p.Along {
 		c.finish(life.Work, d, c.fated(life, d, p.H, became[1+i]))
 	}
-	c.finish(life.Work, p.D, c.fated(life, p.D, p.H, became[0])) // last, because finishing it starts the next of its key
+	c.finish(life.Work, p.D, c.fated(life, p.D, p.H, became[0])) // last, because this starts the next delivery of its key
 }
 
-// again lets a delivery go on that was to wait behind its key: no event of the key is
-// held any more.
+// again queues a delivery that should have waited behind its key, because no event of the
+// key is held by now.
 func (c *holds) again(d *delivery.Delivery) delivery.Result {
 	c.keys.Doubt(delivery.Bounded(d.Event.Key))
 	c.lanes.Put(d)
 	return delivery.Result{}
 }
 
-// waitBehind makes a delivery wait for its key: in memory if the wait is short, otherwise
-// in held.
+// waitBehind makes a delivery wait for its key: in memory if the wait will be short,
+// otherwise in held.
 func (c *holds) waitBehind(d *delivery.Delivery) delivery.Result {
 	if c.keys.Park(d, c.unpark) {
 		return delivery.Result{}
@@ -206,7 +210,7 @@ func (c *holds) waitBehind(d *delivery.Delivery) delivery.Result {
 	return c.holdBehind(d)
 }
 
-// unpark lets the delivery go on that waits in memory for a key, if there is one.
+// unpark queues the delivery that waits in memory for a key, if there is one.
 func (c *holds) unpark(key string) {
 	if d := c.keys.Unpark(key); d != nil {
 		c.lanes.Put(d)
@@ -222,7 +226,7 @@ func newHolder(in *Inbox) *holder.Holder {
 	return holder.New(storing(in), room, in.cfg.DrainTimeout)
 }
 
-// storing returns what stores parcels of several handlers with one statement.
+// storing returns a function that stores parcels of several handlers with one statement.
 func storing(in *Inbox) holder.Store {
 	return func(life delivery.Lifetime, parcels []holder.Parcel) (fates []delivery.Fate, err error) {
 		var events []ledger.Owed
@@ -232,7 +236,7 @@ func storing(in *Inbox) holder.Store {
 				events = append(events, c.owe(d, p.H))
 			}
 			if in.tells(p.H) {
-				return nil, batch.ErrAlone // one by one, in their order
+				return nil, batch.ErrAlone // the caller stores them one by one, in their order
 			}
 		}
 		err = parcels[0].Owner.(*holds).persist(life, func() (err error) {
@@ -243,8 +247,8 @@ func storing(in *Inbox) holder.Store {
 	}
 }
 
-// IsStale implements [holder.Owner]. Only an event of an external handler can be stale: an
-// earlier event of its key may have been handed back.
+// IsStale implements [holder.Owner]. Only an event of an external handler can be stale,
+// because an earlier event of its key may have been handed back.
 func (c *holds) IsStale(ctx context.Context, d *delivery.Delivery) bool {
 	if c.external == nil || !d.IsOver() {
 		return false

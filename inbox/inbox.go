@@ -1,14 +1,14 @@
 // Package inbox applies events exactly once.
 //
 // Each handler has a durable consumer, and rows in table inbox. For each delivery the inbox
-// runs one transaction: it inserts an inbox row, which says that this handler has decided
-// this event, and then runs the handler. It acknowledges the message after the commit. If
+// runs one transaction. It inserts an inbox row, which says that this handler has decided
+// this event, and then runs the handler. After the commit it acknowledges the message. If
 // the broker delivers the event again, the inbox finds the row and does not run the handler.
 //
-// If a handler fails, the event is held. Its inbox row stays, so that another delivery does
-// not run it, and a row in table held says what is still to be done. The inbox tries a held
-// event again on the handler's schedule. When its attempts are used up, the event is dead,
-// and an operator decides.
+// If a handler fails, the event is held: its inbox row stays, so that another delivery does
+// not run the event, and the event gets a row in table held. The inbox tries a held event
+// again on the handler's schedule. When its attempts are used up, the event is dead, and an
+// operator decides.
 package inbox
 
 import (
@@ -70,21 +70,22 @@ type core struct {
 	gates   gate.Set
 	lines   repeat.Lines // limits log lines that repeat
 
-	// alone lets an event that may end the process run by itself: it takes the write
+	// alone makes an event that may end the process run alone: this event takes the write
 	// lock, and all other events take the read lock.
 	alone sync.RWMutex
 }
 
-// How often a process checks its consumer, and how often it records the handler's position.
+// How often a process checks its consumer, and how often it records the position of the
+// handler.
 const (
 	lookEvery  = 15 * time.Second
 	floorEvery = time.Minute
 )
 
 // New returns an inbox that reads from nc and keeps its tables in pool's database.
-// Connect nc with nats.MaxReconnects(-1), which natsjs.ConnectOptions has. nc may be nil
-// if no handler reads a stream. New does no I/O and cannot fail: [Inbox.Check] and
-// [Inbox.Run] return faults of the Config.
+// Connect nc with nats.MaxReconnects(-1), which is one of natsjs.ConnectOptions. nc may
+// be nil if no handler reads a stream. New does no I/O and returns no error: if the
+// Config has faults, [Inbox.Check] and [Inbox.Run] return them.
 func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	cfg = cfg.defaults()
 	in := &Inbox{
@@ -115,11 +116,11 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	return in
 }
 
-// Handle registers a transactional handler. What the handler does in the transaction that
-// it gets is committed once for each event. Call Handle before Run. It panics if the name
-// has a handler already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other
-// faults of the subscription. They call h.Check(ctx) if h has that method, and compare
-// h.Types(), which a Mux has, with the types of all subscriptions of h.
+// Handle registers a transactional handler. What the handler does in its transaction is
+// committed once for each event. Call Handle before Run. It panics if the name has a
+// handler already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other faults of
+// the subscription. They call h.Check(ctx) if h has that method. If h has a method Types,
+// as a Mux does, they compare its result with the types of all subscriptions of h.
 func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))
@@ -130,13 +131,13 @@ func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 // HandleExternal registers a handler that calls other systems, which no transaction of
 // this database can undo. The inbox first stores the event in held and acknowledges it.
 // Then it runs the handler outside a transaction, because a call may take long. One
-// process at a time runs the handler for an event, and renews its claim on the event
-// meanwhile. If that process dies or stalls, another takes over after Config.AckWait, and
-// the receipts tell it which steps are done.
+// process at a time runs the handler for an event. While the handler runs, the process
+// renews its claim on the event. If that process dies or stalls, another process takes
+// over after Config.AckWait. It knows from the receipts which steps are done.
 //
-// A step happens at least once, and only once if the vendor recognises keys; see
-// [Attempt.Step]. What functions of [Attempt.OnSuccess] write is committed once. Call
-// HandleExternal before Run. It panics as [Inbox.Handle] does.
+// A step happens at least once, and only once if the vendor recognises keys: see
+// [Attempt.Step]. What functions that are registered with [Attempt.OnSuccess] write is
+// committed once. Call HandleExternal before Run. It panics as [Inbox.Handle] does.
 func (in *Inbox) HandleExternal(sub Subscription, h ExternalHandler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: HandleExternal: no handler for %q", sub.Name))
@@ -145,9 +146,9 @@ func (in *Inbox) HandleExternal(sub Subscription, h ExternalHandler) {
 }
 
 // Declare names a handler that other processes run, so that this process can accept events
-// for it. Of the subscription it uses Name, Types, Order, DedupeKey and Timeout: give the
-// same as those processes do. Call Declare before [Inbox.Accept]. It panics if the name has a
-// handler already.
+// for it. It uses the fields Name, Types, Order, DedupeKey and Timeout of the subscription:
+// set them to the same values as in those processes. Call Declare before [Inbox.Accept]. It
+// panics if the name has a handler already.
 func (in *Inbox) Declare(sub Subscription) {
 	if !validName.MatchString(sub.Name) {
 		in.err = errors.Join(in.err, fmt.Errorf("subscription %q: %s", sub.Name, nameProblem))
@@ -182,7 +183,7 @@ func (in *Inbox) names() []string {
 	return names
 }
 
-// windows returns for how long each handler needs its inbox rows.
+// windows returns how long each handler needs its inbox rows.
 func (in *Inbox) windows() []delivery.Window {
 	all := make([]delivery.Window, len(in.loops))
 	for i, c := range in.loops {
@@ -196,24 +197,25 @@ func (in *core) lostSession(ctx context.Context, why error) {
 	in.lines.Warn(ctx, in.cfg.Logger, "connection closed: a handler changed its session", why)
 }
 
-// advise adds to an error what to do about it. Use it only for errors of the inbox's own
-// statements and requests to the broker, not for errors of handlers: the advice is about
-// Postroom's tables, and would be wrong for theirs.
+// advise adds advice to an error. Use it only for errors of the inbox's own statements
+// and requests to the broker, not for errors of handlers: the advice is about Postroom's
+// tables, and would be wrong for the handlers' tables.
 func (in *core) advise(err error) error {
 	return jsremedy.Explain(remedy.Explain(err, remedy.Use{Grant: "inbox", Schema: cmp.Or(in.cfg.Schema, schema.DefaultName), DB: in.pool}))
 }
 
-// warn logs an error of something that the inbox tries again, with what to do about it.
+// warn logs an error with advice. The inbox will try again what failed.
 func (in *core) warn(ctx context.Context, what string, err error, args ...any) {
 	in.lines.Warn(ctx, in.cfg.Logger, what, in.advise(err), args...)
 }
 
 // Run handles events until ctx ends.
 //
-// When ctx ends, Run takes no more events and hands back those that have not begun. It
-// waits for running handlers up to Config.DrainTimeout, and returns nil. It returns an
-// error only if [Inbox.Check] would, or if the connection to the broker was closed. It
-// logs outages and waits them out.
+// When ctx ends, Run takes no more events, and gives events that have not begun back to
+// the broker. It waits for running handlers up to Config.DrainTimeout, and returns nil.
+// It returns an error only if [Inbox.Check] would return one that a person must correct,
+// or if the connection to the broker was closed. It logs an outage and waits until it
+// ends.
 func (in *Inbox) Run(ctx context.Context) error {
 	if !in.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -250,7 +252,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 		in.holder.Close()
 	}()
 	err := postroom.Run(ctx, parts...)
-	in.node.Leave(ctx) // after the handlers: until then their rows are kept for as long as they need
+	in.node.Leave(ctx) // after the handlers have ended: until Leave, their inbox rows are kept for as long as they need
 	for _, c := range in.loops {
 		c.invoker.Close()
 	}
@@ -260,7 +262,8 @@ func (in *Inbox) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitUntilReady waits until Check passes. It returns an error that a person has to correct.
+// waitUntilReady waits until Check passes. It returns only an error that a person must
+// correct.
 func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := in.Check(ctx)
@@ -284,28 +287,29 @@ func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	return nil
 }
 
-// outage is how long an inbox waits before it tries again to reach the database or the broker.
+// outage has the waits before an inbox tries again to reach the database or the broker.
 var outage = postroom.Backoff{100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second}
 
-// outage logs that the database is out of reach, and waits.
+// outage logs that the database is out of reach, and waits before the next try.
 func (in *core) outage(life delivery.Lifetime, log *slog.Logger, err error, failures int) {
 	in.lines.Warn(life.Work, log, "database out of reach, waiting", in.advise(err), "failures", failures)
 	pause.For(life.Take, outage.Delay(failures))
 }
 
-// sweeper returns the part that removes expired inbox rows.
+// sweeper returns the part of the inbox that removes expired inbox rows.
 func (in *Inbox) sweeper() *upkeep.Sweeper {
 	return upkeep.NewSweeper(upkeep.SweeperConfig{
 		Ledger: ledger.Upkeep{DB: in.db}, Windows: in.windows(), Steps: ledger.SweepSteps, Removed: in.signals.Removed, Warn: in.warn, Outage: outage,
 	})
 }
 
-// pauses returns the part that obeys operators who pause handlers.
+// pauses returns the part of the inbox that obeys operators who pause handlers.
 func (in *Inbox) pauses() upkeep.Pauses {
 	return upkeep.Pauses{Paused: ledger.Upkeep{DB: in.db}.Paused, Handlers: in.names(), Warn: in.warn, Set: in.gates.SetOperator}
 }
 
-// gauges returns the part that measures held events, and deliveries in memory.
+// gauges returns the part of the inbox that measures held events, and deliveries in
+// memory.
 func (in *Inbox) gauges() *signals.Gauges {
 	backlog := func(ctx context.Context) ([]delivery.Stock, error) {
 		ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
@@ -322,7 +326,8 @@ func (in *Inbox) gauges() *signals.Gauges {
 	return in.signals.NewGauges(in.cfg.Logger, backlog, levels)
 }
 
-// atWork returns the handlers that run, each with how many events.
+// atWork returns the names of the handlers that are running events, each with the number
+// of events.
 func (in *Inbox) atWork() (running []string) {
 	for _, c := range in.loops {
 		if n := c.invoker.AtWork(); n > 0 {

@@ -25,7 +25,7 @@ type loop struct {
 
 	inbox    *Inbox
 	records  ledger.Records
-	reader   stream.Reader // nil if its events come from Accept
+	reader   stream.Reader // nil if the events come from Accept
 	inflight *stream.InFlight
 	flights  *dispatch.Duplicates
 	lanes    *dispatch.Lanes
@@ -45,22 +45,23 @@ func newLoop(in *Inbox, h *handler) *loop {
 	return c
 }
 
-// orderedHand is how many events a reader may have in memory at least.
+// orderedHand is the smallest number of events that the reader of an ordered handler may
+// have in memory.
 const orderedHand = 2048
 
-// open makes what a run needs. The lanes have room for every delivery in memory, so
+// open creates the queues of a run. The lanes have room for every delivery in memory, so
 // sending to them does not block.
 func (c *loop) open() {
 	queues, most := 1, 8*c.workers
 	if c.sub.Batch > 1 {
 		queues, most = c.workers, 2*c.workers*c.sub.Batch
 	}
-	if c.isOrdered() { // a slow key must not stop the reading of other keys
+	if c.isOrdered() { // because a slow key must not stop the reader from reading other keys
 		most = max(most, orderedHand)
 	}
 	if c.inflight == nil {
 		allowed := c.gate.Allowed
-		if c.external != nil { // it stores events while it is paused
+		if c.external != nil { // because it stores events even while it is paused
 			allowed = nil
 		}
 		bytes, _ := share.Bytes(c.inbox.needs(), c.inbox.cfg.PullBytes)
@@ -72,7 +73,8 @@ func (c *loop) open() {
 	c.retries.open()
 }
 
-// newReader returns the reader of the handler's stream; nil if there is none.
+// newReader returns the reader of the handler's stream, or nil if the handler has no
+// stream.
 func newReader(c *loop) stream.Reader {
 	cfg := stream.Config{
 		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), DeliverNew: c.sub.From == DeliverNew,
@@ -112,7 +114,7 @@ func (c *loop) Run(ctx context.Context) error {
 	}
 	err := c.read(life)
 	stop()
-	c.handBackRest(life.Work) // deliveries that have not begun need not wait for those that have
+	c.handBackRest(life.Work) // before the running handlers end, because these deliveries need not wait for them
 	workers.Wait()
 	c.holds.owing.Wait()
 	close(c.acks)
@@ -127,9 +129,9 @@ func (c *loop) Run(ctx context.Context) error {
 }
 
 // read takes events from the stream until ctx ends. It returns only errors that a person
-// has to correct.
+// must correct.
 func (c *loop) read(life delivery.Lifetime) error {
-	if c.reader == nil { // its events come from Accept
+	if c.reader == nil { // the events come from Accept
 		<-life.Take.Done()
 		return nil
 	}
@@ -151,18 +153,19 @@ func (c *loop) read(life delivery.Lifetime) error {
 	return nil
 }
 
-// Take queues a delivery. If another one with its key or its identity is under way, the
-// delivery waits for that. It implements stream.Receiver.
+// Take queues a delivery. If another delivery with the same key or identity is under way,
+// this one waits until that one is finished. Take implements stream.Receiver.
 func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	c.signals.Consumed(ctx)
 	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
 	keyed := c.isKeyed(d)
 	switch {
 	case keyed && c.external == nil:
-		d.Flight = "\x00" + d.Event.Key // no dedupe key begins with it
+		d.Flight = "\x00" + d.Event.Key // no dedupe key begins with \x00
 	case keyed:
-		// The holder takes them in the order in which they come. With the same id in two terms,
-		// an event would wait for its own earlier delivery, and fall behind others of its key.
+		// The holder takes deliveries in the order in which they come. If the same event were
+		// delivered in two terms under one id, the second delivery would wait for the first,
+		// and come after later events of its key.
 		d.Flight = fmt.Sprintf("\x00%d %s", d.Epoch(), d.Key)
 	}
 	if c.flights.Begin(d) {
@@ -173,8 +176,9 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 }
 
 // Begin reads which keys have held events. That may take long, and the lease is renewed
-// meanwhile. The lease was taken before: the earlier reader can hold no more events,
-// except those that it was storing. This reader will find these decided.
+// during that time. Because this process has the lease already, the previous reader can
+// hold no more events, except those that it was just storing. This reader will find that
+// those events are decided.
 func (c *loop) Begin(ctx context.Context) error {
 	keys, err := c.records.HeldKeys(ctx, dispatch.MaxKeys+1)
 	if err != nil {
@@ -211,8 +215,8 @@ func (c *loop) work(life delivery.Lifetime, lane <-chan *delivery.Delivery) {
 	}
 }
 
-// storeAll holds what is delivered to an external handler. Its workers do not do that,
-// because all of them may be busy with long calls.
+// storeAll holds the events that are delivered to an external handler. The handler's
+// workers do not do that, because all of them may be busy with long calls.
 func (c *loop) storeAll(life delivery.Lifetime) {
 	for !life.IsStopping() {
 		select {
@@ -227,8 +231,8 @@ func (c *loop) storeAll(life delivery.Lifetime) {
 	}
 }
 
-// lane returns the queue of a worker. Workers of an external handler have none: they run
-// only held events.
+// lane returns the queue of a worker. A worker of an external handler has no queue,
+// because it runs only held events.
 func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 	if c.external != nil {
 		return nil
@@ -236,9 +240,10 @@ func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 	return c.lanes.Of(worker)
 }
 
-// deliverRun decides the delivery ahead and those that wait behind it, until something else has
-// to come first. The commit of each begins the transaction of the next. While that is open the
-// worker must not wait for the broker, so acknowledge finishes what is committed.
+// deliverRun decides the delivery in next and the deliveries that wait behind it, until
+// something else must come first. Each commit also begins the transaction of the next delivery.
+// While a transaction is open the worker must not wait for the broker, so the goroutine of
+// acknowledge finishes the committed deliveries.
 func (c *loop) deliverRun(life delivery.Lifetime, next *ledger.Ahead) {
 	for d := next.Pop(); d != nil; d = next.Pop() {
 		pass, ok := c.enter(life, d, next)
@@ -257,15 +262,16 @@ func (c *loop) deliverRun(life delivery.Lifetime, next *ledger.Ahead) {
 	}
 }
 
-// acknowledge finishes deliveries that were committed by workers that then had the next
-// transaction open.
+// acknowledge finishes committed deliveries in place of the workers, which have their
+// next transaction open.
 func (c *loop) acknowledge(ctx context.Context) {
 	for d := range c.acks {
 		c.finish(ctx, d, delivery.Result{Outcome: delivery.Done})
 	}
 }
 
-// handBackRest returns deliveries to the broker that wait for a worker or for their key.
+// handBackRest gives deliveries that wait for a worker or for their key back to the
+// broker.
 func (c *loop) handBackRest(ctx context.Context) {
 	for _, d := range c.keys.UnparkAll() {
 		c.finish(ctx, d, delivery.HandedBack)
@@ -273,7 +279,7 @@ func (c *loop) handBackRest(ctx context.Context) {
 	c.lanes.Drain(func(d *delivery.Delivery) { c.finish(ctx, d, delivery.HandedBack) })
 }
 
-// level returns how many deliveries the handler has in memory.
+// level returns the numbers of deliveries that the handler has in memory.
 func (c *loop) level() signals.Level {
 	l := signals.Level{
 		Of: c.signals, InFlight: c.inflight.Len() + c.retries.queue.Claimed(), Capacity: c.inflight.Most() + c.retries.queue.Cap(),

@@ -9,21 +9,22 @@ import (
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
-// Pause says when a handler pauses because what it needs is away. Each process decides for
-// itself. While a handler is paused, its process reads nothing from the stream, and tries
-// one event at a time as a probe. The first success resumes the handler. An event loses at
-// most one attempt by the failures that caused a pause and by those during it. Failures that
-// are about the event ([postroom.Permanent], [postroom.Discard]) neither cause a pause nor
-// end it; after one, the next probe follows at once.
+// Pause says when a handler pauses because something that it needs is unavailable. Each
+// process decides for itself. While a handler is paused, its process reads nothing from the
+// stream, and tries one event at a time as a probe. The first success resumes the handler.
+// An event loses at most one attempt by the failures that caused the pause and the failures
+// during the pause. Failures that are about the event itself ([postroom.Permanent],
+// [postroom.Discard]) neither cause a pause nor end it. If a probe fails in that way, the
+// next probe follows at once.
 type Pause struct {
 	Off bool // turns pauses off
 
-	// Events is how many different events have to be tried within Window.
+	// Events is how many different events must be tried within Window.
 	//
 	// Defaults to 20.
 	Events int
 
-	// Share is which share of these has to fail, more than 0 and at most 1.
+	// Share is the share of these events that must fail, more than 0 and at most 1.
 	//
 	// Defaults to 0.8.
 	Share float64
@@ -33,24 +34,25 @@ type Pause struct {
 	// Defaults to a minute.
 	Window time.Duration
 
-	// Probe is how long after the pause began the first probe is made. Each further one is
-	// made after twice the time, and at most after MaxProbe.
+	// Probe is how long after the beginning of the pause the first probe is made. The wait
+	// doubles before each further probe, up to MaxProbe.
 	//
 	// Defaults to 1 second, and MaxProbe to a minute.
 	Probe, MaxProbe time.Duration
 }
 
-// enter waits until a delivery may run. A transaction that was begun for it does not wait
-// along. It returns false if the process stops.
+// enter waits until a delivery may run. If it has to wait, it drops the transaction that
+// was begun for the delivery. It returns false if the process stops.
 func (c *loop) enter(life delivery.Lifetime, d *delivery.Delivery, next *ledger.Ahead) (gate.Pass, bool) {
-	if c.gate.IsOpen() || !c.isStraight(d) || c.external != nil { // it runs, or is only held
+	if c.gate.IsOpen() || !c.isStraight(d) || c.external != nil { // the handler is not paused, or the delivery is only held
 		return gate.Pass{}, true
 	}
 	next.Drop(life.Work)
 	return c.gate.Enter(life.Take, d.Key)
 }
 
-// deliverBatch decides a delivery with those that wait behind it; a probe decides one.
+// deliverBatch decides a delivery together with deliveries that wait behind it. A probe
+// decides only one.
 func (c *loop) deliverBatch(life delivery.Lifetime, d *delivery.Delivery, lane <-chan *delivery.Delivery) {
 	pass, ok := c.enter(life, d, nil)
 	defer pass.Leave()
@@ -64,7 +66,7 @@ func (c *loop) deliverBatch(life delivery.Lifetime, d *delivery.Delivery, lane <
 	}
 }
 
-// watcher returns what tells of the handler's pauses.
+// watcher returns the part that logs and counts the handler's pauses.
 func (c *loop) watcher() gate.Watcher {
 	return gate.Watcher{
 		Gate: c.gate, Handler: c.sub.Name, Log: c.log, Warn: c.inbox.warn, GiveBack: ledger.Claims{DB: c.inbox.db}.GiveBack,

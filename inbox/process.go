@@ -15,8 +15,8 @@ func (c *loop) deliver(life delivery.Lifetime, d *delivery.Delivery) {
 }
 
 // finish ends a delivery. If the event's effect is committed, or the event is held, it
-// acknowledges the message; otherwise it returns it to the broker. It counts the
-// delivery, and lets the next delivery with the same identity go on.
+// acknowledges the message. Otherwise it gives the message back to the broker. It counts
+// the delivery, and starts the next delivery with the same identity.
 func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Result) {
 	switch {
 	case r.Outcome == "":
@@ -42,17 +42,17 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 	}
 }
 
-// process processes a delivery and returns the result. If ahead is not nil, it may have a
-// transaction that was begun for this delivery. process stores the next delivery and its
-// transaction there.
+// process processes a delivery and returns the result. If ahead is not nil, it may
+// contain a transaction that was begun for this delivery. process stores the next
+// delivery and its transaction in ahead.
 func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead) delivery.Result {
 	d.Start = time.Now()
 	known := c.keys.Version(c.keyOf(d)) // read this before IsOver: see Keys.Free
 	h, aside := c.aside(d)
 	switch {
-	case d.IsOver(): // the next term reads it again
+	case d.IsOver(): // the next term reads the event again
 		return delivery.HandedBack
-	case aside && c.external != nil && c.isOrdered(): // after those that wait for the holder
+	case aside && c.external != nil && c.isOrdered(): // so that it comes after the deliveries that wait for the holder
 		return c.holds.holdWithOthers(d, h)
 	case aside:
 		return c.holds.hold(life, d, h)
@@ -68,7 +68,7 @@ func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledg
 }
 
 // decide runs the handler for a delivery and returns the result. known is the version of
-// its key, read before.
+// its key, which the caller read earlier.
 func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead, known uint64) delivery.Result {
 	err := c.persist(life, func() error { return c.apply(life, d, ahead) })
 	var attempt *delivery.AttemptError
@@ -93,7 +93,7 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 		c.keys.Hold(delivery.Bounded(d.Event.Key), time.Time{})
 		return c.holds.holdBehind(d)
 	case life.IsOver() || life.IsStopping() && delivery.IsOutage(err):
-		return delivery.HandedBack // not an attempt: the process stops
+		return delivery.HandedBack // this does not count as an attempt, because the process stops
 	default:
 		c.signals.Report(life.Work, d.Task, err)
 		return c.holds.hold(life, d, c.failed(d.Task, delivery.FailureOf(err)))
@@ -101,8 +101,8 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 }
 
 // aside reports whether a delivery must be held instead of handled at once, and how it is
-// held. A delivery that came so often that it may be what ends the processes is held as
-// solitary, and [claims.Runner] runs it alone.
+// held. If an event was delivered so often that it may be the cause why processes end, it
+// is held as solitary, and [claims.Runner] runs it alone.
 func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	switch {
 	case d.Fault != nil:
@@ -112,15 +112,15 @@ func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	case c.isTooOld(d):
 		return delivery.TooOld(d.Event.LoggedAt, c.window.Keep), true
 	case d.Place.Delivered > suspectAfter || d.Source.Suspects():
-		// It may be what ended the processes, or it only ran at the same time.
+		// This event may have ended the processes, or it only ran at the same time.
 		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true
 	}
 	return delivery.Holding{}, false
 }
 
-// suspectAfter is how often an event is delivered before it is run alone. The broker
-// counts deliveries, not attempts. So the counts of harmless events rise too, if they run
-// in the same process as one that ends it.
+// suspectAfter is the number of deliveries after which an event is run alone. The broker
+// counts deliveries, not attempts. So the counts of harmless events also rise if they are
+// in the same process as an event that ends the process.
 const suspectAfter = 3
 
 // isTooOld reports whether the event may have had an inbox row that has expired. Events
@@ -130,12 +130,14 @@ func (c *loop) isTooOld(d *delivery.Delivery) bool {
 }
 
 // maxRounds is how often one delivery is run again at once after a fault that neither the event
-// nor the handler caused: a serialization failure, a deadlock, a commit whose answer was lost.
+// nor the handler caused: a serialization failure, a deadlock, or a commit whose answer was
+// lost.
 const maxRounds = 10
 
-// persist runs one transaction, and runs it again if it failed through no fault of the
-// event: after contention up to maxRounds times, and in an outage until that ends or the
-// process stops. See delivery.IsShort for a server that lacks resources.
+// persist runs one transaction. If the transaction fails and the event is not the cause,
+// persist runs it again: after a conflict with other transactions up to maxRounds times,
+// and in an outage until the outage ends or the process stops. See delivery.IsShort for a
+// server that lacks resources.
 func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	rounds, failures := 0, 0
 	for {
@@ -154,10 +156,9 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	}
 }
 
-// apply is one transaction: it inserts the inbox row, runs the handler, and commits or
-// rolls back. In the same round trip it begins the transaction of the next delivery, if
-// there is one. A failed attempt is returned as a
-// delivery.AttemptError.
+// apply runs one transaction: it inserts the inbox row, runs the handler, and commits or
+// rolls back. If there is a next delivery, the same round trip begins its transaction.
+// apply returns a failed attempt as a delivery.AttemptError.
 func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead) error {
 	if !c.inbox.alone.TryRLock() {
 		ahead.Drop(life.Work) // an open transaction must not wait for an event that runs alone
@@ -196,8 +197,7 @@ func (c *loop) decision(d *delivery.Delivery) *ledger.Statement {
 	return c.ledger.Decision(d, key, maybe)
 }
 
-// commit commits. If a delivery waits, it begins the transaction of that in the same
-// round trip.
+// commit commits. If another delivery waits, the same round trip begins its transaction.
 func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ledger.Ahead) error {
 	following, err := c.ledger.Commit(life.Work, tx, c.peek(life.Take, ahead))
 	if following != nil {
@@ -207,7 +207,8 @@ func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ledger.Ahead
 }
 
 // unlessEnded clears the id of a transaction that the inbox committed, or may have
-// committed, and returns err. If a handler ended the transaction, the id is kept.
+// committed, and returns err. If a handler ended the transaction, unlessEnded keeps the
+// id.
 func unlessEnded(began *string, err error) error {
 	if !delivery.IsEnded(err) {
 		*began = ""
@@ -215,8 +216,8 @@ func unlessEnded(began *string, err error) error {
 	return err
 }
 
-// leave rolls back a failed attempt. If a delivery waits, it begins the transaction of
-// that in the same round trip.
+// leave rolls back a failed attempt. If another delivery waits, the same round trip
+// begins its transaction.
 func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ledger.Ahead) error {
 	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
 		ahead.Opened = following
@@ -224,11 +225,12 @@ func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead 
 	return &delivery.AttemptError{Err: failed}
 }
 
-// mostAhead is how many deliveries a worker decides in a row while a claim waits for a worker.
+// mostAhead is the largest number of deliveries that a worker decides in a row while a claim
+// waits for a worker.
 const mostAhead = 8
 
 // peek returns the statement that decides this worker's next delivery. It returns nil if
-// none waits, or something else has to come first.
+// no delivery waits, or if something else must come first.
 func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement {
 	if ahead == nil || ctx.Err() != nil || !c.gate.IsOpen() || c.retries.queue.Waiting() > 0 && ahead.Run() >= mostAhead {
 		return nil
@@ -241,8 +243,8 @@ func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement 
 }
 
 // call runs the handler in another goroutine. So a handler that calls runtime.Goexit does
-// not end the worker, and a handler that never returns does not block it. A panic becomes
-// an error with its stack.
+// not end the worker, and a handler that never returns does not block the worker. A panic
+// becomes an error with its stack.
 func (c *loop) call(ctx context.Context, tx *ledger.Tx, t delivery.Task) error {
 	return c.signals.Observe(ctx, t, func(ctx context.Context) error {
 		return c.invoker.RunNoting(ctx, tx, func(ctx context.Context) error { return c.handler.apply.Handle(ctx, tx, t.Event) },
@@ -257,15 +259,15 @@ func (c *loop) isStraight(d *delivery.Delivery) bool {
 	return !aside && c.takes().Takes(d.Event)
 }
 
-// takes returns which events this process handles.
+// takes returns the selection of events that this process handles.
 func (h *handler) takes() delivery.Selection {
 	return delivery.Selection{Types: h.sub.Types, Subjects: h.sub.Subjects}
 }
 
-// isKeyed reports whether a delivery has to wait for others of its key.
+// isKeyed reports whether a delivery must wait for earlier deliveries of its key.
 func (h *handler) isKeyed(d *delivery.Delivery) bool { return h.isOrdered() && d.Event.Key != "" }
 
-// keyOf returns the key for which a delivery has to wait; nothing if there is none.
+// keyOf returns the key for which a delivery must wait, or "" if there is none.
 func (h *handler) keyOf(d *delivery.Delivery) string {
 	if !h.isKeyed(d) {
 		return ""

@@ -20,13 +20,13 @@ type retries struct {
 	settling chan struct{} // limits how many external handlers settle at the same time
 }
 
-// open makes what a run needs.
+// open creates the queues of a run.
 func (c *retries) open() {
 	room, running := max(1, c.workers/4), 0
 	switch {
-	case c.isOrdered() || c.external != nil: // all workers run held events: others wait behind them, or there are no others
+	case c.isOrdered() || c.external != nil: // all workers run held events, because other events wait behind them, or there are no other events
 		room = c.workers
-	case c.reader == nil: // there are no others; more are claimed than run, so that a statement claims many
+	case c.reader == nil: // there are no other events; more are claimed than can run, so that one statement claims many
 		running = c.workers * c.sub.Batch
 		room = 4 * running
 	}
@@ -48,25 +48,25 @@ func (c *retries) open() {
 type claim struct {
 	*claims.Claim
 
-	began string        // the id of its last transaction, unless the inbox committed that
-	ahead *ledger.Ahead // the delivery whose transaction the commit begins, or nil
+	began string        // the id of its last transaction; empty if the inbox committed that transaction
+	ahead *ledger.Ahead // the delivery whose transaction this claim's commit begins, or nil
 
 	reach int             // how many more events of its key may run in its transaction
-	along []*claims.Claim // those that ran; they have no claims of their own
-	leads bool            // settling this one claims the next of the key
-	next  *claims.Claim   // the next of the key, once it is claimed
+	along []*claims.Claim // the events that run in its transaction; they have no claims of their own
+	leads bool            // the statement that settles this event claims the next event of the key
+	next  *claims.Claim   // the next event of the key, once it is claimed
 	more  bool            // more events of the key are held
-	probe bool            // it runs as a probe of a paused handler, alone
+	probe bool            // it is a probe of a paused handler, and no other event runs in its transaction
 
-	opened *ledger.Opened // its transaction, if the commit before began that
-	after  *claims.Claim  // the claim that the worker took before the commit, to run it next
-	opens  *ledger.Opened // its transaction
+	opened *ledger.Opened // its transaction, if the previous commit began it
+	after  *claims.Claim  // the claim that the worker took before the commit, and will run next
+	opens  *ledger.Opened // the transaction of after
 }
 
 // retry runs a held event and records the result.
 func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	defer func() {
-		cl.opened.Drop(life.Work) // it did not run
+		cl.opened.Drop(life.Work) // if the event did not run
 		c.inbox.runner.Ended(cl.Claim)
 		c.inbox.runner.Freed(c.queue)
 	}()
@@ -78,11 +78,11 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	case cl.Fault != nil:
 		c.fail(life, cl, c.held(cl, *cl.Fault, cl.Attempt, 0))
 		return
-	case cl.IsSpent(): // its last allowed attempt began and never ended
+	case cl.IsSpent(): // the last allowed attempt began and never ended
 		c.fail(life, cl, c.held(cl, delivery.Failure{Class: delivery.ClassCrash, Permanent: true, Text: fmt.Sprintf(
 			"the process that made attempt %d, the last one, ended or stalled", cl.Attempts())}, cl.Attempts(), 0))
 		return
-	case !ok, life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // too little of the claim is left for a run
+	case !ok, life.IsStopping() || c.external == nil && !cl.Solitary && time.Until(cl.Ends) < c.sub.Timeout+c.grace(): // the claim ends too soon for a run
 		c.release(life, cl.Claim)
 		return
 	}
@@ -124,7 +124,7 @@ func (c *retries) retry(life delivery.Lifetime, cl *claim) {
 	}
 }
 
-// failedAgain returns how an event is held after an attempt failed.
+// failedAgain returns how an event is held if another attempt failed.
 func (c *retries) failedAgain(cl *claim, f delivery.Failure) delivery.Holding {
 	return c.held(cl, f, cl.Attempt, c.gate.Failed(cl.Key, f))
 }
@@ -134,8 +134,8 @@ func (c *retries) held(cl *claim, f delivery.Failure, attempts, back int) delive
 	return f.Hold(c.sub.Schedule, attempts, cl.Attempts(), cl.Snoozed, back)
 }
 
-// endedBefore returns an EndedError if a handler committed the last transaction of an event
-// itself: the event must not run again. began is the id of that transaction.
+// endedBefore returns an EndedError if a handler itself committed the last transaction of
+// an event. Such an event must not run again. began is the id of that transaction.
 func (c *retries) endedBefore(ctx context.Context, began string) error {
 	committed, err := c.inbox.db.WasCommitted(ctx, began)
 	if committed {
@@ -144,7 +144,7 @@ func (c *retries) endedBefore(ctx context.Context, began string) error {
 	return delivery.Written(err)
 }
 
-// fail records a failed attempt, and when the next is due.
+// fail records a failed attempt, and when the next attempt is due.
 func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 	noted := false
 	err := c.persist(life, func() (err error) {
@@ -168,14 +168,14 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 	}
 }
 
-// noted reports a failed attempt that is recorded.
+// noted logs and counts a failed attempt that is recorded.
 func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 	o := h.Outcome()
 	c.holds.moved(ctx, cl.Task, "claimed", o, h)
 	c.signals.Ended(ctx, o, cl.Task)
 }
 
-// release gives a claim back. If that fails, the claim expires.
+// release gives up a claim. If that fails, the claim expires.
 func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) {
 	err := c.persist(life, func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(life.Work), ledger.RollbackPatience)
@@ -189,8 +189,8 @@ func (c *retries) release(life delivery.Lifetime, cl *claims.Claim) {
 }
 
 // freed records that an event of a key was settled and that no event of the key is
-// claimed any more. A delivery of the key that waits in memory goes on, or checks itself
-// whether it may. before is the version of the key when the event began to run.
+// claimed now. A delivery of the key that waits in memory goes on, or checks whether it
+// may go on. before is the version that the key had when the event began to run.
 func (c *retries) freed(cl *claim, before uint64) {
 	if cl.Blocking == "" || !c.isOrdered() {
 		return
@@ -201,16 +201,16 @@ func (c *retries) freed(cl *claim, before uint64) {
 	c.holds.unpark(cl.Blocking)
 }
 
-// mostAlong is how many events of a key run in one transaction after the first of the
-// key. mostRuns is how many such transactions follow each other before other due events
-// get their turn.
+// mostAlong is the largest number of events of a key that run in one transaction after
+// the first event. mostRuns is how many such transactions follow each other before other
+// due events get their turn.
 const (
 	mostAlong = 99
 	mostRuns  = 10
 )
 
-// run runs a held event, and then those that waited behind it in its key. Then it processes the
-// next delivery of the worker, if the last commit began the transaction of that.
+// run runs a held event, and then the events of its key that waited behind it. If the last
+// commit began the transaction of the worker's next delivery, run processes that delivery too.
 func (c *retries) run(life delivery.Lifetime, due *claims.Claim, lane <-chan *delivery.Delivery) {
 	if c.reader == nil && c.sub.Batch > 1 {
 		c.runBatch(life, due)
@@ -250,18 +250,18 @@ func (c *retries) runClaim(life delivery.Lifetime, cl *claim) error {
 }
 
 // rerun runs a held event that this process has claimed. In one transaction it runs the
-// handler, settles the event and commits. Events that wait behind it in its key run along
-// in the same transaction. A failed attempt is recorded in the round trip of its
-// rollback, and returned as a delivery.RecordedError.
+// handler, settles the event and commits. Events of its key that wait behind it run in
+// the same transaction. If the attempt fails, the round trip that rolls back also records
+// the failure, and rerun returns a delivery.RecordedError.
 func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 	if !cl.Solitary { // for a solitary event the runner holds the write lock
 		if !c.inbox.alone.TryRLock() {
-			cl.opened.Drop(life.Work) // an open transaction must not wait for an event that runs alone
+			cl.opened.Drop(life.Work) // a transaction must not stay open while it waits for an event that runs alone
 			c.inbox.alone.RLock()
 		}
 		defer c.inbox.alone.RUnlock()
 	}
-	if err := c.endedBefore(life.Work, cl.began); err != nil { // in an earlier round
+	if err := c.endedBefore(life.Work, cl.began); err != nil { // a handler may have committed in an earlier round
 		return err
 	}
 	tx, err := c.beginRerun(life.Work, cl)
@@ -280,8 +280,8 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 	return c.endClaim(life, tx, cl, err)
 }
 
-// beginRerun begins the transaction of a held event, and reads the events that are to run
-// along.
+// beginRerun begins the transaction of a held event, and reads the events that will run
+// in the same transaction.
 func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error) {
 	cl.along = nil
 	if tx, err := cl.opened.Take(); tx != nil {
@@ -310,9 +310,9 @@ func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, faile
 	return &delivery.RecordedError{Err: failed, Holding: h, Stored: stored, Committed: committed}
 }
 
-// runAlong runs the events that wait behind the first of their key. It stops if one fails or
-// changes the session for the next, if the handler paused, or before the claim could expire. A failure here is not
-// counted: the event runs again as the first of its key, and that attempt counts.
+// runAlong runs the events that wait behind the first event of their key. It stops if an event
+// fails or changes the session, if the handler pauses, or before the claim could expire. A failure
+// here is not counted: the event runs again as the first of its key, and that attempt counts.
 func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) error {
 	until := cl.Ends.Add(-2 * c.grace())
 	for i, other := range cl.along {
@@ -332,8 +332,8 @@ func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) err
 	return nil
 }
 
-// finishClaim settles an event for which no other of its key waits, and commits. In the same
-// round trip it begins the transaction of what this worker runs next.
+// finishClaim settles an event for which no other event of its key waits, and commits. The
+// same round trip begins the transaction of the event that this worker runs next.
 func (c *retries) finishClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim) error {
 	opened, err := c.ledger.SettleAndCommit(life.Work, tx, &cl.HeldEvent, c.beginning(life, cl))
 	switch {
@@ -346,8 +346,9 @@ func (c *retries) finishClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim) 
 	return unlessEnded(&cl.began, err)
 }
 
-// beginning returns the statement that begins the transaction of what this worker runs next. It
-// returns nil if nothing waits, or if that may have to do without a transaction.
+// beginning returns the statement that begins the transaction of the event that this worker
+// runs next. It returns nil if no event waits, or if the next event does not need that
+// transaction.
 func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement {
 	switch {
 	case cl.ahead != nil && c.reader != nil:
@@ -364,8 +365,9 @@ func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement
 	return c.ledger.Beginning()
 }
 
-// settleKey settles an event that others of its key may wait for, and those that ran along, and
-// lets the next of the key go on. If the claim leads to it, this process runs the next at once.
+// settleKey settles an event for which others of its key may wait, and the events that ran in
+// the same transaction. It makes the next event of the key due. If cl.leads is set, it claims
+// the next event, and this process runs that event at once.
 func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error {
 	cl.next = nil
 	ids, last := make([]int64, len(cl.along)), cl.Pos
@@ -377,7 +379,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	switch {
 	case err != nil:
 		return err
-	case !s.Whole: // an operator decided one of them meanwhile
+	case !s.Whole: // an operator has decided one of the events
 		cl.reach = 0
 		return &delivery.AlongError{Err: delivery.ErrSettled}
 	}
@@ -388,7 +390,8 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	return nil
 }
 
-// follower returns how the next of a key goes on: claimed by this process, or not.
+// follower says how the next event of a key goes on. If claims is true, this process
+// claims it.
 func (c *retries) follower(claims bool) ledger.Follower {
 	f := ledger.Follower{Lease: c.queue.Lease, Bytes: c.queue.Part(), Types: c.queue.Types, Subjects: c.queue.Subjects}
 	if claims {
@@ -398,9 +401,9 @@ func (c *retries) follower(claims bool) ledger.Follower {
 	return f
 }
 
-// endClaim settles a held event, unless err is not nil, and ends its transaction. If it claimed
-// the next of the key, this process has that claim from the commit on. If it did not, the commit
-// begins the transaction of what the worker runs next.
+// endClaim ends the transaction of a held event. If err is nil, it settles the event first. If
+// that claimed the next event of the key, this process has that claim from the commit on. If it
+// did not, the commit also begins the transaction of the event that the worker runs next.
 func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err error) error {
 	switch {
 	case err == nil && cl.Blocking == "":
@@ -420,7 +423,7 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 	}
 	if err != nil && cl.next != nil {
 		var commit *delivery.CommitError
-		if errors.As(err, &commit) { // the next of the key may have been claimed
+		if errors.As(err, &commit) { // the next event of the key may have been claimed
 			c.inbox.runner.Doubt()
 		}
 		c.inbox.runner.Ended(cl.next)
@@ -429,8 +432,8 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 	return err
 }
 
-// alone makes a claim run without others of its key if a handler ended their common
-// transaction, because it is not known for which event the handler did that.
+// alone makes a claim run without other events of its key if a handler ended their common
+// transaction. The reason is that it is not known for which event the handler did that.
 func (c *retries) alone(cl *claim, err error) error {
 	if delivery.IsEnded(err) && len(cl.along) > 0 {
 		cl.reach = 0
@@ -445,8 +448,8 @@ func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 	return cl.Blocking != "" && h.After == nil && (c.sub.Order == SkipKey || h.IsDiscarded())
 }
 
-// failure returns a failed attempt to record. If later events do not wait
-// for a dead one, the next of the key goes on.
+// failure returns a failed attempt to record. If later events do not wait for a dead
+// event, it says that the next event of the key goes on.
 func (c *retries) failure(cl *claim, h delivery.Holding) ledger.Failed {
 	return ledger.Failed{Held: &cl.HeldEvent, Holding: h, Skipped: c.skips(cl, h), By: c.follower(false)}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// runBatch runs a held event of a handler that reads no stream, together with others that
-// are due. If an event of a batch fails, none of the batch is committed, and each runs by
-// itself.
+// runBatch runs a held event of a handler that reads no stream, together with other
+// events that are due. If an event of the batch fails, nothing of the batch is committed,
+// and each event runs alone in its transaction.
 func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 	for all := c.queue.Collect(first, c.sub.Batch); len(all) > 0; {
 		members, ended := c.runTogether(life, all)
@@ -30,17 +30,17 @@ func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 	}
 }
 
-// runTogether runs the handler for the first of the events in one transaction and settles
-// them. It returns those that it settled: the rest would run too long, or in a session that
-// differs. It returns none if an event has to run by itself, and then the id of the last
-// transaction, which the handler may have committed.
+// runTogether runs the handler for the events in one transaction and settles them. It stops
+// early if the rest would take too long, or if an event changed the session. It returns the
+// events that it settled. If each event must run in its own transaction, it returns none,
+// and the id of the last transaction, which the handler may have committed.
 func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (members []*claims.Claim, began string) {
 	until, can := claims.Together(all)
 	if !can || len(all) == 1 || !c.gate.IsOpen() || life.IsStopping() || time.Until(until) < c.sub.Timeout+c.grace() {
 		return nil, ""
 	}
 	err := c.persist(life, func() (err error) {
-		if err := c.endedBefore(life.Work, began); err != nil { // in an earlier round
+		if err := c.endedBefore(life.Work, began); err != nil { // a handler may have committed in an earlier round
 			return err
 		}
 		members, began, err = c.applyTogether(life, all, until.Add(-2*c.grace()))
@@ -52,8 +52,8 @@ func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (memb
 	return members, ""
 }
 
-// applyTogether is one transaction: it runs the handler for events, settles them and
-// commits.
+// applyTogether runs one transaction: it runs the handler for events, settles the events
+// and commits.
 func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, until time.Time) (members []*claims.Claim, began string, err error) {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()

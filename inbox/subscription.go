@@ -33,20 +33,20 @@ const (
 	Unordered Order = iota
 
 	// HoldKey handles the events of a key one after the other, in the order of the stream.
-	// While one waits for its next attempt, later events of its key wait in table held. If
-	// it is dead, they wait until an operator decides. Events of other keys, and events
-	// without a key, do not wait.
+	// While an event waits for its next attempt, later events of its key wait in table
+	// held. If the event is dead, they wait until an operator decides. Events of other
+	// keys, and events without a key, do not wait.
 	HoldKey
 
-	// SkipKey is like HoldKey, but later events of a key do not wait for a dead one.
+	// SkipKey is like HoldKey, but later events of a key do not wait for a dead event.
 	SkipKey
 )
 
-// Subscription says which events a handler gets and how it runs. Name is required. A handler
-// that reads a stream also needs Stream, and either Types or Subjects. A handler without any
-// of these three gets its events from [Inbox.Accept].
+// Subscription says which events a handler gets and how the handler runs. Name is required.
+// A handler that reads a stream also needs Stream, and either Types or Subjects. A handler
+// without any of these three gets its events from [Inbox.Accept].
 //
-// Wide because each field is a choice of its own.
+// Wide because each field is a separate choice.
 type Subscription struct {
 	// Name identifies the handler. It must be unique within this database and must never
 	// change: do not derive it from the name of a Go type. Each event is handled once for
@@ -58,14 +58,15 @@ type Subscription struct {
 	Stream string
 
 	// Types are the event types to handle. The inbox reads the subjects of these names,
-	// because an event's subject is its type unless the producer chose another one. The
-	// types that all processes of this handler ask for are recorded in the database. If
-	// another process asked for an event's type and this one did not, the event is held,
-	// and a process that has the type runs it. If no process asked for it, the event is
+	// because an event's subject is its type unless the producer chose another subject.
+	// The database has the types of all processes of this handler. If another process has
+	// an event's type in Types and this process does not, the event is held, and a
+	// process with the type runs it. If no process has the type, the event is
 	// acknowledged and counted as skipped.
 	//
-	// A new type begins at the handler's position in the stream: its older events are not
-	// read. A removed type stays recorded and is still read: its events wait in table held.
+	// A new type begins at the handler's position in the stream: older events of the type
+	// are not read. A removed type stays recorded and is still read: its events wait in
+	// table held.
 	Types []string
 
 	// Subjects are the NATS subjects to read, with wildcards, instead of Types. Every event
@@ -79,31 +80,31 @@ type Subscription struct {
 	From From
 
 	// Workers is how many events, or batches of events, are handled at the same time. Each
-	// worker uses a connection of the pool. A quarter of the workers, and at least one, also
-	// run held events when they are due. All workers of an ordered handler do, and all of a
-	// handler that reads no stream.
+	// worker uses a connection of the pool. A quarter of the workers, but at least one, also
+	// run held events that are due. If the handler is ordered, or reads no stream, all its
+	// workers run held events.
 	//
 	// An external handler needs at most four connections: no more than four of its workers
 	// run the transactions of [Attempt.OnSuccess] at the same time.
 	//
-	// Defaults to an equal share of the connections that the pool has left, at least 1 and at
+	// Defaults to an equal share of the remaining connections of the pool, at least 1 and at
 	// most 32. External handlers: 32.
 	Workers int
 
 	// Order says whether events with the same key are handled in the order of the stream.
-	// One process at a time reads the stream for an ordered handler, and keeps one
-	// connection of the pool for that; all processes run its held events. Its transactions
+	// For an ordered handler, one process at a time reads the stream, and keeps one
+	// connection of the pool for that. All processes run its held events. Its transactions
 	// are read committed.
 	//
 	// Defaults to Unordered.
 	Order Order
 
-	// Batch is how many events one transaction handles at most, one after the other. It
-	// saves commits and suits handlers of many small events. Events with the same key go to
-	// the same worker, in their order. If the handler fails, the batch is run again with a
-	// savepoint before each event, and only the events that fail are held. Events of
-	// [Inbox.Accept] are run again one by one instead. The handler may therefore be called
-	// more than once for an event.
+	// Batch is the largest number of events that one transaction handles, one after the
+	// other. Batches save commits and suit handlers of many small events. Events with the
+	// same key go to the same worker, in their order. If the handler fails, the batch is
+	// run again with a savepoint before each event, and only the events that fail are held.
+	// Events of [Inbox.Accept] are run again one by one instead. So the handler may be
+	// called more than once for an event.
 	//
 	// Defaults to 1.
 	Batch int
@@ -112,46 +113,46 @@ type Subscription struct {
 	// fails with a serialization failure is run again at once. After ten such failures in a
 	// row the attempt counts as failed.
 	//
-	// Defaults to the level of the database, which is read committed unless changed.
+	// Defaults to the default level of the database, which is usually read committed.
 	Isolation pgx.TxIsoLevel
 
 	// DedupeKey returns the key by which an event is recognised as a duplicate, for
 	// instance "commission:" and an order number. Of all events with the same key only the
 	// first takes effect, for as long as DedupeWindow. DedupeKey must always return the
-	// same for the same event, and may be called concurrently. If it returns an empty text,
-	// the event is dead.
+	// same key for the same event, and may be called concurrently. If it returns an empty
+	// text, the event is dead.
 	//
-	// Defaults to the event's source and id. With the default, an event that has the same
-	// source and id as another and a different content is held as a conflict.
+	// Defaults to the event's source and id. With the default, an event with the same
+	// source and id as another event but different content is held as a conflict.
 	DedupeKey func(postroom.Event) string
 
 	// DedupeWindow is how long this handler remembers a decided event, for instance 90 days
-	// for payments. An older event is held as dead, of class too_old, from 29 thirtieths of
-	// DedupeWindow on. See [Config.DedupeWindow].
+	// for payments. An event that is older than 29 thirtieths of DedupeWindow is held as
+	// dead, of class too_old. See [Config.DedupeWindow].
 	//
-	// Defaults to Config.DedupeWindow, and the age to Config.MaxEventAge.
+	// Defaults to Config.DedupeWindow. The greatest age is then Config.MaxEventAge.
 	DedupeWindow time.Duration
 
-	// Attempts is how many attempts are made before an event is dead. An attempt during
-	// which the process dies counts.
+	// Attempts is how many attempts are made before an event is dead. If the process dies
+	// during an attempt, the attempt counts.
 	//
 	// Defaults to postroom.DefaultAttempts, which is 8; external handlers:
 	// postroom.ExternalAttempts, which is 10.
 	Attempts int
 
-	// Schedule is how long to wait after each failed attempt. When the schedule is used up,
-	// its last wait applies to every further attempt; set Attempts to match.
+	// Schedule has the waits after failed attempts. When the schedule is used up, its last
+	// wait is used after every further attempt. Set Attempts to match.
 	//
-	// Defaults to postroom.DefaultBackoff, over a quarter of an hour; external handlers:
-	// postroom.ExternalBackoff, over about a day. See postroom.FastBackoff for one that
-	// ends within a minute.
+	// Defaults to postroom.DefaultBackoff, which takes about a quarter of an hour;
+	// external handlers: postroom.ExternalBackoff, which takes about a day.
+	// postroom.FastBackoff ends within a minute.
 	Schedule postroom.Backoff
 
-	// Classify says what an error means that the handler returned: it returns it as
-	// [postroom.Permanent], [postroom.RetryAfter], [postroom.Snooze] or [postroom.Discard],
-	// or nil to leave it as it is. It is not asked about panics, and about lost connections
-	// and conflicts with other transactions, which cost no attempt. It may be called
-	// concurrently, and runs within Timeout.
+	// Classify says what an error of the handler means. It returns [postroom.Permanent],
+	// [postroom.RetryAfter], [postroom.Snooze] or [postroom.Discard] of the error, or nil
+	// to leave the error as it is. It is not called for panics. It is not called for lost
+	// connections and conflicts with other transactions either, which cost no attempt. It
+	// may be called concurrently, and runs within Timeout.
 	Classify func(error) error
 
 	// Pause says when the handler pauses because it fails for nearly all events.
@@ -159,24 +160,26 @@ type Subscription struct {
 	// Defaults to a pause when 80 % of at least 20 different events failed within a minute.
 	Pause Pause
 
-	// VendorWindow is how long the vendors of an external handler recognise a key that they
-	// were given before. Take what their documentation says, or less if that is vague. A
-	// step whose outcome is not known is called again only within VendorWindow, less Timeout, of
-	// its first call. See the option [VendorWindow] for handlers with several vendors.
+	// VendorWindow is how long the vendors of an external handler recognise a key that they got
+	// before. Set it to the time in their documentation, or less if that is vague. If the
+	// outcome of a step is not known, the step is called again only until VendorWindow minus
+	// Timeout has passed since its first call. For a handler with several vendors, use the
+	// option [VendorWindow].
 	//
-	// VendorWindow does not follow the schedule: a later attempt asks the step's [Lookup]
-	// instead of calling again, and without a Lookup the event is dead, of class
-	// outcome_unknown. The default schedule ends within 24 hours. For a shorter window
-	// choose a Schedule that ends within it.
+	// Attempts of the schedule can come after VendorWindow. Such an attempt asks the
+	// step's [Lookup] instead of calling again. Without a Lookup the event is dead, of
+	// class outcome_unknown. The default schedule ends within 24 hours. If the window is
+	// shorter, choose a Schedule that ends within it.
 	//
 	// Defaults to 0: a step whose outcome is not known is never called again.
 	VendorWindow time.Duration
 
-	// Timeout is how long one run of the handler may take. Then its context ends. A handler
-	// that ignores this is abandoned, together with its transaction, after half as long
-	// again, at most 5 s. If a process dies while it runs a held event, the event is run
-	// again after Timeout and a few seconds. An attempt of an external handler that ran out
-	// of time does not count if its steps waited for the database for at least half of it.
+	// Timeout is how long one run of the handler may take. After that time the handler's
+	// context ends. If the handler ignores that, it is abandoned, together with its
+	// transaction, after half of Timeout more, but after 5 s at the latest. If a process
+	// dies while it runs a held event, the event is run again after Timeout and a few
+	// seconds. If an attempt of an external handler runs out of time, and its steps waited
+	// for the database for at least half of the time, the attempt does not count.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration
@@ -202,7 +205,7 @@ func (s Subscription) defaults(external bool) Subscription {
 	return s
 }
 
-// reservedName is the handler of outgoing events in table held.
+// reservedName is the handler's name of outgoing events in table held.
 const reservedName = "outbox"
 
 // Upper limits, so that a typing error does not become an outage.
