@@ -1,9 +1,9 @@
 package delivery
 
-// AcceptResult says what became of an event that came without a broker.
+// AcceptResult says what happened to an event that came without a broker.
 type AcceptResult string
 
-// What becomes of an event that comes without a broker. Package inbox explains each.
+// The results for an event that comes without a broker. Package inbox explains them.
 const (
 	Accepted       AcceptResult = "stored"
 	AcceptedBefore AcceptResult = "duplicate"
@@ -15,6 +15,6 @@ const (
 type Acceptance struct {
 	Handler       string
 	D             *Delivery
-	IgnoreChanged bool         // other content with its identity is dropped, and no conflict
+	IgnoreChanged bool         // an event with a known identity and other content is dropped, and is not a conflict
 	Result        AcceptResult // set when it is stored
 }

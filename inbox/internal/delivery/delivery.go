@@ -22,18 +22,17 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// Task is an event that a handler is to decide: a delivery of the broker, or a
-// held event that is due.
+// Task is an event for a handler: a delivery of the broker, or a held event that is due.
 type Task struct {
 	Event   postroom.Event
 	Key     string    // the dedupe key
 	Digest  []byte    // nil if a DedupeKey function made the key
 	Attempt int       // counts from 1
 	Retried bool      // it runs from held
-	Start   time.Time // when a worker began with it; zero if that is not known
+	Start   time.Time // when a worker began to work on it; zero if that is not known
 }
 
-// Delivery is a message of the broker on its way into a handler.
+// Delivery is a message of the broker on its way to a handler.
 type Delivery struct {
 	Task
 
@@ -44,53 +43,53 @@ type Delivery struct {
 	Pos    int64    // its position in the order of its key
 	Parked bool     // it has waited in memory for its key
 	Fault  *Failure // why it cannot be handled; nil for an event
-	Flight string   // it waits if another delivery under way has the same; see dispatch.Duplicates
-	Began  string   // the id of its last transaction, unless the inbox committed that
+	Flight string   // if another delivery under way has the same Flight, this one waits; see dispatch.Duplicates
+	Began  string   // the id of its last transaction; empty if the inbox committed that transaction
 }
 
-// Place is what the stream says about a message.
+// Place has the stream's data about a message.
 type Place struct {
 	Seq         uint64
-	Stored      time.Time // when the stream got it
+	Stored      time.Time // when the stream stored it
 	Delivered   uint64    // how often the broker has sent it
-	Republished bool      // it was published again, because the stream had lost it
+	Republished bool      // it was published again because the stream had lost it
 	Ageless     bool      // it was in the stream when the handler was new
 	Consumer    time.Time // when the durable consumer was created that sent it; zero for another consumer
 }
 
-// Source is the reader that read a delivery from the stream. It is told how the delivery
-// ended.
+// Source is the reader that read a delivery from the stream. The inbox tells it how the
+// delivery ended.
 type Source interface {
 	// Ack says that the delivery is decided.
 	Ack(ctx context.Context, d *Delivery)
 
-	// HandBack says that the delivery is not decided, and is to be delivered again at
+	// HandBack says that the delivery is not decided, and must be delivered again at
 	// once.
 	HandBack(ctx context.Context, d *Delivery)
 
-	// Delay says that the delivery could not even be held, and is to be delivered again
+	// Delay says that the delivery could not even be held, and must be delivered again
 	// later.
 	Delay(ctx context.Context, d *Delivery, err error)
 
-	// IsOver reports whether deliveries of this reader must not begin any more. They will
-	// be read again.
+	// IsOver reports whether deliveries of this reader must no longer begin. They will be
+	// read again.
 	IsOver() bool
 
-	// Suspects reports whether an event that is read now may be one that ends processes.
+	// Suspects reports whether the events that are read now may end the process.
 	Suspects() bool
 
-	// Held says how the delivery is held.
+	// Held tells the reader how the delivery is held.
 	Held(h Holding)
 
-	// Epoch distinguishes one reader of an ordered handler from the next. It is 0 for
-	// other readers.
+	// Epoch returns a number that is different for each reader of an ordered handler. It
+	// returns 0 for other readers.
 	Epoch() int64
 }
 
-// IsOver reports whether the delivery must not begin any more. It will be read again.
+// IsOver reports whether the delivery must no longer begin. It will be read again.
 func (d *Delivery) IsOver() bool { return d.Source != nil && d.Source.IsOver() }
 
-// Epoch is the epoch of its reader; 0 if it has none.
+// Epoch returns the epoch of the delivery's reader, or 0 if the reader has none.
 func (d *Delivery) Epoch() int64 {
 	if d.Source == nil {
 		return 0
@@ -98,7 +97,8 @@ func (d *Delivery) Epoch() int64 {
 	return d.Source.Epoch()
 }
 
-// Since is when the event was logged or stored: the earlier of the two.
+// Since returns when the event was logged or when the stream stored it, whichever is
+// earlier.
 func (d *Delivery) Since() time.Time {
 	if d.Place.Stored.Before(d.Event.LoggedAt) {
 		return d.Place.Stored
@@ -114,8 +114,8 @@ type Origin struct {
 }
 
 // Decode reads a message. If the message is not an event, the delivery has a fault, and
-// its identity is its place in the stream. Decode fails only if the message is not from a
-// stream.
+// its identity is its place in the stream. Decode returns an error only if the message is
+// not from a stream.
 func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -147,11 +147,12 @@ func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 	return d, nil
 }
 
-// maxSubject is how much is kept of a subject that was not Postroom's producer's.
+// maxSubject limits the bytes that are kept of a subject that no producer of Postroom
+// chose.
 const maxSubject = 1024
 
-// Identify derives the dedupe key and the digest. If by is not nil, it makes the key, and
-// has the time within for that.
+// Identify derives the dedupe key and the digest. If by is not nil, by makes the key, and
+// must return within the given time.
 func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration) {
 	d.Key, d.Digest = dedupeKey(d.Event), digest(d.Event)
 	if by != nil && d.Fault == nil {
@@ -167,8 +168,8 @@ func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration
 	d.Flight = d.Key
 }
 
-// derive calls the subscription's function. That may panic, end its goroutine, or not
-// return.
+// derive calls the subscription's function. The function may panic, end its goroutine, or
+// never return.
 func derive(by func(postroom.Event) string, within time.Duration, ev postroom.Event) (string, error) {
 	key, err := guard.Apart(within, func() (string, error) { return by(ev), nil })
 	switch {
@@ -182,14 +183,15 @@ func derive(by func(postroom.Event) string, within time.Duration, ev postroom.Ev
 
 var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not UTF-8")
 
-// dedupeKey is source and id. Postroom refuses a source with white space; in a source of
-// another program a space is quoted, so that it is not taken for a shorter source.
+// dedupeKey returns the source and the id, with a space between them. Postroom refuses a
+// source with white space. If a source of another program has a space, dedupeKey quotes
+// the source, so that it cannot look like a shorter source.
 func dedupeKey(ev postroom.Event) string {
 	return Bounded(strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID)
 }
 
-// MaxKey is the longest key that is kept as it is: the column takes 1,024 bytes,
-// and a conflict adds its digest.
+// MaxKey is the length up to which a key is kept unchanged: the column takes 1,024 bytes,
+// and the key of a conflict gets a digest as well.
 const MaxKey = 960
 
 // Bounded shortens a key that is too long for the table inbox. Keys that differ still differ
@@ -202,7 +204,7 @@ func Bounded(key string) string {
 	return strings.ToValidUTF8(key[:512], "") + "… sha256:" + hex.EncodeToString(sum[:])
 }
 
-// digest is the first 16 bytes of SHA-256 over type and data.
+// digest returns the first 16 bytes of SHA-256 over type and data.
 func digest(ev postroom.Event) []byte {
 	h := sha256.New()
 	h.Write([]byte(ev.Type))
@@ -211,8 +213,8 @@ func digest(ev postroom.Event) []byte {
 	return h.Sum(nil)[:16]
 }
 
-// Selection says which events a process takes for a handler: those of some types, or
-// those on some subjects, with wildcards.
+// Selection says which events a process takes for a handler: events of some types, or
+// events on some subjects, with wildcards.
 type Selection struct{ Types, Subjects []string }
 
 // Takes reports whether the selection includes an event.
@@ -223,8 +225,8 @@ func (s Selection) Takes(ev postroom.Event) bool {
 	return slices.ContainsFunc(s.Subjects, func(pattern string) bool { return wildcard.Covers(pattern, ev.Subject) })
 }
 
-// Wished returns the types and a pattern for the subjects, as claim.sql takes them; nil
-// means all.
+// Wished returns the types and a pattern for the subjects, in the form that claim.sql
+// needs. nil means all.
 func (s Selection) Wished() (types, subjects *string) {
 	if len(s.Types) > 0 {
 		all := strings.Join(s.Types, " ")

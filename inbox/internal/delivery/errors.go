@@ -18,7 +18,7 @@ type BeginError struct{ Err error }
 func (e *BeginError) Error() string { return "begin: " + e.Err.Error() }
 func (e *BeginError) Unwrap() error { return e.Err }
 
-// LedgerError says that the inbox could not write a row of its own.
+// LedgerError says that the inbox could not write one of its rows.
 type LedgerError struct{ Err error }
 
 func (e *LedgerError) Error() string { return "write to the inbox table: " + e.Err.Error() }
@@ -37,7 +37,7 @@ type LostError struct{ Err error }
 func (e *LostError) Error() string { return "connection lost: " + e.Err.Error() }
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Written classifies the error of an inbox statement that is a transaction of its own. If
+// Written classifies the error of an inbox statement that is a complete transaction. If
 // the server did not answer, that is an outage.
 func Written(err error) error {
 	var pg *pgconn.PgError
@@ -95,8 +95,8 @@ func IsAboutTheRow(err error) bool {
 
 // isMalformed reports whether the database could not read a statement because its text
 // contains a NUL. Another try would fail as well. The error has the code of a broken
-// connection, but the connection still works: a pooler that refuses a connection says
-// FATAL.
+// connection, but the connection still works. The severity shows the difference: if a
+// pooler refuses a connection, it sends FATAL.
 func isMalformed(pg *pgconn.PgError) bool {
 	return pg.Code == "08P01" && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR"
 }
@@ -130,17 +130,17 @@ func IsUnsettled(err error) bool {
 	return errors.As(err, &begin)
 }
 
-// EndedError says that a handler ended its transaction with a statement of its own.
+// EndedError says that a handler ended the inbox's transaction with its own statement.
 type EndedError struct {
-	Committed bool // by a COMMIT; otherwise it was rolled back, or that is not known
+	Committed bool // true: by a COMMIT; false: by a ROLLBACK, or it is not known how
 }
 
 func (e *EndedError) Error() string {
 	if e.Committed {
-		return "the handler committed its transaction with a statement of its own: its changes until then have taken effect, " +
+		return "the handler sent a COMMIT itself: its changes before the COMMIT have taken effect, " +
 			"and may be incomplete; check them before you run it again, and remove the statement"
 	}
-	return "the handler ended its transaction with a statement of its own: the inbox committed nothing; remove the statement"
+	return "the handler ended the inbox's transaction with its own statement: the inbox committed nothing; remove the statement"
 }
 
 // IsEnded reports whether a handler ended its transaction.
@@ -149,8 +149,8 @@ func IsEnded(err error) bool {
 	return errors.As(err, &ended)
 }
 
-// AbandonedError says that a handler did not return long after its context ended, and
-// that the inbox took its transaction away.
+// AbandonedError says that a handler did not return for some time after its context
+// ended, and that the inbox took its transaction away.
 type AbandonedError struct{ Err error }
 
 func (e *AbandonedError) Error() string {
@@ -165,8 +165,8 @@ func IsAbandoned(err error) bool {
 }
 
 var (
-	// ErrOutcomeUnknown says that a call began earlier, and it is not known whether it
-	// happened.
+	// ErrOutcomeUnknown says that a call began earlier, and that it is not known whether
+	// the call had an effect.
 	ErrOutcomeUnknown = errors.New("the call began before, and its outcome is not known")
 
 	// ErrDuplicate says that the event is decided already, so there is nothing to do.
@@ -197,19 +197,19 @@ var ErrGoexit = errors.New("the handler ended its goroutine with runtime.Goexit"
 // ErrTimeout says that a handler took longer than its subscription allows.
 var ErrTimeout = errors.New("the handler was not done in time")
 
-// WhileError adds to an error what a user's function was run for. Unlike fmt.Errorf, it
-// calls the error's Error method only when its own text is read, which happens inside a
-// guard.
+// WhileError adds to an error the reason for which a user's function was called. Unlike
+// fmt.Errorf, it calls the error's Error method only when its own text is read, which
+// happens inside a guard.
 type WhileError struct {
 	What    string
-	Matches error // an error of this package that it matches, or nil
+	Matches error // the error of this package that the WhileError matches, or nil
 	Err     error
 }
 
 func (e *WhileError) Error() string { return e.What + ": " + guard.Text(e.Err, guard.MaxText) }
 func (e *WhileError) Unwrap() error { return e.Err }
 
-// Is reports whether it matches an error of this package.
+// Is reports whether target is e.Matches.
 func (e *WhileError) Is(target error) bool { return e.Matches != nil && target == e.Matches }
 
 // DeathError says that Config.OnDead failed, so an event did not become dead.
@@ -233,11 +233,12 @@ type RecordedError struct {
 
 func (e *RecordedError) Error() string { return e.Err.Error() }
 
-// ErrAlong says that an event failed that ran along with the first of its key. The
-// transaction is repeated with only the events before it.
+// ErrAlong says that an event failed that ran in the transaction of an earlier event of
+// its key. The transaction is repeated with only the events before the failed one.
 var ErrAlong = errors.New("an event failed that ran along")
 
-// AlongError is the error of an event that ran along.
+// AlongError is the error of an event that ran in the transaction of an earlier event of
+// its key.
 type AlongError struct{ Err error }
 
 func (e *AlongError) Error() string { return ErrAlong.Error() + ": " + e.Err.Error() }
@@ -245,8 +246,8 @@ func (e *AlongError) Error() string { return ErrAlong.Error() + ": " + e.Err.Err
 // Is reports whether target is ErrAlong.
 func (e *AlongError) Is(target error) bool { return target == ErrAlong }
 
-// As finds only errors that say that the transaction is gone: the failure is not that of
-// the first of the key.
+// As finds only errors that say that the transaction is gone, because the first event of
+// the key did not cause the failure.
 func (e *AlongError) As(target any) bool {
 	gone, wanted := target.(**AbandonedError)
 	return wanted && errors.As(e.Err, gone)

@@ -36,12 +36,12 @@ const (
 type Failure struct {
 	Class string
 	Text  string // for the operator
-	frame string // the place in the program, for a panic
+	frame string // the place in the program if it is a panic
 	stack string
-	place string // the frame or the constraint: part of its cause besides class and text
+	place string // the frame or the constraint; it is a part of the cause, like class and text
 
 	Permanent bool          // there is no further attempt
-	Snoozed   bool          // it is no attempt, unless the event was only snoozed for too long
+	Snoozed   bool          // it does not count as an attempt, unless the event was only snoozed for too long
 	after     time.Duration // the earliest time of the next attempt
 }
 
@@ -55,7 +55,7 @@ func FailureOf(err error) Failure {
 	case errors.As(err, &panicked):
 		f.Class, f.frame, f.stack = classPanic, panicked.Frame, panicked.Stack
 		f.place = f.frame
-	case errors.As(err, &ended): // another attempt would repeat what is committed
+	case errors.As(err, &ended): // another attempt would repeat changes that are committed
 		f.Class, f.Permanent = classTransaction, ended.Committed
 	case errors.Is(err, ErrGoexit):
 		f.Class = classPanic
@@ -80,7 +80,8 @@ func FailureOf(err error) Failure {
 	return f
 }
 
-// discards notes that the handler discarded the event, if err says so, and reports that.
+// discards checks whether err says that the handler discarded the event. If so, it notes
+// that and returns true.
 func (f *Failure) discards(err error) bool {
 	reason, ok := postroom.DiscardReason(err)
 	if ok {
@@ -89,7 +90,8 @@ func (f *Failure) discards(err error) bool {
 	return ok
 }
 
-// snoozes notes that the handler snoozed the event, if err says so, and reports that.
+// snoozes checks whether err says that the handler snoozed the event. If so, it notes
+// that and returns true.
 func (f *Failure) snoozes(err error) bool {
 	after, ok := postroom.SnoozeDelay(err)
 	if ok {
@@ -112,9 +114,10 @@ func (f *Failure) lacks(err error) bool {
 // shortWait is how long an event waits at least for which the server lacked resources.
 const shortWait = 30 * time.Second
 
-// Hold returns how an event is held that failed like this. attempts were made, with this
-// one, and most may be made. snoozed is for how long the event has only been snoozed. back
-// is how many attempts it gets back, because its handler is paused.
+// Hold returns how to hold an event that failed like this. attempts is the number of
+// attempts so far, including this one, and most is the number that may be made. snoozed is
+// how long the event has only been snoozed. back is the number of attempts that it gets
+// back because its handler is paused.
 func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed time.Duration, back int) Holding {
 	h := Holding{Failure: &f}
 	if f.Snoozed && snoozed < postroom.SnoozeBound {
@@ -133,21 +136,23 @@ func (f Failure) next(schedule postroom.Backoff, attempts, most int) *time.Durat
 		return nil
 	}
 	wait := max(f.after, shortestWait)
-	if f.after == 0 || f.Snoozed { // a snooze may be short: without the schedule, its attempts would be used up at once
+	if f.after == 0 || f.Snoozed { // a snooze may be short: without the schedule, the event's attempts would soon be used up
 		wait = max(wait, schedule.Delay(max(attempts, 1)))
 	}
 	return &wait
 }
 
-// shortestWait keeps RetryAfter(0, err) and Snooze(0, err) from running a handler without a pause.
+// shortestWait is the shortest wait before another attempt, so that RetryAfter(0, err) and
+// Snooze(0, err) do not run a handler without a pause.
 const shortestWait = 10 * time.Millisecond
 
-// Fingerprint is the same for all failures of a handler that have the same cause.
+// Fingerprint returns bytes that are the same for all failures of a handler with the same
+// cause.
 func (f Failure) Fingerprint(handler string, ev postroom.Event) []byte {
 	return cause.Fingerprint(handler, f.Class, f.place, f.Text, ev.ID, ev.Key, ev.Source, ev.Type)
 }
 
-// Document returns the failure as JSON, as it is stored. The database adds the time.
+// Document returns the failure as JSON, to store it. The database adds the time.
 func (f Failure) Document() (string, error) {
 	text, err := json.Marshal(struct {
 		Class string `json:"class"`

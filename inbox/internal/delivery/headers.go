@@ -18,7 +18,7 @@ func RawHeaders(header map[string][]string) []byte {
 	return b.Bytes()
 }
 
-// ParseHeaders reverses RawHeaders.
+// ParseHeaders returns the headers that RawHeaders wrote.
 func ParseHeaders(raw []byte) map[string][]string {
 	header := make(map[string][]string)
 	for line := range strings.SplitSeq(string(raw), "\r\n") {

@@ -2,7 +2,8 @@ package delivery
 
 import "time"
 
-// HeldEvent is a held event that was claimed, or that runs along with a claimed one.
+// HeldEvent is a held event that was claimed, or that runs in the transaction of a
+// claimed event.
 //
 // Wide because it is a row of table held, as claim.sql returns it.
 type HeldEvent struct {
@@ -12,21 +13,21 @@ type HeldEvent struct {
 	ID, Epoch int64
 	Solitary  bool
 	Revision  int32
-	Last      int           // the attempt after which it is dead, if an operator set that
-	Snoozed   time.Duration // for how long it has only been snoozed
+	Last      int           // the number of the attempt after which it is dead, if an operator set that number
+	Snoozed   time.Duration // how long it has only been snoozed
 
 	Blocking string // the key that waits for it, or ""
-	Pos      int64  // in that key
-	Followed bool   // others waited behind it when it was claimed
+	Pos      int64  // its position in the order of that key
+	Followed bool   // other events waited behind it when it was claimed
 
 	Headers, Raw []byte // as they are stored
 }
 
-// Size is about how many bytes of memory it takes.
+// Size returns about how many bytes of memory the event needs.
 func (h *HeldEvent) Size() int64 { return int64(len(h.Event.Data) + len(h.Headers) + len(h.Raw)) }
 
-// Wishes says what may be claimed, as claim.sql takes it. Each field has one entry for
-// each handler.
+// Wishes says which events may be claimed, in the form that claim.sql needs. Each field
+// has one entry for each handler.
 type Wishes struct {
 	Handlers        []string
 	Most            []int32
@@ -35,7 +36,7 @@ type Wishes struct {
 	Spared          []int32
 	Bytes           []int64
 	Idle            []bool
-	Paused          []bool // nothing may be claimed
+	Paused          []bool // if true, nothing may be claimed for the handler
 }
 
 // Unpaused returns the wishes of the handlers that are not paused, without Bytes and Idle.

@@ -12,21 +12,21 @@ import (
 
 // Holding says how an event is held.
 type Holding struct {
-	Failure  *Failure       // nil if it did not fail
-	Attempts int            // made so far
-	After    *time.Duration // when the next one is due; nil for a dead event
+	Failure  *Failure       // nil if the event did not fail
+	Attempts int            // the number of attempts so far
+	After    *time.Duration // how long until the next attempt; nil for a dead event
 	Solitary bool
 	Raw      bool // keep the headers as they came
-	Behind   bool // it only waits behind an earlier event of its key
+	Behind   bool // the event only waits behind an earlier event of its key
 	Decided  bool // its inbox row exists: a handler committed it
-	Untold   bool // if it is dead, Config.OnDead is not told
+	Untold   bool // if the event is dead, Config.OnDead is not called
 }
 
-// IsDiscarded reports whether its handler discarded the event: it goes from held to the
-// archive at once.
+// IsDiscarded reports whether the handler discarded the event. If so, the event goes from
+// held to the archive at once.
 func (h Holding) IsDiscarded() bool { return h.Failure != nil && h.Failure.Class == ClassDiscarded }
 
-// Outcome returns what became of an event that is held like this.
+// Outcome returns the outcome of an event that is held like this.
 func (h Holding) Outcome() Outcome {
 	switch {
 	case h.IsDiscarded():
@@ -40,9 +40,9 @@ func (h Holding) Outcome() Outcome {
 }
 
 // WithoutDeath returns how a dead event is held because Config.OnDead failed: its last attempt
-// is made again later. If the handler committed that attempt itself, it must not be made
-// again, so the event is dead nevertheless. WithoutDeath returns false if no attempt was made:
-// such an event stays where it is.
+// is made again later. If the handler itself committed that attempt, the attempt must not be
+// made again, so the event is dead anyway. If no attempt was made, WithoutDeath returns false:
+// the event stays in its stream, or its claim expires.
 func (h Holding) WithoutDeath() (Holding, bool) {
 	switch h.Failure.Class {
 	case classTransaction:
@@ -59,8 +59,9 @@ func (h Holding) WithoutDeath() (Holding, bool) {
 // untoldWait is how long an event waits before its last attempt is made again.
 const untoldWait = time.Minute
 
-// IsBesideTheOrder reports whether later events of its key do not wait for an event that
-// is held like this, because it never was in their order, or is decided.
+// IsBesideTheOrder reports whether later events of its key need not wait for an event
+// that is held like this, because the event was never in the order of its key, or because
+// it is decided.
 func (h Holding) IsBesideTheOrder() bool {
 	if h.Raw || h.Decided || h.IsDiscarded() {
 		return true
@@ -81,17 +82,17 @@ var AtOnce = new(time.Duration)
 // BehindKey holds an event that waits for its key.
 var BehindKey = Holding{After: AtOnce, Behind: true}
 
-// AsConflict holds an event if another event has its identity.
+// AsConflict holds an event if another event with the same identity was decided.
 var AsConflict = Holding{Failure: &Failure{
 	Class: ClassConflict, Permanent: true, Text: "another event with this source and id was decided before",
 }}
 
-// AsLate holds an event that comes after later ones of its key.
+// AsLate holds an event that comes after later events of its key.
 var AsLate = Holding{Failure: &Failure{
 	Class: ClassLate, Permanent: true, Text: "the broker lost it and delivered it later: later events of its key may have taken effect",
 }}
 
-// Conflicting returns the delivery to hold if another event with its identity was
+// Conflicting returns the delivery to hold if another event with the same identity was
 // decided.
 func Conflicting(d *Delivery) *Delivery {
 	other := *d
@@ -99,17 +100,18 @@ func Conflicting(d *Delivery) *Delivery {
 	return &other
 }
 
-// Unreadable returns a delivery of which only the bytes are kept.
+// Unreadable returns a delivery that keeps only the bytes of the message.
 func Unreadable(d *Delivery) *Delivery {
 	bare := *d
 	bare.Event = postroom.Event{ID: guard.Clean(d.Event.ID, MaxKey), Subject: guard.Clean(d.Event.Subject, maxSubject), Data: d.Msg.Data()}
 	return &bare
 }
 
-// Fate says what happened to an event that was to be held. hold.sql explains each fate.
+// Fate says what happened to an event when it should be held. hold.sql explains each
+// fate.
 type Fate string
 
-// What happens to an event that was to be held.
+// What can happen to an event when it should be held.
 const (
 	FateHeld    Fate = "held"
 	FateDecided Fate = "decided"

@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// Lifetime is how long a part of the inbox works. It ends in two steps, so that work
+// Lifetime says how long a part of the inbox works. It ends in two steps, so that work
 // under way can finish.
 type Lifetime struct {
-	// Take ends when the process is to stop. From then on the part takes nothing more,
-	// does not wait out outages, and hands back what it has not begun.
+	// Take ends when the process must stop. From then on the part takes no more events,
+	// gives back events that it has not begun, and does not wait for the end of an
+	// outage.
 	Take context.Context
 
-	// Work ends later, by Config.DrainTimeout. Handlers and statements run within it.
-	// When it ends, the part waits for nothing any longer.
+	// Work ends later than Take, by Config.DrainTimeout. Handlers and statements run with
+	// this context. When it ends, the part no longer waits for anything.
 	Work context.Context
 }
 
-// NewLifetime returns a lifetime whose Take ends with ctx, and whose Work ends later by
+// NewLifetime returns a lifetime. Its Take ends with ctx, and its Work ends later, by
 // drain. end ends both.
 func NewLifetime(ctx context.Context, drain time.Duration) (life Lifetime, end func()) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -28,10 +29,10 @@ func NewLifetime(ctx context.Context, drain time.Duration) (life Lifetime, end f
 // IsStopping reports whether the part must take nothing more.
 func (l Lifetime) IsStopping() bool { return l.Take.Err() != nil }
 
-// IsOver reports whether the part must wait for nothing any longer.
+// IsOver reports whether the part must no longer wait for anything.
 func (l Lifetime) IsOver() bool { return l.Work.Err() != nil }
 
-// RunnerFunc makes a function a postroom.Runner.
+// RunnerFunc turns a function into a postroom.Runner.
 type RunnerFunc func(ctx context.Context) error
 
 // Run implements postroom.Runner.

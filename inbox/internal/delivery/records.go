@@ -13,23 +13,23 @@ type Position = consumer.Position
 // Subscription is a handler's row in table subscription.
 type Subscription struct {
 	Stream   string
-	Created  time.Time // of the stream
+	Created  time.Time // when the stream was created
 	Types    []string
-	Floor    uint64    // up to this sequence everything is decided
+	Floor    uint64    // every event up to this sequence is decided
 	Reached  time.Time // when the floor was reached, or earlier
-	Backfill uint64    // up to this sequence the age of an event does not matter
+	Backfill uint64    // up to this sequence, the age of an event does not matter
 	IsNew    bool
 }
 
-// Lead is what a process reads from the database when it begins to read for an ordered
-// handler.
+// Lead is what a process reads from the database when it begins to read a stream for an
+// ordered handler.
 type Lead struct {
-	Epoch     int64 // distinguishes it from earlier readers
+	Epoch     int64 // a number that no earlier reader had
 	Base      int64 // added to a stream sequence to get a position in a key
 	High      int64 // the highest position in a key of a held event
 	Floor     Position
-	Subjects  []string // all that any process asked for
-	Takeovers int      // how many readers in a row ended without giving up their lease
+	Subjects  []string // all subjects that any process asked for
+	Takeovers int      // how many readers in a row ended but did not give up their lease
 }
 
 // ErrTermOver says that another process reads the stream.
@@ -39,21 +39,21 @@ var ErrTermOver = errors.New("another process reads the stream for this handler 
 type Stock struct {
 	Handler                          string
 	Retrying, Waiting, Dead, Keys    int64
-	RetryingAge, WaitingAge, DeadAge float64 // of the oldest, in seconds
-	Overdue                          float64 // for how many seconds an event has been due
+	RetryingAge, WaitingAge, DeadAge float64 // the ages of the oldest events, in seconds
+	Overdue                          float64 // how many seconds ago the first event became due
 }
 
-// Lag is how much a handler has to do.
+// Lag is the number of events that a handler still has to handle.
 type Lag struct {
 	Handler string
 
-	// Pending is how many messages of its stream are not decided. For an ordered handler,
-	// all messages that were not read yet may count as one.
+	// Pending is the number of messages of the handler's stream that are not decided. For
+	// an ordered handler, all messages that were not read yet may count as one.
 	Pending int64
 
-	// Retrying is how many held events are due, or will be; Waiting how many wait behind an
-	// earlier event of their key; Dead how many wait for an operator. The figures stop at
-	// 100,000 events of a handler.
+	// Retrying is the number of held events that are or will be due. Waiting is the number
+	// of events that wait behind an earlier event of their key. Dead is the number of
+	// events that wait for an operator. Counting stops at 100,000 events of a handler.
 	Retrying, Waiting, Dead int64
 }
 
@@ -67,15 +67,15 @@ type Window struct {
 // Sign is a process's sign of life.
 type Sign struct {
 	Name    string
-	Windows []Window      // of its handlers
+	Windows []Window      // the windows of its handlers
 	Keep    time.Duration // the longest for which it keeps inbox rows
-	Age     time.Duration // the shortest of its handlers
-	Paused  string        // the handlers that paused by themselves, as JSON
+	Age     time.Duration // the shortest Age of its handlers
+	Paused  string        // the handlers that paused because they failed, as JSON
 }
 
 // Beat is what a process learns when it writes its sign of life.
 type Beat struct {
-	At       time.Time // the database's
+	At       time.Time // the database's time
 	Instance string    // the id of this Postroom
 
 	// ExpiredBefore says of a handler that older inbox rows may have been removed. A handler
@@ -89,7 +89,8 @@ type OtherWindow struct {
 	Keep             time.Duration
 }
 
-// OrphanHandler is a handler that no process runs, and how many events are held for it.
+// OrphanHandler is a handler that no process runs, with the number of events that are
+// held for it.
 type OrphanHandler struct {
 	Handler string
 	Held    int64

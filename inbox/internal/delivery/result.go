@@ -1,30 +1,31 @@
 package delivery
 
-// Outcome is how a delivery ended, or a run from held.
+// Outcome is how a delivery, or a run of a held event, ended.
 type Outcome string
 
-// How a delivery ends.
+// The outcomes.
 const (
 	Done      Outcome = "done"      // handled and committed
-	Duplicate Outcome = "duplicate" // decided before, acknowledged
+	Duplicate Outcome = "duplicate" // it was decided before, and is acknowledged
 	Held      Outcome = "held"      // put into held, or back into it
 	Dead      Outcome = "dead"      // in held until an operator decides
-	Conflict  Outcome = "conflict"  // dead, as another event has its identity
+	Conflict  Outcome = "conflict"  // dead, because another event has the same identity
 	Discarded Outcome = "discarded" // in the archive: its handler discarded it
 	Skipped   Outcome = "skipped"   // no process asked for its type
-	Released  Outcome = "released"  // handed back at shutdown
+	Released  Outcome = "released"  // given back to the broker, because the process stops
 )
 
-// Result says how a delivery is to end. The zero value says that it does not end here:
-// another part, such as the holder, has it and finishes it.
+// Result says how a delivery ends. The zero value says that another part of the inbox,
+// such as the holder, has the delivery and will finish it.
 type Result struct {
 	Outcome Outcome
-	Held    *Holding  // how it was held, if it was
+	Held    *Holding  // how the event was held, or nil
 	As      *Delivery // the delivery that was held, or its replacement
-	Err     error     // why it could not even be held; it is delivered again later
+	Err     error     // why the event could not even be held; it is delivered again later
 }
 
-// HandedBack is the result of a delivery that was not decided.
+// HandedBack is the result of a delivery that was not decided and goes back to the
+// broker.
 var HandedBack = Result{Outcome: Released}
 
 // AsHeld returns the result of a delivery that was held.

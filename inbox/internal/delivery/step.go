@@ -6,23 +6,23 @@ import "time"
 type Step struct {
 	Handler   string
 	Event     string // its dedupe key
-	ID        int64  // of the held event, with the epoch of its claim
+	ID        int64  // the id of the held event, and the epoch of its claim
 	Epoch     int64
 	Name      string
 	Revision  int32
-	VendorKey string        // for the vendor
-	Call      string        // a UUID, which no other call has
-	Window    time.Duration // how long after its first start it may be called again
+	VendorKey string        // the key that the vendor gets
+	Call      string        // a UUID that no other call has
+	Window    time.Duration // how long after its first start the step may be called again
 
 	Verdict StepVerdict
 	Result  []byte
 	Unsure  UnsureStep
 }
 
-// StepVerdict says whether a step is to be called; start.sql has what each means.
+// StepVerdict says whether a step must be called. start.sql says what each verdict means.
 type StepVerdict string
 
-// Whether a step is to be called.
+// The verdicts.
 const (
 	StepCall    StepVerdict = "call"
 	StepDone    StepVerdict = "done"
@@ -31,11 +31,11 @@ const (
 	StepLost    StepVerdict = "lost"
 )
 
-// UnsureStep is a receipt of calls whose outcome is not known.
+// UnsureStep is the receipt of calls whose outcome is not known.
 type UnsureStep struct {
 	Since      time.Time
 	Key        string
 	Revision   int32
 	Unanswered int
-	Last       string // the call that was begun last; "": it did not happen
+	Last       string // the call that began last; "" if it is known that this call did not happen
 }

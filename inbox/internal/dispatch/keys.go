@@ -8,25 +8,25 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Keys has the keys of an ordered handler that are blocked: events of these keys are
-// held, or may be. This process knows all of them. It read the held events when its term
-// began, it notes those that it holds, and it sees a duplicate if another process decided
-// an event since. So an event of any other key can run without a look at table held. An
-// event without a key waits for no other. Events of a blocked key are held behind it,
-// many at a time. If the next attempt is near, one waits in memory instead, which is less
-// work than two transactions.
+// Keys has the blocked keys of an ordered handler: events of these keys are held, or may
+// be held. This process knows all blocked keys. It read the held events when its term
+// began, and it notes each event that it holds. If another process decides an event after
+// that, this process gets a duplicate and notes that too. So an event of any other key
+// can run without a look at table held. An event without a key waits for no other event.
+// Events of a blocked key are held behind it, many at a time. If the next attempt is
+// near, one delivery waits in memory instead, which is less work than two transactions.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
-	parked map[string]*waiter // for a key, the delivery that waits in memory; the key's later ones wait for it
-	any    bool               // there are more keys than fit, so any key may be blocked
+	parked map[string]*waiter // for each key, the delivery that waits in memory; later deliveries of the key wait for it
+	any    bool               // more keys are blocked than fit into the map, so any key may be blocked
 	notes  uint64             // the number of notes made so far
 }
 
 // block is what is known about a key whose events may be held.
 type block struct {
-	again time.Time // when the held event is tried again; zero if not known
-	maybe bool      // it may be free: its next delivery has to look
+	again time.Time // when the held event is tried again; zero if that is not known
+	maybe bool      // the key may be free: its next delivery must check that
 	note  uint64    // the number of this note
 }
 
@@ -37,25 +37,26 @@ type waiter struct {
 }
 
 const (
-	// MaxKeys is how many keys are remembered.
+	// MaxKeys is the largest number of keys that are remembered.
 	MaxKeys = 100_000
 
-	// MaxParkQueue is how many events may wait for the one that waits for its key.
+	// MaxParkQueue is the largest number of deliveries that may wait for a delivery that
+	// waits in memory.
 	MaxParkQueue = 6
 
-	// Parked deliveries are in flight, and must be less than half of those: see
-	// stream.InFlight.
+	// Parked deliveries are in flight. They must be less than half of all deliveries in
+	// flight: see stream.InFlight.
 	maxParked    = 128             // keys
-	maxParkBytes = 128 << 10       // about the bytes of deliveries that wait for their key
-	longestPark  = time.Second     // until the next attempt at the held event
-	parkGrace    = longestPark / 5 // for that attempt
+	maxParkBytes = 128 << 10       // the approximate bytes of parked deliveries
+	longestPark  = time.Second     // the longest time until the next attempt at the held event
+	parkGrace    = longestPark / 5 // extra time for that attempt
 
 	// laterWait is how long a delivery waits that could not even be held.
 	laterWait = 5 * time.Second
 )
 
-// Hold notes that an event of a key is held. again is the time of its next attempt, or
-// zero if there is none.
+// Hold notes that an event of a key is held. again is the time of the event's next
+// attempt, or zero if there is none.
 func (b *Keys) Hold(key string, again time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +102,7 @@ func (b *Keys) set(key string, as block) {
 	b.keys[key] = as
 }
 
-// Version returns the number of a key's last note; 0 if there is none.
+// Version returns the number of the last note about a key, or 0 if there is none.
 func (b *Keys) Version(key string) uint64 {
 	if key == "" {
 		return 0
@@ -111,9 +112,9 @@ func (b *Keys) Version(key string) uint64 {
 	return b.keys[key].note
 }
 
-// Free notes that no event of a key is held, unless the key has a newer note than the
-// given one: this process may have begun another term, and have read what other processes
-// held. Free reports whether it made the note.
+// Free notes that no event of a key is held. If there is a newer note about the key than
+// the given one, Free does nothing: this process may have begun another term and read
+// which events other processes held. Free reports whether it made the note.
 func (b *Keys) Free(key string, note uint64) bool {
 	if key == "" {
 		return true
@@ -127,7 +128,7 @@ func (b *Keys) Free(key string, note uint64) bool {
 	return true
 }
 
-// Has reports whether events of a key are held, and whether they may be.
+// Has reports whether events of a key are known to be held (is), or may be held (maybe).
 func (b *Keys) Has(key string) (is, maybe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,9 +145,9 @@ func (b *Keys) IsHeld(key string) bool {
 	return is
 }
 
-// Park makes a delivery wait in memory until it is unparked. If the held event's next
-// attempt should have been made by then, Park calls over with the key. It reports whether
-// the delivery may wait here.
+// Park makes a delivery wait in memory until Unpark is called for its key. If the next
+// attempt at the held event should be over and Unpark was not called, over is called with
+// the key. Park returns false if the delivery may not wait in memory.
 func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +159,7 @@ func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	if b.parked == nil {
 		b.parked = make(map[string]*waiter)
 	}
-	d.Parked = true // once
+	d.Parked = true // a delivery is parked only once
 	b.parked[key] = &waiter{d, time.AfterFunc(wait+parkGrace, func() { over(key) })}
 	return true
 }
@@ -181,7 +182,7 @@ func (b *Keys) Later(d *delivery.Delivery, over func(name string)) bool {
 	return true
 }
 
-// parkedBytes is the size of all parked deliveries.
+// parkedBytes returns the size of all parked deliveries.
 func (b *Keys) parkedBytes() (n int) {
 	for _, p := range b.parked {
 		n += len(p.d.Event.Data)

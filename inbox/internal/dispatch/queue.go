@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Lanes has the queues of the workers: one for all, or one for each.
+// Lanes has the queues of the workers: one queue for all workers, or one for each worker.
 type Lanes struct {
 	queues []chan *delivery.Delivery
 	turn   atomic.Uint64 // chooses the lane of the next event without a key
@@ -26,8 +26,8 @@ func NewLanes(n, room int) *Lanes {
 	return l
 }
 
-// Put hands a delivery to the workers. If each worker has a lane, all events of a key go
-// to the same worker: two workers would wait for each other's rows.
+// Put passes a delivery to the workers. If each worker has a lane, all events of a key go
+// to the same worker, because two workers would wait for each other's rows.
 func (l *Lanes) Put(d *delivery.Delivery) {
 	lane := 0
 	switch {
@@ -45,7 +45,8 @@ var seed = maphash.MakeSeed()
 // Of returns the lane of a worker.
 func (l *Lanes) Of(worker int) <-chan *delivery.Delivery { return l.queues[worker%len(l.queues)] }
 
-// Drain takes all waiting deliveries, and those that are put meanwhile.
+// Drain calls take for all waiting deliveries, and for those that are put during the
+// call.
 func (l *Lanes) Drain(take func(*delivery.Delivery)) {
 	for _, lane := range l.queues {
 		for {
@@ -60,7 +61,7 @@ func (l *Lanes) Drain(take func(*delivery.Delivery)) {
 	}
 }
 
-// Collect returns d and the deliveries that wait in a lane, at most n in all.
+// Collect returns d and deliveries that wait in a lane, at most n together.
 func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*delivery.Delivery {
 	all := []*delivery.Delivery{d}
 	for len(all) < n {
@@ -79,7 +80,7 @@ func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*del
 // an ordered handler it lets one delivery of each key run, in their order.
 type Duplicates struct {
 	mu      sync.Mutex
-	waiting map[string][]*delivery.Delivery // for each one in flight, those that wait for it
+	waiting map[string][]*delivery.Delivery // for each Flight value, the deliveries that wait
 }
 
 // NewDuplicates returns a Duplicates with nothing in flight.
@@ -105,10 +106,10 @@ func (f *Duplicates) Queued(d *delivery.Delivery) int {
 	return len(f.waiting[d.Flight])
 }
 
-// End ends the flight of d. It returns the delivery that waited longest for d, which is
-// in flight from now on, or nil.
+// End ends the flight of d. It returns the delivery that waited longest for d, or nil.
+// The returned delivery is in flight from now on.
 func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
-	if d.Flight == "" { // it was in flight along with another
+	if d.Flight == "" { // it was in flight together with another delivery
 		return nil
 	}
 	f.mu.Lock()
@@ -122,8 +123,9 @@ func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
 	return queue[0]
 }
 
-// Along returns deliveries that wait for d, in their order: at most n, and only those
-// before the first that may not. From now on they are in flight along with d.
+// Along returns deliveries that wait for d, in their order. It returns at most n, and
+// stops before the first delivery for which may returns false. From now on they are in
+// flight together with d.
 func (f *Duplicates) Along(d *delivery.Delivery, n int, may func(*delivery.Delivery) bool) []*delivery.Delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -137,7 +139,8 @@ func (f *Duplicates) Along(d *delivery.Delivery, n int, may func(*delivery.Deliv
 	return queue[:k:k]
 }
 
-// Back makes those that were in flight along with d wait for it again, before all others.
+// Back makes the deliveries that were in flight together with d wait for d again, before
+// all other deliveries.
 func (f *Duplicates) Back(d *delivery.Delivery, along []*delivery.Delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

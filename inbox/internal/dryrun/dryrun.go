@@ -1,5 +1,5 @@
-// Package dryrun takes the dry runs that operators ask for, has each made, and records what
-// it found.
+// Package dryrun makes the dry runs that operators request, one after the other, and
+// records their findings.
 package dryrun
 
 import (
@@ -19,14 +19,14 @@ type Verdict string
 // The verdicts.
 const (
 	Passes   Verdict = "passes"   // the handler succeeded, and the transaction could have been committed
-	Fails    Verdict = "fails"    // it failed
+	Fails    Verdict = "fails"    // the handler failed
 	External Verdict = "external" // not run: the handler calls other systems
 	Isolated Verdict = "isolated" // not run: the event may end the process
-	gone     Verdict = "gone"     // the event is not held any more
+	gone     Verdict = "gone"     // the event is no longer held
 	broken   Verdict = "broken"   // the dry run itself could not be made
 )
 
-// Finding is what a dry run found. Package deadletter reads it.
+// Finding is the result of a dry run. Package deadletter reads it.
 type Finding struct {
 	Verdict Verdict           `json:"verdict"`
 	Class   string            `json:"class,omitempty"`
@@ -35,9 +35,9 @@ type Finding struct {
 	Changes []delivery.Change `json:"changes,omitempty"`
 }
 
-// Ledger has what is stored of dry runs.
+// Ledger reads and stores data of dry runs.
 type Ledger interface {
-	// Try reads the event of a dry run. It returns no row if the event is not held any more.
+	// Try reads the event of a dry run. If the event is no longer held, it returns no row.
 	Try(ctx context.Context, asked delivery.DryRun) ([]delivery.HeldEvent, error)
 
 	// Tried stores the result of a dry run.
@@ -52,11 +52,11 @@ type Runner struct {
 	asked  chan delivery.DryRun
 }
 
-// most is how many dry runs a process takes at a time.
+// most is the largest number of dry runs that a process takes at a time.
 const most = 8
 
-// NewRunner returns a runner. run makes the dry run of an event; its error says that the
-// dry run could not be made.
+// NewRunner returns a runner. run makes the dry run of an event. If run returns an error,
+// the dry run could not be made.
 func NewRunner(ledger Ledger, log *slog.Logger, run func(ctx context.Context, h delivery.HeldEvent) (Finding, error)) *Runner {
 	return &Runner{ledger: ledger, log: log, run: run, asked: make(chan delivery.DryRun, most)}
 }
@@ -64,10 +64,10 @@ func NewRunner(ledger Ledger, log *slog.Logger, run func(ctx context.Context, h 
 // Room returns how many more dry runs can be taken.
 func (r *Runner) Room() int { return cap(r.asked) - len(r.asked) }
 
-// Take queues the dry runs that this process took.
+// Take queues requested dry runs for this process.
 func (r *Runner) Take(asked []delivery.DryRun) {
 	for _, a := range asked {
-		r.asked <- a // does not block: one goroutine takes them, and no more than Room
+		r.asked <- a // does not block, because only one goroutine calls Take, with at most Room dry runs
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *Runner) try(ctx context.Context, asked delivery.DryRun) (Finding, error
 	return r.run(ctx, rows[0])
 }
 
-// answer records the finding for the operator who asked.
+// answer stores the finding for the operator who requested the dry run.
 func (r *Runner) answer(ctx context.Context, asked delivery.DryRun, f Finding) {
 	text, err := json.Marshal(f)
 	if err != nil {

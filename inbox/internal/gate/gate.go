@@ -1,6 +1,6 @@
-// Package gate pauses a handler that fails for nearly all events, tries one event at a time
-// meanwhile, and lets all run again after the first success. It does no I/O, and knows no
-// handler.
+// Package gate pauses a handler that fails for nearly all events. During the pause only one
+// event at a time runs, as a probe. After the first success all events run again. The
+// package does no I/O and calls no handler.
 package gate
 
 import (
@@ -14,19 +14,20 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Config says when a handler pauses. All fields are required.
+// Config says when a handler pauses: if at least Events different events were tried
+// within Window, and at least Share of them failed. All fields are required.
 type Config struct {
-	Off    bool          // it never pauses by itself
-	Events int           // that many different events were tried within Window
-	Share  float64       // of these ended in a failure that is tried again
+	Off    bool          // the handler never pauses because of failures
+	Events int           // how many different events must be tried within Window
+	Share  float64       // the share of these events that must end in a failure that is tried again
 	Window time.Duration // at most MaxWindow
 
-	// The first probe is made Probe after the pause began. Each further one is made twice as
-	// long after the one before, and at most MaxProbe after it.
+	// The first probe is made Probe after the pause began. The wait doubles before each
+	// further probe, up to MaxProbe.
 	Probe, MaxProbe time.Duration
 }
 
-// WithDefaults returns the config with a default for each field that is zero.
+// WithDefaults returns the config with the default for each field that is zero.
 func (c Config) WithDefaults() Config {
 	c.Events, c.Share, c.Window = cmp.Or(c.Events, 20), cmp.Or(c.Share, 0.8), cmp.Or(c.Window, time.Minute)
 	c.Probe = cmp.Or(c.Probe, time.Second)
@@ -34,7 +35,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate calls add for each fault of the config, before it has defaults.
+// Validate calls add for each fault of the config. Call it before WithDefaults.
 func (c Config) Validate(add func(format string, args ...any)) {
 	if c.Events < 0 || c.Probe < 0 || c.MaxProbe < 0 {
 		add("Pause.Events, Probe and MaxProbe are %d, %s and %s, want 0 or more", c.Events, c.Probe, c.MaxProbe)
@@ -47,39 +48,40 @@ func (c Config) Validate(add func(format string, args ...any)) {
 	}
 }
 
-// MaxWindow is the longest time for which a gate counts events.
+// MaxWindow is the longest Window.
 const MaxWindow = 10 * time.Minute
 
-// Gate lets the events of one handler run: all of them while it is open, and one at a time
-// while it is paused. An operator's pause lets none run. It is safe for concurrent use.
+// Gate decides which events of one handler may run: all while it is open, one at a time
+// while the handler is paused because of failures, and none during an operator's pause. It
+// is safe for concurrent use.
 type Gate struct {
 	cfg  Config
-	shut atomic.Bool // it is paused, by itself or by an operator
+	shut atomic.Bool // the handler is paused, because of failures or by an operator
 
 	mu      sync.Mutex
 	window  window
 	state   State
-	probe   string    // the event that is tried as a probe; "" if none is
+	probe   string    // the event that runs as a probe, or ""
 	due     time.Time // when the next probe is made
 	wait    time.Duration
-	back    map[string]int // how many attempts events get back that failed more than once before the pause
-	waiting int            // how many workers wait
-	changed chan struct{}  // closed when a worker that waits has to look again
+	back    map[string]int // for each event that failed more than once before the pause, how many attempts it gets back
+	waiting int            // the number of workers that wait
+	changed chan struct{}  // closed when waiting workers must check again
 	changes chan struct{}  // has a value if the state has changed
 }
 
 // State is whether a handler is paused.
 type State struct {
-	Paused bool             // by itself
-	Since  time.Time        // when it paused
-	Cause  delivery.Failure // the failure with which it paused
-	Tried  int              // how many events were tried within the window then
+	Paused bool             // the handler paused because of failures
+	Since  time.Time        // when it paused because of failures
+	Cause  delivery.Failure // the last failure before the pause
+	Tried  int              // how many events were tried within the window before the pause
 	Failed int              // how many of these failed
 
 	Operator bool // an operator paused it
 }
 
-// IsPaused reports whether it is paused, by whomever.
+// IsPaused reports whether the handler is paused, because of failures or by an operator.
 func (s State) IsPaused() bool { return s.Paused || s.Operator }
 
 // New returns an open gate.
@@ -87,7 +89,7 @@ func New(cfg Config) *Gate {
 	return &Gate{cfg: cfg, window: newWindow(cfg.Window), changed: make(chan struct{}), changes: make(chan struct{}, 1)}
 }
 
-// Changes returns a channel that has a value when the state, or what Due returns, has
+// Changes returns a channel that has a value when the state, or the result of Due, has
 // changed.
 func (g *Gate) Changes() <-chan struct{} { return g.changes }
 
@@ -101,14 +103,14 @@ func (g *Gate) State() State {
 // IsOpen reports whether all events may run.
 func (g *Gate) IsOpen() bool { return !g.shut.Load() }
 
-// Pass lets one event run. Call Leave when it has ended.
+// Pass is the permission to run one event. Call Leave when the run has ended.
 type Pass struct {
-	Probe bool // it runs as a probe: alone
+	Probe bool // the event runs as a probe: no other event runs
 	gate  *Gate
 	event string
 }
 
-// Enter waits until the event may run. It returns false if ctx ended before.
+// Enter waits until the event may run. It returns false if ctx ended first.
 func (g *Gate) Enter(ctx context.Context, event string) (Pass, bool) {
 	if !g.shut.Load() {
 		return Pass{}, true
@@ -147,11 +149,12 @@ func (g *Gate) Try(event string) (Pass, bool) {
 	return p, ok
 }
 
-// longest is how long a worker waits before it looks again although nothing has changed.
+// longest is the longest time before a waiting worker checks again, even if nothing has
+// changed.
 const longest = time.Minute
 
-// try is Try. It returns how long to wait at most, and a channel that is closed if the caller
-// should try again sooner.
+// try does what Try does. It also returns how long to wait at most before the next try, and a
+// channel that is closed if the caller should try again sooner.
 func (g *Gate) try(event string) (p Pass, ok bool, wait time.Duration, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,7 +171,7 @@ func (g *Gate) try(event string) (p Pass, ok bool, wait time.Duration, changed <
 }
 
 // Leave ends the run of an event. If a probe ended without a result, for instance because
-// the event had been decided before, the next one may be made at once.
+// the event had been decided before, the next probe may be made at once.
 func (p Pass) Leave() {
 	if !p.Probe {
 		return
@@ -181,14 +184,14 @@ func (p Pass) Leave() {
 	}
 }
 
-// wants reports whether a probe is due for which no worker has an event yet.
+// wants reports whether a probe is due and no worker has an event for it yet.
 func (g *Gate) wants() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.state.Paused && !g.state.Operator && g.probe == "" && g.waiting == 0 && time.Until(g.due) <= 0
 }
 
-// Allowed returns how many events may be taken at the moment: any number, none, or one for
+// Allowed returns how many events may be taken at the moment: any number, none, or one as
 // a probe.
 func (g *Gate) Allowed() int {
 	switch {
@@ -223,9 +226,10 @@ func (g *Gate) Succeeded(event string) {
 	}
 }
 
-// Failed notes that an event failed, and returns how many attempts it gets back: an event
-// loses at most one attempt by the failures that caused a pause and by those during it. A
-// failure that is not tried again is not counted: it is about the event.
+// Failed notes that an event failed, and returns how many attempts the event gets back:
+// it loses at most one attempt by the failures that caused a pause and the failures
+// during the pause. A failure that is not tried again is not counted, because it is about
+// the event.
 func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 	if g.cfg.Off {
 		return 0
@@ -258,9 +262,10 @@ func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 	return back
 }
 
-// probed notes that a probe failed. If the failure is only about the event, it says nothing of the
-// cause of the pause, so the next probe may be made at once. Else a backlog of events that are all
-// refused, for instance because they are too old, would go at the slow pace of probes.
+// probed notes that a probe failed. If the failure is only about the event, it says nothing about
+// the cause of the pause, so the next probe may be made at once. Otherwise a backlog of events
+// that are all refused, for instance because they are too old, would be handled only at the slow
+// rate of probes.
 func (g *Gate) probed(event string, retryable bool, now time.Time) {
 	if g.probe != event {
 		return
@@ -273,8 +278,8 @@ func (g *Gate) probed(event string, retryable bool, now time.Time) {
 	g.change()
 }
 
-// Back returns how many attempts events get back that failed more than once before the
-// pause, by event.
+// Back returns, for each event that failed more than once before the pause, how many
+// attempts it gets back.
 func (g *Gate) Back() map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -294,7 +299,7 @@ func (g *Gate) GaveBack(events []string) {
 	}
 }
 
-// SetOperator pauses the handler for an operator, or ends that.
+// SetOperator begins or ends an operator's pause.
 func (g *Gate) SetOperator(paused bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -304,7 +309,7 @@ func (g *Gate) SetOperator(paused bool) {
 	}
 }
 
-// change publishes another state, or another time for the next probe.
+// change tells others that the state, or the time of the next probe, has changed.
 func (g *Gate) change() {
 	g.shut.Store(g.state.IsPaused())
 	g.wake()
@@ -314,7 +319,7 @@ func (g *Gate) change() {
 	}
 }
 
-// wake makes the workers that wait look again.
+// wake makes waiting workers check again.
 func (g *Gate) wake() {
 	close(g.changed)
 	g.changed = make(chan struct{})

@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// pauses are handlers that paused by themselves, as a process's row has them. Package inspect
-// reads them.
+// pauses are the handlers that paused because of failures. They are stored in the row of the
+// process, where package inspect reads them.
 type pauses map[string]pauseOf
 
 type pauseOf struct {
@@ -17,10 +17,10 @@ type pauseOf struct {
 	Text  string    `json:"text"`
 }
 
-// mostText is how much of a failure's text a process's row has.
+// mostText is the largest number of bytes of a failure's text in the row of a process.
 const mostText = 300
 
-// Set has the gates of all handlers of a process. Add all before they are used.
+// Set has the gates of all handlers of a process. Add all gates before the first is used.
 type Set map[string]*Gate
 
 // Add adds the gate of a handler, and returns it.
@@ -30,10 +30,10 @@ func (s Set) Add(handler string, cfg Config) *Gate {
 	return g
 }
 
-// SetOperator pauses a handler for an operator, or ends that.
+// SetOperator begins or ends an operator's pause of a handler.
 func (s Set) SetOperator(handler string, paused bool) { s[handler].SetOperator(paused) }
 
-// Report returns as JSON which handlers paused by themselves.
+// Report returns the handlers that paused because of failures, as JSON.
 func (s Set) Report() string {
 	all := make(pauses)
 	for handler, g := range s {

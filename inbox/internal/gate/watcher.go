@@ -7,16 +7,18 @@ import (
 	"time"
 )
 
-// Watcher tells of a handler's pauses, and gives events attempts back that an outage cost.
+// Watcher logs and reports a handler's pauses, and gives back attempts that events lost
+// because of an outage.
 type Watcher struct {
 	Gate    *Gate
 	Handler string
 	Log     *slog.Logger
 	Wake    func()                                                         // called when more events may run than before
-	Report  func(ctx context.Context) error                                // called when the handler paused or resumed by itself
-	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error, with what to do about it
+	Report  func(ctx context.Context) error                                // called when the handler paused because of failures, or resumed
+	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error with advice
 
-	// GiveBack gives events of a handler attempts back, and returns those that got them.
+	// GiveBack gives attempts back to events of a handler, and returns the events that
+	// got them.
 	GiveBack func(ctx context.Context, handler string, events []string, attempts []int) ([]string, error)
 }
 
@@ -64,7 +66,7 @@ func (w Watcher) tell(ctx context.Context, was, now State) {
 }
 
 // giveBack gives attempts back to the events that failed more than once before the pause.
-// Events that run get theirs when they have ended.
+// Running events get their attempts back when their run has ended.
 func (w Watcher) giveBack(ctx context.Context) {
 	var events []string
 	var attempts []int

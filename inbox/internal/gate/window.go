@@ -2,30 +2,30 @@ package gate
 
 import "time"
 
-// window counts the events of the last minute or so: those that failed, each once, and all
-// others that ended.
+// window counts the events of the last time, for instance the last minute: events that
+// failed, each once, and all other events that ended.
 type window struct {
-	width   int64    // of a slot, in nanoseconds
-	slots   [60]slot // in a ring
+	width   int64    // the length of a slot, in nanoseconds
+	slots   [60]slot // a ring
 	failing map[string]streak
-	swept   int64 // the slot in which failing was swept last
+	swept   int64 // the slot in which sweep last removed events from failing
 }
 
-// slot has what ended in a sixtieth of the window.
+// slot counts the events that ended in a sixtieth of the window.
 type slot struct {
-	n      int64 // the number of the slot since 1970; older contents do not count
+	n      int64 // the number of the slot since 1970; if it is out of date, the counts are too
 	ended  int   // events that ended without a failure that is tried again
-	failed int   // events whose last failure was then
+	failed int   // events whose last failure was in this slot
 }
 
-// streak is the failures of one event.
+// streak counts the failures of one event.
 type streak struct {
-	slot  int64 // of its last failure
-	times int   // how often it failed, without snoozes
+	slot  int64 // the slot of its last failure
+	times int   // how often it failed, not counting snoozes
 }
 
-// mostFailing is how many failing events are remembered. Of more, each failure counts as
-// that of another event.
+// mostFailing is the largest number of failing events that are remembered. If there are
+// more, each failure of an event that is not remembered counts as a different event.
 const mostFailing = 20_000
 
 func newWindow(length time.Duration) window {
@@ -47,8 +47,8 @@ func (w *window) at(now time.Time) *slot {
 	return s
 }
 
-// forget removes an event from those that failed, and returns how often it had failed
-// within the window.
+// forget removes an event from the failing events, and returns how often it failed within
+// the window.
 func (w *window) forget(event string, now time.Time) (times int) {
 	f, ok := w.failing[event]
 	if !ok {
@@ -91,7 +91,7 @@ func (w *window) failed(event string, now time.Time, counts bool) {
 	}
 }
 
-// sweep forgets events whose failures are not in the window any more.
+// sweep forgets events whose failures are no longer in the window.
 func (w *window) sweep(now time.Time) {
 	for event, f := range w.failing {
 		if !w.covers(f.slot, now) {
@@ -112,8 +112,8 @@ func (w *window) counts(now time.Time) (tried, failed int) {
 	return tried, failed
 }
 
-// repeated returns the events that failed more than once within the window, and how often
-// after the first time.
+// repeated returns the events that failed more than once within the window, each with its
+// number of failures after the first.
 func (w *window) repeated(now time.Time) map[string]int {
 	all := make(map[string]int)
 	for event, f := range w.failing {

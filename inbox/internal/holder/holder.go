@@ -1,5 +1,5 @@
-// Package holder stores deliveries in table held that failed, or that must not be handled
-// directly from the stream. It stores all that wait in one statement.
+// Package holder stores deliveries in table held if they failed, or if they must not be
+// handled directly from the stream. One statement stores all deliveries that wait.
 package holder
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Parcel is a delivery to hold, with those that follow it.
+// Parcel is a delivery to hold, with the deliveries that follow it.
 type Parcel struct {
 	Owner Owner
 	D     *delivery.Delivery
@@ -18,21 +18,21 @@ type Parcel struct {
 	Along []*delivery.Delivery
 }
 
-// Owner is the handler's loop that has the delivery.
+// Owner is the loop of the handler to which the delivery belongs.
 type Owner interface {
-	// IsStale reports whether the delivery was read in a term that is over, and hands it back
-	// if so.
+	// IsStale reports whether the delivery was read in a term that is over. If so, it gives
+	// the delivery back.
 	IsStale(ctx context.Context, d *delivery.Delivery) bool
 
-	// Finish finishes the deliveries of a parcel according to their fates. If there are none,
+	// Finish finishes the deliveries of a parcel according to their fates. If fates is nil,
 	// it holds them one by one.
 	Finish(life delivery.Lifetime, p Parcel, fates []delivery.Fate)
 }
 
-// Events is how many deliveries the parcel has.
+// Events returns the number of deliveries in the parcel.
 func (p Parcel) Events() int { return 1 + len(p.Along) }
 
-// bytes is the size of its data.
+// bytes returns the size of the parcel's data.
 func (p Parcel) bytes() int {
 	n := len(p.D.Event.Data)
 	for _, d := range p.Along {
@@ -41,18 +41,18 @@ func (p Parcel) bytes() int {
 	return n
 }
 
-// Most is how many events one statement stores. The last parcel may exceed it.
+// Most is the number of events that one statement stores. The last parcel may exceed it.
 const Most = 100
 
-// MostBytes is how many bytes one statement stores. The last parcel may exceed it. Until the
-// statement ends, several copies of these bytes are in memory.
+// MostBytes is the number of bytes that one statement stores. The last parcel may exceed it.
+// Until the statement ends, several copies of these bytes are in memory.
 const MostBytes = 4 << 20
 
 // How long the holder waits for more parcels. One statement for each event would cost
-// more than the rest of its handling, and a failed event is in no hurry.
+// more than all other work for the event, and a failed event can wait.
 const (
 	linger      = 20 * time.Millisecond
-	shortLinger = 5 * time.Millisecond // if a parcel is to run at once
+	shortLinger = 5 * time.Millisecond // if a parcel is due at once
 )
 
 // Store stores the events of parcels and returns the fate of each event.
@@ -63,11 +63,11 @@ type Holder struct {
 	store Store
 	drain time.Duration
 	queue chan Parcel
-	done  chan struct{} // closed when no parcel can come any more
+	done  chan struct{} // closed when no more parcels can come
 }
 
-// New returns a holder with room for so many parcels. Events may be stored for as long as
-// drain after its context ended.
+// New returns a holder whose queue has room for that many parcels. After the holder's
+// context ended, it may go on to store events for the time of drain.
 func New(store Store, room int, drain time.Duration) *Holder {
 	return &Holder{store: store, drain: drain, queue: make(chan Parcel, room), done: make(chan struct{})}
 }
@@ -75,7 +75,7 @@ func New(store Store, room int, drain time.Duration) *Holder {
 // Put queues a parcel. It does not block if there is room for every delivery in memory.
 func (h *Holder) Put(p Parcel) { h.queue <- p }
 
-// Close says that no parcel will come any more.
+// Close says that no more parcels will come.
 func (h *Holder) Close() { close(h.done) }
 
 // Run stores the parcels that it gets, until it is closed.
@@ -92,11 +92,11 @@ func (h *Holder) Run(ctx context.Context) error {
 	}
 }
 
-// collect returns a parcel, and those that come soon after it.
+// collect returns a parcel, and the parcels that come soon after it.
 func (h *Holder) collect(first Parcel) []Parcel {
 	parcels, n, bytes := []Parcel{first}, first.Events(), first.bytes()
 	wait := linger
-	if first.H.After == delivery.AtOnce && !first.H.Behind { // this one is to run at once
+	if first.H.After == delivery.AtOnce && !first.H.Behind { // this one is due at once
 		wait = shortLinger
 	}
 	over := time.NewTimer(wait)
@@ -114,7 +114,7 @@ func (h *Holder) collect(first Parcel) []Parcel {
 	return parcels
 }
 
-// hold stores the events, then finishes each according to its fate.
+// hold stores the events, and then finishes each one according to its fate.
 func (h *Holder) hold(life delivery.Lifetime, parcels []Parcel) {
 	parcels = slices.DeleteFunc(parcels, func(p Parcel) bool { return p.Owner.IsStale(life.Work, p.D) })
 	if len(parcels) == 0 {
@@ -128,7 +128,7 @@ func (h *Holder) hold(life delivery.Lifetime, parcels []Parcel) {
 			p.Owner.Finish(life, p, fates[:n])
 			fates = fates[n:]
 		case p.Owner.IsStale(life.Work, p.D):
-		default: // the database refuses one of them, or the process stops: treat each alone
+		default: // the database refuses one of them, or the process stops: handle each parcel separately
 			p.Owner.Finish(life, p, nil)
 		}
 	}

@@ -15,9 +15,9 @@ import (
 )
 
 // returnedError describes an error that a user's function returned. It is made inside the
-// guard, within a time limit, and holds no value of the user's. Methods of such a value
-// may panic, never return, or return a hundred megabytes, and the rest of the inbox often
-// calls methods of errors.
+// guard, within a time limit, and does not contain the user's error itself. The reason is
+// that methods of a user's error may panic, never return, or return a hundred megabytes,
+// and the rest of the inbox often calls methods of errors.
 type returnedError struct {
 	text  string
 	marks []error // errors of this package, for errors.Is and errors.As
@@ -26,7 +26,7 @@ type returnedError struct {
 func (e *returnedError) Error() string   { return e.text }
 func (e *returnedError) Unwrap() []error { return e.marks }
 
-// errInside stands for the user's error inside an error of this package.
+// errInside takes the place of the user's error inside an error of this package.
 var errInside = errors.New("what the handler returned")
 
 // sentinels are the errors that this package looks for in an error of a handler.
@@ -67,8 +67,7 @@ func returned(err error) error {
 	return r.with(tree)
 }
 
-// with adds what the errors say by their types that functions of Postroom returned to the
-// handler.
+// with adds the errors of the tree that Postroom's own functions returned to the handler.
 func (e *returnedError) with(tree []error) error {
 	if _, ok := guard.As[*delivery.BeginError](tree); ok {
 		e.marks = append(e.marks, &delivery.BeginError{Err: errInside})
@@ -82,8 +81,8 @@ func (e *returnedError) with(tree []error) error {
 	return e
 }
 
-// known copies the fields of a database error that matter. A user may have made the
-// error.
+// known copies those fields of a database error that matter. The error may come from the
+// user's code.
 func known(pg *pgconn.PgError) *pgconn.PgError {
 	clip := func(s string) string { return guard.Clean(s, 128) }
 	code := pg.Code

@@ -1,5 +1,6 @@
 // Package invoke calls users' handlers, each in another goroutine and within a time
-// limit, and catches their panics. What it returns holds no value of the user's.
+// limit, and catches their panics. The errors that it returns contain no value of the
+// user's code.
 package invoke
 
 import (
@@ -16,17 +17,17 @@ import (
 
 // Invoker runs the functions of a user's handler, each in another goroutine and within a
 // time limit, and catches their panics. So a function that calls runtime.Goexit does not
-// end the worker, and a function that never returns does not block it.
+// end the worker, and a function that never returns does not block the worker.
 type Invoker struct {
 	timeout  time.Duration
-	grace    time.Duration // from the end of a handler's context until it is abandoned
+	grace    time.Duration // how long after the end of its context a handler is abandoned
 	classify Classify
 	idle     pool
 	running  atomic.Int32
 }
 
-// Classify is a user's function that says what an error means. nil from it, or instead of
-// it, leaves the error as it is.
+// Classify is a user's function that says what an error means. If it is nil or returns
+// nil, the error is not changed.
 type Classify func(error) error
 
 // Transaction is the part of a handler's transaction that this package uses.
@@ -38,25 +39,26 @@ type Transaction interface {
 	Healthy() error
 }
 
-// New returns an invoker for a handler with this time limit and number of workers.
+// New returns an invoker for a handler with the given time limit and number of workers.
 // classify may be nil.
 func New(timeout time.Duration, workers int, classify Classify) *Invoker {
 	return &Invoker{timeout: timeout, grace: Grace(timeout), classify: classify, idle: make(pool, workers)}
 }
 
-// Grace is how long the inbox waits for a handler after its context ended, given its
-// timeout.
+// Grace returns how long the inbox waits for a handler after the handler's context ended.
+// timeout is the handler's time limit.
 func Grace(timeout time.Duration) time.Duration {
 	return min(max(timeout/2, 100*time.Millisecond), 5*time.Second)
 }
 
-// AtWork is how many functions are running.
+// AtWork returns the number of functions that are running.
 func (i *Invoker) AtWork() int { return int(i.running.Load()) }
 
 // Close ends the idle goroutines.
 func (i *Invoker) Close() { i.idle.close() }
 
-// Run runs a handler's function, within its time. tx is nil if it has no transaction.
+// Run runs a handler's function within its time limit. tx is nil if the function has no
+// transaction.
 func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Context) error) error {
 	i.running.Add(1)
 	defer i.running.Add(-1)
@@ -73,8 +75,8 @@ func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Co
 	return err
 }
 
-// RunNoting is Run for a handler that may say what it did with postroom.Result. If it
-// succeeds and said something, RunNoting calls note with that.
+// RunNoting is Run for a handler that may call postroom.Result. If the handler succeeds
+// and has called postroom.Result, RunNoting calls note with that text.
 func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx context.Context) error, note func(text string) error) error {
 	noting, said := result.With(ctx)
 	err := i.Run(noting, tx, f)
@@ -87,7 +89,7 @@ func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx cont
 	return nil
 }
 
-// await waits for the handler until its context ends, and a while longer.
+// await waits for the handler until its context ends, and for the grace time after that.
 func (i *Invoker) await(ctx context.Context, tx Transaction, done <-chan error) error {
 	var err error
 	select {
@@ -110,8 +112,8 @@ func (i *Invoker) await(ctx context.Context, tx Transaction, done <-chan error) 
 	return timedOut(ctx, err)
 }
 
-// timedOut distinguishes a handler that ran into its own time limit from one whose
-// process stops.
+// timedOut adds ErrTimeout to the error if the handler reached its own time limit, and
+// not if its process stops.
 func timedOut(attempt context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(attempt), delivery.ErrTimeout) {
 		return fmt.Errorf("%w: %w", delivery.ErrTimeout, err)
@@ -124,7 +126,7 @@ func timedOut(attempt context.Context, err error) error {
 // not return, it is not used again.
 type caller struct {
 	calls chan func() error
-	done  chan error // has room for one result, so that an abandoned caller can end
+	done  chan error // has room for one result, so that an abandoned caller is not blocked
 }
 
 // pool has the idle callers of a handler.
@@ -167,8 +169,8 @@ func (c *caller) run() {
 	}
 }
 
-// one runs a guarded call, while await waits. Its deferred function also runs if the call,
-// or a method of its error, ends the goroutine.
+// one runs a guarded call, while await waits. Its deferred function runs even if the call,
+// or a method of the returned error, ends the goroutine.
 func (c *caller) one(call func() error) {
 	err := delivery.ErrGoexit
 	defer func() { c.done <- err }()
@@ -176,13 +178,13 @@ func (c *caller) one(call func() error) {
 }
 
 // guarded calls a user's function, and classifies and describes the error that it returned.
-// All of it happens inside the guard. The result holds no value of the user's.
+// All of that happens inside the guard. The result contains no value of the user's code.
 func (i *Invoker) guarded(call func() error) error {
 	err := guard.Call(call)
 	if err == nil {
 		return nil
 	}
-	if _, panicked := err.(*guard.PanicError); panicked { //nolint:errorlint // it was not returned
+	if _, panicked := err.(*guard.PanicError); panicked { //nolint:errorlint // a panic, and not an error that the function returned
 		return returned(err)
 	}
 	var described error
@@ -192,8 +194,9 @@ func (i *Invoker) guarded(call func() error) error {
 	return described
 }
 
-// described describes an error that a user's function returned, or what the user's
-// Classify makes of it. Classify is not asked about what is not the event's fault.
+// described describes an error that a user's function returned, or the result of the
+// user's Classify for that error. Classify is not called for errors that the event did
+// not cause.
 func (i *Invoker) described(err error) error {
 	described := returned(err)
 	if i.classify == nil || delivery.IsOutage(described) || delivery.IsContention(described) || errors.Is(described, delivery.ErrSettled) {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TellStop logs what a stopping inbox waits for when ctx ends, and for how long at most. It
-// returns a function that logs that it has stopped. atWork returns the handlers that run.
+// TellStop logs, when ctx ends, that the inbox is stopping, which handlers it waits for,
+// and for how long at most. It returns a function that logs that the inbox has stopped.
+// atWork returns the handlers that are running events.
 func TellStop(ctx context.Context, log *slog.Logger, atMost time.Duration, atWork func() []string) (stopped func()) {
 	cancel := context.AfterFunc(ctx, func() {
 		running := atWork()

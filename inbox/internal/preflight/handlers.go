@@ -11,14 +11,14 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// checkHandlers asks handlers that have a method Check whether they could work. It refuses a
-// handler that knows the types of its events, by a method Types, and does not get one of them: it
-// would wait for that for ever. Several subscriptions of one handler get the types together.
+// checkHandlers calls the method Check of handlers that have one. If a handler has a method
+// Types, its subscriptions together must have all these types: otherwise it would wait for ever
+// for events of the missing types, and checkHandlers returns an error.
 func checkHandlers(ctx context.Context, all []Handler) error {
 	var faults []error
 	for i, h := range all {
 		if h.Runs == nil || slices.ContainsFunc(all[:i], h.runsTheSame) {
-			continue // a function, or asked already
+			continue // the handler is a function, or was checked already
 		}
 		if missing := h.missingTypes(all); len(missing) > 0 {
 			faults = append(faults, postroom.Unrecoverable(fmt.Errorf("handler %s: it handles %s, which Types of its subscription lacks", h.Name, strings.Join(missing, ", "))))
@@ -32,14 +32,15 @@ func checkHandlers(ctx context.Context, all []Handler) error {
 	return errors.Join(faults...)
 }
 
-// runsTheSame reports whether two subscriptions have the same handler, which only a pointer tells.
+// runsTheSame reports whether two subscriptions have the same handler. It can tell that only of
+// pointers.
 func (h Handler) runsTheSame(other Handler) bool {
 	a, b := reflect.ValueOf(h.Runs), reflect.ValueOf(other.Runs)
 	return a.Kind() == reflect.Pointer && b.Kind() == reflect.Pointer && h.Runs == other.Runs
 }
 
-// missingTypes returns the types that a handler knows and that none of its subscriptions has. A
-// subscription by subjects may get any type.
+// missingTypes returns the types of a handler that none of its subscriptions has. It returns
+// none if a subscription has Subjects, because such a subscription may get any type.
 func (h Handler) missingTypes(all []Handler) (missing []string) {
 	typed, ok := h.Runs.(interface{ Types() []string })
 	if !ok {

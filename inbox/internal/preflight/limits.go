@@ -14,7 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/identity"
 )
 
-// checkLimits refuses a stream whose limits leave no room for what its handlers need.
+// checkLimits returns an error if the limits of a stream do not allow what its handlers
+// need.
 func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream) error {
 	cfg := stream.CachedInfo().Config
 	var readers []Handler
@@ -45,12 +46,13 @@ func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream
 	return nil
 }
 
-// accountPatience is how long to wait for the account's limits: the broker does not
-// answer a user who may not ask.
+// accountPatience is how long to wait for the account's limits. The wait is short because
+// the broker does not answer a user who may not ask.
 const accountPatience = time.Second
 
-// accountLimit is how many consumers the account may have on a stream with so many
-// replicas. It is 0 or less if there is no limit, or if the broker does not say.
+// accountLimit returns how many consumers the account may have on a stream with the given
+// number of replicas. It returns 0 or less if there is no limit, or if the broker does
+// not answer.
 func (in *Inbox) accountLimit(ctx context.Context, js jetstream.JetStream, replicas int) int {
 	ctx, cancel := context.WithTimeout(ctx, accountPatience)
 	defer cancel()

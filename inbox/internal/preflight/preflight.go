@@ -1,6 +1,6 @@
-// Package preflight checks whether an inbox could start. It compares the settings of
-// other processes and the isolation level, and checks that the streams exist and have
-// room for what the handlers need. It changes nothing.
+// Package preflight checks whether an inbox could start. It compares the settings with
+// those of other processes, and checks the isolation level and the streams. It changes
+// nothing.
 package preflight
 
 import (
@@ -19,12 +19,12 @@ import (
 )
 
 var (
-	// ErrStreamLimit says that a limit of the stream or of the account leaves no room for
+	// ErrStreamLimit says that a limit of the stream or of the account does not allow
 	// what a handler needs.
 	ErrStreamLimit = errors.New("the stream has a limit with which the handler cannot work")
 
-	// ErrIsolation says that the database's transactions begin at another isolation level
-	// than an ordered handler needs.
+	// ErrIsolation says that the database's default isolation level is not the one that
+	// an ordered handler needs.
 	ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
 )
 
@@ -35,23 +35,23 @@ type Inbox struct {
 	Handlers []Handler
 	Log      *slog.Logger
 
-	// Advise adds to an error of the database or the broker what to do about it.
+	// Advise adds advice to an error of the database or the broker.
 	Advise func(error) error
 }
 
-// Handler is one of its handlers.
+// Handler is a handler of the inbox.
 type Handler struct {
 	Name    string
-	Stream  string   // empty if it reads none
-	Types   []string // or Subjects
-	Filter  []string // the subjects that it reads
+	Stream  string   // empty if the handler reads no stream
+	Types   []string // nil if the subscription has Subjects
+	Filter  []string // the subjects that the handler reads
 	Ordered bool
 	Window  delivery.Window
 	Log     *slog.Logger
 	Runs    any // the user's handler; nil if it is a function
 }
 
-// Database has the questions to the database.
+// Database has the queries that the checks need.
 type Database interface {
 	// Isolation returns the level at which transactions begin.
 	Isolation(ctx context.Context) (level string, err error)
@@ -64,7 +64,7 @@ type Database interface {
 	Instance(ctx context.Context) (string, error)
 }
 
-// Check reports why the inbox cannot start, or nil. A person has to correct an error that
+// Check returns why the inbox cannot start, or nil. A person must correct an error that
 // matches postroom.ErrUnrecoverable. Any other error is an outage.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.tellDiffering(ctx); err != nil {
@@ -99,8 +99,8 @@ func (in *Inbox) Check(ctx context.Context) error {
 	return nil
 }
 
-// CheckConnection reports why the connection to the broker does not suit the handlers. It
-// asks no server.
+// CheckConnection returns why the handlers cannot use the connection to the broker, or
+// nil. It does no I/O.
 func (in *Inbox) CheckConnection() error {
 	switch {
 	case !slices.ContainsFunc(in.Handlers, func(h Handler) bool { return h.Stream != "" }):
@@ -129,8 +129,8 @@ func (in *Inbox) tellDiffering(ctx context.Context) error {
 	return err
 }
 
-// checkIsolation refuses an ordered handler if its statements would not see what was
-// committed while they waited for a key.
+// checkIsolation returns an error if there is an ordered handler and its statements would
+// not see changes that were committed while they waited for a key.
 func (in *Inbox) checkIsolation(ctx context.Context) error {
 	if !slices.ContainsFunc(in.Handlers, func(h Handler) bool { return h.Ordered }) {
 		return nil

@@ -1,26 +1,27 @@
-// Package share divides among handlers what a process has: connections of the pool, and
-// memory for events.
+// Package share divides the resources of a process among its handlers: connections of the
+// pool, and memory for events.
 package share
 
 import "fmt"
 
-// Least is how many bytes of events each handler may have in memory at least.
+// Least is the smallest number of bytes that each handler may use for events in memory.
 const Least = 2 << 20
 
-// spare is how many connections of the pool the workers leave to others: to handlers that
-// use the pool besides their transaction, and to a relay that renews its lease. Without
-// spare connections all workers could wait for each other's.
+// spare is the number of connections of the pool that the workers do not use. They are
+// for handlers that use the pool besides their transaction, and for a relay that renews
+// its lease. Without spare connections all workers could wait for each other's
+// connections.
 const spare = 2
 
-// mostWorkers is how many workers a handler gets that did not choose a number.
+// mostWorkers is the largest number of workers of a handler that did not choose a number.
 const mostWorkers = 32
 
 // Handler says what a handler needs.
 type Handler struct {
-	Workers     int  // that it chose; 0 for a share of what is left
-	Connections int  // that its workers need at the same time; 0 if it did not choose
-	Leases      int  // connections that keep its leases
-	Stream      bool // it reads a stream
+	Workers     int  // the number that it chose; 0 for a share of the remaining connections
+	Connections int  // the number that its workers need at the same time; 0 if it did not choose
+	Leases      int  // the number of connections that keep its leases
+	Stream      bool // the handler reads a stream
 }
 
 // Check returns an error if a pool has too few connections for the handlers.
@@ -36,8 +37,8 @@ func Check(all []Handler, connections int32) error {
 	return nil
 }
 
-// Workers returns the number of workers of each handler. Those that did not choose get an
-// equal share of the connections that are left.
+// Workers returns the number of workers of each handler. Handlers that did not choose a
+// number get an equal share of the remaining connections.
 func Workers(all []Handler, connections int32) []int {
 	left, open := int(connections)-spare, 0
 	for _, h := range all {
@@ -57,7 +58,8 @@ func Workers(all []Handler, connections int32) []int {
 }
 
 // Bytes returns how many bytes of deliveries each handler of a stream may have in memory, and
-// how many bytes of held events each handler may have claimed. total is for all handlers.
+// how many bytes of held events each handler may have claimed. total is the limit for all
+// handlers together.
 func Bytes(all []Handler, total int) (deliveries, held int) {
 	streams := 0
 	for _, h := range all {

@@ -16,9 +16,9 @@ import (
 // measureEvery is how often a process counts the held events.
 const measureEvery = 15 * time.Second
 
-// Why an event is held. The metrics of the relay give the same reasons.
+// Why an event is held. The metrics of the relay have the same reasons.
 const (
-	heldRetry = "retry" // it failed and is tried again
+	heldRetry = "retry" // it failed and will be tried again
 	heldKey   = "key"   // it waits behind an earlier event of its key
 	heldDead  = "dead"  // an operator has to decide
 )
@@ -45,8 +45,8 @@ type Gauges struct {
 type Level struct {
 	Of                 *Handler
 	InFlight, Capacity int
-	Consumer           *Consumer // nil if it has none, or if it is not known
-	Paused, Operator   bool      // it is paused by itself, and by an operator
+	Consumer           *Consumer // nil if the handler has none, or if that is not known
+	Paused, Operator   bool      // the handler is paused because of failures; by an operator
 }
 
 // Consumer is the broker's last answer about a handler's consumer.
@@ -56,7 +56,7 @@ type Consumer struct {
 }
 
 // NewGauges returns the gauges of an inbox. backlog counts the held events in the
-// database, within its context. handlers returns the level of each handler.
+// database. handlers returns the level of each handler.
 func (s *Signals) NewGauges(log *slog.Logger, backlog func(ctx context.Context) ([]delivery.Stock, error), handlers func() []Level) *Gauges {
 	m := s.meter
 	return &Gauges{
@@ -85,7 +85,7 @@ func (g *Gauges) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	defer func() { _ = registration.Unregister() }() // fails only for a callback that was not registered
+	defer func() { _ = registration.Unregister() }() // fails only if the callback was not registered
 	for ctx.Err() == nil {
 		if stock, err := g.backlog(ctx); err == nil {
 			g.mu.Lock()

@@ -37,8 +37,8 @@ type Signals struct {
 	outcomes  slog.Leveler // the level at which outcomes are logged; nil for none
 }
 
-// New returns the instruments of the given providers, or of the global ones. It logs how each
-// delivery ended at the given level, or does not if that is nil.
+// New returns instruments of the given providers, or of the global ones. If outcomes is not
+// nil, the outcome of each delivery is logged at that level.
 func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slog.Leveler) *Signals {
 	m := telemetry.Meter(metrics)
 	return &Signals{
@@ -60,7 +60,7 @@ func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slo
 // Removed counts rows of inbox that had expired.
 func (s *Signals) Removed(ctx context.Context, rows int64) { s.removed.Add(ctx, rows, s.ledger) }
 
-// Handler has the instruments of one handler, with its attributes made once.
+// Handler has the instruments of one handler. Its attributes are made only once.
 type Handler struct {
 	*Signals
 
@@ -74,7 +74,8 @@ type Handler struct {
 	spanOptions []trace.SpanStartOption
 }
 
-// Of returns the instruments of a handler of a stream, or of none.
+// Of returns the instruments of a handler. stream is empty if the handler reads no
+// stream.
 func (s *Signals) Of(handler, stream string, log *slog.Logger) *Handler {
 	name := telemetry.Handler.String(handler)
 	group, system := telemetry.Group.String(handler), telemetry.System.String(telemetry.NATS)
@@ -93,7 +94,7 @@ func (s *Signals) Of(handler, stream string, log *slog.Logger) *Handler {
 // Consumed counts a message that was delivered.
 func (h *Handler) Consumed(ctx context.Context) { h.consumed.Add(ctx, 1, h.stream) }
 
-// Ended counts a delivery, or a run from held, and logs how it ended.
+// Ended counts a delivery, or a run of a held event, and logs its outcome.
 func (h *Handler) Ended(ctx context.Context, o delivery.Outcome, t delivery.Task) {
 	h.delivered.Add(ctx, 1, h.ends[o])
 	if logged := t.Event.LoggedAt; o == delivery.Done && !logged.IsZero() {
@@ -139,7 +140,7 @@ func (h *Handler) Moved(ctx context.Context, t delivery.Task, from string, to de
 	log(ctx, say, args...)
 }
 
-// Report logs details of a failed attempt that the row in held does not show.
+// Report logs those details of a failed attempt that the row in held does not have.
 func (h *Handler) Report(ctx context.Context, t delivery.Task, err error) {
 	var panicked *guard.PanicError
 	if errors.As(err, &panicked) {
@@ -153,7 +154,7 @@ func (h *Handler) died(ctx context.Context, class string) {
 	h.deaths.Add(ctx, 1, metric.WithAttributes(telemetry.Handler.String(h.name), telemetry.ErrorType.String(class)))
 }
 
-// LeaseLost counts a held event that another process had claimed meanwhile.
+// LeaseLost counts a held event that another process claimed while this process ran it.
 func (h *Handler) LeaseLost(ctx context.Context) { h.leaseLost.Add(ctx, 1, h.handler) }
 
 // Lost counts that a stream lacked messages that it should have had.
@@ -172,7 +173,7 @@ func (h *Handler) ran(ctx context.Context, span trace.Span, took time.Duration, 
 	endSpan(span, err)
 }
 
-// errorType is the class of an error, from a closed set.
+// errorType returns the class of an error, from a closed set.
 func errorType(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

@@ -1,6 +1,6 @@
 // Package steps runs the steps of external handlers, which call other systems. It records
-// each call before and after it is made, and decides whether a call that began before may
-// be made again.
+// each call before and after the call is made, and decides whether a call that began
+// earlier may be made again.
 package steps
 
 import (
@@ -43,14 +43,14 @@ func (e *notDoneError) Unwrap() error { return e.err }
 // Receipts records in the database which steps were called.
 type Receipts interface {
 	// Start records that a step begins, and stores the verdict in s. Finish records that
-	// it is done, with its result, and stores the result in s that another process recorded
-	// before. Neither takes a context, because a caller that gave up
-	// would not know whether it was written.
+	// the step is done, with its result. If another process recorded a result earlier,
+	// Finish stores that result in s. Neither has a context parameter, because a caller
+	// that gave up would not know whether the record was written.
 	Start(s *delivery.Step) error
 	Finish(s *delivery.Step) error
 
 	// Undo records that a call that had begun did not happen. It may be repeated, and changes
-	// nothing if another call was begun since. Forget records that none of several calls with
+	// nothing if another call began since then. Forget records that none of the calls with
 	// unknown outcomes happened.
 	Undo(ctx context.Context, s *delivery.Step) error
 	Forget(ctx context.Context, s *delivery.Step) error
@@ -60,8 +60,8 @@ type Receipts interface {
 type Config struct {
 	Receipts Receipts
 	Instance string        // the id of this Postroom
-	Window   time.Duration // how long a vendor recognises a key, unless a step sets that
-	Timeout  time.Duration // of the handler
+	Window   time.Duration // how long a vendor recognises a key, unless the step has its own window
+	Timeout  time.Duration // the handler's time limit
 	Outage   postroom.Backoff
 	Lost     func() // called when another process has claimed the event
 }
@@ -72,18 +72,18 @@ type Options struct {
 	Lookup func(ctx context.Context, key string) (result []byte, found bool, err error)
 }
 
-// Attempt is one attempt of an external handler at an event. It is safe for concurrent
-// use.
+// Attempt is one attempt of an external handler to handle an event. It is safe for
+// concurrent use.
 type Attempt struct {
 	cfg Config
 	of  *delivery.HeldEvent
 
 	mu      sync.Mutex
 	over    bool
-	outage  bool          // a step could not be recorded: the attempt must not count
+	outage  bool          // a step could not be recorded, so the attempt must not count
 	noting  int           // how many steps are being recorded
-	since   time.Time     // since when at least one is
-	noted   time.Duration // how long that was in all
+	since   time.Time     // since when at least one step is being recorded
+	noted   time.Duration // how long at least one step was being recorded, in total
 	busy    map[string]struct{}
 	settles []func(ctx context.Context, tx pgx.Tx) error
 }
@@ -96,7 +96,7 @@ func Begin(of *delivery.HeldEvent, cfg Config) *Attempt {
 // Options returns the default options of a step.
 func (a *Attempt) Options() Options { return Options{Window: a.cfg.Window} }
 
-// Do runs a step, or returns the result that it had.
+// Do runs a step, or returns its recorded result.
 func (a *Attempt) Do(ctx context.Context, name string, f func(ctx context.Context, key string) ([]byte, error), o Options) ([]byte, error) {
 	if name == "" || guard.Clean(name, 128) != name {
 		return nil, fmt.Errorf("step %.40q: %w", name, errStepName)
@@ -109,7 +109,7 @@ func (a *Attempt) Do(ctx context.Context, name string, f func(ctx context.Contex
 		Handler: a.of.Handler, Event: a.of.Key, ID: a.of.ID, Epoch: a.of.Epoch,
 		Name: name, Revision: a.of.Revision, VendorKey: Key(a.cfg.Instance, a.of, name), Call: newCall(),
 	}
-	// A call that begins at the end of the window may take the handler's whole time
+	// A call that begins at the end of the window may take as long as the handler's time
 	// limit.
 	s.Window = max(o.Window-a.cfg.Timeout, 0)
 	result, err := a.run(ctx, s, f, o)
@@ -129,17 +129,18 @@ func (a *Attempt) OnSuccess(f func(ctx context.Context, tx pgx.Tx) error) {
 }
 
 // Key returns the key by which a vendor recognises a repetition: 32 hexadecimal digits.
-// It is the same for each attempt at a step of one revision of an event.
+// The key is the same in each attempt at a step of one revision of an event.
 func Key(instance string, of *delivery.HeldEvent, name string) string {
 	h := sha256.New()
 	for _, part := range []string{instance, of.Handler, of.Key, name} {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // the lengths keep different lists from giving the same text
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // with the lengths, different lists cannot give the same text
 	}
 	_, _ = fmt.Fprintf(h, "%d", of.Revision)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// newCall returns the id of a call, a UUID. The receipt tells calls apart by it, the vendor by Key.
+// newCall returns the id of a call, a UUID. It distinguishes the calls in the receipt. The vendor
+// sees only Key.
 func newCall() string {
 	var id [16]byte
 	rand.Read(id[:]) // never fails
@@ -165,10 +166,10 @@ func (a *Attempt) leave(name string) {
 	delete(a.busy, name)
 }
 
-// End ends the attempt, and returns the functions to run when the event is settled.
-// outage says that the attempt must not count: the handler was abandoned while it waited
-// for the database, or it ran out of time and the database took half of that time or
-// more. The rest may have been too short for any vendor.
+// End ends the attempt, and returns the functions to run when the event is settled. If
+// outage is true, the attempt must not count. That is so if the handler was abandoned
+// while it waited for the database, or if it ran out of time and the database took at
+// least half of the time, because the rest may have been too short for any vendor.
 func (a *Attempt) End(err error) (settles []func(ctx context.Context, tx pgx.Tx) error, outage bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -211,22 +212,22 @@ func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx conte
 		return nil, errors.Join(context.Cause(ctx), a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s))
 	}
 	result, err = f(ctx, s.VendorKey)
-	tree := guard.Tree(err) // visits a limited number of errors, unlike errors.As
+	tree := guard.Tree(err) // unlike errors.As, it visits a limited number of errors
 	switch _, not := guard.As[*notDoneError](tree); {
 	case err == nil:
 		s.Result = result
 		err = a.note(ctx, func() error { return a.cfg.Receipts.Finish(s) })
-		return s.Result, err // of two calls the one that was recorded first counts
+		return s.Result, err // of two calls, the one that was recorded first counts
 	case not:
 		return nil, errors.Join(err, a.note(ctx, func() error { return a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s) }))
 	case s.Window == 0 && o.Lookup == nil && ctx.Err() == nil:
-		return nil, &delivery.WhileError{What: delivery.ErrOutcomeUnknown.Error(), Matches: delivery.ErrOutcomeUnknown, Err: err} // there is no way to find out
+		return nil, &delivery.WhileError{What: delivery.ErrOutcomeUnknown.Error(), Matches: delivery.ErrOutcomeUnknown, Err: err} // it is not possible to find out what happened
 	}
 	return nil, err
 }
 
-// ask looks up whether calls with an unknown outcome happened. If they did not, the step
-// counts as not begun.
+// ask calls the step's Lookup to find out whether calls with an unknown outcome happened.
+// If they did not happen, the step counts as not begun.
 func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result []byte, found bool, err error) {
 	if o.Lookup == nil {
 		return nil, false, fmt.Errorf("%w: with key %s at %s; ask the vendor, who may not recognise the key any more",
@@ -239,13 +240,14 @@ func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result 
 	case !found:
 		return nil, false, a.note(ctx, func() error { return a.cfg.Receipts.Forget(context.WithoutCancel(ctx), s) })
 	}
-	known := *s // as it was when the calls were made
+	known := *s // a copy with the values at the time of the calls
 	known.Result, known.VendorKey, known.Revision = result, s.Unsure.Key, s.Unsure.Revision
 	err = a.note(ctx, func() error { return a.cfg.Receipts.Finish(&known) })
 	return known.Result, true, err
 }
 
-// note writes a receipt. In an outage it tries again until the attempt ends.
+// note calls write to write a receipt. In an outage it tries again until the attempt
+// ends.
 func (a *Attempt) note(ctx context.Context, write func() error) error {
 	a.count(1)
 	defer a.count(-1)
@@ -264,8 +266,8 @@ func (a *Attempt) note(ctx context.Context, write func() error) error {
 	}
 }
 
-// count adds to the number of steps that are being recorded, and measures the time while
-// there are any.
+// count adds notes to the number of steps that are being recorded, and measures the time
+// during which there is at least one.
 func (a *Attempt) count(notes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

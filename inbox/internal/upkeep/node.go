@@ -21,10 +21,11 @@ import (
 // beatEvery is how often a process writes a sign of life.
 const beatEvery = 10 * time.Second
 
-// Processes has the processes of a database. Each call has its own time limit.
+// Processes reads and writes the list of processes in the database. Each call has its own
+// time limit.
 type Processes interface {
-	// Beat writes a process's sign of life, and returns what the process learns from the
-	// answer.
+	// Beat writes a process's sign of life, and returns the data that the database sends
+	// back.
 	Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (delivery.Beat, error)
 
 	// Leave removes a process.
@@ -34,7 +35,7 @@ type Processes interface {
 	Unknown(ctx context.Context, handlers []string) ([]delivery.OrphanHandler, error)
 }
 
-// Node is this process among those that run handlers. It implements
+// Node is this process in the list of processes that run handlers. It implements
 // postroom.Runner.
 type Node struct {
 	Clock
@@ -49,11 +50,11 @@ type Node struct {
 // NodeConfig has what a node needs.
 type NodeConfig struct {
 	Processes                 Processes
-	Windows                   func() []delivery.Window // of its handlers
-	Paused                    func() string            // the handlers that paused by themselves, as JSON
-	DedupeWindow, MaxEventAge time.Duration            // of handlers without times of their own
+	Windows                   func() []delivery.Window // the windows of its handlers
+	Paused                    func() string            // the handlers that paused because of failures, as JSON
+	DedupeWindow, MaxEventAge time.Duration            // for handlers that do not set their own times
 	Log                       *slog.Logger
-	Advise                    func(error) error // adds to an error what to do about it
+	Advise                    func(error) error // adds advice to an error
 }
 
 // NewNode returns this process, with a new name.
@@ -67,10 +68,11 @@ func NewNode(cfg NodeConfig) *Node {
 	return n
 }
 
-// Name is the name of this process.
+// Name returns the name of this process.
 func (n *Node) Name() string { return n.name }
 
-// Instance is the id of this Postroom database. It is empty before the first sign of life.
+// Instance returns the id of this Postroom database. It returns "" before the first sign
+// of life.
 func (n *Node) Instance() string {
 	if beat := n.last.Load(); beat != nil {
 		return beat.Instance
@@ -121,8 +123,8 @@ func (n *Node) Beat(ctx context.Context) error {
 	return nil
 }
 
-// sign returns the sign of life. Keep and Age are for processes that know one time for all
-// handlers.
+// sign returns the sign of life. Keep and Age are for processes that expect one time for
+// all handlers.
 func (n *Node) sign() delivery.Sign {
 	s := delivery.Sign{Name: n.name, Windows: n.cfg.Windows(), Keep: n.cfg.DedupeWindow, Age: n.cfg.MaxEventAge, Paused: n.cfg.Paused()}
 	for i, w := range s.Windows {
@@ -141,7 +143,8 @@ func (n *Node) Leave(ctx context.Context) {
 	}
 }
 
-// ListUnknown warns of events that are held for handlers that no process runs.
+// ListUnknown logs a warning for each handler that no process runs and for which events
+// are held.
 func (n *Node) ListUnknown(ctx context.Context) {
 	handlers := []string{} // not NULL
 	for _, w := range n.cfg.Windows() {
@@ -162,5 +165,5 @@ type Clock struct{ ahead atomic.Int64 }
 
 func (c *Clock) set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
 
-// Now is the time.
+// Now returns the estimated time of the database.
 func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }

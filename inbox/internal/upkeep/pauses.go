@@ -8,13 +8,13 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// pausesEvery is how often a process asks which handlers operators have paused. They are
-// to stop within two seconds.
+// pausesEvery is how often a process asks which handlers operators have paused. Paused
+// handlers must stop within two seconds.
 const pausesEvery = time.Second
 
 // Pauses obeys operators who pause handlers. It implements postroom.Runner.
 type Pauses struct {
-	// Paused returns those of the handlers that an operator has paused.
+	// Paused returns which of the given handlers an operator has paused.
 	Paused func(ctx context.Context, handlers []string) ([]string, error)
 
 	Handlers []string
@@ -22,7 +22,8 @@ type Pauses struct {
 	Warn     func(ctx context.Context, what string, err error, args ...any)
 }
 
-// Ask asks once. Call it before events are handled: a pause outlives processes.
+// Ask asks once. Call it before events are handled, because a pause stays in force when a
+// process starts.
 func (p Pauses) Ask(ctx context.Context) error {
 	paused, err := p.Paused(ctx, p.Handlers)
 	if err != nil {
@@ -34,7 +35,8 @@ func (p Pauses) Ask(ctx context.Context) error {
 	return nil
 }
 
-// Run asks until ctx ends. While the database does not answer, its last answer holds.
+// Run asks again and again until ctx ends. While the database does not answer, its last
+// answer stays in force.
 func (p Pauses) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; pause.For(ctx, pausesEvery) {
 		err := p.Ask(ctx)

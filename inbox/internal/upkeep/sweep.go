@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// How long a sweep rests at most, between steps and before the next sweep.
+// The longest rests between two steps of a sweep, and between two sweeps.
 const (
 	sweepRest  = time.Second
 	sweepPause = time.Hour
@@ -23,29 +23,30 @@ type Ledger interface {
 	Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error)
 }
 
-// Sweeper removes inbox rows that have expired. It reads the table from its first page
-// to its last, a few pages at a time, again and again. An index on ranges would not help,
-// because new rows fill the space that old ones leave. Processes take turns. It
-// implements postroom.Runner.
+// Sweeper removes inbox rows that have expired. It reads the table from its first page to
+// its last, a few pages at a time, again and again. A BRIN index would not help, because
+// new rows fill the space of removed rows. Processes take turns. Sweeper implements
+// postroom.Runner.
 type Sweeper struct {
 	SweeperConfig
 
-	rest  time.Duration // between steps
-	pause time.Duration // between the end of a sweep and the next
+	rest  time.Duration // the rest between two steps
+	pause time.Duration // the rest between two sweeps
 }
 
 // SweeperConfig has what a sweeper needs.
 type SweeperConfig struct {
 	Ledger  Ledger
-	Windows []delivery.Window // of the handlers of this process
-	Steps   int               // in how many steps a sweep examines all pages, at most
+	Windows []delivery.Window // the windows of the handlers of this process
+	Steps   int               // the largest number of steps in which a sweep examines all pages
 	Removed func(ctx context.Context, rows int64)
 	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error of something that is tried again
 	Outage  postroom.Backoff
 }
 
-// NewSweeper returns a sweeper. Its rests depend on the shortest time for which a handler of
-// this process needs rows; which rows have expired does not.
+// NewSweeper returns a sweeper. The length of its rests depends on the shortest time for
+// which a handler of this process needs rows. Which rows have expired does not depend on
+// that time.
 func NewSweeper(cfg SweeperConfig) *Sweeper {
 	s := &Sweeper{SweeperConfig: cfg, rest: sweepRest, pause: sweepPause}
 	for _, w := range cfg.Windows {
