@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Accepts stores events that come without a broker. One statement stores those of many
-// callers at a time.
+// Accepts stores events that come without a broker. One statement stores the events of
+// many callers.
 type Accepts struct {
 	// OnDead is called in the transaction in which an event is held as a conflict. It may be
 	// nil.
@@ -28,7 +28,8 @@ type Accepts struct {
 // acceptances are the events of one call. One transaction stores all of them.
 type acceptances []*delivery.Acceptance
 
-// NewAccepts returns the part of the ledger that stores such events.
+// NewAccepts returns the part of the ledger that stores events that come without a
+// broker.
 func NewAccepts(db *DB) *Accepts {
 	a := &Accepts{db: db}
 	a.group.Bytes, a.group.Joint, a.group.Enough = acceptances.bytes, acceptances.waitsWith, enoughAccepts
@@ -38,11 +39,11 @@ func NewAccepts(db *DB) *Accepts {
 	return a
 }
 
-// enoughAccepts is how many calls have to wait so that a second statement stores them. Eight clients
-// got a quarter more answers by it. A second statement for two or three calls gained nothing.
+// enoughAccepts is how many calls must wait before a second statement stores them. With that, eight
+// clients got a quarter more answers. A second statement for two or three calls did not help.
 const enoughAccepts = 4
 
-// bytes is about how much memory a statement needs for the events.
+// bytes returns about how much memory a statement needs for the events.
 func (all acceptances) bytes() (n int) {
 	for _, a := range all {
 		n += len(a.D.Event.Data)
@@ -50,17 +51,19 @@ func (all acceptances) bytes() (n int) {
 	return n
 }
 
-// waitsWith reports whether a call waits for the transaction for which another one waited too long.
+// waitsWith reports whether this call waits for the same transaction for which another call waited
+// too long.
 func (all acceptances) waitsWith(other acceptances, err error) bool {
 	return isLockTimeout(err) && slices.ContainsFunc(all, func(a *delivery.Acceptance) bool {
 		return slices.ContainsFunc(other, func(b *delivery.Acceptance) bool { return identityOf(a) == identityOf(b) })
 	})
 }
 
-// Store stores events in one transaction, and in each event its result. If ctx ends before
-// a statement has begun to store them, they are not stored. If it ends later, they may be.
+// Store stores events in one transaction, and sets the result of each event. If ctx ends
+// before a statement has begun to store them, they are not stored. If ctx ends later, they
+// may be stored.
 func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
-	for _, one := range all { // a caller that gives up may use them again while they are written
+	for _, one := range all { // copies, because a caller that gives up may use its events while they are written
 		one.D.Event.Data, one.D.Event.Headers = bytes.Clone(one.D.Event.Data), maps.Clone(one.D.Event.Headers)
 	}
 	err := a.storeOwn(ctx, all)
@@ -73,8 +76,8 @@ func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
 	return pgx.BeginFunc(ctx, a.db.pool, func(tx pgx.Tx) error { return a.holdConflicts(ctx, tx, all) })
 }
 
-// storeOwn stores events together with those of other callers. If one of them has to wait for
-// another transaction, the call waits for that beside the others.
+// storeOwn stores events together with those of other callers. If one of the events must wait
+// for another transaction, the call waits in the wait room and does not delay other calls.
 func (a *Accepts) storeOwn(ctx context.Context, all acceptances) error {
 	patient, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -113,7 +116,7 @@ func (a *Accepts) accepting(patience time.Duration) Statement {
 	return Statement{sql: a.db.sql.accepting, args: []any{milliseconds(patience) + "ms"}}
 }
 
-// StoreIn stores events in the caller's transaction, and in each event its result.
+// StoreIn stores events in the caller's transaction, and sets the result of each event.
 func (a *Accepts) StoreIn(ctx context.Context, tx pgx.Tx, all []*delivery.Acceptance) error {
 	if err := a.store(ctx, tx, all); err != nil {
 		return err
@@ -128,7 +131,8 @@ type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// store stores events whose identity is not known yet, and compares the others.
+// store stores events whose identity is not known yet, and compares the other events with
+// what is known.
 func (a *Accepts) store(ctx context.Context, db sender, all acceptances, first ...Statement) error {
 	batch := &pgx.Batch{}
 	for _, s := range first {
@@ -155,7 +159,7 @@ func (a *Accepts) store(ctx context.Context, db sender, all acceptances, first .
 	return nil
 }
 
-// intoResults stores the results that accept.sql returned.
+// intoResults returns a function that sets the results to what accept.sql returned.
 func (all acceptances) intoResults(rows pgx.Rows) error {
 	results, err := pgx.CollectRows(rows, pgx.RowTo[delivery.AcceptResult])
 	if err != nil {
@@ -167,8 +171,8 @@ func (all acceptances) intoResults(rows pgx.Rows) error {
 	return nil
 }
 
-// withoutTwins splits the events so that no part has two with the same identity. The parts
-// are stored one after the other.
+// withoutTwins splits the events into parts, so that no part has two events with the same
+// identity. The parts are stored one after the other.
 func (all acceptances) withoutTwins() (parts []acceptances) {
 	seen := make(map[identity]int, len(all))
 	for _, a := range all {
@@ -183,8 +187,8 @@ func (all acceptances) withoutTwins() (parts []acceptances) {
 	return parts
 }
 
-// compare compares the events whose identity another transaction stored while accept.sql
-// ran.
+// compare compares the events of which another transaction stored the identity while
+// accept.sql ran.
 func (a *Accepts) compare(ctx context.Context, db sender, all acceptances) error {
 	batch := &pgx.Batch{}
 	for _, one := range all {
@@ -215,8 +219,8 @@ func (a *Accepts) compare(ctx context.Context, db sender, all acceptances) error
 	return nil
 }
 
-// holdConflicts holds the events that conflict with another one as dead. It is no error if
-// the same conflict is held already.
+// holdConflicts holds the events that conflict with another event as dead. If the same
+// conflict is held already, that is not an error.
 func (a *Accepts) holdConflicts(ctx context.Context, tx pgx.Tx, all acceptances) error {
 	for _, one := range all {
 		if !isConflict(one) {

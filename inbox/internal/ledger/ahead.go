@@ -8,18 +8,18 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Ahead is the next delivery of a worker, and the transaction that was begun for it.
+// Ahead has the next delivery of a worker, and the transaction that was begun for it.
 type Ahead struct {
-	// Opened is the transaction, if the end of the one before began it.
+	// Opened is that transaction, if the end of the previous transaction began it.
 	Opened *Opened
 
 	lane <-chan *delivery.Delivery
 	next *delivery.Delivery
-	n    int // how many deliveries in a row came before
+	n    int // how many deliveries were taken in a row so far
 }
 
-// NewAhead returns an Ahead that takes deliveries from a lane. first, unless it is nil,
-// comes before those.
+// NewAhead returns an Ahead that takes deliveries from a lane. If first is not nil, it
+// comes before the deliveries of the lane.
 func NewAhead(lane <-chan *delivery.Delivery, first *delivery.Delivery) *Ahead {
 	return &Ahead{lane: lane, next: first}
 }
@@ -38,7 +38,8 @@ func (a *Ahead) Peek() *delivery.Delivery {
 	return a.next
 }
 
-// Pop returns the delivery that Peek returned last, which becomes the current one, or nil.
+// Pop returns the delivery that Peek returned last, or nil. That delivery becomes the
+// current one.
 func (a *Ahead) Pop() *delivery.Delivery {
 	d := a.next
 	a.next = nil
@@ -56,8 +57,8 @@ func (a *Ahead) Take() (*Tx, pgconn.CommandTag, error) {
 	return o.Tx, o.Tag, o.Err
 }
 
-// Drop ends the transaction that was begun for the current delivery, if that has to wait,
-// or turned out not to need it.
+// Drop ends the transaction that was begun for the current delivery. Call it if the
+// delivery must wait, or does not need the transaction.
 func (a *Ahead) Drop(ctx context.Context) {
 	if tx, _, _ := a.Take(); tx != nil {
 		tx.Abort(ctx)

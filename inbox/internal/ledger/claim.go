@@ -33,10 +33,12 @@ func readHeld(rows pgx.Rows) ([]delivery.HeldEvent, error) {
 	})
 }
 
-// maxSnoozed bounds what a column says that an operator may have written. In seconds.
+// maxSnoozed limits the value of a column, because an operator may have written any
+// value. It is in seconds.
 const maxSnoozed = 1e9
 
-// intoHeld returns a function that reads rows with readHeld into into.
+// intoHeld returns a function that reads rows with readHeld and stores the events in
+// *into.
 func intoHeld(into *[]delivery.HeldEvent) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*into, err = readHeld(rows)
@@ -44,8 +46,8 @@ func intoHeld(into *[]delivery.HeldEvent) func(pgx.Rows) error {
 	}
 }
 
-// instant scans a time. NULL and infinity become zero: if an operator wrote one of these
-// in a row, it must not prevent the claims of other rows.
+// instant scans a time. NULL and infinity become the zero time. An operator may have
+// written one of these into a row, and that must not prevent the claims of other rows.
 type instant time.Time
 
 // ScanTimestamptz implements pgtype.TimestamptzScanner.
@@ -114,7 +116,7 @@ func (db Claims) sendClaim(ctx context.Context, queue func(batch *pgx.Batch)) er
 	return db.pool.SendBatch(ctx, batch).Close()
 }
 
-// Orphans gives back claims of a process that it does not know of.
+// Orphans gives up those claims of a process that the process does not know of.
 func (db Claims) Orphans(ctx context.Context, process string, handlers []string, known []int64) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -124,7 +126,8 @@ func (db Claims) Orphans(ctx context.Context, process string, handlers []string,
 	return nil
 }
 
-// GiveBack gives events of a handler attempts back, and returns those that got them.
+// GiveBack gives attempts back to events of a handler, and returns the events that got
+// them.
 func (db Claims) GiveBack(ctx context.Context, handler string, events []string, attempts []int) (given []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -135,7 +138,7 @@ func (db Claims) GiveBack(ctx context.Context, handler string, events []string, 
 	return given, nil
 }
 
-// Renew renews claims, and returns the ids of those that are still this process's.
+// Renew renews claims, and returns the ids of the claims that this process still has.
 func (db Claims) Renew(ctx context.Context, ids, epochs []int64, lease time.Duration) (kept []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -151,7 +154,7 @@ func (db Claims) Renew(ctx context.Context, ids, epochs []int64, lease time.Dura
 	return kept, nil
 }
 
-// Release gives a claim back.
+// Release gives up a claim.
 func (db Claims) Release(ctx context.Context, id, epoch int64) error {
 	_, err := db.pool.Exec(ctx, db.sql.release, id, epoch)
 	return delivery.Written(err)

@@ -34,8 +34,8 @@ func NewHandler(db *DB, name string, isolation pgx.TxIsoLevel, idle time.Duratio
 func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
 
 // Decision returns the statement that decides a delivery: it inserts the inbox row, if
-// there is none. key is the key for which the delivery has to wait, or "". maybe says
-// that events of that key may be held.
+// there is none. key is the key for which the delivery must wait, or "". maybe says that
+// events of that key may be held.
 func (a *Handler) Decision(d *delivery.Delivery, key string, maybe bool) *Statement {
 	switch {
 	case key == "":
@@ -51,15 +51,16 @@ func (a *Handler) Decide(ctx context.Context, decision *Statement) (*Tx, pgconn.
 	return a.begin(ctx, a.isolation, *decision)
 }
 
-// Undecided says why no inbox row was inserted for an event: the same event was decided
-// before, another event with its identity was, or the event has to wait for its key.
+// Undecided returns why no inbox row was inserted for an event: the same event was
+// decided before, another event with the same identity was decided, or the event must
+// wait for its key.
 func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, key string) error {
 	var same bool
 	err := tx.Tx.QueryRow(ctx, a.sql.verdict, a.name, d.Key, d.Digest).Scan(&same)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && key != "":
 		return delivery.ErrBlocked
-	case errors.Is(err, pgx.ErrNoRows): // the row has expired since then
+	case errors.Is(err, pgx.ErrNoRows): // the row has expired in between
 		return delivery.ErrDuplicate
 	case err != nil:
 		return fmt.Errorf("compare inbox row: %w", err)
@@ -69,8 +70,8 @@ func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, k
 	return delivery.ErrDuplicate
 }
 
-// DecideBatch begins the transaction of a batch and inserts the inbox rows, sorted by
-// their keys, because two batches with different orders could wait for each other. It
+// DecideBatch begins the transaction of a batch and inserts the inbox rows. It sorts them
+// by their keys, because two batches with different orders could wait for each other. It
 // returns the keys that were not decided before.
 func (a *Handler) DecideBatch(ctx context.Context, members []*delivery.Delivery) (*Tx, map[string]bool, error) {
 	byKey := slices.SortedFunc(slices.Values(members), func(x, y *delivery.Delivery) int { return cmp.Compare(x.Key, y.Key) })
@@ -146,14 +147,14 @@ func (a *Handler) Beginning() *Statement {
 	return &Statement{sql: a.sql.limits, args: []any{a.idleLimit}}
 }
 
-// BeginAlong begins the transaction of a held event, and reads the events that are to run
-// along with it: the next ones of its key, at most n of them with at most the given
+// BeginAlong begins the transaction of a held event, and reads the events that will run
+// in the same transaction: the next events of its key, at most n with at most the given
 // bytes, of the types and subjects that this process takes.
 func (a *Handler) BeginAlong(ctx context.Context, head *delivery.HeldEvent, n int, bytes int64, types, subjects *string) (*Tx, []delivery.HeldEvent, error) {
 	var along []delivery.HeldEvent
 	tx, _, err := a.begin(ctx, a.isolation,
 		Statement{sql: a.sql.limits, args: []any{a.idleLimit}},
-		Statement{sql: "SAVEPOINT postroom_plan"}, // so that settings for this statement's plan can be undone before the handler runs
+		Statement{sql: "SAVEPOINT postroom_plan"}, // so that the settings for the plan of along.sql can be undone before the handler runs
 		Statement{sql: a.sql.plan},
 		Statement{
 			sql: a.sql.along, args: []any{a.name, head.Blocking, head.Pos, n, types, subjects, bytes},
@@ -177,14 +178,14 @@ func (a *Handler) Within(ctx context.Context, f func(tx *Tx) error) error {
 	return a.End(ctx, tx, err)
 }
 
-// Commit commits, and begins the transaction of the next delivery in the same round
-// trip, if next is not nil.
+// Commit commits. If next is not nil, the same round trip begins the transaction of the
+// next delivery.
 func (a *Handler) Commit(ctx context.Context, tx *Tx, next *Statement) (*Opened, error) {
 	return tx.commit(ctx, a.sql.still, a.isolation, next)
 }
 
-// Leave rolls back, and begins the transaction of the next delivery in the same round trip,
-// if next is not nil.
+// Leave rolls back. If next is not nil, the same round trip begins the transaction of the
+// next delivery.
 func (a *Handler) Leave(ctx context.Context, tx *Tx, next *Statement) *Opened {
 	if next == nil {
 		tx.Abort(ctx)
@@ -203,7 +204,7 @@ func (a *Handler) End(ctx context.Context, tx *Tx, err error) error {
 	var gone *delivery.AbandonedError
 	switch {
 	case errors.As(err, &gone):
-		return err // and so is the transaction
+		return err // the transaction is rolled back too
 	case err != nil:
 		err = Lost(tx, err)
 		tx.Abort(ctx)

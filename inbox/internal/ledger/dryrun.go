@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Try reads the event of a dry run. It returns no row if the event is not held any more.
+// Try reads the event of a dry run. If the event is no longer held, it returns no row.
 func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEvent, error) {
 	rows, _ := db.pool.Query(ctx, db.sql.try, tr.Held, tr.Handler) // readHeld reports the error
 	found, err := readHeld(rows)
@@ -32,7 +32,7 @@ func (a *Handler) changes(ctx context.Context, tx *Tx) ([]delivery.Change, error
 	return changes, nil
 }
 
-// Found is what a dry run found.
+// Found is the result of a dry run.
 type Found struct {
 	Err     error // the error of the handler, or of the commit that it would have had
 	Changes []delivery.Change
@@ -77,8 +77,8 @@ func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *
 	return f, nil
 }
 
-// since returns what changed between two measurements. For a while the server also counts
-// changes of earlier transactions of the connection.
+// since returns the changes between two measurements. It is needed because the server's
+// counts also include recent transactions of the same connection.
 func since(before, after []delivery.Change) (changes []delivery.Change) {
 	earlier := make(map[string]delivery.Change, len(before))
 	for _, b := range before {
@@ -102,8 +102,8 @@ func (db Claims) Tried(ctx context.Context, id int64, finding string) error {
 	return err
 }
 
-// couldCommit returns the error that the commit would have had. Statements after it run
-// as the inbox's user.
+// couldCommit returns the error that a commit would have had. Later statements run as the
+// inbox's user.
 func (a *Handler) couldCommit(ctx context.Context, tx *Tx) error {
 	if err := tx.isStill(ctx, a.sql.still); err != nil {
 		return err

@@ -11,27 +11,30 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Group writes items of many callers together. While a statement is under way, new items
-// wait, and the next statement writes all of them. So a hundred workers cost the database
-// few statements, and a single caller does not wait. If many wait, two statements are under way.
+// Group writes items of many callers together. While a statement is running, new items wait, and
+// the next statement writes all of them. So a hundred workers need only few statements, and a
+// single caller does not wait. If many items wait, two statements run at the same time.
 type Group[T any] struct {
-	// Write runs one statement for some items, and stores in each item its result.
+	// Write runs one statement for some items, and stores the result of each item in the
+	// item.
 	Write func(ctx context.Context, items []T) error
 
-	// Joint reports whether an item would fail as another one did with err. It may be nil.
+	// Joint reports whether an item would fail with the same error as the item other. It
+	// may be nil.
 	Joint func(item, other T, err error) bool
 
-	// Bytes returns the size of an item. It limits how many one statement writes, if it is
-	// not nil.
+	// Bytes returns the size of an item. If it is not nil, it limits how many items one
+	// statement writes.
 	Bytes func(T) int
 
-	// Enough is how many items have to wait so that a second statement begins beside the one
-	// that is under way; 0: it never does. Smaller statements would cost more than they gain.
+	// Enough is how many items must wait before a second statement begins while one is
+	// running. 0 means that there is never a second one. A statement with fewer items would
+	// cost more than it gains.
 	Enough int
 
 	mu      sync.Mutex
 	waiting []*request[T]
-	writing int // how many statements are under way
+	writing int // the number of running statements
 }
 
 // request is an item and the channel on which its caller waits.
@@ -40,23 +43,24 @@ type request[T any] struct {
 	done chan error
 }
 
-// most is how many items one statement serves, and mostBytes how many bytes. The last item
-// may exceed that.
+// most is the largest number of items that one statement writes, and mostBytes the number
+// of bytes. The last item may exceed mostBytes.
 const (
 	most      = 200
 	mostBytes = 4 << 20
 )
 
-// Do writes an item, together with others, and returns when it is written. It takes no
-// context, because a caller that gave up would not know whether the item was written. It
-// takes at most twice WritePatience, or four times if the statement fails because of one
-// of the items.
+// Do writes an item, together with others, and returns when the item is written. It has
+// no context parameter, because a caller that gave up would not know whether the item was
+// written. It needs at most twice WritePatience, or four times WritePatience if the
+// statement fails because of one of the items.
 func (g *Group[T]) Do(item T) error {
 	return <-g.begin(item).done
 }
 
 // DoUntil is Do for a caller that may give up. If ctx ends before a statement has begun to
-// write the item, it is not written. If it ends later, it is not known whether it is.
+// write the item, the item is not written. If ctx ends later, it is not known whether the
+// item is written.
 func (g *Group[T]) DoUntil(ctx context.Context, item T) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -84,7 +88,7 @@ func (g *Group[T]) begin(item T) *request[T] {
 	}
 	g.mu.Unlock()
 	if begin {
-		go g.serve() // until no caller waits
+		go g.serve() // ends when no caller waits
 	}
 	return s
 }
@@ -92,7 +96,8 @@ func (g *Group[T]) begin(item T) *request[T] {
 // hasEnough reports whether enough items wait for a second statement.
 func (g *Group[T]) hasEnough() bool { return g.Enough > 0 && len(g.waiting) >= g.Enough }
 
-// serve writes until no caller waits, or the other statement will do.
+// serve writes until no caller waits, or until so few wait that the other running serve
+// is enough.
 func (g *Group[T]) serve() {
 	for {
 		batch := g.take()
@@ -118,7 +123,7 @@ func (g *Group[T]) take() []*request[T] {
 		}
 		n++
 	}
-	batch := slices.Clone(g.waiting[:n]) // a caller that gives up moves those that still wait
+	batch := slices.Clone(g.waiting[:n]) // a copy, because a caller that gives up moves the items that still wait
 	g.waiting = slices.Delete(g.waiting, 0, n)
 	if n == 0 {
 		g.writing--
@@ -142,7 +147,8 @@ func (g *Group[T]) serveBatch(batch []*request[T]) {
 	}
 }
 
-// serveEach writes items one by one. It does not try those that would fail as an earlier one did.
+// serveEach writes items one by one. It does not try items that would fail with the same error as
+// an earlier item.
 func (g *Group[T]) serveEach(batch []*request[T], items []T) {
 	errs := make([]error, len(items))
 	for i, s := range batch {

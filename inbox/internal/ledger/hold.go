@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Store holds events that are not decided yet, or one event that is, and returns the fate
-// of each.
+// Store holds events that are not decided yet, or one event that is decided, and returns
+// the fate of each event.
 func (db *DB) Store(ctx context.Context, events ...Owed) ([]delivery.Fate, error) {
 	hold, err := db.holdStatement(!events[0].H.Decided, events...) // a decided event comes alone
 	if err != nil {
@@ -40,7 +40,7 @@ func (db *DB) Store(ctx context.Context, events ...Owed) ([]delivery.Fate, error
 // WritePatience is how long a statement of the inbox may take.
 const WritePatience = 10 * time.Second
 
-// Owed is an event that is to be held.
+// Owed is an event that must be held.
 type Owed struct {
 	Handler  string
 	Blocking string // the key that it blocks or waits for; "" if there is none
@@ -48,8 +48,8 @@ type Owed struct {
 	H        delivery.Holding
 }
 
-// archiveStatements returns the statements that move events to the archive that their
-// handler discarded. They follow the one that holds the events.
+// archiveStatements returns the statements that move discarded events to the archive.
+// They must run after the statement that holds the events.
 func (db *DB) archiveStatements(events ...Owed) (all []Statement) {
 	for _, o := range events {
 		if o.H.IsDiscarded() {
@@ -65,7 +65,7 @@ func (db *DB) archiveStatement(handler, key, reason string) Statement {
 
 // columns has the parameters of hold.sql except the fourth.
 //
-// Wide because hold.sql takes as many arrays.
+// Wide because hold.sql has that many array parameters.
 type columns struct {
 	handlers, keys                []string
 	digests                       [][]byte
@@ -162,8 +162,8 @@ func notNull(data []byte) []byte {
 	return data
 }
 
-// Same reports whether the inbox decided this same event, and not another one with its
-// identity. If the row has expired meanwhile, Same returns true.
+// Same reports whether the event that the inbox decided is this event, and not another
+// one with the same identity. If the row has expired in between, Same returns true.
 func (db *DB) Same(ctx context.Context, handler string, t delivery.Task) (same bool, err error) {
 	if t.Digest == nil {
 		return true, nil

@@ -11,19 +11,19 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Upkeep has the statements that are not about single events: rows of processes, and the
-// ledger's size.
+// Upkeep has the statements that are not about single events: they write the rows of
+// processes, and limit the size of the ledger.
 type Upkeep struct{ *DB }
 
-// Beat writes a process's sign of life, and returns what the process learns from the
-// answer. It reads committed data: if a step of a sweep was under way, Beat has to see what
-// that removed.
+// Beat writes a process's sign of life, and returns the data that the database sends back.
+// It runs at READ COMMITTED: if a step of a sweep was running, Beat must see what that step
+// removed.
 func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b delivery.Beat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
 	handlers, keep, ages := columnsOf(s.Windows)
 	var expired []*time.Time
-	batch := &pgx.Batch{} // a process that stalls between two statements would keep others from sweeping
+	batch := &pgx.Batch{} // one batch, because a process that stalls between two statements would prevent sweeps by other processes
 	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	batch.Queue(db.sql.node, id, s.Name, handlers, keep, ages, s.Keep, s.Age, s.Paused).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&b.At, &b.Instance, &expired)
@@ -65,7 +65,7 @@ func (db Upkeep) Instance(ctx context.Context) (instance string, err error) {
 	return instance, nil
 }
 
-// Isolation returns the level at which transactions begin.
+// Isolation returns the default isolation level of transactions.
 func (db Upkeep) Isolation(ctx context.Context) (level string, err error) {
 	if err = db.pool.QueryRow(ctx, "SELECT current_setting('default_transaction_isolation')").Scan(&level); err != nil {
 		return "", fmt.Errorf("look up the isolation level: %w", err)
@@ -79,7 +79,7 @@ func (db Upkeep) Unknown(ctx context.Context, handlers []string) ([]delivery.Orp
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.OrphanHandler])
 }
 
-// Paused returns those of the handlers that an operator has paused.
+// Paused returns which of the given handlers an operator has paused.
 func (db Upkeep) Paused(ctx context.Context, handlers []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -91,8 +91,8 @@ func (db Upkeep) Paused(ctx context.Context, handlers []string) ([]string, error
 	return paused, nil
 }
 
-// OtherWindows returns live processes that need the inbox rows of a handler for another time
-// than these, at most one for each handler.
+// OtherWindows returns live processes that need the inbox rows of a handler for a time other
+// than in windows, at most one process for each handler.
 func (db Upkeep) OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error) {
 	handlers, keep, _ := columnsOf(windows)
 	rows, _ := db.pool.Query(ctx, db.sql.otherWindows, handlers, keep) // CollectRows returns its error

@@ -10,16 +10,16 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// savepoint is a savepoint that a handler began in its transaction. The inbox examines its
-// statements too. It ends with the transaction: a goroutine of the handler that still has it
-// must not reach the connection's next transaction.
+// savepoint is a savepoint that a handler began in its transaction. The inbox examines the
+// statements in it too. It ends with the transaction: a goroutine of the handler that still
+// has it must not reach the connection's next transaction.
 type savepoint struct {
 	pgx.Tx
 
 	of *Tx
 }
 
-// nest wraps a transaction that was begun in this one.
+// nest wraps a nested transaction that was begun in this one.
 func (t *Tx) nest(inner pgx.Tx, err error) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (n *savepoint) Prepare(ctx context.Context, name, sql string) (*pgconn.Stat
 	return n.inner().Prepare(ctx, name, sql)
 }
 
-// Conn returns the connection, as that of the handler's transaction does.
+// Conn does what Conn of the handler's transaction does.
 func (n *savepoint) Conn() *pgx.Conn { return n.of.Conn() }
 
 // Member begins the part of one event of a batch. If single is set, a savepoint is sent with the

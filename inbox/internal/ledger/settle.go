@@ -11,9 +11,9 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// SettleAndCommit removes a held event, in the transaction of its effects, and commits. In the
-// same round trip it begins the transaction of the next event, if next is not nil. It returns
-// delivery.ErrSettled, and has rolled back, if the event is not this process's any more.
+// SettleAndCommit removes a held event, in the transaction of its effects, and commits. If
+// next is not nil, the same round trip begins the transaction of the next event. If this
+// process no longer has the claim, it rolls back and returns delivery.ErrSettled.
 func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldEvent, next *Statement) (*Opened, error) {
 	settle := Statement{sql: a.sql.settleLast, args: []any{h.ID, h.Epoch}}
 	if !tx.loan.Used() {
@@ -29,11 +29,12 @@ func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldE
 	return tx.commit(ctx, a.sql.still, a.isolation, next, settle)
 }
 
-// joins reports whether the statement that settles can be sent together with the one that makes
-// it run as the inbox's user. It can if the server does not prepare it before, as another user.
+// joins reports whether two statements can be sent together: the one that returns to the
+// inbox's user, and the one that settles. They can if the settling statement need not be
+// prepared first, because the server would prepare it as the handler's user.
 func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 	switch modeOf(conn) {
-	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec: // it is not prepared
+	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec: // statements are not prepared
 		return true
 	case pgx.QueryExecModeCacheStatement:
 	default:
@@ -42,7 +43,7 @@ func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 	data := conn.PgConn().CustomData()
 	prepared, known := data[settlesKey].(bool)
 	if !known {
-		_, err := conn.Prepare(ctx, a.sql.settleLast, a.sql.settleLast) // pgx does not forget it, as it does others
+		_, err := conn.Prepare(ctx, a.sql.settleLast, a.sql.settleLast) // pgx keeps a statement that was prepared with a name
 		prepared = err == nil
 		data[settlesKey] = prepared
 	}
@@ -62,8 +63,8 @@ func (a *Handler) NoteResult(ctx context.Context, tx *Tx, key, text string) erro
 	return nil
 }
 
-// SettleAll removes held events, in the transaction of their effects. It returns
-// delivery.ErrSettled if one of them is not this process's any more.
+// SettleAll removes held events, in the transaction of their effects. If this process no
+// longer has one of the claims, it returns delivery.ErrSettled.
 func (a *Handler) SettleAll(ctx context.Context, tx *Tx, all []*delivery.HeldEvent) error {
 	if err := tx.asOwn(ctx); err != nil {
 		return err
@@ -90,21 +91,21 @@ func (a *Handler) SettleAll(ctx context.Context, tx *Tx, all []*delivery.HeldEve
 
 // Follower says how the next event of a key goes on.
 type Follower struct {
-	Process         *string // the process that claims it; nil to leave it to the first process that looks
+	Process         *string // the process that claims the event; nil: any process may claim it
 	Lease           time.Duration
-	Types, Subjects *string // that this process takes
-	Bytes           int64   // how large it may be, to be claimed
+	Types, Subjects *string // which events this process takes
+	Bytes           int64   // the largest size of an event that is claimed
 }
 
 // settled says what happened in a key when one of its events was settled.
 type settled struct {
 	Next  []delivery.HeldEvent // the claimed event, if there is one
 	More  bool                 // more events of the key are held
-	Whole bool                 // all events that ran along were settled with it
+	Whole bool                 // all events that ran in the same transaction were settled too
 }
 
-// SettleKey removes an event that others of its key may wait for, and those that ran
-// along, and lets the next of the key go on.
+// SettleKey removes a held event for which other events of its key may wait, and the
+// events that ran in the same transaction. It also makes the next event of the key due.
 func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, along []int64, last int64, by Follower) (s settled, err error) {
 	if err := tx.asOwn(ctx); err != nil {
 		return s, err
@@ -136,13 +137,13 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 	return s, nil
 }
 
-// follow returns the statement that lets the next of a key after a position go on,
-// claimed or not.
+// follow returns the statement that makes the next event of a key after a position due,
+// or claims it for a process.
 func (a *Handler) follow(key string, behind int64, by Follower) Statement {
 	return Statement{sql: a.sql.follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects, by.Bytes}}
 }
 
-// Failed is a failed attempt at a held event, and how the event is held from here on.
+// Failed is a failed attempt at a held event. It says how the event is held from now on.
 type Failed struct {
 	Held    *delivery.HeldEvent
 	Holding delivery.Holding
@@ -150,8 +151,8 @@ type Failed struct {
 	By      Follower
 }
 
-// noting returns the statements that record a failed attempt, and the index of the one
-// that updates the event.
+// noting returns the statements that record a failed attempt, and the index of the
+// statement that updates the event.
 func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	text, err := f.Holding.Failure.Document()
 	if err != nil {
@@ -177,8 +178,8 @@ func (a *Handler) noting(f Failed) (all []Statement, fail int, err error) {
 	return all, fail, nil
 }
 
-// Fail records a failed attempt, and when the next is due. It reports whether the claim
-// was still this process's.
+// Fail records a failed attempt, and when the next attempt is due. It reports whether
+// this process still had the claim.
 func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
 	noting, fail, err := a.noting(f)
 	if err != nil {
@@ -189,7 +190,7 @@ func (a *Handler) Fail(ctx context.Context, f Failed) (noted bool, err error) {
 }
 
 // FailAlone records a failed attempt in a transaction that has no other effect yet. It
-// reports whether the claim was still this process's.
+// reports whether this process still had the claim.
 func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (noted bool, err error) {
 	noting, fail, err := a.noting(f)
 	if err != nil {
@@ -207,9 +208,9 @@ func (a *Handler) FailAlone(ctx context.Context, tx *Tx, f Failed) (noted bool, 
 	return noted, nil
 }
 
-// FailIn rolls back a failed attempt, and records it in the same round trip. stored says
-// whether it recorded it; if not, the caller still has to. committed says that the
-// handler committed the transaction.
+// FailIn rolls back a failed attempt, and records the failure in the same round trip.
+// stored reports whether the failure was recorded. If not, the caller must record it.
+// committed reports whether the handler committed the transaction.
 func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committed bool, err error) {
 	noting, fail, err := a.noting(f)
 	if err != nil {
@@ -223,7 +224,7 @@ func (a *Handler) FailIn(ctx context.Context, tx *Tx, f Failed) (stored, committ
 	}
 	tags, _, writing := tx.endWith(ctx, a.isolation, closing, nil)
 	if writing != nil {
-		return false, false, nil //nolint:nilerr // the caller records it in a transaction of its own
+		return false, false, nil //nolint:nilerr // the caller records the failure in a separate transaction
 	}
 	committed = tx.ID != "" && tags[len(tags)-1].RowsAffected() > 0
 	return tags[1+fail].RowsAffected() == 1, committed, nil

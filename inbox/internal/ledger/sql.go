@@ -1,6 +1,6 @@
 // Package ledger has every transaction and every statement of the inbox: it begins and
 // ends the transactions of handlers, decides, holds and settles events, and stores the
-// inbox's state. It knows no broker, and calls no handler.
+// inbox's state. It uses no broker and calls no handler.
 package ledger
 
 import (
@@ -196,8 +196,8 @@ func optional[T comparable](v T) *T {
 	return &v
 }
 
-// DB is the inbox's part of the database. Each of its methods is a transaction of its
-// own, unless it is given one.
+// DB is the inbox's part of the database. Each method runs its own transaction, unless it
+// has a transaction as a parameter.
 type DB struct {
 	pool     *pgxpool.Pool
 	sql      statements
@@ -205,8 +205,8 @@ type DB struct {
 	lost     func(ctx context.Context, why error) // called when a connection was closed
 }
 
-// New returns the ledger of a schema. It calls lost if it closed a connection because a
-// handler left it in a state that the next could not use.
+// New returns the ledger of a schema. If a handler leaves a connection in a state that
+// cannot be used again, the ledger closes the connection and calls lost.
 func New(pool *pgxpool.Pool, schema string, lost func(ctx context.Context, why error)) *DB {
 	return &DB{pool: pool, sql: load(schema), sessions: session.Of(pool), lost: lost}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Receipts stores which steps external handlers have called, and settles their events.
-// One statement writes for many handlers at a time.
+// One statement writes the items of many workers.
 type Receipts struct {
 	db               *DB
 	starting, ending Group[*delivery.Step]
@@ -29,11 +29,12 @@ func NewReceipts(db *DB) *Receipts {
 // Start records that a step begins, and stores the verdict in s.
 func (r *Receipts) Start(s *delivery.Step) error { return r.starting.Do(s) }
 
-// Finish records that a step is done, with its result. If another process did that before, it
-// stores what was recorded in s.
+// Finish records that a step is done, with its result. If another process recorded a result
+// earlier, Finish stores that result in s.
 func (r *Receipts) Finish(s *delivery.Step) error { return r.ending.Do(s) }
 
-// Settle removes a held event whose handler has nothing to write in the same transaction.
+// Settle removes a held event if its handler has nothing to write in the same
+// transaction.
 func (r *Receipts) Settle(id, epoch int64) error {
 	s := &settlement{id: id, epoch: epoch}
 	if err := r.settling.Do(s); err != nil {
@@ -45,13 +46,13 @@ func (r *Receipts) Settle(id, epoch int64) error {
 	return nil
 }
 
-// settlement is an event that one statement settles together with others.
+// settlement is an event that a statement settles together with other events.
 type settlement struct {
 	id, epoch int64
 	settled   bool
 }
 
-// settle settles such events with one statement.
+// settle settles several events with one statement.
 func (r *Receipts) settle(ctx context.Context, all []*settlement) error {
 	ids, epochs := make([]int64, len(all)), make([]int64, len(all))
 	byClaim := make(map[[2]int64]*settlement, len(all))
@@ -71,7 +72,7 @@ func (r *Receipts) settle(ctx context.Context, all []*settlement) error {
 	return r.db.pool.SendBatch(ctx, batch).Close()
 }
 
-// start records that steps begin, and stores in each its verdict.
+// start records that steps begin, and stores the verdict of each step in it.
 func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys, calls []string
 	var revisions []int32
@@ -105,7 +106,8 @@ func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 	return nil
 }
 
-// finish records that steps are done, each with its result, and stores in each what is recorded.
+// finish records that steps are done, each with its result. It stores in each step the result
+// that is recorded.
 func (r *Receipts) finish(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys []string
 	var revisions []int32

@@ -44,7 +44,7 @@ func (r *Records) Recreate(ctx context.Context, created time.Time, floor uint64)
 	return nil
 }
 
-// Raise records up to which sequence everything is decided.
+// Raise records the sequence up to which every event is decided.
 func (r *Records) Raise(ctx context.Context, created time.Time, floor uint64) error {
 	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.floor, r.Handler, created, floor); err != nil {
 		return fmt.Errorf("note floor: %w", err)
@@ -52,7 +52,7 @@ func (r *Records) Raise(ctx context.Context, created time.Time, floor uint64) er
 	return nil
 }
 
-// Lower records that reading begins again further back.
+// Lower records that reading begins again at a lower sequence.
 func (r *Records) Lower(ctx context.Context, created time.Time, floor uint64) error {
 	if _, err := r.Db.pool.Exec(ctx, r.Db.sql.lower, r.Handler, created, floor); err != nil {
 		return fmt.Errorf("note where to begin: %w", err)
@@ -60,8 +60,8 @@ func (r *Records) Lower(ctx context.Context, created time.Time, floor uint64) er
 	return nil
 }
 
-// Lead takes the lease for reading for an ordered handler. It returns nil while another
-// process has it.
+// Lead takes the lease to read for an ordered handler. It returns nil while another
+// process has the lease.
 func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error) {
 	var l delivery.Lead
 	var id *string
@@ -78,8 +78,8 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	return &l, nil
 }
 
-// Keep returns a function that renews a reader's lease, or gives it up, on a connection
-// of its own.
+// Keep returns a function that renews a reader's lease or gives it up. The function has
+// its own connection until done is called.
 func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, done func()) {
 	var conn *pgxpool.Conn
 	keep = func(ctx context.Context, lease *time.Duration, floor delivery.Position) (err error) {
@@ -108,7 +108,7 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 	}
 }
 
-// Restart makes reading begin after a message, and returns the new base for positions in
+// Restart makes reading begin after a message. It returns the new base for positions in
 // keys.
 func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
@@ -132,12 +132,12 @@ func (r *Records) HeldKeys(ctx context.Context, n int) (keys []string, err error
 	return keys, nil
 }
 
-// AskedFor returns the recorded types that processes of the handler asked for; nil for
-// all.
+// AskedFor returns the recorded types that processes of the handler asked for. nil means
+// all types.
 func (r *Records) AskedFor(ctx context.Context) (types []string, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.types, r.Handler).Scan(&types)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil // an operator deleted the row: treat all types as asked for, so that no event is skipped
+		return nil, nil // an operator deleted the row: all types count as asked for, so that no event is skipped
 	}
 	return types, err
 }

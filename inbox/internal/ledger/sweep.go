@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// How many pages of inbox a step examines at least, and in how many steps it
-// examines all.
+// The smallest number of pages of inbox that a step examines, and the number of steps in
+// which a sweep examines all pages.
 const (
 	sweepPages = 128
 	SweepSteps = 1800
 )
 
-// Sweep removes expired rows from the next pages of inbox, if it is this process's
-// turn. The next step comes after half of rest or later, and the next sweep after pause
-// or later.
+// Sweep removes expired rows from the next pages of inbox, if it is this process's turn.
+// The next step can come after half of rest at the earliest, and the next sweep after
+// pause at the earliest.
 func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -50,12 +50,12 @@ func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed 
 	return removed, nil
 }
 
-// readCommitted is for transactions whose statements have to see what was committed while
+// readCommitted is for transactions whose statements must see what was committed while
 // they waited.
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
-// expire removes expired rows from some pages. It returns how many, and the time before
-// which they were decided; nil if there were none.
+// expire removes expired rows from some pages. It returns the number of rows, and a time:
+// all of them were decided before it. The time is nil if there were none.
 func (db Upkeep) expire(ctx context.Context, tx pgx.Tx, from, to int64) (removed int64, before *time.Time, err error) {
 	for _, sql := range []string{db.sql.plan, db.sql.impatient, db.sql.lockNodes, "SET LOCAL lock_timeout = 0", db.sql.windows} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
@@ -68,5 +68,5 @@ func (db Upkeep) expire(ctx context.Context, tx pgx.Tx, from, to int64) (removed
 	return removed, before, nil
 }
 
-// firstRow is the first row of a page.
+// firstRow returns the position of the first row of a page.
 func firstRow(page int64) string { return fmt.Sprintf("(%d,0)", page) }

@@ -16,35 +16,37 @@ import (
 	"github.com/postroom/postroom/internal/session"
 )
 
-// ErrTxOwned is returned by Commit and Rollback of a handler's transaction, because the
-// inbox ends it after the handler returned.
+// Commit and Rollback of a handler's transaction return ErrTxOwned, because the inbox
+// ends the transaction after the handler returned.
 var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; return nil to commit, an error to roll back")
 
-// Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox ends
-// it, and it sends savepoints together with the next statement.
+// Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox can
+// end a Tx, and a Tx sends savepoints together with the next statement.
 type Tx struct {
 	pgx.Tx
 
 	owner *pgxpool.Conn
-	loan  *session.Loan                        // of owner's connection
-	lost  func(ctx context.Context, why error) // is told that the connection was closed
+	loan  *session.Loan                        // the loan of owner's connection
+	lost  func(ctx context.Context, why error) // called if the connection was closed
 
-	// ID is the id of the transaction that the inbox began; empty if it has none. If a
-	// handler ends that with a statement, it goes on in another transaction.
+	// ID is the id of the transaction that the inbox began, or "" if the transaction has
+	// no id. If a handler ends that transaction with a statement, its later statements
+	// run in another transaction.
 	ID string
 
 	// unsure is set if the handler sent a statement that may have ended the transaction.
-	// Then the inbox asks the server before the commit. See saw.
+	// If so, the inbox asks the server before the commit. See saw.
 	unsure atomic.Bool
 	simple bool // the connection puts parameters into the text of statements
 	joins  bool // see Handler.joins
 
-	// first has statements to send with the next Exec, or before any other call: the
-	// savepoint before a member of a batch.
+	// first has statements that are sent with the next Exec, or before any other call. An
+	// example is the savepoint before a member of a batch.
 	first []string
 
-	// over is set when the transaction ended without pgx. A goroutine of the handler that
-	// still has it must not reach the connection's next transaction.
+	// over is set when the transaction ended and pgx does not know that. A goroutine of
+	// the handler may still have the Tx, and must not reach the connection's next
+	// transaction.
 	over atomic.Bool
 }
 
@@ -64,9 +66,9 @@ func (t *Tx) inner() pgx.Tx {
 }
 
 // begin begins a transaction of the given isolation level and runs statements in it, in
-// one round trip. It returns the tag of the first statement. That one returns the
-// transaction's id, unless it has its own function to read its rows. If no transaction
-// could begin, the error is a delivery.BeginError.
+// one round trip. It returns the tag of the first statement. The first statement must
+// return the transaction's id, unless it has its own function to read its rows. If no
+// transaction could begin, the error is a delivery.BeginError.
 func (db *DB) begin(ctx context.Context, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
 	owner, err := db.acquire(ctx)
 	if err != nil {
@@ -83,7 +85,8 @@ func (db *DB) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return owner, nil
 }
 
-// beginOn is begin on a connection, which it gives back if no transaction could begin.
+// beginOn is begin on a given connection. If no transaction could begin, it gives the
+// connection back.
 func (db *DB) beginOn(ctx context.Context, owner *pgxpool.Conn, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{IsoLevel: level})
@@ -136,8 +139,8 @@ func (db *DB) exec(ctx context.Context, statements []Statement) ([]pgconn.Comman
 	return tags, errors.Join(err, results.Close())
 }
 
-// WasCommitted reports whether a handler committed a transaction. The inbox did not: it
-// clears the id of a transaction that it may have committed.
+// WasCommitted reports whether a handler committed a transaction. It cannot be the inbox,
+// because the inbox clears the id of a transaction that it may have committed.
 func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -172,9 +175,9 @@ func readResult(results pgx.BatchResults, read func(pgx.Rows) error) (pgconn.Com
 	return rows.CommandTag(), errors.Join(err, rows.Err())
 }
 
-// Healthy returns an error if the client knows that the transaction cannot commit: none
-// is open, or a statement in it has failed. Only the server knows whether the open
-// transaction is the one that the inbox began: see commit.
+// Healthy returns an error if the client knows that the transaction cannot commit: no
+// transaction is open, or a statement in it has failed. Only the server knows whether the
+// open transaction is the one that the inbox began: see commit.
 func (t *Tx) Healthy() error {
 	switch {
 	case t.Tx.Conn().IsClosed():
@@ -189,8 +192,7 @@ func (t *Tx) Healthy() error {
 
 var errOverlooked = errors.New("a statement failed and the handler did not return its error")
 
-// flush sends the statements that wait for the next one. If that fails, the next
-// statement fails too.
+// flush sends the statements in first. If that fails, the next statement fails too.
 func (t *Tx) flush(ctx context.Context) {
 	if len(t.first) > 0 {
 		sql := strings.Join(t.first, "; ")
@@ -199,11 +201,11 @@ func (t *Tx) flush(ctx context.Context) {
 	}
 }
 
-// saw notes a statement of the handler, which may have ended the transaction. A statement
-// with parameters cannot: the server runs it alone, statements that end a transaction
-// take no parameters, and functions cannot end a transaction block. Any other text may
-// contain several statements, and the result shows only the last of them, so the inbox
-// cannot tell.
+// saw notes a statement of the handler and sets unsure if the statement may have ended
+// the transaction. A statement with parameters cannot end it: the server runs such a
+// statement alone, statements that end a transaction have no parameters, and functions
+// cannot end a transaction block. Any other text may contain several statements. The
+// result shows only the last of them, so the inbox cannot know.
 func (t *Tx) saw(sql string, args []any) {
 	t.loan.See(sql)
 	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {
@@ -211,8 +213,8 @@ func (t *Tx) saw(sql string, args []any) {
 	}
 }
 
-// isRewriter reports whether an argument may change the statement and its number of
-// parameters.
+// isRewriter reports whether an argument may change the text of the statement and its
+// number of parameters.
 func isRewriter(arg any) bool {
 	_, is := arg.(pgx.QueryRewriter)
 	return is
@@ -232,9 +234,8 @@ func modeOf(conn *pgx.Conn) pgx.QueryExecMode {
 
 const modeKey = "postroom.inbox.mode"
 
-// Conn returns the connection of the transaction. It first sends the statements that wait
-// for the handler's first one, because the inbox does not see what the handler does with
-// the connection.
+// Conn returns the connection of the transaction. It first sends the statements in first,
+// because the inbox does not see what the handler does with the connection.
 func (t *Tx) Conn() *pgx.Conn {
 	t.unsure.Store(true)
 	t.loan.Unseen()
@@ -248,7 +249,7 @@ func (t *Tx) Commit(context.Context) error { return ErrTxOwned }
 // Rollback returns ErrTxOwned.
 func (t *Tx) Rollback(context.Context) error { return ErrTxOwned }
 
-// Exec works like that of pgx.Tx.
+// Exec works like Exec of pgx.Tx.
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	t.saw(sql, args)
 	if len(t.first) == 0 || len(args) == 0 || isOption(args[0]) {
@@ -275,8 +276,9 @@ func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 	return tag, err
 }
 
-// isOption reports whether an argument is an option of pgx. A batch does not take
-// options, nor a text without arguments, which may contain several statements.
+// isOption reports whether an argument is an option of pgx. A batch cannot have such an
+// argument. It also cannot have a text without arguments, because the text may contain
+// several statements.
 func isOption(arg any) bool {
 	switch arg.(type) {
 	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
@@ -292,21 +294,21 @@ func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return t.nest(t.inner().Begin(ctx))
 }
 
-// Query works like that of pgx.Tx.
+// Query works like Query of pgx.Tx.
 func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	t.saw(sql, args)
 	t.flush(ctx)
 	return t.inner().Query(ctx, sql, args...)
 }
 
-// QueryRow works like that of pgx.Tx.
+// QueryRow works like QueryRow of pgx.Tx.
 func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	t.saw(sql, args)
 	t.flush(ctx)
 	return t.inner().QueryRow(ctx, sql, args...)
 }
 
-// SendBatch works like that of pgx.Tx.
+// SendBatch works like SendBatch of pgx.Tx.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	t.unsure.Store(true)
 	t.sawBatch(b)
@@ -314,7 +316,7 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.inner().SendBatch(ctx, b)
 }
 
-// CopyFrom works like that of pgx.Tx. rows may panic.
+// CopyFrom works like CopyFrom of pgx.Tx. Methods of rows may panic.
 func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	t.loan.Use()
 	t.flush(ctx)
@@ -323,14 +325,14 @@ func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 	return n, guarded.With(err)
 }
 
-// LargeObjects works like that of pgx.Tx.
+// LargeObjects works like LargeObjects of pgx.Tx.
 func (t *Tx) LargeObjects() pgx.LargeObjects {
 	t.loan.Use()
 	t.flush(context.Background())
 	return t.inner().LargeObjects()
 }
 
-// Prepare works like that of pgx.Tx.
+// Prepare works like Prepare of pgx.Tx.
 func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	t.loan.See(sql)
 	t.flush(ctx)
@@ -338,7 +340,8 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 }
 
 // Lost marks err if t's connection broke. If a context ends during a statement, the
-// client itself closes the connection: then the failure is the handler's.
+// client itself closes the connection. Lost does not mark that, because it is a failure
+// of the handler.
 func Lost(t *Tx, err error) error {
 	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -347,8 +350,8 @@ func Lost(t *Tx, err error) error {
 }
 
 // IsAttempt reports whether err is a failure of the handler, and not contention, an
-// outage or a shutdown, and the connection still works, so that the failure can be
-// recorded.
+// outage or a shutdown. It also requires that the connection still works, so that the
+// failure can be recorded.
 func IsAttempt(ctx context.Context, tx *Tx, err error) bool {
 	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Abort rolls the transaction back. It gives the connection back even if ctx has ended.
+// Abort rolls back the transaction. It gives the connection back even if ctx has ended.
 func (t *Tx) Abort(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
 	defer cancel()
@@ -21,8 +21,8 @@ func (t *Tx) Abort(ctx context.Context) {
 	t.give(ctx, t.loan.Undone(ctx))
 }
 
-// fail gives the connection back after the statement failed that was to end the
-// transaction, or one before it.
+// fail gives the connection back after the statement that should end the transaction, or
+// an earlier one, failed.
 func (t *Tx) fail(ctx context.Context) {
 	switch t.owner.Conn().PgConn().TxStatus() {
 	case 'E':
@@ -36,7 +36,8 @@ func (t *Tx) fail(ctx context.Context) {
 	}
 }
 
-// give gives the connection back. left says why it was closed.
+// give gives the connection back. If left is not nil, it says why the connection was
+// closed.
 func (t *Tx) give(ctx context.Context, left error) {
 	if left != nil {
 		t.lost(ctx, left)
@@ -44,8 +45,8 @@ func (t *Tx) give(ctx context.Context, left error) {
 	t.owner.Release() // closes the connection if it is not idle
 }
 
-// RollbackPatience is how long a rollback may take before its connection is closed
-// instead.
+// RollbackPatience is how long a rollback may take. After that time its connection is
+// closed.
 const RollbackPatience = 5 * time.Second
 
 // Abandon takes the transaction from a handler that does not return. It removes the
@@ -53,18 +54,18 @@ const RollbackPatience = 5 * time.Second
 // uses the transaction after that, it gets an error.
 func (t *Tx) Abandon() {
 	conn := t.owner.Hijack()
-	_ = conn.PgConn().Conn().Close() // the only call that is safe while the handler uses the connection
+	_ = conn.PgConn().Conn().Close() // no other call is safe while the handler uses the connection
 }
 
-// Opened is a transaction that was begun in the round trip that ended another, with the
-// result of its first statement.
+// Opened is a transaction that began in the round trip that ended the previous one. It
+// also has the result of its first statement.
 type Opened struct {
 	Tx  *Tx
 	Tag pgconn.CommandTag
 	Err error
 }
 
-// Take returns the transaction, once. A nil Opened has none.
+// Take returns the transaction, but only once. For a nil Opened it returns nil.
 func (o *Opened) Take() (tx *Tx, err error) {
 	if o != nil {
 		tx, err, o.Tx = o.Tx, o.Err, nil
@@ -86,12 +87,12 @@ var (
 
 // commit runs the inbox's last statements and commits the transaction, if it is still the one
 // that the inbox began. If the handler may have ended it, still.sql asks the server in the same
-// round trip. If next is not nil, commit begins the next transaction, as endWith does. The error
-// is an EndedError if a handler ended the transaction, delivery.ErrSettled if the event was not
-// this process's any more, and a CommitError if the transaction may have committed.
+// round trip. If next is not nil, commit begins the next transaction, as endWith does. commit
+// returns an EndedError if a handler ended the transaction, delivery.ErrSettled if this process
+// no longer had the claim, and a CommitError if the transaction may have committed.
 func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *Statement, last ...Statement) (*Opened, error) {
 	closing := slices.Concat(last, []Statement{commitStatement})
-	asks := t.ID != "" && t.unsure.Load() // otherwise it is the same transaction, or has done nothing
+	asks := t.ID != "" && t.unsure.Load() // if false, it is the same transaction, or it has done nothing
 	if asks {
 		closing = slices.Insert(closing, 0, Statement{sql: still, args: []any{t.ID}})
 	}
@@ -126,9 +127,9 @@ func (t *Tx) isStill(ctx context.Context, still string) error {
 	return nil
 }
 
-// asOwn makes the following statements run as the inbox's user, because the handler may
-// have set another role. It needs a round trip of its own, because preparing a statement
-// checks rights too.
+// asOwn makes later statements run as the inbox's user, because the handler may have set
+// another role. It needs a separate round trip, because the server also checks rights
+// when it prepares a statement.
 func (t *Tx) asOwn(ctx context.Context) error {
 	if !t.loan.Used() {
 		return nil
@@ -140,7 +141,8 @@ func (t *Tx) asOwn(ctx context.Context) error {
 	return nil
 }
 
-// isNoNumber reports whether still.sql found another transaction, or settle_last.sql no event.
+// isNoNumber reports whether still.sql found another transaction, or settle_last.sql found no
+// event.
 func isNoNumber(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "22P02"
@@ -149,9 +151,10 @@ func isNoNumber(err error) bool {
 // endWith sends the statements that end the transaction. If next is not nil, it also
 // sends BEGIN and the first statement of the next transaction, in the same round trip. It
 // returns the tags of the ending statements. If one of them fails, endWith returns an
-// error and the tags of those before it, and does not begin the next transaction. It does
-// not begin it either if the handler changed the session: then it resets the session in
-// the same round trip, and gives the connection back to the pool.
+// error and the tags of the statements before it, and does not begin the next
+// transaction. If the handler changed the session, endWith does not begin the next
+// transaction either: it resets the session in the same round trip, and gives the
+// connection back to the pool.
 func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statement, next *Statement) ([]pgconn.CommandTag, *Opened, error) {
 	t.over.Store(true)
 	batch := &pgx.Batch{}
@@ -188,7 +191,7 @@ func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statem
 	return tags, t.open(results), nil
 }
 
-// open reads the results of BEGIN and the statement behind it.
+// open reads the results of BEGIN and of the statement after it.
 func (t *Tx) open(results pgx.BatchResults) *Opened {
 	t.loan.Next()
 	o := &Opened{Tx: &Tx{Tx: t.Tx, owner: t.owner, loan: t.loan, lost: t.lost, simple: t.simple, joins: t.joins}}

@@ -12,7 +12,8 @@ import (
 )
 
 // How long a statement with events of many callers waits for another transaction with one of
-// these events, and how many events wait for longer at the same time. Each has a connection.
+// these events, and how many calls may wait longer than that at the same time. Each of these
+// calls uses a connection.
 const (
 	togetherPatience = 50 * time.Millisecond
 	mostBlocked      = 2
@@ -26,21 +27,21 @@ func isLockTimeout(err error) bool {
 	return errors.As(err, &pg) && pg.Code == lockNotAvailable
 }
 
-// identity is that of an event for a handler.
+// identity is the identity of an event for a handler.
 type identity struct{ handler, key string }
 
 func identityOf(a *delivery.Acceptance) identity { return identity{a.Handler, a.D.Key} }
 
-// waitRoom has the events that wait for another transaction with the same event. Other calls with
-// these events wait for that here: they take no connection and hold up no other call. The zero value is
-// ready to use.
+// waitRoom has the events that wait for another transaction with the same event. If another call
+// has one of these events, it waits here: it uses no connection and delays no other call. The zero
+// value is ready to use.
 type waitRoom struct {
 	mu      sync.Mutex
-	of      map[identity]chan struct{} // closed when it waits no more
+	of      map[identity]chan struct{} // closed when the event no longer waits
 	waiting chan struct{}              // has an element for each call that waits in the database
 }
 
-// find returns the channel of one of the events, if another call waits with it.
+// find returns the channel of one of the events if another call waits with that event.
 func (w *waitRoom) find(all acceptances) chan struct{} {
 	for _, one := range all {
 		if over := w.of[identityOf(one)]; over != nil {
@@ -67,8 +68,8 @@ func (w *waitRoom) await(ctx context.Context, all acceptances) error {
 	}
 }
 
-// enter lets a call wait in the database, unless another call waits with one of its events. When
-// that is over, call leave.
+// enter allows a call to wait in the database, unless another call waits with one of its events.
+// Call leave when the wait is over.
 func (w *waitRoom) enter(ctx context.Context, all acceptances) (leave func(), entered bool, err error) {
 	over := make(chan struct{})
 	w.mu.Lock()

@@ -7,14 +7,14 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// floor is the position up to which everything that a reader has read is decided.
+// floor is the position up to which every message that a reader has read is decided.
 type floor struct {
 	mu   sync.Mutex
 	at   delivery.Position
-	open []readMessage // messages read above it, in the stream's order; of decided ones that follow each other the last
+	open []readMessage // messages that were read above the floor, in the stream's order; of decided ones that follow each other the last
 }
 
-// readMessage is a message that was readMessage.
+// readMessage is a message that was read, and whether it is decided.
 type readMessage struct {
 	delivery.Position
 
@@ -59,7 +59,7 @@ func (f *floor) decided(seq uint64) {
 	f.open = f.open[n:]
 }
 
-// reset begins anew at a message.
+// reset makes the floor begin again at a message.
 func (f *floor) reset(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +73,7 @@ func (f *floor) now() delivery.Position {
 	return f.at
 }
 
-// idle reports whether everything that was read is decided.
+// idle reports whether every message that was read is decided.
 func (f *floor) idle() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *floor) size() int64 {
 	return int64(len(f.open))
 }
 
-// raise moves the floor to a message before which there is nothing left to decide.
+// raise moves the floor to a message. All earlier messages must be decided.
 func (f *floor) raise(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 )
 
 // DurableReader reads with a durable consumer, which the processes of a handler share. The
-// broker delivers each message to one of them, and again if that does not answer. DurableReader
-// is the source of its deliveries.
+// broker delivers each message to one of the processes. If that process does not answer, the
+// broker delivers the message again. DurableReader is the source of its deliveries.
 type DurableReader struct {
 	subscriber
 
@@ -84,10 +84,10 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) 
 	return durable, nil
 }
 
-// adopt uses an existing consumer. The consumer must belong to this database. If this
-// process asks for more subjects, adopt widens the filter. It never narrows it, because
-// an older process may still need the rest. If an operator has paused the consumer at the
-// broker, it stays paused.
+// adopt uses an existing consumer, which must belong to this database. If this process
+// asks for more subjects, adopt adds them to the filter. It never removes subjects,
+// because an older process may still need them. If an operator has paused the consumer at
+// the broker, the consumer stays paused.
 func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
@@ -112,10 +112,10 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 	return durable, nil
 }
 
-// config returns the consumer's configuration. It sets no MaxDeliver, because the broker
-// would then drop events silently; the inbox counts attempts. Each process limits how
-// many messages it has in flight, so the consumer does not. A consumer that is created a
-// second time begins where the first had ended.
+// config returns the consumer's configuration. It does not set MaxDeliver, because with
+// MaxDeliver the broker would drop events silently. The inbox counts attempts instead. It
+// sets no limit of messages in flight, because each process has its own limit. A consumer
+// that is created again begins where the old one ended.
 func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 	instance := s.Instance()
 	cfg := jetstream.ConsumerConfig{
@@ -125,7 +125,7 @@ func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 		AckWait:        s.AckWait,
 		MaxDeliver:     consumer.Unbounded,
 		MaxAckPending:  consumer.Unbounded,
-		FilterSubjects: wildcard.Union(nil, s.Filter), // the broker refuses overlapping filters
+		FilterSubjects: wildcard.Union(nil, s.Filter), // Union, because the broker refuses overlapping filters
 		Metadata:       map[string]string{identity.InstanceKey: instance, identity.HandlerKey: s.Handler},
 	}
 	cfg.DeliverPolicy, cfg.OptStartSeq = beginAfter(floor)

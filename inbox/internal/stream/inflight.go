@@ -8,21 +8,22 @@ import (
 )
 
 // InFlight has the messages that a process has taken for one handler and not answered.
-// The process gives signs of life for all of them, not only while a handler runs, so that
-// the broker does not deliver them to another process.
+// The process sends signs of life for all of them, even if their handler is not running
+// yet, so that the broker does not deliver them to another process.
 type InFlight struct {
 	most, bytes int
-	allowed     func() int    // how many messages it may have now; nil: most
-	freed       chan struct{} // a message was dropped, or more are allowed
+	allowed     func() int    // returns how many messages it may have now; nil: most
+	freed       chan struct{} // signals that a message was dropped, or that more are allowed
 
 	mu   sync.Mutex
-	held map[jetstream.Msg]int // the size of each
-	size int                   // the size of all
+	held map[jetstream.Msg]int // the size of each message
+	size int                   // the size of all messages
 }
 
-// NewInFlight returns an InFlight with room for this many messages and bytes. allowed,
-// unless it is nil, returns how many it may have at the moment: less than most while the
-// handler is paused. Call Wake when it returns more than before.
+// NewInFlight returns an InFlight with room for the given numbers of messages and bytes.
+// If allowed is not nil, it returns how many messages the InFlight may have at the
+// moment: fewer than most while the handler is paused. Call Wake when allowed returns
+// more than before.
 func NewInFlight(most, bytes int, allowed func() int) *InFlight {
 	return &InFlight{most: most, bytes: bytes, allowed: allowed, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
 }
@@ -43,7 +44,7 @@ func (h *InFlight) drop(msg jetstream.Msg) {
 	h.Wake()
 }
 
-// Wake makes a reader that waits for room look again.
+// Wake makes a reader that waits for room check again.
 func (h *InFlight) Wake() {
 	select {
 	case h.freed <- struct{}{}:
@@ -51,10 +52,10 @@ func (h *InFlight) Wake() {
 	}
 }
 
-// Most is how many messages it has room for.
+// Most returns the largest number of messages in flight.
 func (h *InFlight) Most() int { return h.most }
 
-// Len is how many it has.
+// Len returns the number of messages in flight.
 func (h *InFlight) Len() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +70,7 @@ func (h *InFlight) room() (messages, bytes int) {
 	return max(most-len(h.held), 0), h.bytes - h.size
 }
 
-// now is for how many messages it has room at the moment.
+// now returns how many messages may be in flight at the moment.
 func (h *InFlight) now() int {
 	if h.allowed == nil {
 		return h.most
@@ -78,8 +79,8 @@ func (h *InFlight) now() int {
 }
 
 // wait waits until at least half of the room is free, so that messages are not requested
-// one by one. While fewer are allowed, it waits for room for one. It returns false if ctx
-// ended.
+// one by one. While fewer messages than usual are allowed, it waits for room for one
+// message. It returns false if ctx ended.
 func (h *InFlight) wait(ctx context.Context) bool {
 	for {
 		messages, bytes := h.room()
@@ -104,7 +105,7 @@ func (h *InFlight) messages() []jetstream.Msg {
 	return held
 }
 
-// sizeOf is about how many bytes of memory a message takes.
+// sizeOf returns about how many bytes of memory a message needs.
 func sizeOf(msg jetstream.Msg) int {
 	n := len(msg.Subject()) + len(msg.Data())
 	for name, values := range msg.Headers() {

@@ -11,35 +11,35 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// noteEvery is how often a reader records its floor while that moves.
+// noteEvery is how often a reader records its floor while the floor moves.
 const noteEvery = time.Second
 
 // lease is this process's right to read the stream for an ordered handler. One process
 // has it at a time. If a stalled process resumes after it lost the lease, the inbox rows
-// prevent a second effect, and it cannot record its floor.
+// prevent a second effect, and the process cannot record its floor.
 type lease struct {
-	epoch int64     // distinguishes it from earlier leases
-	taken time.Time // before the statement that took it was sent
+	epoch int64     // a number that no earlier lease had
+	taken time.Time // a time just before the statement that took the lease was sent
 
 	noted        delivery.Position // the floor in the database
-	over         chan struct{}     // closed when deliveries must not begin any more
+	over         chan struct{}     // closed when deliveries must no longer begin
 	cause        atomic.Pointer[error]
-	renewalEnded chan struct{} // closed when the lease is not renewed any more
+	renewalEnded chan struct{} // closed when the lease is no longer renewed
 	stopRenewing context.CancelFunc
 }
 
-// IsOver reports whether deliveries read under the lease must not begin any more. They
-// will be read again.
+// IsOver reports whether deliveries that were read with this lease must no longer begin.
+// They will be read again.
 func (l *lease) IsOver() bool { return l.cause.Load() != nil }
 
-// end makes the lease over, for the given reason.
+// end ends the lease for the given reason.
 func (l *lease) end(err error) {
 	if l.cause.CompareAndSwap(nil, &err) {
 		close(l.over)
 	}
 }
 
-// Epoch distinguishes this lease from earlier ones.
+// Epoch returns a number that no earlier lease had.
 func (l *lease) Epoch() int64 { return l.epoch }
 
 // keep renews the lease until ctx ends or the lease is lost.
@@ -54,7 +54,7 @@ func (t *term) keep(ctx context.Context) {
 			continue
 		}
 		began := time.Now()
-		before, cancel := context.WithDeadline(ctx, kept.Add(lease)) // do not wait for a hanging statement beyond the lease
+		before, cancel := context.WithDeadline(ctx, kept.Add(lease)) // so that a statement that hangs does not wait longer than the lease
 		floor := t.floor.now()
 		err := keep(before, &lease, floor)
 		cancel()
@@ -71,9 +71,9 @@ func (t *term) keep(ctx context.Context) {
 	}
 }
 
-// leave ends the term, records the floor and gives the lease up, so that another process
-// can go on at once. Events that still run here are decided, or the next reader reads
-// them again.
+// leave ends the term, records the floor and gives up the lease, so that another process
+// can go on at once. An event that still runs here will be decided, or the next reader
+// reads it again.
 func (t *term) leave(ctx context.Context) {
 	t.end(delivery.ErrTermOver)
 	t.stopRenewing()

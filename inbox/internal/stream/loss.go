@@ -13,16 +13,16 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Why a handler may have missed events, or may get others again.
+// The reasons why a handler may have missed events, or may get events again.
 const (
 	lostAgedOut   = "aged_out"  // the stream dropped messages that were not read
 	lostTail      = "lost_tail" // the broker lost messages that it had acknowledged
-	lostRecreated = "recreated" // the stream was deleted and made again
+	lostRecreated = "recreated" // the stream was deleted and created again
 )
 
-// check compares the stream with what was read from it before. Events that were decided
+// check compares the stream with what was read from it earlier. Events that were decided
 // or are held must still be in the stream, unless they were dropped because of their age.
-// Events after them must not have been dropped.
+// Later events must not have been dropped.
 func (t *term) check(ctx context.Context) error {
 	info, err := t.stream.Info(ctx)
 	if err != nil {
@@ -61,13 +61,13 @@ func (t *term) check(ctx context.Context) error {
 	return t.beginAt(ctx, start, max(at.Seq, t.reader.lastRead.Seq))
 }
 
-// clockSkew is by how much the clocks of a broker's servers may differ.
+// clockSkew is the largest expected difference between the clocks of a broker's servers.
 const clockSkew = time.Minute
 
 // firstSince returns the position before the first message that was stored at since or
 // later. It is a binary search, because times rise with sequences.
 func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, state jetstream.StreamState) (delivery.Position, error) {
-	low, high := state.FirstSeq, state.LastSeq+1 // it is in [low, high]
+	low, high := state.FirstSeq, state.LastSeq+1 // the position is in [low, high]
 	for low < high {
 		middle := low + (high-low)/2
 		msg, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
@@ -92,8 +92,8 @@ func (t *term) agedOut(ctx context.Context, from, to uint64) {
 		"stream", t.reader.Stream, "from_seq", from, "to_seq", to)
 }
 
-// beginAt makes the reader begin after a message. The new positions in keys are after all
-// that were used before, up to the given sequence.
+// beginAt makes the reader begin after a message. New positions in keys will be higher
+// than all positions that were used for messages up to the sequence used.
 func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) error {
 	base, err := t.reader.records.Restart(ctx, t.epoch, at, used)
 	if err != nil {
@@ -105,9 +105,9 @@ func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) e
 	return nil
 }
 
-// has reports whether the stream has a message for the handler from one sequence through
-// another. It asks the stream itself, because a consumer may not know of the latest
-// messages.
+// has reports whether the stream has a message for the handler with a sequence from from
+// through through. It asks the stream, because a consumer may not know of the latest
+// messages yet.
 func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	for _, subject := range wildcard.Union(nil, t.subjects) {
 		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
@@ -122,14 +122,15 @@ func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	return false, nil
 }
 
-// aheadWait is how long a consumer may be ahead of its stream: in a cluster they may be
-// on different servers, and these learn of a stored message at different times.
+// aheadWait is how long a consumer may be ahead of its stream. In a cluster both may be
+// on different servers, which learn of a stored message at different times.
 const aheadWait = 3 * time.Second
 
 // overtaken reports whether the stream has lost messages that its consumer delivered, and
-// after which message to begin again. Without that, the consumer would wait for sequences
-// after the lost ones, and not deliver the new messages that take their sequences. Only
-// NATS 2.15 with one replica resets the consumer itself.
+// after which message to begin again. If the inbox did not begin again, the consumer
+// would wait for sequences after the lost messages, and would not deliver new messages
+// that get the same sequences. Only NATS 2.15 with one replica resets the consumer
+// itself.
 func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, consumer *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
 	at := s.last.of(consumer.Created)
 	last := max(at.Seq, consumer.Delivered.Stream)
@@ -150,8 +151,9 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	if err != nil || kept && last <= info.State.LastSeq {
 		return 0, false, err
 	}
-	// The messages in their place were stored after the last lost one, and after the
-	// floor was reached. Even a process that took no messages knows the floor.
+	// The messages in the place of the lost ones were stored after the last lost message
+	// was, and after the floor was reached. The floor is in the database, so even a
+	// process that read no messages knows it.
 	from = min(consumer.AckFloor.Stream, info.State.LastSeq, row.Floor)
 	since := at.Stored
 	switch {
@@ -162,7 +164,7 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	}
 	place, err := firstSince(ctx, stream, since.Add(-clockSkew), info.State)
 	if err != nil && s.mayNotRead() {
-		place, err = delivery.Position{}, nil // from the start: decided events are duplicates
+		place, err = delivery.Position{}, nil // begin at the start of the stream: events that are decided count as duplicates
 	}
 	return min(from, place.Seq), err == nil, err
 }
@@ -196,7 +198,7 @@ func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Strea
 }
 
 // beginAgain creates the consumer again after the stream lost messages. It first records
-// where the next one begins, because this process may die in between.
+// where the new consumer begins, because this process may die in between.
 func (s *DurableReader) beginAgain(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, row delivery.Subscription) (jetstream.Consumer, error) {
 	old := durable.CachedInfo()
 	from, lost, err := s.overtaken(ctx, stream, old, row)

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// message is a message of a consumer that came in answer to a [pull]. It is what the
-// client's own requests return: a jetstream.Msg.
+// message is a message of a consumer that came in answer to a [pull]. It implements
+// jetstream.Msg, as the messages of the client's own requests do.
 type message struct{ msg *nats.Msg }
 
 // Metadata says where the message is in its stream and its consumer.
@@ -37,16 +37,16 @@ func (m *message) Data() []byte { return m.msg.Data }
 // Headers returns the headers.
 func (m *message) Headers() nats.Header { return m.msg.Header }
 
-// Subject returns the subject that the message was published to.
+// Subject returns the subject to which the message was published.
 func (m *message) Subject() string { return m.msg.Subject }
 
-// Reply returns the subject that answers go to.
+// Reply returns the subject to which answers are sent.
 func (m *message) Reply() string { return m.msg.Reply }
 
 // Ack acknowledges the message.
 func (m *message) Ack() error { return answered(m.msg.Ack()) }
 
-// DoubleAck acknowledges the message, and waits until the broker has heard of it.
+// DoubleAck acknowledges the message, and waits until the broker confirms that.
 func (m *message) DoubleAck(ctx context.Context) error {
 	return answered(m.msg.AckSync(nats.Context(ctx)))
 }
@@ -59,16 +59,17 @@ func (m *message) NakWithDelay(delay time.Duration) error {
 	return answered(m.msg.NakWithDelay(delay))
 }
 
-// InProgress asks the broker to wait for another AckWait.
+// InProgress tells the broker to wait for another AckWait.
 func (m *message) InProgress() error { return answered(m.msg.InProgress()) }
 
 // Term asks the broker never to deliver the message again.
 func (m *message) Term() error { return answered(m.msg.Term()) }
 
-// TermWithReason is Term. It does not send the reason.
+// TermWithReason does what Term does, and does not send the reason.
 func (m *message) TermWithReason(string) error { return m.Term() }
 
-// answered converts an error to the one that a message of package jetstream would return.
+// answered converts an error to the error that a message of package jetstream would
+// return.
 func answered(err error) error {
 	if errors.Is(err, nats.ErrMsgAlreadyAckd) {
 		return jetstream.ErrMsgAlreadyAckd

@@ -20,18 +20,19 @@ import (
 // standByEvery is how often a process tries to get the lease.
 const standByEvery = 500 * time.Millisecond
 
-// suspectTerms is how many readers in a row may end without giving up their lease, and
-// without the floor having moved, before the events that they read run alone.
+// suspectTerms is how many readers in a row may end in this way: they do not give up
+// their lease, and the floor has not moved. After that, the events that they read run
+// alone.
 const suspectTerms = 3
 
 // OrderedReader reads the stream in order while this process has the lease. A durable consumer
-// cannot do that: it delivers messages again out of order, and to two processes at the
-// same time.
+// is not enough, because it repeats messages out of order, and delivers to two processes at
+// the same time.
 type OrderedReader struct {
 	subscriber
 
-	last     *term             // the term in which it read last
-	lastRead delivery.Position // by this process
+	last     *term             // the last term in which this process read
+	lastRead delivery.Position // the last position that this process read
 }
 
 // NewOrderedReader returns a reader for an ordered handler.
@@ -59,7 +60,7 @@ func (s *OrderedReader) Read(life delivery.Lifetime) error {
 	}
 	keeping, cancel := context.WithCancel(life.Work)
 	t.stopRenewing = cancel
-	go t.keep(keeping) // until leave
+	go t.keep(keeping) // ends with leave
 	if err = s.to.Begin(ctx); err == nil {
 		err = t.read(ctx)
 	}
@@ -75,7 +76,7 @@ func (s *OrderedReader) Read(life delivery.Lifetime) error {
 // Beat does nothing: the consumer of an ordered reader expects no acknowledgements.
 func (s *OrderedReader) Beat(context.Context) {}
 
-// Leave gives the lease up, if this process has it.
+// Leave gives up the lease, if this process has it.
 func (s *OrderedReader) Leave(ctx context.Context) {
 	if s.last != nil {
 		s.last.leave(ctx)
@@ -83,7 +84,7 @@ func (s *OrderedReader) Leave(ctx context.Context) {
 	}
 }
 
-// standBy waits until this process has the lease. It returns nil if ctx ends before.
+// standBy waits until this process has the lease. If ctx ends first, it returns nil.
 func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*term, error) {
 	for ; ctx.Err() == nil; pause.For(ctx, standByEvery) {
 		taken := time.Now()
@@ -109,8 +110,8 @@ func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*
 	return nil, nil //nolint:nilnil // no error: ctx ended
 }
 
-// term is the time in which this process reads under one lease. It is the source of the
-// deliveries that it reads.
+// term is the time in which this process reads with one lease. It is the source of the
+// deliveries that are read in that time.
 type term struct {
 	lease
 
@@ -119,13 +120,13 @@ type term struct {
 	high   int64 // the highest position of a held event when the term began
 	stream jetstream.Stream
 
-	subjects []string // all that any process had asked for when the term began
+	subjects []string // all subjects that any process had asked for when the term began
 
 	floor floor
-	left  atomic.Int32 // how many more events are suspects
+	left  atomic.Int32 // how many of the next events are suspects
 }
 
-// Suspects reports whether an event that is read now may be one that ends processes.
+// Suspects reports whether an event that is read now may be the one that ended processes.
 func (t *term) Suspects() bool { return t.left.Load() > 0 }
 
 // Ack notes that a delivery need not be read again.
@@ -149,7 +150,7 @@ func (t *term) Delay(_ context.Context, d *delivery.Delivery, err error) {
 	t.reader.InFlight.drop(d.Msg)
 }
 
-// Held notes that a suspect is held: it will run alone.
+// Held notes that a suspect event is held. It will run alone.
 func (t *term) Held(h delivery.Holding) {
 	if h.Solitary && t.left.Add(-1) == 0 {
 		t.reader.Log.Info("suspect events held, reading goes on", "stream", t.reader.Stream) //nolint:sloglint // no context says more
@@ -192,7 +193,8 @@ func (t *term) read(ctx context.Context) error {
 	return err
 }
 
-// forget removes the consumer. Otherwise the broker removes it after readerThreshold.
+// forget removes the consumer. If that fails, the broker removes the consumer after
+// readerThreshold.
 func (t *term) forget(consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -20,24 +20,24 @@ var (
 	errGap         = errors.New("messages were lost on their way; reading starts again")
 )
 
-// pass is one pass through the stream, from the floor on.
+// pass is one pass through the stream that begins at the floor.
 type pass struct {
 	term       *term
 	consumer   jetstream.Consumer
 	reconnects uint64
 
 	last     atomic.Uint64 // the stream sequence of the last message read
-	dropped  uint64        // messages dropped unread are reported up to this sequence
-	received atomic.Uint64 // how many were read
-	awaited  uint64        // at the last look: the next message, if the broker had sent one; otherwise 0
-	stored   uint64        // the last message that the stream had at the last look
-	gap      chan struct{} // closed when a message that was sent does not come
+	dropped  uint64        // messages that were dropped unread are reported up to this sequence
+	received atomic.Uint64 // the number of messages that were read
+	awaited  uint64        // at the last check: the next message if the broker had sent one, or 0
+	stored   uint64        // the last message of the stream at the last check
+	gap      chan struct{} // closed if a message that the broker sent has not come
 	once     sync.Once
 }
 
-// pull reads messages until ctx or the term ends, or one is missing. It makes the next
-// request only on the connection on which the floor was checked: after a reconnect the
-// stream may have lost messages.
+// pull reads messages until ctx or the term ends, or until a message is missing. It makes
+// requests only on the connection on which the floor was checked, because after a
+// reconnect the stream may have lost messages.
 func (r *pass) pull(ctx context.Context) error {
 	t := r.term
 	ctx, cancel := context.WithCancel(ctx)
@@ -79,8 +79,8 @@ func (r *pass) ended() error {
 	}
 }
 
-// await notes how many messages the broker has sent. A message that has not come by the
-// next look was lost on its way.
+// await notes how many messages the broker has sent. If a sent message has not come
+// before the next check, it was lost on its way.
 func (r *pass) await(sent uint64) {
 	next := r.received.Load() + 1
 	switch {
@@ -93,7 +93,7 @@ func (r *pass) await(sent uint64) {
 	}
 }
 
-// take notes a message as in flight, and hands it to the handler.
+// take notes a message as in flight, and passes it to the handler.
 func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 	s := r.term.reader
 	d, err := delivery.Decode(msg, s.origin)
@@ -109,7 +109,7 @@ func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 	}
 	isEvent := !wire.IsLease(msg.Subject()) // a relay's lease message is not an event: the floor moves past it
 	s.lastRead = consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
-	r.term.floor.begin(s.lastRead) // before it counts as received; see advance
+	r.term.floor.begin(s.lastRead) // before the message counts as received; see advance
 	if isEvent {
 		s.InFlight.take(msg)
 	}
@@ -125,7 +125,7 @@ func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 }
 
 // watch watches the pass until ctx ends. It asks how many messages are left, and moves
-// the floor while no messages come.
+// the floor if no messages come.
 func (r *pass) watch(ctx context.Context) {
 	for ; ctx.Err() == nil; pause.For(ctx, r.term.reader.LookEvery) {
 		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
@@ -134,10 +134,11 @@ func (r *pass) watch(ctx context.Context) {
 	}
 }
 
-// advance moves the floor to the message that was the stream's last at the previous look,
-// if the handler has no open messages up to there. Otherwise, when messages of others are
-// dropped because of their age, it would later seem that the handler missed some. It uses
-// the previous look because the replica that answers may be a little behind the others.
+// advance moves the floor to the message that was the stream's last one at the previous
+// check, if the handler has no open messages up to that message. Without that, messages
+// for other handlers that the stream drops because of their age would later look as if
+// this handler had missed them. advance uses the previous check because the replica that
+// answers may be a little behind.
 func (r *pass) advance(ctx context.Context) error {
 	t := r.term
 	stream, err := t.stream.Info(ctx)
@@ -166,7 +167,7 @@ func (r *pass) advance(ctx context.Context) error {
 	}
 	msg, err := t.stream.GetMsg(ctx, last.Seq)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // it was deleted, so it cannot be recognised later
+	case errors.Is(err, jetstream.ErrMsgNotFound): // the message was deleted, so it cannot be recognised later
 	case err != nil:
 		return err
 	default:

@@ -12,26 +12,26 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// PendingCounter counts the messages of a stream that a handler has not decided.
+// PendingCounter counts the messages of a stream that the handler has not decided.
 type PendingCounter struct {
 	cfg     Config
 	ordered bool
 	current atomic.Pointer[term] // the current or last term of an ordered handler
 }
 
-// NewPendingCounter returns a counter for a handler. It needs only the parts of cfg that
+// NewPendingCounter returns a counter for a handler. It uses only the fields of cfg that
 // identify the handler and its stream.
 func NewPendingCounter(cfg Config, ordered bool) *PendingCounter {
 	return &PendingCounter{cfg: cfg, ordered: ordered}
 }
 
-// errNotReading says that this process cannot know.
+// errNotReading says that this process cannot know the number.
 var errNotReading = errors.New("this process does not read the stream: the handler has no consumer yet, or another process reads for it")
 
 // Count asks the broker. For an ordered handler, all messages that were not read yet may
 // count as one.
 func (p *PendingCounter) Count(ctx context.Context) (int64, error) {
-	if p.cfg.Stream == "" { // its events come from Accept
+	if p.cfg.Stream == "" { // the events come from Accept
 		return 0, nil
 	}
 	js, err := jetstream.New(p.cfg.Conn)
@@ -68,7 +68,7 @@ func (p *PendingCounter) ofConsumer(ctx context.Context, stream jetstream.Stream
 	return p.behind(ctx, stream, info.Delivered.Stream)
 }
 
-// ofReader counts what was read and is not decided.
+// ofReader counts the messages that were read and are not decided.
 func (p *PendingCounter) ofReader(ctx context.Context, stream jetstream.Stream) (int64, error) {
 	t := p.current.Load()
 	if t == nil || t.IsOver() {
@@ -79,7 +79,7 @@ func (p *PendingCounter) ofReader(ctx context.Context, stream jetstream.Stream) 
 }
 
 // behind returns 1 if the stream has a message for the handler after a sequence. It asks
-// the stream, because a consumer learns of a message a moment later than its publisher.
+// the stream, because a consumer learns of a message later than the publisher does.
 func (p *PendingCounter) behind(ctx context.Context, stream jetstream.Stream, seq uint64) (int64, error) {
 	for _, subject := range wildcard.Union(nil, p.cfg.Filter) {
 		last, err := stream.GetLastMsgForSubject(ctx, subject)

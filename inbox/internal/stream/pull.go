@@ -13,18 +13,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A pull is one request for messages of a consumer. It replaces the client's Fetch, which
-// treats any status as the end of the messages. A consumer with replicas sends a status
-// at once, but a message only when its replicas know of it. So the status "409 Batch
-// Completed" of a request with a byte limit arrives before the messages. Fetch would not
-// return these, and the broker would deliver them again after AckWait. ADR-37 of
-// nats-architecture-and-design describes the protocol.
+// pull is one request for messages of a consumer. It replaces the client's Fetch, for
+// which any status is the end of the messages. A consumer with replicas sends a status at
+// once, but sends a message only when its replicas know of the message. So the status
+// "409 Batch Completed" of a request with a byte limit arrives before the messages. Fetch
+// would not return these messages, and the broker would deliver them again after AckWait.
+// ADR-37 of nats-architecture-and-design describes the protocol.
 type pull struct {
 	sub    *nats.Subscription
 	came   chan *nats.Msg
-	asked  int // messages
+	asked  int // the number of requested messages
 	taken  int
-	wanted int // how many messages will come; after the end it may be fewer than asked
+	wanted int // how many messages will come; after the end of the request it may be less than asked
 	ended  bool
 }
 
@@ -37,20 +37,20 @@ type pullRequest struct {
 }
 
 const (
-	// requestExpires is how long a request stays with the broker.
+	// requestExpires is how long the broker keeps a request.
 	requestExpires = 30 * time.Second
 
-	// requestBeat is how often the broker gives a sign of life during a request. After
-	// twice that without one the next request is made, because the broker may have
+	// requestBeat is how often the broker sends a sign of life during a request. If none
+	// comes for twice that time, the next request is made, because the broker may have
 	// forgotten this one.
 	requestBeat = 2 * time.Second
 
 	pullSubject = "$JS.API.CONSUMER.MSG.NEXT."
-	statuses    = 64 // room for statuses: more than come during a request
+	statuses    = 64 // room for statuses; fewer come during a request
 )
 
-// newPull asks a consumer for at most this many messages with at most this many bytes
-// together. 0 bytes means no limit. The caller must call stop.
+// newPull requests messages from a consumer: at most the given number, with at most the
+// given bytes together. 0 bytes means no limit. The caller must call stop.
 func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull, error) {
 	body, err := json.Marshal(pullRequest{Batch: messages, MaxBytes: bytes, Expires: requestExpires, Heartbeat: requestBeat})
 	if err != nil {
@@ -69,12 +69,12 @@ func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull
 	return p, nil
 }
 
-// stop ends the request. Messages that came before can still be read.
-func (p *pull) stop() { _ = p.sub.Unsubscribe() } // fails on a closed connection only, which has no subscriptions
+// stop ends the request. Messages that have come can still be read.
+func (p *pull) stop() { _ = p.sub.Unsubscribe() } // fails only on a closed connection, which has no subscriptions
 
-// messages calls take for each message as it comes. It stops when all have come, the
-// broker is silent, lost has a value, or ctx ends. It returns an error of take, or the
-// reason why the broker ended the request early.
+// messages calls take for each message when it comes. It stops when all messages have
+// come, the broker is silent, lost has a value, or ctx ends. It returns an error of take,
+// or the reason why the broker ended the request early.
 func (p *pull) messages(ctx context.Context, lost <-chan nats.Status, take func(jetstream.Msg) error) error {
 	defer p.stop()
 	quiet := time.NewTimer(2 * requestBeat)
@@ -96,8 +96,8 @@ func (p *pull) messages(ctx context.Context, lost <-chan nats.Status, take func(
 	return nil
 }
 
-// rest calls take for messages that have come and were not read. Otherwise the broker
-// would deliver them again after AckWait.
+// rest calls take for messages that have come and were not read, because the broker would
+// deliver these again only after AckWait.
 func (p *pull) rest(take func(jetstream.Msg) error) error {
 	p.stop()
 	for {
@@ -129,7 +129,7 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 		return nats.ErrNoResponders
 	case status == "404", status == "408", strings.Contains(text, "batch completed"), strings.Contains(text, "message size exceeds maxbytes"):
 		if left, err := strconv.Atoi(msg.Header.Get("Nats-Pending-Messages")); err == nil {
-			p.wanted = p.asked - left // some may still be on their way
+			p.wanted = p.asked - left // some of them may still be on their way
 		} else {
 			p.wanted = p.taken
 		}
@@ -148,34 +148,34 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 }
 
 // requests asks the broker for messages, one request at a time. A server sends the
-// requested messages as fast as it can and buffers what the link cannot take yet. It
+// requested messages as fast as it can and buffers what the link cannot transport yet. It
 // disconnects a client for which it buffers more than max_pending (64 MB), so each
-// request has a byte limit. Over a slow link the limit is lower: the process gives no
-// signs of life for messages on their way, and the broker would send them again after
-// AckWait.
+// request has a byte limit. Over a slow link the limit is lower. The reason is that the
+// process sends no signs of life for messages that are on their way, and the broker would
+// send them again after AckWait.
 type requests struct {
 	s      *subscriber
 	from   jetstream.Consumer
-	lost   <-chan nats.Status // the connection was lost: the broker has forgotten the request
+	lost   <-chan nats.Status // has a value if the connection was lost: the broker has forgotten the request
 	window int                // bytes per request
 	one    bool               // the next request is for one message of any size
 }
 
 const (
 	// firstWindow is the byte limit while the speed of the link is not known, and
-	// leastWindow that for a very slow link.
+	// leastWindow the limit for a very slow link.
 	firstWindow = 4 << 20
 	leastWindow = 1 << 20
 
-	// leastMeasured is how many bytes are enough to measure the link.
+	// leastMeasured is the number of bytes that is enough to measure the link.
 	leastMeasured = 256 << 10
 
-	// windowPart says which part of AckWait the messages of a request may take to arrive:
-	// one in windowPart.
+	// windowPart says how long the messages of a request may take to arrive: AckWait
+	// divided by windowPart.
 	windowPart = 8
 )
 
-// requests returns a requests for a consumer. Call stop when done.
+// requests returns a requests for a consumer. Call stop at the end.
 func (s *subscriber) requests(from jetstream.Consumer) (r *requests, stop func()) {
 	lost := s.Conn.StatusChanged(nats.RECONNECTING)
 	r = &requests{s: s, from: from, lost: lost, window: min(firstWindow, s.InFlight.bytes)}
@@ -183,8 +183,8 @@ func (s *subscriber) requests(from jetstream.Consumer) (r *requests, stop func()
 }
 
 // wait waits until there is room for the messages of a request. It returns false if ctx
-// ended. Meanwhile it sends small requests, because the broker removes a consumer that
-// gets no request for longer than its threshold.
+// ended. While it waits it sends small requests, because the broker removes a consumer
+// that gets no request for longer than its threshold.
 func (r *requests) wait(ctx context.Context) bool {
 	threshold := r.from.CachedInfo().Config.InactiveThreshold
 	if threshold <= 0 {
@@ -202,8 +202,8 @@ func (r *requests) wait(ctx context.Context) bool {
 	return false
 }
 
-// touch requests a message of at most one byte. There is none, so it only keeps the
-// consumer alive.
+// touch requests a message of at most one byte. There is no such message, so the request
+// only keeps the consumer alive.
 func (r *requests) touch(ctx context.Context) {
 	batch, err := r.from.Fetch(1, jetstream.FetchMaxBytes(1), jetstream.FetchMaxWait(touchWait))
 	if err == nil {
@@ -217,7 +217,7 @@ func (r *requests) touch(ctx context.Context) {
 	}
 }
 
-// touchWait is how long the request of touch stays with the broker.
+// touchWait is how long the broker keeps the request of touch.
 const touchWait = 10 * time.Millisecond
 
 // next makes one request and calls take for its messages as they come. It returns when
@@ -237,16 +237,16 @@ func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) err
 		m.add(msg)
 		return take(msg)
 	})
-	// A message that is larger than the byte limit ends this request, and would end every
-	// other.
+	// A message that is larger than the byte limit ends this request, and would end each
+	// later request.
 	r.one = m.messages == 0 && !r.one && p.ended
 	r.resize(m)
 	return err
 }
 
-// measure is how many messages came in answer to a request, and how fast.
+// measure counts the messages that came in answer to a request, and the time.
 type measure struct {
-	messages, bytes int // without the first, because it is not known when that was sent
+	messages, bytes int // without the first message, because it is not known when that was sent
 	first, last     time.Time
 }
 
@@ -259,9 +259,9 @@ func (m *measure) add(msg jetstream.Msg) {
 	m.bytes += sizeOf(msg)
 }
 
-// resize sets the byte limit of the next request to what the link can take in a part of
-// AckWait. If messages are published more slowly than the link could take them, the limit
-// is lower than necessary, but enough.
+// resize sets the byte limit of the next request to what the link can transport in a part
+// of AckWait. If messages are published at a lower rate than the link can transport, the
+// limit is lower than necessary, but high enough.
 func (r *requests) resize(m measure) {
 	if m.bytes < leastMeasured {
 		return

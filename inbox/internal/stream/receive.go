@@ -17,9 +17,9 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// pull requests as many messages as there is room for, and hands them to the workers as
-// they come, until ctx ends. It makes single requests, so that no message waits in the
-// client library without signs of life.
+// pull requests as many messages as there is room for, and passes them to the workers
+// when they come, until ctx ends. It makes single requests, so that no message waits in
+// the client library without signs of life.
 func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) error {
 	r, stop := s.requests(durable)
 	defer stop()
@@ -56,15 +56,15 @@ func (s *DurableReader) checkBodies(ctx context.Context, durable jetstream.Consu
 	return err
 }
 
-// take notes a message as in flight, and hands it to the handler. made is when its consumer was
-// created.
+// take notes a message as in flight, and passes it to the handler. made is when its consumer
+// was created.
 func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.Time) {
 	if wire.IsLease(msg.Subject()) { // a relay's lease message, not an event
 		s.answer(ctx, msg.Ack(), "ack")
 		return
 	}
 	d, err := delivery.Decode(msg, s.origin)
-	if err != nil { // the message is not from a stream: there is nothing to answer
+	if err != nil { // the message is not from a stream, so it needs no answer
 		s.Log.ErrorContext(ctx, "message that is not from a stream", "error", err, "subject", msg.Subject())
 		return
 	}
@@ -74,7 +74,7 @@ func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.T
 	s.to.Take(ctx, d)
 }
 
-// Beat gives signs of life for each message in flight until ctx ends.
+// Beat sends signs of life for each message in flight until ctx ends.
 func (s *DurableReader) Beat(ctx context.Context) {
 	tick := time.NewTicker(s.AckWait / 3)
 	defer tick.Stop()
@@ -85,7 +85,7 @@ func (s *DurableReader) Beat(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, msg := range s.InFlight.messages() {
-			// If a message was answered meanwhile, InProgress returns an error, which
+			// If a message has just been answered, InProgress returns an error, which
 			// answer ignores.
 			s.answer(ctx, msg.InProgress(), "in progress")
 		}
@@ -120,8 +120,8 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 	}
 }
 
-// reportPause logs that an operator has paused the consumer at the broker, or resumed it. was
-// is until when it was paused at the last look. It returns until when it is paused now.
+// reportPause logs that an operator has paused or resumed the consumer at the broker. was is
+// the end of the pause at the last check. reportPause returns the end of the current pause.
 func (s *DurableReader) reportPause(ctx context.Context, info *jetstream.ConsumerInfo, was time.Time) time.Time {
 	until := consumer.PausedUntil(info)
 	switch {
@@ -134,7 +134,7 @@ func (s *DurableReader) reportPause(ctx context.Context, info *jetstream.Consume
 	return until
 }
 
-// noteFloor records up to which message everything is decided.
+// noteFloor records the message up to which all are decided.
 func (s *DurableReader) noteFloor(ctx context.Context, floor uint64) {
 	if floor == 0 {
 		return
@@ -154,22 +154,24 @@ func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
 	s.InFlight.drop(d.Msg)
 }
 
-// HandBack returns a message that was not decided, so that another process gets it at
-// once.
+// HandBack gives a message that was not decided back to the broker, so that another
+// process gets it at once.
 func (s *DurableReader) HandBack(ctx context.Context, d *delivery.Delivery) {
 	s.answer(ctx, d.Msg.Nak(), "hand back")
 	s.InFlight.drop(d.Msg)
 }
 
-// Delay returns a message that could not even be held, for a while.
+// Delay gives a message that could not even be held back to the broker, which delivers it
+// again later.
 func (s *DurableReader) Delay(ctx context.Context, d *delivery.Delivery, _ error) {
 	s.answer(ctx, d.Msg.NakWithDelay(delayed), "nak")
 	s.InFlight.drop(d.Msg)
 }
 
-// delayed is how long the broker waits before it delivers an event again that could not
-// even be held. It does not follow the handler's schedule, which may have waits of hours.
-// Until then the event would take the place of others, and no operator would see it.
+// delayed is how long the broker waits before it delivers an event again if the event
+// could not even be held. The handler's schedule is not used, because it may have waits
+// of hours: during such a wait the event would take the place of other events, and no
+// operator would see it.
 const delayed = 30 * time.Second
 
 // answer logs that an answer to the broker could not be sent. That does no harm: the
@@ -180,16 +182,16 @@ func (s *DurableReader) answer(ctx context.Context, err error, what string) {
 	}
 }
 
-// IsOver returns false.
+// IsOver returns false, because a durable reader has no terms.
 func (s *DurableReader) IsOver() bool { return false }
 
-// Suspects returns false.
+// Suspects returns false, because the broker counts deliveries.
 func (s *DurableReader) Suspects() bool { return false }
 
-// Held does nothing.
+// Held does nothing, because there are no suspects.
 func (s *DurableReader) Held(delivery.Holding) {}
 
-// Epoch returns 0.
+// Epoch returns 0, because a durable reader has no terms.
 func (s *DurableReader) Epoch() int64 { return 0 }
 
 // Leave sends the acknowledgements that still wait in the client.
@@ -200,7 +202,7 @@ func (s *DurableReader) Leave(ctx context.Context) {
 }
 
 // lastDelivery is the last position in the stream that the handler's consumer delivered to
-// this process, and which consumer that was.
+// this process. It also says which consumer that was.
 type lastDelivery struct {
 	mu   sync.Mutex
 	at   delivery.Position
@@ -215,8 +217,8 @@ func (t *lastDelivery) note(m delivery.Position) {
 	}
 }
 
-// from sets the durable consumer in use, by its creation time, and forgets the position
-// of an older one.
+// from sets the current durable consumer, by its creation time, and forgets the position
+// of an older consumer.
 func (t *lastDelivery) from(made time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -232,7 +234,8 @@ func (t *lastDelivery) isFrom(made time.Time) bool {
 	return t.made.Equal(made)
 }
 
-// of returns the last position that the consumer created at that time delivered.
+// of returns the last position that a consumer delivered. made is when that consumer was
+// created.
 func (t *lastDelivery) of(made time.Time) delivery.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package stream reads a JetStream stream for a handler: with a durable consumer, which
 // the processes of the handler share, or in order, in one process at a time. It knows
-// which messages are in flight, up to where all are decided, and whether the broker has
-// lost any. Records stores its state.
+// which messages are in flight, up to which message all are decided, and whether the
+// broker has lost messages. Records stores its state.
 package stream
 
 import (
@@ -24,11 +24,11 @@ import (
 // for it. A handler has one set of inbox rows and one position, so it reads one stream.
 var ErrOtherStream = errors.New("the handler is subscribed to another stream")
 
-// readerThreshold is how long the broker keeps the consumer of an ordered reader without
-// a request.
+// readerThreshold is how long the broker keeps the consumer of an ordered reader that
+// sends no request.
 const readerThreshold = time.Minute
 
-// Config says what is read, and how.
+// Config says what a reader reads, and how.
 type Config struct {
 	Conn       *nats.Conn
 	Handler    string
@@ -37,7 +37,7 @@ type Config struct {
 	DeliverNew bool     // a new handler skips the messages that the stream already has
 	Instance   func() string
 	InFlight   *InFlight
-	Pending    *PendingCounter // told when an ordered handler reads; may be nil
+	Pending    *PendingCounter // is told the term of an ordered handler; may be nil
 	Log        *slog.Logger
 
 	AckWait    time.Duration
@@ -47,54 +47,56 @@ type Config struct {
 
 // Receiver is the handler that gets the deliveries.
 type Receiver interface {
-	// Take gets each message that is an event, in the order in which it was delivered.
+	// Take is called for each message that is an event, in the order of delivery.
 	Take(ctx context.Context, d *delivery.Delivery)
 
 	// Begin is called when this process begins to read for an ordered handler.
 	Begin(ctx context.Context) error
 
-	// Lost is called if the handler may have missed events, or may get some again.
+	// Lost is called if the handler may have missed events, or may get events again.
 	Lost(ctx context.Context, reason string)
 }
 
 // Records stores a handler's position in its stream in the database.
 type Records interface {
-	// Subscribe records what the handler reads, and returns its row. A new handler begins
-	// after floor. Up to backfill the age of an event does not matter.
+	// Subscribe records what the handler reads, and returns the handler's row. A new
+	// handler begins after floor. Up to backfill, the age of an event does not matter.
 	Subscribe(ctx context.Context, created time.Time, floor, backfill uint64) (delivery.Subscription, error)
 
 	// Recreate records that the stream was created again, and where it begins.
 	Recreate(ctx context.Context, created time.Time, floor uint64) error
 
-	// Raise records up to which sequence everything is decided. Lower records that this
-	// was too high.
+	// Raise records the sequence up to which every event is decided. Lower records that
+	// this sequence was too high.
 	Raise(ctx context.Context, created time.Time, floor uint64) error
 	Lower(ctx context.Context, created time.Time, floor uint64) error
 
-	// Lead takes the lease for reading for an ordered handler. It returns nil while
-	// another process has it.
+	// Lead takes the lease to read for an ordered handler. It returns nil while another
+	// process has the lease.
 	Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error)
 
 	// Keep returns a function that renews the lease, or gives it up if lease is nil, and
-	// records the floor. It uses a connection of its own until close is called, because
-	// handlers may use all others. keep returns delivery.ErrTermOver if another process
-	// has the lease.
+	// records the floor. It uses its own connection until close is called, because
+	// handlers may use all other connections. keep returns delivery.ErrTermOver if
+	// another process has the lease.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 
-	// Restart makes reading begin after a message. It returns a new base, with which
-	// positions in keys are after all that were used, up to the given sequence.
+	// Restart makes reading begin after a message. It returns a new base. With it,
+	// positions in keys are higher than all positions that were used for messages up to
+	// the sequence used.
 	Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error)
 }
 
-// View is what the broker says about a handler's consumer.
+// View is the broker's answer about a handler's consumer.
 type View struct {
 	Pending, AckPending float64
 	Drifted             bool
 	Paused              bool // an operator has paused the consumer at the broker
 }
 
-// Plain replaces a misleading error of the client library. If the broker is away, the
-// library says that its reconnect buffer is full; here it has no such buffer.
+// Plain replaces a misleading error of the client library. If there is no connection to
+// the broker, the library says that its reconnect buffer is full, but Postroom's
+// connections have no such buffer.
 func Plain(err error) error {
 	if errors.Is(err, nats.ErrReconnectBufExceeded) {
 		return errNoBroker
@@ -110,10 +112,10 @@ type Reader interface {
 	// decided after that.
 	Read(life delivery.Lifetime) error
 
-	// Beat gives signs of life for messages in flight, until ctx ends.
+	// Beat sends signs of life for messages in flight, until ctx ends.
 	Beat(ctx context.Context)
 
-	// Leave ends the reading. Call it when no message is in flight any more.
+	// Leave ends the reading. Call it when no message is in flight.
 	Leave(ctx context.Context)
 
 	// View returns the broker's last answer about the consumer, or nil.
@@ -152,9 +154,9 @@ func (s *subscriber) look(ctx context.Context) (stream jetstream.Stream, row del
 	return stream, row, again, nil
 }
 
-// subscribe records what the handler reads, before its consumer is created. If the
-// consumer is lost, the record says where the next one begins. subscribe reports whether
-// the stream was created again.
+// subscribe records what the handler reads. It is called before the consumer is created:
+// if the consumer is lost, the record says where the next consumer begins. subscribe
+// reports whether the stream was created again.
 func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo) (row delivery.Subscription, again bool, err error) {
 	created := s.created()
 	first := max(stream.State.FirstSeq, 1) - 1 // before the first message that the stream still has
@@ -184,7 +186,7 @@ func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo
 	return row, true, nil
 }
 
-// created is when the stream was created, with the precision of the column.
+// created returns when the stream was created, with the precision of the column.
 func (s *subscriber) created() time.Time { return s.origin.Created.Truncate(time.Microsecond) }
 
 func (s *subscriber) infoOf(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {
@@ -208,7 +210,7 @@ func (s *subscriber) refuseClosed(err error) error {
 }
 
 // mayNotRead reports whether the broker does not permit this user to read single
-// messages. The broker does not answer such a request; it reports the error to the
+// messages. The broker does not answer such a request, but sends an error to the
 // connection.
 func (s *subscriber) mayNotRead() bool {
 	err := s.Conn.LastError()
