@@ -1,6 +1,6 @@
-// Package consumer says whether what the broker has of a handler is as it should be: its
-// durable consumer, the limits of its stream, and the last message that it decided. The
-// inbox looks when it begins to read, and doctor whenever an operator asks.
+// Package consumer examines the broker's state for a handler: its durable consumer, the
+// limits of its stream, and the last message that it decided. The inbox does that when it
+// begins to read, and doctor does it when an operator asks.
 package consumer
 
 import (
@@ -19,10 +19,10 @@ import (
 // another Postroom: its inbox knows nothing of what this one decided.
 var ErrForeign = errors.New("the durable consumer belongs to another Postroom instance")
 
-// Examine returns what is wrong with a handler's durable consumer: settings that lose events
-// or delay them. limits are those that its stream sets; ExamineLimits examines these.
-// subjects are those of the handler's row of subscription. Examine returns ErrForeign if the
-// consumer belongs to another Postroom or another handler. It does no I/O.
+// Examine returns what is wrong with a handler's durable consumer: settings that lose or
+// delay events. limits are the consumer limits of its stream, which ExamineLimits examines.
+// subjects are the subjects in the handler's row of subscription. Examine returns ErrForeign
+// if the consumer belongs to another Postroom or another handler. It does no I/O.
 func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits, instance, handler string, subjects []string) ([]string, error) {
 	if i, h := identity.Owner(cfg.Metadata); i != instance || h != handler {
 		return nil, ErrForeign
@@ -40,7 +40,7 @@ func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits
 	return faults, nil
 }
 
-// Filter returns the subjects that a consumer gets; none for all.
+// Filter returns the subjects that a consumer gets. An empty result means all subjects.
 func Filter(cfg jetstream.ConsumerConfig) []string {
 	if cfg.FilterSubject != "" {
 		return []string{cfg.FilterSubject}
@@ -48,7 +48,8 @@ func Filter(cfg jetstream.ConsumerConfig) []string {
 	return cfg.FilterSubjects
 }
 
-// Drift says what of a consumer is not as it should be, and would lose or stall.
+// Drift returns the settings of a consumer that differ from want and would lose or delay
+// events.
 func Drift(have, want jetstream.ConsumerConfig) []string {
 	faults := driftOfAll(have, want)
 	if have.AckWait != want.AckWait {
@@ -60,7 +61,7 @@ func Drift(have, want jetstream.ConsumerConfig) []string {
 	return faults
 }
 
-// driftOfAll is the part of Drift that does not depend on the settings of a process.
+// driftOfAll is the part of Drift that does not depend on a process's settings.
 func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	var faults []string
 	differ := func(differs bool, format string, args ...any) {
@@ -77,15 +78,14 @@ func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	return faults
 }
 
-// PausedUntil returns until when an operator has paused a consumer at the broker, and the zero
-// time if it is not paused. That is no drift.
+// PausedUntil returns the end of an operator's pause of a consumer at the broker, or the zero
+// time if it is not paused. A pause does not count as drift.
 func PausedUntil(info *jetstream.ConsumerInfo) time.Time {
-	if !info.Paused || info.Config.PauseUntil == nil { // the broker judges by its own clock
+	if !info.Paused || info.Config.PauseUntil == nil { // info.Paused is needed, because the broker compares with its own clock
 		return time.Time{}
 	}
 	return *info.Config.PauseUntil
 }
 
-// Unbounded is how often an event is delivered, and how many may wait for their
-// answer.
+// Unbounded is the consumer's value of MaxDeliver and MaxAckPending: no limit.
 const Unbounded = -1

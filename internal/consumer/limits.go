@@ -14,8 +14,9 @@ import (
 // request to the next.
 const leastThreshold = time.Second
 
-// Threshold is the inactive threshold of a consumer that would have the given one: a
-// stream may allow no more. None is more than any.
+// Threshold returns the inactive threshold that a consumer can have if wish is the
+// desired one. It is lower than wish if the stream's limit is lower. A wish of 0 means no
+// threshold.
 func Threshold(stream jetstream.StreamConfig, wish time.Duration) time.Duration {
 	if most := stream.ConsumerLimits.InactiveThreshold; most > 0 && (wish == 0 || wish > most) {
 		return most
@@ -23,8 +24,8 @@ func Threshold(stream jetstream.StreamConfig, wish time.Duration) time.Duration 
 	return wish
 }
 
-// ExamineLimits says which limits of a stream, as they are, leave no room for a handler
-// that reads the given subjects, and what to change. It does no I/O.
+// ExamineLimits returns the limits of a stream with which a handler that reads the given
+// subjects cannot work, and says what to change. It does no I/O.
 func ExamineLimits(stream jetstream.StreamConfig, ordered bool, subjects []string) []error {
 	var faults []error
 	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -44,8 +45,8 @@ func ExamineLimits(stream jetstream.StreamConfig, ordered bool, subjects []strin
 	return faults
 }
 
-// movedBy returns what a stream stores the messages of a subject under, if no message
-// that it stores has that subject.
+// movedBy returns the subject under which a stream stores the messages of a subject, if a
+// transform moves all of them to another subject.
 func movedBy(t *jetstream.SubjectTransformConfig, subject string) string {
 	if t == nil || t.Source != "" && !wildcard.Covers(t.Source, subject) {
 		return ""

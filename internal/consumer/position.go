@@ -12,18 +12,18 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// Position is a message of the stream: another one at its sequence has another id, or
-// came at another time.
+// Position identifies a message of the stream. If another message has the same sequence,
+// its id or its time is different.
 type Position struct {
 	Seq    uint64
 	ID     string
-	Stored time.Time // zero if it was not noted
+	Stored time.Time // zero if that was not recorded
 }
 
-// MaxID is how much is kept of a message's id.
+// MaxID is the largest number of bytes of a message's id that are kept.
 const MaxID = 960
 
-// PositionOf returns what a message is recognised by.
+// PositionOf returns the Position that identifies a message.
 func PositionOf(seq uint64, header map[string][]string, stored time.Time) Position {
 	if _, odd := header["Status"]; odd { // the client library may take it for an error if it is looked up
 		return Position{Seq: seq}
@@ -36,12 +36,13 @@ func PositionOf(seq uint64, header map[string][]string, stored time.Time) Positi
 }
 
 // IsIn reports whether a stream in the given state has the message, or had it and dropped
-// it. If it has another there, or none yet, the broker has lost data.
+// it. If the stream has another message at that sequence, or has not reached the
+// sequence, the broker has lost data.
 func (p Position) IsIn(ctx context.Context, stream jetstream.Stream, state jetstream.StreamState) (bool, error) {
 	switch {
 	case p.Seq > state.LastSeq:
 		return false, nil
-	case p.Seq < state.FirstSeq || p.Stored.IsZero(): // it is gone, or none was noted
+	case p.Seq < state.FirstSeq || p.Stored.IsZero(): // the message was dropped, or no message was recorded
 		return true, nil
 	}
 	msg, err := stream.GetMsg(ctx, p.Seq)
@@ -54,7 +55,8 @@ func (p Position) IsIn(ctx context.Context, stream jetstream.Stream, state jetst
 	return p.isSame(PositionOf(p.Seq, msg.Header, msg.Time)), nil
 }
 
-// isSame reports whether two messages are the same one, as far as the database can tell.
+// isSame reports whether two positions are the same message, as far as the recorded data
+// shows.
 func (p Position) isSame(other Position) bool {
 	return p.ID == other.ID && p.Stored.Truncate(time.Microsecond).Equal(other.Stored.Truncate(time.Microsecond))
 }

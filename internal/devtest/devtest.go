@@ -1,23 +1,23 @@
 // Package devtest gives tests real PostgreSQL databases and NATS servers.
 //
-// Servers are started on first use, once per process, and shared by its tests.
-// Each test gets a database of its own, cloned from one that was migrated once.
-// A package that uses devtest has
+// Servers are started on first use, once per process, and shared by its tests. Each test
+// gets its own database, a clone of a database that was migrated once. A package that
+// uses devtest has
 //
 //	func TestMain(m *testing.M) { devtest.Main(m) }
 //
-// Where no PostgreSQL can be had, tests that need one are skipped, or fail if
-// POSTROOM_TEST_REQUIRE is 1, as it is in CI.
+// If there is no PostgreSQL, tests that need one are skipped. If POSTROOM_TEST_REQUIRE is
+// 1, as in CI, they fail instead.
 //
-// POSTROOM_TEST_SERVERS says where all of these servers run: containers, and
-// nothing else will do; local, without Docker; or unset, which is local where this
-// machine has the binaries. See internal/devstack for the images.
+// POSTROOM_TEST_SERVERS says where these servers run. containers means only in
+// containers, and local means without Docker. If it is not set, servers run locally if
+// this machine has the binaries. See internal/devstack for the images.
 //
-// NATS is a process. POSTROOM_TEST_BROKER is the path of its program, as make test sets
-// it; without it integration/natsd is built in the checkout.
+// NATS is a process. POSTROOM_TEST_BROKER is the path of its program, and make test sets
+// it. If it is not set, devtest builds integration/natsd in the checkout.
 //
-// POSTROOM_TEST_PATIENCE is how many times as long as on an idle machine tests wait for
-// something: see [Patience].
+// POSTROOM_TEST_PATIENCE is a factor: tests wait for something that many times longer
+// than on an idle machine. See [Patience].
 package devtest
 
 import (
@@ -40,21 +40,21 @@ const (
 	patienceVariable = "POSTROOM_TEST_PATIENCE"
 )
 
-// Where servers run, as POSTROOM_TEST_SERVERS says.
+// The values of POSTROOM_TEST_SERVERS: where servers run.
 const (
 	anywhere   = ""
 	local      = "local"
 	containers = "containers"
 )
 
-// startPatience bounds the start of a server, with the download of an image.
+// startPatience limits the start of a server, including the download of an image.
 const startPatience = 2 * time.Minute
 
-// Main runs a package's tests, stops the servers that they used, and ends the process with
-// the tests' exit code, or with 1 if a server did not stop.
+// Main runs a package's tests, stops the servers that the tests used, and ends the process
+// with the tests' exit code. If a server did not stop, the exit code is 1.
 //
-// If the tests have to run in containers, Main starts the servers first. So it says which
-// they are, and fails at once if they cannot be started.
+// If servers must run in containers, Main starts them first. So it prints which servers
+// the tests use, and fails at once if they cannot be started.
 func Main(m *testing.M) {
 	code := 1
 	if err := prepare(); err != nil {
@@ -70,7 +70,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// where returns where servers run.
+// where returns POSTROOM_TEST_SERVERS.
 func where() string { return os.Getenv(serversVariable) }
 
 func prepare() error {
@@ -88,8 +88,8 @@ func prepare() error {
 	return fmt.Errorf("%s is %q, want %s, %s or nothing", serversVariable, where(), local, containers)
 }
 
-// skipExamples leaves the examples out if there are no servers for them: unlike a test,
-// an example cannot skip itself.
+// skipExamples leaves out the examples if there are no servers for them, because an
+// example, unlike a test, cannot skip itself.
 func skipExamples() {
 	if os.Getenv(requireVariable) == "1" || devstack.Installed(context.Background()) == nil {
 		return
@@ -108,8 +108,8 @@ func skipExamples() {
 	}
 }
 
-// announce says what the tests run on. Go shows it where tests are verbose, and
-// where the test binary is run by itself.
+// announce prints which servers the tests use. The text is visible if tests are verbose,
+// or if the test binary is run directly.
 func announce(what, version, source, hostname string) {
 	if where() != containers && !testing.Verbose() {
 		return
@@ -120,10 +120,10 @@ func announce(what, version, source, hostname string) {
 	fmt.Fprintf(os.Stderr, "devtest: %s %s from %s\n", what, version, source)
 }
 
-// Eventually calls cond every few milliseconds until it returns true. It fails
-// the test, saying what was not so, if that takes too long: within is how long it may
-// take on a machine with nothing else to do, and [Patience] what that is here. cond
-// runs on the test's goroutine.
+// Eventually calls cond every few milliseconds until cond returns true. If that takes too
+// long, Eventually fails the test and prints what. within is how long it may take on an
+// idle machine, and [Patience] computes the time for this machine. cond runs on the
+// test's goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	within = Patience(t, within)
@@ -134,7 +134,7 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 	for !cond() {
 		select {
 		case <-deadline.C:
-			if cond() { // it may have waited long for its turn
+			if cond() { // this goroutine may have waited long for a processor
 				return
 			}
 			t.Fatalf("not so after %s: %s", within, what)
@@ -143,8 +143,8 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 	}
 }
 
-// Receive returns what comes from a channel, or the zero value if that is closed. It fails
-// the test if neither happens within [Patience].
+// Receive returns a value from a channel, or the zero value if the channel is closed. If
+// neither happens within [Patience], it fails the test.
 func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan T) (came T) {
 	t.Helper()
 	within = Patience(t, within)
@@ -158,19 +158,20 @@ func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan
 	return came
 }
 
-// The bounds of [Patience].
+// The limits of [Patience].
 const (
-	patienceTimes = 10 // as long as on a machine with nothing else to do
+	patienceTimes = 10 // times as long as on an idle machine
 	leastPatience = time.Minute
 	mostPatience  = 5 * time.Minute
-	lastWords     = 20 * time.Second // before the tests' own deadline, to say what was not so
+	lastWords     = 20 * time.Second // how long before the tests' own deadline a wait ends, so that its text is printed
 )
 
-// Patience returns how long a test waits for what takes no longer than within on a
-// machine with nothing else to do. A busy machine takes many times as long, and a test
-// that is red because of that says nothing. So it is ten times within, between one and
-// five minutes, and ends before the deadline of go test. POSTROOM_TEST_PATIENCE is
-// another factor, without these bounds: where many tests are to fail it saves time.
+// Patience returns how long a test waits for something that takes at most within on an
+// idle machine. A busy machine needs many times as long, and if a test fails only because
+// of that, the failure means nothing. So Patience returns ten times within, but at least
+// one and at most five minutes, and never longer than until the deadline of go test. If
+// POSTROOM_TEST_PATIENCE is set, it replaces the factor of ten, and there are no limits:
+// that saves time if many tests are expected to fail.
 func Patience(t testing.TB, within time.Duration) time.Duration {
 	t.Helper()
 	patience := max(within, min(max(patienceTimes*within, leastPatience), mostPatience))
@@ -189,8 +190,8 @@ func Patience(t testing.TB, within time.Duration) time.Duration {
 	return patience
 }
 
-// Missing ends a test that cannot have what it needs: it is skipped, and says so, or
-// fails where POSTROOM_TEST_REQUIRE=1 asks for everything, as CI does.
+// Missing ends a test if something that the test needs is missing. The test is skipped,
+// with a message. If POSTROOM_TEST_REQUIRE is 1, as in CI, it fails instead.
 func Missing(t testing.TB, err error) {
 	t.Helper()
 	if os.Getenv(requireVariable) == "1" {

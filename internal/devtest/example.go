@@ -11,17 +11,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Servers are what a runnable example works with.
+// Servers are the servers of a runnable example.
 type Servers struct {
-	Pool *pgxpool.Pool // on a migrated database of the example's own
-	NATS *nats.Conn    // to a server of the example's own, with JetStream
+	Pool *pgxpool.Pool // for a migrated database that only this example uses
+	NATS *nats.Conn    // to a server with JetStream that only this example uses
 
 	*example
 }
 
-// ForExample returns servers for a runnable example, which closes them at its end. The options
-// are those of the connection to NATS. [Main]
-// leaves examples out if there are no servers. If one does not start, the process ends.
+// ForExample returns servers for a runnable example. The example must call Close at its end.
+// The options are for the connection to NATS. If there are no servers, [Main] leaves out the
+// examples. If a server does not start, the process ends.
 func ForExample(options ...nats.Option) *Servers {
 	e := &example{}
 	s := &Servers{Pool: Pool(e), example: e}
@@ -34,14 +34,14 @@ func ForExample(options ...nats.Option) *Servers {
 	return s
 }
 
-// Exec executes statements, such as those that make the example's own tables.
+// Exec executes statements, for instance to create the example's tables.
 func (s *Servers) Exec(ctx context.Context, sql string) {
 	if _, err := s.Pool.Exec(ctx, sql); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// example is a testing.TB outside a test. It has the methods that devtest calls.
+// example is a testing.TB that is not in a test. It has the methods that devtest calls.
 type example struct {
 	testing.TB
 
@@ -53,7 +53,7 @@ func (*example) Name() string             { return "Example" }
 func (*example) Context() context.Context { return context.Background() }
 func (e *example) Cleanup(f func())       { e.cleanups = append(e.cleanups, f) }
 
-// Close ends what was started for the example.
+// Close stops everything that was started for the example.
 func (e *example) Close() {
 	for _, f := range slices.Backward(e.cleanups) {
 		f()
@@ -61,7 +61,7 @@ func (e *example) Close() {
 	e.cleanups = nil
 }
 
-// Error prints to the example's output, which is then not the one that is expected.
+// Error prints to the example's output, so that the output is not the expected one.
 func (*example) Error(args ...any)                 { fmt.Println(args...) }
 func (*example) Errorf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
@@ -69,7 +69,8 @@ func (e *example) Fatalf(format string, args ...any) { e.Fatal(fmt.Sprintf(forma
 
 func (e *example) Skipf(format string, args ...any) { e.Fatal(fmt.Sprintf(format, args...)) }
 
-// Fatal ends the process: the goroutine of an example cannot be ended alone.
+// Fatal ends the process, because it is not possible to end only the goroutine of an
+// example.
 func (e *example) Fatal(args ...any) {
 	e.Close()
 	fmt.Fprintln(os.Stderr, "devtest: example:", fmt.Sprint(args...))

@@ -42,7 +42,7 @@ func startNATS() (*devstack.NATS, error) {
 // brokerConfig says how a server runs.
 func brokerConfig() devstack.NATSConfig { return devstack.NATSConfig{Container: where() == containers} }
 
-// noBroker ends a test that cannot have a server.
+// noBroker ends a test for which there is no server.
 func noBroker(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, devstack.ErrNoNATS) {
@@ -58,8 +58,8 @@ func stopNATS() error {
 	return nil
 }
 
-// SharedNATS returns the server that this process's tests share. It must be neither
-// stopped nor closed; see [OwnNATS].
+// SharedNATS returns the server that this process's tests share. Do not stop or close it:
+// see [OwnNATS].
 func SharedNATS(t testing.TB) *devstack.NATS {
 	t.Helper()
 	n, err := broker()
@@ -69,15 +69,15 @@ func SharedNATS(t testing.TB) *devstack.NATS {
 	return n
 }
 
-// NATSURL returns the URL of the server that this process's tests
-// share, JetStream included: tests must name their streams and subjects apart.
+// NATSURL returns the URL of the server that this process's tests share. The tests also
+// share its JetStream, so each test must use different names of streams and subjects.
 func NATSURL(t testing.TB) string {
 	t.Helper()
 	return SharedNATS(t).URL()
 }
 
-// NATS returns a connection to the server of [NATSURL]. It reconnects for ever,
-// buffers nothing meanwhile, and is closed when the test ends.
+// NATS returns a connection to the server of [NATSURL]. The connection reconnects for
+// ever, buffers nothing while it is down, and is closed when the test ends.
 func NATS(t testing.TB) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(NATSURL(t),
@@ -93,8 +93,9 @@ func NATS(t testing.TB) *nats.Conn {
 	return conn
 }
 
-// JetStream returns the API of a connection's server. It waits a minute for an answer: a
-// busy machine may need longer than the client's default of five seconds.
+// JetStream returns the JetStream API of a connection. It waits up to a minute for an
+// answer, because a busy machine may need longer than the client's default of five
+// seconds.
 func JetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
@@ -104,16 +105,15 @@ func JetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// Answers waits until the server of a connection answers. One that was stopped and
-// started again may not: for a moment the connection can take itself to be that to the
-// server before, and lose what is published.
+// Answers waits until the server of a connection answers. Call it after the server was
+// stopped and started again: for a moment the client may think that its connection to the
+// old server still works, and lose what is published.
 func Answers(t testing.TB, nc *nats.Conn) {
 	t.Helper()
 	Eventually(t, time.Minute, "the broker to answer on the test's connection", func() bool { return nc.FlushTimeout(time.Second) == nil })
 }
 
-// NeedsNATS skips a test of what came with a version of the server, 2.minor, where the
-// server of a connection is older.
+// NeedsNATS skips a test if the server of a connection is older than version 2.minor.
 func NeedsNATS(t testing.TB, nc *nats.Conn, minor int) {
 	t.Helper()
 	version := nc.ConnectedServerVersion()
@@ -123,8 +123,8 @@ func NeedsNATS(t testing.TB, nc *nats.Conn, minor int) {
 	}
 }
 
-// OwnNATS returns a server of the test's own, which it may stop and restart.
-// It is gone when the test ends.
+// OwnNATS returns a server that only this test uses. The test may stop and restart it.
+// The server is removed when the test ends.
 func OwnNATS(t testing.TB) *devstack.NATS {
 	t.Helper()
 	return own(t, brokerConfig())
@@ -146,9 +146,9 @@ func own(t testing.TB, cfg devstack.NATSConfig) *devstack.NATS {
 	return n
 }
 
-// PlainNATS returns a connection, with the given options, to a server of the test's own
-// that has the given options in its configuration: users, accounts, no JetStream
-// (jetstream: disabled).
+// PlainNATS returns a connection, with the given options, to a server that only this test
+// uses. configuration is added to the server's configuration: for instance users,
+// accounts, or no JetStream (jetstream: disabled).
 func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	n := own(t, devstack.NATSConfig{Options: configuration})
@@ -160,9 +160,9 @@ func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats
 	return nc
 }
 
-// OwnNATSCluster returns servers of the test's own that form a cluster, which it may
-// kill, pause, stop and restart. They
-// have elected a leader. They are gone when the test ends.
+// OwnNATSCluster returns the servers of a cluster that only this test uses. The test may
+// kill, pause, stop and restart them. They have elected a leader. They are removed when
+// the test ends.
 func OwnNATSCluster(t testing.TB, size int) *devstack.NATSCluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)

@@ -23,7 +23,7 @@ import (
 // test processes can share one server.
 var prefix = "postroom_test_" + strings.ToLower(rand.Text()[:10]) + "_"
 
-var databases atomic.Int64 // created so far
+var databases atomic.Int64 // the number of databases that were created so far
 
 // postgres starts the shared server on its first call.
 var postgres = sync.OnceValues(func() (*devstack.Postgres, error) {
@@ -55,8 +55,8 @@ func versionOf(ctx context.Context, p *devstack.Postgres) (version string, err e
 
 var started atomic.Pointer[devstack.Postgres]
 
-// template creates the migrated database on its first call, and returns its
-// name. It is dropped when the server is closed.
+// template creates a migrated database on its first call, and returns its name. The
+// database is dropped when the server is closed.
 var template = sync.OnceValues(func() (string, error) {
 	p, err := postgres()
 	if err != nil {
@@ -74,7 +74,7 @@ var template = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	_, err = schema.Migrate(ctx, conn, "")
-	// A database with sessions in it cannot be cloned.
+	// A database cannot be cloned while it has sessions.
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return "", fmt.Errorf("migrate template: %w", err)
 	}
@@ -88,8 +88,8 @@ func stopPostgres() error {
 	return nil
 }
 
-// Postgres returns the server that this process's tests share. It must not be
-// closed; see [OwnPostgres] for one to stop or kill.
+// Postgres returns the server that this process's tests share. Do not close it. To stop
+// or kill a server, use [OwnPostgres].
 func Postgres(t testing.TB) *devstack.Postgres {
 	t.Helper()
 	p, err := postgres()
@@ -99,9 +99,9 @@ func Postgres(t testing.TB) *devstack.Postgres {
 	return p
 }
 
-// OwnPostgres returns a server of the test's own, which it may kill and
-// restart. It is empty, and gone when the test ends. It runs in a container where
-// all servers do, else cfg.Local is implied.
+// OwnPostgres returns an empty server that only this test uses. The test may kill and
+// restart it. The server is removed when the test ends. If all servers run in containers,
+// it runs in a container. Otherwise cfg.Local is implied.
 func OwnPostgres(t testing.TB, cfg devstack.Config) *devstack.Postgres {
 	t.Helper()
 	cfg.Container = where() == containers
@@ -120,8 +120,8 @@ func OwnPostgres(t testing.TB, cfg devstack.Config) *devstack.Postgres {
 	return p
 }
 
-// PoolerURL returns a URL of the given database behind a pooler, which is gone when the
-// test ends.
+// PoolerURL starts a pooler in front of the given database and returns the URL. The
+// pooler is stopped when the test ends.
 func PoolerURL(t testing.TB, database string, cfg devstack.PoolerConfig) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
@@ -141,22 +141,22 @@ func PoolerURL(t testing.TB, database string, cfg devstack.PoolerConfig) string 
 	return p.URL()
 }
 
-// Pool returns a pool on a migrated database of the test's own. When the test
-// ends the pool is closed, then the database dropped.
+// Pool returns a pool for a migrated database that only this test uses. When the test
+// ends, the pool is closed, and then the database is dropped.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return pool(t, DatabaseURL(t))
 }
 
-// EmptyPool is [Pool] on a database that was not migrated.
+// EmptyPool is [Pool] with a database that was not migrated.
 func EmptyPool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return pool(t, database(t, Postgres(t), ""))
 }
 
-// DatabaseURL returns the URL of a migrated database of the test's own, for
-// tests that start processes or want connections of their own. The database is
-// dropped when the test ends, and sessions that are left are closed.
+// DatabaseURL returns the URL of a migrated database that only this test uses. It is for
+// tests that start processes or open connections themselves. When the test ends,
+// remaining sessions are closed and the database is dropped.
 func DatabaseURL(t testing.TB) string {
 	t.Helper()
 	p := Postgres(t)
@@ -181,8 +181,8 @@ func database(t testing.TB, p *devstack.Postgres, from string) string {
 	return url
 }
 
-// NewDatabase is [DatabaseURL] for who needs many, one after the other, and not on a test's
-// goroutine: drop drops it.
+// NewDatabase is [DatabaseURL] for tests that need many databases, one after the other, or
+// outside the test's goroutine. Call drop to drop the database.
 func NewDatabase(ctx context.Context) (url string, drop func() error, err error) {
 	p, err := postgres()
 	if err != nil {
@@ -208,9 +208,9 @@ func create(ctx context.Context, p *devstack.Postgres, from string) (url string,
 	}, nil
 }
 
-// RolePool returns a pool on p's database for a new role, which may log in and has no
-// rights, and the role's name. When the test ends the pool is closed, then the role
-// dropped with its rights.
+// RolePool returns a pool for p's database with a new role, and the role's name. The role
+// may log in and has no other rights. When the test ends, the pool is closed, and then
+// the role and its rights are dropped.
 func RolePool(t testing.TB, p *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
 	t.Helper()
 	role = fmt.Sprintf("role_%d_%s", databases.Add(1), p.Config().ConnConfig.Database)
@@ -250,7 +250,7 @@ func pool(t testing.TB, url string) *pgxpool.Pool {
 	return p
 }
 
-// closePool closes p, but does not hang on connections that the test did not
+// closePool closes p, but does not wait for ever for connections that the test did not
 // give back.
 func closePool(t testing.TB, p *pgxpool.Pool) {
 	t.Helper()

@@ -1,6 +1,6 @@
-// Package eventsearch finds events by what people have: a key, a type, a correlation id, a
-// trace. It reads the log, and what is held or was discarded and the log does not have. It
-// changes nothing, and every answer stops at a bound.
+// Package eventsearch finds events by a key, a type, a correlation id or a trace. It reads
+// the log, and held or discarded events that the log does not have. It changes nothing,
+// and it limits how much it reads for each answer.
 package eventsearch
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Queryer is a database, or a transaction. It is an interface so that both will do.
+// Queryer is a database or a transaction.
 type Queryer interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
@@ -26,14 +26,14 @@ type Queryer interface {
 // Reader reads the tables of one schema.
 type Reader struct{ sql statements }
 
-// NewReader returns a reader of a schema whose name schema.Name accepted.
+// NewReader returns a reader of a schema. The name must be one that schema.Name accepted.
 func NewReader(schemaName string) Reader { return Reader{load(schemaName)} }
 
 // Event is an event that was found, without its data.
 //
 // Wide because it is an event.
 type Event struct {
-	Seq           int64 // in the log; 0 if the log does not have it
+	Seq           int64 // its seq in the log; 0 if the log does not have it
 	Source        string
 	ID            string
 	Type          string
@@ -42,23 +42,23 @@ type Event struct {
 	CausationID   string
 	TraceID       string
 	LoggedAt      time.Time
-	State         string // in the log; empty if the log does not have it
+	State         string // its state in the log; empty if the log does not have it
 	Handlers      []Handler
 
-	at int64 // its place in the table that has it
+	at int64 // its row number in the table that has it
 }
 
-// Handler says what a handler has done with an event.
+// Handler says what a handler did with an event.
 type Handler struct {
 	Name, State string
 
-	Database int // of those of a tree
+	Database int // the index of the database in a tree's list
 }
 
-// Selection says which events are meant: those that have every property that is set. The
-// zero value means all.
+// Selection selects events that have every property that is set in the Selection. The
+// zero value selects all events.
 //
-// Wide because these are the properties of an event.
+// Wide because it has the properties of an event.
 type Selection struct {
 	Key, Type, Source, CorrelationID, CausationID string
 
@@ -67,15 +67,15 @@ type Selection struct {
 	// Any is an event id, a key, a correlation id, a causation id or a trace id.
 	Any string
 
-	// Since and Until bound the time at which events were written: from Since on, and
-	// before Until.
+	// Since and Until select events that were written at Since or later, and before
+	// Until.
 	Since, Until time.Time
 }
 
 var traceID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// TraceIDOf returns the trace id in a trace id or a W3C traceparent, in lower case, and
-// whether s is one of them.
+// TraceIDOf returns a trace id in lower case. s is a trace id or a W3C traceparent. If it
+// is neither, TraceIDOf returns false.
 func TraceIDOf(s string) (string, bool) {
 	id := strings.ToLower(s)
 	if parts := strings.Split(id, "-"); len(parts) == 4 && len(parts[0]) == 2 && len(parts[2]) == 16 && len(parts[3]) == 2 {
@@ -103,7 +103,7 @@ func (s *Selection) Validate() error {
 	return errors.Join(faults...)
 }
 
-// given is a property, or NULL where it is not set.
+// given returns a property, or nil, which is NULL, if it is not set.
 func given(s string) *string {
 	if s == "" {
 		return nil
@@ -118,7 +118,7 @@ func timeOrNil(t time.Time) *time.Time {
 	return &t
 }
 
-// timeScanner scans a time; NULL and infinity are zero.
+// timeScanner scans a time. NULL and infinity become the zero time.
 type timeScanner struct{ to *time.Time }
 
 func at(to *time.Time) *timeScanner { return &timeScanner{to} }
@@ -132,12 +132,12 @@ func (t *timeScanner) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-// columns are where the columns of an event are scanned to.
+// columns returns the targets for a scan of an event's columns.
 func (e *Event) columns() []any {
 	return []any{&e.at, &e.Seq, &e.Source, &e.ID, &e.Type, &e.Key, &e.CorrelationID, &e.CausationID, &e.TraceID, at(&e.LoggedAt), &e.State}
 }
 
-// Handlers sets what handlers have done with the events.
+// Handlers sets, for each event, what the handlers did with it.
 func (r Reader) Handlers(ctx context.Context, db Queryer, events []Event) error {
 	if len(events) == 0 {
 		return nil
@@ -152,7 +152,7 @@ func (r Reader) Handlers(ctx context.Context, db Queryer, events []Event) error 
 	var place int
 	_, err := pgx.ForEachRow(rows, []any{&n, &h.Name, &h.State, &place}, func() error {
 		all := &events[n].Handlers
-		if h.State == doneState || h.State == discardedState { // it has the event's row of inbox while it holds the event, and later
+		if h.State == doneState || h.State == discardedState { // the handler has the event's row of inbox both while the event is held and later
 			for _, known := range *all {
 				if known.Name == h.Name {
 					return nil
@@ -168,7 +168,7 @@ func (r Reader) Handlers(ctx context.Context, db Queryer, events []Event) error 
 	return nil
 }
 
-// States of a handler's event that is through.
+// States of an event with which a handler is done.
 const (
 	doneState      = "done"
 	discardedState = "discarded"

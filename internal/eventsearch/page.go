@@ -12,24 +12,27 @@ import (
 )
 
 const (
-	// MaxLooked is how many rows of the log a page looks at.
+	// MaxLooked is the largest number of rows of the log that a page reads.
 	MaxLooked = 200_000
 
-	// maxCopies is how many rows of held it looks at, and of archive.
+	// maxCopies is the largest number of rows of held, and also of archive, that a page
+	// reads.
 	maxCopies = 25_000
 
-	// lookedAtOnce is how many rows one statement looks at. The first looks at firstLook.
+	// lookedAtOnce is the number of rows that one statement reads. The first statement
+	// reads firstLook.
 	lookedAtOnce = 25_000
 	firstLook    = 1000
 
-	// maxCaused is how many effects of one event a page takes from their index.
+	// maxCaused is the largest number of effects of one event that a page finds with
+	// their index.
 	maxCaused = 10_000
 
-	// lookFor is for how long a page goes on with further statements.
+	// lookFor is the time after which a page sends no further statement.
 	lookFor = 5 * time.Second
 
-	// clockSlack is by how much the database's clock may have been set back: by so much more
-	// than the range of times a page looks at.
+	// clockSlack is how far the database's clock may have been set back. A page reads a
+	// range of times that is larger by that much.
 	clockSlack = time.Minute
 )
 
@@ -37,14 +40,14 @@ const (
 type Page struct {
 	Events []Event
 
-	Next    string    // where the next page begins; empty: there is none
-	Looked  int       // how many rows of the log were looked at
-	Reached time.Time // when the last of them was written
-	Stopped bool      // the page looked at as many rows as it may
+	Next    string    // where the next page begins; empty if this is the last page
+	Looked  int       // how many rows of the log were read
+	Reached time.Time // when the last row that was read was written
+	Stopped bool      // the page read as many rows as it may
 }
 
-// cursor is where a page begins: behind these rows of the log, of held and of archive. 0
-// means that nothing is left there.
+// cursor is where a page begins: after these rows of the log, of held and of archive. 0
+// means that nothing is left in that table.
 type cursor struct {
 	Log     int64 `json:"l,omitempty"`
 	Held    int64 `json:"h,omitempty"`
@@ -55,7 +58,7 @@ func (c cursor) String() string {
 	if c == (cursor{}) {
 		return ""
 	}
-	document, _ := json.Marshal(c) // it has nothing that JSON cannot have
+	document, _ := json.Marshal(c) // cannot fail: JSON can represent all values
 	return base64.RawURLEncoding.EncodeToString(document)
 }
 
@@ -73,12 +76,12 @@ func parseCursor(s string) (c cursor, err error) {
 	return c, nil
 }
 
-// Page returns the events that match, the newest first, limit of them at the most, from
-// behind a place on. They are those of the log and, among them by their time, those that only
-// held or archive have. A page looks at MaxLooked rows of the log and at 25,000 of held and
-// of archive. So it may have fewer events than limit, or none, and a next page.
+// Page returns at most limit matching events that come after a place, the newest first. They
+// are events of the log and events that only held or archive has, sorted by time. A page
+// reads at most MaxLooked rows of the log, and 25,000 rows of held and of archive. So it may
+// have fewer events than limit, or none, although there is a next page.
 //
-// Call it in a transaction that shows one moment.
+// Call it in a transaction with one snapshot.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (*Page, error) {
 	from, err := parseCursor(after)
 	if err != nil {
@@ -113,7 +116,7 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 	return page, nil
 }
 
-// seqRange returns between which seqs the events of the selection's time are.
+// seqRange returns the range of seqs that has the events of the selection's time.
 func (r Reader) seqRange(ctx context.Context, db Queryer, s *Selection, before int64) (low, high int64, err error) {
 	low, high = math.MinInt64, before
 	if !s.Since.IsZero() {
@@ -131,7 +134,8 @@ func (r Reader) seqRange(ctx context.Context, db Queryer, s *Selection, before i
 	return low, high, nil
 }
 
-// seqAt returns a seq from which on the log was written at a time or later.
+// seqAt returns a seq: the events from that seq on were written at the given time or
+// later.
 func (r Reader) seqAt(ctx context.Context, db Queryer, t time.Time) (seq int64, err error) {
 	if err = db.QueryRow(ctx, r.sql.SeqAt, pgx.QueryExecModeExec, t).Scan(&seq); err != nil {
 		return 0, fmt.Errorf("find a time in the log: %w", err)
@@ -141,7 +145,7 @@ func (r Reader) seqAt(ctx context.Context, db Queryer, t time.Time) (seq int64, 
 
 // list is the part of a page that comes from one table.
 //
-// Wide because it has what it reads with, where it stands, and what it found.
+// Wide because it has its reader, its position and its results.
 type list struct {
 	r     Reader
 	db    Queryer
@@ -149,19 +153,19 @@ type list struct {
 	sql   string
 	low   int64
 	limit int
-	left  int // how many rows it still may look at
+	left  int // how many rows it may still read
 	end   time.Time
 
-	before    int64 // where it stands: rows before this one were not looked at; 0: there are none
+	before    int64 // its position: lower rows were not read yet; 0: there are none
 	looked    int
 	reachedAt time.Time
 	stopped   bool
 	found     []Event
-	from      int64 // where the page began
-	taken     int   // how many of found are on the page
+	from      int64 // the position at which the page began
+	taken     int   // how many events of found are on the page
 }
 
-// caused finds the events of one cause by their index, if there are not very many.
+// caused finds the effects of one event with an index, if there are not too many.
 func (l *list) caused(ctx context.Context) error {
 	if l.before <= 0 {
 		return nil
@@ -184,9 +188,9 @@ func (l *list) caused(ctx context.Context) error {
 	return nil
 }
 
-// look finds as many events as the page may have.
+// look searches until it has found as many events as the page may have.
 func (l *list) look(ctx context.Context) error {
-	if l.left == 0 { // caused has found all
+	if l.left == 0 { // caused has found all events
 		return nil
 	}
 	l.from = l.before
@@ -217,14 +221,14 @@ func (l *list) look(ctx context.Context) error {
 	return nil
 }
 
-// edge is how far a statement looked.
+// edge is the last row that a statement read.
 type edge struct {
 	looked  int
 	reached int64
 	at      time.Time
 }
 
-// read looks at rows, and appends those that match to found.
+// read reads rows, and appends matching events to found.
 func (l *list) read(ctx context.Context, looked, room int) (to edge, err error) {
 	s := l.s
 	rows, _ := l.db.Query(ctx, l.sql, pgx.QueryExecModeExec, l.before, l.low, given(s.Key), given(s.Type), given(s.Source), given(s.CorrelationID), given(s.CausationID),
@@ -242,7 +246,7 @@ func (l *list) read(ctx context.Context, looked, room int) (to edge, err error) 
 	return to, nil
 }
 
-// next returns where the next page begins in this table; 0 if nothing is left.
+// next returns where the next page begins in this table, or 0 if nothing is left.
 func (l *list) next() int64 {
 	switch {
 	case l.taken == len(l.found):
@@ -253,7 +257,7 @@ func (l *list) next() int64 {
 	return l.found[l.taken-1].at
 }
 
-// merge takes events from the lists, the newest first.
+// merge takes up to limit events from the lists, the newest first.
 func merge(lists []*list, limit int) []Event {
 	events := []Event{}
 	for len(events) < limit {

@@ -15,7 +15,7 @@ import (
 // ErrNotFound is returned if no database has the event.
 var ErrNotFound = errors.New("not found")
 
-// DatabaseError says in which database a look failed; 0 is the first.
+// DatabaseError says in which database a query failed. 0 is the first database.
 type DatabaseError struct {
 	Database int
 	Err      error
@@ -26,23 +26,23 @@ func (e *DatabaseError) Error() string { return fmt.Sprintf("database %d: %v", e
 // Unwrap returns the error of the database.
 func (e *DatabaseError) Unwrap() error { return e.Err }
 
-// Database is a database to look in.
+// Database is a database to search.
 type Database struct {
 	Reader Reader
 	DB     Queryer
 }
 
-// TreeQuery says which tree to grow, and how far.
+// TreeQuery says which tree to build, and its limits.
 type TreeQuery struct {
-	Source, ID string // an event, or a correlation id; Source may be empty
-	Depth      int    // how many levels of causes, and of effects
-	Limit      int    // how many events
+	Source, ID string // the source and id of an event, or ID is a correlation id; Source may be empty
+	Depth      int    // the largest number of levels of causes, and also of effects
+	Limit      int    // the largest number of events
 }
 
-// Tree is a business process: events below the events that caused them.
+// Tree is a business process. Each event is below the event that caused it.
 type Tree struct {
-	Roots []*Node // by time
-	Count int     // of events
+	Roots []*Node // sorted by time
+	Count int     // the number of events
 	Notes []string
 }
 
@@ -50,7 +50,7 @@ type Tree struct {
 type Node struct {
 	Event
 
-	Databases []int // that have it in the log, or in held or archive
+	Databases []int // the databases that have it in the log, held or archive
 	Asked     bool
 	Missing   bool // only its id is known: no database has the event
 	Effects   []*Node
@@ -58,26 +58,26 @@ type Node struct {
 	cause *Node
 }
 
-// identity tells events apart.
+// identity identifies an event.
 type identity struct{ source, id string }
 
-// grower grows a tree.
+// grower builds a tree.
 type grower struct {
 	q     TreeQuery
 	of    []Database
 	nodes map[identity]*Node
 	byID  map[string][]*Node
-	order []*Node // as they were found
+	order []*Node // in the order in which they were found
 	full  bool
-	end   time.Time // when it stops to read logs for correlation ids
+	end   time.Time // when it stops searching logs for correlation ids
 	tree  *Tree
 }
 
-// Grow returns the tree of an event: what caused it, what else that caused, and what has
-// the same correlation id. It looks in each of the databases: the effects of an event may be
-// in another one. A correlation id has no index, so of these it looks at MaxLooked rows of
-// each log, from the first event of the process on. It returns ErrNotFound if no database has
-// the event, an effect of it, or an event with this correlation id among the newest.
+// Grow returns the tree of an event: its causes, all their effects, and events with the same
+// correlation id. It searches all databases, because an effect of an event may be in another
+// database. A correlation id has no index, so Grow reads MaxLooked rows of each log for it,
+// from the first event of the process on. It returns ErrNotFound if no database has the event
+// or one of its effects, and none of the newest events has the id as its correlation id.
 func Grow(ctx context.Context, q TreeQuery, of []Database) (*Tree, error) {
 	g := &grower{q: q, of: of, nodes: make(map[identity]*Node), byID: make(map[string][]*Node), end: time.Now().Add(lookFor), tree: &Tree{}}
 	if err := g.start(ctx); err != nil {
@@ -108,7 +108,7 @@ func (g *grower) note(format string, args ...any) {
 	}
 }
 
-// add adds events of a database, and returns those that are new.
+// add adds events of a database, and returns the events that were not in the tree yet.
 func (g *grower) add(database int, events []Event) []*Node {
 	var added []*Node
 	for _, e := range events {
@@ -123,7 +123,7 @@ func (g *grower) add(database int, events []Event) []*Node {
 			g.nodes[is], g.byID[e.ID], g.order = n, append(g.byID[e.ID], n), append(g.order, n)
 			added = append(added, n)
 		}
-		if n.Seq == 0 && e.Seq != 0 { // the log knows more than a copy
+		if n.Seq == 0 && e.Seq != 0 { // the row of the log has more data than a copy in held or archive
 			n.Event = e
 		}
 		if !slices.Contains(n.Databases, database) {
@@ -154,7 +154,7 @@ func (g *grower) effects(ctx context.Context, causes []string) ([]*Node, error) 
 	return g.read(ctx, func(r Reader) string { return r.sql.ByCause }, causes, g.q.Limit+1)
 }
 
-// start finds the events that were asked for.
+// start finds the events that the query names.
 func (g *grower) start(ctx context.Context) error {
 	found, err := g.findIDs(ctx, g.q.Source, []string{g.q.ID})
 	for _, n := range found {
@@ -163,11 +163,11 @@ func (g *grower) start(ctx context.Context) error {
 	if err != nil || len(found) > 0 {
 		return err
 	}
-	// Retention may have removed it from the log, and not its effects.
+	// Retention may have removed the event from the log, but not its effects.
 	if found, err = g.effects(ctx, []string{g.q.ID}); err != nil || len(found) > 0 {
 		return err
 	}
-	for n, d := range g.of { // it may be the correlation id of a process
+	for n, d := range g.of { // the id may be the correlation id of a process
 		page, err := d.Reader.Page(ctx, d.DB, Selection{CorrelationID: g.q.ID, Source: g.q.Source}, "", g.q.Limit)
 		if err != nil {
 			return &DatabaseError{n, err}
@@ -181,7 +181,7 @@ func (g *grower) start(ctx context.Context) error {
 	return nil
 }
 
-// climb adds the causes of events, and theirs.
+// climb adds the causes of events, and the causes of these causes.
 func (g *grower) climb(ctx context.Context) error {
 	asked := map[string]bool{}
 	for level := 0; ; level++ {
@@ -209,7 +209,8 @@ func (g *grower) climb(ctx context.Context) error {
 	}
 }
 
-// correlations returns the correlation ids of the tree. A first event has none: it is its id.
+// correlations returns the correlation ids of the tree. The first event of a process has no
+// correlation id: its id is the correlation id of the others.
 func (g *grower) correlations() []string {
 	var ids []string
 	for _, n := range g.order {
@@ -228,11 +229,11 @@ func (g *grower) correlations() []string {
 	return ids
 }
 
-// maxProcesses is for how many correlation ids a tree reads the log.
+// maxProcesses is the largest number of correlation ids for which Grow reads the logs.
 const maxProcesses = 2
 
-// process adds the events of each log that have a correlation id, and that only held or
-// archive have.
+// process adds the events with a correlation id: events of each log, and events that only
+// held or archive has.
 func (g *grower) process(ctx context.Context, correlation string) error {
 	since := time.Time{}
 	for _, n := range g.order {
@@ -240,7 +241,7 @@ func (g *grower) process(ctx context.Context, correlation string) error {
 			since = n.LoggedAt
 		}
 	}
-	if since.IsZero() { // no program can read their times
+	if since.IsZero() { // the times of these events cannot be represented
 		return nil
 	}
 	for n, d := range g.of {
@@ -262,7 +263,8 @@ func (g *grower) process(ctx context.Context, correlation string) error {
 	return nil
 }
 
-// scan adds the events of one log that have a correlation id, from a time on.
+// scan adds the events of one log that have a correlation id and were written at a time
+// or later.
 func (g *grower) scan(ctx context.Context, n int, d Database, correlation string, since time.Time) error {
 	from, err := d.Reader.seqAt(ctx, d.DB, since)
 	if err != nil {
@@ -297,13 +299,13 @@ func (g *grower) scan(ctx context.Context, n int, d Database, correlation string
 	return nil
 }
 
-// descend adds the effects of events, and theirs.
+// descend adds the effects of events, and the effects of these effects.
 func (g *grower) descend(ctx context.Context) error {
 	causes := []string{g.q.ID}
 	for _, n := range g.order {
 		causes = append(causes, n.ID, n.CausationID, n.CorrelationID)
 	}
-	for range g.q.Depth + 1 { // one level more than is shown says that there is one
+	for range g.q.Depth + 1 { // one level more than is shown, to know whether there is one
 		causes = slices.DeleteFunc(causes, func(id string) bool { return id == "" })
 		slices.Sort(causes)
 		if causes = slices.Compact(causes); len(causes) == 0 || g.full {
@@ -351,7 +353,8 @@ func (g *grower) link() {
 	}
 }
 
-// causeOf returns the event that caused n: of several with the id, one of n's process.
+// causeOf returns the event that caused n. If several events have the id, it prefers one
+// of n's process.
 func (g *grower) causeOf(n *Node) *Node {
 	var cause *Node
 	for _, c := range g.byID[n.CausationID] {
@@ -361,14 +364,14 @@ func (g *grower) causeOf(n *Node) *Node {
 		}
 	}
 	for up := cause; up != nil; up = up.cause {
-		if up == n { // they would cause each other
+		if up == n { // the two would cause each other
 			return nil
 		}
 	}
 	return cause
 }
 
-// cut removes effects that are too many levels below what was asked for.
+// cut removes effects that are too many levels below the event of the query.
 func (g *grower) cut() {
 	level := 0
 	for _, n := range g.order {
@@ -394,7 +397,7 @@ func (g *grower) cut() {
 	prune(g.tree.Roots, level+g.q.Depth)
 }
 
-// drop forgets events that are not shown.
+// drop removes events that are not shown.
 func (g *grower) drop(nodes []*Node) {
 	for _, n := range nodes {
 		g.drop(n.Effects)
@@ -403,7 +406,7 @@ func (g *grower) drop(nodes []*Node) {
 	}
 }
 
-// handlers adds what the handlers of all databases have done with the events.
+// handlers adds what the handlers of all databases did with the events.
 func (g *grower) handlers(ctx context.Context) error {
 	events := make([]Event, len(g.order))
 	for d, database := range g.of {

@@ -1,5 +1,5 @@
 // Package eventtype finds event types that a handler asks for and that no producer writes.
-// It compares them with the types that were seen, and says which one was probably meant.
+// It compares them with the types that were seen, and says which type was probably meant.
 package eventtype
 
 import (
@@ -12,21 +12,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// UsedSQL is a statement that returns the subjects in use, as far as the database shows
-// them. It reads a few thousand rows. Pass it to schema.In.
+// UsedSQL is a statement that returns the subjects in use that the database knows of. It
+// reads a few thousand rows. Pass it to schema.In.
 //
 //go:embed sql/used.sql
 var UsedSQL string
 
-// maxSubjects is how many subjects of a stream are read. A stream with more has subjects
-// that are not event types, such as one for each order.
+// maxSubjects is the largest number of subjects of a stream that are read. A stream with
+// more has subjects that are not event types, for instance one subject for each order.
 const maxSubjects = 10_000
 
-// InStream returns the subjects of the events that a stream has, sorted. complete reports
-// whether a type that is not among them has no event in the stream's range. It is false if
-// the stream removes what its consumers have handled, or has too many subjects.
+// InStream returns the subjects of the events that a stream has, sorted. If complete is
+// true, the stream certainly had no event of any other type in its range of time. complete
+// is false if the stream removes events that its consumers have handled, or has too many
+// subjects.
 //
-// It asks the broker once or twice. The stream's cached info has to be recent.
+// It sends one or two requests to the broker. The stream's cached info must be recent.
 func InStream(ctx context.Context, stream jetstream.Stream) (subjects []string, complete bool, err error) {
 	info := stream.CachedInfo()
 	if info.Config.Retention != jetstream.LimitsPolicy || info.State.NumSubjects > maxSubjects {
@@ -46,13 +47,14 @@ func InStream(ctx context.Context, stream jetstream.Stream) (subjects []string, 
 // and is spelled nearly the same.
 type Typo struct{ Type, Near string }
 
-// Verdict is the result of comparing the types that a handler asks for.
+// Verdict is the result of a comparison of the types that a handler asks for.
 type Verdict struct {
 	// Typos are types that are probably misspelt.
 	Typos []Typo
 
 	// Silent says that no event of the handler's types was seen, but events of other types
-	// were. That is no fault: handlers are deployed before the producers of their events.
+	// were. That is not a fault, because handlers are often deployed before the producers
+	// of their events.
 	Silent bool
 
 	// Unseen are the types that were not seen, except typos.
@@ -91,8 +93,8 @@ func (v Verdict) Warnings(where string) []string {
 // Do says what to do about the warnings.
 const Do = "correct the handler's Types, if they are misspelt; if the producer publishes under another subject than the type, use Subjects; if the type is new, it is fine"
 
-// Note returns a sentence if none of the types was seen, and otherwise "". where is as in
-// Warnings.
+// Note returns a sentence if none of the types was seen, otherwise "". where is used as
+// in Warnings.
 func (v Verdict) Note(where string) string {
 	if !v.Silent {
 		return ""
@@ -109,12 +111,12 @@ func Some(types []string) string {
 	return strings.Join(types, ", ")
 }
 
-// Near returns the known type that is most like name, but not equal to it. It returns "" if
-// none is so similar that one of the two is probably a typing mistake.
+// Near returns the known type that is most similar to name, but not equal to it. It returns
+// "" if no type is so similar that a typing mistake is likely.
 //
-// Types that differ only by digits are versions of a type (order.v1, order.v2). Types of
-// which one has more letters in front mean different things (user.activated,
-// user.deactivated). Neither is a typing mistake.
+// If two types differ only in digits, they are versions of a type (order.v1, order.v2).
+// If one has additional letters in front, they mean different things (user.activated,
+// user.deactivated). Neither case is a typing mistake.
 func Near(name string, known []string) string {
 	best, least := "", -1
 	for _, k := range known {

@@ -11,24 +11,24 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Filter selects dead events, or discarded ones: those that have every property that is set.
-// The zero value selects all dead events.
+// Filter selects dead or discarded events that have every property that is set in the
+// Filter. The zero value selects all dead events.
 type Filter struct {
 	IDs     []int64
 	Handler string
 	Type    string
 	Key     string
-	Class   string // of the last failure
+	Class   string // the class of the last failure
 	Cause   string // 32 hexadecimal digits
 	Source  string
 	EventID string
-	Text    string // in the body or in the texts of the failures
+	Text    string // a text in the body or in the texts of the failures
 
-	// Since and Until limit the time at which the events died or were discarded: at Since
-	// or later, and before Until.
+	// Since and Until select events that died or were discarded at Since or later, and
+	// before Until.
 	Since, Until time.Time
 
-	Discarded bool // selects discarded events, and no dead ones
+	Discarded bool // selects discarded events instead of dead events
 }
 
 // Validate says what is wrong with the filter.
@@ -50,13 +50,13 @@ func (f Filter) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Arguments returns the parameters of a statement whose first parameters are those of a
-// filter. Call Validate before. The server plans the statement for these values each time,
+// Arguments returns the parameters of a statement: first the parameters of the filter,
+// then more. Call Validate first. The server makes a plan for these values each time,
 // because a general plan would use no index.
 func (f Filter) Arguments(more ...any) []any {
 	var cause []byte
 	if f.Cause != "" {
-		cause, _ = hex.DecodeString(f.Cause) // Validate has seen it
+		cause, _ = hex.DecodeString(f.Cause) // Validate has checked it
 	}
 	args := []any{
 		pgx.QueryExecModeExec, f.IDs, given(f.Handler), given(f.Type), given(f.Key), given(f.Class), cause, given(f.Source),
@@ -65,7 +65,7 @@ func (f Filter) Arguments(more ...any) []any {
 	return append(args, more...)
 }
 
-// given returns a property, or NULL if it is not set.
+// given returns a property, or nil, which is NULL, if it is not set.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -1,7 +1,7 @@
-// Package held reads held and discarded events: rows of the tables held and archive, in one
-// form. It changes nothing.
+// Package held reads held and discarded events: rows of the tables held and archive, which
+// it returns in the same form. It changes nothing.
 //
-// Packages deadletter and inspect both read held events with it, so that they show the same.
+// Packages deadletter and inspect both use it, so that they show the same data.
 package held
 
 import (
@@ -16,22 +16,22 @@ import (
 // Outgoing is the handler of events that are on their way to the broker.
 const Outgoing = "outbox"
 
-// Queryer is a database or a transaction. It is an interface to allow both.
+// Queryer is a database or a transaction.
 type Queryer interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Row is a row of held or of archive. A value that the database does not have is zero.
+// Row is a row of held or of archive. A value that the table does not have is zero.
 type Row struct {
 	ID         int64
 	Handler    string
-	DedupeKey  string // its key in inbox
-	BlockedKey string // that it holds up, or waits for
-	Position   int64  // its place in that
+	DedupeKey  string // its dedupe key in table inbox
+	BlockedKey string // the key that it blocks or waits for
+	Position   int64  // its place in the order of that key
 	State      State
 	Revision   int
-	ReplayID   int64 // the replay that it was last part of
+	ReplayID   int64 // the last replay that included it
 	Replays    int64
 	AuditID    int64 // the action that discarded it
 
@@ -48,22 +48,22 @@ type Event struct {
 	Key         string
 	Correlation string
 	Causation   string
-	LoggedAt    time.Time // zero also for a time that no program can read
-	Size        int       // of the body, in bytes
+	LoggedAt    time.Time // also zero if the time cannot be represented
+	Size        int       // the size of the body, in bytes
 }
 
 // Progress says what happened to an event so far.
 type Progress struct {
 	HeldAt        time.Time
 	FirstFailedAt time.Time
-	NextAt        time.Time // when it is due, or its claim ends
+	NextAt        time.Time // when it is due, or when its claim ends
 	DeadAt        time.Time
 	DiscardedAt   time.Time
 	ClaimedBy     string
-	Isolated      bool // it may be what ends the processes that run it
+	Isolated      bool // it may end the processes that run it
 	Attempts      int
 	Class         string // of the last failure
-	Cause         string // the same for failures that have one cause
+	Cause         string // equal for failures with the same cause
 	Error         string // the last failure's text
 	Failures      []Failure
 }
@@ -73,18 +73,18 @@ type Failure struct {
 	At    time.Time `json:"at"`
 	Class string    `json:"class"`
 	Text  string    `json:"text"`
-	Frame string    `json:"frame"` // of a panic: where
+	Frame string    `json:"frame"` // where it panicked, if it did
 	Stack string    `json:"stack"`
 }
 
-// Content is the rest of a row: the parts that the handler gets.
+// Content is the rest of a row: the headers and the data, which the handler gets.
 type Content struct {
 	Type        string
 	OccurredAt  time.Time
 	TraceParent string
 	Headers     []byte // a JSON object, or nil
 	Data        []byte
-	RawHeaders  []byte // of a message that is no event
+	RawHeaders  []byte // the headers of a message that is not an event
 }
 
 // State says what a held event waits for.
@@ -92,17 +92,17 @@ type State string
 
 // The states.
 const (
-	Scheduled State = "scheduled" // it has not failed, and is due later
+	Scheduled State = "scheduled" // it has not failed yet, and is due later
 	Due       State = "due"
-	Retrying  State = "retrying"  // it is due later
+	Retrying  State = "retrying"  // it failed, and is due later
 	Running   State = "running"   // a process has claimed it
-	Abandoned State = "abandoned" // a process had claimed it, and the claim ran out
+	Abandoned State = "abandoned" // a process had claimed it, and the claim expired
 	Waiting   State = "waiting"   // it waits behind an earlier event of its key
 	Dead      State = "dead"
 	Discarded State = "discarded"
 )
 
-// scan reads the columns that all statements for rows begin with, and more.
+// scan reads the columns with which all statements for rows begin, and then more.
 func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
 	e, c := &r.Event, &r.Progress
 	var failures []byte
@@ -118,7 +118,7 @@ func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
 	return r, err
 }
 
-// timeScanner scans a time; NULL and infinity are zero.
+// timeScanner scans a time. NULL and infinity become the zero time.
 type timeScanner struct{ to *time.Time }
 
 func at(to *time.Time) *timeScanner { return &timeScanner{to} }

@@ -14,18 +14,19 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Selection selects held events in any state: those that have every property that is set.
-// The zero value means all.
+// Selection selects held events that have every property that is set in the Selection.
+// The zero value selects all held events.
 type Selection struct {
 	IDs     []int64
 	Handler string
 	States  []State
 	Type    string
-	Key     string // that its producer gave it
-	Class   string // of the last failure
+	Key     string // the key that its producer gave it
+	Class   string // the class of the last failure
 
-	// DueSince and DueUntil limit the time at which events are due: at DueSince or later, and
-	// before DueUntil. An event that waits behind its key, or is dead, is not due.
+	// DueSince and DueUntil select events that are due at DueSince or later, and before
+	// DueUntil. An event that waits behind an earlier event of its key, or is dead, has no
+	// due time and does not match.
 	DueSince, DueUntil time.Time
 }
 
@@ -51,7 +52,8 @@ func (s Selection) Validate() error {
 // heldStates are the states of an event that is held.
 var heldStates = []State{Scheduled, Due, Retrying, Running, Abandoned, Waiting, Dead}
 
-// part is a part of the list of a handler: each is in the order of an index of its own.
+// part is a part of the list of a handler. Each part is in the order of a different
+// index.
 type part int
 
 const (
@@ -60,10 +62,10 @@ const (
 	partDead
 	partCount
 
-	partOfKey = partCount // not of a handler: the events of a key, by id
+	partOfKey = partCount // not a part of a handler's list: the events of a key, by id
 )
 
-// partOf returns the part that has the events in a state.
+// partOf returns the part with the events in a state.
 func partOf(s State) part {
 	switch s {
 	case Waiting:
@@ -74,7 +76,7 @@ func partOf(s State) part {
 	return partDue
 }
 
-// has reports whether events of a part can match.
+// has reports whether events of a part can match the selection.
 func (s *Selection) has(p part) bool {
 	if p != partDue && (!s.DueSince.IsZero() || !s.DueUntil.IsZero()) {
 		return false
@@ -82,10 +84,10 @@ func (s *Selection) has(p part) bool {
 	return len(s.States) == 0 || slices.ContainsFunc(s.States, func(state State) bool { return partOf(state) == p })
 }
 
-// states returns the parameter for the states of a part.
+// states returns the states that a statement for a part selects.
 func (s *Selection) states(p part) []string {
 	if p == partWaiting {
-		return []string{string(Waiting)} // the index has the other events of a key as well
+		return []string{string(Waiting)} // needed, because the index also has other events of the key
 	}
 	if len(s.States) == 0 {
 		return nil
@@ -97,7 +99,7 @@ func (s *Selection) states(p part) []string {
 	return names
 }
 
-// place is a row of the list: the next page begins behind it.
+// place is a row of the list. The next page begins after that row.
 type place struct {
 	Handler string     `json:"h"`
 	Part    part       `json:"p"`
@@ -107,7 +109,7 @@ type place struct {
 }
 
 func (p place) String() string {
-	document, _ := json.Marshal(p) // JSON can have all its values
+	document, _ := json.Marshal(p) // cannot fail: JSON can represent all values
 	return base64.RawURLEncoding.EncodeToString(document)
 }
 
@@ -129,30 +131,34 @@ func parsePlace(s string) (p place, err error) {
 }
 
 const (
-	// maxLooked is about how many rows a page reads.
+	// maxLooked is the approximate number of rows that a page reads.
 	maxLooked = 50_000
 
-	// lookedAtOnce is how many rows one statement reads.
+	// lookedAtOnce is the number of rows that one statement reads.
 	lookedAtOnce = 5000
 
-	// lookCost is how many rows a statement counts as if it finds the end of a part.
+	// lookCost is the number of rows that a statement counts as if it reaches the end of
+	// a part.
 	lookCost = 100
 
-	// fewOfKey is how many events a key may have so that they are looked up by the key.
+	// fewOfKey is the largest number of events of a key for which Page looks up the
+	// events by their key.
 	fewOfKey = 5000
 
-	// ofKeyAtOnce is how many of these one statement reads.
+	// ofKeyAtOnce is the number of such events that one statement reads.
 	ofKeyAtOnce = 500
 )
 
-// Page returns at most limit held events that match, after the place after. It also returns
-// the place where the next page begins; "" if there is none. Events come by handler. For each
-// handler, those with a due time come first, then those that wait behind their key, then the
-// dead ones, the last to die first. A page reads about 50,000 rows, so it may have fewer rows
-// than limit, or none, and still a next page. If the selection has a key of at most 5,000 held
-// events, only these are read, and come by id.
+// Page returns at most limit matching held events that come after the place after. It also
+// returns the place where the next page begins, or "" if this is the last page. Events are
+// sorted by handler. For each handler, events with a due time come first, then events that
+// wait behind an earlier event of their key, then dead events, the last to die first. A page
+// reads about 50,000 rows, so it may have fewer rows than limit, or none, although there is a
+// next page. If the selection has a key with at most 5,000 held events, only these are read,
+// and are sorted by id.
 //
-// Call it in a transaction with one snapshot. If the selection has ids, there is one page.
+// Call it in a transaction with one snapshot. If the selection has ids, there is only one
+// page.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (rows []Row, next string, err error) {
 	if s.IDs != nil {
 		found, err := r.judged(ctx, db, r.sql.PageGiven, pgx.QueryExecModeExec, s.IDs, given(s.Handler), s.states(partDue), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince), timeOrNil(s.DueUntil))
@@ -199,8 +205,9 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 	return l.rows, "", nil
 }
 
-// ofKey returns a page of the events of a key, by id. few is false if there are too many: the
-// list has one of them on each of its pages. A page after the first looks up all.
+// ofKey returns a page of the events of a key, by id. If the key has too many events, few is
+// false: then nearly each page of the normal list has matching events. A later page is always
+// read by the key.
 func (r Reader) ofKey(ctx context.Context, db Queryer, s Selection, from place, limit int) (rows []Row, next string, few bool, err error) {
 	var most *int
 	if from.Part != partOfKey {
@@ -232,17 +239,18 @@ func (r Reader) ofKey(ctx context.Context, db Queryer, s Selection, from place, 
 	return rows, "", true, nil
 }
 
-// look builds one page.
+// look collects one page.
 type look struct {
 	r     Reader
 	db    Queryer
 	s     *Selection
 	limit int
-	left  int // how many rows it may still read
+	left  int // the number of rows that it may still read
 	rows  []Row
 }
 
-// part adds rows of one part. It returns where the page ends; "" if it does not end here.
+// part adds rows of one part. If the page ends in this part, it returns the place,
+// otherwise "".
 func (l *look) part(ctx context.Context, at place) (string, error) {
 	sql := map[part]string{partDue: l.r.sql.PageDue, partWaiting: l.r.sql.PageWaiting, partDead: l.r.sql.PageDead}[at.Part]
 	s := l.s
@@ -270,7 +278,7 @@ func (l *look) part(ctx context.Context, at place) (string, error) {
 	}
 }
 
-// place returns the place of a row in its part.
+// place returns the place of a row in its part of the list.
 func (r *judgedRow) place(in place) place {
 	p := place{Handler: in.Handler, Part: in.Part, Row: r.ID}
 	switch in.Part {

@@ -15,45 +15,45 @@ var ErrNotFound = errors.New("not found")
 // Reader reads the tables of one schema.
 type Reader struct{ sql statements }
 
-// NewReader returns a reader of a schema whose name schema.Name accepted.
+// NewReader returns a reader of a schema. The name must be one that schema.Name accepted.
 func NewReader(schemaName string) Reader { return Reader{load(schemaName)} }
 
-// Cursor is a place in a list. If rows are added or removed meanwhile, no other row is left
-// out or comes twice. The zero value is the beginning.
+// Cursor is a place in a list. If rows are added or removed between two pages, no other row
+// is left out or comes twice. The zero value is the beginning of the list.
 type Cursor struct {
 	At time.Time // when the event died or was discarded
 	ID int64
 }
 
-// How many rows a list or a count reads.
+// The numbers of rows that a list or a count reads.
 const (
 	listLooked = 50_000 // for a page of a list
 	listAtOnce = 5000   // by one statement
 
-	// countIndexed is for filters that an index answers, countLooked for others.
+	// countIndexed is for filters for which an index is enough, countLooked for others.
 	countIndexed = 1_000_000
 	countLooked  = 100_000
 
-	// To search a text takes far longer, because bodies and failures are read.
+	// A search for a text takes far longer, because bodies and failures are read.
 	listTexts  = 10_000
 	textAtOnce = 500
 	countTexts = 5000
 
-	// lookFor is after what time a page sends no further statement.
+	// lookFor is the time after which a page sends no further statement.
 	lookFor = 700 * time.Millisecond
 )
 
-// inIndex reports whether an index has all properties of the filter. Then each row that is
-// read matches.
+// inIndex reports whether an index has all properties of the filter. If so, each row that
+// is read matches.
 func (f Filter) inIndex() bool {
 	return f.Type == "" && f.Key == "" && f.Class == "" && f.Source == "" && f.Text == ""
 }
 
-// List returns at most limit rows that match, the last to die first, after a place. It also
-// returns where the next page begins; zero if there is none. It reads at most 50,000 rows,
-// or 10,000 if it searches a text. So a page that is not the last may have fewer rows than
-// limit, or none. The rows have no Failures, and texts that are too long for an event are
-// cut.
+// List returns at most limit matching rows that come after a place, the last to die first.
+// It also returns where the next page begins, or the zero Cursor if this is the last page.
+// It reads at most 50,000 rows, or 10,000 if it searches for a text. So a page that is not
+// the last may have fewer rows than limit, or none. The rows have no Failures, and texts
+// that are too long for an event are cut.
 //
 // Call it in a transaction with one snapshot.
 func (r Reader) List(ctx context.Context, db Queryer, f Filter, after Cursor, limit int) (rows []Row, next Cursor, err error) {
@@ -75,7 +75,7 @@ func (r Reader) List(ctx context.Context, db Queryer, f Filter, after Cursor, li
 			if !found[n].wanted {
 				continue
 			}
-			if len(rows) == limit { // there is one more
+			if len(rows) == limit { // there is at least one more row
 				return rows, rows[limit-1].cursor(), nil
 			}
 			rows = append(rows, found[n].Row)
@@ -98,8 +98,8 @@ func (r *Row) cursor() Cursor {
 }
 
 // Count returns how many rows match, and whether there may be more. It reads the first
-// 100,000 rows of the list; 1,000,000 if an index has all properties of the filter, and
-// 5,000 if it searches a text.
+// 100,000 rows of the list. If an index has all properties of the filter, it reads
+// 1,000,000. If it searches for a text, it reads 5,000.
 func (r Reader) Count(ctx context.Context, db Queryer, f Filter) (n int64, more bool, err error) {
 	sql := r.sql.Count
 	if f.Discarded {
@@ -111,7 +111,7 @@ func (r Reader) Count(ctx context.Context, db Queryer, f Filter) (n int64, more 
 	return n, looked >= bound, err
 }
 
-// Bound returns how many rows a count with this filter reads.
+// Bound returns the largest number of rows that a count with this filter reads.
 func (f Filter) Bound() int {
 	switch {
 	case f.Text != "":
@@ -122,8 +122,8 @@ func (f Filter) Bound() int {
 	return countLooked
 }
 
-// IDs returns the ids of at most most rows that match, the first to die first. If most is
-// nil, it returns all.
+// IDs returns the ids of matching rows, the first to die first: at most *most ids, or all
+// if most is nil.
 func (r Reader) IDs(ctx context.Context, db Queryer, f Filter, most *int) ([]int64, error) {
 	sql := r.sql.Find
 	if f.Discarded {
@@ -133,7 +133,7 @@ func (r Reader) IDs(ctx context.Context, db Queryer, f Filter, most *int) ([]int
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// Show returns the event with the given id, complete, if it is held or was discarded.
+// Show returns the complete row with the given id, if the event is held or was discarded.
 func (r Reader) Show(ctx context.Context, db Queryer, id int64) (Row, Content, error) {
 	var content Content
 	found, _ := db.Query(ctx, r.sql.Show, id) // CollectOneRow reports the error
@@ -146,9 +146,9 @@ func (r Reader) Show(ctx context.Context, db Queryer, id int64) (Row, Content, e
 	return row, content, err
 }
 
-// OfEvent returns where the event with the given id and source is held, and where it was
-// discarded. If source is empty, it returns those of every source. It returns at most 100
-// rows of each.
+// OfEvent returns the rows in which the event with the given id and source is held, and
+// the rows in which it was discarded. If source is empty, it returns rows of all sources.
+// It returns at most 100 held and 100 discarded rows.
 func (r Reader) OfEvent(ctx context.Context, db Queryer, source, id string) (held, discarded []Row, err error) {
 	for _, part := range []struct {
 		sql string

@@ -24,14 +24,15 @@ func isAboutData(err error) bool {
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
-// bisect stores the changes if storeHeld cannot, because the database refuses some event.
-// It halves the events until it has found which ones, and stores the others as they are.
-// Each step is a transaction with the epoch of the term, and records the events that are
-// not held yet as pending. So the record is true at each moment, and no step is done twice.
+// bisect stores the changes if storeHeld fails because the database refuses one or more
+// events. It halves the events until it has found the refused ones, and stores all others
+// unchanged. Each step is a transaction with the epoch of the term, and records the events
+// that are not held yet as pending. So the recorded state is true at each moment, and no
+// step is done twice.
 func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	n := held.rows()
 	if n == 0 {
-		return r.storeHeld(ctx, next, held) // no event is the cause
+		return r.storeHeld(ctx, next, held) // so no event is the cause
 	}
 	rest := changes{published: held.published, late: held.late, checkpoint: held.checkpoint, keys: slices.Clone(held.unblocked)}
 	rest.sortKeys()
@@ -41,11 +42,11 @@ func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	if err := r.bisectRange(ctx, next, &held, 0, n); err != nil {
 		return err
 	}
-	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // last, because they count held events
+	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // last, because the progress of republishes counts held events
 }
 
-// bisectRange stores the events to hold with the numbers from lo to before hi. Those
-// before lo are stored already.
+// bisectRange stores the events to hold with the numbers from lo up to, but not
+// including, hi. Events before lo are stored already.
 func (r *recorder) bisectRange(ctx context.Context, next state, held *changes, lo, hi int) error {
 	err := r.storeHeld(ctx, next.withPending(held.pendingFrom(hi)), held.portion(lo, hi))
 	if !isAboutData(err) {
@@ -76,17 +77,18 @@ func (r *recorder) storeUnstorable(ctx context.Context, next state, u *unstorabl
 	return nil
 }
 
-// rows returns how many events there are to hold. They are numbered: first the scheduled
-// ones, then those that were held before, then the others.
+// rows returns the number of events to hold. The events are numbered: first the scheduled
+// events, then events that were held before, then the others.
 func (c *changes) rows() int { return len(c.schedule) + len(c.holdAgain.seqs) + len(c.hold.seqs) }
 
-// cut returns the part of a list of n events that has the numbers from lo to before hi, if
-// the list begins with number first.
+// cut returns which part of a list has the numbers from lo up to, but not including, hi.
+// The list has n events and begins with the number first.
 func cut(first, n, lo, hi int) (from, to int) {
 	return min(max(lo-first, 0), n), min(max(hi-first, 0), n)
 }
 
-// portion returns only the changes for the events to hold from lo to before hi.
+// portion returns only the changes for the events to hold with the numbers from lo up to,
+// but not including, hi.
 func (c *changes) portion(lo, hi int) (p changes) {
 	from, to := cut(0, len(c.schedule), lo, hi)
 	p.schedule = c.schedule[from:to]
@@ -111,8 +113,9 @@ func (hs *deferrals) portion(from, to int) deferrals {
 	}
 }
 
-// pendingFrom returns the seqs of the events to hold from a number on, as pending events of
-// the log. An event that is held already, or is held for a republish, is not pending.
+// pendingFrom returns the seqs of the pending events of the log among the events to hold,
+// from a number on. An event that is held already, or is held for a republish, is not
+// pending.
 func (c *changes) pendingFrom(from int) []int64 {
 	p := c.portion(from, c.rows())
 	seqs := slices.Clone(p.schedule)
@@ -124,13 +127,13 @@ func (c *changes) pendingFrom(from int) []int64 {
 	return seqs
 }
 
-// withPending returns the state in which some events are not stored yet.
+// withPending returns the state with the given events added to pending.
 func (s state) withPending(seqs []int64) state {
 	s.pending = s.pending.Union(seqset.Of(seqs)).UpTo(s.high)
 	return s
 }
 
-// unstorable is an event that the database refuses to hold as it is.
+// unstorable is an event that the database refuses to hold unchanged.
 type unstorable struct {
 	seq           int64
 	key, unblocks *string
@@ -162,7 +165,7 @@ func (c *changes) asUnstorable(number int, err error) *unstorable {
 	return u
 }
 
-// violation says what the database refused. It leaves the values out.
+// violation says what the database refused, without the values.
 func violation(err error) string {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

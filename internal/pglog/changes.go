@@ -10,34 +10,35 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// changes are what a recording writes beside the state. Most of it is for the table held.
+// changes are what a recording writes besides the state. Most of them are for the table
+// held.
 type changes struct {
 	schedule   []int64    // events of the log to hold until they are due
 	published  []int64    // events that were published from held
 	holdAgain  deferrals  // held events that the broker refused again
 	hold       deferrals  // events of the log that the broker refused, or that wait behind such an event
-	heldFirst  []int64    // of these, those that are no republish
+	heldFirst  []int64    // the seqs of hold that do not belong to a republish
 	keys       []string   // keys whose first held event may have changed
-	unblocked  []string   // of these, the keys of events that were published from held
-	late       seqset.Set // events that the broker lost, and of whose keys later events were published
-	checkpoint bool       // a checkpoint is made too
+	unblocked  []string   // those of keys whose event was published from held
+	late       seqset.Set // events that the broker lost, if later events of their keys were published
+	checkpoint bool       // the recording also makes a checkpoint
 
 	republishes []republishProgress // the progress of republishes
 
-	unstorable *unstorable // alone: an event that could not be held as it is
+	unstorable *unstorable // an event that could not be held unchanged; if set, the other fields are empty
 }
 
 func (c *changes) empty() bool {
 	return !c.checkpoint && c.unstorable == nil && len(c.schedule)+len(c.published)+len(c.holdAgain.seqs)+len(c.hold.seqs)+len(c.late)+len(c.republishes) == 0
 }
 
-// sortKeys sorts the keys and leaves each in once.
+// sortKeys sorts the keys and removes duplicates.
 func (c *changes) sortKeys() {
 	slices.Sort(c.keys)
 	c.keys = slices.Compact(c.keys)
 }
 
-// addKey adds a key, unless it is empty or was the last one.
+// addKey adds a key, unless the key is empty or equal to the last one.
 func (c *changes) addKey(key string) {
 	if n := len(c.keys); key != "" && (n == 0 || c.keys[n-1] != key) {
 		c.keys = append(c.keys, key)
@@ -55,7 +56,7 @@ type deferrals struct {
 	fingerprints  [][]byte
 	republishIDs  []*int64
 
-	unblocks []string // no column: for each event the key whose first held event it may be
+	unblocks []string // not a column: for each event, the key of which it may be the first held event
 }
 
 func (hs *deferrals) add(h eventlog.Deferral, unblocks string) {
@@ -89,7 +90,7 @@ func (hs *deferrals) parameters(epoch int64) []any {
 // outgoing is the handler of held events that the relay will publish.
 const outgoing = "outbox"
 
-// maxText bounds the text of a failure that is stored.
+// maxText limits the stored text of a failure.
 const maxText = 500
 
 // printable returns a text in a form that the database can store.

@@ -30,7 +30,7 @@ type dialer struct {
 // connections are the two connections of a term.
 type connections struct {
 	writer, reader *pgx.Conn
-	roundTrip      time.Duration // a statement to the database and back
+	roundTrip      time.Duration // the time of a round trip to the database
 }
 
 // close closes the connections that are open.
@@ -44,8 +44,9 @@ func (c connections) close() error {
 	return errors.Join(faults...)
 }
 
-// stepTimeout bounds each step of connecting, because a database that vanished does not
-// answer. All steps together have no bound: a database that is far away would exceed it.
+// stepTimeout limits each step of connecting, because a database that has vanished does
+// not answer. The total time has no limit, because a database that is far away would
+// exceed it.
 const stepTimeout = time.Minute
 
 // within runs a step with stepTimeout.
@@ -63,8 +64,8 @@ func concurrently(f, g func() error) error {
 	return errors.Join(<-first, err)
 }
 
-// open returns the two connections of a term. They belong to the relay alone, so what it
-// sets on them does not affect the commits of others.
+// open returns the two connections of a term. Only the relay uses them, so its settings
+// for them do not affect the commits of other programs.
 func (d dialer) open(ctx context.Context) (both connections, err error) {
 	connect := func(conn **pgx.Conn) func() error {
 		return func() error {
@@ -118,8 +119,8 @@ func (d dialer) connect(ctx context.Context) (*pgx.Conn, error) {
 	return one.Hijack(), nil
 }
 
-// ownConfig returns the configuration of a pool of one connection. It is the one of the
-// given pool, with a larger read buffer.
+// ownConfig returns the configuration for a pool of one connection: the configuration of
+// the given pool, with a larger read buffer.
 func (d dialer) ownConfig() *pgxpool.Config {
 	cfg := d.pool.Config()
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 1, 0, 0
@@ -130,16 +131,16 @@ func (d dialer) ownConfig() *pgxpool.Config {
 	return cfg
 }
 
-// poolerRounds is how many rounds of questions two connections get behind a pooler. With so
+// poolerRounds is how many times both connections are asked if there is a pooler. With so
 // many rounds, a transaction pooler almost never looks like two direct connections.
 const poolerRounds = 8
 
-// requireDirect returns [ErrPooled] if one of two connections has no server process of its
-// own. Otherwise it returns how long a statement takes to the database and back. A
-// transaction pooler gives both connections the same process while it has no other client,
-// and any free process otherwise. So each connection is asked several times, in an order
-// with which no pooler can look like two direct connections. [eventlog.Term.Read] checks
-// this again.
+// requireDirect returns [ErrPooled] if one of two connections does not have its own server
+// process. Otherwise it returns the time of a round trip to the database. A transaction
+// pooler gives both connections the same process while it has no other client, and any
+// free process otherwise. So each connection is asked several times, in an order in which
+// a pooler does not look like two direct connections. [eventlog.Term.Read] checks this
+// again.
 func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, err error) {
 	pids := make(map[*pgx.Conn]uint32)
 	var took []time.Duration
@@ -156,7 +157,7 @@ func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip ti
 			if was, asked := pids[conn]; asked && was != pid {
 				return 0, postroom.Unrecoverable(ErrPooled)
 			}
-			if pids[conn] = pid; pid != conn.PgConn().PID() { // a pooler of some kind
+			if pids[conn] = pid; pid != conn.PgConn().PID() { // there is a pooler of some kind
 				rounds = poolerRounds
 			}
 		}
@@ -168,8 +169,9 @@ func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip ti
 	return took[len(took)/2], nil
 }
 
-// pooled turns an error into [ErrPooled] if only a pooler can be its cause: a statement that
-// was prepared on this connection is missing, or exists although it was not prepared.
+// pooled turns an error into [ErrPooled] if only a pooler can have caused it: a statement
+// that was prepared on this connection is missing, or a statement that was not prepared
+// exists.
 func pooled(err error) error {
 	const duplicate, missing = "42P05", "26000"
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && (pg.Code == duplicate || pg.Code == missing) {
@@ -178,7 +180,7 @@ func pooled(err error) error {
 	return err
 }
 
-// closeConn closes a connection. It waits a second at most, because the connection may hang.
+// closeConn closes a connection. It waits at most a second, because the connection may hang.
 func closeConn(conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -17,23 +17,25 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// rows are the result of a statement over the log: late events, the next page, and held
-// events that are due, each in the order of seq. scheduled lists the events of the log that
-// are to be published later, and overdue those whose time to be published at has come.
+// rows are the result of a statement that reads the log: late events, the next page, and
+// held events that are due, each list in the order of seq. scheduled lists the events of
+// the log that must be published later. overdue lists scheduled events of the log whose
+// time has come.
 type rows struct {
 	snap, pid          string
 	late, page, due    []eventlog.Event
 	scheduled, overdue []int64
 	busy               []int64          // held events that keepDue left out
 	moreDue            bool             // there may be more that are due
-	bytes              [partDue + 1]int // of data, by part
+	bytes              [partDue + 1]int // bytes of data, by part
 }
 
-// full reports whether a part may have ended at [eventlog.PageBytes]: there may be more of it.
+// full reports whether a part may have been cut at [eventlog.PageBytes], so that there may be
+// more of it.
 func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageBytes }
 
-// keepDue keeps the due events that are still to be published. Those of a key that wait behind
-// one that is left out are left out, too.
+// keepDue keeps the due events for which still returns true. If it removes an event, it also
+// removes later events of the same key.
 func (r *rows) keepDue(still func(seq int64) bool) {
 	for _, seq := range r.overdue {
 		if !still(seq) {
@@ -83,13 +85,13 @@ const (
 	partDue
 )
 
-// decodeRows splits the rows of a result by part. The page uses the memory of into if that is
-// large enough.
+// decodeRows splits the rows of a result by part. If into is large enough, the page uses its
+// memory.
 func decodeRows(result pgx.Rows, types *pgtype.Map, into []eventlog.Event) (*rows, error) {
 	found := &rows{page: into[:0]}
 	d := decoder{types: types}
 	for result.Next() {
-		if d.fields == nil { // not before the first row: a result without rows may have none
+		if d.fields == nil { // only when there is a row: a result without rows may have no fields
 			d.fields = result.FieldDescriptions()
 		}
 		d.values = result.RawValues()
@@ -133,7 +135,7 @@ func (r *rows) add(d *decoder) error {
 			d.faults.add("Event", "had values that no event can have when it was held; they are in its raw headers")
 		}
 	case flag:
-		ev.NotBefore = ev.LoggedAt // the later of the two
+		ev.NotBefore = ev.LoggedAt // the later of both times
 		r.scheduled = append(r.scheduled, ev.Seq)
 	case d.values[colNote] != nil:
 		r.overdue = append(r.overdue, ev.Seq)
@@ -151,9 +153,9 @@ type decoder struct {
 	types  *pgtype.Map
 	fields []pgconn.FieldDescription
 	values [][]byte
-	joined []byte         // memory that is used again
-	last   postroom.Event // the row before, whose texts are often the same
-	faults faults         // in this row
+	joined []byte         // memory for reuse
+	last   postroom.Event // the event of the previous row, whose texts are often the same
+	faults faults         // the faults of this row
 	err    error          // the first error
 }
 
@@ -179,7 +181,7 @@ func (d *decoder) event(ev *eventlog.Event) {
 	e.Source, e.Type = d.textLike(colSource, d.last.Source), d.textLike(colType, d.last.Type)
 	e.Subject, e.ContentType = d.textLike(colSubject, d.last.Subject), d.textLike(colContentType, d.last.ContentType)
 	d.last.Source, d.last.Type, d.last.Subject, d.last.ContentType = e.Source, e.Type, e.Subject, e.ContentType
-	ev.Unordered = !isKey(d.values[colKey]) // before a long key is cut
+	ev.Unordered = !isKey(d.values[colKey]) // must come before a long key is cut
 	d.texts(own[:], &e.ID, &e.Key, &e.CorrelationID, &e.CausationID, &e.TraceParent, &e.TraceState)
 	e.LoggedAt = d.time(colLoggedAt)
 	if !isInstant(e.LoggedAt) {
@@ -192,7 +194,7 @@ func (d *decoder) event(ev *eventlog.Event) {
 	if d.values[colHeaders] != nil {
 		e.Headers = d.headers()
 	}
-	if d.values[colData] == nil { // the statement leaves out large data; the column has no NULL
+	if d.values[colData] == nil { // the column has no NULL, but the statement leaves out large data
 		d.faults.add("Data", fmt.Sprintf("is more than the %d bytes that are allowed; store large bodies elsewhere and send a reference", postroom.MaxData))
 		return
 	}
@@ -212,7 +214,7 @@ func (d *decoder) binary(col, size int) bool {
 	return d.fields[col].Format == pgx.BinaryFormatCode && len(d.values[col]) == size
 }
 
-// The next methods call scanned, a function of its own, so that only it allocates.
+// The next methods call scanned, which is a separate function, so that only it allocates.
 
 func (d *decoder) integer(col int) int64 {
 	switch {
@@ -247,7 +249,8 @@ func (d *decoder) time(col int) time.Time {
 	return t
 }
 
-// text returns a text, or "" for NULL. In both forms a text is sent as its bytes.
+// text returns a text, or "" for NULL. The bytes of a text are the same in text form and
+// in binary form.
 func (d *decoder) text(col int) string { return string(d.values[col]) }
 
 // texts decodes several texts with one allocation.
@@ -266,7 +269,8 @@ func (d *decoder) texts(cols []int, into ...*string) {
 	}
 }
 
-// textLike returns a text. If it equals last, it returns last and allocates nothing.
+// textLike returns a text. If the text equals last, textLike returns last and allocates
+// nothing.
 func (d *decoder) textLike(col int, last string) string {
 	v := d.values[col]
 	if len(v) > maxRead {
@@ -310,11 +314,11 @@ func scanned[T any](d *decoder, col int) (v T) {
 	return v
 }
 
-// errHeaders says that headers are JSON, but no object.
+// errHeaders says that headers are JSON, but not an object.
 var errHeaders = errors.New("no object")
 
-// headersOf decodes a jsonb object. A value that is no string, which only SQL can write,
-// becomes its JSON text.
+// headersOf decodes a jsonb object. If a value is not a string, which only SQL can write,
+// it becomes its JSON text.
 func headersOf(object []byte) (map[string]string, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// maxRead is how many bytes of a text are read. It is at least the limit of every text of an
-// event. So a text that is cut belongs to an event that the relay refuses.
+// maxRead is how many bytes of a text are read. No text of an event may be longer. So if a
+// text is cut, the relay refuses its event.
 const maxRead = postroom.MaxTraceState
 
 // The limits of an event's time.
@@ -30,16 +30,16 @@ func (f *faults) add(field, problem string) {
 	*f = append(*f, &postroom.FieldError{Field: field, Problem: problem})
 }
 
-// large adds a text that is too large to be read whole.
+// large adds a text that is too large to be read completely.
 func (f *faults) large(field string, bytes, most int) {
 	f.add(field, fmt.Sprintf("is %d bytes, at most %d are allowed", bytes, most))
 }
 
-// setFault sets the Fault of an event to what is wrong with its row and Event.Validate
-// cannot find.
+// setFault sets the Fault of an event to the faults of its row that Event.Validate cannot
+// find.
 func (f faults) setFault(ev *eventlog.Event) {
 	for _, part := range [...]struct{ field, value string }{{"ID", ev.ID}, {"Source", ev.Source}, {"Subject", ev.Subject}} {
-		if part.value == "" { // a writer may leave it out, and the outbox fills it in
+		if part.value == "" { // the outbox fills it in, but another writer may leave it out
 			f.add(part.field, "is empty")
 		}
 	}

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// publishedPage is how many rows of published events are read at once.
+	// publishedPage is the number of rows of published events that are read at once.
 	publishedPage = 5000
 
-	// readAhead is how many seqs above the recorded high are read too. A relay reads ahead
-	// no further than that by default.
+	// readAhead is how many seqs above the recorded high are also read. By default, a
+	// relay does not read further ahead than that.
 	readAhead = 100_000
 )
 
-// storedPosition is the position of a stream in the column relay.streams.
+// storedPosition is the position of a stream, in the form of the column relay.streams.
 type storedPosition struct {
 	Created   time.Time `json:"created,omitzero"`
 	Seq       uint64    `json:"seq"`
@@ -45,7 +45,7 @@ func parseStreams(text []byte) (map[string]eventlog.StreamPosition, error) {
 	return positions, nil
 }
 
-// streamsOf returns the column relay.streams.
+// streamsOf returns the value for the column relay.streams.
 func streamsOf(positions map[string]eventlog.StreamPosition) string {
 	stored := make(map[string]storedPosition, len(positions))
 	for name, at := range positions {
@@ -112,7 +112,7 @@ func (l *Log) Checkpoints(ctx context.Context, stream string) ([]eventlog.Checkp
 type stateRow struct {
 	High, Floor   int64
 	Snap, Pending string
-	Above         int64 // the high of the checkpoint; the same for the next two
+	Above         int64 // the high of the checkpoint; AboveFloor and AboveSnap are its floor and snap
 	AboveFloor    int64
 	AboveSnap     *string
 	Others        string
@@ -122,14 +122,14 @@ type stateRow struct {
 type publishedReader struct {
 	log    *Log
 	state  stateRow
-	from   int64      // the next page begins behind this seq
-	others seqset.Set // below from; they are read first
+	from   int64      // the next page begins after this seq
+	others seqset.Set // seqs below from, which are read first
 }
 
 // Entries returns a function that reads, page by page, the events that the relay has
-// published since a checkpoint, and those that it may be publishing now. With the zero
-// Checkpoint it reads all that the log still has. If since is not zero, it begins at about
-// that time. It keeps no transaction and no connection open.
+// published since a checkpoint, and events that it may be publishing now. With the zero
+// Checkpoint it reads all events that the log still has. If since is not zero, it begins
+// at about that time. It keeps no transaction and no connection open.
 func (l *Log) Entries(ctx context.Context, after eventlog.Checkpoint, since time.Time) (next func(ctx context.Context) ([]eventlog.HistoryEntry, error), err error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
@@ -160,7 +160,7 @@ func (l *Log) Entries(ctx context.Context, after eventlog.Checkpoint, since time
 	return r.next, nil
 }
 
-// next returns the next page that is not empty, or nil at the end.
+// next returns the next non-empty page, or nil at the end.
 func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, error) {
 	for {
 		from, to := r.from, r.state.High+readAhead
@@ -187,8 +187,9 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, er
 	}
 }
 
-// page reads the rows behind from through to. It returns the events that are published or
-// being published, and the seq of the last row, or 0 if there is none.
+// page reads the rows after the seq from, up to and including the seq to. It returns the
+// events that are published or being published, and the seq of the last row, or 0 if
+// there is no row.
 func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, r.state.Snap, r.state.Floor, r.state.Pending, publishedPage, r.state.High) // rows.Err reports the error
 	defer rows.Close()
@@ -210,18 +211,19 @@ func (r *publishedReader) page(ctx context.Context, from, to int64) (page []even
 }
 
 // timeSlack is how much earlier or later a search by time looks. The times of the log's
-// events are nearly in the order of their seqs: an event takes its seq just before its time.
-// Setting the clock breaks that.
+// events are nearly in the order of their seqs, because an event gets its seq just before
+// its time. If the clock is set back, they are not.
 const timeSlack = time.Minute
 
-// Extent says how far a log reaches, how far it is published, and whether a relay leads.
+// Extent says which seqs and times a log has, up to which seq it is published, and
+// whether a relay leads.
 type Extent struct {
 	First     int64      // the lowest seq; zero if the log is empty
-	Begins    *time.Time // when that event was written
+	Begins    *time.Time // when the first event was written
 	Last      int64      // the highest seq; zero if the log is empty
-	Appended  int64      // how many seqs were given to events so far
+	Appended  int64      // the number of seqs that events have got so far
 	High      int64      // the recorded high
-	HasLeader bool       // a relay leads now
+	HasLeader bool       // a relay is leading now
 }
 
 // Extent returns how far the log reaches.
@@ -243,14 +245,15 @@ func (l *Log) firstSince(ctx context.Context, at time.Time) (int64, error) {
 }
 
 // FirstFrom returns the first seq from lo through hi whose event was written at the given
-// time or later, or hi + 1 if there is none. It may return a seq that is a minute earlier.
-// created_at has no index, because each insert would pay for it; FirstFrom makes a binary
-// search through the primary key.
+// time or later, or hi + 1 if there is none. It may return the seq of an event that is a
+// minute earlier. created_at has no index, because an index would make each insert slower.
+// So FirstFrom makes a binary search in the primary key.
 func (l *Log) FirstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(-timeSlack), lo, hi)
 }
 
-// FirstAfter is like FirstFrom, but may return a seq that is a minute later.
+// FirstAfter is like FirstFrom, but may return the seq of an event that is a minute
+// later.
 func (l *Log) FirstAfter(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(timeSlack), lo, hi)
 }

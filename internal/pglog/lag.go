@@ -26,14 +26,15 @@ type lagRow struct {
 	HiddenWriters                      int64
 }
 
-// Lag returns how far the relay is behind, how many events are held, how many instances of
+// Lag returns how far behind the relay is, how many events are held, how many instances of
 // sagas have not ended, and how large the tables are. It reads a few rows of the log, at most
 // 100,000 held events, and at most 31,000 instances of each saga.
 func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if l.err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// No plan is kept: a plan from when the log was empty would scan the log later.
+	// No plan is kept, because a plan that was made for an empty log would later scan the
+	// log.
 	row, err := oneRow[lagRow](ctx, l.pool, l.sql.Lag, noPlan)
 	if err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: read lag: %w", l.advise(err))
@@ -72,11 +73,11 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // Sizes says how large the log, held and inbox are.
 type Sizes struct {
-	// Bytes on disk, with indexes and large values.
+	// Log, Held and Inbox are bytes on disk, including indexes and large values.
 	Log, Held, Inbox int64
 
-	// First and Last are the lowest and the highest seq in the log, and Oldest is how long
-	// ago the first was written. They are zero if the log is empty.
+	// First and Last are the lowest and the highest seq in the log. Oldest is how long ago
+	// the event First was written. They are zero if the log is empty.
 	First, Last int64
 	Oldest      time.Duration
 }
@@ -94,7 +95,8 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	if l.err != nil {
 		return Sizes{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// No plan is kept: a plan from when the log was empty would scan and sort it later.
+	// No plan is kept, because a plan that was made for an empty log would later scan and
+	// sort the log.
 	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.Sizes, noPlan)
 	if err != nil {
 		return Sizes{}, fmt.Errorf("outbox: read sizes: %w", l.advise(err))
@@ -105,8 +107,9 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	}, nil
 }
 
-// Subjects returns the subjects in use, each once: those of the 1,000 newest events and of
-// the 1,000 events that are published next. It reads only these, even if the log is long.
+// Subjects returns the subjects in use, each once: the subjects of the 1,000 newest events
+// and of the 1,000 events that are published next. It reads only these events, even if the
+// log is long.
 func (l *Log) Subjects(ctx context.Context) ([]string, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))

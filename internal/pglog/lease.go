@@ -12,15 +12,17 @@ import (
 )
 
 const (
-	// adoptTimeout bounds the adoption of a restored log, which reads all of it. If the
-	// database vanishes meanwhile, the operating system notices that much sooner.
+	// adoptTimeout limits the adoption of a restored log, which reads the complete log.
+	// If the database vanishes during the adoption, the operating system notices that
+	// much sooner.
 	adoptTimeout = 6 * time.Hour
 
-	// endTimeout is how long Lead tries to give the lease back if a term cannot begin.
+	// endTimeout is how long Lead tries to give up the lease if a term cannot begin.
 	endTimeout = 10 * time.Second
 )
 
-// errRestored should not happen: a log is restored while no program is connected to it.
+// errRestored should never occur, because a log is restored while no program is connected
+// to it.
 var errRestored = errors.New("the log was restored from a dump just now")
 
 // lease is the lease of a term. A term writes only on the connection of its lease and with
@@ -28,16 +30,16 @@ var errRestored = errors.New("the log was restored from a dump just now")
 type lease struct {
 	log       *Log
 	conn      *pgx.Conn
-	length    time.Duration // by which Record and Renew extend it
+	length    time.Duration // how long the lease lasts after each Record and Renew
 	instance  string
 	epoch     int64
-	taken     time.Time     // before the statement was sent that took the lease
+	taken     time.Time     // a time just before the statement that took the lease was sent
 	roundTrip time.Duration // a statement to the database and back
 }
 
-// take takes the lease for owner, and sets taken. The lease runs from then on, so take does
-// first what can be done before: it checks the sequence, and prepares the statements that
-// renew the lease.
+// take takes the lease for owner, and sets taken. The lease counts from that time. So take
+// first does all that can be done before: it checks the sequence, and prepares the
+// statements that renew the lease.
 func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error) {
 	var restored bool
 	err = within(ctx, func(ctx context.Context) (err error) {
@@ -69,7 +71,7 @@ func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error)
 	return row, err
 }
 
-// lead runs lead.sql. The lease counts from before the statement is sent.
+// lead runs lead.sql. The lease counts from a time just before the statement is sent.
 func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, error) {
 	l.taken = time.Now()
 	row, err := oneRow[leadRow](ctx, db, l.log.sql.Lead, noPlan, owner, l.length)
@@ -83,8 +85,8 @@ func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, er
 }
 
 // adopt takes the lease of a restored log, and adopts the log in the same transaction. That
-// may take longer than the lease, and no other relay may begin the same meanwhile. So adopt
-// renews the lease at the end, and counts it from there.
+// may take longer than the lease, and no other relay may begin an adoption during that
+// time. So adopt renews the lease at the end, and counts it from the renewal.
 func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
@@ -106,32 +108,32 @@ func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error
 	return row, err
 }
 
-// LeaseStart returns when the lease began that [Log.Lead] took, by this process's clock: just
-// before the statement was sent. So the lease does not end sooner than its length after that,
-// even if the statement took long. LeaseStart also returns how long a statement to the
-// database and back took before that.
+// LeaseStart returns when the lease of this term began, by this process's clock: just before
+// the statement of [Log.Lead] was sent. So the lease does not end before that time plus its
+// length, even if the statement took long. LeaseStart also returns the time of a round trip
+// to the database, which was measured earlier.
 func (l *lease) LeaseStart() (at time.Time, roundTrip time.Duration) { return l.taken, l.roundTrip }
 
-// Token returns the identity of the log's instance, and the epoch of the term, which only
-// rises.
+// Token returns the identity of the log's instance, and the epoch of the term, which is
+// higher for each later term.
 func (l *lease) Token() (instance string, epoch int64) { return l.instance, l.epoch }
 
-// Renew extends the lease to the given time from now, and so does each [eventlog.Term.Record]
-// after it. It returns [eventlog.ErrLeaseLost] if another term has begun. It may run at the
-// same time as Read, but not as Record, Prune or Release.
+// Renew makes the lease last for the given time from now. Each later [eventlog.Term.Record]
+// does that as well. If another term has begun, Renew returns [eventlog.ErrLeaseLost]. It may
+// run at the same time as Read, but not at the same time as Record, Prune or Release.
 func (l *lease) Renew(ctx context.Context, length time.Duration) error {
 	l.length = length
 	return l.renew(ctx)
 }
 
-// renew extends the lease to its length from now.
+// renew makes the lease last for its length from now.
 func (l *lease) renew(ctx context.Context) error {
 	return l.update(ctx, l.log.sql.Renew, l.epoch, l.length)
 }
 
-// Confirm returns nil if this term still leads, and [eventlog.ErrLeaseLost] if another has
-// begun. It uses a connection of the pool, and may run at the same time as all other
-// methods.
+// Confirm returns nil if this term still leads, and [eventlog.ErrLeaseLost] if another
+// term has begun. It uses a connection of the pool, and may run at the same time as any
+// other method.
 func (l *lease) Confirm(ctx context.Context) error {
 	var leads bool
 	if err := l.log.pool.QueryRow(ctx, l.log.sql.Confirm, l.epoch).Scan(&leads); err != nil {
@@ -155,13 +157,13 @@ func (l *lease) update(ctx context.Context, sql string, args ...any) error {
 	return nil
 }
 
-// release gives the lease back.
+// release gives up the lease.
 func (l *lease) release(ctx context.Context) error {
 	_, err := l.conn.Exec(ctx, l.log.sql.Release, noPlan, l.epoch)
 	return err
 }
 
-// end gives the lease back if its term could not begin.
+// end gives up the lease if its term could not begin.
 func (l *lease) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package pglog is the relay's view of the log in PostgreSQL. It gives every committed event,
-// in order, to the one process that leads, and records the results.
+// Package pglog reads the log in PostgreSQL for the relay. The one process that leads reads
+// every committed event in order, and records the results.
 package pglog
 
 import (
@@ -18,14 +18,14 @@ import (
 )
 
 var (
-	// ErrSequenceBehind says that the log's sequence is below the seqs that are recorded as
-	// published: the log was truncated with RESTART IDENTITY, or was copied by logical
-	// replication, which leaves sequences out. New events would count as published. Set the
-	// sequence to the recorded high with setval.
+	// ErrSequenceBehind says that the log's sequence is lower than seqs that are recorded
+	// as published. So new events would count as published. Causes are TRUNCATE with
+	// RESTART IDENTITY, and logical replication, which does not copy sequences. Call setval
+	// to set the sequence to the recorded high.
 	ErrSequenceBehind = errors.New("the log's sequence is behind what is recorded as published")
 
-	// ErrSequenceOptions says that the log's sequence has a CACHE or INCREMENT
-	// other than 1, or CYCLE: seqs would not order the events of a key.
+	// ErrSequenceOptions says that the log's sequence has CYCLE, or a CACHE or INCREMENT
+	// other than 1. With such a sequence, seqs do not order the events of a key.
 	ErrSequenceOptions = errors.New("the log's sequence must have CACHE 1, INCREMENT 1 and NO CYCLE")
 
 	// ErrRowSecurity says that row-level security hides rows of the log's tables from the
@@ -33,45 +33,46 @@ var (
 	// BYPASSRLS, or disable row-level security for these tables.
 	ErrRowSecurity = errors.New("row-level security hides rows from the relay")
 
-	// ErrPooled says that a transaction pooler stands between the relay and PostgreSQL: it
-	// sends the statements of one connection to different server processes. What the relay
-	// knows is valid for one of them only, and its settings would affect other clients. Give
-	// the relay a direct connection.
+	// ErrPooled says that there is a transaction pooler between the relay and PostgreSQL. It
+	// sends the statements of one connection to different server processes, but the relay's
+	// knowledge is valid for only one of them, and its settings would affect other clients.
+	// Give the relay a direct connection.
 	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly, or through a session pooler")
 )
 
 var _ eventlog.Source = (*Log)(nil)
 
 // Log reads committed events for the relay. It is safe for concurrent use. It keeps no
-// connection; an [eventlog.Term] does.
+// connection. An [eventlog.Term] keeps connections.
 type Log struct {
 	pool     *pgxpool.Pool
 	schema   string
 	sql      statements
-	err      error  // the schema has no valid name
-	grant    string // which grant errors advise: "relay" or "operator"
+	err      error  // set if the name of the schema is invalid
+	grant    string // the rights that errors advise to grant: "relay" or "operator"
 	stepSize stepSize
 }
 
-// New returns the log in the schema postroom of pool's database. It does no I/O. While it
-// leads, a relay keeps two connections outside the pool. They must go to PostgreSQL directly
-// or through a session pooler.
+// New returns the log in the schema postroom of pool's database. It does no I/O. A relay
+// that leads keeps two connections outside the pool. They must go to PostgreSQL directly or
+// through a session pooler.
 func New(pool *pgxpool.Pool) *Log {
 	return &Log{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName), grant: "relay"}
 }
 
-// ForOperator returns the log for an operator: its errors advise the rights of an operator.
+// ForOperator returns the log for an operator: its errors advise to grant the rights of an
+// operator.
 func (l *Log) ForOperator() *Log {
 	return &Log{pool: l.pool, schema: l.schema, sql: l.sql, err: l.err, grant: "operator"}
 }
 
-// advise adds to an error of the database what to do about it.
+// advise adds advice to an error of the database.
 func (l *Log) advise(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: l.grant, Schema: l.schema, DB: l.pool})
 }
 
 // WithSchema returns the log in the schema with the given name. An empty name means
-// postroom. Check and Lead report an invalid name.
+// postroom. If the name is invalid, Check and Lead return an error.
 func (l *Log) WithSchema(name string) *Log {
 	other := &Log{pool: l.pool, schema: name, grant: l.grant}
 	if name, other.err = schema.Name(name); other.err != nil {
@@ -81,8 +82,8 @@ func (l *Log) WithSchema(name string) *Log {
 	return other
 }
 
-// Check checks whether the log can be read: it looks at the schema's version and at the
-// log's sequence.
+// Check checks whether the log can be read. It reads the schema's version and the log's
+// sequence.
 func (l *Log) Check(ctx context.Context) error {
 	if l.err != nil {
 		return fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
@@ -97,8 +98,8 @@ func (l *Log) Check(ctx context.Context) error {
 }
 
 // Lead takes the lease of the log for owner, for the given time, and returns the term in
-// which owner leads. It returns [eventlog.ErrLeaseHeld] if another owner holds the lease. If
-// an owner takes its own lease again, a new term begins and its former term is over.
+// which owner leads. If another owner has the lease, it returns [eventlog.ErrLeaseHeld]. If
+// an owner takes its own lease again, a new term begins and its previous term is over.
 //
 // Lead connects and checks first, and takes the lease last: see
 // [eventlog.Term.LeaseStart]. The caller renews the lease with [eventlog.Term.Renew] or
@@ -134,7 +135,7 @@ func (l *Log) Paused(ctx context.Context) (p eventlog.Pause, paused bool, err er
 }
 
 func (l *Log) lead(ctx context.Context, owner string, length time.Duration) (*term, error) {
-	var free bool // asked through the pool, so a standby opens no connection for it
+	var free bool // asked through the pool, so that a standby opens no other connection
 	err := within(ctx, func(ctx context.Context) error { return l.pool.QueryRow(ctx, l.sql.LeaseFree, owner).Scan(&free) })
 	if err != nil {
 		return nil, fmt.Errorf("look at lease: %w", err)
@@ -196,14 +197,15 @@ func (l *Log) checkSequence(ctx context.Context, db querier) (restored bool, err
 	return row.Restored, nil
 }
 
-// querier is what oneRow needs: a pool or a connection.
+// querier is a pool or a connection.
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// noPlan has a statement sent in one message, and keeps no plan of it. The driver's other
-// mode without plans sends the statement first and its arguments later. Behind a pooler
-// these can reach another connection, and meet another client's statement.
+// With noPlan, the driver sends a statement in one message, and keeps no plan. The
+// driver's other mode without plans sends the statement first and its arguments later.
+// Behind a pooler the arguments can then reach another connection with another client's
+// statement.
 const noPlan = pgx.QueryExecModeExec
 
 // oneRow runs a statement that returns one row. The columns are the fields of T in order. It

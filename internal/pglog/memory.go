@@ -9,18 +9,19 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// memory is what a term knows of the log and has not recorded. It is valid for as long as
-// the connections of the term live. The reader adds to it, and the recorder takes from it.
-// Each method locks it; pageOf, selectEvents and changes expect the lock.
+// memory is what a term has read from the log and not recorded yet. It is valid as long as
+// the connections of the term are open. The reader adds to it, and the recorder takes from
+// it. Its methods lock it, except pageOf, selectEvents and pendingChanges, whose callers
+// hold the lock.
 type memory struct {
 	mu          sync.Mutex
 	progress    *progress
-	heldAhead   map[int64]struct{}  // held, though above the high that the term began with
-	toSchedule  []int64             // read from the log: the next recording holds them until they are due
-	toHold      []eventlog.Deferral // the next recording holds them, too: refused, or waiting behind a refused one
-	heldRead    map[int64]string    // read from held and not recorded yet, with the key that each blocks
-	unstorable  int                 // how many events could not be held as they are, and were not reported yet
-	republishes republishes         // the republishes that have something open
+	heldAhead   map[int64]struct{}  // seqs of events that are held although they are above the term's first high
+	toSchedule  []int64             // events that were read from the log and are scheduled: the next recording moves them to held
+	toHold      []eventlog.Deferral // events that the next recording moves to held because they were refused, or wait behind a refused event
+	heldRead    map[int64]string    // events that were read from held and are not recorded yet, each with the key that it blocks
+	unstorable  int                 // how many events could not be held unchanged and were not reported yet
+	republishes republishes         // the republishes that have open events
 }
 
 // newMemory returns the memory of a term that begins with a recorded state.
@@ -28,7 +29,7 @@ func newMemory(recorded state) *memory {
 	return &memory{progress: resume(recorded), heldAhead: make(map[int64]struct{}), heldRead: make(map[int64]string)}
 }
 
-// addHeldAhead adds events that are held above the high that the term began with.
+// addHeldAhead adds events that are held although they are above the term's first high.
 func (m *memory) addHeldAhead(seqs []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,14 +52,15 @@ func (m *memory) dueSeqs() []int64 {
 	return slices.AppendSeq(make([]int64, 0, len(m.heldRead)), maps.Keys(m.heldRead))
 }
 
-// hasBacklog reports whether events are to be read before anything newer.
+// hasBacklog reports whether there are events that must be read before newer events.
 func (m *memory) hasBacklog() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.progress.backlog) > 0
 }
 
-// addLate adds late rows, which a search has found up to a snapshot, to the backlog.
+// addLate adds late rows to the backlog. A search found them by comparing with the
+// snapshot now.
 func (m *memory) addLate(late seqset.Set, now string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,8 +68,8 @@ func (m *memory) addLate(late seqset.Set, now string) {
 	m.progress.snap = now
 }
 
-// addLateRanges does what addLate does, and returns the lowest events of the backlog, which
-// are to be read now. They stay in the backlog until they are read.
+// addLateRanges does what addLate does. It also returns the lowest events of the backlog,
+// which must be read next. They stay in the backlog until they are read.
 func (m *memory) addLateRanges(late seqset.Set, now string, limit int) (head seqset.Set) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,12 +79,12 @@ func (m *memory) addLateRanges(late seqset.Set, now string, limit int) (head seq
 	return head
 }
 
-// readBacklogPage takes what was read out of the backlog: head, or the part of it that fitted
-// into a page. A recording may have added to the backlog meanwhile.
+// readBacklogPage removes what was read from the backlog: head, or the part of head that
+// fitted into a page. A recording may have added to the backlog in between.
 func (m *memory) readBacklogPage(found *rows, head seqset.Set) eventlog.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if found.full(partLate) { // the rest was not read
+	if found.full(partLate) { // the rest of head was not read
 		head = head.UpTo(found.late[len(found.late)-1].Seq)
 	}
 	m.progress.backlog = m.progress.backlog.Without(head)
@@ -104,23 +106,24 @@ func (m *memory) addPass(found *rows) eventlog.Page {
 	return page
 }
 
-// addUnstorable counts an event that could not be held as it is.
+// addUnstorable counts an event that could not be held unchanged.
 func (m *memory) addUnstorable() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.unstorable++
 }
 
-// pageOf returns the page of what was found. It reports unstorable events once.
+// pageOf returns the page for the rows that were found. It reports unstorable events
+// once.
 func (m *memory) pageOf(found *rows) eventlog.Page {
 	page := eventlog.Page{Events: m.selectEvents(found), Scheduled: len(found.scheduled), Unstorable: m.unstorable}
 	m.unstorable = 0
 	return page
 }
 
-// selectEvents returns the events to publish now: late and new events of the log, then held
-// ones that are due. An event that is scheduled for later stays pending until the next
-// recording holds it.
+// selectEvents returns the events to publish now: first late and new events of the log,
+// then held events that are due. An event that is scheduled for later stays pending until
+// the next recording moves it to held.
 func (m *memory) selectEvents(found *rows) []eventlog.Event {
 	if len(found.scheduled) == 0 && len(found.late) == 0 && len(found.due) == 0 && len(m.heldAhead) == 0 {
 		return found.page
@@ -137,13 +140,13 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 				m.toSchedule = append(m.toSchedule, ev.Seq)
 				continue
 			}
-			ev.Unordered = true // the relay refuses it now, not when it is due, so no event waits behind it
+			ev.Unordered = true // the relay refuses such an event at once, not when it is due, so no event waits behind it
 		}
 		events = append(events, ev)
 	}
 	for _, ev := range found.due {
 		if _, reading := m.heldRead[ev.Seq]; reading {
-			continue // it waited behind a late event, and is being published
+			continue // it is being published already, because it waited behind a late event
 		}
 		m.heldRead[ev.Seq] = ""
 		if !ev.Unordered {
@@ -154,7 +157,7 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 	return events
 }
 
-// addResults adds the results of events, and returns what the term with the given epoch has to
+// addResults adds the results of events, and returns what the term with the given epoch must
 // record.
 func (m *memory) addResults(p eventlog.Progress, epoch int64) (next state, held changes) {
 	m.mu.Lock()
@@ -171,8 +174,8 @@ func (m *memory) addResults(p eventlog.Progress, epoch int64) (next state, held 
 	return m.progress.state(), held
 }
 
-// pendingChanges returns what is to be changed in held. The memory keeps the events to hold
-// until they are held, because Release may have to try again.
+// pendingChanges returns the changes for held. The memory keeps the events to hold until
+// they are held, because Release may have to try again.
 func (m *memory) pendingChanges(published []int64, epoch int64) changes {
 	c := changes{schedule: slices.Clone(m.toSchedule), republishes: m.republishes.unstored(epoch)}
 	for _, seq := range published {
@@ -201,11 +204,11 @@ func (m *memory) pendingChanges(published []int64, epoch int64) changes {
 	return c
 }
 
-// removeStored removes changes that are stored, and events that were returned to held unchanged.
+// removeStored removes changes that are stored, and events that go back to held unchanged.
 func (m *memory) removeStored(held *changes, returned []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.toSchedule = m.toSchedule[len(held.schedule):] // keep what Read has added meanwhile
+	m.toSchedule = m.toSchedule[len(held.schedule):] // keep the events that Read has added since then
 	m.toHold = nil
 	m.republishes.markStored(held.republishes)
 	for _, seqs := range [][]int64{held.published, held.holdAgain.seqs, returned} {
@@ -215,8 +218,8 @@ func (m *memory) removeStored(held *changes, returned []int64) {
 	}
 }
 
-// republishPosition returns the republish that is read, or zero, and where it is read next:
-// behind a seq or, if first is not nil, in these ranges.
+// republishPosition returns the id of the current republish, or zero, and where its next
+// events are: in the ranges first or, if first is nil, after the seq behind.
 func (m *memory) republishPosition() (known, behind int64, first *string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

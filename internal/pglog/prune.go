@@ -11,11 +11,11 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// pruneAgain is how often pruning starts again at the beginning of the log. Only that finds a
-// row which became visible late, behind the place that pruning had reached.
+// pruneAgain is how often pruning starts again at the beginning of the log. That is needed to
+// find rows that became visible late, at a place that pruning had already passed.
 const pruneAgain = time.Hour
 
-// pruner removes published events from the log, under the lease of a term.
+// pruner removes published events from the log while the lease of its term lasts.
 type pruner struct {
 	lease *lease
 	next  int64     // the seq at which the next step begins
@@ -28,16 +28,17 @@ type pruneRow struct {
 	More          bool
 }
 
-// Prune deletes published events from the start of the log if they were written longer than
-// keep ago, and returns how many. It is one step of a few milliseconds: at most 1,000 events,
-// or fewer if they are large. more says that there is work for another step now.
+// Prune deletes published events from the start of the log that were written longer than keep
+// ago, and returns how many. One call is one step of a few milliseconds: it deletes at most
+// 1,000 events, or fewer if they are large. more reports whether another step now would
+// delete more.
 //
-// Prune stops at the first event that is younger, or that is not published by the recorded
-// state. If an event became visible late, after newer ones were deleted, it is deleted up to
-// an hour after those.
+// Prune stops at the first event that is younger, or that is not published according to the
+// recorded state. If an event became visible late, after newer events were deleted, it is
+// deleted up to an hour later than those.
 //
-// Prune returns [eventlog.ErrLeaseLost] if another term has begun: then nothing was deleted.
-// It may run at the same time as Read, but not as Record or Release.
+// If another term has begun, Prune deletes nothing and returns [eventlog.ErrLeaseLost]. It
+// may run at the same time as Read, but not at the same time as Record or Release.
 func (p *pruner) Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error) {
 	if time.Since(p.since) >= pruneAgain {
 		p.next, p.since = 0, time.Now()

@@ -14,21 +14,21 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// reader reads the log for a term, on a connection of its own.
+// reader reads the log for a term, on its own connection.
 type reader struct {
 	log         *Log
 	conn        *pgx.Conn
 	memory      *memory
-	pid         string // the server process behind conn
-	high        int64  // the recorded high that the term began with
-	loadedAhead bool   // the events that are held above it are known
+	pid         string // the id of the server process of conn
+	high        int64  // the recorded high when the term began
+	loadedAhead bool   // the events that are held above high are loaded
 
 	searchAbove int64
 	searchAfter time.Duration
 	searchTime  time.Duration
 	passedOver  []int64   // due events that transactions have locked: the next pass looks behind them
 	lastPass    time.Time // when the last pass ended
-	search      *search   // for late rows; nil if none is running
+	search      *search   // the running search for late rows, or nil
 }
 
 func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
@@ -38,13 +38,13 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 	}
 }
 
-// Read returns the next committed events in the order in which they are to be published: at
-// most limit newer ones, as many late ones, and as many held ones that are due. It returns
-// none if there is nothing to do. Every event is returned once in a term. Read overwrites
-// into, which may be nil, and uses its memory if that is large enough.
+// Read returns the next committed events in the order in which they must be published: at
+// most limit newer events, at most limit late events, and at most limit held events that
+// are due. If there are no events, it returns none. It returns each event once in a term.
+// Read may overwrite into and use its memory. into may be nil.
 //
-// If much was committed since the last call, Read looks for late events first, for a second
-// at a time. Then it may return no events and set More.
+// If many events were committed since the last call, Read first searches for late events,
+// for at most a second in each call. Such a call may return no events and set More.
 func (r *reader) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	page, err := r.read(ctx, limit, into)
 	if err != nil {
@@ -69,8 +69,9 @@ func (r *reader) read(ctx context.Context, limit int, into []eventlog.Event) (pa
 	return page, nil
 }
 
-// loadHeldAhead loads which events are held above the recorded high, before the first row
-// is read there. Lead does not do this, because the new lease has to be renewed soon.
+// loadHeldAhead loads the seqs of events that are held above the recorded high. It is
+// called before the first row above high is read. Lead does not do this, because the new
+// lease must be renewed soon.
 func (r *reader) loadHeldAhead(ctx context.Context) error {
 	if r.loadedAhead {
 		return nil
@@ -100,8 +101,8 @@ func (r *reader) readNext(ctx context.Context, limit int, into []eventlog.Event)
 	return r.memory.addPass(found), nil
 }
 
-// readBacklog adds late rows to the backlog and reads its lowest events. Nothing newer is
-// read meanwhile.
+// readBacklog adds late rows to the backlog and reads its lowest events. While there is a
+// backlog, no newer event is read.
 func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, error) {
 	from := r.memory.position()
 	row, err := oneRow[lateRangesRow](ctx, r.conn, r.log.sql.LateRanges, from.high, from.floor, from.snap)
@@ -148,8 +149,8 @@ func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlo
 	return found, r.samePID(found.pid)
 }
 
-// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. The
-// page uses the memory of into if that is large enough.
+// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. If
+// into is large enough, the page uses its memory.
 func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string, args ...any) (*rows, error) {
 	result, _ := r.conn.Query(ctx, sql, args...) // result.Err reports the error
 	found, err := decodeRows(result, r.conn.TypeMap(), into)
@@ -160,9 +161,10 @@ func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string,
 	return found, r.confirmDue(ctx, found)
 }
 
-// confirmDue leaves out held events that were cancelled, or given another time, while they
-// were read. An event of the log whose time has come, and that is being called off, is
-// scheduled for later: held decides about it. For the protocol see unlocked.sql.
+// confirmDue removes held events that were cancelled, or got another time, while they were
+// read. If a transaction is cancelling an event of the log whose time has come, confirmDue
+// treats the event as scheduled for later, so that it moves to held first. See
+// unlocked.sql for the protocol.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil
@@ -194,7 +196,8 @@ func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	return nil
 }
 
-// samePID returns [ErrPooled] if another server process answers on the reader's connection.
+// samePID returns [ErrPooled] if the answer on the reader's connection came from another
+// server process.
 func (r *reader) samePID(pid string) error {
 	if r.pid == "" {
 		r.pid = pid
@@ -205,8 +208,9 @@ func (r *reader) samePID(pid string) error {
 	return nil
 }
 
-// HeldKeys returns the keys of held events, in no order. Later events of these keys have to
-// be held too. It may run at the same time as Record or Release, but not as Read.
+// HeldKeys returns the keys of held events, in no order. Later events of these keys must be
+// held too. It may run at the same time as Record or Release, but not at the same time as
+// Read.
 func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 	rows, _ := r.conn.Query(ctx, r.log.sql.HeldKeys) // CollectRows reports the error
 	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -216,11 +220,11 @@ func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// ReadRepublish returns at most limit of the next events of the running republish. If
-// several run, it reads one after the other. It skips events that are held, were discarded,
-// or are not published yet. It reads a bounded part of the log and may find no events there;
-// Advanced says whether to read again at once. With a limit of 0 it only returns the state of
-// the republishes.
+// ReadRepublish returns at most limit of the next events of the running republish. If several
+// republishes run, it reads one after the other. It skips events that are held, were
+// discarded, or are not published yet. It reads a limited part of the log and may find no
+// events there. Advanced says whether to read again at once. With a limit of 0 it returns
+// only the state of the republishes.
 //
 // It returns each event once in a term, even if [eventlog.Term.Read] returned it too. It must
 // not run at the same time as Read or HeldKeys.

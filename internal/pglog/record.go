@@ -15,27 +15,27 @@ import (
 )
 
 // checkpointEvery is how often a checkpoint is made. If the broker loses the end of a
-// stream, the relay compares the events since the last checkpoint before the loss.
+// stream, the relay compares only the events since the last checkpoint before the loss.
 const checkpointEvery = 10 * time.Second
 
-// recorder stores the results of events, under the lease of a term.
+// recorder stores the results of events while the lease of its term lasts.
 type recorder struct {
 	lease        *lease
 	memory       *memory
-	recorded     state // the row of table relay
+	recorded     state // the content of the row of table relay
 	positions    map[string]eventlog.StreamPosition
 	late         seqset.Set // lost events that are to be republished; kept until that is stored
 	checkpointAt time.Time  // when the last checkpoint was made
 }
 
-// Positions returns the positions of the streams when the term began. Call it before the
-// first Record.
+// Positions returns the positions that the streams had when the term began. Call it
+// before the first Record.
 func (r *recorder) Positions() []eventlog.StreamPosition {
 	return slices.Collect(maps.Values(r.positions))
 }
 
-// Record stores the results of events with the epoch of this term, and renews the lease. It
-// returns [eventlog.ErrLeaseLost] if another term has begun: then nothing was stored. After
+// Record stores the results of events with the epoch of this term, and renews the lease. If
+// another term has begun, Record stores nothing and returns [eventlog.ErrLeaseLost]. After
 // any other error it is unknown whether the results were stored.
 func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	for _, at := range p.Positions {
@@ -57,7 +57,8 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	return nil
 }
 
-// store writes the state and the changes. If nothing happened (quiet), it renews the lease.
+// store writes the state and the changes. If there are no results (quiet), it may only
+// renew the lease.
 func (r *recorder) store(ctx context.Context, next state, held changes, quiet bool) error {
 	switch {
 	case !held.empty():
@@ -70,7 +71,7 @@ func (r *recorder) store(ctx context.Context, next state, held changes, quiet bo
 		}
 	case quiet:
 		// Nothing was published and nothing new is pending. The older snapshot stays
-		// recorded; it only makes the next leader look further back.
+		// recorded. Its only effect is that the next leader searches further back.
 		return r.lease.renew(ctx)
 	default:
 		if err := r.lease.update(ctx, r.lease.log.sql.Record, r.recordParameters(next)...); err != nil {
@@ -90,7 +91,7 @@ func (r *recorder) recordParameters(next state) []any {
 // trip.
 func (r *recorder) storeHeld(ctx context.Context, next state, held changes) error {
 	sql, epoch := &r.lease.log.sql, r.lease.epoch
-	var batch pgx.Batch // one transaction, because it has no BEGIN
+	var batch pgx.Batch // a batch without BEGIN is one transaction
 	batch.Queue(sql.Record, r.recordParameters(next)...)
 	if len(held.schedule) > 0 {
 		batch.Queue(sql.Schedule, epoch, held.schedule)

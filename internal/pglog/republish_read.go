@@ -5,27 +5,27 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// republish is what a term knows of a republish. Its events are not part of progress: they
-// were published before, and are published once more.
+// republish has a term's knowledge of a republish. Its events are not part of progress,
+// because they were published before, and are published again.
 type republish struct {
 	eventlog.RepublishStatus
 
 	hi      int64
-	passed  int64              // read up to here
-	backlog seqset.Set         // up to passed, and read before the rest
-	open    map[int64]struct{} // read, and being published
+	passed  int64              // the seq up to which it was read
+	backlog seqset.Set         // seqs up to passed that must still be read, before the rest
+	open    map[int64]struct{} // seqs that were read and are being published
 
-	changed  int  // how often the republish changed
-	stored   int  // the value of changed that the row has
-	ended    bool // the row says that it is done or cancelled
+	changed  int  // counts the changes of the republish
+	stored   int  // the value of changed when it was last stored
+	ended    bool // according to its row, it is done or cancelled
 	reported bool // its end was reported
 }
 
-// republishes are those that a term has read, the latest last. Only the latest is read; the
-// others may have events that are still being published.
+// republishes are the republishes that a term has read, the latest last. Only the latest is
+// still read. The others may have events that are still being published.
 type republishes []*republish
 
-// last returns the republish that is read, or was read last; nil if there is none.
+// last returns the republish that was read last, or nil.
 func (rs republishes) last() *republish {
 	if len(rs) == 0 {
 		return nil
@@ -42,7 +42,7 @@ func (rs republishes) find(id int64) *republish {
 	return nil
 }
 
-// remove removes an event from those that are being published, and reports whether it was one.
+// remove removes an event from open, and reports whether the event was in open.
 func (r *republish) remove(seq int64) bool {
 	_, ok := r.open[seq]
 	if ok {
@@ -52,7 +52,7 @@ func (r *republish) remove(seq int64) bool {
 	return ok
 }
 
-// finished reports whether nothing of the republish is left.
+// finished reports whether the republish has ended and has no open events.
 func (r *republish) finished() bool {
 	return r.passed >= r.hi && len(r.open) == 0 && len(r.backlog) == 0
 }
@@ -66,8 +66,8 @@ func (r *republish) pending() seqset.Set {
 	return r.backlog.Union(seqset.Of(seqs))
 }
 
-// addResults adds the results of republished events. The same recording holds the events of
-// held.
+// addResults adds the results of republished events. held are events that the same
+// recording moves to held.
 func (rs republishes) addResults(repeated []eventlog.RepublishResult, held []eventlog.Deferral) {
 	for _, e := range repeated {
 		if r := rs.find(e.RepublishID); r != nil && r.remove(e.Seq) && !e.Dropped {
@@ -84,13 +84,13 @@ func (rs republishes) addResults(repeated []eventlog.RepublishResult, held []eve
 // republishProgress is the progress of a republish: the parameters of republish_progress.sql.
 type republishProgress struct {
 	republish *republish
-	changed   int // the value of changed that it has
+	changed   int // the value of changed for this progress
 	done      bool
 	args      []any
 }
 
-// unstored returns the progress to store. All numbers count from the beginning. So a
-// recording can be repeated if it is unknown whether it was stored.
+// unstored returns the progress to store. All numbers count from the beginning of the
+// republish. So if it is unknown whether a recording was stored, it can be repeated.
 func (rs republishes) unstored(epoch int64) []republishProgress {
 	var all []republishProgress
 	for _, r := range rs {
@@ -114,7 +114,7 @@ func (rs republishes) markStored(all []republishProgress) {
 
 // republishNote is the first row of republish_page.sql.
 type republishNote struct {
-	Before    string // the state of the republish that was read before
+	Before    string // the state of the previous republish
 	Reached   int64
 	LeftOut   int64 `json:"left_out"`
 	Republish *struct {
@@ -129,7 +129,7 @@ type republishNote struct {
 func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (page eventlog.RepublishPage, err error) {
 	row, r := note.Republish, rs.last()
 	switch {
-	case row == nil, r != nil && r.ID == row.ID && r.ended: // a recording has ended it meanwhile
+	case row == nil, r != nil && r.ID == row.ID && r.ended: // a recording has ended it in between
 		return page, nil
 	case r == nil || r.ID != row.ID:
 		r = &republish{
@@ -164,7 +164,7 @@ func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (pa
 }
 
 // takeEnded returns the republishes that ended and were not reported yet, and removes those
-// that are finished. before is the state that republish known had.
+// that are finished. before is the state of the republish with the id known.
 func (rs *republishes) takeEnded(known int64, before string) (ended []eventlog.RepublishStatus) {
 	if r := rs.find(known); r != nil && before != "running" {
 		r.ended, r.Cancelled = true, before != "done"

@@ -12,29 +12,33 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// A pass finds late rows with one statement. After an outage, millions of transactions may
-// lie between its snapshot and the previous one. A statement that looks at them all can run
-// into its timeout, and would do so again each time. So if much was committed since the last
-// pass, a search first looks for late rows in steps, up to a snapshot that it takes when it
-// begins. The next pass goes on from that snapshot.
+// A pass finds late rows with one statement. After an outage, there may be millions of
+// transactions between its snapshot and the previous one. A statement that examines all of
+// them can exceed its time limit, and would exceed it again each time. So if much was
+// committed since the last pass, a search first finds late rows in several steps. It
+// compares with a snapshot that it takes at its beginning. The next pass then begins from
+// that snapshot.
 const (
-	// searchAfter is how long ago the last pass of a term has to be for a search. So the
-	// first read of a term searches, and the first after a pause.
+	// searchAfter is how long ago the last pass of a term must be before a search is
+	// made. So the first read of a term searches, and the first read after a pause.
 	searchAfter = time.Second
 
-	// searchAbove is how many seqs above high have to be taken for a search.
+	// searchAbove is how many seqs above high must have been assigned before a search is
+	// made.
 	searchAbove = 100_000
 
-	// searchTime is how long one Read searches. It is shorter than the caller's deadline.
+	// searchTime is how long one Read searches. It is shorter than the caller's time
+	// limit.
 	searchTime = time.Second
 
-	// searchRatio is how many entries of the index (xid, seq) cost as much as one row.
+	// searchRatio is the number of entries of the index (xid, seq) that take as long to
+	// read as one row.
 	searchRatio = 16
 )
 
-// stepSize is how many transaction ids a step looks at. A step by seq looks at fewer rows.
-// The size follows from how long steps take. It belongs to the Log, so the next term goes on
-// with smaller steps after one that failed.
+// stepSize is the number of transaction ids that a step examines. A step by seq examines
+// fewer rows. The size depends on how long steps take. It belongs to the Log, so that after
+// a failed step the next term goes on with smaller steps.
 type stepSize struct{ n atomic.Int64 }
 
 const (
@@ -50,7 +54,7 @@ func (s *stepSize) get() int64 {
 	return firstStep
 }
 
-// adapt changes the size after a step that took so long, or failed.
+// adapt changes the size after a step that took the given time or failed.
 func (s *stepSize) adapt(took time.Duration, err error) {
 	n := s.get()
 	switch {
@@ -64,16 +68,16 @@ func (s *stepSize) adapt(took time.Duration, err error) {
 	s.n.Store(min(max(n, minStep), maxStep))
 }
 
-// search looks for the rows up to high that are visible in the snapshot now and were not in
-// snap. It goes through the transactions between the two, or through the rows up to high if
-// these are fewer.
+// search finds the rows up to high that are visible in the snapshot now and were not
+// visible in snap. It examines the transactions between both snapshots or, if these are
+// fewer, the rows up to high.
 type search struct {
 	sql         *statements
 	high, floor int64
 	snap, now   string
 
 	bySeq   bool
-	at, end int64 // the next step begins at this transaction id, or behind this seq; end likewise
+	at, end int64 // the next step begins at the transaction id at, or after the seq at; the search ends at end
 	late    seqset.Set
 }
 
@@ -93,14 +97,14 @@ func newSearch(sql *statements, from state, row searchBoundsRow) *search {
 	if below := from.high - row.Bottom; below <= max(row.Above, 0)/searchRatio {
 		s.bySeq, s.at, s.end = true, row.Bottom, from.high
 	} else {
-		s.at, s.end = row.XIDFrom, max(row.XIDUntil, row.XIDFrom+1) // the first step also looks at transactions that were open
+		s.at, s.end = row.XIDFrom, max(row.XIDUntil, row.XIDFrom+1) // the first step also examines transactions that were open
 	}
 	return s
 }
 
 func (s *search) done() bool { return s.at >= s.end }
 
-// step looks at the next n transaction ids, or at fewer seqs.
+// step examines the next n transaction ids, or fewer seqs.
 func (s *search) step(ctx context.Context, db querier, n int64) error {
 	var row lateRow
 	var to int64
@@ -139,8 +143,8 @@ func (s *search) steps(ctx context.Context, db querier, width *stepSize, budget 
 	return nil
 }
 
-// catchUp searches for late rows if the last pass was long ago and much was committed since.
-// more says that the search goes on with the next call.
+// catchUp searches for late rows if the last pass was long ago and much was committed since
+// then. If more is true, the next call goes on with the search.
 func (r *reader) catchUp(ctx context.Context) (late int64, more bool, err error) {
 	if r.search == nil {
 		if time.Since(r.lastPass) < r.searchAfter {
@@ -170,7 +174,8 @@ func (r *reader) catchUp(ctx context.Context) (late int64, more bool, err error)
 	return late, false, nil
 }
 
-// searchAll makes the whole search for rows that became visible since a state was recorded.
+// searchAll makes a complete search for rows that became visible since a state was
+// recorded.
 func searchAll(ctx context.Context, l *Log, from state) (late seqset.Set, err error) {
 	err = pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, l.sql.Search); err != nil {

@@ -9,12 +9,13 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// maxPending is how many unpublished events may keep high from rising. If there are more,
-// high stays lower. That keeps the row small, and costs duplicates after a crash.
+// maxPending is the largest number of pending events below high. If there would be more,
+// high stays lower. That keeps the row small, but after a crash more events are published
+// twice.
 const maxPending = 500
 
-// state is the content of the one row of postroom.relay: every event with seq <= high whose
-// transaction is visible in snap is published, except pending.
+// state is the content of the only row of postroom.relay. It says: every event with seq <=
+// high whose transaction is visible in snap is published, except the events in pending.
 type state struct {
 	high, floor int64
 	snap        string
@@ -22,26 +23,28 @@ type state struct {
 }
 
 // progress is what a leader has read and published since the recorded state. It does no
-// I/O; the term reads and writes. It is valid as long as the term's connections live.
+// I/O, because the term reads and writes. It is valid as long as the term's connections
+// are open.
 type progress struct {
 	high, floor int64
 	snap        string
 
-	// backlog is to be read before anything newer: the events that were pending when the
-	// term began, and late rows that are too many for a page.
+	// backlog has the events that must be read before newer events: events that were
+	// pending when the term began, and late rows if they are too many for a page.
 	backlog seqset.Set
 
 	// late are the events up to passed that were read and are not acknowledged: late rows,
-	// and those of the backlog.
+	// and events of the backlog.
 	late map[int64]struct{}
 
-	// page are the events that were read above passed, ascending. The acknowledged ones at
-	// its beginning are removed; passed is the last seq that was removed.
+	// page are the events above passed that were read, ascending. Acknowledged events at
+	// its beginning are removed. passed is the last seq that was removed.
 	page   []entry
 	passed int64
 
-	// stated is the highest high that state returned. No later state has a lower one, even
-	// if late rows then lengthen pending: what is recorded as published stays so.
+	// stated is the highest high that state returned. No later state has a lower high,
+	// even if late rows make pending longer, because an event that is recorded as
+	// published must stay recorded as published.
 	stated     int64
 	maxPending int
 }
@@ -59,8 +62,9 @@ func resume(s state) *progress {
 	}
 }
 
-// readLate adds late rows that a pass found. Those above passed go into the page. In late,
-// their acknowledgements could not be recorded before those of all events below them.
+// readLate adds late rows that a pass found. Rows above passed go into the page. If they
+// were in late, their acknowledgements could be recorded only after those of all events
+// below them.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for _, ev := range events {
@@ -75,7 +79,7 @@ func (p *progress) readLate(events []eventlog.Event) {
 	}
 }
 
-// readPage adds the page above high that a pass found, ascending.
+// readPage adds the page above high that a pass found. It must be ascending.
 func (p *progress) readPage(events []eventlog.Event) {
 	for _, ev := range events {
 		p.page = append(p.page, entry{seq: ev.Seq})
@@ -83,8 +87,8 @@ func (p *progress) readPage(events []eventlog.Event) {
 	}
 }
 
-// addBacklog adds rows to the backlog: late ones that are too many for a page, and those that
-// the broker lost. Rows that were read and are not acknowledged stay where they are.
+// addBacklog adds rows to the backlog: late rows that are too many for a page, and events
+// that the broker lost. Rows that were read and are not acknowledged are not moved.
 func (p *progress) addBacklog(late seqset.Set) { p.backlog = p.backlog.Union(late) }
 
 // markDone notes that these events need not be read again: they are published, or held.
@@ -118,9 +122,10 @@ func (p *progress) entry(seq int64) *entry {
 	return nil
 }
 
-// state returns the state to record now. Its high is the last acknowledged seq, not the last
-// that was read, because events that were read ahead would only lengthen pending. The next
-// leader reads everything above high again, so pending lists nothing above high.
+// state returns the state to record now. Its high is the last acknowledged seq, and not the
+// last seq that was read, because events that were read ahead would only make pending
+// longer. The next leader reads everything above high again, so pending has no seqs above
+// high.
 func (p *progress) state() state {
 	unpublished := make([]int64, 0, len(p.late)+p.maxPending)
 	for seq := range p.late {

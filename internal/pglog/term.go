@@ -12,11 +12,11 @@ import (
 
 var _ eventlog.Term = (*term)(nil)
 
-// term is the [eventlog.Term] of a [Log]. It leads as long as it has the lease, reads on a
-// connection of its own, and records. If reader or recorder fails, the term is over.
+// term is the [eventlog.Term] of a [Log]. It leads as long as it has the lease. It reads
+// on its own connection, and records. If reader or recorder fails, the term is over.
 //
 // Read may run at the same time as Record or Release. Two calls of Read must not run at the
-// same time, nor two of Record or Release.
+// same time. Two calls of Record or Release must not run at the same time either.
 type term struct {
 	*lease
 	*reader
@@ -44,9 +44,9 @@ func newTerm(ls *lease, conn *pgx.Conn, row leadRow) (*term, error) {
 	}, nil
 }
 
-// Release records the results of events, gives the lease back so that another relay can take
-// it at once, and closes the term's connections. The term is over even if Release fails. It
-// returns [eventlog.ErrLeaseLost] as [eventlog.Term.Record] does.
+// Release records the results of events, gives up the lease so that another relay can take
+// it at once, and closes the term's connections. The term is over even if Release fails.
+// Like [eventlog.Term.Record], it can return [eventlog.ErrLeaseLost].
 func (t *term) Release(ctx context.Context, p eventlog.Progress) error {
 	var err error
 	if !t.lease.conn.IsClosed() {

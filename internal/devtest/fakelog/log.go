@@ -1,4 +1,4 @@
-// Package fakelog is a log in memory, for tests of what publishes one.
+// Package fakelog is a log in memory, for tests of the relay.
 package fakelog
 
 import (
@@ -11,28 +11,28 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Log is a log in memory, with one term at a time. It has no history: what the broker
-// loses is not found.
+// Log is a log in memory, with one term at a time. It has no history, so events that the
+// broker loses are not found.
 type Log struct {
-	Mu     sync.Mutex // guards what follows
+	Mu     sync.Mutex // guards the fields below
 	Events []eventlog.Event
-	Done   map[int64]bool              // published
-	Held   map[int64]eventlog.Deferral // by seq
-	Terms  []*Term                     // those that Lead began
-	Pause  *eventlog.Pause             // the operator's pause; nil for none
+	Done   map[int64]bool              // the published events, by seq
+	Held   map[int64]eventlog.Deferral // the events in held, by seq
+	Terms  []*Term                     // the terms that Lead began
+	Pause  *eventlog.Pause             // the operator's pause, or nil
 
 	subjects []string
 }
 
 var _ eventlog.Source = (*Log)(nil)
 
-// New returns a log whose events have the given subjects; with none, no stream is looked
-// for.
+// New returns a log whose events have the given subjects. If there are no subjects, the
+// relay looks for no stream.
 func New(subjects ...string) *Log {
 	return &Log{subjects: subjects, Done: map[int64]bool{}, Held: map[int64]eventlog.Deferral{}}
 }
 
-// Set changes the log.
+// Set calls change while it holds Mu.
 func (l *Log) Set(change func()) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -50,13 +50,13 @@ func (l *Log) PublishedSeqs() (seqs []int64) {
 	return seqs
 }
 
-// Check finds nothing.
+// Check returns nil.
 func (l *Log) Check(context.Context) error { return nil }
 
-// Subjects returns those that the log was made with.
+// Subjects returns the subjects that New got.
 func (l *Log) Subjects(context.Context) ([]string, error) { return l.subjects, nil }
 
-// Lag fails: the log does not know it.
+// Lag returns an error, because the log does not know its lag.
 func (l *Log) Lag(context.Context) (eventlog.Lag, error) {
 	return eventlog.Lag{}, errors.ErrUnsupported
 }
@@ -80,7 +80,7 @@ func (l *Log) Sources(context.Context) ([]string, error) { return nil, nil }
 // Checkpoints returns none.
 func (l *Log) Checkpoints(context.Context, string) ([]eventlog.Checkpoint, error) { return nil, nil }
 
-// Entries has no event.
+// Entries returns no event.
 func (l *Log) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
 	return func(context.Context) ([]eventlog.HistoryEntry, error) { return nil, nil }, nil
 }
@@ -94,7 +94,8 @@ func (l *Log) Lead(context.Context, string, time.Duration) (eventlog.Term, error
 	return t, nil
 }
 
-// NewTerm returns a term that reads what is not published. The caller holds Mu.
+// NewTerm returns a term that reads the events that are not published. The caller holds
+// Mu.
 func (l *Log) NewTerm(taken time.Time) *Term {
 	t := &Term{log: l, taken: taken}
 	for _, ev := range l.Events {
@@ -105,9 +106,9 @@ func (l *Log) NewTerm(taken time.Time) *Term {
 	return t
 }
 
-// Term is a term of a Log. It remembers no places: no stream is compared with one.
+// Term is a term of a Log. It has no positions, so no stream is compared.
 type Term struct {
-	Unread []eventlog.Event // the Log's Mu guards it
+	Unread []eventlog.Event // guarded by the Log's Mu
 
 	log   *Log
 	taken time.Time
@@ -115,13 +116,13 @@ type Term struct {
 
 var _ eventlog.Term = (*Term)(nil)
 
-// LeaseStart returns when the term began. The log answers at once.
+// LeaseStart returns when the term began, and a round trip of 0.
 func (t *Term) LeaseStart() (at time.Time, roundTrip time.Duration) { return t.taken, 0 }
 
-// Renew renews.
+// Renew returns nil.
 func (t *Term) Renew(context.Context, time.Duration) error { return nil }
 
-// Read reads what is unread.
+// Read returns unread events.
 func (t *Term) Read(_ context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	t.log.Mu.Lock()
 	defer t.log.Mu.Unlock()
@@ -131,12 +132,12 @@ func (t *Term) Read(_ context.Context, limit int, into []eventlog.Event) (eventl
 	return eventlog.Page{Events: page}, nil
 }
 
-// ReadRepublish finds no republish.
+// ReadRepublish returns no republish.
 func (t *Term) ReadRepublish(context.Context, int) (eventlog.RepublishPage, error) {
 	return eventlog.RepublishPage{}, nil
 }
 
-// HeldKeys returns none that leave held again.
+// HeldKeys returns no keys.
 func (t *Term) HeldKeys(context.Context) (keys []string, err error) { return nil, nil }
 
 // Prune removes nothing.
@@ -144,7 +145,7 @@ func (t *Term) Prune(context.Context, time.Duration) (removed int64, more bool, 
 	return 0, false, nil
 }
 
-// Record notes what is published, and what is held.
+// Record notes which events are published, and which are held.
 func (t *Term) Record(_ context.Context, p eventlog.Progress) error {
 	t.log.Mu.Lock()
 	defer t.log.Mu.Unlock()
@@ -160,11 +161,11 @@ func (t *Term) Record(_ context.Context, p eventlog.Progress) error {
 // Positions returns none.
 func (t *Term) Positions() []eventlog.StreamPosition { return nil }
 
-// Token returns that of the first term.
+// Token returns the same token for each term.
 func (t *Term) Token() (instance string, epoch int64) { return "fake", 1 }
 
-// Confirm confirms.
+// Confirm returns nil.
 func (t *Term) Confirm(context.Context) error { return nil }
 
-// Release records.
+// Release calls Record.
 func (t *Term) Release(ctx context.Context, p eventlog.Progress) error { return t.Record(ctx, p) }

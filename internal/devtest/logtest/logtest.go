@@ -1,5 +1,5 @@
-// Package logtest has what tests of the log share: they write events, read them in a term,
-// record and prune, and compare.
+// Package logtest has functions for tests of the log: they write events, read them in a
+// term, record, prune and compare.
 package logtest
 
 import (
@@ -20,12 +20,12 @@ import (
 // Shop is the producer of the events.
 var Shop = outbox.New(outbox.Config{Source: "/shop"})
 
-// Named returns an event with an id to be recognised by.
+// Named returns an event with the given id.
 func Named(id string) postroom.Event {
 	return postroom.Event{ID: id, Type: "order.placed", Data: []byte("{}")}
 }
 
-// Write commits events with the given ids, each in a transaction of its own.
+// Write commits events with the given ids, each in its own transaction.
 func Write(t *testing.T, pool *pgxpool.Pool, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -36,8 +36,8 @@ func Write(t *testing.T, pool *pgxpool.Pool, ids ...string) {
 	}
 }
 
-// OpenWith returns a transaction that has written an event and is not committed. It is
-// rolled back at the test's end.
+// OpenWith returns an open transaction that has written an event. It is rolled back at
+// the test's end.
 func OpenWith(t *testing.T, pool *pgxpool.Pool, id string) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -59,18 +59,18 @@ func Commit(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-// Lead begins a term, which is given back at the test's end.
+// Lead begins a term. The term is released at the test's end.
 func Lead(t *testing.T, log eventlog.Source) eventlog.Term {
 	t.Helper()
 	term, err := log.Lead(t.Context(), "test", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = term.Release(context.Background(), eventlog.Progress{}) }) // the test has its own errors
+	t.Cleanup(func() { _ = term.Release(context.Background(), eventlog.Progress{}) }) // the error is ignored, because the test checks errors itself
 	return term
 }
 
-// Read returns the ids and seqs of one pass.
+// Read calls term.Read once, and returns the ids and seqs of its events.
 func Read(t *testing.T, term eventlog.Term, limit int) (ids []string, seqs []int64, page eventlog.Page) {
 	t.Helper()
 	page, err := term.Read(t.Context(), limit, nil)
@@ -99,8 +99,8 @@ func Record(t *testing.T, term eventlog.Term, seqs ...int64) {
 	}
 }
 
-// Prune takes steps until there is no more to do, and returns how many events each
-// removed.
+// Prune prunes in steps until no more can be removed, and returns how many events each
+// step removed.
 func Prune(t *testing.T, term eventlog.Term, keep time.Duration) []int64 {
 	t.Helper()
 	var steps []int64
@@ -118,7 +118,7 @@ func Prune(t *testing.T, term eventlog.Term, keep time.Duration) []int64 {
 	return nil
 }
 
-// Again looks once at the republishes of a term.
+// Again calls ReadRepublish of a term once.
 func Again(t *testing.T, term eventlog.Term, limit int) (ids []string, page eventlog.RepublishPage) {
 	t.Helper()
 	page, err := term.ReadRepublish(t.Context(), limit)
@@ -155,7 +155,7 @@ func Exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// Letters returns n ids.
+// Letters returns n different ids.
 func Letters(n int) (ids []string) {
 	for i := range n {
 		ids = append(ids, fmt.Sprintf("e%03d", i))
