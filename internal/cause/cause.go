@@ -10,15 +10,15 @@ import (
 
 // Fingerprint returns 16 bytes that are the same for all failures of a handler with the same
 // cause. A cause is the class, the place (a function, a constraint, or nothing) and the
-// wording of the text. known are values that differ from event to event, such as its id; the
-// wording leaves them out, and all words that look like a value.
+// wording of the text. known are values that differ between events, such as the event's id.
+// The wording leaves them out, and also leaves out all words that look like a value.
 func Fingerprint(handler, class, place, text string, known ...string) []byte {
 	sum := sha256.Sum256([]byte(handler + "\x00" + class + "\x00" + place + "\x00" + Wording(text, known...)))
 	return sum[:16]
 }
 
-// How much of a text counts, in bytes and in words, and the length from which a word counts
-// as a value.
+// How many bytes and words of a text count, and the length from which a word counts as a
+// value.
 const (
 	maxText  = 512
 	maxWords = 24
@@ -32,7 +32,7 @@ func Wording(text string, known ...string) string {
 	text, _, _ = strings.Cut(text[:min(len(text), maxText)], "\n")
 	known = slices.DeleteFunc(slices.Clone(known), func(value string) bool { return value == "" })
 	for _, value := range known {
-		if strings.ContainsAny(value, " \t") { // more than a word
+		if strings.ContainsAny(value, " \t") { // more than one word
 			text = strings.ReplaceAll(text, value, "#")
 		}
 	}
@@ -60,8 +60,8 @@ func isValue(word string) bool {
 	return len(word) >= longWord || strings.ContainsAny(word, "0123456789@/\\{}[]")
 }
 
-// unquote replaces each quoted piece with a '#'. An apostrophe within a word is no quote, and
-// neither is one that is never closed.
+// unquote replaces each quoted piece with a '#'. An apostrophe within a word is not a quote,
+// and a quote that is never closed does not count.
 func unquote(s string) string {
 	var b strings.Builder
 	for s != "" {

@@ -1,5 +1,5 @@
-// Package change has what every change of held events by an operator needs: its transaction,
-// its locks, and its row in the audit.
+// Package change has the common parts of all changes of held events by an operator: the
+// transaction, the locks, and the row in the audit.
 package change
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// BulkSize is how many events one transaction changes. Each event may need a lock of its
-// own, and the server has room for a few thousand locks.
+// BulkSize is the largest number of events that one transaction changes. Each event may
+// need its own lock, and the server has room for a few thousand locks.
 const BulkSize = 1000
 
 //go:embed sql/*.sql
@@ -30,7 +30,7 @@ type statements struct{ Plan, Audit, RelayLock, KeysLock, Wake string }
 
 var written = sqlfile.MustRead[statements](files)
 
-// DB is a *pgxpool.Pool or a *pgx.Conn. It is an interface to allow both.
+// DB is a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
@@ -42,17 +42,18 @@ type Tables struct {
 	sql    statements
 }
 
-// New returns the tables of a schema whose name schema.Name accepted.
+// New returns the tables of a schema. The name must be one that schema.Name accepted.
 func New(db DB, name string) Tables {
 	return Tables{db: db, schema: name, sql: sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })}
 }
 
-// Explain adds to an error of the database what an operator can do about it.
+// Explain adds advice for an operator to an error of the database.
 func (t *Tables) Explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: t.schema, DB: t.db})
 }
 
-// InTx runs do in a transaction. It tries again if the transaction loses to another one.
+// InTx runs do in a transaction. If the transaction fails because of a conflict with
+// another one, it tries again.
 func (t *Tables) InTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	for round := 1; ; round++ {
 		err := t.InTxOnce(ctx, do)
@@ -62,7 +63,7 @@ func (t *Tables) InTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	}
 }
 
-// InTxOnce runs do in a transaction, once.
+// InTxOnce runs do in a transaction, without a second try.
 func (t *Tables) InTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, t.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, t.sql.Plan); err != nil {
@@ -72,9 +73,9 @@ func (t *Tables) InTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
-// retryable reports whether a transaction lost to another one and may succeed if it is tried
-// again: a deadlock, a serialization failure, or two transactions that made an event of the
-// same key due.
+// retryable reports whether a transaction failed because of a conflict with another one, and
+// may succeed if it is tried again. Such conflicts are a deadlock, a serialization failure,
+// and two transactions that made an event of the same key due.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -83,8 +84,8 @@ func retryable(err error) bool {
 	return pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "23505" && pg.ConstraintName == "held_key_due"
 }
 
-// Lock takes the locks that a change of these rows of held needs: the row of the leading
-// relay first, then the keys. All code that takes both takes them in this order.
+// Lock takes the locks for a change of these rows of held: first the row of the leading
+// relay, then the keys. All code that takes both locks takes them in this order.
 func (t *Tables) Lock(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	var batch pgx.Batch
 	batch.Queue(t.sql.RelayLock, ids)
@@ -95,7 +96,7 @@ func (t *Tables) Lock(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	return nil
 }
 
-// LockRelay keeps the leading relay from recording, if any of the events is an outgoing one.
+// LockRelay prevents the leading relay from recording, if one of the events is outgoing.
 func (t *Tables) LockRelay(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	if _, err := tx.Exec(ctx, t.sql.RelayLock, ids); err != nil {
 		return fmt.Errorf("wait for the relay: %w", err)
@@ -103,8 +104,9 @@ func (t *Tables) LockRelay(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	return nil
 }
 
-// Wake makes the first event of each key due, now that what it waited for is gone. Element n
-// of both slices is one key. The keys are locked before.
+// Wake makes the first event of each key due, because the event for which it waited is no
+// longer held. Element n of handlers and keys together is one key. The caller has locked the
+// keys.
 func (t *Tables) Wake(ctx context.Context, tx pgx.Tx, handlers, keys []string) error {
 	if len(keys) == 0 {
 		return nil
@@ -118,7 +120,7 @@ func (t *Tables) Wake(ctx context.Context, tx pgx.Tx, handlers, keys []string) e
 // By says who changes something, and why.
 type By struct{ Actor, Reason string }
 
-// Validate says what is wrong with it.
+// Validate says what is wrong with b.
 func (b By) Validate() error {
 	switch {
 	case b.Actor == "":
@@ -136,9 +138,9 @@ type Action struct {
 	Name                   string
 	By                     By
 	Events                 int64
-	Handler, Source, Event string // of an action on one event
+	Handler, Source, Event string // set if the action is about one event
 	Replay                 int64
-	Details                any // nil, or what becomes JSON
+	Details                any // a value to store as JSON, or nil
 }
 
 // Audit stores an action in the audit, and returns the id of its row.
@@ -163,7 +165,7 @@ func (t *Tables) Audit(ctx context.Context, tx pgx.Tx, a Action) (id int64, err 
 	return id, nil
 }
 
-// given is a text, or NULL if it is empty.
+// given returns a text, or nil, which is NULL, if it is empty.
 func given(s string) *string {
 	if s == "" {
 		return nil

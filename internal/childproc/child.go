@@ -1,6 +1,6 @@
-// Package childproc runs this module's own programs as processes that can be killed and
-// stopped: servers, relays, handlers. A program that uses it starts itself again, in a role:
-// its main calls [Serve] first.
+// Package childproc runs servers, relays and handlers of this module as processes that can
+// be killed and stopped. A program that uses it starts itself again, in a role. Its main
+// function calls [Serve] first.
 package childproc
 
 import (
@@ -19,21 +19,22 @@ import (
 	"time"
 )
 
-// A child is this program, started with these variables in its environment.
+// A child is this program with these variables in its environment.
 const (
 	roleVariable = "POSTROOM_CHILD_ROLE"
 	jobVariable  = "POSTROOM_CHILD_JOB"
 )
 
-// Role is the work of a child, until ctx ends. job is what [Start] was given, in JSON.
+// Role is the work of a child. It returns when ctx ends. job is the job that [Start] got,
+// as JSON.
 type Role func(ctx context.Context, job []byte) error
 
 // leavePatience is how long a child may take to finish its work after its parent has ended.
 const leavePatience = time.Minute
 
-// Serve runs the role if this process is a child, and reports whether it is one. If the
-// parent ends, even if it is killed, the child's standard input ends, and so does the
-// child. It ignores Ctrl-C, which is for the parent.
+// Serve runs the role if this process is a child, and reports whether it is a child. If
+// the parent ends, even if it is killed, the child's standard input ends, and then the
+// child ends too. The child ignores Ctrl-C, which is for the parent.
 func Serve(roles map[string]Role) (served bool, err error) {
 	name := os.Getenv(roleVariable)
 	if name == "" {
@@ -43,10 +44,10 @@ func Serve(roles map[string]Role) (served bool, err error) {
 	if !ok {
 		return true, fmt.Errorf("no such role: %q", name)
 	}
-	signal.Ignore(os.Interrupt) // on Unix, apart keeps it away already
+	signal.Ignore(os.Interrupt) // for systems that are not Unix; see apart
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { // ends with the process
-		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); { // it ends after an error, too
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); { // Scan also returns false after an error
 			told.close(lines.Text())
 		}
 		stop()
@@ -79,7 +80,7 @@ func (l *lines) close(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-l.channel(line): // it was sent before
+	case <-l.channel(line): // the line was sent before
 	default:
 		close(l.said[line])
 	}
@@ -97,15 +98,15 @@ func Told(line string) <-chan struct{} {
 type Child struct {
 	cmd   *exec.Cmd
 	input io.WriteCloser
-	gone  chan struct{} // closed when it has ended
+	gone  chan struct{} // closed when the child has ended
 	log   lastWords
 
 	mu   sync.Mutex
-	line string // the last line that it wrote
+	line string // the last line that the child wrote
 }
 
-// Start starts a child in a role, with its job in JSON. The child's standard error goes to
-// log; nil drops it.
+// Start starts a child in a role. The child gets job as JSON. The child's standard error
+// goes to log. If log is nil, it is dropped.
 func Start(role string, job any, log io.Writer) (*Child, error) {
 	text, err := json.Marshal(job)
 	if err != nil {
@@ -120,7 +121,7 @@ func Start(role string, job any, log io.Writer) (*Child, error) {
 	cmd.SysProcAttr = apart()
 	c := &Child{cmd: cmd, gone: make(chan struct{}), log: lastWords{out: log}}
 	switch log.(type) {
-	case nil, *os.File: // without a pipe, which would break when this process ends
+	case nil, *os.File: // directly, because a pipe would break when this process ends
 		cmd.Stderr = log
 	default:
 		cmd.Stderr = &c.log
@@ -142,7 +143,7 @@ func Start(role string, job any, log io.Writer) (*Child, error) {
 			c.line = lines.Text()
 			c.mu.Unlock()
 		}
-		_ = c.cmd.Wait() // how it ended is in ProcessState
+		_ = c.cmd.Wait() // ProcessState says how it ended
 	}()
 	return c, nil
 }
@@ -156,7 +157,7 @@ func (c *Child) Says() string {
 
 // Say sends a line to the child. See [Told].
 func (c *Child) Say(line string) {
-	_, _ = io.WriteString(c.input, line+"\n") // it fails if the child is gone
+	_, _ = io.WriteString(c.input, line+"\n") // fails if the child has ended
 }
 
 // Await waits until the child writes a line that begins with prefix.
@@ -172,9 +173,9 @@ func (c *Child) Await(ctx context.Context, prefix string) error {
 // PID is the child's process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Kill kills the child, also if it is stopped, and waits until it is gone.
+// Kill kills the child, even if it is stopped by a signal, and waits until it has ended.
 func (c *Child) Kill() {
-	_ = c.cmd.Process.Kill() // it fails if the child is gone already
+	_ = c.cmd.Process.Kill() // fails if the child has ended already
 	<-c.gone
 }
 
@@ -187,7 +188,7 @@ func (c *Child) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Ended reports whether the child is gone.
+// Ended reports whether the child has ended.
 func (c *Child) Ended() bool {
 	select {
 	case <-c.gone:
@@ -197,15 +198,16 @@ func (c *Child) Ended() bool {
 	}
 }
 
-// End lets the child finish its work, and kills it if that takes longer than 20 seconds.
+// End tells the child to finish its work. If that takes longer than 20 seconds, End kills
+// the child.
 func (c *Child) End() {
-	_ = c.EndWithin(20 * time.Second) // the caller does not ask how it ended
+	_ = c.EndWithin(20 * time.Second) // the caller does not want to know how the child ended
 }
 
-// EndWithin lets the child finish its work. If that takes longer than patience, it kills the
-// child. It returns an error if the child failed or was killed.
+// EndWithin tells the child to finish its work. If that takes longer than patience, it kills
+// the child. It returns an error if the child failed or was killed.
 func (c *Child) EndWithin(patience time.Duration) error {
-	_ = c.input.Close() // it fails if the child is gone already
+	_ = c.input.Close() // fails if the child has ended already
 	select {
 	case <-c.gone:
 	case <-time.After(patience):
@@ -224,10 +226,10 @@ func (c *Child) Failure() error {
 	return nil
 }
 
-// lastWords keeps the end of a child's log, for the error if the child fails. It does not
-// see a log that goes to a file directly.
+// lastWords keeps the end of a child's log, for the error if the child fails. It gets
+// nothing if the log goes directly to a file.
 type lastWords struct {
-	out io.Writer // gets all of it
+	out io.Writer // gets the complete log
 
 	mu   sync.Mutex
 	text []byte

@@ -15,8 +15,8 @@ import (
 // oldest is the oldest PostgreSQL major version that Postroom supports.
 const oldest = 14
 
-// wellKnown are the directories where packages put server binaries without
-// adding them to PATH.
+// wellKnown are directories into which packages put server binaries without adding them
+// to PATH.
 var wellKnown = []string{
 	"/usr/lib/postgresql/*/bin",          // Debian, Ubuntu
 	"/usr/pgsql-*/bin",                   // PostgreSQL's packages for Red Hat
@@ -26,7 +26,7 @@ var wellKnown = []string{
 	"/Applications/Postgres.app/*/*/bin", // Postgres.app
 }
 
-// binaries is a directory that holds postgres and initdb.
+// binaries is a directory that contains postgres and initdb.
 type binaries struct {
 	dir   string
 	major int
@@ -46,9 +46,9 @@ func newFinder() finder {
 	return finder{lookPath: lookReal, glob: filepath.Glob, version: askVersion}
 }
 
-// find returns the usable binaries in the order to try them: those on PATH,
-// then newest first. The error says why others are not used, and is never nil
-// when none are.
+// find returns the usable binaries in the order in which to try them: first the ones on
+// PATH, then the others, newest first. The error says why other binaries are not used. It
+// is never nil if there are no usable binaries.
 func (f finder) find(ctx context.Context) ([]binaries, error) {
 	var found []binaries
 	var errs []error
@@ -124,8 +124,8 @@ func askVersion(ctx context.Context, postgres string) (string, error) {
 	return string(out), err
 }
 
-// lookReal finds an executable and resolves links, so that one directory has
-// one name and initdb lies beside postgres.
+// lookReal finds an executable and resolves links, so that a directory has only one name,
+// and initdb is in the same directory as postgres.
 func lookReal(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -14,32 +14,32 @@ import (
 )
 
 const (
-	// containerPatience bounds a start, with the image's download.
+	// containerPatience limits a start, including the download of the image.
 	containerPatience = 60 * time.Second
 
-	// dockerPatience bounds all other commands of Docker.
+	// dockerPatience limits all other commands of Docker.
 	dockerPatience = 30 * time.Second
 )
 
-// The labels of a container or a network name the process that it belongs to.
+// These labels of a container or a network name the process to which it belongs.
 const (
 	hostLabel = "postroom.devstack.host"
 	pidLabel  = "postroom.devstack.pid"
 )
 
-// containerFile and networkFile are the files in a guarded directory that name
-// what the watchdog removes with it.
+// containerFile and networkFile are files in a guarded directory. They name the container
+// and the network that the watchdog removes together with the directory.
 const (
 	containerFile = "container"
 	networkFile   = "network"
 )
 
-// A box is a server in a container, with a port that stays the same through
-// restarts. Its owner serialises the calls.
+// A box is a server in a container. Its port stays the same after restarts. Its owner
+// must not call methods concurrently.
 type box struct {
 	image  string
-	name   string // the container's, and its hostname
-	host   string // where Docker publishes ports: an address of this machine, unless Docker is another one
+	name   string // the name of the container, and its hostname
+	host   string // the address at which Docker publishes ports: an address of this machine, unless Docker runs on another machine
 	port   int
 	guard  *guard
 	frozen bool
@@ -48,20 +48,20 @@ type box struct {
 // boxSpec says what to run in a container.
 type boxSpec struct {
 	what, image string
-	port        string // the server's, in the container
-	signal      string // stops the server in order
+	port        string // the server's port in the container
+	signal      string // the signal for an orderly stop of the server
 	command     []string
 	logger      *slog.Logger
 
-	// prepare is called before the container is made, with what is known of it, and
-	// returns more arguments of docker run.
+	// prepare is called before the container is created, with the box as far as it is
+	// known. It returns more arguments for docker run.
 	prepare func(b *box) ([]string, error)
 
 	// answers returns nil once the server can be used.
 	answers func(ctx context.Context, b *box) error
 }
 
-// startBox makes a container and starts it. It returns once the server answers.
+// startBox creates a container and starts it. It returns when the server answers.
 func startBox(ctx context.Context, spec boxSpec) (b *box, err error) {
 	ctx, cancel := context.WithTimeout(ctx, containerPatience)
 	defer cancel()
@@ -88,7 +88,7 @@ func startBox(ctx context.Context, spec boxSpec) (b *box, err error) {
 	return b, nil
 }
 
-// make makes the container on a free port and starts it.
+// make creates the container on a free port and starts it.
 func (b *box) make(ctx context.Context, spec boxSpec) error {
 	for try := 1; ; try++ {
 		var err error
@@ -109,7 +109,7 @@ func (b *box) make(ctx context.Context, spec boxSpec) error {
 func (b *box) makeOnPort(ctx context.Context, spec boxSpec) error {
 	published := fmt.Sprint(b.port, ":", spec.port)
 	if net.ParseIP(b.host) != nil {
-		published = b.host + ":" + published // otherwise all machines that reach this one could connect
+		published = b.host + ":" + published // so that other machines cannot connect
 	}
 	more, err := spec.prepare(b)
 	if err != nil {
@@ -119,8 +119,8 @@ func (b *box) makeOnPort(ctx context.Context, spec boxSpec) error {
 		"run", "--detach", "--name", b.name, "--hostname", b.name, "--publish", published, "--stop-signal", spec.signal,
 	}, ownLabels()...)
 	args = append(append(append(args, more...), spec.image), spec.command...)
-	// The watchdog is told first: there is no moment in which a container that
-	// is there is not known to it.
+	// The watchdog is told first, so that there is never a container that the watchdog
+	// does not know.
 	if err := os.WriteFile(filepath.Join(b.guard.dir, containerFile), []byte(b.name+"\n"), 0o600); err != nil {
 		return fmt.Errorf("tell watchdog: %w", err)
 	}
@@ -128,7 +128,7 @@ func (b *box) makeOnPort(ctx context.Context, spec boxSpec) error {
 	return err
 }
 
-// await returns nil once the server answers.
+// await waits until the server answers.
 func (b *box) await(ctx context.Context, answers func(context.Context, *box) error) error {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
@@ -161,8 +161,8 @@ func (b *box) start(ctx context.Context, answers func(context.Context, *box) err
 	return nil
 }
 
-// stop shuts the server down in order, or by force where that takes long. It does
-// nothing if the server is not running.
+// stop shuts down the server in an orderly way, or by force if that takes too long. It
+// does nothing if the server is not running.
 func (b *box) stop() error {
 	if err := b.thaw(); err != nil {
 		return err
@@ -170,8 +170,8 @@ func (b *box) stop() error {
 	return b.do("stop", "--time", "10")
 }
 
-// kill ends every process of the container as kill -9 does, and returns when they
-// are gone.
+// kill ends every process of the container as kill -9 does, and returns when they have
+// ended.
 func (b *box) kill() error {
 	if err := b.thaw(); err != nil { // a frozen process does not end
 		return err
@@ -192,14 +192,14 @@ func (b *box) do(args ...string) error {
 	return err
 }
 
-// freeze stops every process of the container where it is, until thaw.
+// freeze pauses every process of the container until thaw.
 func (b *box) freeze() error {
 	err := b.do("pause")
 	b.frozen = b.frozen || err == nil
 	return err
 }
 
-// thaw lets a frozen container go on.
+// thaw makes a frozen container go on.
 func (b *box) thaw() error {
 	if !b.frozen {
 		return nil
@@ -221,12 +221,12 @@ func (b *box) lastWords() string {
 	return lastLines(string(text))
 }
 
-// remove removes the container with what it stored.
+// remove removes the container and its data.
 func (b *box) remove() error {
 	if b.guard == nil {
 		return nil
 	}
-	_ = b.thaw() // removing it is what counts
+	_ = b.thaw() // the error is ignored: what matters is that the container is removed
 	if err := unlessGone(b.do("rm", "--force", "--volumes")); err != nil {
 		return fmt.Errorf("remove container: %w", err)
 	}
@@ -238,7 +238,7 @@ func (b *box) remove() error {
 
 // close removes the container, its directory and its watchdog.
 func (b *box) close() error {
-	err := b.remove() // what is left after a fault is the watchdog's
+	err := b.remove() // if this fails, the watchdog removes the rest
 	if b.guard != nil {
 		err = errors.Join(err, b.guard.Close())
 	}

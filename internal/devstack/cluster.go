@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// localPatience bounds a start whose context has no earlier deadline.
+	// localPatience limits a start, unless its context has an earlier deadline.
 	localPatience = 60 * time.Second
 
-	// portTries is how many ports are tried, since another process can take
-	// one between the choice and the server's start.
+	// portTries is how many ports are tried, because another process can take a port
+	// between the choice and the server's start.
 	portTries = 3
 )
 
-// A cluster is a throwaway PostgreSQL cluster run by local binaries. Its owner
-// serialises the calls.
+// A cluster is a throwaway PostgreSQL cluster that local binaries run. Its owner must not
+// call methods concurrently.
 type cluster struct {
 	bin    binaries
 	as     *account
@@ -37,7 +37,7 @@ type cluster struct {
 	server *process // nil while stopped
 }
 
-// startCluster makes a cluster in a directory of its own and starts it.
+// startCluster creates a cluster in a new directory and starts it.
 func startCluster(ctx context.Context, bin binaries, cfg Config) (*cluster, error) {
 	as, err := serverAccount()
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *cluster) url() string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", c.port)
 }
 
-// create makes the data directory.
+// create creates the data directory.
 func (c *cluster) create(ctx context.Context, cfg Config) error {
 	if err := c.as.give(c.guard.dir); err != nil {
 		return fmt.Errorf("give directory to %s: %w", c.as.name, err)
@@ -75,7 +75,7 @@ func (c *cluster) create(ctx context.Context, cfg Config) error {
 	}
 	initdb := exec.CommandContext(ctx, c.bin.path("initdb"), args...)
 	c.prepare(initdb)
-	initdb.WaitDelay = time.Second // its own children hold the output
+	initdb.WaitDelay = time.Second // because its child processes keep the output open
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, lastLines(string(out)))
 	}
@@ -86,8 +86,8 @@ func (c *cluster) configure(cfg Config) error {
 	var conf strings.Builder
 	conf.WriteString("\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\n")
 	if !cfg.Durable {
-		// Lives in the data directory, so that a killed server leaves
-		// nothing in /dev/shm.
+		// This memory is in the data directory, so that a killed server leaves nothing in
+		// /dev/shm.
 		conf.WriteString("dynamic_shared_memory_type = mmap\n")
 	}
 	for _, set := range cfg.settings() {
@@ -120,8 +120,8 @@ func (c *cluster) startOnFreePort(ctx context.Context) error {
 	}
 }
 
-// restart starts the server again on the same data and port. What a killed
-// server's processes still hold, and the port, can take a moment to be free.
+// restart starts the server again with the same data and port. After a kill, it can take
+// a moment until the port and other resources of the killed processes are free.
 func (c *cluster) restart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
@@ -136,13 +136,13 @@ func (c *cluster) restart(ctx context.Context) error {
 	}
 }
 
-// start starts the server and returns once it answers.
+// start starts the server and returns when it answers.
 func (c *cluster) start(ctx context.Context) error {
 	log, err := os.Create(c.log())
 	if err != nil {
 		return fmt.Errorf("make log: %w", err)
 	}
-	defer func() { _ = log.Close() }() // the child has its own
+	defer func() { _ = log.Close() }() // the child has its own file descriptor
 	postgres := exec.Command(c.bin.path("postgres"), "-D", c.data(), "-p", fmt.Sprint(c.port))
 	c.prepare(postgres)
 	postgres.Stdout, postgres.Stderr = log, log
@@ -158,7 +158,7 @@ func (c *cluster) start(ctx context.Context) error {
 	return nil
 }
 
-// await returns nil once the server answers.
+// await waits until the server answers.
 func (c *cluster) await(ctx context.Context, server *process) error {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
@@ -178,8 +178,8 @@ func (c *cluster) await(ctx context.Context, server *process) error {
 	}
 }
 
-// probe returns nil if this very server answers: after a lost race for the port
-// it may be another process's.
+// probe returns nil if this server answers, and not another one: another process may have
+// taken the port first.
 func (c *cluster) probe(ctx context.Context) error {
 	var dir string
 	err := session(ctx, c.url(), func(conn *pgx.Conn) error {
@@ -199,8 +199,8 @@ var (
 	errMemoryInUse = errors.New("shared memory is in use")
 )
 
-// early explains the end of a server that was still starting. There are no
-// codes to go by, only the log, which initdb --locale=C keeps in English.
+// early explains the end of a server that was still starting. There are no error codes,
+// so it reads the log, which is in English because of initdb --locale=C.
 func (c *cluster) early(exit error) error {
 	text, err := os.ReadFile(c.log())
 	if err != nil {
@@ -217,7 +217,8 @@ func (c *cluster) early(exit error) error {
 	return fmt.Errorf("start postgres: %w: %w\n%s", reason, exit, lastLines(log))
 }
 
-// stop shuts the server down in order: fast, then immediate, then by force.
+// stop shuts down the server: first with a fast shutdown, then with an immediate one,
+// then by force.
 func (c *cluster) stop() error {
 	if c.server == nil {
 		return nil
@@ -233,7 +234,7 @@ func (c *cluster) stop() error {
 	return server.end(syscall.SIGKILL, 5*time.Second)
 }
 
-// kill ends the postmaster and its sessions as a crash would.
+// kill ends the postmaster and its sessions, like a crash.
 func (c *cluster) kill() error {
 	if c.server == nil {
 		return errors.New("not running")
@@ -245,8 +246,8 @@ func (c *cluster) kill() error {
 
 func (c *cluster) close() error { return errors.Join(c.stop(), c.guard.Close()) }
 
-// prepare makes a command of the server's: its user, its own session, and no
-// settings taken over from the caller's environment.
+// prepare sets up a command of the server: its user, its own session, and no settings
+// from the caller's environment.
 func (c *cluster) prepare(cmd *exec.Cmd) {
 	cmd.Dir = c.guard.dir
 	cmd.SysProcAttr = ownSession(c.as)

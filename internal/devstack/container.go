@@ -60,10 +60,10 @@ func containerOptions(cfg Config, password string) []string {
 	}
 	return []string{
 		"--env", "POSTGRES_USER=postgres",
-		"--env", "POSTGRES_PASSWORD=" + password, // where Docker is another machine, others reach the port
+		"--env", "POSTGRES_PASSWORD=" + password, // needed if Docker runs on another machine, because others can reach the port
 		"--env", "POSTGRES_DB=postgres",
 		"--env", "POSTGRES_INITDB_ARGS=" + initdb,
-		"--shm-size", "256m", // parallel queries use it
+		"--shm-size", "256m", // parallel queries use this memory
 	}
 }
 
@@ -77,13 +77,14 @@ func (c *postgresContainer) url(b *box) string {
 	}).String()
 }
 
-// answers returns nil once the server does. The image starts one for its own
-// set-up first, on a socket only: the port answers when the real one runs.
+// answers returns nil when the server answers on its port. The image first starts a
+// server for its set-up, which listens only on a socket. So when the port answers, the
+// real server is running.
 func (c *postgresContainer) answers(ctx context.Context, b *box) error {
 	return session(ctx, c.url(b), func(conn *pgx.Conn) error { return conn.Ping(ctx) })
 }
 
-// restart starts the server again on the same data and port.
+// restart starts the server again with the same data and port.
 func (c *postgresContainer) restart(ctx context.Context) error {
 	if err := c.start(ctx, c.answers); err != nil {
 		return fmt.Errorf("start %s: %w", c.image, err)

@@ -1,19 +1,21 @@
-// Package devstack starts real PostgreSQL and NATS servers for demos, benchmarks and tests,
-// which need no set-up by their user.
+// Package devstack starts real PostgreSQL and NATS servers for demos, benchmarks and tests.
+// The user need not set up anything.
 //
-// PostgreSQL is the server that POSTROOM_DATABASE_URL names; else a throwaway cluster, made
-// with the programs on this machine; else a container.
+// PostgreSQL is the server that POSTROOM_DATABASE_URL names. If that is not set, it is a
+// throwaway cluster that the programs on this machine run. If there are no such programs,
+// it is a container.
 //
-// NATS is a process or, on request, a container, alone or as a cluster, with JetStream in a
-// temporary directory. Its program is the one that POSTROOM_TEST_BROKER names; else
-// integration/natsd, built in a checkout; else nats-server on the PATH; else one that is
-// built in the user's cache.
+// NATS is a process or, on request, a container, alone or as a cluster. JetStream is in a
+// temporary directory. Its program is the first of these: the program that
+// POSTROOM_TEST_BROKER names; integration/natsd, which is built if there is a checkout;
+// nats-server on the PATH; a program that is built in the user's cache.
 //
-// All servers listen on the loopback interface, except containers of a Docker on another
-// machine. Servers and directories are removed when the process that started them ends, also
-// when it panics, calls os.Exit or is killed: see watchdog.sh.
+// All servers listen on the loopback interface, except containers if Docker runs on another
+// machine. Servers and directories are removed when the process that started them ends, even
+// if it panics, calls os.Exit or is killed: see watchdog.sh.
 //
-// The servers are for development: a local one trusts every client that reaches its port.
+// The servers are for development only: a local server trusts every client that reaches
+// its port.
 package devstack
 
 import (
@@ -28,25 +30,26 @@ import (
 
 // Config tunes a [Postgres]. The zero value is ready to use.
 type Config struct {
-	// Logger receives what is tried and started. Nil means [slog.Default].
+	// Logger receives a message for each way that is tried and each server that is
+	// started. Nil means [slog.Default].
 	Logger *slog.Logger
 
-	// Durable keeps committed data through a crash of the machine, as in
-	// production: fsync and synchronous_commit are on. Without it they are
-	// off, which is faster and still survives the end of any process.
+	// Durable keeps committed data even if the machine crashes, as in production: fsync
+	// and synchronous_commit are on. If it is false, they are off. That is faster, and
+	// data still survives the end of any process.
 	//
 	// It has no effect on the server of POSTROOM_DATABASE_URL.
 	Durable bool
 
-	// Local admits only a throwaway cluster made with local binaries, and
-	// Container only a container of the image that POSTROOM_POSTGRES_IMAGE names,
-	// or postgres:17-alpine. [Postgres.Kill] and [Postgres.Restart] serve both.
+	// Local allows only a throwaway cluster of local binaries. Container allows only a
+	// container of the image that POSTROOM_POSTGRES_IMAGE names, or postgres:17-alpine.
+	// [Postgres.Kill] and [Postgres.Restart] work with both.
 	Local     bool
 	Container bool
 
-	// Dir is the directory in which a throwaway cluster makes one of its own.
+	// Dir is the directory in which a throwaway cluster creates its own directory.
 	//
-	// Defaults to the system's for temporary files.
+	// Defaults to the system's directory for temporary files.
 	Dir string
 
 	// MaxConnections is the server's max_connections.
@@ -81,7 +84,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// settings returns the server's parameters, for a cluster and for a container.
+// settings returns the server's parameters. A cluster and a container use the same ones.
 func (c Config) settings() [][2]string {
 	set := [][2]string{
 		{"max_connections", fmt.Sprint(c.MaxConnections)},
@@ -103,8 +106,8 @@ type Stack struct {
 	NATS     *NATS
 }
 
-// Start starts both servers; with cfg.Container, both in containers. ctx bounds the start, not the servers: they run
-// until [Stack.Close].
+// Start starts both servers. If cfg.Container is set, both run in containers. ctx limits only the
+// start: the servers run until [Stack.Close].
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	broker, err := StartNATS(ctx, NATSConfig{Logger: cfg.Logger, Container: cfg.Container})
 	if err != nil {
@@ -117,14 +120,14 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return &Stack{Postgres: db, NATS: broker}, nil
 }
 
-// Close stops both servers and removes what they stored. It is idempotent.
+// Close stops both servers and removes their data. It is idempotent.
 func (s *Stack) Close() error {
 	return errors.Join(s.Postgres.Close(), s.NATS.Close())
 }
 
-// Installed returns nil if this machine has, without Docker, what [Start] needs: a
-// PostgreSQL server that is named or whose programs are there, and a program or a
-// checkout for the NATS server. It starts nothing.
+// Installed returns nil if [Start] works on this machine without Docker. That needs a
+// PostgreSQL server in POSTROOM_DATABASE_URL or PostgreSQL's programs, and a program or a
+// checkout for the NATS server. Installed starts nothing.
 func Installed(ctx context.Context) error {
 	if os.Getenv(natsVariable) == "" {
 		_, inCheckout := checkout()

@@ -14,12 +14,12 @@ import (
 	"sync"
 )
 
-// errUnknown says that Docker does not know what it was asked for, or is removing it:
-// the watchdog of another process does the same.
+// errUnknown says that Docker does not know the requested object, or is removing it,
+// because the watchdog of another process may be removing it too.
 var errUnknown = errors.New("unknown to Docker")
 
-// docker runs Docker's command and returns what it says. The command is enough: a
-// client of its own would bring more modules than all of this one has.
+// docker runs Docker's command and returns its output. The command is enough: Docker's
+// client library would need more modules than this module has in all.
 func docker(ctx context.Context, args ...string) (string, error) {
 	var out, problems bytes.Buffer
 	cmd := exec.CommandContext(ctx, "docker", args...)
@@ -41,8 +41,9 @@ func docker(ctx context.Context, args ...string) (string, error) {
 	return "", fmt.Errorf("docker %s: %w\n%s", args[0], err, lastLines(said))
 }
 
-// findDocker returns where Docker publishes ports, if it answers. What processes left
-// behind that were killed together with their watchdogs is removed, once.
+// findDocker returns the address at which Docker publishes ports, if Docker answers. Once
+// in a process, it also removes containers and networks of processes that were killed
+// together with their watchdogs.
 func findDocker(ctx context.Context, logger *slog.Logger) (host string, err error) {
 	if _, err := exec.LookPath("docker"); err != nil {
 		return "", fmt.Errorf("find Docker: %w", err)
@@ -61,8 +62,8 @@ func findDocker(ctx context.Context, logger *slog.Logger) (host string, err erro
 	return host, nil
 }
 
-// dockerHost returns where Docker publishes ports: an address of this machine, unless
-// Docker is another one.
+// dockerHost returns the address at which Docker publishes ports: an address of this
+// machine, unless Docker runs on another machine.
 func dockerHost(ctx context.Context) (string, error) {
 	endpoint := os.Getenv("DOCKER_HOST")
 	if endpoint == "" {
@@ -81,7 +82,7 @@ func dockerHost(ctx context.Context) (string, error) {
 	if _, err := os.Stat("/.dockerenv"); err != nil {
 		return "127.0.0.1", nil
 	}
-	// In a container, this machine's loopback interface may not be Docker's.
+	// If this process runs in a container, its loopback interface may not be Docker's.
 	gateway, err := docker(ctx, "network", "inspect", "bridge", "--format", "{{range .IPAM.Config}}{{.Gateway}} {{end}}")
 	if err != nil {
 		return "", err
@@ -94,8 +95,8 @@ func dockerHost(ctx context.Context) (string, error) {
 
 var sweep sync.Once
 
-// removeLeftOvers removes the containers and networks of processes of this
-// machine that are gone.
+// removeLeftOvers removes containers and networks if the process of this machine to which
+// they belong has ended.
 func removeLeftOvers(ctx context.Context) error {
 	host, _ := os.Hostname()
 	ours := []string{"--filter", "label=" + hostLabel + "=" + host, "--filter", "label=" + pidLabel, "--format", `{{.ID}} {{.Label "` + pidLabel + `"}}`}
@@ -119,8 +120,8 @@ func removeLeftOvers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// leftOver returns those of a list, an id and a process in each line, whose process is
-// gone.
+// leftOver returns the ids of a list whose process has ended. Each line of the list has
+// an id and a process id.
 func leftOver(list string) (ids []string) {
 	for line := range strings.Lines(list) {
 		id, process, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -138,8 +139,8 @@ func unlessGone(err error) error {
 	return err
 }
 
-// ownLabels names this process, in arguments of Docker's command.
+// ownLabels returns arguments of Docker's command: labels that name this process.
 func ownLabels() []string {
-	host, _ := os.Hostname() // without a name all unnamed ones are one
+	host, _ := os.Hostname() // without a hostname, all machines without one count as the same machine
 	return []string{"--label", hostLabel + "=" + host, "--label", pidLabel + "=" + strconv.Itoa(os.Getpid())}
 }

@@ -16,33 +16,32 @@ import (
 
 // NATSConfig tunes a [NATS]. The zero value is ready to use.
 type NATSConfig struct {
-	// Logger receives what is started. Nil means [slog.Default]. The server's own
-	// log is a file beside its storage.
+	// Logger receives a message for each server that is started. Nil means
+	// [slog.Default]. The server's own log is a file beside its storage.
 	Logger *slog.Logger
 
-	// Durable syncs every message to disk before it is acknowledged. Without
-	// it the server syncs every two minutes, as it does by default.
+	// Durable syncs every message to disk before it is acknowledged. If it is false, the
+	// server syncs every two minutes, which is its default.
 	Durable bool
 
-	// Container runs the server in a container of the image that
-	// POSTROOM_NATS_IMAGE names, or nats:2. Its storage is a directory of this
-	// machine, so Docker has to run on this machine too.
+	// Container runs the server in a container of the image that POSTROOM_NATS_IMAGE
+	// names, or nats:2. Its storage is a directory of this machine, so Docker must run on
+	// this machine.
 	Container bool
 
-	// Name is the server's, which has to differ from those of the others of its
-	// cluster.
+	// Name is the server's name. The servers of a cluster must have different names.
 	//
 	// Defaults to postroom-devstack, or to the container's name.
 	Name string
 
-	// Options are added to the server's, in the language of its configuration
+	// Options are added to the server's options, in the language of its configuration
 	// file: users, limits, a cluster, or no JetStream (jetstream: disabled).
 	Options string
 
-	network string // of containers; see StartNATSCluster
+	network string // the network of containers; see StartNATSCluster
 }
 
-// plain says whether the server is to be without JetStream.
+// plain reports whether the server must run without JetStream.
 func (c NATSConfig) plain() bool { return strings.Contains(c.Options, "jetstream: disabled") }
 
 const defaultNATSName = "postroom-devstack"
@@ -59,23 +58,22 @@ type NATS struct {
 	closed  bool
 }
 
-// natsServer is what differs between the ways to run a server. [NATS] serialises
-// the calls.
+// natsServer has the methods that differ between the ways to run a server. [NATS] does
+// not call them concurrently.
 type natsServer interface {
 	url() string
 	dir() string
-	start(ctx context.Context) error // of a server that does not run
-	stop() error                     // in order
-	kill() error                     // as a crash would
+	start(ctx context.Context) error // for a server that is not running
+	stop() error                     // an orderly stop
+	kill() error                     // like a crash
 	freeze() error
 	thaw() error
 	reload(options string) error
-	close() error // removes what the server stored; it does not run any more
+	close() error // removes the server's data; the server is not running
 }
 
-// StartNATS starts a server on a free port of the loopback interface. ctx
-// bounds the start, not the server: that runs until [NATS.Close], or the end of
-// this process.
+// StartNATS starts a server on a free port of the loopback interface. ctx limits only the
+// start: the server runs until [NATS.Close], or the end of this process.
 func StartNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	var n *NATS
@@ -92,22 +90,22 @@ func StartNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	return n, nil
 }
 
-// URL returns the server's URL. It stays the same through restarts.
+// URL returns the server's URL. It stays the same after restarts.
 func (n *NATS) URL() string { return n.server.url() }
 
-// Dir returns the directory of the server's storage, which may be copied, or
-// replaced, while the server is stopped.
+// Dir returns the directory of the server's storage. It may be copied or replaced while
+// the server is stopped.
 func (n *NATS) Dir() string { return filepath.Join(n.server.dir(), "jetstream") }
 
 // Source says how the server runs: "process", "container nats:2".
 func (n *NATS) Source() string { return n.source }
 
-// Hostname returns the name of the server's container, which is the server's too
-// unless NATSConfig.Name is given, or "" where it runs in none.
+// Hostname returns the name of the server's container, or "" if the server does not run
+// in a container. It is also the server's name, unless NATSConfig.Name is set.
 func (n *NATS) Hostname() string { return n.hostname }
 
-// Stop shuts the server down and keeps its storage. It does nothing if the
-// server is stopped.
+// Stop shuts down the server and keeps its storage. It does nothing if the server is
+// stopped.
 func (n *NATS) Stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,7 +114,7 @@ func (n *NATS) Stop() {
 	}
 }
 
-// Kill ends the server as a crash would, kill -9, and keeps its storage.
+// Kill ends the server with kill -9, like a crash, and keeps its storage.
 func (n *NATS) Kill() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -130,19 +128,19 @@ func (n *NATS) Kill() error {
 	return nil
 }
 
-// Pause stops the server where it is, with its connections open, until
-// [NATS.Resume]. A paused server can be killed, stopped and restarted.
+// Pause freezes the server, with its connections open, until [NATS.Resume]. A paused
+// server can be killed, stopped and restarted.
 func (n *NATS) Pause() error { return n.change("pause", natsServer.freeze) }
 
-// Resume lets a paused server go on. It does nothing to one that is not.
+// Resume makes a paused server go on. It does nothing if the server is not paused.
 func (n *NATS) Resume() error { return n.change("resume", natsServer.thaw) }
 
-// Reload gives the server other [NATSConfig.Options] while it runs.
+// Reload gives the running server new [NATSConfig.Options].
 func (n *NATS) Reload(options string) error {
 	return n.change("reload", func(s natsServer) error { return s.reload(options) })
 }
 
-// change does something to a server that runs.
+// change calls do if the server is running.
 func (n *NATS) change(what string, do func(natsServer) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -155,8 +153,8 @@ func (n *NATS) change(what string, do func(natsServer) error) error {
 	return nil
 }
 
-// Restart starts the server again on the same port and storage; a running one
-// is shut down first. It returns once clients can connect.
+// Restart starts the server again with the same port and storage. A running server is
+// shut down first. Restart returns when clients can connect.
 func (n *NATS) Restart(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -174,14 +172,14 @@ func (n *NATS) Restart(ctx context.Context) error {
 			n.running = true
 			return nil
 		}
-		// The port was free for others meanwhile.
+		// Another process may have taken the port.
 		if !errors.Is(err, errPortTaken) || pause(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("devstack: restart nats: %w", err)
 		}
 	}
 }
 
-// Close shuts the server down and removes its storage. It is idempotent.
+// Close shuts down the server and removes its storage. It is idempotent.
 func (n *NATS) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -196,7 +194,7 @@ func (n *NATS) Close() error {
 	return nil
 }
 
-// stop shuts the server down; mu is held.
+// stop shuts down the server. The caller holds mu.
 func (n *NATS) stop() error {
 	if !n.running {
 		return nil

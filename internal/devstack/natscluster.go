@@ -13,15 +13,15 @@ import (
 	"github.com/postroom/postroom/internal/freeport"
 )
 
-// NATSCluster is servers that store streams together.
+// NATSCluster is a group of servers that store streams together.
 type NATSCluster struct {
 	nodes []*NATS
-	net   *boxNet // nil but for containers
+	net   *boxNet // nil, except for containers
 }
 
-// StartNATSCluster starts servers that form one cluster. They are named node-0,
-// node-1 and so on; cfg.Name is the prefix instead of node. They have to elect a
-// leader before streams can be made, which takes seconds.
+// StartNATSCluster starts servers that form one cluster. They are named node-0, node-1
+// and so on. If cfg.Name is set, it replaces "node". The servers must elect a leader
+// before streams can be created, which takes seconds.
 func StartNATSCluster(ctx context.Context, size int, cfg NATSConfig) (*NATSCluster, error) {
 	c := &NATSCluster{}
 	if err := c.start(ctx, size, cfg); err != nil {
@@ -33,7 +33,7 @@ func StartNATSCluster(ctx context.Context, size int, cfg NATSConfig) (*NATSClust
 func (c *NATSCluster) start(ctx context.Context, size int, cfg NATSConfig) error {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	prefix, more := cmp.Or(cfg.Name, "node"), cfg.Options
-	ports, err := freeport.Find(size) // of a container, the port is always the same
+	ports, err := freeport.Find(size) // not used for containers, in which the port is always the same
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c *NATSCluster) start(ctx context.Context, size int, cfg NATSConfig) error
 // Nodes returns the servers, in the order of their names.
 func (c *NATSCluster) Nodes() []*NATS { return c.nodes }
 
-// URL names all servers, separated by commas.
+// URL returns the URLs of all servers, separated by commas.
 func (c *NATSCluster) URL() string {
 	var urls []string
 	for _, n := range c.nodes {
@@ -81,7 +81,7 @@ func (c *NATSCluster) URL() string {
 	return strings.Join(urls, ",")
 }
 
-// Close shuts the servers down and removes their storage. It is idempotent.
+// Close shuts down the servers and removes their storage. It is idempotent.
 func (c *NATSCluster) Close() error {
 	var errs []error
 	for _, n := range c.nodes {

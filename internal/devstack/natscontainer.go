@@ -16,7 +16,7 @@ const (
 	natsPort      = "4222"
 	natsRoutePort = "6222"
 
-	// natsBoxDir is where a container has the server's directory.
+	// natsBoxDir is the path of the server's directory in a container.
 	natsBoxDir = "/postroom"
 )
 
@@ -43,7 +43,8 @@ func startNATSContainer(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	return &NATS{server: n, source: "container " + b.image, hostname: b.name}, nil
 }
 
-// prepare writes the server's file and returns how the container sees it.
+// prepare writes the server's configuration file and returns the arguments that make it
+// visible in the container.
 func (n *natsContainer) prepare(b *box) ([]string, error) {
 	n.file.dir, n.file.advertise = b.guard.dir, address(b)
 	n.file.cfg.Name = cmp.Or(n.file.cfg.Name, b.name)
@@ -52,7 +53,7 @@ func (n *natsContainer) prepare(b *box) ([]string, error) {
 	}
 	args := []string{
 		"--volume", b.guard.dir + ":" + natsBoxDir,
-		// What the server stores is this user's, to copy and to remove.
+		// This user must own the server's data, to copy and to remove it.
 		"--user", fmt.Sprint(os.Getuid(), ":", os.Getgid()),
 	}
 	if n.file.cfg.network != "" {

@@ -13,23 +13,24 @@ import (
 	"time"
 )
 
-// The files of a server that is no part of this process, in its directory.
+// The files in the directory of a server that is not part of this process.
 const (
 	natsConfFile = "nats.conf"
 	natsLogFile  = "nats.log"
 	natsPIDFile  = "nats.pid"
 )
 
-// natsFile is the configuration file of a server that is no part of this process.
+// natsFile is the configuration file of a server that is not part of this process.
 type natsFile struct {
 	cfg       NATSConfig
-	dir       string // here
-	seen      string // the same directory as the server sees it
+	dir       string // the directory, for this process
+	seen      string // the path of the same directory for the server
 	listen    string
-	advertise string // where clients find the server, if not where it listens
+	advertise string // the address for clients, if it differs from the address on which the server listens
 }
 
-// write writes the file with some options. The server says whether it can read them.
+// write writes the file with the given options. Only the server can say whether they are
+// valid.
 func (f *natsFile) write(options string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "server_name: %q\nlisten: %q\n", f.cfg.Name, f.listen)
@@ -37,7 +38,7 @@ func (f *natsFile) write(options string) error {
 		fmt.Fprintf(&text, "client_advertise: %q\n", f.advertise)
 	}
 	fmt.Fprintf(&text, "store_dir: %q\nlog_file: %q\n", f.seen, f.seen+"/"+natsLogFile)
-	if f.seen == f.dir { // in a container it would be the first process's
+	if f.seen == f.dir { // in a container, the file would belong to the first process
 		fmt.Fprintf(&text, "pid_file: %q\n", f.dir+"/"+natsPIDFile)
 	}
 	switch {
@@ -54,7 +55,7 @@ func (f *natsFile) write(options string) error {
 	return nil
 }
 
-// reload gives the server other options: tell makes it read the file again.
+// reload gives the server new options. tell must make the server read the file again.
 func (f *natsFile) reload(options string, tell func() error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
@@ -80,14 +81,14 @@ func (f *natsFile) reload(options string, tell func() error) error {
 	}
 }
 
-// log returns what the server wrote so far.
+// log returns what the server has written so far.
 func (f *natsFile) log() string {
-	text, _ := os.ReadFile(filepath.Join(f.dir, natsLogFile)) // one that did not start has none
+	text, _ := os.ReadFile(filepath.Join(f.dir, natsLogFile)) // there is no file if the server did not start
 	return string(text)
 }
 
-// greet returns nil if the server at address is the one of the file, and takes
-// connections with JetStream running.
+// greet returns nil if the server at address is the server of this file, and accepts
+// connections and runs JetStream.
 func (f *natsFile) greet(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {

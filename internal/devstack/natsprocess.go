@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// natsProcess is a server in a process of its own.
+// natsProcess is a server in a separate process.
 type natsProcess struct {
 	program string
 	file    natsFile
 	guard   *guard
 	port    int
 	server  *process
-	input   io.Closer     // its end ends the server
-	words   *bytes.Buffer // what it says besides its log; read it after the server's end
+	input   io.Closer     // when it ends, the server ends
+	words   *bytes.Buffer // the server's output besides its log; read it after the server has ended
 	frozen  bool
 }
 
@@ -64,12 +64,12 @@ func (n *natsProcess) address() string { return fmt.Sprintf("127.0.0.1:%d", n.po
 func (n *natsProcess) url() string     { return "nats://" + n.address() }
 func (n *natsProcess) dir() string     { return n.guard.dir }
 
-// start starts the process and returns once it answers.
+// start starts the process and returns when it answers.
 func (n *natsProcess) start(ctx context.Context) error {
 	if err := portFree(n.port); err != nil {
 		return err
 	}
-	cmd := exec.Command(n.program, natsArguments(n.program, filepath.Join(n.guard.dir, natsConfFile))...) // the watchdog knows it by its argument
+	cmd := exec.Command(n.program, natsArguments(n.program, filepath.Join(n.guard.dir, natsConfFile))...) // the watchdog recognises it by its argument
 	cmd.SysProcAttr = ownSession(nil)
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -91,7 +91,7 @@ func (n *natsProcess) start(ctx context.Context) error {
 	return nil
 }
 
-// await returns nil once the server answers.
+// await waits until the server answers.
 func (n *natsProcess) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
@@ -128,7 +128,7 @@ func (n *natsProcess) end(signal os.Signal, patience time.Duration) error {
 	if err := n.server.end(signal, patience); err != nil {
 		return err
 	}
-	_ = n.input.Close() // closed with the process
+	_ = n.input.Close() // it is closed when the process ends
 	return nil
 }
 

@@ -10,11 +10,12 @@ import (
 	"sync"
 )
 
-// natsModule is the server that is built outside of a checkout, in the version that
-// integration/go.mod has.
+// natsModule is the server that is built if there is no checkout, in the version of
+// integration/go.mod.
 const natsModule = "github.com/nats-io/nats-server/v2@v2.15.2"
 
-// natsVariable names the program that is a NATS server, where it is not to be built.
+// natsVariable is the environment variable with the path of a NATS server's program. If
+// it is set, no server is built.
 const natsVariable = "POSTROOM_TEST_BROKER"
 
 // ErrNoNATS says that there is no NATS server to start.
@@ -24,11 +25,12 @@ var ErrNoNATS = errors.New(`no NATS server to start. Do one of these:
   name it                       ` + natsVariable + `=/path/to/nats-server
   run Docker                    POSTROOM_TEST_SERVERS=containers`)
 
-// natsProgram returns the program that is a NATS server: the one that the environment
-// names; else integration/natsd of the checkout, which is built if it is missing or old;
-// else, outside of a checkout, nats-server on the PATH, or the one that go install makes
-// in the user's cache. It is a program of its own so that this module needs no server, and
-// so that tests' race detector, which is about our code, does not slow a server down.
+// natsProgram returns the path of a NATS server's program. If the environment names one,
+// it returns that. If there is a checkout, it returns integration/natsd, which is built if
+// it is missing or old. Otherwise it returns nats-server on the PATH, or a program that go
+// install builds in the user's cache. The server is a separate program so that this module
+// does not depend on it, and so that the race detector, which is for our code, does not
+// slow it down.
 var natsProgram = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv(natsVariable); given != "" {
 		return given, nil
@@ -42,8 +44,8 @@ var natsProgram = sync.OnceValues(func() (string, error) {
 	return installNATS()
 })
 
-// natsArguments are those of a program that is given its configuration file: nats-server
-// takes it as an option, natsd as its only argument.
+// natsArguments returns the arguments that name the configuration file: an option for
+// nats-server, the only argument for natsd.
 func natsArguments(program, file string) []string {
 	if strings.HasPrefix(filepath.Base(program), "nats-server") {
 		return []string{"-c", file}
@@ -62,8 +64,8 @@ func buildInCheckout(root string) (string, error) {
 	return program, nil
 }
 
-// installNATS builds nats-server in the user's cache, once for each version. The first time
-// it is downloaded.
+// installNATS builds nats-server in the user's cache, once for each version. The first
+// time, its module is downloaded.
 func installNATS() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -75,7 +77,7 @@ func installNATS() (string, error) {
 		return program, nil
 	}
 	install := exec.Command("go", "install", natsModule)
-	install.Dir = os.TempDir() // in no module
+	install.Dir = os.TempDir() // a directory that is not in a module
 	install.Env = append(os.Environ(), "GOBIN="+filepath.Dir(program), "GOFLAGS=", "GOWORK=off")
 	if err := buildAlone(program, install); err != nil {
 		return "", fmt.Errorf("%w\n%w", ErrNoNATS, err)
@@ -83,8 +85,8 @@ func installNATS() (string, error) {
 	return program, nil
 }
 
-// buildAlone runs the build of a program, while no other process does: the tests of many
-// packages begin at once.
+// buildAlone runs the build of a program while no other process builds it, because the
+// tests of many packages begin at the same time.
 func buildAlone(program string, build *exec.Cmd) error {
 	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 		return fmt.Errorf("make a directory for the NATS server: %w", err)
@@ -100,8 +102,8 @@ func buildAlone(program string, build *exec.Cmd) error {
 	return nil
 }
 
-// checkout returns the root of the checkout that this process works in, or that its
-// program lies in.
+// checkout returns the root of the checkout that contains the working directory of this
+// process, or its program.
 func checkout() (root string, ok bool) {
 	var starts []string
 	if dir, err := os.Getwd(); err == nil {

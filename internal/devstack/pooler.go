@@ -16,10 +16,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrNoPooler is returned by [StartPooler] where there is no PgBouncer.
+// [StartPooler] returns ErrNoPooler if there is no PgBouncer.
 var ErrNoPooler = errors.New("no pgbouncer on PATH or in /usr/sbin; make setup installs it")
 
-// The files of a pooler, in its directory.
+// The files in a pooler's directory.
 const (
 	poolerConfFile = "pgbouncer.ini"
 	poolerLogFile  = "pgbouncer.log"
@@ -28,18 +28,19 @@ const (
 
 // PoolerConfig tunes a [Pooler].
 type PoolerConfig struct {
-	// Size is how many connections to the database there are at the most.
+	// Size is the largest number of connections to the database.
 	//
 	// Defaults to 20.
 	Size int
 
-	// Session gives each client a connection for as long as it is connected. Without it,
-	// each transaction, and each statement outside of one, gets any free connection. Then
-	// the state of a session is lost, or another client finds it.
+	// Session gives each client its own connection to the database while the client is
+	// connected. If it is false, each transaction, and each statement outside a
+	// transaction, gets any free connection. So the state of a session is lost, or
+	// another client gets it.
 	Session bool
 }
 
-// A Pooler is a PgBouncer before a database.
+// A Pooler is a PgBouncer in front of a database.
 type Pooler struct {
 	target *pgconn.Config
 	cfg    PoolerConfig
@@ -48,8 +49,8 @@ type Pooler struct {
 	server *process
 }
 
-// StartPooler starts a pooler before a database. It returns once the pooler answers.
-// It runs until [Pooler.Close], or the end of this process.
+// StartPooler starts a pooler in front of a database. It returns when the pooler answers.
+// The pooler runs until [Pooler.Close], or the end of this process.
 func StartPooler(ctx context.Context, database string, cfg PoolerConfig) (*Pooler, error) {
 	cfg.Size = cmp.Or(cfg.Size, 20)
 	target, err := pgconn.ParseConfig(database)
@@ -72,7 +73,7 @@ func (p *Pooler) URL() string {
 	return fmt.Sprintf("postgres://postroom@127.0.0.1:%d/%s?sslmode=disable", p.port, p.target.Database)
 }
 
-// Close ends the pooler, and with it the connections of its clients.
+// Close stops the pooler, which closes the connections of its clients.
 func (p *Pooler) Close() error { return p.guard.Close() }
 
 func (p *Pooler) startOnFreePort(ctx context.Context) error {
@@ -95,11 +96,11 @@ func (p *Pooler) start(ctx context.Context) error {
 			return ErrNoPooler
 		}
 	}
-	as, err := serverAccount() // it refuses to run as root, too
+	as, err := serverAccount() // PgBouncer also refuses to run as root
 	if err != nil {
 		return err
 	}
-	conf := filepath.Join(p.guard.dir, poolerConfFile) // the watchdog knows it by its argument
+	conf := filepath.Join(p.guard.dir, poolerConfFile) // the watchdog recognises it by its argument
 	if err := os.WriteFile(conf, []byte(p.settings()), 0o600); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
@@ -110,7 +111,7 @@ func (p *Pooler) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // the pooler has it
+	defer func() { _ = log.Close() }() // the pooler has its own file descriptor
 	cmd := exec.Command(program, conf)
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = p.guard.dir, log, ownSession(as)
 	if p.server, err = startProcess(cmd); err != nil {
@@ -123,14 +124,14 @@ func (p *Pooler) start(ctx context.Context) error {
 	return nil
 }
 
-// settings returns the configuration. The pooler trusts every client that reaches its port,
-// as the servers do.
+// settings returns the configuration. Like the servers, the pooler trusts every client that
+// reaches its port.
 func (p *Pooler) settings() string {
 	mode, password := "transaction", ""
 	if p.cfg.Session {
 		mode = "session"
 	}
-	if p.target.Password != "" { // an empty one is an error
+	if p.target.Password != "" { // an empty password would be an error
 		password = " password='" + strings.ReplaceAll(p.target.Password, "'", "''") + "'"
 	}
 	return fmt.Sprintf(`[databases]
@@ -148,7 +149,7 @@ pidfile = %s
 		p.port, mode, p.cfg.Size, filepath.Join(p.guard.dir, poolerPIDFile))
 }
 
-// await returns nil once the database answers through the pooler.
+// await waits until the database answers through the pooler.
 func (p *Pooler) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()

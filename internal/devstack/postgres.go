@@ -15,9 +15,9 @@ import (
 
 const urlVariable = "POSTROOM_DATABASE_URL"
 
-// ErrNotLocal is returned by [Postgres.Kill] and [Postgres.Restart] where the
-// server is the user's, and no throwaway one. Ask for one with Config.Local or
-// Config.Container.
+// [Postgres.Kill] and [Postgres.Restart] return ErrNotLocal if the server is the user's,
+// and not a throwaway server. Config.Local or Config.Container requests a throwaway
+// server.
 var ErrNotLocal = errors.New("devstack: only a throwaway server can be killed or restarted")
 
 // A Postgres is a running PostgreSQL server. Its methods may be called
@@ -31,25 +31,24 @@ type Postgres struct {
 
 	mu      sync.Mutex // serialises changes of the server's state
 	owned   throwaway  // nil for the user's server
-	foreign bool       // the user's server: only what we made may go
+	foreign bool       // the user's server: only databases that this process created may be dropped
 	created map[string]bool
 }
 
-// throwaway is what differs between servers that are started here. [Postgres]
-// serialises the calls.
+// throwaway has the methods that differ between servers that are started here. [Postgres]
+// does not call them concurrently.
 type throwaway interface {
-	kill() error                       // as a crash would
-	stop() error                       // in order; nothing to one that does not run
-	restart(ctx context.Context) error // of a server that does not run
+	kill() error                       // like a crash
+	stop() error                       // an orderly stop; does nothing if the server is not running
+	restart(ctx context.Context) error // for a server that is not running
 }
 
-// StartPostgres returns the server named by POSTROOM_DATABASE_URL, else starts
-// a throwaway one: with local binaries, or in a container. It returns once the
-// server answers. ctx bounds the start, not the server: that runs until
-// [Postgres.Close], or the end of this process.
+// StartPostgres returns the server that POSTROOM_DATABASE_URL names. If that is not set,
+// it starts a throwaway server, with local binaries or in a container. It returns when
+// the server answers. ctx limits only the start: the server runs until [Postgres.Close],
+// or the end of this process.
 //
-// Where nothing can be had, the error says what to install, and why each way
-// failed.
+// If no server can be started, the error says what to install, and why each way failed.
 func StartPostgres(ctx context.Context, cfg Config) (*Postgres, error) {
 	cfg = cfg.defaults()
 	if err := cfg.validate(); err != nil {
@@ -88,7 +87,7 @@ type way struct {
 	start func(context.Context, Config) (*Postgres, error)
 }
 
-// startFirst starts a server by the first of the ways that works.
+// startFirst tries the ways in order until one of them starts a server.
 func startFirst(ctx context.Context, cfg Config, ways []way) (*Postgres, error) {
 	var errs []error
 	for _, w := range ways {
@@ -144,20 +143,20 @@ func useGiven(ctx context.Context, given string) (*Postgres, error) {
 	return p, requireVersion(version / 10000)
 }
 
-// URL returns a connection URL of the server's default database: a superuser's
-// on a throwaway server, the given one for POSTROOM_DATABASE_URL.
+// URL returns a connection URL of the server's default database. For a throwaway server
+// it is a superuser's URL. Otherwise it is POSTROOM_DATABASE_URL.
 func (p *Postgres) URL() string { return p.url }
 
 // Source says how the server was found: "POSTROOM_DATABASE_URL",
 // "/usr/lib/postgresql/17/bin", "container postgres:17-alpine".
 func (p *Postgres) Source() string { return p.source }
 
-// Hostname returns the name of the server's container, or "" where it runs in
-// none, or in none of ours.
+// Hostname returns the name of the server's container, or "" if the server does not run
+// in a container of this package.
 func (p *Postgres) Hostname() string { return p.hostname }
 
-// CreateDatabase creates a database as a copy of template, or of the server's
-// default template if that is "", and returns its URL. No session may be
+// CreateDatabase creates a database and returns its URL. The database is a copy of
+// template or, if template is "", of the server's default template. No session may be
 // connected to the template.
 func (p *Postgres) CreateDatabase(ctx context.Context, name, template string) (string, error) {
 	to, err := databaseURL(p.url, name)
@@ -180,8 +179,8 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name, template string) (s
 	return to, nil
 }
 
-// DropDatabase drops a database, ending the sessions in it. On the server of
-// POSTROOM_DATABASE_URL it drops only what [Postgres.CreateDatabase] created.
+// DropDatabase ends the sessions of a database and drops it. On the server of
+// POSTROOM_DATABASE_URL it drops only databases that [Postgres.CreateDatabase] created.
 func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 	p.mu.Lock()
 	known := p.created[name]
@@ -199,8 +198,8 @@ func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-// Kill ends the server as a crash would: kill -9 of all its processes. It
-// returns [ErrNotLocal] for the user's server.
+// Kill ends all processes of the server with kill -9, like a crash. It returns
+// [ErrNotLocal] for the user's server.
 func (p *Postgres) Kill() error {
 	if p.owned == nil {
 		return ErrNotLocal
@@ -213,9 +212,9 @@ func (p *Postgres) Kill() error {
 	return nil
 }
 
-// Restart starts the server again on the same data and the same URL, after it
-// was killed; a running one is shut down first. It returns once the server
-// answers, or [ErrNotLocal].
+// Restart starts a killed server again with the same data and the same URL. A running
+// server is shut down first. Restart returns when the server answers. It returns
+// [ErrNotLocal] for the user's server.
 func (p *Postgres) Restart(ctx context.Context) error {
 	if p.owned == nil {
 		return ErrNotLocal
@@ -231,9 +230,9 @@ func (p *Postgres) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Close stops a throwaway server and removes what it stored. The server of
-// POSTROOM_DATABASE_URL keeps running; databases created here that were not
-// dropped yet are. Close is idempotent.
+// Close stops a throwaway server and removes its data. The server of
+// POSTROOM_DATABASE_URL keeps running, and Close drops the databases that this process
+// created there. Close is idempotent.
 func (p *Postgres) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,7 +247,7 @@ func (p *Postgres) Close() error {
 	return nil
 }
 
-// dropCreated is Close for the user's server; mu is held.
+// dropCreated does the work of Close for the user's server. The caller holds mu.
 func (p *Postgres) dropCreated() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -267,7 +266,7 @@ func (p *Postgres) exec(ctx context.Context, sql string) error {
 	})
 }
 
-// session calls do with a connection of its own.
+// session calls do with a new connection.
 func session(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -276,12 +275,12 @@ func session(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	return errors.Join(do(conn), conn.Close(context.WithoutCancel(ctx)))
 }
 
-// databaseURL returns the connection string server, but for another database.
-// It understands URLs and key=value strings.
+// databaseURL returns the connection string server with another database. It understands
+// URLs and key=value strings.
 func databaseURL(server, name string) (string, error) {
 	if !strings.HasPrefix(server, "postgres://") && !strings.HasPrefix(server, "postgresql://") {
 		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name)
-		return server + " dbname='" + quoted + "'", nil // the last one counts
+		return server + " dbname='" + quoted + "'", nil // the last dbname counts
 	}
 	u, err := url.Parse(server)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // A process is a running child.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the child was reaped
+	done chan struct{} // closed when the child has ended and was waited for
 	err  error         // how it ended; read it after done
 }
 
@@ -28,8 +28,8 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// end signals the child and waits for its end. It returns nil if the child
-// ended, however, or had ended before.
+// end signals the child and waits for its end. It returns nil if the child ended in any
+// way, or had ended before.
 func (p *process) end(signal os.Signal, patience time.Duration) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s: %w", signal, err)

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// awaitFrozen does not wait here: a frozen process may answer for a moment.
+// awaitFrozen does not wait on this system, so a frozen process may still answer for a
+// moment.
 func awaitFrozen(int) error { return nil }
 
 // killAll ends a child. Its own children end by themselves, a moment later.

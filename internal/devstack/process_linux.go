@@ -12,10 +12,10 @@ import (
 	"unsafe"
 )
 
-// awaitFrozen waits until every thread of a child has taken [sigFreeze]. Sending
-// the signal does not: a thread that runs on another processor goes on for a
-// moment, and can answer. It asks again and again, since a wait for a stop that
-// blocks is not woken by a child that ends instead.
+// awaitFrozen waits until every thread of a child has received [sigFreeze]. It is needed
+// because a thread that runs on another processor goes on for a moment after the signal
+// was sent, and can answer. awaitFrozen polls, because a blocking wait for a stop would
+// not return if the child ends instead.
 func awaitFrozen(pid int) error {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		stopped, err := hasStopped(pid)
@@ -30,15 +30,15 @@ func awaitFrozen(pid int) error {
 	}
 }
 
-// hasStopped asks the kernel with waitid, which package syscall has no function for, and
-// leaves the answer for others to ask again.
+// hasStopped asks the kernel with waitid, for which package syscall has no function. With
+// WNOWAIT, others can get the same answer again.
 func hasStopped(pid int) (bool, error) {
 	const (
 		idIsPID = 1
 		noWait  = 0x1000000 // WNOWAIT
 	)
 	var info struct {
-		signal int32     // begins the kernel's siginfo_t; 0 while there is nothing to tell
+		signal int32     // the first field of the kernel's siginfo_t; 0 while nothing has happened
 		_      [31]int32 // the rest of its 128 bytes
 	}
 	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, idIsPID, uintptr(pid), uintptr(unsafe.Pointer(&info)),
@@ -49,12 +49,12 @@ func hasStopped(pid int) (bool, error) {
 	return info.signal != 0, nil
 }
 
-// killAll ends a child and its own children at once, as a crash of the machine would,
-// and returns when all are gone. Children that were left would go on for a moment: a
-// session of PostgreSQL can commit then.
+// killAll ends a child and its own children at once, like a crash of the machine, and
+// returns when all have ended. If its children were not killed, they would go on for a
+// moment, and a session of PostgreSQL could still commit.
 func (p *process) killAll() error {
 	pid := p.cmd.Process.Pid
-	if err := p.cmd.Process.Signal(sigFreeze); err == nil { // so that it starts no more of them
+	if err := p.cmd.Process.Signal(sigFreeze); err == nil { // so that it starts no more children
 		if err := awaitFrozen(pid); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (p *process) killAll() error {
 
 // childrenOf returns the processes that a process has started.
 func childrenOf(pid int) (children []int) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // where there is no such file, they end by themselves
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // if there is no such file, the children end by themselves
 	for _, field := range strings.Fields(string(text)) {
 		if child, err := strconv.Atoi(field); err == nil {
 			children = append(children, child)

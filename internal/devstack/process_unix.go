@@ -11,14 +11,15 @@ import (
 	"syscall"
 )
 
-// account is the user that a server runs as; nil for the caller's own.
+// account is the user as which a server runs; nil means the caller's user.
 type account struct {
 	name     string
 	uid, gid int
 }
 
-// ownSession starts a child apart from the terminal, so that Ctrl-C reaches it
-// only through us: a demo drains first. as is nil for the caller's own user.
+// ownSession starts a child in its own session, without the terminal. So Ctrl-C does not
+// reach the child, and a demo can drain before it stops the child. as is nil for the
+// caller's user.
 func ownSession(as *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if as != nil {
@@ -27,7 +28,8 @@ func ownSession(as *account) *syscall.SysProcAttr {
 	return attr
 }
 
-// serverAccount returns whom to run PostgreSQL as: it refuses to run as root.
+// serverAccount returns the user as which to run PostgreSQL, because PostgreSQL refuses
+// to run as root.
 func serverAccount() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -52,18 +54,18 @@ func (a *account) give(path string) error {
 	return os.Chown(path, a.uid, a.gid)
 }
 
-// processLives says whether a process of this machine runs, or ended and was not
-// reaped by its parent.
+// processLives reports whether a process of this machine is running, or has ended and its
+// parent has not waited for it.
 func processLives(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// signals of a process that is frozen and thawed.
+// The signals that freeze and thaw a process.
 const (
 	sigFreeze = syscall.SIGSTOP
 	sigThaw   = syscall.SIGCONT
 	sigReload = syscall.SIGHUP
 )
 
-// lock waits until this process alone has the file of a path locked.
+// lock waits until this process has an exclusive lock on the file at path.
 func lock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -72,5 +74,5 @@ func lock(path string) (unlock func(), err error) {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return func() { _ = file.Close() }, nil // which unlocks it
+	return func() { _ = file.Close() }, nil // which also unlocks it
 }

@@ -16,31 +16,31 @@ import (
 //go:embed watchdog.sh
 var watchdogScript string
 
-// watchdogPatience bounds the wait for a watchdog that was told to finish. It
-// exceeds the time the script takes at most.
+// watchdogPatience limits the wait for a watchdog that was told to finish. It is longer
+// than the longest time that the script needs.
 const watchdogPatience = 30 * time.Second
 
-// guards holds every open guard. A guard without a reference would be garbage collected, and
-// the end of its pipe would stop the server.
+// guards has a reference to every open guard. Without a reference, a guard would be garbage
+// collected, and the end of its pipe would stop the server.
 var guards sync.Map
 
-// A guard owns a temporary directory and the watchdog process that removes the
-// directory when this process is gone.
+// A guard owns a temporary directory and a watchdog process, which removes the directory
+// when this process has ended.
 type guard struct {
 	dir   string
-	child *exec.Cmd      // nil where there is no /bin/sh
-	pipe  io.WriteCloser // its standard input; close-on-exec, so no other child holds it
+	child *exec.Cmd      // nil if there is no /bin/sh
+	pipe  io.WriteCloser // its standard input; it is close-on-exec, so no other child keeps it open
 	close func() error
 }
 
-// newGuard makes a temporary directory in parent, named after what it is for.
+// newGuard creates a temporary directory in parent. what is a part of its name.
 func newGuard(parent, what string) (*guard, error) {
 	dir, err := os.MkdirTemp(parent, "postroom-"+what+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
 	}
-	// PostgreSQL reports its directory, and the watchdog looks for it: one
-	// spelling only.
+	// PostgreSQL reports its directory, and the watchdog looks for that text, so the path
+	// must have only one spelling.
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
 	}
@@ -75,14 +75,14 @@ func (g *guard) watch() error {
 // Close removes the directory and ends the watchdog. It is idempotent.
 func (g *guard) Close() error { return g.close() }
 
-// finish leaves the work to the watchdog, so that there is one way to clean up,
-// and does what is left if the watchdog itself was killed.
+// finish makes the watchdog clean up, so that there is only one way to clean up. If the
+// watchdog was killed, finish does the rest of the work.
 func (g *guard) finish() error {
 	defer guards.Delete(g)
 	if g.child != nil {
 		closing := g.pipe.Close()
 		late := time.AfterFunc(watchdogPatience, func() { _ = g.child.Process.Kill() })
-		_ = g.child.Wait() // what counts is whether the directory is gone
+		_ = g.child.Wait() // what matters is whether the directory was removed
 		late.Stop()
 		if closing != nil {
 			return fmt.Errorf("close watchdog: %w", closing)

@@ -1,4 +1,4 @@
-// Package endpoints says how the endpoints of webhooks do.
+// Package endpoints reads which endpoints of webhooks fail or are disabled.
 package endpoints
 
 import (
@@ -21,8 +21,9 @@ type statements struct{ Failing string }
 
 var written = sqlfile.MustRead[statements](files)
 
-// Notes says which endpoints fail or are disabled, in the schema with a name that schema.Name
-// accepted. Their owners have to mend them.
+// Notes returns a text about endpoints that fail, and one about endpoints that are disabled.
+// The owners of these endpoints must repair them. name is the schema's name, which
+// schema.Name accepted.
 func Notes(ctx context.Context, tx pgx.Tx, name string) (notes []string, err error) {
 	var disabled, failing int64
 	var first string

@@ -8,15 +8,15 @@ import (
 	"net"
 )
 
-// The ports are below those that systems give to outgoing connections. So a server that was
-// stopped finds its port free again.
+// The ports are lower than the ports that systems use for outgoing connections. So when a
+// server was stopped, its port stays free.
 const (
 	firstPort = 10_000
 	lastPort  = 30_000
 )
 
-// Find returns n ports of the loopback interface that are free. Another process may take one before
-// the caller does.
+// Find returns n free ports of the loopback interface. Another process may take a port before the
+// caller does.
 func Find(n int) (ports []int, err error) {
 	var last error
 	for range 100 * n {
@@ -29,7 +29,7 @@ func Find(n int) (ports []int, err error) {
 			last = err
 			continue
 		}
-		defer func() { _ = listener.Close() }() // all at the end, so that all ports differ
+		defer func() { _ = listener.Close() }() // close all of them at the end, so that all ports differ
 		ports = append(ports, port)
 	}
 	return nil, fmt.Errorf("find a free port: %w", errors.Join(errors.New("all that were tried are taken"), last))

@@ -1,9 +1,9 @@
 // Package guard calls functions of users, and protects the goroutines of this module from
-// their faults: a panic, the end of the goroutine, and an error or a panic value whose own
-// methods panic, never return, or return far too much.
+// their faults. Such faults are a panic, the end of the goroutine, and an error or a panic
+// value with methods that panic, never return, or return far too much.
 //
-// The rule: code of this module uses a user's value only inside a guard. The results of a
-// guard have types of this module.
+// The rule is: code of this module uses a user's value only inside a guard. The results
+// of a guard have types of this module.
 package guard
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// How much of a failure is kept, in bytes.
+// The largest numbers of bytes that are kept of a failure.
 const (
 	MaxText  = 2048
 	MaxStack = 8192
@@ -24,11 +24,13 @@ var (
 	// ErrGoexit says that a function ended its goroutine, as t.FailNow does.
 	ErrGoexit = errors.New("it ended its goroutine with runtime.Goexit")
 
-	// ErrTimeout says that a function did not return in time. Its goroutine is left behind.
+	// ErrTimeout says that a function did not return in time. Its goroutine may still be
+	// running.
 	ErrTimeout = errors.New("it did not return in time")
 )
 
-// PanicError is a recovered panic. It holds only texts, never the value of the panic.
+// PanicError is a recovered panic. It contains only texts, and never the value of the
+// panic.
 type PanicError struct {
 	Text  string // the value's text, at most MaxText bytes
 	Frame string // the function that panicked
@@ -48,15 +50,15 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Apart calls f in another goroutine and waits for it, for the given time; if that is 0, for
-// as long as it takes. It returns what [Call] returns, or [ErrGoexit], or [ErrTimeout] if f
-// did not return in time. After ErrTimeout the result of f is dropped.
+// Apart calls f in another goroutine and waits for it for the given time, or without a limit
+// if that is 0. It returns what [Call] returns, or [ErrGoexit] if f ended the goroutine, or
+// [ErrTimeout] if f did not return in time. After ErrTimeout the result of f is dropped.
 func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
-	done := make(chan result, 1) // has room, so that the goroutine ends also after a timeout
+	done := make(chan result, 1) // has room, so that the goroutine can end even after a timeout
 	go func() {
 		r := result{err: ErrGoexit}
 		defer func() { done <- r }()
@@ -82,21 +84,21 @@ func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
 	}
 }
 
-// recovered returns the PanicError for the value of a panic. The deferred function that
-// recovered it calls it.
+// recovered returns the PanicError for the value of a panic. Call it in the deferred
+// function that recovered the panic.
 func recovered(v any) *PanicError {
 	return &PanicError{Text: describe(v), Frame: frame(), Stack: Clean(string(debug.Stack()), MaxStack)}
 }
 
-// ours has prefixes of the names of functions that a panic passes through and that are not
-// its cause.
+// ours has the name prefixes of functions that are on the stack of a panic but are not its
+// cause.
 var ours = []string{
 	"runtime.", "github.com/postroom/postroom/inbox.", "github.com/postroom/postroom/idempotency.",
 	"github.com/postroom/postroom/relay.", "github.com/postroom/postroom/outbound.", "github.com/postroom/postroom/internal/guard.",
 }
 
-// frame returns the function that panicked: the first that is not of the runtime or of this
-// module.
+// frame returns the function that panicked: the first function on the stack that is not
+// part of the runtime or of this module.
 func frame() string {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])

@@ -8,12 +8,13 @@ import (
 	"sync/atomic"
 )
 
-// maxLogged is how many bytes of one value are logged: a little more than a stack.
+// maxLogged is the largest number of bytes of one value that are logged: a little more
+// than a stack.
 const maxLogged = MaxStack + 64
 
-// Logger returns a logger for the lines of this module. It passes them to the handler of l,
-// which is the user's. It cuts long values, such as texts of other programs. If the handler
-// panics, only that line is lost; Logger reports this on standard error, once.
+// Logger returns a logger for the messages of this module. It passes them to the user's
+// handler in l. It cuts long values, such as texts of other programs. If the handler
+// panics, only that message is lost. Logger reports this on standard error, once.
 func Logger(l *slog.Logger) *slog.Logger {
 	if _, wrapped := l.Handler().(*handler); wrapped {
 		return l
@@ -24,7 +25,7 @@ func Logger(l *slog.Logger) *slog.Logger {
 // handler is the slog.Handler of Logger.
 type handler struct {
 	to   slog.Handler
-	told *atomic.Bool // it was reported that the user's handler panics
+	told *atomic.Bool // the panic of the user's handler was reported already
 }
 
 func (h *handler) Enabled(ctx context.Context, level slog.Level) (enabled bool) {
@@ -65,7 +66,7 @@ func (h *handler) guard(f func() error) {
 	}
 }
 
-// bound cuts the value of an attribute to maxLogged bytes.
+// bound cuts the value of an attribute to at most maxLogged bytes.
 func bound(a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindString:
@@ -90,12 +91,12 @@ func bound(a slog.Attr) slog.Attr {
 			bounded[i] = bound(member)
 		}
 		a.Value = slog.GroupValue(bounded...)
-	default: // these have a fixed size; this module logs no slog.LogValuer of others
+	default: // all other kinds have a fixed size, and this module logs no slog.LogValuer of a user
 	}
 	return a
 }
 
-// cut returns the note that says how long a cut text was.
+// cut cuts a text, and adds a note with its length.
 func cut(text string) string {
 	return fmt.Sprintf("%s (%d bytes, cut)", Clean(text, maxLogged), len(text))
 }

@@ -2,15 +2,16 @@ package guard
 
 import "errors"
 
-// Source is the same as pgx.CopyFromSource, so that this package need not import pgx.
+// Source has the methods of pgx.CopyFromSource, so that this package need not import pgx.
 type Source interface {
 	Next() bool
 	Values() ([]any, error)
 	Err() error
 }
 
-// Rows guards the rows of a COPY. pgx reads them in another goroutine, where a panic would end
-// the process. Here a panic ends the COPY, and [CopyRows.With] returns it as an error.
+// Rows guards the rows of a COPY. pgx reads them in another goroutine, in which a panic would
+// end the process. With Rows, a panic ends only the COPY, and [CopyRows.With] returns the
+// panic as an error.
 func Rows(of Source) *CopyRows { return &CopyRows{of: of} }
 
 // CopyRows are the rows of one COPY.
@@ -19,8 +20,8 @@ type CopyRows struct {
 	failed error
 }
 
-// With returns the error of a COPY that has ended: that of the server, which has only the text
-// of a panic, joined with the panic.
+// With returns the error of a COPY that has ended. err is the server's error, which has only
+// the text of a panic. With joins err with the panic.
 func (r *CopyRows) With(err error) error {
 	if r.failed == nil {
 		return err

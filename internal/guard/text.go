@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// Text returns the text of an error, of at most n bytes, as a column and a line of a log
-// take it. It calls the error's method, so it is called inside a guard.
+// Text returns the text of an error, cleaned by Clean, with at most n bytes. It calls the
+// error's method, so call it only inside a guard.
 func Text(err error, n int) string { return Clean(err.Error(), n) }
 
-// Clean makes a text one that a column takes: valid UTF-8 without NUL, of n bytes at the
-// most and an ellipsis where something was cut off. It looks at no more than it keeps,
-// and the result does not keep a longer text in memory.
+// Clean returns a text that a column accepts: valid UTF-8 without NUL, of at most n
+// bytes. If something was cut off, an ellipsis follows. Clean reads no more than it
+// keeps, and the result does not keep a longer text in memory.
 func Clean(s string, n int) string {
 	if len(s) <= n {
 		return clean(s)
 	}
 	cut := clean(strings.Clone(s[:n]))
-	// The cut may have split a character, which is no fault of the text.
+	// The cut may have split a character. That is not a fault of the text.
 	return strings.TrimRight(cut, "\uFFFD") + "…"
 }
 
@@ -27,8 +27,8 @@ func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// describe returns the text of the value of a panic. It calls the methods that say it, if
-// the value has any: these may panic too.
+// describe returns the text of the value of a panic. If the value has a method that
+// returns its text, describe calls it. That method may panic too.
 func describe(v any) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -52,7 +52,7 @@ func describe(v any) (text string) {
 		return strconv.FormatUint(r.Uint(), 10)
 	case reflect.Float32, reflect.Float64:
 		return strconv.FormatFloat(r.Float(), 'g', -1, 64)
-	default: // printing it could take for ever, and show a payload
+	default: // to print the value could take for ever, and show a payload
 		return fmt.Sprintf("a value of type %T", v)
 	}
 }

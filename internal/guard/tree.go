@@ -2,12 +2,12 @@ package guard
 
 import "reflect"
 
-// mostErrors is how many errors of one tree are looked at: one that contains itself has
-// no end.
+// mostErrors is the largest number of errors of one tree that are visited, because an
+// error that contains itself has no end.
 const mostErrors = 256
 
-// Tree returns the errors that err is made of, in the order in which errors.Is visits
-// them, at most 256. It calls the errors' Unwrap methods, so it is called inside a guard.
+// Tree returns err and the errors inside it, in the order in which errors.Is visits them,
+// at most 256. It calls the errors' Unwrap methods, so call it only inside a guard.
 func Tree(err error) []error {
 	var all []error
 	for rest := []error{err}; len(rest) > 0 && len(all) < mostErrors; {
@@ -17,7 +17,7 @@ func Tree(err error) []error {
 			continue
 		}
 		all = append(all, e)
-		switch e := e.(type) { //nolint:errorlint // it is what errors.Is does, with an end
+		switch e := e.(type) { //nolint:errorlint // errors.Is does the same, but without a limit
 		case interface{ Unwrap() error }:
 			rest = append(rest, e.Unwrap())
 		case interface{ Unwrap() []error }:
@@ -30,8 +30,8 @@ func Tree(err error) []error {
 	return all
 }
 
-// Is reports what errors.Is reports, for a tree that [Tree] returned. It calls the
-// errors' Is methods.
+// Is does what errors.Is does, for a tree that [Tree] returned. It calls the errors' Is
+// methods.
 func Is(tree []error, target error) bool {
 	comparable := reflect.TypeOf(target).Comparable()
 	for _, e := range tree {
@@ -45,8 +45,8 @@ func Is(tree []error, target error) bool {
 	return false
 }
 
-// As returns what errors.As finds, for a tree that [Tree] returned. It calls the errors'
-// As methods.
+// As does what errors.As does, for a tree that [Tree] returned. It calls the errors' As
+// methods.
 func As[T error](tree []error) (found T, ok bool) {
 	for _, e := range tree {
 		if found, ok = e.(T); ok { //nolint:errorlint // it is what errors.As does
@@ -59,20 +59,21 @@ func As[T error](tree []error) (found T, ok bool) {
 	return found, false
 }
 
-// SealedError is an error of a user's that goes back to a caller of the user's. Its text is
-// made once, and is bounded; errors.Is and errors.As find what they would have found,
-// but do not panic, and have an end.
+// SealedError wraps a user's error that is returned to the user's code. Its text is made
+// once, and its length is limited. errors.Is and errors.As find the same errors as in the
+// user's error, but they do not panic and always return.
 type SealedError struct {
 	text string
 	err  error
 }
 
-// Seal seals an error. It is nil for nil. An error whose methods panic is a [*PanicError].
+// Seal returns err as a [*SealedError], and nil for nil. If a method of err panics, Seal
+// returns a [*PanicError].
 func Seal(err error) error {
 	if err == nil {
 		return nil
 	}
-	if sealed, ok := err.(*SealedError); ok { //nolint:errorlint // one within another is not sealed as a whole
+	if sealed, ok := err.(*SealedError); ok { //nolint:errorlint // only err itself, because an error that contains a SealedError is not sealed
 		return sealed
 	}
 	s := &SealedError{err: err}
@@ -86,7 +87,7 @@ func (s *SealedError) Error() string { return s.text }
 
 // Is is errors.Is for the sealed error.
 func (s *SealedError) Is(target error) (is bool) {
-	_ = Call(func() error { is = Is(Tree(s.err), target); return nil }) // one that panics is nothing that is known
+	_ = Call(func() error { is = Is(Tree(s.err), target); return nil }) // if a method panics, Is returns false
 	return is
 }
 

@@ -1,6 +1,6 @@
-// Package jcs returns the canonical form of a JSON text, as RFC 8785 defines it. Texts that
-// differ only in white space, the order of members, escapes or the spelling of numbers have
-// the same form.
+// Package jcs returns the canonical form of a JSON text, as RFC 8785 defines it. If two
+// texts differ only in white space, the order of members, escapes or the spelling of
+// numbers, they have the same form.
 package jcs
 
 import (
@@ -16,15 +16,18 @@ var ErrNoForm = errors.New("no JSON of which there is one canonical form")
 const (
 	maxDepth = 512 // of nested arrays and objects
 
-	// maxText limits the length of a text, so that an int32 can hold each offset in its
-	// canonical form. That form is at most six times as long, if 1e20 becomes 21 digits.
+	// maxText limits the length of a text, so that each offset in its canonical form fits
+	// into an int32. The canonical form is at most six times as long as the text, because
+	// 1e20 becomes 21 digits.
 	maxText = 256 << 20
 )
 
-// Form returns the canonical form of a JSON text. It takes time and memory in proportion to
-// the text. It returns [ErrNoForm] if the text is not JSON or not UTF-8, has an object with
-// a name twice, half of a surrogate pair, an exponent of more than 18 digits, more than 512
-// levels, or more than 256 MiB; or, if numbers are doubles, a number outside their range.
+// Form returns the canonical form of a JSON text. It needs time and memory in proportion to
+// the text. It returns [ErrNoForm] if the text is not JSON or not UTF-8, or has more than
+// 256 MiB or more than 512 levels. It also returns [ErrNoForm] if the text has an object
+// with the same name twice, half of a surrogate pair, or an exponent of more than 18
+// digits. If numbers are doubles, it also returns [ErrNoForm] for a number outside the
+// range of doubles.
 func Form(in []byte, numbers Numbers) ([]byte, error) {
 	if len(in) > maxText || !utf8.Valid(in) {
 		return nil, ErrNoForm
@@ -42,8 +45,8 @@ func Form(in []byte, numbers Numbers) ([]byte, error) {
 
 // canon reads a text and writes its canonical form. It writes the members of an object in
 // the order in which it reads them. If that is not the canonical order, it notes the object.
-// At the end inOrder sorts the members of all noted objects in one pass. If each object were
-// sorted at once, a deeply nested value would be moved once for each level.
+// At the end, inOrder sorts the members of all noted objects in one pass. If each object
+// were sorted immediately, a deeply nested value would be moved once for each level.
 type canon struct {
 	in      []byte
 	at      int
@@ -67,7 +70,7 @@ func (c *canon) space() {
 	}
 }
 
-// next skips white space and returns the next byte; 0 at the end.
+// next skips white space and returns the next byte, or 0 at the end.
 func (c *canon) next() byte {
 	c.space()
 	if c.at == len(c.in) {
@@ -142,8 +145,8 @@ func (c *canon) array(depth int) error {
 	}
 }
 
-// span is a part of the output, from the byte from to before to. The noted objects in it
-// are those from first to before behind.
+// span is a part of the output: the bytes from from up to, but not including, to. Its
+// noted objects are those from first up to, but not including, behind.
 type span struct{ from, to, first, behind int32 }
 
 // member is a member of an object: its name, and its part of the output.
@@ -152,8 +155,8 @@ type member struct {
 	span
 }
 
-// object is a noted object: its part of the output, and its members. It is the last of the
-// noted objects in its span.
+// object is a noted object: its part of the output, and its members. It is the last noted
+// object in its span.
 type object struct {
 	span
 	members, end int32 // its members are moved[members:end]
@@ -225,13 +228,14 @@ func (c *canon) member(depth int) (member, error) {
 	return m, err
 }
 
-// since returns the span from the given places to the end.
+// since returns the span that begins at the given positions and ends at the end of the
+// output.
 func (c *canon) since(begin, inner int) span {
 	return span{int32(begin), int32(len(c.out)), int32(inner), int32(len(c.objects))} //nolint:gosec // see maxText
 }
 
 // inOrder returns the output with the members of all noted objects sorted. It writes from the
-// end to the front, because the outermost object of a span was noted last.
+// end to the beginning, because the outermost object of a span was noted last.
 func (c *canon) inOrder() []byte {
 	if len(c.objects) == 0 {
 		return c.out

@@ -11,14 +11,14 @@ import (
 type Numbers int
 
 const (
-	// Exact compares them as decimals of any length.
+	// Exact compares numbers as decimals of any length.
 	Exact Numbers = iota
 
-	// Doubles compares them as doubles, as RFC 8785 does.
+	// Doubles compares numbers as doubles, as RFC 8785 does.
 	Doubles
 
-	// RoundedBefore accepts the numbers of which an earlier version made the same form as
-	// Exact does. For any other number Form returns ErrRounded.
+	// RoundedBefore accepts a number only if an earlier version wrote it in the same form
+	// as Exact does. For any other number, Form returns ErrRounded.
 	RoundedBefore
 )
 
@@ -27,7 +27,7 @@ const (
 var ErrRounded = errors.New("the row is of an earlier version, which may have rounded a number of this request")
 
 const (
-	maxExponent  = 18 // digits, so that the sum with the length of any text fits into an int64
+	maxExponent  = 18 // digits of an exponent, so that its sum with the length of any text fits into an int64
 	doubleDigits = 15 // no two decimals with this many digits are the same double
 	doublePower  = 300
 )
@@ -58,7 +58,7 @@ func (c *canon) number() error {
 	return nil
 }
 
-// numeral skips a JSON number, and reports whether there was one.
+// numeral skips a JSON number. It reports whether there was a number.
 func (c *canon) numeral() bool {
 	digits := func() bool {
 		begin := c.at
@@ -112,16 +112,16 @@ func appendDouble(out []byte, f float64) []byte {
 }
 
 // decimal is the value of a JSON number: 0.digits × 10^power. The digits are in two parts,
-// before and after the point, without zeros at either end. Zero has no digits. Two equal
-// values may differ only in where the digits are divided.
+// before and after the point, without zeros at either end. Zero has no digits. The digits
+// of equal values may be divided at different places.
 type decimal struct {
 	minus           bool
 	whole, fraction []byte
 	power           int64
 }
 
-// decimalOf returns the value of a JSON number. It takes no memory, because it keeps the
-// exponent as a number. ok is false if the exponent has more than 18 digits.
+// decimalOf returns the value of a JSON number. It allocates no memory, because it keeps
+// the exponent as a number. ok is false if the exponent has more than 18 digits.
 func decimalOf(numeral []byte) (d decimal, ok bool) {
 	numeral, d.minus = bytes.CutPrefix(numeral, []byte("-"))
 	var exponent []byte
@@ -163,8 +163,8 @@ func decimalOf(numeral []byte) (d decimal, ok bool) {
 
 func (d decimal) digits() int { return len(d.whole) + len(d.fraction) }
 
-// append writes a decimal in the form of ECMAScript: its size decides whether it is written
-// as an integer, with a point, or with an exponent.
+// append writes a decimal in the form of ECMAScript: as an integer, with a point, or with
+// an exponent. That depends on the size of the number.
 func (d decimal) append(out []byte) []byte {
 	n := d.digits()
 	if n == 0 {
@@ -210,8 +210,9 @@ func (d decimal) append(out []byte) []byte {
 }
 
 // wasExact reports whether an earlier version wrote this number in today's form, and wrote
-// no number with another value in that form. It rounded fractions to doubles, left integers
-// beyond 2^53 as they were, and had no form for numbers outside the range of doubles.
+// no number with a different value in that form. The earlier version rounded fractions to
+// doubles, did not change integers above 2^53, and had no form for numbers outside the
+// range of doubles.
 func (d decimal) wasExact(literal []byte) bool {
 	if !bytes.ContainsAny(literal, ".eE") {
 		return d.power <= 21

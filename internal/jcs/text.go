@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// compareUTF16 orders names as RFC 8785 does, by their UTF-16 code units: a character above
-// U+FFFF comes before U+E000, and not last.
+// compareUTF16 orders names by their UTF-16 code units, as RFC 8785 does. So a character
+// above U+FFFF comes before U+E000, and not last.
 func compareUTF16(a, b []byte) int {
 	for len(a) > 0 && len(b) > 0 {
 		x, n := utf8.DecodeRune(a)
@@ -20,8 +20,8 @@ func compareUTF16(a, b []byte) int {
 	return len(a) - len(b)
 }
 
-// unit returns a number by which r is ordered: first by its first UTF-16 code unit, then by
-// its second.
+// unit returns a number that orders characters by their first UTF-16 code unit, and then by
+// their second.
 func unit(r rune) int {
 	if r < 0x10000 {
 		return int(r) << 10
@@ -30,7 +30,7 @@ func unit(r rune) int {
 	return int(high)<<10 | int(low-0xdc00)
 }
 
-// text reads a string and returns it decoded.
+// text reads a string and returns the decoded string.
 func (c *canon) text() ([]byte, error) {
 	c.at++
 	begin := c.at
@@ -50,7 +50,7 @@ func (c *canon) text() ([]byte, error) {
 }
 
 func (c *canon) escaped(begin int) ([]byte, error) {
-	// If append moves texts, the slices that were returned before stay valid.
+	// Slices that were returned earlier stay valid, even if append moves texts.
 	from := len(c.texts)
 	c.texts = append(c.texts, c.in[begin:c.at]...)
 	for c.at < len(c.in) {

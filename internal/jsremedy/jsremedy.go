@@ -1,5 +1,5 @@
-// Package jsremedy says what mends a broker that has no JetStream for us, in one way for
-// all parts.
+// Package jsremedy says how to repair a broker that has no JetStream for this user. All
+// parts of Postroom use the same texts.
 package jsremedy
 
 import (
@@ -11,15 +11,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What to do.
+// The advice.
 const (
 	StartIt  = "the server runs without JetStream, or the servers that have it are away: start nats-server with -js"
 	EnableIt = "the account of this user has no JetStream: enable it in the server's configuration, accounts { NAME { jetstream: enabled } }"
 )
 
-// Explain returns err, the error of a request to the API of JetStream, with what to do
-// about it, if it says that there is no JetStream. It returns any other error as it
-// is. The result wraps err.
+// Explain adds advice to an error of a request to the JetStream API, if the error says
+// that there is no JetStream. It returns any other error unchanged. The result wraps err.
 func Explain(err error) error {
 	do := Do(err)
 	if do == "" {
@@ -28,8 +27,8 @@ func Explain(err error) error {
 	return fmt.Errorf("%w: %s", err, do)
 }
 
-// Do returns what to do about an error of a request to the API of JetStream, empty if
-// it does not say that there is none.
+// Do returns the advice for an error of a request to the JetStream API. If the error does
+// not say that there is no JetStream, Do returns "".
 func Do(err error) string {
 	switch {
 	case IsOfAccount(err):
@@ -40,8 +39,8 @@ func Do(err error) string {
 	return ""
 }
 
-// Split parts what [Do] returned, or a text that ends with it, into the cause and what to do.
-// What to do is empty if the text is another.
+// Split splits a text that ends with the advice of [Do] into the cause and the advice. If the
+// text does not end with it, do is "".
 func Split(text string) (cause, do string) {
 	for _, known := range []string{StartIt, EnableIt} {
 		if before, ok := strings.CutSuffix(text, known); ok {
@@ -53,5 +52,6 @@ func Split(text string) (cause, do string) {
 }
 
 // IsOfAccount reports whether err says that the account has no JetStream. That is a fault
-// of the set-up, while a server without it may be one of several.
+// of the set-up. A server without JetStream is not, because it may be one of several
+// servers.
 func IsOfAccount(err error) bool { return errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) }

@@ -1,4 +1,5 @@
-// Package messages reads the headers of a stream's messages, and takes none from handlers.
+// Package messages reads the headers of a stream's messages. Handlers still get these
+// messages.
 package messages
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Reader reads the headers of a stream's messages, with a consumer of its own that acknowledges
+// Reader reads the headers of a stream's messages, with its own consumer, which acknowledges
 // nothing.
 type Reader struct {
 	nc       *nats.Conn
@@ -28,10 +29,11 @@ type Message struct {
 	Stored  time.Time
 }
 
-// forgetAfter is when the server removes a consumer that was not removed.
+// forgetAfter is how long the server keeps an unused consumer, if Close did not remove
+// it.
 const forgetAfter = 5 * time.Second
 
-// Open returns a reader that begins where cfg says.
+// Open returns a reader that begins at the message that cfg selects.
 func Open(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*Reader, error) {
 	cfg.Description = "Postroom looks; it removes itself"
 	cfg.AckPolicy = jetstream.AckNonePolicy
@@ -44,7 +46,7 @@ func Open(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, cfg jetst
 	return &Reader{nc: nc, stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
 }
 
-// Pending is how many messages it has not returned yet.
+// Pending returns the number of messages that Next has not returned yet.
 func (r *Reader) Pending() uint64 { return r.pending }
 
 // Next returns the next messages, at most n. It returns none if there are no more.

@@ -1,7 +1,7 @@
-// Package remedy adds to an error of the database the command that corrects the set-up, if
-// tables or rights of Postroom are missing.
+// Package remedy adds advice to an error of the database: if Postroom's tables or rights
+// are missing, the command that corrects the set-up.
 //
-// It recognises errors by their SQLSTATE, which the errors of every driver have.
+// It recognises errors by their SQLSTATE, which the errors of all drivers have.
 package remedy
 
 import (
@@ -18,19 +18,19 @@ import (
 
 // Use says which part of Postroom uses the tables, and how.
 type Use struct {
-	// Grant is the part, as in the name of the function that grants its rights: "producer",
-	// "relay", "inbox", "operator", "webhooks" or "idempotency".
+	// Grant is the part's name in the function that grants its rights: "producer", "relay",
+	// "inbox", "operator", "webhooks" or "idempotency".
 	Grant string
 
 	// Schema is the schema of the tables.
 	Schema string
 
-	// DB is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx of the part. It tells the role. With any
-	// other value the error does not name the role.
+	// DB is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx of the part. The error names its role.
+	// With any other value the error does not name the role.
 	DB any
 }
 
-// The SQLSTATEs that have a remedy.
+// The SQLSTATEs for which there is a remedy.
 const (
 	insufficientPrivilege = "42501"
 	undefinedTable        = "42P01"
@@ -40,10 +40,10 @@ const (
 )
 
 // Explain adds to err the command that corrects it, if rights or tables are missing. It
-// returns any other error unchanged, also one that it has explained before, and the error of
+// returns any other error unchanged, even one that it has explained before, or the error of
 // a failed connection. The result wraps err.
 //
-// The failed statement has to be one of Postroom's. For a missing table of the user the
+// The failed statement must be one of Postroom's. If a table of the user is missing, the
 // advice would be wrong.
 func Explain(err error, use Use) error {
 	var server interface{ SQLState() string }
@@ -77,7 +77,7 @@ func IsUndefined(err error) bool {
 	return false
 }
 
-// Error is an error with what to do about it.
+// Error is an error with advice.
 type Error struct {
 	Err error
 	Do  string
@@ -92,8 +92,8 @@ func (u Use) grant() string {
 	return fmt.Sprintf("the role lacks rights; as the owner of the tables run: SELECT %s.grant_%s(%s)", u.Schema, u.Grant, regrole(RoleOf(u.DB)))
 }
 
-// RoleOf returns the role that db connects as, or words for it if that is not known. It does
-// not see a later SET ROLE.
+// RoleOf returns the role as which db connects. If that is not known, it returns a
+// description of the role. It does not see a later SET ROLE.
 func RoleOf(db any) string { return cmp.Or(userOf(db), "the role of this connection") }
 
 func userOf(db any) string {
@@ -121,7 +121,7 @@ func (u Use) migrate() string {
 
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
-// regrole returns the literal of a role, as a cast to regrole reads it.
+// regrole returns an SQL literal of a role for a cast to regrole.
 func regrole(role string) string {
 	if !plainName.MatchString(role) {
 		role = `"` + strings.ReplaceAll(role, `"`, `""`) + `"`

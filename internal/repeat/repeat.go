@@ -1,4 +1,4 @@
-// Package repeat limits warnings that repeat themselves, so that a log stays readable.
+// Package repeat limits repeated warnings, so that a log stays readable.
 package repeat
 
 import (
@@ -12,18 +12,19 @@ import (
 // Every is how often a repeated line is written.
 const Every = 30 * time.Second
 
-// most is how many different lines are remembered.
+// most is the largest number of different lines that are remembered.
 const most = 256
 
-// Lines writes warnings. It writes a repeated one only every 30 seconds, with how often it
-// was left out. The zero value is ready to use. It is safe for concurrent use.
+// Lines writes warnings. It writes a repeated warning only every 30 seconds, with the
+// number of times that it left the warning out. The zero value is ready to use. Lines is
+// safe for concurrent use.
 type Lines struct {
 	mu   sync.Mutex
 	told map[line]*tally
 }
 
-// line says whether two warnings are the same: they have the same source, message and error.
-// Other attributes, such as a number of attempts, may differ.
+// line identifies a warning. Two warnings are the same if they have the same source, message
+// and error. Other attributes, such as a number of attempts, may differ.
 type line struct {
 	log         *slog.Logger
 	text, cause string
@@ -31,7 +32,7 @@ type line struct {
 
 type tally struct {
 	at   time.Time
-	left int // how often it was left out since then
+	left int // how often it was left out since told
 }
 
 // Warn writes a warning with its error and other attributes, unless it wrote the same one
@@ -48,7 +49,8 @@ func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err err
 	log.WarnContext(ctx, text, args...)
 }
 
-// due reports whether to write a line now, and how often it was left out before.
+// due reports whether to write a line now, and how often the line was left out since it
+// was last written.
 func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +61,7 @@ func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 		}
 		left = known.left
 	}
-	if l.told == nil || len(l.told) >= most { // with so many different lines, few repeat
+	if l.told == nil || len(l.told) >= most { // if there are so many different lines, few are repeated
 		l.told = make(map[line]*tally)
 	}
 	l.told[of] = &tally{at: now}
@@ -81,5 +83,6 @@ func wording(err error) string {
 	return strings.Join(words, " ")
 }
 
-// isState reports whether a word is an SQLSTATE. It says what went wrong, so it is kept.
+// isState reports whether a word is an SQLSTATE. wording keeps it, because it says what
+// went wrong.
 func isState(words []string, i int) bool { return i > 0 && words[i-1] == "(SQLSTATE" }

@@ -1,4 +1,4 @@
-// Package result takes the text that a handler stores with its event, from postroom.Result to
+// Package result passes the text that a handler stores with its event from postroom.Result to
 // the inbox that runs the handler.
 package result
 
@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Text is what a handler said last. Its methods may be called concurrently.
+// Text has the last text that a handler set. Its methods may be called concurrently.
 type Text struct {
 	mu   sync.Mutex
 	text string
@@ -29,7 +29,7 @@ func With(ctx context.Context) (context.Context, *Text) {
 	return context.WithValue(ctx, key{}, t), t
 }
 
-// Set sets the text of a context, if it has one.
+// Set sets the text of a context. If the context has no Text, Set does nothing.
 func Set(ctx context.Context, text string) {
 	if t, ok := ctx.Value(key{}).(*Text); ok {
 		t.mu.Lock()

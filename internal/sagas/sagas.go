@@ -1,5 +1,5 @@
-// Package sagas says what tools show of sagas beside package saga: which step an event belongs to,
-// which instances are stuck, and how many there are.
+// Package sagas reads what tools other than package saga show of sagas: to which step an event
+// belongs, which instances are stuck, and how many instances there are.
 package sagas
 
 import (
@@ -25,15 +25,15 @@ type statements struct{ StepOf, Stuck, Counts string }
 
 var written = sqlfile.MustRead[statements](files)
 
-// What an event is to a step.
+// The kinds of events of a step.
 const (
 	Command  = "command"
-	Reply    = "reply" // or another event that its command caused
+	Reply    = "reply" // the reply, or another event that the command caused
 	Deadline = "deadline"
-	Decision = "decision" // of an operator
+	Decision = "decision" // an operator's decision
 )
 
-// Step says what an event is to a step of a saga.
+// Step says how an event belongs to a step of a saga.
 type Step struct {
 	Saga, Key, Step string
 	Direction       string    // do or undo
@@ -42,7 +42,7 @@ type Step struct {
 	At              time.Time // when the command was written, or the saga recorded it
 }
 
-// String says what the event is to the step.
+// String says how the event belongs to the step.
 func (s Step) String() string {
 	name := fmt.Sprintf("step %s of saga %s, key %s", s.Step, s.Saga, s.Key)
 	switch {
@@ -62,8 +62,8 @@ func (s Step) String() string {
 	return fmt.Sprintf("counted as %s for %s", s.Outcome, name)
 }
 
-// StepsOf returns the steps to which the event with an id belongs that has these types, and that
-// was caused by others, in the schema with a name that schema.Name accepted.
+// StepsOf returns the steps to which an event belongs. The event has the given id, one of types,
+// and one of causes as its cause. name is the schema's name, which schema.Name accepted.
 func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, types, causes []string) ([]Step, error) {
 	if causes == nil {
 		causes = []string{} // not NULL
@@ -96,12 +96,12 @@ func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, types, causes []st
 type Stuck struct {
 	Saga      string
 	Instances int64
-	More      bool // not all were looked at, and there may be more
+	More      bool // not all instances were checked, so there may be more
 
-	// Key, Step and Since are of the instance that has waited for the longest.
+	// Key, Step and Seconds describe the instance that has waited for the longest.
 	Key, Step string
 	Since     time.Time
-	Seconds   float64 // since then
+	Seconds   float64 // how long it has waited
 }
 
 // Finding says what is wrong, and what to do next.
@@ -118,8 +118,8 @@ func (s Stuck) Finding() (text, remedy string) {
 	return text, fmt.Sprintf("'postroom saga list --saga %s --stuck' lists them; 'postroom saga show' has the command that one waits for", s.Saga)
 }
 
-// StuckOf returns the sagas that have instances that are stuck, in the schema with a name that
-// schema.Name accepted.
+// StuckOf returns the sagas with stuck instances. name is the schema's name, which schema.Name
+// accepted.
 func StuckOf(ctx context.Context, tx pgx.Tx, name string) ([]Stuck, error) {
 	rows, _ := tx.Query(ctx, schema.In(name, written.Stuck)) // CollectRows reports the error
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stuck])
@@ -133,7 +133,7 @@ func StuckOf(ctx context.Context, tx pgx.Tx, name string) ([]Stuck, error) {
 type Count struct {
 	Saga                         string
 	Running, Compensating, Stuck int64
-	OldestSeconds                float64 // how long one has waited for its step
+	OldestSeconds                float64 // how long the oldest has waited for its step
 }
 
 // Querier is a pool, a connection or a transaction.
@@ -141,10 +141,11 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// CountsOf returns the counts of all sagas, in the schema with a name that schema.Name accepted. If
-// the role may not read the tables of sagas, hidden is true.
+// CountsOf returns the counts of all sagas. name is the schema's name, which schema.Name accepted.
+// If the role may not read the tables of sagas, hidden is true.
 func CountsOf(ctx context.Context, db Querier, name string) (all []Count, hidden bool, err error) {
-	// No plan is kept: a plan from when there were few instances would read all of them later.
+	// No plan is kept, because a plan that was made for few instances would later read all of
+	// them.
 	rows, _ := db.Query(ctx, schema.In(name, written.Counts), pgx.QueryExecModeExec) // CollectRows reports the error
 	all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Count])
 	var refused *pgconn.PgError

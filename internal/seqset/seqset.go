@@ -1,5 +1,5 @@
-// Package seqset has sets of seqs, which are the places of events in the log, and reads and
-// writes them as PostgreSQL does.
+// Package seqset has sets of seqs, which are the numbers of events in the log. It reads and
+// writes such sets in PostgreSQL's text form.
 package seqset
 
 import (
@@ -12,8 +12,8 @@ import (
 // Span is the seqs from Lo through Hi.
 type Span struct{ Lo, Hi int64 }
 
-// Set is a set of seqs: ascending, disjoint, with at least one seq between
-// two spans. Its text is that of PostgreSQL's int8multirange.
+// Set is a set of seqs. Its spans are ascending and disjoint, with at least one seq
+// between two spans. Its text is the text of PostgreSQL's int8multirange.
 type Set []Span
 
 // Parse reads the text of an int8multirange, in the form in which
@@ -40,7 +40,7 @@ func Parse(text string) (Set, error) {
 	return s, nil
 }
 
-// unwrap takes a pair of brackets off a text.
+// unwrap removes a pair of brackets from a text.
 func unwrap(s, left, right string) (string, bool) {
 	s, ok1 := strings.CutPrefix(s, left)
 	s, ok2 := strings.CutSuffix(s, right)
@@ -75,7 +75,7 @@ func (s Set) String() string {
 	return b.String()
 }
 
-// Union returns the set of what is in s or in t.
+// Union returns the set of seqs that are in s or in t.
 func (s Set) Union(t Set) Set {
 	all := slices.Concat(s, t)
 	slices.SortFunc(all, func(a, b Span) int {
@@ -98,7 +98,7 @@ func (s Set) Union(t Set) Set {
 	return u
 }
 
-// Cut splits s into its lowest n seqs, or fewer, and the rest.
+// Cut splits s into its lowest n seqs (all, if there are fewer) and the rest.
 func (s Set) Cut(n int64) (head, rest Set) {
 	for i, r := range s {
 		if size := r.Hi - r.Lo + 1; size <= n {
@@ -141,7 +141,7 @@ func (s Set) Above(limit int64) Set {
 	return nil
 }
 
-// Without returns what is in s and not in t.
+// Without returns the set of seqs that are in s but not in t.
 func (s Set) Without(t Set) Set {
 	var rest Set
 	for _, r := range s {
@@ -164,7 +164,7 @@ func (s Set) Without(t Set) Set {
 	return rest
 }
 
-// Size returns how many seqs are in s.
+// Size returns the number of seqs in s.
 func (s Set) Size() int64 {
 	var n int64
 	for _, r := range s {

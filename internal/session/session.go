@@ -1,13 +1,14 @@
 // Package session restores the session of a pooled connection after a user's code ran on
-// it. Otherwise the next user of the connection would find what that code changed, such as
-// the search_path, the role or a tenant's setting.
+// it. Without that, the next user of the connection would get the changes of that code,
+// such as the search_path, the role or a tenant's setting.
 //
-// The user's code runs between Begin and End, which add to batches and cost no round trip.
-// If the pool has no hook for new connections, End resets all settings to those with which
-// the connection began. A hook may have made settings that no query lists completely, and
-// RESET would remove them. So connections of such a pool are compared before and after.
-// They are closed if they differ, or if a statement changed a setting. Then the pool opens a
-// new one and calls its hook.
+// The user's code runs between Begin and End. Both add statements to batches, so they need
+// no round trip. If the pool has no hook for new connections, End resets all settings to
+// their values at the start of the connection. If the pool has a hook, the hook may have
+// made settings that no query lists completely, and RESET would remove them. So the session
+// of such a connection is compared before and after. If it differs, or if a statement
+// changed a setting, the connection is closed. The pool then opens a new connection and
+// calls its hook.
 package session
 
 import (
@@ -30,8 +31,8 @@ var (
 	restoreSQL string
 )
 
-// Pool is what is known of the sessions of a pool. It is safe for concurrent use, but a
-// connection has one user at a time.
+// Pool has the knowledge about the sessions of a pool. It is safe for concurrent use, but
+// a connection must have only one user at a time.
 type Pool struct {
 	hooked          bool // a hook may change the settings of a new connection
 	names, settings []string
@@ -40,7 +41,7 @@ type Pool struct {
 	restores atomic.Bool
 }
 
-// Of returns what is known of the sessions of a pool.
+// Of returns the Pool for a pool.
 func Of(pool *pgxpool.Pool) *Pool {
 	if pool == nil {
 		return new(Pool)
@@ -48,7 +49,7 @@ func Of(pool *pgxpool.Pool) *Pool {
 	cfg := pool.Config()
 	p := &Pool{hooked: cfg.AfterConnect != nil || cfg.ConnConfig.AfterConnect != nil || cfg.ConnConfig.ValidateConnect != nil}
 	for name, setting := range cfg.ConnConfig.RuntimeParams {
-		// The settings that PgBouncer keeps for each of its clients.
+		// PgBouncer keeps these settings for each of its clients.
 		switch strings.ToLower(name) {
 		case "application_name", "client_encoding", "datestyle", "intervalstyle", "search_path", "standard_conforming_strings", "timezone":
 			p.names, p.settings = append(p.names, name), append(p.settings, setting)
@@ -60,7 +61,7 @@ func Of(pool *pgxpool.Pool) *Pool {
 // state is the session of a connection before a user's code ran, and now.
 type state struct {
 	before, now looks
-	discards    bool // the user's code made temporary tables: End drops them each time
+	discards    bool // the user's code creates temporary tables, so End drops them each time
 }
 
 // looks is the row of look.sql.
@@ -99,10 +100,10 @@ func stateOf(conn *pgx.Conn) *state {
 	return s
 }
 
-// Begin adds to a batch a statement that reads the session, if necessary: the first time
-// that it sees the connection, and each time if the pool has a hook, because a hook may have
-// changed the session since. Call it before the user's first statement. The batch must be
-// read or closed before End is called.
+// Begin adds to a batch a statement that reads the session, if necessary. That is so for a
+// new connection, and each time if the pool has a hook, because a hook may have changed the
+// session again. Call Begin before the user's first statement. The batch must be read or
+// closed before End is called.
 func (p *Pool) Begin(conn *pgx.Conn, batch *pgx.Batch) {
 	if s := stateOf(conn); p.hooked || !s.before.known {
 		s.before.known = false
@@ -110,7 +111,7 @@ func (p *Pool) Begin(conn *pgx.Conn, batch *pgx.Batch) {
 	}
 }
 
-// Note is Begin in a round trip of its own, if one is needed.
+// Note does what Begin does, in a separate round trip.
 func (p *Pool) Note(ctx context.Context, conn *pgx.Conn) error {
 	batch := &pgx.Batch{}
 	if p.Begin(conn, batch); batch.Len() == 0 {
@@ -119,11 +120,11 @@ func (p *Pool) Note(ctx context.Context, conn *pgx.Conn) error {
 	return conn.SendBatch(ctx, batch).Close()
 }
 
-// End adds to a batch the statements that restore the session, after the end of the user's
-// transaction. Call Ended when the batch is closed.
+// End adds to a batch the statements that restore the session. They must come after the
+// end of the user's transaction. Call Ended when the batch is closed.
 func (p *Pool) End(conn *pgx.Conn, batch *pgx.Batch) { p.end(conn, batch, 0) }
 
-// end is End after statements that left these traces.
+// end does what End does, if the user's statements had the given traces.
 func (p *Pool) end(conn *pgx.Conn, batch *pgx.Batch, seen Traces) {
 	s := stateOf(conn)
 	s.now = looks{}
@@ -148,8 +149,9 @@ var (
 	errOther   = errors.New("the session has another user or other settings than before")
 )
 
-// Ended checks the session after the batch of End was closed; err is the error of closing
-// it. If the session is not as it was before, Ended closes the connection and returns why.
+// Ended checks the session after the batch of End was closed. err is the error that
+// closing the batch returned. If the session differs from before, Ended closes the
+// connection and returns why.
 func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 	s := stateOf(conn)
 	switch {
@@ -158,7 +160,7 @@ func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 		err = errUnknown
 	case !s.before.equal(s.now):
 		if len(p.names) > 0 && s.before.isUser(s.now) && p.restores.CompareAndSwap(false, true) {
-			return p.Reset(ctx, conn) // this time it restores the names, too
+			return p.Reset(ctx, conn) // this time it also restores the names
 		}
 		err = errOther
 	case s.now.temporary && !s.before.temporary && !s.discards:
@@ -171,7 +173,7 @@ func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 	return err
 }
 
-// Reset does all that End and Ended do, in a round trip of its own.
+// Reset does what End and Ended do, in a separate round trip.
 func (p *Pool) Reset(ctx context.Context, conn *pgx.Conn) error {
 	if conn.IsClosed() {
 		return nil

@@ -7,18 +7,19 @@ type Traces uint32
 
 // What statements may leave behind.
 const (
-	Local     Traces = 1 << iota // until the transaction ends: SET LOCAL, set_config(…, true), cursors and the like
+	Local     Traces = 1 << iota // effects until the transaction ends: SET LOCAL, set_config(…, true), cursors and similar
 	Locks                        // advisory locks of the session
-	Settings                     // settings, and with them roles
+	Settings                     // settings, including roles
 	Temporary                    // temporary tables
-	Kept                         // removed for certain only when the connection is closed: LISTEN, PREPARE, WITH HOLD, LOAD
+	Kept                         // certainly removed only when the connection is closed: LISTEN, PREPARE, WITH HOLD, LOAD
 
-	// Session is what outlasts the transaction, except locks: look.sql releases them.
+	// Session is everything that stays after the transaction, except locks, which
+	// look.sql releases.
 	Session = Settings | Temporary | Kept
 )
 
-// See returns what a statement, or a text of several, may leave behind. It reads the text
-// only: it cannot see what functions and triggers do.
+// See returns what a statement, or a text with several statements, may leave behind. It
+// only reads the text, so it does not know the effects of functions and triggers.
 func See(sql string) Traces {
 	s := scanner{sql: sql, begins: true}
 	for s.next() {
@@ -26,7 +27,7 @@ func See(sql string) Traces {
 		case s.begins:
 			s.begins = false
 			s.traces |= s.command(word)
-		case len(word) < 4 || len(word) > 28: // no word that within knows is as short or as long
+		case len(word) < 4 || len(word) > 28: // all words that within knows have 4 to 28 characters
 		default:
 			s.traces |= s.within(word)
 		}
@@ -35,7 +36,7 @@ func See(sql string) Traces {
 	return s.traces
 }
 
-// command returns what a statement leaves behind, by its first word.
+// command returns what a statement leaves behind, according to its first word.
 func (s *scanner) command(word string) Traces {
 	switch {
 	case is(word, "set"):
@@ -50,7 +51,7 @@ func (s *scanner) command(word string) Traces {
 		}
 		return Local
 	case is(word, "do"), is(word, "call"):
-		s.opaque = true // its quoted text is code
+		s.opaque = true // the quoted text of the statement is code
 	}
 	return 0
 }
@@ -64,7 +65,7 @@ func (s *scanner) set() Traces {
 	return Settings
 }
 
-// within returns what a statement leaves behind, by a word after its first.
+// within returns what a statement leaves behind, according to a word after the first.
 func (s *scanner) within(word string) Traces {
 	switch {
 	case is(word, "set_config"):
@@ -108,7 +109,7 @@ func (s *scanner) isLocal() bool {
 	return false
 }
 
-// scanner reads the words of a text. It skips those in quotes and comments.
+// scanner reads the words of a text. It skips words in quotes and comments.
 type scanner struct {
 	sql          string
 	at           int
@@ -163,8 +164,9 @@ func (s *scanner) skip(c byte) {
 	s.at++
 }
 
-// quoted returns the place after the text that is quoted from a place on. A doubled quote
-// counts as the beginning of another quoted text, which has the same result.
+// quoted returns the position after the quoted text that begins at at. A doubled quote
+// counts as the end of one quoted text and the beginning of another, which has the same
+// result.
 func quoted(sql string, at int, quote byte, escapes bool) int {
 	for at++; at < len(sql); at++ {
 		switch {
@@ -177,7 +179,7 @@ func quoted(sql string, at int, quote byte, escapes bool) int {
 	return len(sql)
 }
 
-// behind returns the place after the next occurrence of part.
+// behind returns the position after the next occurrence of part.
 func behind(sql string, at int, part string) int {
 	if n := strings.Index(sql[at:], part); n >= 0 {
 		return at + n + len(part)
@@ -197,7 +199,8 @@ func isTag(text string) bool {
 
 func isLetter(c byte) bool { return c|0x20-'a' < 26 && c|0x20 >= 'a' || c == '_' || c >= 0x80 }
 
-// is reports whether a word is the given one, which is in lower case.
+// is reports whether a word equals lower, without regard to case. lower must be in lower
+// case.
 func is(word, lower string) bool { return len(word) == len(lower) && strings.EqualFold(word, lower) }
 
 func hasPrefixFold(word, lower string) bool {
@@ -214,7 +217,7 @@ func containsFold(text, lower string) bool {
 }
 
 // Keeps reports whether a statement may leave behind something that End does not remove: a
-// notification channel, a prepared statement, a cursor, a library and, if the pool has a
+// notification channel, a prepared statement, a cursor, a library or, if the pool has a
 // hook, a setting. After such a statement the connection must be closed.
 func (p *Pool) Keeps(sql string) bool { return p.keeps(See(sql)) }
 

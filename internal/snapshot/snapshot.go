@@ -1,4 +1,5 @@
-// Package snapshot reads a database as it is at one moment, without becoming a burden to it.
+// Package snapshot reads the state of a database at one moment, with limits, so that other
+// work is not disturbed.
 package snapshot
 
 import (
@@ -10,20 +11,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// patience limits a look as a whole. plan.sql has the limit of a statement.
+// patience limits the time of a complete Read. plan.sql limits the time of a statement.
 const patience = 15 * time.Second
 
 //go:embed sql/plan.sql
 var plan string
 
-// DB is a *pgxpool.Pool or a *pgx.Conn. It is an interface to allow both.
+// DB is a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Read calls do with a read-only transaction that shows one moment. Statements find what
-// they look for by its index. One that takes 10 seconds is cancelled, and the whole ends
-// after 15 seconds. The context that do gets ends then.
+// Read calls do with a read-only transaction that has one snapshot. Its settings make
+// statements use indexes. A statement that takes 10 seconds is cancelled. After 15
+// seconds the context of do ends, and so does the transaction.
 func Read(ctx context.Context, db DB, do func(ctx context.Context, tx pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

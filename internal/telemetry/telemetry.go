@@ -127,7 +127,7 @@ const (
 // NATS is the name of the messaging system.
 const NATS = "nats"
 
-// Meter returns the meter of the given provider; of the global one if it is nil.
+// Meter returns the meter of the given provider, or of the global provider if it is nil.
 func Meter(provider metric.MeterProvider) metric.Meter {
 	if provider == nil {
 		provider = otel.GetMeterProvider()
@@ -135,7 +135,8 @@ func Meter(provider metric.MeterProvider) metric.Meter {
 	return provider.Meter(Scope, metric.WithSchemaURL(schemaURL))
 }
 
-// Tracer returns the tracer of the given provider; of the global one if it is nil.
+// Tracer returns the tracer of the given provider, or of the global provider if it is
+// nil.
 func Tracer(provider trace.TracerProvider) trace.Tracer {
 	if provider == nil {
 		provider = otel.GetTracerProvider()
@@ -143,8 +144,8 @@ func Tracer(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer(Scope, trace.WithSchemaURL(schemaURL))
 }
 
-// Counter returns a counter with the given unit. It panics if the instrument cannot be made.
-// Only an invalid name can cause that, so every test would find it.
+// Counter returns a counter with the given unit. It panics if the instrument cannot be
+// created. Only an invalid name can cause that, so each test would show it.
 func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -153,7 +154,7 @@ func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	return c
 }
 
-// Gauge returns a gauge whose value is asked for when metrics are read. It panics as Counter
+// Gauge returns a gauge. Its value is requested when metrics are read. It panics as Counter
 // does.
 func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGauge {
 	g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
@@ -178,7 +179,7 @@ func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
 	return g
 }
 
-// ObservableCounter returns a counter whose sum is asked for when metrics are read. It
+// ObservableCounter returns a counter. Its sum is requested when metrics are read. It
 // panics as Counter does.
 func ObservableCounter(m metric.Meter, name, unit, about string) metric.Int64ObservableCounter {
 	c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about))

@@ -9,12 +9,12 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Trace is the trace that an event belongs to, as W3C Trace Context writes it. The zero
-// value is none.
+// Trace is the trace of an event, in the form of W3C Trace Context. The zero value means
+// no trace.
 type Trace struct{ Parent, State string }
 
-// TraceOf returns the trace of a context. A state that is too long for an event is left
-// out, because that is not the caller's fault.
+// TraceOf returns the trace of a context. If the trace state is too long for an event,
+// TraceOf leaves it out, because the caller cannot change that.
 func TraceOf(ctx context.Context) Trace {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return Trace{}

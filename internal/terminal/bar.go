@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Bar shows on a terminal how far a program is. If the output is no terminal, it shows
-// nothing. Lines that are written to it appear above the bar. It is safe for concurrent use.
+// Bar shows the progress of a program on a terminal. If the output is not a terminal, it
+// shows nothing. Lines that are written to a Bar appear above it. It is safe for concurrent
+// use.
 type Bar struct {
 	out   io.Writer
 	width func() int
@@ -19,8 +20,8 @@ type Bar struct {
 	line string
 }
 
-// NewBar returns a bar on out. It calls width each time, because a terminal can change its
-// size. A width of 0 means that out is no terminal.
+// NewBar returns a bar on out. The bar calls width each time, because a terminal can
+// change its size. A width of 0 means that out is not a terminal.
 func NewBar(out io.Writer, width func() int) *Bar {
 	return &Bar{out: out, width: width, began: time.Now()}
 }

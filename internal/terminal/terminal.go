@@ -1,5 +1,5 @@
 // Package terminal fits the output of programs to the width of the terminal. The program
-// finds out the width. If there is no terminal, the width is 0, and nothing is cut.
+// determines the width. If there is no terminal, the width is 0, and nothing is cut.
 package terminal
 
 import (
@@ -18,8 +18,8 @@ func Clip(line string, width int) string {
 	return string([]rune(line)[:width-1]) + "…"
 }
 
-// Progress returns the text that replaces the line shown before on a terminal with the given
-// one. It cuts a line that is too long, because the terminal would wrap it.
+// Progress returns the text that replaces the current line of a terminal with the given
+// line. It cuts a line that is too long, because the terminal would wrap it.
 func Progress(width int, line string) string {
 	if width > 0 {
 		line = Clip(line, width-1) // some terminals wrap if the last column is used
@@ -27,23 +27,23 @@ func Progress(width int, line string) string {
 	return "\r\x1b[K" + line
 }
 
-// gap is how many blanks are between two columns.
+// gap is the number of blanks between two columns.
 const gap = 3
 
-// least is how many characters of a cell are left after it is cut. A cell that begins with a
-// digit is not cut, because a number or a time without its end would be wrong.
+// least is the smallest number of characters to which a cell is cut. A cell that begins with
+// a digit is not cut, because a number or a time without its end would be wrong.
 const least = 8
 
 // Fit cuts the widest cells of a table until its rows fit into width characters. The first
-// row has the names of the columns. Fit also returns how many blanks to put between columns.
-// If width is 0, it cuts nothing.
+// row has the names of the columns. Fit also returns the number of blanks to put between
+// columns. If width is 0, Fit cuts nothing.
 func Fit(rows [][]string, width int) (_ [][]string, blanks int) {
 	if width <= 0 || len(rows) == 0 {
 		return rows, gap
 	}
 	wide, floor := measure(rows)
 	for blanks = gap; blanks > 1 && total(wide, blanks) > width && (blanks > 2 || total(floor, blanks) > width); {
-		blanks-- // narrower gaps before shorter words
+		blanks-- // first make the gaps narrower, then cut cells
 	}
 	for total(wide, blanks) > width {
 		widest := -1
@@ -67,7 +67,7 @@ func Fit(rows [][]string, width int) (_ [][]string, blanks int) {
 	return fitted, blanks
 }
 
-// measure returns how wide each column is, and how wide it must be.
+// measure returns the width of each column, and the smallest width that it may have.
 func measure(rows [][]string) (wide, floor []int) {
 	for r, row := range rows {
 		for c, cell := range row {
@@ -107,7 +107,7 @@ func Table(w io.Writer, width int, rows [][]string) error {
 	for _, row := range fitted {
 		_, _ = columns.Write([]byte(strings.Join(row, "\t") + "\n")) // writing to a strings.Builder cannot fail
 	}
-	_ = columns.Flush() // nor can this
+	_ = columns.Flush() // cannot fail either
 	for line := range strings.Lines(text.String()) {
 		line, _ = strings.CutSuffix(line, "\n")
 		if width > 0 {

@@ -1,4 +1,4 @@
-// Package text says what PostgreSQL takes for a text.
+// Package text says which texts PostgreSQL can store.
 package text
 
 import (

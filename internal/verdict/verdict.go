@@ -1,5 +1,5 @@
-// Package verdict says how a program ends that proves something: well, not, or without
-// having shown anything.
+// Package verdict has the results of a program that tests something: it passed, it
+// failed, or it is undecided because it showed nothing.
 package verdict
 
 import (
@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// UndecidedError is how a run ended that shows nothing: its time ran out while there was work
-// left to do, or it did not meet what it is about. It found no fault, and rules none out.
+// UndecidedError says that a run showed nothing: its time ran out before its work was done,
+// or the situation that it tests did not occur. It found no fault, but there may be faults.
 type UndecidedError struct{ Why string }
 
 // NewUndecided returns an [UndecidedError] that says why.
@@ -18,21 +18,21 @@ func NewUndecided(format string, args ...any) error {
 
 func (u *UndecidedError) Error() string { return u.Why }
 
-// Exit statuses of a program that proves something.
+// Exit statuses of a program that tests something.
 const (
 	StatusFailed    = 1
 	StatusUndecided = 3
 )
 
-// Words of such a program, as its last line has them.
+// Words for the results, in the last line of such a program.
 const (
 	WordOK        = "ok"
 	WordFailed    = "FAILED"
 	WordUndecided = "undecided"
 )
 
-// ExitStatus returns how a program ends whose run ended with err: 0 without one, 3 where
-// each of the errors that are joined in it is an [UndecidedError], and else 1.
+// ExitStatus returns the exit status for a run that ended with err: 0 if err is nil, 3 if
+// each of the errors that are joined in err is an [UndecidedError], otherwise 1.
 func ExitStatus(err error) int {
 	switch {
 	case err == nil:
@@ -55,7 +55,7 @@ func Of(err error) string {
 }
 
 // IsUndecided reports whether each of the errors that are joined in err is an
-// [UndecidedError]. Nil is not.
+// [UndecidedError]. It returns false for nil.
 func IsUndecided(err error) bool {
 	if err == nil {
 		return false

@@ -13,23 +13,23 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// structuredMode is the prefix of the content type of a message that is one JSON document:
-// CloudEvents JSON format, section 3.
+// structuredMode is the prefix of the content type if the complete message is one JSON
+// document: CloudEvents JSON format, section 3.
 const structuredMode = "application/cloudevents+json"
 
-// attributes are the headers that have a meaning, each with one value.
+// attributes are the headers with a meaning. Each has only one value.
 type attributes struct {
 	msgID, id, source, eventType, eventTime, key, contentType              string
 	loggedAt, correlation, causation, traceParent, traceState, specVersion string
 
-	seen  uint              // bits of those that have a value
-	other map[string]string // known by their prefix, and without a meaning here
-	own   map[string]string // the writer's, by the name that it chose
+	seen  uint              // one bit for each attribute that has a value
+	other map[string]string // headers with a known prefix that have no meaning here
+	own   map[string]string // the writer's own headers, by name
 }
 
 // Decode reads an event from a message. The case of headers does not matter. If another
-// program wrote the message, fields may be empty; then the message id is the ID, and the
-// subject the type.
+// program wrote the message, headers may be missing: the message id is then the ID, and
+// the subject is the type.
 func Decode(subject string, header map[string][]string, data []byte) (postroom.Event, error) {
 	ev := postroom.Event{Subject: subject, Data: data}
 	var a attributes
@@ -69,7 +69,7 @@ func (a *attributes) read(header map[string][]string) bool {
 	for name, values := range header {
 		slot, bit := a.slot(name)
 		if slot == nil && !known(strings.ToLower(name)) {
-			if len(values) > 0 { // the first value counts; Postroom never writes several
+			if len(values) > 0 { // the first value counts, because Postroom never writes several
 				if a.own == nil {
 					a.own = make(map[string]string)
 				}
@@ -86,10 +86,10 @@ func (a *attributes) read(header map[string][]string) bool {
 	return true
 }
 
-// slot returns the place of an attribute, and the bit that says that it has a value. The
-// place is nil if the attribute is not known.
+// slot returns the field for an attribute, and the bit of the attribute in seen. If the
+// attribute is not known, the field is nil.
 func (a *attributes) slot(name string) (*string, uint) {
-	if name == MsgID { // this one is not in lower case
+	if name == MsgID { // MsgID is not in lower case
 		return &a.msgID, 1
 	}
 	switch strings.ToLower(name) {
@@ -123,8 +123,8 @@ func (a *attributes) slot(name string) (*string, uint) {
 	return nil, 0
 }
 
-// set stores a value, and returns false if the attribute has another value already. A header
-// that is known only by its prefix is stored for this comparison.
+// set stores a value. It returns false if the attribute has a different value already. For
+// this comparison, it also stores headers that are known only by their prefix.
 func (a *attributes) set(name string, slot *string, bit uint, value string) bool {
 	if slot != nil {
 		same := a.seen&bit == 0 || *slot == value
@@ -141,7 +141,7 @@ func (a *attributes) set(name string, slot *string, bit uint, value string) bool
 }
 
 // plain returns an error if an attribute has characters that no column accepts, or that
-// could forge a line of a log.
+// could forge a line in a log.
 func plain(ev *postroom.Event) error {
 	for _, attribute := range [...]struct{ name, text string }{
 		{id, ev.ID},
@@ -163,7 +163,7 @@ func plain(ev *postroom.Event) error {
 
 func isPlain(text string) bool {
 	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' { // look closer
+		if c := text[i]; c < ' ' || c > '~' { // check in detail
 			return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 		}
 	}
@@ -205,8 +205,8 @@ func decodeStructured(ev *postroom.Event, data []byte) error {
 	return parseTime(ev, doc.Time)
 }
 
-// structuredData returns the data member as bytes: JSON stays JSON, and a
-// string under another content type is the text itself.
+// structuredData returns the data member as bytes. If the content type is JSON, that is
+// the JSON text. For any other content type, a string becomes the text in it.
 func structuredData(doc document) []byte {
 	var s string
 	isJSON := doc.ContentType == "" || strings.Contains(strings.ToLower(doc.ContentType), "json")
@@ -228,10 +228,10 @@ func parseTime(ev *postroom.Event, s string) error {
 	return nil
 }
 
-// Identity returns the source and the id of an event from its headers alone. They are empty
-// if the message is no event, or if another program wrote it.
+// Identity returns the source and the id of an event, from its headers only. They are empty
+// if the message is not an event, or if another program wrote it.
 func Identity(header map[string][]string) (eventSource, eventID string) {
-	// Only the spelling of Encode counts; other programs may use another one.
+	// Only the spelling that Encode uses counts. Other programs may use other spellings.
 	ids, sources := header[id], header[source]
 	if len(ids) != 1 || len(sources) != 1 {
 		return "", ""
@@ -254,7 +254,7 @@ func disputed(header map[string][]string) string {
 	return ""
 }
 
-// known reports whether Decode uses a header; name is in lower case.
+// known reports whether Decode uses a header. The name must be in lower case.
 func known(lower string) bool {
 	for _, prefix := range []string{"ce-", "postroom-", "nats-"} {
 		if strings.HasPrefix(lower, prefix) {
@@ -264,8 +264,8 @@ func known(lower string) bool {
 	return lower == contentType || lower == traceParent || lower == traceState
 }
 
-// unescape reverses escape. It keeps a percent sign that begins no escape, because another
-// program may not have encoded it.
+// unescape reverses escape. If a percent sign does not begin an escape, unescape keeps it,
+// because another program may not have encoded it.
 func unescape(s string) string {
 	if !strings.Contains(s, "%") {
 		return s

@@ -18,7 +18,7 @@ import (
 // Headers that Postroom writes. CloudEvents attributes have the prefix ce-. The trace context
 // has its W3C names, in lower case.
 const (
-	MsgID = "Nats-Msg-Id" // within its duplicate window, the broker drops a second message with the same id
+	MsgID = "Nats-Msg-Id" // the broker drops a second message with the same id within its duplicate window
 
 	// Republish marks an event that is published again because an operator ordered it. Later
 	// events of its key may have been published before.
@@ -38,35 +38,38 @@ const (
 	traceState    = "tracestate"
 )
 
-// LeasePrefix is the prefix of the subjects of lease messages, with which a relay prevents
-// replaced relays from publishing. They are no events, and consumers ignore them.
+// LeasePrefix is the prefix of the subjects of lease messages. With these, a relay
+// prevents a relay that it has replaced from publishing. They are not events, and
+// consumers ignore them.
 const LeasePrefix = "postroom.lease."
 
 // IsLease reports whether a message with the given subject is a lease message.
 func IsLease(subject string) bool { return strings.HasPrefix(subject, LeasePrefix) }
 
-// ErrUndecodable says that a message is no event: an attribute has two values, or a
-// structured message is no CloudEvent.
+// ErrUndecodable says that a message is not an event: an attribute has two values, or a
+// structured message is not a CloudEvent.
 var ErrUndecodable = errors.New("undecodable message")
 
-// maxMsgID is the longest message id that is not hashed. The broker has the ids of its
-// duplicate window in memory.
+// maxMsgID is the longest message id that is not hashed. Longer ids are hashed because
+// the broker keeps the ids of its duplicate window in memory.
 const maxMsgID = 128
 
-// MessageID returns the id by which the broker recognises a repeated publish: source and id
-// of the event, hashed if they are long. No two events have the same: source and id contain
-// no '#', and a hashed id has two. An event that is replayed or republished, or whose message
-// was lost, gets another id each time, because the broker would drop the same one.
+// MessageID returns the id by which the broker recognises a repeated publish: the source and
+// id of the event, hashed if they are long. Two events never have the same message id: source
+// and id contain no '#', and a hashed message id has two. If an event is replayed or
+// republished, or its message was lost, it gets a new message id each time, because the
+// broker would drop a message with the old one.
 func MessageID(ev postroom.Event, c Copy) string {
 	return string(appendMessageID(nil, ev.Source, ev.ID, c))
 }
 
-// Copy distinguishes the messages of an event. The zero value is the first one.
+// Copy distinguishes the messages of an event. The zero value is the first message.
 type Copy struct {
 	Replays     int   // how often an operator released the event when it was dead
-	RepublishID int64 // the republish that publishes it, if any
+	RepublishID int64 // the republish that publishes it; 0 if there is none
 
-	// Lost is the sequence of the lost message that this one replaces, if any.
+	// Lost is the sequence of the lost message that this one replaces; 0 if it replaces
+	// none.
 	Lost uint64
 }
 
@@ -133,7 +136,8 @@ func NewEncoder() *Encoder {
 	return e
 }
 
-// Encode returns the headers of one of an event's messages, valid until the next call.
+// Encode returns the headers of one of an event's messages. They are valid until the next
+// call.
 func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 	for _, name := range e.own {
 		delete(e.header, name)
@@ -189,8 +193,8 @@ func appendStamp(text []byte, t time.Time) []byte {
 	return t.UTC().AppendFormat(text, time.RFC3339Nano)
 }
 
-// escape percent-encodes a text for a header, as the CloudEvents bindings demand: space,
-// quote, percent, and all characters except printable ASCII.
+// escape percent-encodes a text for a header, as the CloudEvents bindings require. It
+// encodes space, quote, percent, and all characters except printable ASCII.
 func escape(s string) string {
 	plain := 0
 	for plain < len(s) && !mustEscape(s[plain]) {
