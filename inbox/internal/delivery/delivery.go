@@ -194,8 +194,8 @@ func dedupeKey(ev postroom.Event) string {
 // and the key of a conflict gets a digest as well.
 const MaxKey = 960
 
-// Bounded shortens a key that is too long for the table inbox. Keys that differ still differ
-// after that.
+// Bounded shortens a key that is too long for the table inbox. Different keys are still
+// different after that.
 func Bounded(key string) string {
 	if len(key) <= MaxKey {
 		return key

@@ -51,11 +51,11 @@ func Written(err error) error {
 	return &BeginError{Err: err}
 }
 
-// IsOutage reports whether err says that the database cannot be used: no transaction can
-// begin, it lacks resources (class 53), or the table inbox cannot be written, because it is
-// read-only, was dropped, or the inbox lacks the right. Such an error is not the event's
-// fault, so it costs no attempt. Errors of other classes are about the row, and so about
-// the event: see IsAboutTheRow.
+// IsOutage reports whether err says that the database cannot be used. That is so if no
+// transaction can begin, if the database lacks resources (class 53), or if the table inbox
+// cannot be written, because it is read-only, was dropped, or the inbox lacks the right.
+// The event did not cause such an error, so it costs no attempt. Errors of other classes
+// are about the row, and so about the event: see IsAboutTheRow.
 func IsOutage(err error) bool {
 	var begin *BeginError
 	var ledger *LedgerError
@@ -102,8 +102,8 @@ func isMalformed(pg *pgconn.PgError) bool {
 }
 
 // IsContention reports whether the same transaction may succeed if it is run again at
-// once: it lost to another one, the server went away during it, or its commit was not
-// answered. If that commit succeeded, the next round finds the inbox row.
+// once: it conflicted with another transaction, the connection broke, or its commit was
+// not answered. If that commit succeeded, the next round finds the inbox row.
 func IsContention(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

@@ -18,7 +18,7 @@ type Holding struct {
 	Solitary bool
 	Raw      bool // keep the headers as they came
 	Behind   bool // the event only waits behind an earlier event of its key
-	Decided  bool // its inbox row exists: a handler committed it
+	Decided  bool // its inbox row exists, because a handler committed it
 	Untold   bool // if the event is dead, Config.OnDead is not called
 }
 

@@ -57,8 +57,8 @@ type Lag struct {
 	Retrying, Waiting, Dead int64
 }
 
-// Window says for how long a process needs the inbox rows of a handler, and how old an
-// event may be that it runs.
+// Window says how long a process needs the inbox rows of a handler, and how old an event
+// may be that the process runs.
 type Window struct {
 	Handler   string
 	Keep, Age time.Duration
@@ -68,7 +68,7 @@ type Window struct {
 type Sign struct {
 	Name    string
 	Windows []Window      // the windows of its handlers
-	Keep    time.Duration // the longest for which it keeps inbox rows
+	Keep    time.Duration // the longest time that it needs inbox rows
 	Age     time.Duration // the shortest Age of its handlers
 	Paused  string        // the handlers that paused because they failed, as JSON
 }
@@ -78,12 +78,13 @@ type Beat struct {
 	At       time.Time // the database's time
 	Instance string    // the id of this Postroom
 
-	// ExpiredBefore says of a handler that older inbox rows may have been removed. A handler
-	// that is not in it has all of them.
+	// ExpiredBefore has a time for each handler: inbox rows that are older may have been
+	// removed. If a handler is not in the map, none of its rows was removed.
 	ExpiredBefore map[string]time.Time
 }
 
-// OtherWindow is another process that needs the inbox rows of a handler for another time.
+// OtherWindow is another process that needs the inbox rows of a handler for a different
+// time.
 type OtherWindow struct {
 	Handler, Process string
 	Keep             time.Duration

@@ -56,8 +56,8 @@ type Database interface {
 	// Isolation returns the level at which transactions begin.
 	Isolation(ctx context.Context) (level string, err error)
 
-	// OtherWindows returns live processes that need the inbox rows of a handler for another
-	// time than these, at most one for each handler.
+	// OtherWindows returns live processes that need the inbox rows of a handler for a time
+	// other than in windows, at most one process for each handler.
 	OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error)
 
 	// Instance returns the id of this Postroom.

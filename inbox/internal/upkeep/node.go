@@ -1,6 +1,6 @@
 // Package upkeep maintains a process's registration and the size of the table inbox: it writes
-// signs of life, reads the database's time with them, and removes expired rows. It knows
-// no broker and no handler.
+// signs of life, reads the database's time at the same moment, and removes expired rows. It
+// uses no broker and no handler.
 package upkeep
 
 import (
@@ -80,12 +80,13 @@ func (n *Node) Instance() string {
 	return ""
 }
 
-// mostSkew is how far the clock of a producer's database may be ahead of the inbox's.
+// mostSkew is how far the clock of a producer's database may be ahead of the clock of the
+// inbox's database.
 const mostSkew = time.Hour
 
-// TrustsFrom returns the time since which the table inbox has a row for each event that a
-// handler decided: its greatest age ago, or later if rows were removed that this process
-// would have kept.
+// TrustsFrom returns a time. For each decided event that was logged later, the table
+// inbox still has the row. The time is w.Age ago, or later if rows were removed that this
+// process would have kept.
 func (n *Node) TrustsFrom(w delivery.Window) time.Time {
 	from, expired := n.Now().Add(-w.Age), n.last.Load().ExpiredBefore[w.Handler]
 	if expired.IsZero() {
@@ -110,8 +111,8 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// Beat writes the sign of life. It sets the clock, and reads the instance's id and which
-// inbox rows were removed.
+// Beat writes the sign of life. It also sets the clock, and reads the instance's id and
+// before which times inbox rows were removed.
 func (n *Node) Beat(ctx context.Context) error {
 	before := time.Now()
 	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.sign())

@@ -17,9 +17,9 @@ const (
 
 // Ledger is the table inbox to sweep: package ledger.
 type Ledger interface {
-	// Sweep removes expired rows from the next pages of inbox, if it is this
-	// process's turn. The next step comes after half of rest or later, and the next sweep
-	// after pause or later.
+	// Sweep removes expired rows from the next pages of inbox, if it is this process's
+	// turn. The next step can come after half of rest at the earliest, and the next sweep
+	// after pause at the earliest.
 	Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error)
 }
 
