@@ -40,10 +40,9 @@ type Acceptance struct {
 	IgnoreChanged bool
 }
 
-// Accept stores an event for a handler without a broker, for instance a webhook or a line
-// of an import. When Accept returns [Stored], the event is committed in table held, and a
-// process that runs the handler will handle it. Accept itself runs no handler. The event
-// may be of any age.
+// Accept stores an event for a handler without a broker, for instance a webhook or a line of an
+// import. When Accept returns [Stored], the event is committed in table held, and a process that
+// runs the handler will handle it. Accept itself runs no handler. The event may be of any age.
 //
 // Register the handler first, with [Inbox.Handle] or [Inbox.HandleExternal], or with
 // [Inbox.Declare] in a process that does not run it. [Inbox.Run] need not run. For an
@@ -55,26 +54,23 @@ type Acceptance struct {
 // If ctx ends before that statement begins, the event is not stored. After any later
 // error, the event may be stored: accept it again, with the same id.
 //
-// The body may have up to postroom.MaxAccepted bytes (8 MiB). The limit for events that
-// go through a broker is smaller, so it also applies to events that the handler writes
-// with outbox.Write.
+// The body may have up to postroom.MaxAccepted bytes (8 MiB). The limit for events that go through
+// a broker is smaller, so it also applies to events that the handler writes with outbox.Write.
 //
-// Accept recognises an event by its source and id, and then compares the content. An
-// event with the same identity and other content is a [Conflict]: it is dead and waits
-// for an operator. Some providers send an event again with one field changed. An example
-// is Stripe's pending_webhooks, the number of endpoints that have not answered yet. For
-// such providers, use [Inbox.AcceptAll] with [Acceptance.IgnoreChanged], or set
-// [Subscription.DedupeKey]. Both drop the later event. With DedupeKey, a later event with
-// the same key is a [Duplicate], even if its content differs:
+// Accept recognises an event by its source and id, and then compares the content. An event with the
+// same identity and other content is a [Conflict]: it is dead and waits for an operator. Some
+// providers send an event again with one field changed. An example is Stripe's pending_webhooks,
+// the number of endpoints that have not answered yet. For such providers, use [Inbox.AcceptAll]
+// with [Acceptance.IgnoreChanged], or set [Subscription.DedupeKey]. Both drop the later event. With
+// DedupeKey, a later event with the same key is a [Duplicate], even if its content differs:
 //
 //	in.HandleExternal(inbox.Subscription{
 //		Name:      "stripe",
 //		DedupeKey: func(ev postroom.Event) string { return "stripe " + ev.ID }, // evt_…
 //	}, handle)
 //
-// If a key leaves out too much, different events have the same key, and all but the first
-// are dropped. So use the provider's id of the event, not the id of the object that the
-// event is about.
+// If a key leaves out too much, different events have the same key, and all but the first are
+// dropped. So use the provider's id of the event, not the id of the object that the event is about.
 func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) (AcceptResult, error) {
 	results, err := in.AcceptAll(ctx, Acceptance{Handler: handler, Event: ev})
 	if err != nil {
@@ -94,9 +90,8 @@ func (in *Inbox) AcceptAll(ctx context.Context, all ...Acceptance) ([]AcceptResu
 // worker of this process begins soon after the commit. If tx commits later than a tenth of a
 // second after AcceptTx, a worker begins within Config.IdlePoll.
 //
-// If AcceptTx returns an error, roll back. If two transactions accept the same events in
-// different orders, they can deadlock. So accept all events of a transaction in one call,
-// which sorts them.
+// If AcceptTx returns an error, roll back. If two transactions accept the same events in different
+// orders, they can deadlock. So accept all events of a transaction in one call, which sorts them.
 func (in *Inbox) AcceptTx(ctx context.Context, tx pgx.Tx, all ...Acceptance) ([]AcceptResult, error) {
 	return in.accept(ctx, tx, all)
 }
@@ -112,8 +107,7 @@ func (in *Inbox) accept(ctx context.Context, tx pgx.Tx, all []Acceptance) ([]Acc
 	return in.acceptor.Accept(ctx, tx, events)
 }
 
-// acceptsFor registers a subscription for Accept. It panics if the name has a handler
-// already.
+// acceptsFor registers a subscription for Accept. It panics if the name has a handler already.
 func (in *Inbox) acceptsFor(s Subscription) {
 	if _, known := in.acceptor.Handlers[s.Name]; known {
 		panic(fmt.Sprintf("inbox: a second handler with the name %q", s.Name))

@@ -10,11 +10,10 @@ import (
 	"github.com/postroom/postroom/inbox/internal/steps"
 )
 
-// NotApplied wraps an error of a step's function to say that the call certainly had no
-// effect: for instance, the connection was refused, or the vendor rejected the request. The
-// step then counts as never begun, even if its vendor does not recognise keys. If the call
-// may have had an effect, for instance after a timeout, do not wrap the error. NotApplied
-// returns nil if err is nil.
+// NotApplied wraps an error of a step's function to say that the call certainly had no effect: for
+// instance, the connection was refused, or the vendor rejected the request. The step then counts as
+// never begun, even if its vendor does not recognise keys. If the call may have had an effect, for
+// instance after a timeout, do not wrap the error. NotApplied returns nil if err is nil.
 func NotApplied(err error) error {
 	return steps.NotApplied(err)
 }
@@ -60,12 +59,11 @@ type Attempt struct {
 // process, Step returns that result and does not call f again. If two calls run at the
 // same time, the result that is recorded first counts: both return that result.
 //
-// If f was called before and its outcome is not known, because f returned an error or its
-// process ended, Step calls f again with the same key while the vendor recognises that key
-// ([Subscription.VendorWindow], [VendorWindow]). After that time Step calls the [Lookup]
-// function. If there is none, it returns [ErrOutcomeUnknown]. So Step never makes a call that
-// the vendor could take for a second one. If f wraps its error in [NotApplied], the outcome is
-// known: nothing happened.
+// If f was called before and its outcome is not known, because f returned an error or its process
+// ended, Step calls f again with the same key while the vendor recognises that key
+// ([Subscription.VendorWindow], [VendorWindow]). After that time Step calls the [Lookup] function.
+// If there is none, it returns [ErrOutcomeUnknown]. So Step never makes a call that the vendor
+// could take for a second one. If f wraps its error in [NotApplied], nothing happened.
 //
 // name identifies the step within the handler and must be the same in each attempt. The result
 // is kept as long as the event's inbox row. So return a short result, such as the vendor's

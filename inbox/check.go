@@ -13,12 +13,11 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Check reports whether the inbox could start. It checks the Config, the subscriptions,
-// the size of the pool, the schema's version and the streams. A person must correct an
-// error that matches postroom.ErrUnrecoverable. Any other error is an outage, and Run
-// would wait until the outage ends. If another process gives a handler a different
-// DedupeWindow, Check logs a warning. That is not an error, because the longer
-// DedupeWindow counts.
+// Check reports whether the inbox could start. It checks the Config, the subscriptions, the size of
+// the pool, the schema's version and the streams. A person must correct an error that matches
+// postroom.ErrUnrecoverable. Any other error is an outage, and Run would wait until the outage
+// ends. If another process gives a handler a different DedupeWindow, Check logs a warning. That is
+// not an error, because the longer DedupeWindow counts.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkSettings(); err != nil {
 		return fmt.Errorf("inbox: %w", postroom.Unrecoverable(err))

@@ -33,9 +33,8 @@ type Config struct {
 	// Defaults to 30 seconds.
 	AckWait time.Duration
 
-	// DrainTimeout is how long Run waits for running handlers after its context ended.
-	// After that time Run cancels the handlers' contexts, and their events are delivered
-	// again.
+	// DrainTimeout is how long Run waits for running handlers after its context ended. After that
+	// time Run cancels the handlers' contexts, and their events are delivered again.
 	//
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
@@ -48,28 +47,25 @@ type Config struct {
 	// Defaults to 30 days.
 	DedupeWindow time.Duration
 
-	// MaxEventAge is how old an event may be when it is delivered. The inbox row of an older
-	// event may be gone, so an older event does not run: it is held as dead, of class
-	// too_old. Events that were in the stream before the handler existed are exempt.
-	// MaxEventAge must be at least one percent shorter than DedupeWindow. If DedupeWindow was
-	// shorter in the past, events from a time whose rows were removed are too old as well.
-	// For a handler with [Subscription.DedupeWindow], the greatest age is 29 thirtieths of
-	// that window.
+	// MaxEventAge is how old an event may be when it is delivered. The inbox row of an older event
+	// may be gone, so an older event does not run: it is held as dead, of class too_old. Events
+	// that were in the stream before the handler existed are exempt. MaxEventAge must be at least
+	// one percent shorter than DedupeWindow. If DedupeWindow was shorter in the past, events from a
+	// time whose rows were removed are too old as well. For a handler with
+	// [Subscription.DedupeWindow], the greatest age is 29 thirtieths of that window.
 	//
 	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
 	MaxEventAge time.Duration
 
-	// PullBytes is about how many bytes of events all handlers together request from the broker
-	// and keep in memory. Each handler has at least 2 MiB. PullBytes must be well below the
-	// server's max_pending (64 MB), because the server disconnects a client for which more
-	// bytes wait. Over a slow link a handler requests less: as much as arrives in an eighth of
-	// AckWait.
+	// PullBytes is about how many bytes of events all handlers together request from the broker and
+	// keep in memory. Each handler has at least 2 MiB. PullBytes must be well below the server's
+	// max_pending (64 MB), because the server disconnects a client for which more bytes wait. Over
+	// a slow link a handler requests less: as much as arrives in an eighth of AckWait.
 	//
-	// PullBytes also limits the bytes of the held events that all handlers together have
-	// claimed. A further limit of the same size is for events that run in one transaction
-	// with a claimed event because they have the same key. Each handler may claim at
-	// least 2 MiB, and at least one event of any size. So a handler of large events runs
-	// fewer events at a time than it has workers.
+	// PullBytes also limits the bytes of the held events that all handlers together have claimed. A
+	// further limit of the same size is for events that run in one transaction with a claimed event
+	// because they have the same key. Each handler may claim at least 2 MiB, and at least one event
+	// of any size. So a handler of large events runs fewer events at a time than it has workers.
 	//
 	// Defaults to 32 MiB.
 	PullBytes int
@@ -85,12 +81,11 @@ type Config struct {
 	// must return within 10 seconds and must not end the transaction. If the transaction
 	// does not commit, it may be called again. So use it only for work in that transaction.
 	//
-	// If OnDead returns an error, the event does not become dead: its last attempt is made
-	// again after a minute. But if no handler can run the event, for instance because it is
-	// too old, the event stays in the stream and is delivered again. And if a handler
-	// committed its transaction itself, it must not run again, so its event becomes dead
-	// anyway. OnDead is not called for events that an operator makes dead, or for events
-	// that a relay cannot publish.
+	// If OnDead returns an error, the event does not become dead: its last attempt is made again
+	// after a minute. But if no handler can run the event, for instance because it is too old, the
+	// event stays in the stream and is delivered again. And if a handler committed its transaction
+	// itself, it must not run again, so its event becomes dead anyway. OnDead is not called for
+	// events that an operator makes dead, or for events that a relay cannot publish.
 	//
 	// Defaults to nil, which does nothing.
 	OnDead func(ctx context.Context, tx pgx.Tx, l Letter) error
@@ -100,9 +95,8 @@ type Config struct {
 	// Defaults to slog.Default.
 	Logger *slog.Logger
 
-	// LogOutcomes is the level at which the inbox logs the outcome of each delivery: one line
-	// with the outcome, the event's id, the attempt and how long it took. A slog.Level is a
-	// Leveler.
+	// LogOutcomes is the level at which the inbox logs the outcome of each delivery: one line with
+	// the outcome, the event's id, the attempt and how long it took. A slog.Level is a Leveler.
 	//
 	// Defaults to nil: only failures are logged.
 	LogOutcomes slog.Leveler

@@ -41,8 +41,8 @@ func (in *core) tell(ctx context.Context, tx pgx.Tx, handler string, t delivery.
 // deaths calls Config.OnDead for a handler's events.
 type deaths struct{ *loop }
 
-// within calls write in a transaction. If write reports that the event became dead, it
-// then calls Config.OnDead.
+// within calls write in a transaction, and then Config.OnDead if write says that the
+// event became dead.
 func (c deaths) within(ctx context.Context, t delivery.Task, as delivery.Holding, write func(tx *ledger.Tx) (died bool, err error)) error {
 	return c.ledger.Within(ctx, func(tx *ledger.Tx) error {
 		if died, err := write(tx); err != nil || !died {
@@ -68,8 +68,7 @@ func (c deaths) store(ctx context.Context, o ledger.Owed) (fate delivery.Fate, e
 	return fate, err
 }
 
-// note records a failed attempt at a held event. It reports whether this process still had
-// the claim.
+// note records a failed attempt at a held event, and reports whether the claim was still valid.
 func (c deaths) note(ctx context.Context, t delivery.Task, f ledger.Failed) (noted bool, err error) {
 	if !c.inbox.tells(f.Holding) {
 		return c.ledger.Fail(ctx, f)

@@ -47,8 +47,7 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 	return err
 }
 
-// settleCall settles an event whose handler returned nil, in one transaction with the
-// functions of OnSuccess.
+// settleCall settles an event of a handler that returned nil, and runs the functions of OnSuccess.
 func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error, said string) error {
 	if len(settles) == 0 && cl.Blocking == "" && said == "" {
 		return c.inbox.receipts.Settle(cl.ID, cl.Epoch)

@@ -47,9 +47,8 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 // grace returns how long the inbox waits for a handler after the handler's context ended.
 func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }
 
-// lease returns how long a claim lasts. A claim of an external handler is renewed. Any other
-// claim lasts long enough for the process to abandon a handler that does not return, and to
-// record that.
+// lease returns how long a claim lasts. A claim of an external handler is renewed. Any other claim
+// lasts long enough for the process to abandon a handler that does not return, and to record that.
 func (h *handler) lease(renewed time.Duration) time.Duration {
 	if h.external != nil {
 		return renewed

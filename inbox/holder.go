@@ -96,8 +96,7 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 	}
 }
 
-// fated returns the result of a delivery for which the database decided what became of
-// it.
+// fated returns the result of a delivery for which the database decided what became of it.
 func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding, became delivery.Fate) delivery.Result {
 	switch became {
 	case delivery.FateHeld:
@@ -153,8 +152,7 @@ func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (del
 	return c.hold(life, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
 }
 
-// moved reports an event that is now held, or still held, and wakes the runner when the
-// event is due.
+// moved reports an event that is now held, or still held, and wakes the runner when it is due.
 func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
 	c.signals.Moved(ctx, t, from, to, h)
 	if h.After != nil {
@@ -162,11 +160,10 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 	}
 }
 
-// holdBehind holds a delivery behind its key, together with the deliveries of the key
-// that wait for it. If no event of the key is held by then, they go on instead.
-// Deliveries of another term are not held together with this one: the database might
-// refuse the deliveries of one term and store those of the other, and the order of the
-// key would be lost.
+// holdBehind holds a delivery behind its key, together with the deliveries of the key that wait for
+// it. If no event of the key is held by then, they go on instead. Deliveries of another term are
+// not held together with this one: the database might refuse the deliveries of one term and store
+// those of the other, and the order of the key would be lost.
 func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 	bytes := len(d.Event.Data)
 	along := c.flights.Along(d, holder.Most-1, func(o *delivery.Delivery) bool {
@@ -201,8 +198,7 @@ func (c *holds) again(d *delivery.Delivery) delivery.Result {
 	return delivery.Result{}
 }
 
-// waitBehind makes a delivery wait for its key: in memory if the wait will be short,
-// otherwise in held.
+// waitBehind makes a delivery wait for its key: in memory if the wait is short, otherwise in held.
 func (c *holds) waitBehind(d *delivery.Delivery) delivery.Result {
 	if c.keys.Park(d, c.unpark) {
 		return delivery.Result{}

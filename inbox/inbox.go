@@ -5,10 +5,9 @@
 // this event, and then runs the handler. After the commit it acknowledges the message. If
 // the broker delivers the event again, the inbox finds the row and does not run the handler.
 //
-// If a handler fails, the event is held: its inbox row stays, so that another delivery does
-// not run the event, and the event gets a row in table held. The inbox tries a held event
-// again on the handler's schedule. When its attempts are used up, the event is dead, and an
-// operator decides.
+// If a handler fails, the event is held: its inbox row stays, so that another delivery does not run
+// the event, and the event gets a row in table held. The inbox tries a held event again on the
+// handler's schedule. When its attempts are used up, the event is dead, and an operator decides.
 package inbox
 
 import (
@@ -75,8 +74,7 @@ type core struct {
 	alone sync.RWMutex
 }
 
-// How often a process checks its consumer, and how often it records the position of the
-// handler.
+// How often a process checks its consumer, and how often it records the position of the handler.
 const (
 	lookEvery  = 15 * time.Second
 	floorEvery = time.Minute
@@ -211,11 +209,10 @@ func (in *core) warn(ctx context.Context, what string, err error, args ...any) {
 
 // Run handles events until ctx ends.
 //
-// When ctx ends, Run takes no more events, and gives events that have not begun back to
-// the broker. It waits for running handlers up to Config.DrainTimeout, and returns nil.
-// It returns an error only if [Inbox.Check] would return one that a person must correct,
-// or if the connection to the broker was closed. It logs an outage and waits until it
-// ends.
+// When ctx ends, Run takes no more events, and gives events that have not begun back to the broker.
+// It waits for running handlers up to Config.DrainTimeout, and returns nil. It returns an error
+// only if [Inbox.Check] would return one that a person must correct, or if the connection to the
+// broker was closed. It logs an outage and waits until it ends.
 func (in *Inbox) Run(ctx context.Context) error {
 	if !in.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -262,8 +259,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitUntilReady waits until Check passes. It returns only an error that a person must
-// correct.
+// waitUntilReady waits until Check passes. It returns only an error that a person must correct.
 func (in *Inbox) waitUntilReady(ctx context.Context) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := in.Check(ctx)
@@ -308,8 +304,7 @@ func (in *Inbox) pauses() upkeep.Pauses {
 	return upkeep.Pauses{Paused: ledger.Upkeep{DB: in.db}.Paused, Handlers: in.names(), Warn: in.warn, Set: in.gates.SetOperator}
 }
 
-// gauges returns the part of the inbox that measures held events, and deliveries in
-// memory.
+// gauges returns the part of the inbox that measures held events, and deliveries in memory.
 func (in *Inbox) gauges() *signals.Gauges {
 	backlog := func(ctx context.Context) ([]delivery.Stock, error) {
 		ctx, cancel := context.WithTimeout(ctx, ledger.WritePatience)
@@ -326,8 +321,7 @@ func (in *Inbox) gauges() *signals.Gauges {
 	return in.signals.NewGauges(in.cfg.Logger, backlog, levels)
 }
 
-// atWork returns the names of the handlers that are running events, each with the number
-// of events.
+// atWork returns the names of the handlers that are running events, each with the number of events.
 func (in *Inbox) atWork() (running []string) {
 	for _, c := range in.loops {
 		if n := c.invoker.AtWork(); n > 0 {

@@ -45,8 +45,7 @@ func newLoop(in *Inbox, h *handler) *loop {
 	return c
 }
 
-// orderedHand is the smallest number of events that the reader of an ordered handler may
-// have in memory.
+// orderedHand is the least number of events in memory that an ordered handler may have.
 const orderedHand = 2048
 
 // open creates the queues of a run. The lanes have room for every delivery in memory, so
@@ -73,8 +72,7 @@ func (c *loop) open() {
 	c.retries.open()
 }
 
-// newReader returns the reader of the handler's stream, or nil if the handler has no
-// stream.
+// newReader returns the reader of the handler's stream, or nil if the handler has no stream.
 func newReader(c *loop) stream.Reader {
 	cfg := stream.Config{
 		Conn: c.inbox.nc, Handler: c.sub.Name, Stream: c.sub.Stream, Filter: c.sub.filter(), DeliverNew: c.sub.From == DeliverNew,
@@ -128,8 +126,7 @@ func (c *loop) Run(ctx context.Context) error {
 	return err
 }
 
-// read takes events from the stream until ctx ends. It returns only errors that a person
-// must correct.
+// read reads the stream until ctx ends. It returns only errors that a person must correct.
 func (c *loop) read(life delivery.Lifetime) error {
 	if c.reader == nil { // the events come from Accept
 		<-life.Take.Done()
@@ -175,10 +172,9 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	}
 }
 
-// Begin reads which keys have held events. That may take long, and the lease is renewed
-// during that time. Because this process has the lease already, the previous reader can
-// hold no more events, except those that it was just storing. This reader will find that
-// those events are decided.
+// Begin reads which keys have held events. That may take long, and the lease is renewed during that
+// time. Because this process has the lease already, the previous reader can hold no more events,
+// except those that it was just storing. This reader will find that those events are decided.
 func (c *loop) Begin(ctx context.Context) error {
 	keys, err := c.records.HeldKeys(ctx, dispatch.MaxKeys+1)
 	if err != nil {
@@ -262,16 +258,14 @@ func (c *loop) deliverRun(life delivery.Lifetime, next *ledger.Ahead) {
 	}
 }
 
-// acknowledge finishes committed deliveries in place of the workers, which have their
-// next transaction open.
+// acknowledge finishes committed deliveries for workers that have their next transaction open.
 func (c *loop) acknowledge(ctx context.Context) {
 	for d := range c.acks {
 		c.finish(ctx, d, delivery.Result{Outcome: delivery.Done})
 	}
 }
 
-// handBackRest gives deliveries that wait for a worker or for their key back to the
-// broker.
+// handBackRest gives deliveries that wait for a worker or for their key back to the broker.
 func (c *loop) handBackRest(ctx context.Context) {
 	for _, d := range c.keys.UnparkAll() {
 		c.finish(ctx, d, delivery.HandedBack)

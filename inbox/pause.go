@@ -9,13 +9,12 @@ import (
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
-// Pause says when a handler pauses because something that it needs is unavailable. Each
-// process decides for itself. While a handler is paused, its process reads nothing from the
-// stream, and tries one event at a time as a probe. The first success resumes the handler.
-// An event loses at most one attempt by the failures that caused the pause and the failures
-// during the pause. Failures that are about the event itself ([postroom.Permanent],
-// [postroom.Discard]) neither cause a pause nor end it. If a probe fails in that way, the
-// next probe follows at once.
+// Pause says when a handler pauses because something that it needs is unavailable. Each process
+// decides for itself. While a handler is paused, its process reads nothing from the stream, and
+// tries one event at a time as a probe. The first success resumes the handler. An event loses at
+// most one attempt by the failures that caused the pause and the failures during the pause.
+// Failures that are about the event itself ([postroom.Permanent], [postroom.Discard]) neither cause
+// a pause nor end it. If a probe fails in that way, the next probe follows at once.
 type Pause struct {
 	Off bool // turns pauses off
 
@@ -51,8 +50,7 @@ func (c *loop) enter(life delivery.Lifetime, d *delivery.Delivery, next *ledger.
 	return c.gate.Enter(life.Take, d.Key)
 }
 
-// deliverBatch decides a delivery together with deliveries that wait behind it. A probe
-// decides only one.
+// deliverBatch decides a delivery and those that wait behind it. A probe decides only one.
 func (c *loop) deliverBatch(life delivery.Lifetime, d *delivery.Delivery, lane <-chan *delivery.Delivery) {
 	pass, ok := c.enter(life, d, nil)
 	defer pass.Leave()

@@ -129,9 +129,8 @@ func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }
 
-// maxRounds is how often one delivery is run again at once after a fault that neither the event
-// nor the handler caused: a serialization failure, a deadlock, or a commit whose answer was
-// lost.
+// maxRounds is how often one delivery is run again at once after a fault that neither the event nor
+// the handler caused: a serialization failure, a deadlock, or a commit whose answer was lost.
 const maxRounds = 10
 
 // persist runs one transaction. If the transaction fails and the event is not the cause,
@@ -206,9 +205,8 @@ func (c *loop) commit(life delivery.Lifetime, tx *ledger.Tx, ahead *ledger.Ahead
 	return err
 }
 
-// unlessEnded clears the id of a transaction that the inbox committed, or may have
-// committed, and returns err. If a handler ended the transaction, unlessEnded keeps the
-// id.
+// unlessEnded clears the id of a transaction that the inbox committed, or may have committed, and
+// returns err. If a handler ended the transaction, unlessEnded keeps the id.
 func unlessEnded(began *string, err error) error {
 	if !delivery.IsEnded(err) {
 		*began = ""
@@ -216,8 +214,8 @@ func unlessEnded(began *string, err error) error {
 	return err
 }
 
-// leave rolls back a failed attempt. If another delivery waits, the same round trip
-// begins its transaction.
+// leave rolls back a failed attempt. If a delivery waits, the same round trip begins its
+// transaction.
 func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead *ledger.Ahead) error {
 	if following := c.ledger.Leave(life.Work, tx, c.peek(life.Take, ahead)); following != nil {
 		ahead.Opened = following

@@ -346,9 +346,8 @@ func (c *retries) finishClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim) 
 	return unlessEnded(&cl.began, err)
 }
 
-// beginning returns the statement that begins the transaction of the event that this worker
-// runs next. It returns nil if no event waits, or if the next event does not need that
-// transaction.
+// beginning returns the statement that begins the transaction of the event that this worker runs
+// next. It returns nil if no event waits, or if the next event does not need that transaction.
 func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement {
 	switch {
 	case cl.ahead != nil && c.reader != nil:
@@ -390,8 +389,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	return nil
 }
 
-// follower says how the next event of a key goes on. If claims is true, this process
-// claims it.
+// follower says how the next event of a key goes on. If claims is true, this process claims it.
 func (c *retries) follower(claims bool) ledger.Follower {
 	f := ledger.Follower{Lease: c.queue.Lease, Bytes: c.queue.Part(), Types: c.queue.Types, Subjects: c.queue.Subjects}
 	if claims {

@@ -52,8 +52,7 @@ func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (memb
 	return members, ""
 }
 
-// applyTogether runs one transaction: it runs the handler for events, settles the events
-// and commits.
+// applyTogether is one transaction: it runs the handler for events, settles them and commits.
 func (c *retries) applyTogether(life delivery.Lifetime, all []*claims.Claim, until time.Time) (members []*claims.Claim, began string, err error) {
 	c.inbox.alone.RLock()
 	defer c.inbox.alone.RUnlock()

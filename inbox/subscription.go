@@ -57,16 +57,14 @@ type Subscription struct {
 	// Stream is the JetStream stream to read.
 	Stream string
 
-	// Types are the event types to handle. The inbox reads the subjects of these names,
-	// because an event's subject is its type unless the producer chose another subject.
-	// The database has the types of all processes of this handler. If another process has
-	// an event's type in Types and this process does not, the event is held, and a
-	// process with the type runs it. If no process has the type, the event is
-	// acknowledged and counted as skipped.
+	// Types are the event types to handle. The inbox reads the subjects of these names, because an
+	// event's subject is its type unless the producer chose another subject. The database has the
+	// types of all processes of this handler. If another process has an event's type in Types and
+	// this process does not, the event is held, and a process with the type runs it. If no process
+	// has the type, the event is acknowledged and counted as skipped.
 	//
-	// A new type begins at the handler's position in the stream: older events of the type
-	// are not read. A removed type stays recorded and is still read: its events wait in
-	// table held.
+	// A new type begins at the handler's position in the stream: older events of the type are not
+	// read. A removed type stays recorded and is still read: its events wait in table held.
 	Types []string
 
 	// Subjects are the NATS subjects to read, with wildcards, instead of Types. Every event
@@ -91,20 +89,18 @@ type Subscription struct {
 	// most 32. External handlers: 32.
 	Workers int
 
-	// Order says whether events with the same key are handled in the order of the stream.
-	// For an ordered handler, one process at a time reads the stream, and keeps one
-	// connection of the pool for that. All processes run its held events. Its transactions
-	// are read committed.
+	// Order says whether events with the same key are handled in the order of the stream. For an
+	// ordered handler, one process at a time reads the stream, and keeps one connection of the pool
+	// for that. All processes run its held events. Its transactions are read committed.
 	//
 	// Defaults to Unordered.
 	Order Order
 
-	// Batch is the largest number of events that one transaction handles, one after the
-	// other. Batches save commits and suit handlers of many small events. Events with the
-	// same key go to the same worker, in their order. If the handler fails, the batch is
-	// run again with a savepoint before each event, and only the events that fail are held.
-	// Events of [Inbox.Accept] are run again one by one instead. So the handler may be
-	// called more than once for an event.
+	// Batch is the largest number of events that one transaction handles, one after the other.
+	// Batches save commits and suit handlers of many small events. Events with the same key go to
+	// the same worker, in their order. If the handler fails, the batch is run again with a
+	// savepoint before each event, and only the events that fail are held. Events of [Inbox.Accept]
+	// are run again one by one instead. So the handler may be called more than once for an event.
 	//
 	// Defaults to 1.
 	Batch int
@@ -116,11 +112,10 @@ type Subscription struct {
 	// Defaults to the default level of the database, which is usually read committed.
 	Isolation pgx.TxIsoLevel
 
-	// DedupeKey returns the key by which an event is recognised as a duplicate, for
-	// instance "commission:" and an order number. Of all events with the same key only the
-	// first takes effect, for as long as DedupeWindow. DedupeKey must always return the
-	// same key for the same event, and may be called concurrently. If it returns an empty
-	// text, the event is dead.
+	// DedupeKey returns the key by which an event is recognised as a duplicate, for instance
+	// "commission:" and an order number. Of all events with the same key only the first takes
+	// effect, for as long as DedupeWindow. DedupeKey must always return the same key for the same
+	// event, and may be called concurrently. If it returns an empty text, the event is dead.
 	//
 	// Defaults to the event's source and id. With the default, an event with the same
 	// source and id as another event but different content is held as a conflict.

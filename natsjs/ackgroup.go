@@ -114,9 +114,8 @@ func (w *window) resolve(slot int) {
 	w.vacate(slot)
 }
 
-// backOff is called after an ambiguous group: no groups are made for a while. Other
-// groups that were in flight at that time may be ambiguous for the same reason, so
-// backOff ignores them.
+// backOff is called after an ambiguous group: no groups are made for a while. Other groups that
+// were in flight at that time may be ambiguous for the same reason, so backOff ignores them.
 func (w *window) backOff(g *ackGroup) {
 	if g.serial <= w.lastAmbiguous {
 		return

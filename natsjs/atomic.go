@@ -33,8 +33,7 @@ type atomicRun struct {
 	streams map[string]*batchSender
 }
 
-// serve passes batches on until ctx ends, a stream fails, or a broken connection was
-// restored.
+// serve passes batches on until ctx ends, a stream fails, or a broken connection was restored.
 func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message, reconnects uint64) error {
 	nc := r.p.nc
 	status := nc.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.CLOSED)
@@ -191,8 +190,7 @@ func (r *atomicRun) stream(ctx context.Context, name string) *batchSender {
 	return b
 }
 
-// reportAll reports the same outcome, which is not Stored, for all events that were sent
-// together.
+// reportAll reports the same outcome, which is not Stored, for all events that were sent together.
 func (r *atomicRun) reportAll(messages []*broker.Message, o broker.Outcome) {
 	outcomes := make([]broker.Outcome, len(messages))
 	for i := range outcomes {

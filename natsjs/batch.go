@@ -310,9 +310,8 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 	return true
 }
 
-// send sends the n-th message of a batch. The first message has the fence: if the fence
-// does not hold, the broker stores nothing of the batch. The last message commits the
-// batch.
+// send sends the n-th message of a batch. The first message has the fence: if the fence does not
+// hold, the broker stores nothing of the batch. The last message commits the batch.
 func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1

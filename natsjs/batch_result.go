@@ -59,9 +59,8 @@ func (b *batchSender) handleAnswer(ctx context.Context, of *batch, a replies.Ans
 	return nil
 }
 
-// handleStored reports a batch that is stored. If the batch is one event that the broker
-// called a duplicate, sendOne sends it again and looks up whether the stream still has
-// it.
+// handleStored reports a batch that is stored. If the batch is one event that the broker called a
+// duplicate, sendOne sends it again and looks up whether the stream still has it.
 func (b *batchSender) handleStored(ctx context.Context, of *batch, last uint64) error {
 	if of.duplicate {
 		return b.sendOneByOne(ctx, of.messages)
@@ -70,9 +69,8 @@ func (b *batchSender) handleStored(ctx context.Context, of *batch, last uint64) 
 	return nil
 }
 
-// parseCommit returns the sequence of a batch's last message. The other messages have the
-// sequences directly before it, because the broker stores them under one lock, with one
-// proposal.
+// parseCommit returns the sequence of a batch's last message. The other messages have the sequences
+// directly before it, because the broker stores them under one lock, with one proposal.
 func (b *batchSender) parseCommit(of *batch, data []byte) (last uint64, err error) {
 	name, last, duplicate, err := parseAck(data)
 	if err != nil {
@@ -251,8 +249,7 @@ func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Messa
 	return nil
 }
 
-// sendOne sends a single event, with the fence, until its outcome is known. An error ends
-// the term.
+// sendOne sends a single event, with the fence, until its outcome is known. An error ends the term.
 func (b *batchSender) sendOne(ctx context.Context, f *broker.Message) (broker.Outcome, error) {
 	fences := 0
 	for waits := 0; ; {

@@ -28,8 +28,7 @@ var ErrUnsafeConnection = errors.New("unsafe connection to NATS")
 //     about two minutes without a broker.
 //   - A blocked write fails after 5 seconds. By default it blocks all use of the client
 //     for a minute.
-//   - A ping every 5 seconds. So the client notices a dead connection within seconds, not
-//     minutes.
+//   - A ping every 5 seconds. So the client notices a dead connection within seconds, not minutes.
 func ConnectOptions() []nats.Option {
 	return []nats.Option{
 		nats.ReconnectBufSize(-1),
@@ -44,9 +43,8 @@ func ConnectOptions() []nats.Option {
 // maxFlush is the time limit of a write to the connection.
 const maxFlush = 5 * time.Second
 
-// checkConnection returns an unrecoverable error if the connection is closed, or lacks an
-// option of ConnectOptions. If the connection is down at the moment, the error is an
-// outage.
+// checkConnection returns an unrecoverable error if the connection is closed, or lacks an option of
+// ConnectOptions. If the connection is down at the moment, the error is an outage.
 func checkConnection(nc *nats.Conn) error {
 	var faults []error
 	if nc.Opts.ReconnectBufSize >= 0 {

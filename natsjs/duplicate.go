@@ -106,10 +106,9 @@ func (v *duplicateVerifier) lookUp(ctx context.Context, f *broker.Message, o bro
 	return copyLost, nil
 }
 
-// mayDrop reports whether a stream removes messages that are younger than its duplicate
-// window: messages that were consumed, the oldest messages at a limit, or the messages
-// before a rollup. A maximum age does not matter, because a message leaves the window before
-// it reaches that age.
+// mayDrop reports whether a stream removes messages that are younger than its duplicate window:
+// messages that were consumed, the oldest messages at a limit, or the messages before a rollup. A
+// maximum age does not matter, because a message leaves the window before it reaches that age.
 func mayDrop(cfg jetstream.StreamConfig) bool {
 	return cfg.Retention != jetstream.LimitsPolicy || dropsOld(cfg) != "" || cfg.AllowRollup
 }

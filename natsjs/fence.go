@@ -18,8 +18,7 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// With these headers, the broker checks the last message of a subject before it stores a
-// message.
+// With these headers, the broker checks the last message of a subject before it stores a message.
 const (
 	expectedSequence = "Nats-Expected-Last-Subject-Sequence"
 	expectedSubject  = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -49,10 +48,9 @@ var (
 // ignore these messages.
 func LeaseSubjects(stream string) string { return wire.LeasePrefix + "*." + stream }
 
-// fence prevents a leader that was replaced from storing anything in a stream. Each term
-// publishes one message, the lease message, on a subject that belongs to the log. Each later
-// publish of the term asks the broker to store it only if that message is still the last one
-// on the subject.
+// fence prevents a leader that was replaced from storing anything in a stream. Each term publishes
+// one message, the lease message, on a subject that belongs to the log. Each later publish of the
+// term asks the broker to store it only if that message is still the last one on the subject.
 type fence struct {
 	run     *atomicRun
 	stream  string
@@ -90,9 +88,8 @@ func (f *fence) try(ctx context.Context) error {
 		return err
 	}
 	if last == 0 {
-		// There must be a last message for the next publish to name. If there is none,
-		// for instance because the last one became too old, the broker could not refuse a
-		// leader that stalled.
+		// There must be a last message for the next publish to name. If there is none, for instance
+		// because the last one became too old, the broker could not refuse a leader that stalled.
 		if _, err := f.put(ctx, 0); err != nil {
 			return err
 		}
@@ -141,8 +138,7 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 	return msg.Sequence, nil
 }
 
-// put publishes a message on the lease subject if the last message there has the given
-// sequence.
+// put publishes a message on the lease subject if the last message there has the given sequence.
 func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	reply := f.run.replies.Expect(nil, f.subject)
 	defer f.run.replies.Drop(reply)

@@ -8,8 +8,7 @@ import (
 	"github.com/postroom/postroom/broker"
 )
 
-// parseAck parses an acknowledgement. The returned name of the stream shares the memory of
-// data.
+// parseAck parses an acknowledgement. The returned name of the stream shares the memory of data.
 func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error) {
 	// Fast path: most answers have only stream and sequence.
 	if rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`)); ok {
@@ -39,8 +38,7 @@ func parseAck(data []byte) (stream []byte, seq uint64, duplicate bool, err error
 	return nil, 0, false, fmt.Errorf("%w: the answer cannot be read", broker.ErrUnacknowledged)
 }
 
-// isPlain reports whether a name has no escapes in JSON. Encoders may escape even '&' and
-// '<'.
+// isPlain reports whether a name has no escapes in JSON. Encoders may escape even '&' and '<'.
 func isPlain(name []byte) bool {
 	for _, c := range name {
 		if c < ' ' || c > '~' || c == '\\' {

@@ -180,9 +180,8 @@ func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	return asking.Wait
 }
 
-// checkTimeouts reports events whose acknowledgement is overdue. If the connection's last
-// error is not the given one, it reports that as a denial. It returns the connection's last
-// error.
+// checkTimeouts reports events whose acknowledgement is overdue. If the connection's last error is
+// not the given one, it reports that as a denial. It returns the connection's last error.
 func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	w.expire(now.Add(-ackTimeout))
 	err := p.nc.LastError()

@@ -30,8 +30,7 @@ const (
 	// Rollup means that one message with a rollup header removes all other messages.
 	Rollup broker.Risk = "rollup"
 
-	// AsyncPersistence means that the stream acknowledges an event before it writes the
-	// event.
+	// AsyncPersistence means that the stream acknowledges an event before it writes the event.
 	AsyncPersistence broker.Risk = "async-persistence"
 
 	// MemoryStorage means that the events are gone after a restart of the broker.
@@ -83,15 +82,13 @@ func Risks() []broker.Risk {
 	return all
 }
 
-// maxMessage is the size of the largest message of an event: 960 KiB of data and 64 KiB of
-// headers.
+// maxMessage is the size of the largest message of an event: 960 KiB of data and 64 KiB of headers.
 const maxMessage = postroom.MaxData + 64<<10
 
 // minDuplicates is the shortest duplicate window that covers the first retry of an event.
 const minDuplicates = time.Second
 
-// check examines a stream for one risk. found returns what is wrong, or "" if nothing is
-// wrong.
+// check examines a stream for one risk. found returns what is wrong, or "" if nothing is wrong.
 type check struct {
 	risk     broker.Risk
 	constant string // the risk's name in Go, if it can be accepted
@@ -234,9 +231,8 @@ func ExamineStream(cfg jetstream.StreamConfig) []*StreamError {
 	return findFaults(cfg, streamChecks)
 }
 
-// ExamineAtomicStream returns the faults of a stream for relay.Config.Atomic: the faults
-// that [ExamineStream] returns, and those that matter only for atomic batches. It does no
-// I/O.
+// ExamineAtomicStream returns the faults of a stream for relay.Config.Atomic: the faults that
+// [ExamineStream] returns, and those that matter only for atomic batches. It does no I/O.
 func ExamineAtomicStream(cfg jetstream.StreamConfig) []*StreamError {
 	return append(findFaults(cfg, streamChecks), findFaults(cfg, atomicChecks)...)
 }

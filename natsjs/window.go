@@ -18,10 +18,9 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// window has the events that were sent and not acknowledged. Each group of events has a slot.
-// The number of the slot and a serial number are part of the subject of the group's
-// acknowledgements. So if an answer comes too late, the slot is empty or has another serial
-// number.
+// window has the events that were sent and not acknowledged. Each group of events has a slot. The
+// number of the slot and a serial number are part of the subject of the group's acknowledgements.
+// So if an answer comes too late, the slot is empty or has another serial number.
 type window struct {
 	prefix   string
 	reportFn func(f *broker.Message, o broker.Outcome)

@@ -9,8 +9,7 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// applyResults passes the results to the scheduler, and acknowledged events to the
-// recorder.
+// applyResults passes the results to the scheduler, and acknowledged events to the recorder.
 func (d *dispatcher) applyResults(ctx context.Context) {
 	outcomes := d.results.take()
 	now := time.Now()

@@ -94,11 +94,10 @@ func (d *dispatcher) chunk() int {
 	return max(d.relay.cfg.Window/64, 1)
 }
 
-// wakeup sets how many results wake the loop. It returns a timeout channel, and a function
-// that stops the timer. If more can be sent, each result wakes the loop, and so does the
-// next failed event that is due. If nothing more can be sent, only many results wake the
-// loop: to wake for each result would take processor time from a broker on the same
-// machine.
+// wakeup sets how many results wake the loop. It returns a timeout channel, and a function that
+// stops the timer. If more can be sent, each result wakes the loop, and so does the next failed
+// event that is due. If nothing more can be sent, only many results wake the loop: to wake for each
+// result would take processor time from a broker on the same machine.
 func (d *dispatcher) wakeup(ending bool) (due <-chan time.Time, stop func() bool) {
 	switch {
 	case ending:

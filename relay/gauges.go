@@ -70,8 +70,7 @@ func (r *Relay) registerGauges() (end func()) {
 	return func() { _ = registration.Unregister() } // fails only if the callback was not registered
 }
 
-// observe reports the gauges. Only a leader reports the lag, because only a leader
-// measures it.
+// observe reports the gauges. Only a leader reports the lag, because only a leader measures it.
 func (g *gauges) observe(o metric.Observer, r *Relay) {
 	h := r.Health()
 	leads := h.State == Leading

@@ -20,8 +20,7 @@ const (
 	// Stopped means that Run has not been called, or has returned.
 	Stopped State = "stopped"
 
-	// Starting means that the relay checks whether it can lead, or waits until an outage
-	// ends.
+	// Starting means that the relay checks whether it can lead, or waits until an outage ends.
 	Starting State = "starting"
 
 	// Standby means that another relay leads.
@@ -46,8 +45,7 @@ type Health struct {
 	State State
 	Since time.Time // when State began
 
-	// Connected reports whether there is a connection to the broker, as far as the publisher
-	// knows.
+	// Connected reports whether there is a connection to the broker, as far as the publisher knows.
 	Connected bool
 
 	// StreamsOKAt is when a check of the streams last found no fault. A stream without room
@@ -71,8 +69,7 @@ type Health struct {
 	// RecordedAt is when this relay last recorded progress or renewed its lease.
 	RecordedAt time.Time
 
-	// Err is the last error, and ErrAt is its time. Both stay set after the relay has
-	// recovered.
+	// Err is the last error, and ErrAt is its time. Both stay set after the relay has recovered.
 	Err   error
 	ErrAt time.Time
 
@@ -89,10 +86,9 @@ func (h Health) Live() error {
 	return nil
 }
 
-// Ready returns nil if the relay works. Such a relay is connected, and a check of its
-// streams has passed at least once since Run began. It is on standby or paused by an
-// operator, or it leads and has recorded within the time of its lease. Otherwise Ready
-// returns the reason.
+// Ready returns nil if the relay works. Such a relay is connected, and a check of its streams has
+// passed at least once since Run began. It is on standby or paused by an operator, or it leads and
+// has recorded within the time of its lease. Otherwise Ready returns the reason.
 func (h Health) Ready() error {
 	quiet := h.taken.Sub(h.RecordedAt)
 	works := h.State == Leading || h.State == Standby || h.State == Paused

@@ -45,8 +45,7 @@ func waitsBehind(m *broker.Message, others []result) bool {
 	return false
 }
 
-// faultOf returns what is wrong with an event of the log, or nil if the event may be
-// sent.
+// faultOf returns what is wrong with an event of the log, or nil if the event may be sent.
 func faultOf(ev *eventlog.Event) error {
 	err := ev.Validate()
 	if ev.Fault == nil {

@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// One read returns at most pageSize events, or as many as fill a page if they are as
-	// large as the last ones. The first read does not know the size of events, so it
-	// returns fewer.
+	// One read returns at most pageSize events, or as many as fill a page if they are as large as
+	// the last ones. The first read does not know the size of events, so it returns fewer.
 	pageSize  = 1000
 	firstPage = 100
 
@@ -23,8 +22,7 @@ const (
 	// that many takes a tenth of a second.
 	maxHeldEvents = 5000
 
-	// The dispatcher waits this long for many results. Then it applies the results that
-	// it has.
+	// The dispatcher waits this long for many results. Then it applies the results that it has.
 	maxResultWait = 5 * time.Millisecond
 )
 
@@ -69,12 +67,10 @@ func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	}
 }
 
-// serve leads until ctx ends, and then drains. If a goroutine fails, serve returns
-// earlier.
+// serve leads until ctx ends, and then drains. If a goroutine fails, serve returns earlier.
 func (l *leader) serve(ctx context.Context) error {
 	now := l.recorder.attempt
-	// work goes on while the relay drains after the end of ctx. Only a failure ends it
-	// earlier.
+	// work goes on while the relay drains after the end of ctx. Only a failure ends it earlier.
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 
@@ -118,8 +114,7 @@ func (l *leader) serve(ctx context.Context) error {
 	return errors.Join(context.Cause(work), err)
 }
 
-// publish runs the publisher, with or without atomic batches, on what the dispatcher
-// sends.
+// publish runs the publisher, with or without atomic batches, on what the dispatcher sends.
 func (l *leader) publish(ctx context.Context) error {
 	if !l.relay.cfg.Atomic {
 		return guardedCall(func() error { return l.relay.pub.Run(ctx, l.batches, l.results.report) })

@@ -15,9 +15,8 @@ type positions map[string]*position
 type position struct {
 	eventlog.StreamPosition
 
-	// unverified means that the stream must be compared with the position before the
-	// position may move. The reason is that the stream could not be read, or used a
-	// sequence twice.
+	// unverified means that the stream must be compared with the position before the position may
+	// move. The reason is that the stream could not be read, or used a sequence twice.
 	unverified bool
 }
 

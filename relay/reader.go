@@ -150,8 +150,7 @@ func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 	}
 }
 
-// readHeldKeys reads which keys have events in held, and passes these keys to the
-// dispatcher.
+// readHeldKeys reads which keys have events in held, and passes these keys to the dispatcher.
 func (r *reader) readHeldKeys(ctx context.Context) error {
 	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // read before HeldKeys is called, because the keys of later recordings may be missing
 	err := r.relay.timeouts.keys.run(ctx, func(ctx context.Context) (err error) {

@@ -9,10 +9,9 @@ import (
 )
 
 const (
-	// Progress is recorded at most this often, and at most a twentieth of the time is
-	// spent on recording. There is an exception: if nothing is in flight that the
-	// recording could delay, and manyUnrecorded events would be published again after a
-	// crash, progress is recorded at once.
+	// Progress is recorded at most this often, and at most a twentieth of the time is spent on
+	// recording. There is an exception: if nothing is in flight that the recording could delay, and
+	// manyUnrecorded events would be published again after a crash, progress is recorded at once.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
@@ -86,9 +85,8 @@ func (r *recorder) run(ctx context.Context) error {
 	}
 }
 
-// renewFirst renews the lease as soon as the term has begun, because a part of the lease is
-// over, and it may have to be longer. It returns the time from which the renewed lease is
-// counted.
+// renewFirst renews the lease as soon as the term has begun, because a part of the lease is over,
+// and it may have to be longer. It returns the time from which the renewed lease is counted.
 func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, r.attempt.ledAt, "the first renewal")
 	defer cancel()

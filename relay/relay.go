@@ -5,9 +5,8 @@
 // records what the broker acknowledged. If an event is not acknowledged, the leader
 // publishes it again, with the same message id, until the broker acknowledges it.
 //
-// This package imports no database and no broker. The log is an [eventlog.Source], which
-// package outbox implements. The broker is a [broker.Publisher], which package natsjs
-// implements.
+// This package imports no database and no broker. The log is an [eventlog.Source], which package
+// outbox implements. The broker is a [broker.Publisher], which package natsjs implements.
 package relay
 
 import (
@@ -42,22 +41,20 @@ const KeepForever time.Duration = -1
 //
 // Wide because each setting stands by itself.
 type Config struct {
-	// Atomic publishes events in atomic batches: one acknowledgement for up to 1,000
-	// events of one stream. A batch may contain any number of events of one key. Atomic is
-	// faster if the broker syncs each acknowledged message to the disk, or if many events
-	// have the same key. With Atomic, the broker itself refuses a leader that was
-	// replaced. The streams must allow atomic batches: natsjs.EnsureStream makes such
-	// streams. The publisher must support them, as the publisher of natsjs does: see
-	// [broker.Abilities].
+	// Atomic publishes events in atomic batches: one acknowledgement for up to 1,000 events of one
+	// stream. A batch may contain any number of events of one key. Atomic is faster if the broker
+	// syncs each acknowledged message to the disk, or if many events have the same key. With
+	// Atomic, the broker itself refuses a leader that was replaced. The streams must allow atomic
+	// batches: natsjs.EnsureStream makes such streams. The publisher must support them, as the
+	// publisher of natsjs does: see [broker.Abilities].
 	//
 	// Defaults to single publishes.
 	Atomic bool
 
-	// Window is the largest number of events in flight: sent and not acknowledged. A larger
-	// window raises throughput until the broker is busy. It also raises the number of
-	// duplicates after a crash. With Atomic, each stream has up to two batches in flight,
-	// or one if the stream has several replicas. The default leaves room for one more batch
-	// that waits.
+	// Window is the largest number of events in flight: sent and not acknowledged. A larger window
+	// raises throughput until the broker is busy. It also raises the number of duplicates after a
+	// crash. With Atomic, each stream has up to two batches in flight, or one if the stream has
+	// several replicas. The default leaves room for one more batch that waits.
 	//
 	// Defaults to 4,096, and with Atomic to 3,000.
 	Window int
@@ -72,11 +69,10 @@ type Config struct {
 	// crashed. The leader renews the lease each time a third of it is over. So it must be
 	// at least as long as ten round trips to the database.
 	//
-	// Defaults to 5 seconds. If ten round trips to the database take longer, it defaults to
-	// the time of ten round trips, up to 30 seconds ([LongestLease]). If the leader could
-	// not renew the default lease in time, the relay doubles it for the next term and logs
-	// that. The leader stores the length of its lease in the database, and the other relays
-	// wait for that long.
+	// Defaults to 5 seconds. If ten round trips to the database take longer, it defaults to the
+	// time of ten round trips, up to 30 seconds ([LongestLease]). If the leader could not renew the
+	// default lease in time, the relay doubles it for the next term and logs that. The leader
+	// stores the length of its lease in the database, and the other relays wait for that long.
 	Lease time.Duration
 
 	// IdlePoll is the longest wait between two reads of a log without new events. After a
@@ -106,8 +102,7 @@ type Config struct {
 	// Defaults to the streams that take the subjects in use.
 	Streams []string
 
-	// Accept lists stream risks that you accept. The relay does not start with any other
-	// risk.
+	// Accept lists stream risks that you accept. The relay does not start with any other risk.
 	//
 	// Defaults to none.
 	Accept []broker.Risk
@@ -172,9 +167,8 @@ func (c Config) validate(able broker.Abilities) error {
 	return errors.Join(faults...)
 }
 
-// Relay publishes the events of one log. Any number of relays may run for a log, in one
-// process or in many. One of them leads at a time. All methods may be called
-// concurrently.
+// Relay publishes the events of one log. Any number of relays may run for a log, in one process or
+// in many. One of them leads at a time. All methods may be called concurrently.
 //
 // Wide because each of its parts is a field.
 type Relay struct {
@@ -244,15 +238,13 @@ func (r *Relay) Wake() {
 
 // Run publishes events until ctx ends. While another relay leads, it waits.
 //
-// If an operator pauses the relays of the log (package control), Run waits for the
-// acknowledgements of what it sent, gives up the lease, and waits for the end of the
-// pause.
+// If an operator pauses the relays of the log (package control), Run waits for the acknowledgements
+// of what it sent, gives up the lease, and waits for the end of the pause.
 //
-// When ctx ends, Run reads nothing more, waits up to Config.DrainTimeout for the
-// acknowledgements of what it sent, records them, gives up the lease and returns nil. It
-// returns an error only if [Relay.Check] would return an error that matches
-// postroom.ErrUnrecoverable, or if the connection to the broker was closed for good. It
-// logs any outage, waits and tries again.
+// When ctx ends, Run reads nothing more, waits up to Config.DrainTimeout for the acknowledgements
+// of what it sent, records them, gives up the lease and returns nil. It returns an error only if
+// [Relay.Check] would return an error that matches postroom.ErrUnrecoverable, or if the connection
+// to the broker was closed for good. It logs any outage, waits and tries again.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -288,8 +280,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// logEnd logs an error with which the last term ended, unless it only says that the
-// context ended.
+// logEnd logs an error with which the last term ended, unless it only says that the context ended.
 func (r *Relay) logEnd(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		r.cfg.Logger.WarnContext(ctx, "relay stopped without recording its last results", "error", err)

@@ -22,9 +22,8 @@ type Loss struct {
 	Verdict broker.Verdict
 	FoundAt time.Time // when the relay noticed the loss
 
-	// Events is the number of events of the log that were missing. RepairedAt is when the
-	// relay recorded that they must be published again. Both are zero before the relay
-	// recorded that.
+	// Events is the number of events of the log that were missing. RepairedAt is when the relay
+	// recorded that they must be published again. Both are zero before the relay recorded that.
 	Events     int
 	RepairedAt time.Time
 

@@ -13,9 +13,8 @@ const (
 	// events, the relay asks this often whether it has ended.
 	republishIdle = time.Second
 
-	// Events of a republish are read this often. One read returns at most as many events
-	// as the rate allows in republishBurst. At most a fifth of the time is spent on these
-	// reads.
+	// Events of a republish are read this often. One read returns at most as many events as the
+	// rate allows in republishBurst. At most a fifth of the time is spent on these reads.
 	republishEvery = 50 * time.Millisecond
 	republishBurst = 2 * republishEvery
 	republishShare = 4

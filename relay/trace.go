@@ -63,8 +63,7 @@ func startSpan(ctx context.Context, tracer trace.Tracer, batch []*broker.Message
 	}
 }
 
-// done adds the outcome of a sampled event. After the last sampled event, it ends the
-// span.
+// done adds the outcome of a sampled event. After the last sampled event, it ends the span.
 func (b *batchSpan) done(o broker.Outcome) {
 	if o.Stream != "" && b.stream == "" {
 		b.stream = o.Stream

@@ -24,11 +24,10 @@ func isAboutData(err error) bool {
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
-// bisect stores the changes if storeHeld fails because the database refuses one or more
-// events. It halves the events until it has found the refused ones, and stores all others
-// unchanged. Each step is a transaction with the epoch of the term, and records the events
-// that are not held yet as pending. So the recorded state is true at each moment, and no
-// step is done twice.
+// bisect stores the changes if storeHeld fails because the database refuses one or more events. It
+// halves the events until it has found the refused ones, and stores all others unchanged. Each step
+// is a transaction with the epoch of the term, and records the events that are not held yet as
+// pending. So the recorded state is true at each moment, and no step is done twice.
 func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	n := held.rows()
 	if n == 0 {
@@ -113,9 +112,8 @@ func (hs *deferrals) portion(from, to int) deferrals {
 	}
 }
 
-// pendingFrom returns the seqs of the pending events of the log among the events to hold,
-// from a number on. An event that is held already, or is held for a republish, is not
-// pending.
+// pendingFrom returns the seqs of the pending events of the log among the events to hold, from a
+// number on. An event that is held already, or is held for a republish, is not pending.
 func (c *changes) pendingFrom(from int) []int64 {
 	p := c.portion(from, c.rows())
 	seqs := slices.Clone(p.schedule)

@@ -44,9 +44,8 @@ func (c connections) close() error {
 	return errors.Join(faults...)
 }
 
-// stepTimeout limits each step of connecting, because a database that has vanished does
-// not answer. The total time has no limit, because a database that is far away would
-// exceed it.
+// stepTimeout limits each step of connecting, because a database that has vanished does not answer.
+// The total time has no limit, because a database that is far away would exceed it.
 const stepTimeout = time.Minute
 
 // within runs a step with stepTimeout.
@@ -135,12 +134,11 @@ func (d dialer) ownConfig() *pgxpool.Config {
 // many rounds, a transaction pooler almost never looks like two direct connections.
 const poolerRounds = 8
 
-// requireDirect returns [ErrPooled] if one of two connections does not have its own server
-// process. Otherwise it returns the time of a round trip to the database. A transaction
-// pooler gives both connections the same process while it has no other client, and any
-// free process otherwise. So each connection is asked several times, in an order in which
-// a pooler does not look like two direct connections. [eventlog.Term.Read] checks this
-// again.
+// requireDirect returns [ErrPooled] if one of two connections does not have its own server process.
+// Otherwise it returns the time of a round trip to the database. A transaction pooler gives both
+// connections the same process while it has no other client, and any free process otherwise. So
+// each connection is asked several times, in an order in which a pooler does not look like two
+// direct connections. [eventlog.Term.Read] checks this again.
 func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, err error) {
 	pids := make(map[*pgx.Conn]uint32)
 	var took []time.Duration
@@ -169,9 +167,8 @@ func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip ti
 	return took[len(took)/2], nil
 }
 
-// pooled turns an error into [ErrPooled] if only a pooler can have caused it: a statement
-// that was prepared on this connection is missing, or a statement that was not prepared
-// exists.
+// pooled turns an error into [ErrPooled] if only a pooler can have caused it: a statement that was
+// prepared on this connection is missing, or a statement that was not prepared exists.
 func pooled(err error) error {
 	const duplicate, missing = "42P05", "26000"
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && (pg.Code == duplicate || pg.Code == missing) {

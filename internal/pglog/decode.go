@@ -17,10 +17,9 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// rows are the result of a statement that reads the log: late events, the next page, and
-// held events that are due, each list in the order of seq. scheduled lists the events of
-// the log that must be published later. overdue lists scheduled events of the log whose
-// time has come.
+// rows are the result of a statement that reads the log: late events, the next page, and held
+// events that are due, each list in the order of seq. scheduled lists the events of the log that
+// must be published later. overdue lists scheduled events of the log whose time has come.
 type rows struct {
 	snap, pid          string
 	late, page, due    []eventlog.Event
@@ -269,8 +268,7 @@ func (d *decoder) texts(cols []int, into ...*string) {
 	}
 }
 
-// textLike returns a text. If the text equals last, textLike returns last and allocates
-// nothing.
+// textLike returns a text. If the text equals last, textLike returns last and allocates nothing.
 func (d *decoder) textLike(col int, last string) string {
 	v := d.values[col]
 	if len(v) > maxRead {

@@ -35,8 +35,7 @@ func (f *faults) large(field string, bytes, most int) {
 	f.add(field, fmt.Sprintf("is %d bytes, at most %d are allowed", bytes, most))
 }
 
-// setFault sets the Fault of an event to the faults of its row that Event.Validate cannot
-// find.
+// setFault sets the Fault of an event to the faults of its row that Event.Validate cannot find.
 func (f faults) setFault(ev *eventlog.Event) {
 	for _, part := range [...]struct{ field, value string }{{"ID", ev.ID}, {"Source", ev.Source}, {"Subject", ev.Subject}} {
 		if part.value == "" { // the outbox fills it in, but another writer may leave it out

@@ -187,9 +187,8 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, er
 	}
 }
 
-// page reads the rows after the seq from, up to and including the seq to. It returns the
-// events that are published or being published, and the seq of the last row, or 0 if
-// there is no row.
+// page reads the rows after the seq from, up to and including the seq to. It returns the events
+// that are published or being published, and the seq of the last row, or 0 if there is no row.
 func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, r.state.Snap, r.state.Floor, r.state.Pending, publishedPage, r.state.High) // rows.Err reports the error
 	defer rows.Close()
@@ -252,8 +251,7 @@ func (l *Log) FirstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64,
 	return l.firstFrom(ctx, at.Add(-timeSlack), lo, hi)
 }
 
-// FirstAfter is like FirstFrom, but may return the seq of an event that is a minute
-// later.
+// FirstAfter is like FirstFrom, but may return the seq of an event that is a minute later.
 func (l *Log) FirstAfter(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(timeSlack), lo, hi)
 }

@@ -33,8 +33,7 @@ func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if l.err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// No plan is kept, because a plan that was made for an empty log would later scan the
-	// log.
+	// No plan is kept, because a plan that was made for an empty log would later scan the log.
 	row, err := oneRow[lagRow](ctx, l.pool, l.sql.Lag, noPlan)
 	if err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: read lag: %w", l.advise(err))
@@ -107,9 +106,8 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	}, nil
 }
 
-// Subjects returns the subjects in use, each once: the subjects of the 1,000 newest events
-// and of the 1,000 events that are published next. It reads only these events, even if the
-// log is long.
+// Subjects returns the subjects in use, each once: the subjects of the 1,000 newest events and of
+// the 1,000 events that are published next. It reads only these events, even if the log is long.
 func (l *Log) Subjects(ctx context.Context) ([]string, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))

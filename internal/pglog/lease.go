@@ -12,17 +12,15 @@ import (
 )
 
 const (
-	// adoptTimeout limits the adoption of a restored log, which reads the complete log.
-	// If the database vanishes during the adoption, the operating system notices that
-	// much sooner.
+	// adoptTimeout limits the adoption of a restored log, which reads the complete log. If the
+	// database vanishes during the adoption, the operating system notices that much sooner.
 	adoptTimeout = 6 * time.Hour
 
 	// endTimeout is how long Lead tries to give up the lease if a term cannot begin.
 	endTimeout = 10 * time.Second
 )
 
-// errRestored should never occur, because a log is restored while no program is connected
-// to it.
+// errRestored should never occur, because a log is restored while no program is connected to it.
 var errRestored = errors.New("the log was restored from a dump just now")
 
 // lease is the lease of a term. A term writes only on the connection of its lease and with
@@ -131,9 +129,8 @@ func (l *lease) renew(ctx context.Context) error {
 	return l.update(ctx, l.log.sql.Renew, l.epoch, l.length)
 }
 
-// Confirm returns nil if this term still leads, and [eventlog.ErrLeaseLost] if another
-// term has begun. It uses a connection of the pool, and may run at the same time as any
-// other method.
+// Confirm returns nil if this term still leads, and [eventlog.ErrLeaseLost] if another term has
+// begun. It uses a connection of the pool, and may run at the same time as any other method.
 func (l *lease) Confirm(ctx context.Context) error {
 	var leads bool
 	if err := l.log.pool.QueryRow(ctx, l.log.sql.Confirm, l.epoch).Scan(&leads); err != nil {

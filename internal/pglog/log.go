@@ -82,8 +82,7 @@ func (l *Log) WithSchema(name string) *Log {
 	return other
 }
 
-// Check checks whether the log can be read. It reads the schema's version and the log's
-// sequence.
+// Check checks whether the log can be read. It reads the schema's version and the log's sequence.
 func (l *Log) Check(ctx context.Context) error {
 	if l.err != nil {
 		return fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
@@ -202,10 +201,9 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// With noPlan, the driver sends a statement in one message, and keeps no plan. The
-// driver's other mode without plans sends the statement first and its arguments later.
-// Behind a pooler the arguments can then reach another connection with another client's
-// statement.
+// With noPlan, the driver sends a statement in one message, and keeps no plan. The driver's other
+// mode without plans sends the statement first and its arguments later. Behind a pooler the
+// arguments can then reach another connection with another client's statement.
 const noPlan = pgx.QueryExecModeExec
 
 // oneRow runs a statement that returns one row. The columns are the fields of T in order. It

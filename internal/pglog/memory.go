@@ -9,10 +9,9 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// memory is what a term has read from the log and not recorded yet. It is valid as long as
-// the connections of the term are open. The reader adds to it, and the recorder takes from
-// it. Its methods lock it, except pageOf, selectEvents and pendingChanges, whose callers
-// hold the lock.
+// memory is what a term has read from the log and not recorded yet. It is valid as long as the
+// connections of the term are open. The reader adds to it, and the recorder takes from it. Its
+// methods lock it, except pageOf, selectEvents and pendingChanges, whose callers hold the lock.
 type memory struct {
 	mu          sync.Mutex
 	progress    *progress
@@ -59,8 +58,7 @@ func (m *memory) hasBacklog() bool {
 	return len(m.progress.backlog) > 0
 }
 
-// addLate adds late rows to the backlog. A search found them by comparing with the
-// snapshot now.
+// addLate adds late rows to the backlog. A search found them by comparing with the snapshot now.
 func (m *memory) addLate(late seqset.Set, now string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,8 +111,7 @@ func (m *memory) addUnstorable() {
 	m.unstorable++
 }
 
-// pageOf returns the page for the rows that were found. It reports unstorable events
-// once.
+// pageOf returns the page for the rows that were found. It reports unstorable events once.
 func (m *memory) pageOf(found *rows) eventlog.Page {
 	page := eventlog.Page{Events: m.selectEvents(found), Scheduled: len(found.scheduled), Unstorable: m.unstorable}
 	m.unstorable = 0

@@ -28,10 +28,9 @@ type pruneRow struct {
 	More          bool
 }
 
-// Prune deletes published events from the start of the log that were written longer than keep
-// ago, and returns how many. One call is one step of a few milliseconds: it deletes at most
-// 1,000 events, or fewer if they are large. more reports whether another step now would
-// delete more.
+// Prune deletes published events from the start of the log that were written longer than keep ago,
+// and returns how many. One call is one step of a few milliseconds: it deletes at most 1,000
+// events, or fewer if they are large. more reports whether another step now would delete more.
 //
 // Prune stops at the first event that is younger, or that is not published according to the
 // recorded state. If an event became visible late, after newer events were deleted, it is

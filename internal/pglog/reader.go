@@ -161,10 +161,9 @@ func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string,
 	return found, r.confirmDue(ctx, found)
 }
 
-// confirmDue removes held events that were cancelled, or got another time, while they were
-// read. If a transaction is cancelling an event of the log whose time has come, confirmDue
-// treats the event as scheduled for later, so that it moves to held first. See
-// unlocked.sql for the protocol.
+// confirmDue removes held events that were cancelled, or got another time, while they were read. If
+// a transaction is cancelling an event of the log whose time has come, confirmDue treats the event
+// as scheduled for later, so that it moves to held first. See unlocked.sql for the protocol.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil
@@ -208,9 +207,8 @@ func (r *reader) samePID(pid string) error {
 	return nil
 }
 
-// HeldKeys returns the keys of held events, in no order. Later events of these keys must be
-// held too. It may run at the same time as Record or Release, but not at the same time as
-// Read.
+// HeldKeys returns the keys of held events, in no order. Later events of these keys must be held
+// too. It may run at the same time as Record or Release, but not at the same time as Read.
 func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 	rows, _ := r.conn.Query(ctx, r.log.sql.HeldKeys) // CollectRows reports the error
 	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -87,8 +87,7 @@ func (r *recorder) recordParameters(next state) []any {
 	return []any{r.lease.epoch, next.high, next.floor, next.snap, next.pending.String(), r.lease.length, streamsOf(r.positions)}
 }
 
-// storeHeld writes the state and the other changes in one transaction and one round
-// trip.
+// storeHeld writes the state and the other changes in one transaction and one round trip.
 func (r *recorder) storeHeld(ctx context.Context, next state, held changes) error {
 	sql, epoch := &r.lease.log.sql, r.lease.epoch
 	var batch pgx.Batch // a batch without BEGIN is one transaction

@@ -12,23 +12,20 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// A pass finds late rows with one statement. After an outage, there may be millions of
-// transactions between its snapshot and the previous one. A statement that examines all of
-// them can exceed its time limit, and would exceed it again each time. So if much was
-// committed since the last pass, a search first finds late rows in several steps. It
-// compares with a snapshot that it takes at its beginning. The next pass then begins from
-// that snapshot.
+// A pass finds late rows with one statement. After an outage, there may be millions of transactions
+// between its snapshot and the previous one. A statement that examines all of them can exceed its
+// time limit, and would exceed it again each time. So if much was committed since the last pass, a
+// search first finds late rows in several steps. It compares with a snapshot that it takes at its
+// beginning. The next pass then begins from that snapshot.
 const (
 	// searchAfter is how long ago the last pass of a term must be before a search is
 	// made. So the first read of a term searches, and the first read after a pause.
 	searchAfter = time.Second
 
-	// searchAbove is how many seqs above high must have been assigned before a search is
-	// made.
+	// searchAbove is how many seqs above high must have been assigned before a search is made.
 	searchAbove = 100_000
 
-	// searchTime is how long one Read searches. It is shorter than the caller's time
-	// limit.
+	// searchTime is how long one Read searches. It is shorter than the caller's time limit.
 	searchTime = time.Second
 
 	// searchRatio is the number of entries of the index (xid, seq) that take as long to
@@ -174,8 +171,7 @@ func (r *reader) catchUp(ctx context.Context) (late int64, more bool, err error)
 	return late, false, nil
 }
 
-// searchAll makes a complete search for rows that became visible since a state was
-// recorded.
+// searchAll makes a complete search for rows that became visible since a state was recorded.
 func searchAll(ctx context.Context, l *Log, from state) (late seqset.Set, err error) {
 	err = pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, l.sql.Search); err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// maxPending is the largest number of pending events below high. If there would be more,
-// high stays lower. That keeps the row small, but after a crash more events are published
-// twice.
+// maxPending is the largest number of pending events below high. If there would be more, high stays
+// lower. That keeps the row small, but after a crash more events are published twice.
 const maxPending = 500
 
 // state is the content of the only row of postroom.relay. It says: every event with seq <=
@@ -22,9 +21,8 @@ type state struct {
 	pending     seqset.Set
 }
 
-// progress is what a leader has read and published since the recorded state. It does no
-// I/O, because the term reads and writes. It is valid as long as the term's connections
-// are open.
+// progress is what a leader has read and published since the recorded state. It does no I/O,
+// because the term reads and writes. It is valid as long as the term's connections are open.
 type progress struct {
 	high, floor int64
 	snap        string
@@ -62,9 +60,8 @@ func resume(s state) *progress {
 	}
 }
 
-// readLate adds late rows that a pass found. Rows above passed go into the page. If they
-// were in late, their acknowledgements could be recorded only after those of all events
-// below them.
+// readLate adds late rows that a pass found. Rows above passed go into the page. If they were in
+// late, their acknowledgements could be recorded only after those of all events below them.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for _, ev := range events {
@@ -122,10 +119,9 @@ func (p *progress) entry(seq int64) *entry {
 	return nil
 }
 
-// state returns the state to record now. Its high is the last acknowledged seq, and not the
-// last seq that was read, because events that were read ahead would only make pending
-// longer. The next leader reads everything above high again, so pending has no seqs above
-// high.
+// state returns the state to record now. Its high is the last acknowledged seq, and not the last
+// seq that was read, because events that were read ahead would only make pending longer. The next
+// leader reads everything above high again, so pending has no seqs above high.
 func (p *progress) state() state {
 	unpublished := make([]int64, 0, len(p.late)+p.maxPending)
 	for seq := range p.late {

@@ -36,8 +36,7 @@ type statements struct {
 
 var written = sqlfile.MustRead[statements](files)
 
-// load returns the statements for a schema. The name must be one that schema.Name
-// accepted.
+// load returns the statements for a schema. The name must be one that schema.Name accepted.
 func load(name string) statements {
 	return sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
 }

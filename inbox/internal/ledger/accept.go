@@ -16,8 +16,7 @@ import (
 // Accepts stores events that come without a broker. One statement stores the events of
 // many callers.
 type Accepts struct {
-	// OnDead is called in the transaction in which an event is held as a conflict. It may be
-	// nil.
+	// OnDead is called in the transaction in which an event is held as a conflict. It may be nil.
 	OnDead func(ctx context.Context, tx pgx.Tx, handler string, t delivery.Task, h delivery.Holding) error
 
 	db      *DB
@@ -28,8 +27,7 @@ type Accepts struct {
 // acceptances are the events of one call. One transaction stores all of them.
 type acceptances []*delivery.Acceptance
 
-// NewAccepts returns the part of the ledger that stores events that come without a
-// broker.
+// NewAccepts returns the part of the ledger that stores events that come without a broker.
 func NewAccepts(db *DB) *Accepts {
 	a := &Accepts{db: db}
 	a.group.Bytes, a.group.Joint, a.group.Enough = acceptances.bytes, acceptances.waitsWith, enoughAccepts
@@ -59,9 +57,8 @@ func (all acceptances) waitsWith(other acceptances, err error) bool {
 	})
 }
 
-// Store stores events in one transaction, and sets the result of each event. If ctx ends
-// before a statement has begun to store them, they are not stored. If ctx ends later, they
-// may be stored.
+// Store stores events in one transaction, and sets the result of each event. If ctx ends before a
+// statement has begun to store them, they are not stored. If ctx ends later, they may be stored.
 func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
 	for _, one := range all { // copies, because a caller that gives up may use its events while they are written
 		one.D.Event.Data, one.D.Event.Headers = bytes.Clone(one.D.Event.Data), maps.Clone(one.D.Event.Headers)

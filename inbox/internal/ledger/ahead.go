@@ -38,8 +38,7 @@ func (a *Ahead) Peek() *delivery.Delivery {
 	return a.next
 }
 
-// Pop returns the delivery that Peek returned last, or nil. That delivery becomes the
-// current one.
+// Pop returns the delivery that Peek returned last, or nil. That delivery becomes the current one.
 func (a *Ahead) Pop() *delivery.Delivery {
 	d := a.next
 	a.next = nil

@@ -37,8 +37,7 @@ func readHeld(rows pgx.Rows) ([]delivery.HeldEvent, error) {
 // value. It is in seconds.
 const maxSnoozed = 1e9
 
-// intoHeld returns a function that reads rows with readHeld and stores the events in
-// *into.
+// intoHeld returns a function that reads rows with readHeld and stores the events in *into.
 func intoHeld(into *[]delivery.HeldEvent) func(pgx.Rows) error {
 	return func(rows pgx.Rows) (err error) {
 		*into, err = readHeld(rows)
@@ -126,8 +125,7 @@ func (db Claims) Orphans(ctx context.Context, process string, handlers []string,
 	return nil
 }
 
-// GiveBack gives attempts back to events of a handler, and returns the events that got
-// them.
+// GiveBack gives attempts back to events of a handler, and returns the events that got them.
 func (db Claims) GiveBack(ctx context.Context, handler string, events []string, attempts []int) (given []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

@@ -21,8 +21,7 @@ func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEv
 	return found, nil
 }
 
-// changes returns what the connection has changed recently, including the open
-// transaction.
+// changes returns what the connection has changed recently, including the open transaction.
 func (a *Handler) changes(ctx context.Context, tx *Tx) ([]delivery.Change, error) {
 	rows, _ := tx.Tx.Query(ctx, a.sql.changes) // CollectRows reports the error
 	changes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Change])

@@ -15,8 +15,7 @@ import (
 // the next statement writes all of them. So a hundred workers need only few statements, and a
 // single caller does not wait. If many items wait, two statements run at the same time.
 type Group[T any] struct {
-	// Write runs one statement for some items, and stores the result of each item in the
-	// item.
+	// Write runs one statement for some items, and stores the result of each item in the item.
 	Write func(ctx context.Context, items []T) error
 
 	// Joint reports whether an item would fail with the same error as the item other. It
@@ -96,8 +95,7 @@ func (g *Group[T]) begin(item T) *request[T] {
 // hasEnough reports whether enough items wait for a second statement.
 func (g *Group[T]) hasEnough() bool { return g.Enough > 0 && len(g.waiting) >= g.Enough }
 
-// serve writes until no caller waits, or until so few wait that the other running serve
-// is enough.
+// serve writes until no caller waits, or until so few wait that the other running serve is enough.
 func (g *Group[T]) serve() {
 	for {
 		batch := g.take()

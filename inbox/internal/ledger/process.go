@@ -15,9 +15,8 @@ import (
 // processes, and limit the size of the ledger.
 type Upkeep struct{ *DB }
 
-// Beat writes a process's sign of life, and returns the data that the database sends back.
-// It runs at READ COMMITTED: if a step of a sweep was running, Beat must see what that step
-// removed.
+// Beat writes a process's sign of life, and returns the data that the database sends back. It runs
+// at READ COMMITTED: if a step of a sweep was running, Beat must see what that step removed.
 func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b delivery.Beat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

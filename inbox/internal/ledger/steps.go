@@ -33,8 +33,7 @@ func (r *Receipts) Start(s *delivery.Step) error { return r.starting.Do(s) }
 // earlier, Finish stores that result in s.
 func (r *Receipts) Finish(s *delivery.Step) error { return r.ending.Do(s) }
 
-// Settle removes a held event if its handler has nothing to write in the same
-// transaction.
+// Settle removes a held event if its handler has nothing to write in the same transaction.
 func (r *Receipts) Settle(id, epoch int64) error {
 	s := &settlement{id: id, epoch: epoch}
 	if err := r.settling.Do(s); err != nil {

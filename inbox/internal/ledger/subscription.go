@@ -108,8 +108,7 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 	}
 }
 
-// Restart makes reading begin after a message. It returns the new base for positions in
-// keys.
+// Restart makes reading begin after a message. It returns the new base for positions in keys.
 func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
 	if err != nil {
@@ -132,8 +131,7 @@ func (r *Records) HeldKeys(ctx context.Context, n int) (keys []string, err error
 	return keys, nil
 }
 
-// AskedFor returns the recorded types that processes of the handler asked for. nil means
-// all types.
+// AskedFor returns the recorded types that processes of the handler asked for. nil means all types.
 func (r *Records) AskedFor(ctx context.Context) (types []string, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.types, r.Handler).Scan(&types)
 	if errors.Is(err, pgx.ErrNoRows) {

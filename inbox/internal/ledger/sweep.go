@@ -16,9 +16,8 @@ const (
 	SweepSteps = 1800
 )
 
-// Sweep removes expired rows from the next pages of inbox, if it is this process's turn.
-// The next step can come after half of rest at the earliest, and the next sweep after
-// pause at the earliest.
+// Sweep removes expired rows from the next pages of inbox, if it is this process's turn. The next
+// step can come after half of rest at the earliest, and the next sweep after pause at the earliest.
 func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -50,8 +49,7 @@ func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed 
 	return removed, nil
 }
 
-// readCommitted is for transactions whose statements must see what was committed while
-// they waited.
+// readCommitted is for transactions whose statements must see what was committed while they waited.
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
 // expire removes expired rows from some pages. It returns the number of rows, and a time:

@@ -44,9 +44,8 @@ type Tx struct {
 	// example is the savepoint before a member of a batch.
 	first []string
 
-	// over is set when the transaction ended and pgx does not know that. A goroutine of
-	// the handler may still have the Tx, and must not reach the connection's next
-	// transaction.
+	// over is set when the transaction ended and pgx does not know that. A goroutine of the handler
+	// may still have the Tx, and must not reach the connection's next transaction.
 	over atomic.Bool
 }
 
@@ -276,9 +275,8 @@ func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 	return tag, err
 }
 
-// isOption reports whether an argument is an option of pgx. A batch cannot have such an
-// argument. It also cannot have a text without arguments, because the text may contain
-// several statements.
+// isOption reports whether an argument is an option of pgx. A batch cannot have such an argument.
+// It also cannot have a text without arguments, because the text may contain several statements.
 func isOption(arg any) bool {
 	switch arg.(type) {
 	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
@@ -339,9 +337,8 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return t.inner().Prepare(ctx, name, sql)
 }
 
-// Lost marks err if t's connection broke. If a context ends during a statement, the
-// client itself closes the connection. Lost does not mark that, because it is a failure
-// of the handler.
+// Lost marks err if t's connection broke. If a context ends during a statement, the client itself
+// closes the connection. Lost does not mark that, because it is a failure of the handler.
 func Lost(t *Tx, err error) error {
 	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -349,9 +346,8 @@ func Lost(t *Tx, err error) error {
 	return &delivery.LostError{Err: err}
 }
 
-// IsAttempt reports whether err is a failure of the handler, and not contention, an
-// outage or a shutdown. It also requires that the connection still works, so that the
-// failure can be recorded.
+// IsAttempt reports whether err is a failure of the handler, and not contention, an outage or a
+// shutdown. It also requires that the connection still works, so that the failure can be recorded.
 func IsAttempt(ctx context.Context, tx *Tx, err error) bool {
 	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }

@@ -36,8 +36,7 @@ func (t *Tx) fail(ctx context.Context) {
 	}
 }
 
-// give gives the connection back. If left is not nil, it says why the connection was
-// closed.
+// give gives the connection back. If left is not nil, it says why the connection was closed.
 func (t *Tx) give(ctx context.Context, left error) {
 	if left != nil {
 		t.lost(ctx, left)
@@ -45,8 +44,7 @@ func (t *Tx) give(ctx context.Context, left error) {
 	t.owner.Release() // closes the connection if it is not idle
 }
 
-// RollbackPatience is how long a rollback may take. After that time its connection is
-// closed.
+// RollbackPatience is how long a rollback may take. After that time its connection is closed.
 const RollbackPatience = 5 * time.Second
 
 // Abandon takes the transaction from a handler that does not return. It removes the
@@ -148,13 +146,12 @@ func isNoNumber(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "22P02"
 }
 
-// endWith sends the statements that end the transaction. If next is not nil, it also
-// sends BEGIN and the first statement of the next transaction, in the same round trip. It
-// returns the tags of the ending statements. If one of them fails, endWith returns an
-// error and the tags of the statements before it, and does not begin the next
-// transaction. If the handler changed the session, endWith does not begin the next
-// transaction either: it resets the session in the same round trip, and gives the
-// connection back to the pool.
+// endWith sends the statements that end the transaction. If next is not nil, it also sends BEGIN
+// and the first statement of the next transaction, in the same round trip. It returns the tags of
+// the ending statements. If one of them fails, endWith returns an error and the tags of the
+// statements before it, and does not begin the next transaction. If the handler changed the
+// session, endWith does not begin the next transaction either: it resets the session in the same
+// round trip, and gives the connection back to the pool.
 func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statement, next *Statement) ([]pgconn.CommandTag, *Opened, error) {
 	t.over.Store(true)
 	batch := &pgx.Batch{}
@@ -181,8 +178,7 @@ func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statem
 		}
 	}
 	if next == nil {
-		// The transaction has ended. An error of the reset concerns the connection, not
-		// the caller.
+		// The transaction has ended. An error of the reset concerns the connection, not the caller.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackPatience)
 		defer cancel()
 		t.give(ctx, t.loan.Ended(ctx, results.Close()))
