@@ -18,13 +18,14 @@ func (c *loop) deliver(life delivery.Lifetime, d *delivery.Delivery) {
 // acknowledges the message. Otherwise it gives the message back to the broker. It counts
 // the delivery, and starts the next delivery with the same identity.
 func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Result) {
+	task := d.Task // after Later another worker may have the delivery
 	switch {
 	case r.Outcome == "":
 		return
 	case r.Outcome != delivery.Released:
 		d.Source.Ack(ctx, d)
 	case r.Err != nil && c.isOrdered() && c.keys.Later(d, c.holds.unpark):
-		c.signals.Ended(ctx, r.Outcome, d.Task)
+		c.signals.Ended(ctx, r.Outcome, task)
 		return
 	case r.Err != nil:
 		d.Source.Delay(ctx, d, r.Err)
@@ -36,7 +37,7 @@ func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Resu
 		d.Source.Held(*r.Held)
 		c.holds.moved(ctx, r.As.Task, "new", r.Outcome, *r.Held)
 	}
-	c.signals.Ended(ctx, r.Outcome, d.Task)
+	c.signals.Ended(ctx, r.Outcome, task)
 	if next := c.flights.End(d); next != nil {
 		c.lanes.Put(next)
 	}
