@@ -129,8 +129,34 @@ func SnoozeDelay(err error) (time.Duration, bool) {
 	return s.after, true
 }
 
+// SnoozeKey is [Snooze] for an event whose key cannot be served now: an account is at its limit,
+// or an endpoint is away. The held events of the key that are due wait as well, and that is no
+// attempt of theirs: the first is due after d, and then one after each pace, which is how long the
+// key needs for an event. So the many events of one key do not hold up those of others. With a pace
+// of zero or less, that is a millisecond.
+//
+// SnoozeKey is for handlers without an order. An ordered handler runs one event of a key at a time,
+// and for an event without a key, SnoozeKey is Snooze. [SnoozeDelay] reads d back, and [SnoozePace]
+// reads pace back.
+func SnoozeKey(d, pace time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &snoozeError{after: max(d, 0), pace: max(pace, time.Millisecond), err: err}
+}
+
+// SnoozePace returns the pace that err asks for through [SnoozeKey], and whether it asks for one.
+func SnoozePace(err error) (time.Duration, bool) {
+	s, ok := guard.As[*snoozeError](guard.Tree(err))
+	if !ok || s.pace == 0 {
+		return 0, false
+	}
+	return s.pace, true
+}
+
 type snoozeError struct {
 	after time.Duration
+	pace  time.Duration // of SnoozeKey; 0 for Snooze
 	err   error
 }
 

@@ -154,6 +154,28 @@ func TestSnoozeDelayAndDiscardReason(t *testing.T) {
 	}
 }
 
+func TestSnoozeKey(t *testing.T) {
+	for _, w := range wraps {
+		t.Run("is read "+w.name, func(t *testing.T) {
+			err := w.wrap(postroom.SnoozeKey(3*time.Second, 5*time.Millisecond, errBoom))
+			if got, asked := postroom.SnoozeDelay(err); got != 3*time.Second || !asked {
+				t.Errorf("SnoozeDelay = %s, %t, want 3s, true", got, asked)
+			}
+			if got, asked := postroom.SnoozePace(err); got != 5*time.Millisecond || !asked {
+				t.Errorf("SnoozePace = %s, %t, want 5ms, true", got, asked)
+			}
+		})
+	}
+	for _, err := range []error{nil, errBoom, postroom.Snooze(time.Second, errBoom), postroom.SnoozeKey(0, 0, nil)} {
+		if got, asked := postroom.SnoozePace(err); asked {
+			t.Errorf("SnoozePace(%v) = %s", err, got)
+		}
+	}
+	if got, asked := postroom.SnoozePace(postroom.SnoozeKey(-1, -1, errBoom)); got != time.Millisecond || !asked {
+		t.Errorf("SnoozePace of a negative one = %s, %t", got, asked)
+	}
+}
+
 func TestFieldError(t *testing.T) {
 	fault := &postroom.FieldError{Field: "Key", Problem: "is too long"}
 	if got, want := fault.Error(), "Key is too long"; got != want {

@@ -29,6 +29,7 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 		{"claim", "(text, text[], int[], interval[], text[], text[], int[], bigint[], bool[])", bounded, p.text("plan"), 150},
 		{"claim_alone", "(text, text[], int[], interval[], text[], text[], int[])", wish, p.text("plan"), 150},
 		{"due", "(text[], text[], text[], int[])", "'{h1,h2,h3}', '{a.b,NULL,a.b c.d}', '{NULL,NULL,NULL}', '{0,0,1}'", p.text("plan"), 50},
+		{"postpone", "(text, text[], interval[], interval[], int)", "'h1', '{k1,k2,k3}', '{1 h,1 h,1 h}', '{1 s,1 s,1 s}', 3", p.text("plan"), 100},
 		{"expire", "(text, text, interval)", "'(0,0)', '(1,0)', '-1 h'", p.text("plan"), 1000},
 		{"settle", "(bigint, bigint)", "100, 1", "", 100},
 		{"release", "(bigint, bigint)", "100, 1", "", 100},
@@ -50,9 +51,9 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 		p.prepare(s.file, s.parameters, s.before, s.call)
 	}
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || h, n::text FROM generate_series(1, 3) h, generate_series(1, 20000) n ON CONFLICT DO NOTHING`)
-	p.do(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, solitary, logged_at, source, event_id, type, subject, content_type, data)
+	p.do(`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, solitary, logged_at, source, event_id, type, subject, event_key, content_type, data)
 		SELECT 'h' || h, n::text, CASE WHEN n % 2 = 0 THEN now() END, CASE WHEN n % 2 = 1 THEN now() END, 'x', n % 1000 = 0, now(),
-			'/shop', n::text, 'a.b', 'a.b', 'text/plain', '' FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
+			'/shop', n::text, 'a.b', 'a.b', 'k1', 'text/plain', '' FROM generate_series(1, 3) h, generate_series(1, 20000) n`)
 	p.do(`UPDATE postroom.held SET epoch = 1, claimed_by = 'p', attempts = 1 WHERE next_at IS NOT NULL AND dedupe_key::int <= 110`)
 	p.do(`INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key, done_at)
 		SELECT handler, dedupe_key, 'charge', 0, 'k', CASE WHEN dedupe_key::int % 4 = 0 THEN now() END FROM postroom.inbox`)

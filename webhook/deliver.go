@@ -83,10 +83,10 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	case to.disabled:
 		return disabled(to.id)
 	case to.paused > 0:
-		return postroom.Snooze(spread(time.Duration(to.paused*float64(time.Second))), fmt.Errorf("webhook: endpoint %s is paused, because it fails or asked for a pause", to.id))
+		return postroom.SnoozeKey(spread(time.Duration(to.paused*float64(time.Second))), slowPace, fmt.Errorf("webhook: endpoint %s is paused, because it fails or asked for a pause", to.id))
 	}
-	if busy, ok := s.lanes.enter(to.id, to.fails); !ok {
-		return postroom.Snooze(spread(s.waitFor(to, busy)), fmt.Errorf("webhook: the limit of running deliveries to endpoint %s is reached", to.id))
+	if w, ok := s.lanes.enter(to.id, to.fails); !ok {
+		return s.noRoom(to, w)
 	}
 	success := false
 	defer func() { s.lanes.leave(to.id, success) }()
@@ -100,6 +100,17 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 		attempt.OnSuccess(func(ctx context.Context, tx pgx.Tx) error { return s.succeeded(ctx, tx, to, r) })
 	}
 	return nil
+}
+
+// noRoom returns what happens to an event if the limit of its endpoint's running deliveries is
+// reached.
+func (s *Sender) noRoom(to *target, w wait) error {
+	err := fmt.Errorf("webhook: the limit of running deliveries to endpoint %s is reached", to.id)
+	after := spread(s.waitFor(to, w.busy))
+	if w.many {
+		return postroom.SnoozeKey(after, w.pace, err)
+	}
+	return postroom.Snooze(after, err)
 }
 
 // waitFor returns how long an event waits if the limit of its endpoint's running deliveries is

@@ -20,14 +20,32 @@ type lanes struct {
 type lane struct {
 	running, limit int
 	since          time.Time // when the oldest running request began, or earlier
+	refused        int       // how many events in a row were refused
 }
+
+// wait says how an event waits that was refused.
+type wait struct {
+	busy time.Duration // how long the oldest request has been running
+	pace time.Duration // how long the endpoint needs for one event
+	many bool          // many events were refused: the due events behind this one wait as well
+}
+
+// manyRefused is how many events of an endpoint are refused until the events behind them wait too.
+const manyRefused = 16
+
+// The least and the greatest time between two events of an endpoint that wait together. Each event
+// that is refused again costs the database a little. An endpoint that works again gets one event
+// after each slowPace.
+const (
+	quickPace = 2 * time.Millisecond
+	slowPace  = 10 * time.Millisecond
+)
 
 // manyLanes is the number of endpoints from which endpoints without running requests are forgotten.
 const manyLanes = 10_000
 
-// enter begins a request, if the limit allows it. Otherwise it returns how long the oldest request
-// has been running.
-func (l *lanes) enter(id string, fails bool) (busy time.Duration, ok bool) {
+// enter begins a request, if the limit allows it. Otherwise it returns how the event waits.
+func (l *lanes) enter(id string, fails bool) (_ wait, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.of) >= manyLanes {
@@ -46,13 +64,17 @@ func (l *lanes) enter(id string, fails bool) (busy time.Duration, ok bool) {
 		of.limit = 1
 	}
 	if of.running >= of.limit {
-		return time.Since(of.since), false
+		of.refused++
+		w := wait{busy: time.Since(of.since), many: of.refused >= manyRefused}
+		w.pace = min(max(w.busy*3/4/time.Duration(of.limit), quickPace), slowPace)
+		return w, false
 	}
 	if of.running == 0 {
 		of.since = time.Now()
 	}
 	of.running++
-	return 0, true
+	of.refused = 0
+	return wait{}, true
 }
 
 // leave ends a request.

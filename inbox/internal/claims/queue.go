@@ -37,6 +37,7 @@ type Queue struct {
 	size    atomic.Int64 // bytes of the claimed events
 	most    int64        // the limit of size for new claims
 	ahead   *ahead       // how many may wait for a worker; nil: they do not
+	later   later        // keys that cannot be served now
 }
 
 // NewQueue returns the queue of a handler. events and bytes limit what may be claimed at
@@ -119,7 +120,7 @@ func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 // room is how many more events may be claimed, and of how many bytes. While a claim
 // passes on to the next event of its key, both count for a moment.
 func (q *Queue) room() (events int32, bytes int64) {
-	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() {
+	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() || q.later.crowded.Load() {
 		return 0, max(bytes, 0)
 	}
 	return max(int32(q.allowed())-q.claimed.Load(), 0), bytes //nolint:gosec // a number of workers

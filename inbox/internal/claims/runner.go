@@ -26,6 +26,10 @@ type Ledger interface {
 	// Orphans gives back the claims of a process except those with the known ids.
 	Orphans(ctx context.Context, process string, handlers []string, known []int64) error
 
+	// Postpone postpones due events of a handler's keys, of the most that have been due for the
+	// longest, and returns how many of each key.
+	Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (moved map[string]int, err error)
+
 	// Renew renews claims, and returns the ids of those that are still this process's.
 	Renew(ctx context.Context, ids, epochs []int64, lease time.Duration) (kept []int64, err error)
 }
@@ -230,16 +234,21 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	}
 	r.releasePaused(life)
 	// The claim goes on even if ctx ends meanwhile, because it may have been made.
+	crowded, err := r.postpone(life.Work)
+	if err != nil {
+		return 0, err
+	}
 	w := r.wishes()
 	if !slices.ContainsFunc(w.Most, func(n int32) bool { return n > 0 }) && time.Since(r.looked) < r.cfg.IdlePoll {
-		return r.cfg.IdlePoll, nil // a worker that becomes free wakes the runner
+		r.more = crowded
+		return r.rest(crowded), nil // a worker that becomes free wakes the runner
 	}
 	claims, due, err := r.claim(life.Work, w)
 	if err != nil {
 		return 0, err
 	}
 	r.looked = time.Now()
-	r.more = met(w, claims)
+	r.more = crowded || met(w, claims)
 	for _, cl := range claims {
 		r.Begun(cl)
 		cl.queue.put(cl)
@@ -254,11 +263,19 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	}
 	// If more is due than the workers have room for, a worker that becomes free wakes the
 	// runner.
-	wait := r.cfg.IdlePoll
+	wait := r.rest(crowded)
 	if due.Wait != nil {
 		wait = min(wait, max(time.Duration(*due.Wait*float64(time.Second)), time.Millisecond))
 	}
 	return wait, nil
+}
+
+// rest returns how long to wait if nothing is due: not at all if events are to be postponed.
+func (r *Runner) rest(crowded bool) time.Duration {
+	if crowded {
+		return 0
+	}
+	return r.cfg.IdlePoll
 }
 
 // releasePaused gives back the claims that no worker has begun, of handlers that are paused or

@@ -43,6 +43,7 @@ type Failure struct {
 	Permanent bool          // there is no further attempt
 	Snoozed   bool          // it does not count as an attempt, unless the event was only snoozed for too long
 	after     time.Duration // the earliest time of the next attempt
+	pace      time.Duration // if other events of its key wait as well: how long the key needs for one; otherwise 0
 }
 
 // FailureOf classifies an error of a handler or of the database.
@@ -96,6 +97,7 @@ func (f *Failure) snoozes(err error) bool {
 	after, ok := postroom.SnoozeDelay(err)
 	if ok {
 		f.Class, f.Snoozed, f.after = classSnoozed, true, after
+		f.pace, _ = postroom.SnoozePace(err)
 	}
 	return ok
 }
@@ -113,6 +115,15 @@ func (f *Failure) lacks(err error) bool {
 
 // shortWait is how long an event waits at least for which the server lacked resources.
 const shortWait = 30 * time.Second
+
+// KeyWaits returns after how long the other events of the key may run, and how long the key needs
+// for one, and whether they wait because of this failure.
+func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
+	if f == nil || f.pace == 0 {
+		return 0, 0, false
+	}
+	return max(f.after, shortestWait), f.pace, true
+}
 
 // Hold returns how to hold an event that failed like this. attempts is the number of
 // attempts so far, including this one, and most is the number that may be made. snoozed is

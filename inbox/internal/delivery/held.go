@@ -52,6 +52,14 @@ func (w *Wishes) Unpaused() *Wishes {
 	return &some
 }
 
+// Postponement says how due events of keys wait, as postpone.sql takes it. Each field has one
+// entry for each key.
+type Postponement struct {
+	Keys  []string
+	First []time.Duration // when the first event is due, from now
+	Pace  []time.Duration // how long after each other the next ones are
+}
+
 // Due is what due.sql returns.
 type Due struct {
 	Wait  *float64 // seconds; nil if no held event is due later

@@ -59,7 +59,11 @@ func returned(err error) error {
 		r.marks = append(r.marks, postroom.RetryAfter(after, errInside))
 	}
 	if after, ok := postroom.SnoozeDelay(err); ok {
-		r.marks = append(r.marks, postroom.Snooze(after, errInside))
+		mark := postroom.Snooze(after, errInside)
+		if pace, ok := postroom.SnoozePace(err); ok {
+			mark = postroom.SnoozeKey(after, pace, errInside)
+		}
+		r.marks = append(r.marks, mark)
 	}
 	if reason, ok := postroom.DiscardReason(err); ok {
 		r.marks = append(r.marks, postroom.Discard(guard.Clean(reason, guard.MaxText)))

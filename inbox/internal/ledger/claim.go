@@ -115,6 +115,27 @@ func (db Claims) sendClaim(ctx context.Context, queue func(batch *pgx.Batch)) er
 	return db.pool.SendBatch(ctx, batch).Close()
 }
 
+// Postpone postpones due events of a handler's keys, of the most that have been due for the
+// longest, and returns how many of each key.
+func (db Claims) Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (map[string]int, error) {
+	moved := make(map[string]int, len(p.Keys))
+	err := db.sendClaim(ctx, func(batch *pgx.Batch) {
+		batch.Queue(db.sql.postpone, handler, p.Keys, p.First, p.Pace, most).Query(func(rows pgx.Rows) error {
+			var key string
+			var n int
+			_, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error {
+				moved[key] = n
+				return nil
+			})
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("postpone held events: %w", err)
+	}
+	return moved, nil
+}
+
 // Orphans gives up those claims of a process that the process does not know of.
 func (db Claims) Orphans(ctx context.Context, process string, handlers []string, known []int64) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)

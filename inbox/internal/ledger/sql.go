@@ -70,6 +70,8 @@ var (
 	claimSQL string
 	//go:embed sql/claim_alone.sql
 	claimAloneSQL string
+	//go:embed sql/postpone.sql
+	postponeSQL string
 	//go:embed sql/orphans.sql
 	orphansSQL string
 	//go:embed sql/limits.sql
@@ -152,7 +154,7 @@ type statements struct {
 	generic, archive, result                  string
 	accept, accepting                         string
 	plan, due, claim, claimAlone              string
-	orphans, giveBack, paused                 string
+	orphans, giveBack, paused, postpone       string
 	limits, settle, fail, release             string
 	settleLast, settleMany, renew             string
 	start, done, undo, forget                 string
@@ -175,7 +177,7 @@ func load(name string) statements {
 		generic: in(genericSQL), archive: in(archiveSQL), result: in(resultSQL),
 		accept: in(acceptSQL), accepting: in(acceptingSQL),
 		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
-		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL),
+		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL), postpone: in(postponeSQL),
 		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
 		settleLast: in(settleLastSQL), settleMany: in(settleManySQL), renew: in(renewSQL),
 		start: in(startSQL), done: in(doneSQL), undo: in(undoSQL), forget: in(forgetSQL),

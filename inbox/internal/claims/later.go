@@ -1,0 +1,98 @@
+package claims
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// later has the keys of one handler that cannot be served now. Their events wait in line: an event
+// that is postponed comes behind those that were postponed before.
+type later struct {
+	crowded atomic.Bool // the events that have been due for the longest are all of such keys
+
+	mu   sync.Mutex
+	keys map[string]keyWait   // whose due events are to be postponed
+	ends map[string]time.Time // when the last postponed event of a key is due
+}
+
+// keyWait is how the events of a key wait.
+type keyWait struct {
+	until time.Time     // when the first is due
+	pace  time.Duration // how long after each other the next ones are
+}
+
+// mostPostponed is how many events one statement looks at.
+const mostPostponed = 1000
+
+// Later makes the events of a key wait that are due: the first for a time, and the next ones so
+// that they are due one after each pace. The runner postpones them before its next claim.
+func (q *Queue) Later(key string, first, pace time.Duration) {
+	q.later.mu.Lock()
+	defer q.later.mu.Unlock()
+	if q.later.keys == nil {
+		q.later.keys, q.later.ends = make(map[string]keyWait), make(map[string]time.Time)
+	}
+	until := time.Now().Add(first)
+	if known := q.later.keys[key].until; known.After(until) {
+		until = known
+	}
+	q.later.keys[key] = keyWait{until: until, pace: pace}
+}
+
+// asked returns what is to be postponed.
+func (l *later) asked(now time.Time) (p delivery.Postponement) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.ends, func(_ string, end time.Time) bool { return end.Before(now) })
+	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
+		first := l.keys[key].until
+		if end := l.ends[key]; end.After(first) {
+			first = end
+		}
+		p.Keys, p.First, p.Pace = append(p.Keys, key), append(p.First, max(first.Sub(now), 0)), append(p.Pace, l.keys[key].pace)
+	}
+	return p
+}
+
+// done notes how many events of each key were postponed, and reports whether more of them may be
+// due before all other events.
+func (l *later) done(now time.Time, p delivery.Postponement, moved map[string]int) (more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sum := 0
+	for i, key := range p.Keys {
+		sum += moved[key]
+		l.ends[key] = now.Add(p.First[i] + time.Duration(moved[key])*p.Pace[i])
+	}
+	if more = sum == mostPostponed; !more {
+		for _, key := range p.Keys { // a worker may have added others meanwhile
+			delete(l.keys, key)
+		}
+	}
+	return more
+}
+
+// postpone postpones events of keys that cannot be served now, so that a claim does not find them.
+// It reports whether there are more of them: then nothing is claimed for their handler.
+func (r *Runner) postpone(ctx context.Context) (crowded bool, err error) {
+	for _, q := range r.queues {
+		began := time.Now()
+		p, more := q.later.asked(began), false
+		if len(p.Keys) > 0 {
+			moved, err := r.cfg.Ledger.Postpone(ctx, q.Name, p, mostPostponed)
+			if err != nil {
+				return false, err
+			}
+			more = q.later.done(began, p, moved)
+		}
+		q.later.crowded.Store(more)
+		crowded = crowded || more
+	}
+	return crowded, nil
+}

@@ -1,0 +1,50 @@
+package claims
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postroom/postroom/inbox/internal/delivery"
+)
+
+// Events of a key that are postponed come behind those that were postponed before. Nothing is
+// claimed until the events that are due first are of other keys.
+func TestPostponedEventsStandInLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(Handler{Name: "h"}, 3, 1000)
+		want := func(when string, keys []string, first []time.Duration) (p delivery.Postponement) {
+			t.Helper()
+			p = q.later.asked(time.Now())
+			if !slices.Equal(p.Keys, keys) || !slices.Equal(p.First, first) {
+				t.Errorf("%s: keys %v after %v, want %v after %v", when, p.Keys, p.First, keys, first)
+			}
+			return p
+		}
+		want("at first", nil, nil)
+		q.Later("b", time.Second, time.Millisecond)
+		q.Later("a", 3*time.Second, 10*time.Millisecond)
+		q.Later("a", time.Second, 10*time.Millisecond) // an earlier time does not count
+		p := want("with two keys", []string{"a", "b"}, []time.Duration{3 * time.Second, time.Second})
+		if !q.later.done(time.Now(), p, map[string]int{"a": mostPostponed - 1, "b": 1}) {
+			t.Error("a full statement leaves nothing to do")
+		}
+		p = want("behind those before", []string{"a", "b"}, []time.Duration{3*time.Second + 9990*time.Millisecond, 1001 * time.Millisecond})
+		if q.later.done(time.Now(), p, map[string]int{"a": 10}) {
+			t.Error("more is to be done after the last")
+		}
+		want("in the end", nil, nil)
+
+		time.Sleep(5 * time.Second)
+		q.Later("a", time.Second, time.Millisecond)
+		q.Later("b", time.Second, time.Millisecond)
+		want("later", []string{"a", "b"}, []time.Duration{8090 * time.Millisecond, time.Second})
+		time.Sleep(time.Minute)
+		want("when the line is over", []string{"a", "b"}, []time.Duration{0, 0})
+		if n := len(q.later.ends); n != 0 {
+			t.Errorf("%d lines are remembered", n)
+		}
+	})
+}

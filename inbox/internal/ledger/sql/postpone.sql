@@ -1,0 +1,33 @@
+-- Postpone events of handler $1 that are due and that no process has claimed, because their
+-- keys cannot be served now. It looks at the $5 events that have been due for the longest,
+-- which are those that claims would find. An element of each array is one key:
+--
+-- $2 key   $3 when its first event is due, from now   $4 how long after each other the next
+-- ones are due
+--
+-- It returns how many events of each key it postponed. They have not run, so that costs them no
+-- attempt.
+--
+-- Locks   the postponed rows; skips those that another process is claiming.
+-- Index   held_due (handler, next_at, pos), held_pkey (id).
+-- Called  by Claims.Postpone.
+WITH front AS (
+    SELECT id, event_key FROM postroom.held
+    WHERE handler = $1 AND next_at <= now() AND claimed_by IS NULL AND NOT solitary
+    ORDER BY next_at
+    LIMIT $5::int
+), waits AS (
+    SELECT held.id, held.event_key, held.next_at, k.first, k.pace
+    FROM front
+    JOIN unnest($2::text[], $3::interval[], $4::interval[]) AS k (key, first, pace) ON k.key = front.event_key
+    JOIN postroom.held ON held.id = front.id
+    WHERE held.next_at <= now() AND held.claimed_by IS NULL
+    FOR UPDATE OF held SKIP LOCKED
+), postponed AS (
+    UPDATE postroom.held
+    SET next_at = now() + later.first + (later.nth - 1) * later.pace
+    FROM (SELECT *, row_number() OVER (PARTITION BY event_key ORDER BY next_at, id) AS nth FROM waits) AS later
+    WHERE held.id = later.id
+    RETURNING held.event_key
+)
+SELECT event_key, count(*) FROM postponed GROUP BY event_key;
