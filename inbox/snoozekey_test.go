@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"testing"
 	"time"
 
@@ -13,6 +12,8 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox"
+	"github.com/postroom/postroom/inbox/internal/delivery"
+	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
 // ofKey returns an event to accept that has a key.
@@ -61,10 +62,6 @@ func TestSnoozeKey(t *testing.T) {
 func TestPostponedEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	sql, err := os.ReadFile("internal/ledger/sql/postpone.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, row := range []struct{ handler, id, key, next, also string }{
 		{"h", "second", "k", "-1 s", ""},
 		{"h", "first", "k", "-2 s", ""},
@@ -95,12 +92,22 @@ func TestPostponedEvents(t *testing.T) {
 		return got
 	}
 	want := map[string]int{"first": 0, "second": 0, "of another": 0, "of none": 0, "later": 60, "claimed": 0, "alone": 0, "of another handler": 0, "last": 0}
-	b.exec(string(sql), "h", []string{"k", "l"}, []time.Duration{10 * time.Minute, 20 * time.Minute}, []time.Duration{2 * time.Minute, time.Minute}, 3)
+	postpone := func(most int, moved map[string]int) {
+		t.Helper()
+		how := delivery.Postponement{
+			Keys: []string{"k", "l"}, First: []time.Duration{10 * time.Minute, 20 * time.Minute}, Pace: []time.Duration{2 * time.Minute, time.Minute},
+		}
+		got, err := ledger.Claims{DB: ledger.New(b.pool, "postroom", nil)}.Postpone(t.Context(), "h", how, most)
+		if err != nil || !maps.Equal(got, moved) {
+			t.Errorf("Postpone of %d = %v, %v, want %v", most, got, err, moved)
+		}
+	}
+	postpone(3, map[string]int{"l": 1})
 	want["last"] = 20 // the statement looked at it and at two of other keys
 	if got := due(); !maps.Equal(got, want) {
 		t.Errorf("after the first statement they are due in %v minutes, want %v", got, want)
 	}
-	b.exec(string(sql), "h", []string{"k", "l"}, []time.Duration{10 * time.Minute, 20 * time.Minute}, []time.Duration{2 * time.Minute, time.Minute}, 100)
+	postpone(100, map[string]int{"k": 2})
 	want["first"], want["second"] = 10, 12
 	if got := due(); !maps.Equal(got, want) {
 		t.Errorf("after the second statement they are due in %v minutes, want %v", got, want)

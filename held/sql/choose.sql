@@ -8,7 +8,7 @@
 -- $9 the most events. NULL is no condition.
 --
 -- Locks   none.
--- Index   held_pkey (id) for ids; held_event_key (event_key) for a key; held_due (handler, next_at, pos) and held_key_pos
+-- Index   held_pkey (id) for ids; held_event_key (left(event_key, 255)) for a key; held_due (handler, next_at, pos) and held_key_pos
 --         (handler, key, pos) for a handler; without these it reads all held events.
 -- Order   by time, then by key and place.
 -- Called  by Store.Select.
@@ -25,7 +25,7 @@ FROM (
     WHERE ($1::bigint[] IS NULL AND dead_at IS NULL OR id = ANY ($1)) AND ($2::text IS NULL OR handler = $2)
       AND ($7::timestamptz IS NULL OR next_at >= $7) AND ($8::timestamptz IS NULL OR next_at < $8)
 ) h
-WHERE ($3::text[] IS NULL OR state = ANY ($3)) AND ($4::text IS NULL OR type = $4) AND ($5::text IS NULL OR event_key = $5)
+WHERE ($3::text[] IS NULL OR state = ANY ($3)) AND ($4::text IS NULL OR type = $4) AND ($5::text IS NULL OR left(event_key, 255) = left($5, 255) AND event_key = $5)
   AND ($6::text IS NULL OR class = $6)
 ORDER BY next_at, key, pos, id
 LIMIT $9;

@@ -216,9 +216,11 @@ CREATE INDEX held_dead ON postroom.held (dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_handler ON postroom.held (handler, dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_cause ON postroom.held (fingerprint, dead_at, id) WHERE dead_at IS NOT NULL;
 
--- Ids and keys come from anywhere, and may be longer than a B-tree takes.
+-- Ids and keys come from anywhere, and may be longer than a B-tree takes. Very many events may
+-- have one key: in a hash index they would be one chain of pages, and each new one would walk
+-- along all of it.
 CREATE INDEX held_event ON postroom.held USING hash (event_id);
-CREATE INDEX held_event_key ON postroom.held USING hash (event_key);
+CREATE INDEX held_event_key ON postroom.held (left(event_key, 255)) WHERE event_key IS NOT NULL;
 
 --
 -- External handlers

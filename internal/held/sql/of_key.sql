@@ -1,6 +1,6 @@
 -- The ids of at most $2 held events whose producer gave them the key $1. If $2 is NULL, all.
 --
 -- Locks   none.
--- Index   held_event_key (event_key).
+-- Index   held_event_key (left(event_key, 255)).
 -- Called  by Reader.ofKey.
-SELECT id FROM postroom.held WHERE event_key = $1 LIMIT $2;
+SELECT id FROM postroom.held WHERE left(event_key, 255) = left($1, 255) AND event_key = $1 LIMIT $2;
