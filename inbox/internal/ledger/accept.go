@@ -32,7 +32,7 @@ func NewAccepts(db *DB) *Accepts {
 	a := &Accepts{db: db}
 	a.group.Bytes, a.group.Joint, a.group.Enough = acceptances.bytes, acceptances.waitsWith, enoughAccepts
 	a.group.Write = func(ctx context.Context, calls []acceptances) error {
-		return a.store(ctx, db.pool, slices.Concat(calls...), a.accepting(togetherPatience))
+		return a.store(ctx, db.pool, slices.Concat(calls...), togetherPatience)
 	}
 	return a
 }
@@ -105,17 +105,12 @@ func (a *Accepts) storeAlone(ctx context.Context, all acceptances) error {
 	if end, ok := ctx.Deadline(); ok {
 		patience = time.Until(end) * 9 / 10
 	}
-	return delivery.Written(a.store(ctx, a.db.pool, all, a.accepting(patience)))
-}
-
-// accepting returns the statement that goes before accept.sql.
-func (a *Accepts) accepting(patience time.Duration) Statement {
-	return Statement{sql: a.db.sql.accepting, args: []any{milliseconds(patience) + "ms"}}
+	return delivery.Written(a.store(ctx, a.db.pool, all, patience))
 }
 
 // StoreIn stores events in the caller's transaction, and sets the result of each event.
 func (a *Accepts) StoreIn(ctx context.Context, tx pgx.Tx, all []*delivery.Acceptance) error {
-	if err := a.store(ctx, tx, all); err != nil {
+	if err := a.store(ctx, tx, all, 0); err != nil {
 		return err
 	}
 	return a.holdConflicts(ctx, tx, all)
@@ -128,19 +123,16 @@ type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// store stores events whose identity is not known yet, and compares the other events with
-// what is known.
-func (a *Accepts) store(ctx context.Context, db sender, all acceptances, first ...Statement) error {
+// store stores events whose identity is not known yet, and compares the others. patience is how
+// long it waits for another transaction with one of them; 0: as long as its own transaction does.
+func (a *Accepts) store(ctx context.Context, db sender, all acceptances, patience time.Duration) error {
 	batch := &pgx.Batch{}
-	for _, s := range first {
-		batch.Queue(s.sql, s.args...)
-	}
 	for _, some := range all.withoutTwins() {
-		s, err := a.statement(some)
+		s, err := a.statement(some, patience)
 		if err != nil {
 			return err
 		}
-		batch.Queue(s.sql, s.args...).Query(some.intoResults)
+		batch.Queue(s.sql, s.args...).Query(some.noteStored)
 	}
 	if err := db.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("store events: %w", err)
@@ -156,14 +148,21 @@ func (a *Accepts) store(ctx context.Context, db sender, all acceptances, first .
 	return nil
 }
 
-// intoResults returns a function that sets the results to what accept.sql returned.
-func (all acceptances) intoResults(rows pgx.Rows) error {
-	results, err := pgx.CollectRows(rows, pgx.RowTo[delivery.AcceptResult])
+// noteStored notes which events accept.sql stored. The others have no result then.
+func (all acceptances) noteStored(rows pgx.Rows) error {
+	stored := make(map[identity]bool, len(all))
+	var of identity
+	_, err := pgx.ForEachRow(rows, []any{&of.handler, &of.key}, func() error {
+		stored[of] = true
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	for i, r := range results {
-		all[i].Result = r
+	for _, a := range all {
+		if a.Result = ""; stored[identityOf(a)] {
+			a.Result = delivery.Accepted
+		}
 	}
 	return nil
 }
@@ -184,8 +183,7 @@ func (all acceptances) withoutTwins() (parts []acceptances) {
 	return parts
 }
 
-// compare compares the events of which another transaction stored the identity while
-// accept.sql ran.
+// compare compares the events that were not stored with what was decided under their identity.
 func (a *Accepts) compare(ctx context.Context, db sender, all acceptances) error {
 	batch := &pgx.Batch{}
 	for _, one := range all {
@@ -243,13 +241,18 @@ func (a *Accepts) holdConflicts(ctx context.Context, tx pgx.Tx, all acceptances)
 }
 
 // statement returns accept.sql with its parameters.
-func (a *Accepts) statement(all acceptances) (*Statement, error) {
+func (a *Accepts) statement(all acceptances, patience time.Duration) (*Statement, error) {
 	var (
 		handlers, keys, sources, ids, types, subjects, contentTypes     []string
 		digests, data                                                   [][]byte
 		eventKeys, correlations, causations, parents, states, allHeader []*string
 		occurred                                                        []*time.Time
 	)
+	var limit *string // of waits for locks
+	if patience > 0 {
+		text := milliseconds(patience) + "ms"
+		limit = &text
+	}
 	for _, one := range all {
 		ev := &one.D.Event
 		headers, err := encodeHeaders(ev.Headers)
@@ -266,6 +269,6 @@ func (a *Accepts) statement(all acceptances) (*Statement, error) {
 	}
 	return &Statement{sql: a.db.sql.accept, args: []any{
 		handlers, keys, digests, sources, ids, types, subjects, eventKeys, contentTypes,
-		correlations, causations, occurred, parents, states, allHeader, data,
+		correlations, causations, occurred, parents, states, allHeader, data, limit,
 	}}, nil
 }

@@ -58,8 +58,6 @@ var (
 	resultSQL string
 	//go:embed sql/accept.sql
 	acceptSQL string
-	//go:embed sql/accepting.sql
-	acceptingSQL string
 	//go:embed sql/generic.sql
 	genericSQL string
 	//go:embed sql/plan.sql
@@ -152,7 +150,7 @@ type statements struct {
 	lead, keep, restart                       string
 	still, committed                          string
 	generic, archive, result                  string
-	accept, accepting                         string
+	accept                                    string
 	plan, due, claim, claimAlone              string
 	orphans, giveBack, paused, postpone       string
 	limits, settle, fail, release             string
@@ -175,8 +173,8 @@ func load(name string) statements {
 		lead: in(leadSQL), keep: in(keepSQL), restart: in(restartSQL),
 		still: in(stillSQL), committed: in(committedSQL),
 		generic: in(genericSQL), archive: in(archiveSQL), result: in(resultSQL),
-		accept: in(acceptSQL), accepting: in(acceptingSQL),
-		plan: in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
+		accept: in(acceptSQL),
+		plan:   in(planSQL), due: in(dueSQL), claim: in(claimSQL), claimAlone: in(claimAloneSQL),
 		orphans: in(orphansSQL), giveBack: in(giveBackSQL), paused: in(pausedSQL), postpone: in(postponeSQL),
 		limits: in(limitsSQL), settle: in(settleSQL), fail: in(failSQL), release: in(releaseSQL),
 		settleLast: in(settleLastSQL), settleMany: in(settleManySQL), renew: in(renewSQL),
