@@ -172,7 +172,7 @@ func (c *retries) fail(life delivery.Lifetime, cl *claim, h delivery.Holding) {
 func (c *retries) noted(ctx context.Context, cl *claim, h delivery.Holding) {
 	o := h.Outcome()
 	if first, pace, waits := h.Failure.KeyWaits(); waits && cl.Event.Key != "" && !c.isOrdered() {
-		c.queue.Later(cl.Event.Key, first, pace)
+		c.queue.Later(cl.Claim, first, pace)
 	}
 	c.holds.moved(ctx, cl.Task, "claimed", o, h)
 	c.signals.Ended(ctx, o, cl.Task)

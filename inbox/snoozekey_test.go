@@ -92,22 +92,24 @@ func TestPostponedEvents(t *testing.T) {
 		return got
 	}
 	want := map[string]int{"first": 0, "second": 0, "of another": 0, "of none": 0, "later": 60, "claimed": 0, "alone": 0, "of another handler": 0, "last": 0}
-	postpone := func(most int, moved map[string]int) {
+	postpone := func(most int, since time.Duration, moved map[string]int) {
 		t.Helper()
 		how := delivery.Postponement{
 			Keys: []string{"k", "l"}, First: []time.Duration{10 * time.Minute, 20 * time.Minute}, Pace: []time.Duration{2 * time.Minute, time.Minute},
+			Since: []time.Duration{since, since},
 		}
 		got, err := ledger.Claims{DB: ledger.New(b.pool, "postroom", nil)}.Postpone(t.Context(), "h", how, most)
 		if err != nil || !maps.Equal(got, moved) {
 			t.Errorf("Postpone of %d = %v, %v, want %v", most, got, err, moved)
 		}
 	}
-	postpone(3, map[string]int{"l": 1})
+	postpone(3, 0, map[string]int{"l": 1})
 	want["last"] = 20 // the statement looked at it and at two of other keys
 	if got := due(); !maps.Equal(got, want) {
 		t.Errorf("after the first statement they are due in %v minutes, want %v", got, want)
 	}
-	postpone(100, map[string]int{"k": 2})
+	postpone(100, time.Hour, nil) // all are due since then
+	postpone(100, 0, map[string]int{"k": 2})
 	want["first"], want["second"] = 10, 12
 	if got := due(); !maps.Equal(got, want) {
 		t.Errorf("after the second statement they are due in %v minutes, want %v", got, want)

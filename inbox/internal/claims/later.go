@@ -23,26 +23,29 @@ type later struct {
 
 // keyWait is how the events of a key wait.
 type keyWait struct {
-	until time.Time     // when the first is due
+	due   time.Time     // those that were due then wait
+	until time.Time     // when the first is due again
 	pace  time.Duration // how long after each other the next ones are
 }
 
 // mostPostponed is how many events one statement looks at.
 const mostPostponed = 1000
 
-// Later makes the events of a key wait that are due: the first for a time, and the next ones so
-// that they are due one after each pace. The runner postpones them before its next claim.
-func (q *Queue) Later(key string, first, pace time.Duration) {
+// Later makes the events wait that have the key of a claim and were due with it: the first for a
+// time, and the next ones so that they are due one after each pace. The runner postpones them before
+// its next claim.
+func (q *Queue) Later(cl *Claim, first, pace time.Duration) {
+	due, key := cl.Ends.Add(-q.Lease), cl.Event.Key
 	q.later.mu.Lock()
 	defer q.later.mu.Unlock()
 	if q.later.keys == nil {
 		q.later.keys, q.later.ends = make(map[string]keyWait), make(map[string]time.Time)
 	}
-	until := time.Now().Add(first)
-	if known := q.later.keys[key].until; known.After(until) {
-		until = known
+	w := keyWait{due: due, until: time.Now().Add(first), pace: pace}
+	if known := q.later.keys[key]; known.until.After(w.until) {
+		w.until = known.until
 	}
-	q.later.keys[key] = keyWait{until: until, pace: pace}
+	q.later.keys[key] = w
 }
 
 // asked returns what is to be postponed.
@@ -51,11 +54,12 @@ func (l *later) asked(now time.Time) (p delivery.Postponement) {
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.ends, func(_ string, end time.Time) bool { return end.Before(now) })
 	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
-		first := l.keys[key].until
-		if end := l.ends[key]; end.After(first) {
-			first = end
+		w := l.keys[key]
+		if end := l.ends[key]; end.After(w.until) {
+			w.until = end
 		}
-		p.Keys, p.First, p.Pace = append(p.Keys, key), append(p.First, max(first.Sub(now), 0)), append(p.Pace, l.keys[key].pace)
+		p.Keys, p.First, p.Pace = append(p.Keys, key), append(p.First, max(w.until.Sub(now), 0)), append(p.Pace, w.pace)
+		p.Since = append(p.Since, max(now.Sub(w.due), 0))
 	}
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
@@ -15,6 +16,10 @@ func TestPostponedEventsStandInLine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(Handler{Name: "h"}, 3, 1000)
+		claim := func(key string) *Claim {
+			row := delivery.HeldEvent{Handler: "h", Task: delivery.Task{Event: postroom.Event{Key: key}}}
+			return q.Claims([]delivery.HeldEvent{row}, time.Now())[0]
+		}
 		want := func(when string, keys []string, first []time.Duration) (p delivery.Postponement) {
 			t.Helper()
 			p = q.later.asked(time.Now())
@@ -24,9 +29,9 @@ func TestPostponedEventsStandInLine(t *testing.T) {
 			return p
 		}
 		want("at first", nil, nil)
-		q.Later("b", time.Second, time.Millisecond)
-		q.Later("a", 3*time.Second, 10*time.Millisecond)
-		q.Later("a", time.Second, 10*time.Millisecond) // an earlier time does not count
+		q.Later(claim("b"), time.Second, time.Millisecond)
+		q.Later(claim("a"), 3*time.Second, 10*time.Millisecond)
+		q.Later(claim("a"), time.Second, 10*time.Millisecond) // an earlier time does not count
 		p := want("with two keys", []string{"a", "b"}, []time.Duration{3 * time.Second, time.Second})
 		if !q.later.done(time.Now(), p, map[string]int{"a": mostPostponed - 1, "b": 1}) {
 			t.Error("a full statement leaves nothing to do")
@@ -38,11 +43,17 @@ func TestPostponedEventsStandInLine(t *testing.T) {
 		want("in the end", nil, nil)
 
 		time.Sleep(5 * time.Second)
-		q.Later("a", time.Second, time.Millisecond)
-		q.Later("b", time.Second, time.Millisecond)
-		want("later", []string{"a", "b"}, []time.Duration{8090 * time.Millisecond, time.Second})
+		q.Later(claim("a"), time.Second, time.Millisecond)
+		q.Later(claim("b"), time.Second, time.Millisecond)
+		p = want("later", []string{"a", "b"}, []time.Duration{8090 * time.Millisecond, time.Second})
+		if !slices.Equal(p.Since, []time.Duration{0, 0}) {
+			t.Errorf("what was due %v ago is postponed, want what is due now", p.Since)
+		}
 		time.Sleep(time.Minute)
-		want("when the line is over", []string{"a", "b"}, []time.Duration{0, 0})
+		p = want("when the line is over", []string{"a", "b"}, []time.Duration{0, 0})
+		if !slices.Equal(p.Since, []time.Duration{time.Minute, time.Minute}) {
+			t.Errorf("what was due %v ago is postponed, want a minute", p.Since)
+		}
 		if n := len(q.later.ends); n != 0 {
 			t.Errorf("%d lines are remembered", n)
 		}

@@ -58,6 +58,7 @@ type Postponement struct {
 	Keys  []string
 	First []time.Duration // when the first event is due, from now
 	Pace  []time.Duration // how long after each other the next ones are
+	Since []time.Duration // for how long they are due at least
 }
 
 // Due is what due.sql returns.

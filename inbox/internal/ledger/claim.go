@@ -120,7 +120,7 @@ func (db Claims) sendClaim(ctx context.Context, queue func(batch *pgx.Batch)) er
 func (db Claims) Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (map[string]int, error) {
 	moved := make(map[string]int, len(p.Keys))
 	err := db.sendClaim(ctx, func(batch *pgx.Batch) {
-		batch.Queue(db.sql.postpone, handler, p.Keys, p.First, p.Pace, most).Query(func(rows pgx.Rows) error {
+		batch.Queue(db.sql.postpone, handler, p.Keys, p.First, p.Pace, most, p.Since).Query(func(rows pgx.Rows) error {
 			var key string
 			var n int
 			_, err := pgx.ForEachRow(rows, []any{&key, &n}, func() error {

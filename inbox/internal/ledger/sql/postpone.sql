@@ -3,7 +3,8 @@
 -- which are those that claims would find. An element of each array is one key:
 --
 -- $2 key   $3 when its first event is due, from now   $4 how long after each other the next
--- ones are due
+-- ones are due   $6 for how long an event has to be due already: one that an operator released
+-- since then is tried
 --
 -- It returns how many events of each key it postponed. They have not run, so that costs them no
 -- attempt.
@@ -19,9 +20,9 @@ WITH front AS (
 ), waits AS (
     SELECT held.id, held.event_key, held.next_at, k.first, k.pace
     FROM front
-    JOIN unnest($2::text[], $3::interval[], $4::interval[]) AS k (key, first, pace) ON k.key = front.event_key
+    JOIN unnest($2::text[], $3::interval[], $4::interval[], $6::interval[]) AS k (key, first, pace, since) ON k.key = front.event_key
     JOIN postroom.held ON held.id = front.id
-    WHERE held.next_at <= now() AND held.claimed_by IS NULL
+    WHERE held.next_at <= now() - k.since AND held.claimed_by IS NULL
     FOR UPDATE OF held SKIP LOCKED
 ), postponed AS (
     UPDATE postroom.held
