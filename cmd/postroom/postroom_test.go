@@ -80,13 +80,13 @@ func TestMigrate(t *testing.T) {
 	env := inDatabase(pool)
 
 	postroom(t, env, "migrate", "status").want(t, exitTodo).
-		says(t, "VERSION   NAME          APPLIED AT\n", "1         log           pending\n", "run 'postroom migrate up'")
+		says(t, "VERSION   NAME        APPLIED AT\n", "1         log         pending\n", "run 'postroom migrate up'")
 	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "applied 1 log\n")
 	if err := schema.Require(t.Context(), pool, ""); err != nil {
 		t.Errorf("Require = %v", err)
 	}
 	got := postroom(t, env, "migrate", "status").want(t, exitOK)
-	if strings.Contains(got.out, "pending") || !strings.Contains(got.out, "1         log           20") {
+	if strings.Contains(got.out, "pending") || !strings.Contains(got.out, "1         log         20") {
 		t.Errorf("status = %s", got.out)
 	}
 	postroom(t, env, "migrate", "up").want(t, exitOK).says(t, "nothing to do: schema postroom is up to date\n")
