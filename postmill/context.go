@@ -10,20 +10,20 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// ErrNoTx is returned by [Publisher.Publish] for a message whose context has no transaction,
-// and by [Middleware] for a message that comes from no [Subscriber]. Set the context with
-// [WithTx], or call [Publisher.In]. In a Router add [Middleware].
+// ErrNoTx is returned by [Publisher.Publish] for a message whose context has no transaction, and by
+// [Middleware] for a message that does not come from a [Subscriber]. Set the context with [WithTx],
+// or call [Publisher.In]. In a Router add [Middleware].
 var ErrNoTx = errors.New("postmill: the message's context has no transaction: set it with postmill.WithTx, publish with Publisher.In, or add postmill.Middleware to the Router")
 
-// delivery is what a message's context has of its delivery.
+// delivery is the part of a message's context that describes its delivery.
 type delivery struct {
 	tx     pgx.Tx
 	event  postroom.Event // its ID is empty outside of a handler
 	failed *failure       // nil if no Subscriber waits for it
 }
 
-// failure is the error with which a handler of a Router ended. The Router logs it and nacks
-// the message, which says nothing of it.
+// failure is the error with which a handler of a Router ended. The Router logs the error and nacks
+// the message, but a nack has no error.
 type failure struct{ err error }
 
 type deliveryKey struct{}
@@ -37,8 +37,8 @@ func (d delivery) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, deliveryKey{}, d)
 }
 
-// WithTx returns a context with a transaction. A [Publisher] writes messages that have this
-// context in the transaction. It does not commit it.
+// WithTx returns a context with a transaction. A [Publisher] writes messages that have this context
+// in the transaction. It does not commit the transaction.
 //
 //	msg.SetContext(postmill.WithTx(ctx, tx))
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
@@ -47,11 +47,11 @@ func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 	return d.in(ctx)
 }
 
-// Tx returns the transaction of a message's context: the one of [WithTx] or, in a handler,
-// the one in which the inbox handles the message. What is written in it commits if the
-// handler returns nil or acks the message. Commit and Rollback of a handler's transaction
-// return inbox.ErrTxOwned. Tx panics if there is no transaction: a write outside of it could
-// be lost or made twice.
+// Tx returns the transaction of a message's context: the transaction of [WithTx] or, in a handler,
+// the transaction in which the inbox handles the message. Changes in it commit if the handler
+// returns nil or acks the message. Commit and Rollback of a handler's transaction return
+// inbox.ErrTxOwned. Tx panics if there is no transaction, because a change outside of it could be
+// lost or made twice.
 func Tx(ctx context.Context) pgx.Tx {
 	tx := deliveryOf(ctx).tx
 	if tx == nil {
@@ -60,15 +60,16 @@ func Tx(ctx context.Context) pgx.Tx {
 	return tx
 }
 
-// Event returns the event that a handler was called for, by its message's context. It has
-// what Watermill has no place for: the id, the source and the key. It reports false outside
-// of a handler.
+// Event returns the event for which a handler was called, by its message's context. The event has
+// properties for which Watermill has no place: the id, the source and the key. Event reports false
+// outside of a handler.
 func Event(ctx context.Context) (postroom.Event, bool) {
 	ev := deliveryOf(ctx).event
 	return ev, ev.ID != ""
 }
 
-// mergedContext has the end of its Context and the values of both: first those of Context.
+// mergedContext ends when its Context ends. It has the values of both contexts; a value of Context
+// comes first.
 type mergedContext struct {
 	context.Context
 
@@ -82,7 +83,7 @@ func (j mergedContext) Value(key any) any {
 	return j.beside.Value(key)
 }
 
-// pass gives the delivery of a message, and its trace, to those that its handler returned.
+// pass copies the delivery of a message, and its trace, to the messages that its handler returned.
 func pass(from *message.Message, to []*message.Message) {
 	for _, m := range to {
 		if deliveryOf(m.Context()).tx == nil {

@@ -14,14 +14,14 @@ import (
 // ErrNacked is the error of an attempt whose message was nacked without any other error.
 var ErrNacked = errors.New("postmill: the message was nacked")
 
-// Handler runs a Watermill handler as a handler of an inbox, without a Router. What the
-// handler writes in [Tx] of the message's context, and the messages that it returns, commit
-// with the inbox's record that the event is handled: all or nothing.
+// Handler runs a Watermill handler as a handler of an inbox, without a Router. The changes that the
+// handler makes in [Tx] of the message's context, and the messages that it returns, commit with the
+// inbox's record that the event is handled: all or nothing.
 //
-// Messages that the handler returns are published to topic. If topic is empty the handler
-// may return none, and pub may be nil. An error or a nack rolls back, and the event is tried
-// again by the schedule of its subscription. [postroom.Permanent] and [postroom.RetryAfter]
-// work as in any handler.
+// Messages that the handler returns are published to topic. If topic is empty, the handler must
+// return no messages, and pub may be nil. An error or a nack rolls back, and the event is tried
+// again by the schedule of its subscription. [postroom.Permanent] and [postroom.RetryAfter] work as
+// in any handler.
 func Handler(pub *Publisher, topic string, h message.HandlerFunc) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		msg := toMessage(ev)
@@ -53,15 +53,15 @@ func isNacked(msg *message.Message) bool {
 	}
 }
 
-// Middleware joins a Router with a [Subscriber] and a [Publisher]. Add it to each Router
-// that has both, before all other middleware:
+// Middleware connects a Router with a [Subscriber] and a [Publisher]. Add it to each Router that
+// has both, before all other middleware:
 //
 //	router.AddMiddleware(postmill.Middleware)
 //
-// It passes the transaction on to the messages that a handler returns, which the Router
-// publishes with contexts of their own. Without it Publish returns [ErrNoTx]. It also tells
-// the Subscriber the error, or the panic, with which the handler ended: dead letters show
-// it, and [postroom.Permanent] and [postroom.RetryAfter] work.
+// It passes the transaction on to the messages that a handler returns, because the Router publishes
+// these with new contexts. Without Middleware, Publish returns [ErrNoTx]. It also gives the
+// Subscriber the error, or the panic, with which the handler ended: dead letters show it, and
+// [postroom.Permanent] and [postroom.RetryAfter] work.
 //
 // It returns [ErrNoTx] for a message that comes from another subscriber.
 func Middleware(h message.HandlerFunc) message.HandlerFunc {

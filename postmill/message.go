@@ -24,13 +24,13 @@ const (
 // sent. Its other headers are the metadata.
 const jetStreamUUIDHeader = "_watermill_message_uuid"
 
-// Metadata that events have a place for. It stays in the metadata, too.
+// Metadata that is also a property of the event. It stays in the metadata.
 const (
 	contentTypeKey   = "content-type"
 	correlationIDKey = "correlation_id" // of Watermill's middleware
 )
 
-// anyBytes is the content type of a payload that does not say what it is.
+// anyBytes is the content type of a payload whose metadata names none.
 const anyBytes = "application/octet-stream"
 
 // subjectPrefix begins the subjects of topics unless SubjectOf says otherwise.
@@ -46,7 +46,7 @@ func checkTopic(topic string) error {
 	return fmt.Errorf("%w: topic %q: write tokens of letters, digits, '_' and '-' with single dots between them", postroom.ErrInvalidEvent, topic)
 }
 
-// setContent gives an event what a message has: payload, UUID and metadata.
+// setContent sets payload, UUID and metadata of a message in an event.
 func setContent(ev *postroom.Event, msg *message.Message) error {
 	ev.Data, ev.ContentType = msg.Payload, anyBytes
 	ev.Headers = map[string]string{uuidHeader: quoteUnlessPlain(msg.UUID)}
@@ -70,10 +70,10 @@ func setContent(ev *postroom.Event, msg *message.Message) error {
 	return nil
 }
 
-// toMessage returns the message that an event was, of a Publisher or of Watermill's publisher
-// for JetStream. An event that was none has its id as the UUID, and its headers as the
-// metadata. The payload is a copy, because a subscriber may change a message, but must not
-// change an event.
+// toMessage returns the message that an event was, of a Publisher or of Watermill's publisher for
+// JetStream. For any other event the message has the event's id as its UUID, and the event's
+// headers as its metadata. The payload is a copy, because a subscriber may change a message, but
+// must not change an event.
 func toMessage(ev postroom.Event) *message.Message {
 	msg := message.NewMessage(ev.ID, bytes.Clone(ev.Data))
 	uuid, written := ev.Headers[uuidHeader]
@@ -107,7 +107,7 @@ func fromJetStream(msg *message.Message, ev postroom.Event) {
 	}
 }
 
-// quoteUnlessPlain returns a text as a header can have it: as it is, or as a JSON string.
+// quoteUnlessPlain returns a text in a form that a header can have: unchanged, or as a JSON string.
 func quoteUnlessPlain(s string) string {
 	if s == "" || s[0] == '"' || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return asciiJSON(s)
@@ -115,7 +115,7 @@ func quoteUnlessPlain(s string) string {
 	return s
 }
 
-// asciiJSON returns a value as JSON in visible ASCII, which every header can have.
+// asciiJSON returns a value as JSON in visible ASCII, which is valid in every header.
 func asciiJSON(v any) string {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)

@@ -18,9 +18,9 @@ import (
 
 // PublisherConfig tunes a [Publisher]. The zero value is ready to use.
 type PublisherConfig struct {
-	// Pool lets Publish write messages without a transaction: those of one call in one
-	// transaction of their own. It commits even if the change that the messages announce
-	// does not. Leave it nil in a service that has such changes.
+	// Pool allows Publish to write messages without a transaction: the messages of one call in
+	// their own transaction. It commits even if the change that the messages announce does not.
+	// Leave it nil in a service that has such changes.
 	//
 	// A message that a Router publishes for a handler of a [Subscriber] needs the handler's
 	// transaction in any case.
@@ -28,17 +28,17 @@ type PublisherConfig struct {
 	// Defaults to nil: Publish returns [ErrNoTx].
 	Pool *pgxpool.Pool
 
-	// Dedupe makes the event's id of the message's UUID and topic. Then a message that is
-	// published twice on one topic is one event; with another content it is
-	// [postroom.ErrEventConflict]. Messages with the same UUID and different contents, and
-	// messages that are published again on purpose, are refused or dropped.
+	// Dedupe makes the event's id from the message's UUID and topic. Then a message that is
+	// published twice on one topic is one event; with other content it is
+	// [postroom.ErrEventConflict]. Messages with the same UUID and different contents, and messages
+	// that are published again on purpose, are refused or dropped.
 	//
-	// Defaults to false: each published message is an event of its own.
+	// Defaults to false: each published message is a new event.
 	Dedupe bool
 
 	// SubjectOf returns the subject to which the relay publishes the messages of a topic.
 	//
-	// Defaults to the topic behind "wm.".
+	// Defaults to the topic after "wm.".
 	SubjectOf func(topic string) string
 
 	// TypeOf returns the type of a message's event.
@@ -68,9 +68,8 @@ func (c PublisherConfig) defaults() PublisherConfig {
 
 var _ message.Publisher = (*Publisher)(nil)
 
-// Publisher is a Watermill publisher that writes to an outbox. A relay publishes what it
-// writes, after the transaction committed. It may be used concurrently, as far as its
-// transactions may.
+// Publisher is a Watermill publisher that writes to an outbox. A relay publishes the messages after
+// the transaction has committed. It may be used concurrently, if its transactions may.
 type Publisher struct {
 	out *outbox.Outbox
 	cfg PublisherConfig
@@ -81,12 +80,12 @@ func NewPublisher(out *outbox.Outbox, cfg PublisherConfig) *Publisher {
 	return &Publisher{out: out, cfg: cfg.defaults()}
 }
 
-// Publish writes messages in the transaction of each message's context: see [WithTx]. If one
-// of them has none, nothing is written and the error is [ErrNoTx], unless Config.Pool is set.
-// An error that matches [postroom.ErrInvalidEvent] leaves the transaction as it was. After
-// any other error it cannot be committed.
+// Publish writes messages in the transaction of each message's context: see [WithTx]. If one of
+// them has no transaction, nothing is written and the error is [ErrNoTx], unless Config.Pool is
+// set. After an error that matches [postroom.ErrInvalidEvent] the transaction can still be used.
+// After any other error it cannot be committed.
 //
-// UUID, metadata and payload arrive as they are, at a [Subscriber] or [Handler].
+// UUID, metadata and payload arrive unchanged at a [Subscriber] or [Handler].
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	for _, m := range messages {
 		if deliveryOf(m.Context()).tx == nil && (p.cfg.Pool == nil || isOfSubscriber(m.Context())) {
@@ -111,8 +110,8 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-// contextOf returns the context in which messages are written together. An outbox takes the
-// trace of an event that has none from there, so it is that of a message without a trace.
+// contextOf returns the context in which messages are written together. An outbox takes the trace
+// of an event without a trace from this context, so it is the context of a message without a trace.
 func contextOf(messages []*message.Message) context.Context {
 	for _, m := range messages {
 		if !trace.SpanContextFromContext(m.Context()).IsValid() {
@@ -122,7 +121,7 @@ func contextOf(messages []*message.Message) context.Context {
 	return messages[0].Context()
 }
 
-// write writes events in a transaction, or in one of their own if tx is nil.
+// write writes events in a transaction. If tx is nil, it begins its own transaction.
 func (p *Publisher) write(ctx context.Context, tx pgx.Tx, events []postroom.Event) error {
 	if tx != nil {
 		return p.out.Write(ctx, tx, events...)
@@ -130,7 +129,7 @@ func (p *Publisher) write(ctx context.Context, tx pgx.Tx, events []postroom.Even
 	return pgx.BeginFunc(ctx, p.cfg.Pool, func(tx pgx.Tx) error { return p.out.Write(ctx, tx, events...) })
 }
 
-// subscriberName is what a Router calls a Subscriber.
+// subscriberName is the name that a Router uses for a Subscriber.
 var subscriberName = strings.TrimPrefix(fmt.Sprintf("%T", (*Subscriber)(nil)), "*")
 
 // isOfSubscriber reports whether a Router publishes a message that a handler of a Subscriber
@@ -139,7 +138,7 @@ func isOfSubscriber(ctx context.Context) bool {
 	return message.SubscriberNameFromCtx(ctx) == subscriberName
 }
 
-// events returns the events that messages are written as.
+// events returns the events for messages.
 func (p *Publisher) events(topic string, messages []*message.Message) ([]postroom.Event, error) {
 	if err := checkTopic(topic); err != nil {
 		return nil, fmt.Errorf("postmill: publish: %w", err)
@@ -162,7 +161,7 @@ func (p *Publisher) event(topic string, m *message.Message) (postroom.Event, err
 	}
 	if p.cfg.Dedupe {
 		if m.UUID == "" {
-			return ev, fmt.Errorf("%w: it has no UUID, of which Dedupe makes the event's id", postroom.ErrInvalidEvent)
+			return ev, fmt.Errorf("%w: it has no UUID, but Dedupe makes the event's id from the UUID", postroom.ErrInvalidEvent)
 		}
 		ev.ID = m.UUID + "@" + topic
 	}
@@ -179,7 +178,7 @@ func (p *Publisher) event(topic string, m *message.Message) (postroom.Event, err
 	return ev, nil
 }
 
-// Close does nothing: a publisher holds nothing, and several handlers of a Router may share
+// Close does nothing: a publisher holds no resources, and several handlers of a Router may share
 // it. It may be called more than once.
 func (p *Publisher) Close() error { return nil }
 

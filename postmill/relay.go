@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Metadata that [Relay] adds to a message, so that consumers recognise an event that comes
-// again: ID and source identify it.
+// Metadata that [Relay] adds to a message, so that consumers recognise an event that arrives again:
+// ID and source identify the event.
 const (
 	MetadataID     = "postroom-id"
 	MetadataSource = "postroom-source"
@@ -31,9 +31,9 @@ type RelayConfig struct {
 	// Defaults to the event's subject, without the "wm." of a [Publisher].
 	TopicOf func(ev postroom.Event) string
 
-	// Classify says what an error of Publish means: for instance [broker.Permanent] for a
-	// message that the broker will never take. [broker.Refused] and [broker.Permanent] count
-	// as attempts, and may end the event.
+	// Classify says what an error of Publish means: for instance [broker.Permanent] for a message
+	// that the broker will never accept. [broker.Refused] and [broker.Permanent] count as attempts,
+	// and may make the event dead.
 	//
 	// Defaults to [broker.Unknown] for each error: the broker may have the message or not,
 	// and the relay publishes it again until Publish returns nil.
@@ -44,9 +44,9 @@ type RelayConfig struct {
 	// Defaults to 32.
 	Workers int
 
-	// Timeout is how long a call of Publish may take. Then the message's context ends. Most
-	// publishers of Watermill heed it or have a limit of their own; one that does neither
-	// holds a worker for as long as it likes.
+	// Timeout limits a call of Publish. After it the message's context ends. Most publishers of
+	// Watermill obey the context or have their own limit. A publisher without either can occupy a
+	// worker for any time.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration
@@ -64,7 +64,7 @@ func (c RelayConfig) defaults() RelayConfig {
 	return c
 }
 
-// topicOf undoes what a Publisher does by default.
+// topicOf returns the topic for a subject that a Publisher made by default.
 func topicOf(ev postroom.Event) string {
 	if _, ours := ev.Headers[uuidHeader]; ours {
 		return strings.TrimPrefix(ev.Subject, subjectPrefix)
@@ -72,17 +72,17 @@ func topicOf(ev postroom.Event) string {
 	return ev.Subject
 }
 
-// Relay returns a publisher for a relay that publishes with one of Watermill's: to Kafka,
-// AMQP, Redis and others. The caller closes pub, after the relay ended.
+// Relay returns a publisher for a relay that publishes with a Watermill publisher: to Kafka, AMQP,
+// Redis and others. The caller closes pub when the relay has ended.
 //
-// Such a relay loses no committed event, publishes none that was rolled back, and keeps the
-// order of a key, if pub returns nil only after the broker stored the message. It cannot
-// look at the broker, so give the relay relay.Config.Accept with [broker.NotInspected] and
-// [broker.NotVerified]. The package's documentation lists what is lost with that.
+// Such a relay loses no committed event, publishes no event that was rolled back, and keeps the
+// order of a key, if pub returns nil only after the broker stored the message. It cannot inspect
+// the broker, so set relay.Config.Accept to [broker.NotInspected] and [broker.NotVerified]. The
+// documentation of this package lists what the relay cannot do then.
 //
-// A message has the UUID, metadata and payload that a [Publisher] got. An event that was no
-// message has its id as the UUID, and its headers as metadata. Metadata of this package's
-// constants is added.
+// A message has the UUID, metadata and payload that a [Publisher] got. For an event that was not a
+// message, it has the event's id as its UUID, and the event's headers as its metadata. Relay adds
+// the metadata that this package's constants name.
 func Relay(pub message.Publisher, cfg RelayConfig) broker.Publisher {
 	return &relayPublisher{pub: pub, cfg: cfg.defaults()}
 }
@@ -94,8 +94,8 @@ type relayPublisher struct {
 	cfg RelayConfig
 }
 
-// Check reports what is wrong with the Config. A Watermill publisher cannot be asked whether
-// it could publish.
+// Check returns the faults of the Config. It cannot ask a Watermill publisher whether it could
+// publish.
 func (p *relayPublisher) Check(context.Context) error {
 	switch {
 	case p.pub == nil:
@@ -108,8 +108,8 @@ func (p *relayPublisher) Check(context.Context) error {
 	return nil
 }
 
-// Run publishes as broker.Publisher describes. The relay has one event of a key under way,
-// so that messages may be published in any order.
+// Run publishes as broker.Publisher describes. The relay has only one event of a key in flight, so
+// messages may be published in any order.
 func (p *relayPublisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(*broker.Message, broker.Outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	run := &relayRun{report: report, open: make(map[*broker.Message]struct{})}
@@ -157,11 +157,11 @@ func (p *relayPublisher) publish(ctx context.Context, ev postroom.Event) broker.
 		return broker.Outcome{Class: broker.Stored}
 	}
 	o := broker.Outcome{Class: broker.Unknown, Err: err, Reason: "watermill"}
-	_ = guard.Call(func() error { // a Classify that panics says nothing
+	_ = guard.Call(func() error { // a Classify that panics gives no class
 		o.Class = p.cfg.Classify(err)
 		return nil
 	})
-	if o.Class == broker.BlockedByKey { // only batches have such
+	if o.Class == broker.BlockedByKey { // only batches have this class
 		o.Class = broker.Unknown
 	}
 	if o.Class == broker.Stored {
@@ -170,7 +170,7 @@ func (p *relayPublisher) publish(ctx context.Context, ev postroom.Event) broker.
 	return o
 }
 
-// identify tells consumers in the metadata which event a message is.
+// identify adds metadata that tells consumers which event a message is.
 func identify(msg *message.Message, ev postroom.Event) {
 	msg.Metadata[MetadataID], msg.Metadata[MetadataSource], msg.Metadata[MetadataType] = ev.ID, ev.Source, ev.Type
 	if ev.Key != "" {
@@ -181,7 +181,7 @@ func identify(msg *message.Message, ev postroom.Event) {
 // endGrace is how long Run waits at its end for calls of Publish whose contexts have ended.
 const endGrace = 5 * time.Second
 
-// awaitAll waits for goroutines, and leaves those behind that do not end in time.
+// awaitAll waits for goroutines. It leaves goroutines behind that do not end in time.
 func awaitAll(working *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {
@@ -216,18 +216,18 @@ func (r *relayRun) begin(batch []*broker.Message) {
 func (r *relayRun) tell(m *broker.Message, o broker.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended { // the relay uses m for another event now
+	if r.ended { // the relay already uses m for another event
 		return
 	}
 	delete(r.open, m)
 	r.report(m, o)
 }
 
-// errEnded is the error of a message that was not published before Run ended, or may have
-// been.
+// errEnded is the error of a message that was not published before Run ended, or about which it is
+// not known.
 var errEnded = errors.New("postmill: the relay stopped before the publisher answered")
 
-// end reports what is left. From then on nothing is reported.
+// end reports all messages that are left. After that nothing is reported.
 func (r *relayRun) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

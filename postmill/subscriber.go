@@ -27,38 +27,38 @@ var ErrClosed = errors.New("postmill: the subscriber is closed")
 
 // SubscriberConfig describes a [Subscriber]. Group is required.
 type SubscriberConfig struct {
-	// Group names the consumers among which the messages of a topic are shared: letters,
-	// digits, '_' and '-', at most 64. Each message is handled once for each group. Group
-	// and topic together name a handler of the inbox, and must never change: a group with
-	// a new name gets all messages again.
+	// Group names the consumers that share the messages of a topic: letters, digits, '_' and '-',
+	// at most 64. Each message is handled once for each group. Group and topic together name a
+	// handler of the inbox, and must never change: a group with a new name gets all messages again.
 	Group string
 
 	// Stream is the JetStream stream to read.
 	//
-	// Defaults to the stream that takes the subject of the topic.
+	// Defaults to the stream that stores the subject of the topic.
 	Stream string
 
-	// SubjectOf returns the subject of a topic. It is the same as that of the publisher.
+	// SubjectOf returns the subject of a topic. It must return the same as the publisher's
+	// SubjectOf.
 	//
-	// Defaults to the topic behind "wm.".
+	// Defaults to the topic after "wm.".
 	SubjectOf func(topic string) string
 
-	// Subscription says how messages are handled: workers, order, attempts, schedule,
-	// timeout and the like. Subscribe sets Name, Stream, Types and Subjects. Batch is not for
-	// subscribers, because an ack commits one message. Workers is how many messages of a
-	// topic may be without ack or nack at the same time, and defaults to 1.
+	// Subscription says how messages are handled: workers, order, attempts, schedule, timeout and
+	// the like. Subscribe sets Name, Stream, Types and Subjects. Batch is not for subscribers,
+	// because an ack commits one message. Workers is how many messages of a topic may be without
+	// ack or nack at the same time, and defaults to 1.
 	//
-	// Timeout counts from when the message is offered on the channel. If it is not received
-	// and acked by then, an attempt has failed.
+	// Timeout begins when the message is offered on the channel. If the message is not received and
+	// acked in that time, an attempt has failed.
 	Subscription inbox.Subscription
 
-	// Inbox tunes the inbox that each call of Subscribe runs. Its DrainTimeout is how long
-	// Close waits for messages that are offered or received and not yet acked, and defaults
-	// to 1 second.
+	// Inbox tunes the inbox that each call of Subscribe runs. Its DrainTimeout is how long Close
+	// waits for messages that are offered or received and not yet acked. It defaults to 1 second.
 	Inbox inbox.Config
 }
 
-// validGroup has no dot, so that no two pairs of group and topic have one name.
+// validGroup allows no dot, so that two different pairs of group and topic never have the same
+// name.
 var validGroup = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
 func (c SubscriberConfig) defaults() SubscriberConfig {
@@ -91,18 +91,16 @@ var (
 	_ message.SubscribeInitializer = (*Subscriber)(nil)
 )
 
-// Subscriber is a Watermill subscriber that hands out each message inside the transaction
-// of an inbox. An ack commits the transaction; a nack, an end of the message's time, and
-// Close roll it back. [Tx] of the message's context is the transaction. What is written in
-// it takes effect once.
+// Subscriber is a Watermill subscriber that delivers each message inside the transaction of an
+// inbox. An ack commits the transaction. A nack, the end of the message's time, and Close roll it
+// back. [Tx] of the message's context is the transaction. Changes in it take effect once.
 //
-// A message that was acked comes again if its transaction could not commit. If the
-// subscription keeps an order, held messages of a key may share a transaction: a nack of one
-// rolls back, and repeats, those before it.
+// A message that was acked is delivered again if its transaction could not commit. If the
+// subscription keeps an order, held messages of a key may share a transaction: then a nack of one
+// message rolls back, and repeats, the messages before it.
 //
-// Each call of Subscribe runs an inbox of its own, which uses one connection of the pool for
-// each worker, one more if it keeps an order, and a few for a moment. A subscriber may be
-// used concurrently.
+// Each call of Subscribe runs its own inbox, which uses one connection of the pool for each worker,
+// one more if it keeps an order, and a few for short times. A subscriber may be used concurrently.
 type Subscriber struct {
 	pool *pgxpool.Pool
 	nc   *nats.Conn
@@ -111,25 +109,25 @@ type Subscriber struct {
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
-	mu      sync.Mutex // held when running grows, and when life ends
+	mu      sync.Mutex // locked when running grows, and when life ends
 	running sync.WaitGroup
 }
 
-// NewSubscriber returns a subscriber. It does no I/O and cannot fail: Subscribe returns what
-// is wrong with the Config. Connect nc with natsjs.ConnectOptions.
+// NewSubscriber returns a subscriber. It does no I/O and cannot fail: Subscribe returns the faults
+// of the Config. Connect nc with natsjs.ConnectOptions.
 func NewSubscriber(pool *pgxpool.Pool, nc *nats.Conn, cfg SubscriberConfig) *Subscriber {
 	cfg = cfg.defaults()
 	life, end := context.WithCancel(context.Background())
 	return &Subscriber{pool: pool, nc: nc, cfg: cfg, err: cfg.validate(), life: life, end: end}
 }
 
-// Subscribe hands out the messages of a topic until ctx ends or the subscriber is closed.
-// Then it closes the channel. Their contexts have the values of ctx, and end when the
-// message is acked or nacked.
+// Subscribe delivers the messages of a topic until ctx ends or the subscriber is closed. Then it
+// closes the channel. The messages' contexts have the values of ctx. They end when the message is
+// acked or nacked.
 //
 // Subscribe fails if the tables, the stream or the rights of the set-up are missing, as
-// inbox.Inbox.Check says, and if a server cannot be reached. From then on it waits until
-// servers that were lost come back.
+// inbox.Inbox.Check does, and if a server cannot be reached. Once it runs, it waits for servers
+// that are unavailable.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	s.mu.Lock()
 	if s.life.Err() != nil {
@@ -155,7 +153,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		defer stop()
 		defer close(sub.messages)
 		err := in.Run(ctx)
-		sub.handling.Wait() // those that Run left behind
+		sub.handling.Wait() // for handlers that Run left behind
 		if err != nil {
 			s.cfg.Inbox.Logger.ErrorContext(ctx, "subscription ended", "handler", s.handlerName(topic), "error", err)
 		}
@@ -163,12 +161,12 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return sub.messages, nil
 }
 
-// initPatience bounds SubscribeInitialize, which has no context.
+// initPatience limits SubscribeInitialize, which has no context.
 const initPatience = 30 * time.Second
 
-// SubscribeInitialize reports whether Subscribe could work. It changes nothing: a stream
-// keeps what is published before the first subscription, and is made with 'postroom stream
-// ensure' or natsjs.EnsureStream.
+// SubscribeInitialize returns an error if Subscribe could not work. It changes nothing: a stream
+// keeps messages that are published before the first subscription. Make the stream with 'postroom
+// stream ensure' or natsjs.EnsureStream.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if s.life.Err() != nil {
 		return ErrClosed
@@ -179,7 +177,7 @@ func (s *Subscriber) SubscribeInitialize(topic string) error {
 	return err
 }
 
-// inbox returns an inbox that could run.
+// inbox returns an inbox that is ready to run.
 func (s *Subscriber) inbox(ctx context.Context, topic string, h *subscription) (*inbox.Inbox, error) {
 	if s.err != nil {
 		return nil, fmt.Errorf("postmill: %w", s.err)
@@ -207,7 +205,7 @@ func (s *Subscriber) inbox(ctx context.Context, topic string, h *subscription) (
 	return in, nil
 }
 
-// streamOf returns the stream that takes a subject.
+// streamOf returns the stream that stores a subject.
 func (s *Subscriber) streamOf(ctx context.Context, subject string) (string, error) {
 	js, err := jetstream.New(s.nc)
 	if err != nil {
@@ -215,7 +213,7 @@ func (s *Subscriber) streamOf(ctx context.Context, subject string) (string, erro
 	}
 	name, err := js.StreamNameBySubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return "", fmt.Errorf("no stream takes the subject %s; create it with 'postroom stream ensure' or natsjs.EnsureStream: %w", subject, err)
+		return "", fmt.Errorf("no stream stores the subject %s; create one with 'postroom stream ensure' or natsjs.EnsureStream: %w", subject, err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("find the stream of %s: %w", subject, err)
@@ -223,11 +221,11 @@ func (s *Subscriber) streamOf(ctx context.Context, subject string) (string, erro
 	return name, nil
 }
 
-// longestName is that of a handler.
+// longestName is the longest name of a handler.
 const longestName = 128
 
-// handlerName names the handler of a topic: the group, a dot, and the topic. The end of a
-// topic that is too long is replaced by a hash of the whole.
+// handlerName names the handler of a topic: the group, a dot, and the topic. If a topic is too
+// long, a hash of the topic replaces its end.
 func (s *Subscriber) handlerName(topic string) string {
 	name := s.cfg.Group + "." + topic
 	if len(name) <= longestName {
@@ -238,9 +236,9 @@ func (s *Subscriber) handlerName(topic string) string {
 	return name[:longestName-len(end)] + end
 }
 
-// Close ends all subscriptions, waits for them, and closes their channels. Messages that
-// were received have until Config.Inbox.DrainTimeout for their ack; the others are handled
-// again later, which is no failed attempt. Close may be called more than once.
+// Close ends all subscriptions, waits for them, and closes their channels. Messages that were
+// received have until Config.Inbox.DrainTimeout for their ack. All other messages are handled again
+// later, which does not count as a failed attempt. Close may be called more than once.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.end()
@@ -249,15 +247,15 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// subscription is the handler of one topic. It hands out messages, and waits for their acks.
+// subscription is the handler of one topic. It delivers messages, and waits for their acks.
 type subscription struct {
-	values   context.Context // of Subscribe
+	values   context.Context // the context that Subscribe got
 	stopping <-chan struct{}
 	messages chan *message.Message
 	handling sync.WaitGroup
 }
 
-// Handle hands out an event as a message, and returns nil if it is acked.
+// Handle delivers an event as a message, and returns nil if the message is acked.
 func (s *subscription) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	s.handling.Add(1)
 	defer s.handling.Done()
@@ -272,7 +270,7 @@ func (s *subscription) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event)
 		<-ctx.Done() // an error before that would be a failed attempt
 		return context.Cause(ctx)
 	case <-ctx.Done():
-		return fmt.Errorf("postmill: nobody received the message: %w", context.Cause(ctx))
+		return fmt.Errorf("postmill: the message was not received: %w", context.Cause(ctx))
 	}
 	select {
 	case <-msg.Acked():
@@ -280,6 +278,6 @@ func (s *subscription) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event)
 	case <-msg.Nacked():
 		return cmp.Or(failed.err, ErrNacked)
 	case <-ctx.Done():
-		return fmt.Errorf("postmill: neither ack nor nack: %w", context.Cause(ctx))
+		return fmt.Errorf("postmill: the message was neither acked nor nacked: %w", context.Cause(ctx))
 	}
 }

@@ -24,63 +24,62 @@ import (
 //go:embed sql/decide.sql
 var decideSQL string
 
-// Outcome is what came of a delivery.
+// Outcome is the outcome of a delivery.
 type Outcome string
 
 // The outcomes of a delivery.
 const (
-	// Applied: the handler returned nil, and what it wrote is committed.
+	// Applied: the handler returned nil, and its changes are committed.
 	Applied Outcome = "applied"
 
 	// Duplicate: the event had been applied before. The handler was not called.
 	Duplicate Outcome = "duplicate"
 
-	// Retried: the handler failed, nothing of what it wrote is left, and an inbox would call
-	// it again later.
+	// Retried: the handler failed, all its changes are rolled back, and an inbox would call it
+	// again later.
 	Retried Outcome = "retried"
 
-	// Snoozed: as Retried, but the attempt does not count: see [postroom.Snooze].
+	// Snoozed: like Retried, but the attempt does not count: see [postroom.Snooze].
 	Snoozed Outcome = "snoozed"
 
-	// Dead: the handler failed, nothing of what it wrote is left, and an inbox would not
-	// call it again before an operator asks for that.
+	// Dead: the handler failed, all its changes are rolled back, and an inbox would not call it
+	// again before an operator asks for that.
 	Dead Outcome = "dead"
 
 	// Discarded: the handler discarded the event: see [postroom.Discard].
 	Discarded Outcome = "discarded"
 )
 
-// Result is what came of a delivery.
+// Result is the result of a delivery.
 type Result struct {
 	Outcome Outcome
 
-	// Err is what the handler returned, or why its transaction did not commit. It is nil for
-	// an event that was applied, now or before.
+	// Err is the error of the handler, or the reason why its transaction did not commit. It is nil
+	// for an event that was applied, now or before.
 	Err error
 
-	// Class is what an operator would see of the failure: permanent, panic, timeout, error,
-	// the SQLSTATE of an error of the database, and others. It is empty without a failure.
+	// Class is the class that an operator would see for the failure: permanent, panic, timeout,
+	// error, the SQLSTATE of an error of the database, and others. It is empty without a failure.
 	Class string
 
-	// RetryAfter is what the handler asked for with [postroom.RetryAfter] or
+	// RetryAfter is the time that the handler requested with [postroom.RetryAfter] or
 	// [postroom.Snooze], or zero.
 	RetryAfter time.Duration
 
-	// Attempts is how often the handler was called.
+	// Attempts is how many times the handler was called.
 	Attempts int
 
-	// Written are the events that the handler wrote. They are committed if the outcome is
-	// Applied; otherwise they are what it had written when it failed, and are gone.
+	// Written are the events that the handler wrote. They are committed if the outcome is Applied.
+	// Otherwise they are rolled back: Written then has the events from before the failure.
 	Written []postroom.Event
 }
 
-// Apply makes one delivery of an event to a handler, as an inbox makes it: in one
-// transaction, which begins with the record that the event is handled. That commits if the
-// handler returns nil, and is rolled back otherwise. An event that is applied a second time
-// is a [Duplicate].
+// Apply makes one delivery of an event to a handler, as an inbox does: in one transaction, which
+// begins with the record that the event is handled. The transaction commits if the handler returns
+// nil, and is rolled back otherwise. An event that is applied a second time is a [Duplicate].
 //
-// An event without ID and Source gets some. A panic of the handler is a failure, as in an
-// inbox; t.FailNow in it ends the test. The tables are those of the schema "postroom".
+// Apply sets ID and Source of an event that has none. A panic of the handler is a failure, as in an
+// inbox; t.FailNow in the handler ends the test. The tables are those of the schema "postroom".
 func Apply(t testing.TB, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event) Result {
 	t.Helper()
 	ev, err := delivered(ev)
@@ -95,8 +94,8 @@ func Apply(t testing.TB, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Eve
 	return r
 }
 
-// Deliver is [Apply] for the Run of a [Scenario]: it returns nil if the event is applied,
-// now or before, and otherwise why not, for another delivery to follow.
+// Deliver is [Apply] for the Run of a [Scenario]. It returns nil if the event is applied, now or
+// before. Otherwise it returns the error, so that another delivery can follow.
 func Deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event) error {
 	ev, err := delivered(ev)
 	if err != nil {
@@ -105,7 +104,7 @@ func Deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	return deliver(ctx, pool, h, ev, nil).Err
 }
 
-// delivered returns an event as a handler gets it.
+// delivered returns an event in the form that a handler gets.
 func delivered(ev postroom.Event) (postroom.Event, error) {
 	if ev.ID == "" {
 		id, err := uuid.NewV7()
@@ -127,16 +126,16 @@ func delivered(ev postroom.Event) (postroom.Event, error) {
 	return ev, nil
 }
 
-// handlerName is that of the handlers that are called here.
+// handlerName is the name of all handlers that this package calls.
 const handlerName = "postroomtest"
 
-// brokenError says that a delivery could not be made, which says nothing about the handler.
+// brokenError says that a delivery could not be made. It says nothing about the handler.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string { return e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-// deliver makes one delivery. look, unless it is nil, reads what the handler wrote.
+// deliver makes one delivery. If look is not nil, it reads the events that the handler wrote.
 func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event,
 	look func(context.Context, Querier) ([]postroom.Event, error),
 ) (r Result) {
@@ -150,7 +149,7 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	tag, err := tx.Exec(ctx, decideSQL, handlerName, key, digest[:16])
 	switch {
 	case err != nil:
-		return failed(&brokenError{fmt.Errorf("note that the event is handled: %w", err)}, r)
+		return failed(&brokenError{fmt.Errorf("record that the event is handled: %w", err)}, r)
 	case tag.RowsAffected() == 0:
 		return Result{Outcome: Duplicate}
 	}
@@ -175,7 +174,7 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	return r
 }
 
-// handlersTx is the transaction as a handler gets it: the inbox ends it.
+// handlersTx is the transaction that a handler gets: only the inbox ends it.
 type handlersTx struct{ pgx.Tx }
 
 // Commit returns [inbox.ErrTxOwned].
@@ -186,10 +185,10 @@ func (handlersTx) Rollback(context.Context) error { return inbox.ErrTxOwned }
 
 var (
 	errOverlooked = errors.New("a statement failed and the handler did not return its error")
-	errEnded      = errors.New("the handler ended its transaction with a statement of its own")
+	errEnded      = errors.New("the handler ended its transaction with its own statement")
 )
 
-// overlooked returns what a handler that returned nil did not say.
+// overlooked returns an error that a handler did not return although its transaction failed.
 func overlooked(tx pgx.Tx) error {
 	switch conn := tx.Conn().PgConn(); {
 	case conn.IsClosed():
@@ -218,7 +217,7 @@ func failed(err error, r Result) Result {
 	return r
 }
 
-// classOf says of a failure what an inbox says of it.
+// classOf returns the class that an inbox would give to a failure.
 func classOf(err error) string {
 	var panicked *guard.PanicError
 	var pg *pgconn.PgError
@@ -241,5 +240,5 @@ func classOf(err error) string {
 	return "error"
 }
 
-// is returns whether there is a value.
+// is reports whether err has an error of type T in it.
 func is[T any](_ T, ok bool) bool { return ok }

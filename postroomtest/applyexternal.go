@@ -21,16 +21,16 @@ import (
 //go:embed sql/held.sql
 var heldSQL string
 
-// ApplyExternal runs a handler that calls other systems for one event, in an inbox, until
-// the handler returned nil, the event is dead, or the next attempt is more than two
-// seconds away. It needs no broker.
+// ApplyExternal runs a handler that calls other systems for one event, in an inbox. It ends when
+// the handler returned nil, the event is dead, or the next attempt is more than two seconds away.
+// It needs no broker.
 //
-// sub says how the handler is run. It may be empty: then there are as many attempts as
-// [inbox.Subscription] has by default, and the next one follows after ten milliseconds. Written
+// sub says how the handler is run. If it is empty, there are as many attempts as
+// [inbox.Subscription] has by default, and the next attempt follows after ten milliseconds. Written
 // are the events that were written meanwhile.
 //
-// A second call with the same event and name of the handler is a [Duplicate], unless the
-// handler still owes the event. The tables are those of the schema "postroom".
+// A second call with the same event and name of the handler is a [Duplicate], unless the event is
+// still held for the handler. The tables are those of the schema "postroom".
 func ApplyExternal(t testing.TB, pool *pgxpool.Pool, sub inbox.Subscription, h inbox.ExternalHandler, ev postroom.Event) Result {
 	t.Helper()
 	ev, err := delivered(ev)
@@ -53,7 +53,7 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 	if err != nil {
 		return Result{}, fmt.Errorf("read the events of the log: %w", err)
 	}
-	var last atomic.Pointer[error] // what the handler returned last
+	var last atomic.Pointer[error] // the last error of the handler
 	attempts := 0
 	in := inbox.New(pool, nil, inbox.Config{IdlePoll: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Attempt) error {
@@ -92,7 +92,7 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 			r.Err = cmp.Or(*err, r.Err)
 		}
 	}
-	if attempts > 0 && r.Outcome == Duplicate { // it was owed, by a process that ended
+	if attempts > 0 && r.Outcome == Duplicate { // it was held, by a process that ended
 		r.Outcome = Applied
 	}
 	after, err := written(context.WithoutCancel(ctx), pool)
@@ -103,7 +103,7 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 	return r, nil
 }
 
-// heldEvent is what is held of an event.
+// heldEvent is the state of an event in held.
 type heldEvent struct {
 	attempts    int
 	dead, later bool
@@ -112,7 +112,7 @@ type heldEvent struct {
 	nextSeconds float64
 }
 
-// outcome returns what came of the last attempt.
+// outcome returns the outcome of the last attempt.
 func (h heldEvent) outcome() Outcome {
 	switch {
 	case h.class == "discarded":
@@ -125,8 +125,8 @@ func (h heldEvent) outcome() Outcome {
 	return Retried
 }
 
-// awaitExternal waits until an event is settled, dead, or to be tried later. It returns nil
-// for one that is settled.
+// awaitExternal waits until an event is settled, dead, or due later. It returns nil for an event
+// that is settled.
 func awaitExternal(ctx context.Context, pool *pgxpool.Pool, handler string, ev postroom.Event, ended chan error) (*heldEvent, error) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

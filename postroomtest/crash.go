@@ -16,40 +16,39 @@ import (
 	"github.com/postroom/postroom/postroomtest/servers"
 )
 
-// Scenario is something that is to survive the loss of its connection to the database at
-// any moment.
+// Scenario is work that must survive the loss of its connection to the database at any moment.
 type Scenario struct {
-	// Setup prepares a fresh database, and everything else that a run needs: tables, rows,
-	// the contents of a queue. Its connection is not cut. It may be nil.
+	// Setup prepares a fresh database, and everything else that a run needs: tables, rows, the
+	// contents of a queue. Its connection is not cut. It may be nil.
 	Setup func(ctx context.Context, pool *pgxpool.Pool) error
 
-	// Run does the work. It returns nil when the work is done. If it returns an error it is
-	// called again, as a process that failed is started again, up to ten times. What it keeps
-	// in memory outside of itself is what survives a process: a queue, a vendor.
+	// Run does the work. It returns nil when the work is done. If it returns an error, it is called
+	// again, like a process that is started again after a failure, up to ten times. Data that Run
+	// keeps outside of itself stands for systems that survive a process: a queue, a vendor.
 	Run func(ctx context.Context, pool *pgxpool.Pool) error
 }
 
-// Bounds of a scenario.
+// Limits of a scenario.
 const (
 	mostRuns    = 10          // calls of Run after one cut
-	runPatience = time.Minute // for all of them, before their context ends
+	runPatience = time.Minute // for all calls together, before their context ends
 )
 
-// Crash tests that a scenario has the right outcome, no matter at which statement it loses
-// its connection. check returns nil if the outcome is right.
+// Crash tests that a scenario has the right outcome if it loses its connection at any statement.
+// check returns nil if the outcome is right.
 //
-// Crash runs the scenario once and notes its statements. Then it runs it again for each of
-// them, twice, on a fresh database: once the connection is cut before the statement reaches
-// the server, and once after the server has executed it, so that only the answer is lost.
-// The scenario cannot tell one from the other. It goes on: its other connections work, the
-// pool opens new ones, and Run is called again if it returns an error. Then check is called.
+// Crash runs the scenario once and records its statements. Then it runs the scenario twice for each
+// statement, each time on a fresh database. Once it cuts the connection before the statement
+// reaches the server. Once it cuts the connection after the server has executed the statement, so
+// that only the answer is lost. The scenario cannot tell the two apart. Afterwards the scenario
+// continues: its other connections work, the pool opens new ones, and Run is called again if it
+// returns an error. At the end Crash calls check.
 //
-// BEGIN, COMMIT and ROLLBACK are statements too, as is each one of a batch. A statement is
-// recognised by its text and by how often that was sent before it, so a scenario that does
-// several things at once is possible; statements that a second run does not come to are
-// not cut.
+// BEGIN, COMMIT and ROLLBACK are statements too, and so is each statement of a batch. A statement
+// is recognised by its text and by how many times that text was sent before, so a scenario may do
+// several things at once. A statement that a second run does not reach is not cut.
 //
-// The databases are those of package servers. Both functions run on the test's goroutine.
+// The databases are those of package servers. Run and check run on the test's goroutine.
 func Crash(t testing.TB, scenario Scenario, check func(ctx context.Context, pool *pgxpool.Pool) error) {
 	t.Helper()
 	servers.PostgresURL(t) // fails if there is no server
@@ -57,7 +56,7 @@ func Crash(t testing.TB, scenario Scenario, check func(ctx context.Context, pool
 	defer fresh.end()
 	counted, err := run(t, fresh, scenario, check, nil)
 	if err != nil {
-		t.Fatalf("postroomtest: Crash: the scenario is wrong with no cut at all: %v", err)
+		t.Fatalf("postroomtest: Crash: the scenario fails even without a cut: %v", err)
 	}
 	statements := counted.statements()
 	if len(statements) == 0 {
@@ -139,8 +138,8 @@ func runWatched(ctx context.Context, url string, w *watcher, f func(ctx context.
 	return fmt.Errorf("the scenario's Run failed %d times: %w", mostRuns, errors.Join(faults...))
 }
 
-// databases makes fresh databases. To make one takes longer than most scenarios, so the next
-// is made while a scenario runs, and those that were used are dropped meanwhile.
+// databases makes fresh databases. Making a database takes longer than most scenarios. So the next
+// database is made while a scenario runs, and used databases are dropped meanwhile.
 type databases struct {
 	t      testing.TB
 	ready  chan database
@@ -190,14 +189,14 @@ func (d *databases) drop(db database) {
 	})
 }
 
-// end drops what is left.
+// end drops the databases that are left.
 func (d *databases) end() {
 	d.stop()
 	d.making.Wait()
 	d.drops.Wait()
 }
 
-// statement is one that a scenario sends: the nth with its text.
+// statement is a statement that a scenario sends: the nth with its text.
 type statement struct {
 	text string
 	nth  int

@@ -14,23 +14,23 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// drainPatience bounds a Drain, unless the deadline of go test comes first.
+// drainPatience limits a Drain, unless the deadline of go test is earlier.
 const (
 	drainPatience = time.Minute
-	lastWords     = 10 * time.Second // before that deadline, to say what is left
+	lastWords     = 10 * time.Second // before that deadline, to report what is left
 )
 
-// Drain runs relays and inboxes until they have nothing left to do, and stops them: each
-// committed event is published, each published event is decided by the handlers that are
-// given, and no event is held for another attempt or behind its key. What handlers write
-// meanwhile counts. If that takes longer than a minute, or one of the parts fails, the test
-// ends and says what is left.
+// Drain runs relays and inboxes until they have nothing left to do, and stops them: each committed
+// event is published, each published event is decided by the given handlers, and no event is held
+// for another attempt or behind its key. Events that handlers write meanwhile count too. If that
+// takes longer than a minute, or one of the parts fails, Drain fails the test and reports what is
+// left.
 //
-// Events that are dead, and those that are to be published later, are not waited for: the
-// former are logged.
+// Drain does not wait for dead events, and logs them. It does not wait for events that will be
+// published later.
 //
-// The parts have to be all that write to the log and handle events meanwhile. Any other
-// [postroom.Runner] among them is run along.
+// No program other than the parts may write to the log or handle events meanwhile. Drain also runs
+// any other [postroom.Runner] among the parts.
 func Drain(t testing.TB, parts ...postroom.Runner) {
 	t.Helper()
 	patience := drainPatience
@@ -41,7 +41,7 @@ func Drain(t testing.TB, parts ...postroom.Runner) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for _, p := range parts { // Run would say so, but may be stopped before it does
+	for _, p := range parts { // Run would return this error, but may be stopped before
 		if c, ok := p.(interface {
 			Check(ctx context.Context) error
 		}); ok {
@@ -66,7 +66,7 @@ func Drain(t testing.TB, parts ...postroom.Runner) {
 	}
 }
 
-// remains is what parts still have to do.
+// remains says what parts still have to do.
 type remains struct {
 	open     []string // what is waited for
 	dead     []string
@@ -90,9 +90,9 @@ func await(ctx context.Context, parts []postroom.Runner, ended chan error) (rema
 		select {
 		case err := <-ended:
 			ended <- nil
-			return left, fmt.Errorf("the parts ended before all was done: %w", errors.Join(err, ctx.Err()))
+			return left, fmt.Errorf("the parts ended before they were done: %w", errors.Join(err, ctx.Err()))
 		case <-ctx.Done():
-			return left, fmt.Errorf("not all was done in time: %w", errors.Join(append([]error{fault}, texts(left.open)...)...))
+			return left, fmt.Errorf("the parts were not done in time: %w", errors.Join(append([]error{fault}, texts(left.open)...)...))
 		case <-tick.C:
 		}
 	}
@@ -106,9 +106,9 @@ func texts(open []string) []error {
 	return all
 }
 
-// remain asks all parts what they have left to do. What is published goes from a relay to an
-// inbox, and what a handler writes from an inbox to a relay: nothing is left if the relays
-// had nothing, then the inboxes, and nothing was written to the logs meanwhile.
+// remain asks all parts what they have left to do. Events go from a relay to an inbox, and events
+// that a handler writes go from an inbox to a relay. So nothing is left if first the relays had
+// nothing, then the inboxes had nothing, and no event was written to the logs meanwhile.
 func remain(ctx context.Context, parts []postroom.Runner) (remains, error) {
 	before, err := unpublished(ctx, parts)
 	if err != nil || len(before.open) > 0 {
@@ -126,7 +126,7 @@ func remain(ctx context.Context, parts []postroom.Runner) (remains, error) {
 	return after, err
 }
 
-// unpublished says what relays have left to do.
+// unpublished adds what relays have left to do.
 func unpublished(ctx context.Context, parts []postroom.Runner) (left remains, err error) {
 	for _, p := range parts {
 		r, ok := p.(*relay.Relay)
@@ -153,7 +153,7 @@ func unpublished(ctx context.Context, parts []postroom.Runner) (left remains, er
 	return left, nil
 }
 
-// undecided says what inboxes have left to do.
+// undecided adds what inboxes have left to do.
 func undecided(ctx context.Context, parts []postroom.Runner) (left remains, err error) {
 	for _, p := range parts {
 		in, ok := p.(*inbox.Inbox)
@@ -169,7 +169,7 @@ func undecided(ctx context.Context, parts []postroom.Runner) (left remains, err 
 			for _, of := range []struct {
 				n    int64
 				what string
-			}{{lag.Pending, "in the stream"}, {lag.Retrying, "held for another attempt"}, {lag.Waiting, "behind an earlier one of their key"}} {
+			}{{lag.Pending, "in the stream"}, {lag.Retrying, "held for another attempt"}, {lag.Waiting, "behind an earlier event of their key"}} {
 				if of.n > 0 {
 					open = append(open, fmt.Sprintf("%d %s", of.n, of.what))
 				}

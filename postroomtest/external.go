@@ -31,7 +31,7 @@ const (
 	Rejects
 )
 
-// Request is one that a vendor got.
+// Request is a request that a vendor got.
 type Request struct {
 	Method, Path string
 	Header       http.Header
@@ -39,24 +39,24 @@ type Request struct {
 	Body         []byte
 }
 
-// Answer is what a vendor answers.
+// Answer is the answer of a vendor.
 type Answer struct {
 	Status int // zero is 200
 	Body   []byte
 }
 
-// External is a vendor for tests: an HTTP server that misbehaves as it is told, and that
-// remembers keys as good vendors do. It is safe for concurrent use.
+// External is a vendor for tests: an HTTP server that misbehaves as you tell it, and that remembers
+// keys as good vendors do. It is safe for concurrent use.
 type External struct {
-	// URL is the server's, without a slash at its end.
+	// URL is the server's URL, without a slash at its end.
 	URL string
 
-	// Forgetful is a vendor that knows no keys: it does the work for each request. Set it
-	// before the first one.
+	// Forgetful makes a vendor that knows no keys: it does the work for each request. Set it before
+	// the first request.
 	Forgetful bool
 
-	// OnAnswer, unless it is nil, is called with each answer when the work is done, before
-	// the answer is sent: a vendor that answers by a webhook as well. Set it before the first
+	// OnAnswer, if it is not nil, is called with each answer when the work is done, before the
+	// answer is sent. Use it for a vendor that also answers by a webhook. Set it before the first
 	// request.
 	OnAnswer func(r Request, a Answer)
 
@@ -69,9 +69,8 @@ type External struct {
 	works    []Request
 }
 
-// NewExternal returns a vendor that does work for a request with a key that it has not seen,
-// or with none. A nil work does nothing and answers 200. The server is gone when the test
-// ends.
+// NewExternal returns a vendor. It calls work for each request that has no key, or a key that it
+// has not seen. If work is nil, the vendor answers 200. The server is closed when the test ends.
 func NewExternal(t testing.TB, work func(r Request) Answer) *External {
 	t.Helper()
 	if work == nil {
@@ -80,20 +79,20 @@ func NewExternal(t testing.TB, work func(r Request) Answer) *External {
 	e := &External{work: work, done: map[string]Answer{}}
 	server := httptest.NewServer(e)
 	t.Cleanup(server.Close)
-	t.Cleanup(server.CloseClientConnections) // which come first: requests may wait for their callers
+	t.Cleanup(server.CloseClientConnections) // the connections first, because requests may wait for their callers
 	e.URL = server.URL
 	return e
 }
 
-// Next says how the vendor treats the next requests, one after the other. After them it
-// answers.
+// Next says how the vendor behaves for the next requests, one after the other. Later requests get
+// [Answers].
 func (e *External) Next(all ...Behaviour) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.next = append(e.next, all...)
 }
 
-// Requests returns the requests that came so far.
+// Requests returns the requests that arrived so far.
 func (e *External) Requests() []Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,7 +106,7 @@ func (e *External) Works() []Request {
 	return slices.Clone(e.works)
 }
 
-// ServeHTTP treats one request.
+// ServeHTTP handles one request.
 func (e *External) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -142,7 +141,7 @@ func (e *External) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer.Body) // a caller that gave up does not read it
 }
 
-// receive notes a request and says how it is treated.
+// receive records a request and returns the behaviour for it.
 func (e *External) receive(req Request) Behaviour {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -155,7 +154,7 @@ func (e *External) receive(req Request) Behaviour {
 	return b
 }
 
-// answer returns the answer to a request, for which the work is done if it was not before.
+// answer returns the answer to a request. If the work for it is not done yet, answer does it.
 func (e *External) answer(req Request) Answer {
 	e.mu.Lock()
 	defer e.mu.Unlock()

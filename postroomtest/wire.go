@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// cut is where a connection is cut.
+// cut says at which statement a connection is cut.
 type cut struct {
 	statement
 
-	after bool // the server has executed it, and only the answer is lost
+	after bool // after the server has executed it: only the answer is lost
 	made  atomic.Bool
 }
 
@@ -28,14 +28,14 @@ func (c *cut) when() string {
 	return "before"
 }
 
-// watcher knows the statements that are sent on the connections of a pool, and cuts one of
-// these.
+// watcher records the statements that are sent on the connections of a pool, and cuts the
+// connection at one of them.
 type watcher struct {
-	cut *cut // nil: it only counts
+	cut *cut // nil: it only records
 
 	mu   sync.Mutex
 	sent []statement
-	n    map[string]int // how often each text was sent
+	n    map[string]int // how many times each text was sent
 }
 
 // watch is called with each new connection.
@@ -43,17 +43,17 @@ func (w *watcher) watch(_ context.Context, _ *pgconn.Config, conn net.Conn) (net
 	return &wire{Conn: conn, watcher: w, texts: map[string]string{}, portals: map[string]string{}, syncs: 1}, nil
 }
 
-// statements returns what was sent.
+// statements returns the statements that were sent.
 func (w *watcher) statements() []statement {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.sent)
 }
 
-// sees notes a statement, and reports whether the connection is cut at it.
+// sees records a statement, and reports whether the connection must be cut at it.
 func (w *watcher) sees(text string) bool {
 	if trimmed := strings.TrimSpace(text); trimmed == "" || trimmed == ";" || trimmed == "-- ping" {
-		return false // the pool asks whether the connection lives
+		return false // the pool checks whether the connection still works
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,8 +66,8 @@ func (w *watcher) sees(text string) bool {
 	return w.cut != nil && s == w.cut.statement && w.cut.made.CompareAndSwap(false, true)
 }
 
-// wire is a connection that reads along. The client's messages tell which statements are
-// sent, the server's which of them are done.
+// wire is a connection that reads all messages. The client's messages show which statements are
+// sent, the server's messages show which of them are done.
 //
 // Wide because it keeps both sides of the protocol.
 type wire struct {
@@ -78,34 +78,34 @@ type wire struct {
 	mu      sync.Mutex
 	started bool              // the first message, which has no type, was sent
 	texts   map[string]string // of prepared statements, by name
-	portals map[string]string // texts of bound ones, by name
-	syncs   int               // answers of the server that end with ReadyForQuery, not yet come
-	open    int               // statements sent that no such answer ends yet
-	done    int               // and of those, how many are done
+	portals map[string]string // texts of bound statements, by name
+	syncs   int               // answers that end with ReadyForQuery and have not arrived yet
+	open    int               // statements that were sent and that no such answer has ended yet
+	done    int               // how many of those are done
 	copies  bool              // the server waits for the data of a COPY
 	answer  reader
-	cutting bool // what the server answers is dropped
-	flushed bool // the answer that is waited for does not end with ReadyForQuery
+	cutting bool // answers of the server are dropped
+	flushed bool // the awaited answer does not end with ReadyForQuery
 }
 
-// Write sends messages of the client: all of them, or those up to the cut. From then on it
-// only seems to send: the client is not to see by which call it lost the connection.
+// Write sends messages of the client: all of them, or those up to the cut. After the cut it only
+// pretends to send, because the client must not see at which call it lost the connection.
 func (w *wire) Write(b []byte) (int, error) {
 	send, closes, cutting := w.plan(b)
 	if !cutting {
 		return w.Conn.Write(b)
 	}
 	if len(send) > 0 {
-		_, _ = w.Conn.Write(send) // if that fails, the connection is cut earlier
+		_, _ = w.Conn.Write(send) // an error means that the connection is cut earlier
 	}
 	if closes {
-		_ = w.Close() // the client learns of it when it reads
+		_ = w.Close() // the client notices when it reads
 	}
 	return len(b), nil
 }
 
-// plan says what is sent of messages of the client if the connection is cut at one of them,
-// or was before, and whether it is closed then.
+// plan says which of the client's messages are sent, and whether the connection is then closed, if
+// the connection is cut at one of them or was cut before.
 func (w *wire) plan(b []byte) (send []byte, closes, cutting bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,8 +128,8 @@ func (w *wire) plan(b []byte) (send []byte, closes, cutting bool) {
 	return send, !waits, true
 }
 
-// scan reads messages of the client. If the connection is to be cut at one of them, it
-// returns how many bytes are still sent, and whether the server's answer is waited for.
+// scan reads messages of the client. If the connection must be cut at one of them, scan returns how
+// many bytes are still sent, and whether to wait for the server's answer.
 func (w *wire) scan(b []byte) (upTo int, waits bool) {
 	for at := 0; at+5 <= len(b); {
 		size := 1 + int(binary.BigEndian.Uint32(b[at+1:]))
@@ -168,12 +168,12 @@ func (w *wire) scan(b []byte) (upTo int, waits bool) {
 	return -1, false
 }
 
-// stop says what is sent of messages among which is that of the statement at which the
-// connection is cut.
+// stop says which of the messages are sent. One of them has the statement at which the connection
+// is cut.
 func (w *wire) stop(b []byte, at, end int) (upTo int, waits bool) {
 	if !w.watcher.cut.after {
 		w.flushed = true
-		return at, w.open > 0 // those before it are executed
+		return at, w.open > 0 // the statements before it are executed
 	}
 	switch {
 	case b[at] == 'Q':
@@ -188,8 +188,8 @@ func (w *wire) stop(b []byte, at, end int) (upTo int, waits bool) {
 	return end, true
 }
 
-// Read returns what the server answers. After the cut it waits until the server has done
-// what it is to do, and fails.
+// Read returns the server's answers. After the cut it waits until the server has executed the
+// statements that it must execute, and then fails.
 func (w *wire) Read(b []byte) (int, error) {
 	for {
 		n, err := w.Conn.Read(b)
@@ -210,7 +210,7 @@ func (w *wire) Read(b []byte) (int, error) {
 	}
 }
 
-// see notes a message of the server.
+// see records a message of the server.
 func (w *wire) see(kind byte) {
 	switch kind {
 	case 'Z': // ReadyForQuery
@@ -218,14 +218,14 @@ func (w *wire) see(kind byte) {
 		w.done, w.copies = 0, false
 	case 'C', 'I', 's': // CommandComplete, EmptyQueryResponse, PortalSuspended
 		w.done++
-	case 'E': // ErrorResponse: nothing is done behind it
+	case 'E': // ErrorResponse: later statements are not executed
 		w.done = w.open
-	case 'G': // CopyInResponse: the server waits for data, which the client does not send any more
+	case 'G': // CopyInResponse: the server waits for data, which the client no longer sends
 		w.copies = true
 	}
 }
 
-// isDone reports whether the server has done what was sent.
+// isDone reports whether the server has executed all statements that were sent.
 func (w *wire) isDone() bool {
 	if w.copies {
 		return true
@@ -236,10 +236,10 @@ func (w *wire) isDone() bool {
 	return w.syncs <= 0
 }
 
-// reader tells the messages of a server apart, however they are cut into pieces.
+// reader splits the messages of a server, even if they arrive in pieces.
 type reader struct {
-	head []byte // of a message that has not come to the fifth byte
-	rest int    // bytes of the message that are still to come
+	head []byte // of a message whose fifth byte has not arrived
+	rest int    // bytes of the message that have not arrived
 }
 
 func (r *reader) read(b []byte, see func(kind byte)) {
@@ -261,7 +261,7 @@ func (r *reader) read(b []byte, see func(kind byte)) {
 	}
 }
 
-// cString returns a text that ends with a zero byte, and what follows it.
+// cString returns a text that ends with a zero byte, and the bytes that follow it.
 func cString(b []byte) (text string, rest []byte) {
 	for i, c := range b {
 		if c == 0 {

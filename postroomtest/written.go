@@ -27,26 +27,26 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Want says what an event is to be. A field that is empty is not compared.
+// Want describes an event. A field that is empty is not compared.
 type Want struct {
 	Type    string
 	Key     string
 	Subject string
 
-	// JSON is the data. Two documents are the same if they have the same values, however
-	// they are written.
+	// JSON is the data. Two documents are equal if they have the same values, even if they are
+	// formatted differently.
 	JSON string
 
-	// Headers are those that the event has to have. It may have more.
+	// Headers are headers that the event must have. It may have more.
 	Headers map[string]string
 }
 
-// RequireWritten ends the test unless exactly these events were written, in this order, and
-// returns them. With no Want, nothing was to be written.
+// RequireWritten ends the test unless exactly these events were written, in this order. It returns
+// them. Without a Want, no event must have been written.
 //
-// If db is a transaction, the events are those that this transaction wrote, with the
-// savepoints in it. Otherwise they are all of the database: for code that commits by itself.
-// The tables are those of the schema "postroom".
+// If db is a transaction, the events are those that this transaction wrote, including its
+// savepoints. Otherwise they are all events of the database, for code that commits by itself. The
+// tables are those of the schema "postroom".
 func RequireWritten(t testing.TB, db Querier, wants ...Want) []postroom.Event {
 	t.Helper()
 	events, err := written(t.Context(), db)
@@ -59,7 +59,7 @@ func RequireWritten(t testing.TB, db Querier, wants ...Want) []postroom.Event {
 	return events
 }
 
-// written returns the events that a transaction wrote, or all if db is none.
+// written returns the events that a transaction wrote, or all events if db is not a transaction.
 func written(ctx context.Context, db Querier) ([]postroom.Event, error) {
 	_, own := db.(pgx.Tx)
 	rows, _ := db.Query(ctx, writtenSQL, own) // CollectRows reports the error
@@ -82,7 +82,7 @@ func scanEvent(row pgx.CollectableRow) (postroom.Event, error) {
 	return ev, err
 }
 
-// compare says what is not as it was to be.
+// compare returns the differences between the events and the wanted events.
 func compare(events []postroom.Event, wants []Want) error {
 	if len(events) != len(wants) {
 		return fmt.Errorf("%d events were written, want %d", len(events), len(wants))
@@ -123,18 +123,18 @@ func (w Want) compare(ev postroom.Event) error {
 func sameJSON(got, want []byte) (bool, error) {
 	a, err := decode(got)
 	if err != nil {
-		return false, fmt.Errorf("the data is no JSON: %w", err)
+		return false, fmt.Errorf("the data is not JSON: %w", err)
 	}
 	b, err := decode(want)
 	if err != nil {
-		return false, fmt.Errorf("Want.JSON is no JSON: %w", err)
+		return false, fmt.Errorf("Want.JSON is not JSON: %w", err)
 	}
 	return reflect.DeepEqual(a, b), nil
 }
 
 func decode(text []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber() // which keeps large numbers apart
+	d.UseNumber() // so that large numbers stay exact
 	err = d.Decode(&v)
 	return v, err
 }

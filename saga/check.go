@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// outline is a step as table saga_definition has it.
+// outline is a step in the form that the table saga_definition stores.
 type outline struct {
 	Name   string   `json:"name"`
 	Do     string   `json:"do,omitempty"` // the type of the command, or "local"
@@ -25,7 +25,7 @@ type outline struct {
 	Within float64  `json:"within,omitempty"` // seconds
 }
 
-// localStep is the Do or Undo of a step that runs a function here.
+// localStep is the Do or Undo of a step that runs a local function.
 const localStep = "local"
 
 // outlines describes the steps of a plan.
@@ -54,9 +54,9 @@ func (r Reply[S]) types() (all []string) {
 	return all
 }
 
-// problem says what of a step has changed so much that instances that wait for it, or that an older
-// program wrote, could not go on. It says the same if the two programs change places, so that a
-// program that was replaced can be brought back.
+// problem returns a change of a step that is too large: instances that wait for the step, or that
+// an older program wrote, could not continue. The result is the same if the two programs change
+// places, so that a program that was replaced can be brought back.
 func (o outline) problem(now outline) string {
 	if o.Name != now.Name {
 		return fmt.Sprintf("is %s and was %s", now.Name, o.Name)
@@ -67,19 +67,19 @@ func (o outline) problem(now outline) string {
 	}{{"Done", o.Done, now.Done}, {"Failed", o.Failed, now.Failed}, {"Undone", o.Undone, now.Undone}} {
 		inBoth := slices.ContainsFunc(r.before, func(eventType string) bool { return slices.Contains(r.now, eventType) })
 		if !inBoth && len(r.before)+len(r.now) > 0 {
-			return fmt.Sprintf("(%s) has other types of %s than before", o.Name, r.what)
+			return fmt.Sprintf("(%s) has other types for %s than before", o.Name, r.what)
 		}
 	}
 	if (o.Undo == "") != (now.Undo == "") {
-		return fmt.Sprintf("(%s) has an Undo in one program and none in the other", o.Name)
+		return fmt.Sprintf("(%s) has an Undo in one program and no Undo in the other", o.Name)
 	}
 	return ""
 }
 
-// Check reports whether the saga could work. It fails if the definition has faults, if the tables are
-// not there, if another program gave a version other steps or replies, or if an instance that has not
-// ended has an older version that is not in Older. It leaves newer versions to a newer program. The
-// inbox calls it. Check records the definition for tools.
+// Check returns an error if the saga could not work: if the definition has faults, if the tables do
+// not exist, if another program gave a version other steps or replies, or if an instance that has
+// not ended has an older version that is not in Older. Instances of newer versions are left to a
+// newer program. The inbox calls Check. Check records the definition for tools.
 func (g *Saga[S]) Check(ctx context.Context) error {
 	if g.err != nil {
 		return postroom.Unrecoverable(g.err)
@@ -128,7 +128,7 @@ func (g *Saga[S]) check(ctx context.Context) error {
 	return nil
 }
 
-// define records one version, and returns what differs from what was recorded before.
+// define records one version, and returns the difference from the version that was recorded before.
 func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err error) {
 	steps, err := json.Marshal(p.outlines())
 	if err != nil {
@@ -141,11 +141,11 @@ func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err
 	}
 	after := p.outlines()
 	if len(before) > 0 && len(before) != len(after) {
-		return fmt.Errorf("version %d has %d steps and had %d: raise Version and keep the definition before in Older", p.version, len(after), len(before)), nil
+		return fmt.Errorf("version %d has %d steps and had %d: raise Version and keep the previous definition in Older", p.version, len(after), len(before)), nil
 	}
 	for i := range min(len(before), len(after)) {
 		if problem := before[i].problem(after[i]); problem != "" {
-			return fmt.Errorf("version %d: step %d %s: raise Version and keep the definition before in Older", p.version, i+1, problem), nil
+			return fmt.Errorf("version %d: step %d %s: raise Version and keep the previous definition in Older", p.version, i+1, problem), nil
 		}
 	}
 	_, err = tx.Exec(ctx, g.table.sql.Define, g.def.Name, p.version, string(steps), g.def.Stuck, p.prefix)

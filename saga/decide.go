@@ -16,21 +16,21 @@ type decisionData struct {
 	Data     json.RawMessage `json:"data,omitempty"`
 }
 
-// Choice is what an operator can decide on an instance.
+// Choice is a choice of an operator who decides about an instance.
 type Choice string
 
 const (
-	// Retry sends the pending command again, with a new id and the same [StepKey]: for a
-	// participant that has discarded it.
+	// Retry sends the pending command again, with a new id and the same [StepKey], for a
+	// participant that has discarded the command.
 	Retry Choice = "retry"
 
-	// Skip goes on as if the pending step were done, or undone. The state does not change.
+	// Skip continues as if the pending step were done, or undone. The state does not change.
 	Skip Choice = "skip"
 
-	// MarkDone is Skip with the reply's data, which an operator gives.
+	// MarkDone is Skip, with data for the reply that the operator gives.
 	MarkDone Choice = "done"
 
-	// Compensate begins to undo, with the pending step.
+	// Compensate begins to undo the instance, beginning with the pending step.
 	Compensate Choice = "compensate"
 )
 
@@ -38,7 +38,7 @@ const (
 func (t *turn[S]) decide(d decisionData) (outcome, error) {
 	if t.inst.state.Ended() || d.Revision != t.inst.revision {
 		t.touched = true
-		t.inst.note = fmt.Sprintf("a decision to %s was made for revision %d, which is over", d.Action, d.Revision)
+		t.inst.note = fmt.Sprintf("a decision to %s was made for revision %d, but the instance has changed since then", d.Action, d.Revision)
 		return stale, nil
 	}
 	i := t.plan.find(t.inst.step)
@@ -51,7 +51,7 @@ func (t *turn[S]) decide(d decisionData) (outcome, error) {
 		}
 	case Compensate:
 		if dir == toUndo {
-			return "", fmt.Errorf("%w: it is being undone already", errLasting)
+			return "", fmt.Errorf("%w: it is already being undone", errLasting)
 		}
 		t.compensate()
 		return counts, nil
@@ -70,8 +70,8 @@ func (t *turn[S]) decide(d decisionData) (outcome, error) {
 	return counts, nil
 }
 
-// compensate begins to undo, with the pending step. If no event led to that, the pending command is
-// the cause of what follows.
+// compensate begins to undo the instance, with the pending step. If no event led to that, the
+// pending command is the cause of the events that follow.
 func (t *turn[S]) compensate() {
 	i := t.plan.find(t.inst.step)
 	t.change()
@@ -99,22 +99,22 @@ func (t *turn[S]) again(s *Step[S], d direction) error {
 	return nil
 }
 
-// mark applies the reply that an operator gives for the pending step. Without data the state stays as
-// it is: the reply of a participant would say what changes.
+// mark applies the reply that an operator gives for the pending step. Without data the state does
+// not change, because only a participant's reply says how it changes.
 func (t *turn[S]) mark(s *Step[S], d direction, given decisionData) error {
 	reply := s.Done
 	if d == toUndo {
 		reply = s.Undone
 	}
 	if !reply.isSet() {
-		return fmt.Errorf("%w: step %s waits for no reply", errLasting, s.Name)
+		return fmt.Errorf("%w: step %s does not wait for a reply", errLasting, s.Name)
 	}
 	found := &reply.answers[0]
 	if given.Type != "" {
 		found = reply.find(given.Type, false)
 	}
 	if found == nil {
-		return fmt.Errorf("%w: %s is no reply that ends step %s", errLasting, given.Type, s.Name)
+		return fmt.Errorf("%w: %s is not a reply that ends step %s", errLasting, given.Type, s.Name)
 	}
 	if len(given.Data) > 0 {
 		if err := found.apply(&t.inst.data, given.Data); err != nil {

@@ -12,26 +12,27 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Definition describes a saga whose state is an S. S is encoded as JSON, and may take 960 KiB.
+// Definition describes a saga whose state is an S. S is encoded as JSON of at most 960 KiB.
 type Definition[S any] struct {
-	// Name identifies the saga. It must be unique within this database and must never change.
-	// The types of the saga's own events begin with it, so it has the form of a type. Required.
+	// Name identifies the saga. It must be unique within this database and must never change. It is
+	// the first part of the types of the saga's own events, so it has the form of a type. Required.
 	Name string
 
 	// Version is the version of the steps, from 1. An instance keeps the version with which it
-	// began. Further types of a reply, other payloads, other times and new fields of S need no new
-	// version. To add, rename, remove or reorder steps, raise Version and keep the definition before
-	// in Older: a process of the older program would end an instance without the new step. Required.
+	// began. You need no new version to add types to a reply, or to change payloads, times or
+	// fields of S. To add, rename, remove or reorder steps, raise Version and keep the previous
+	// definition in Older. Otherwise a process of the older program would end an instance without
+	// the new step. Required.
 	Version int
 
-	// Steps are done in this order, and undone in reverse. Required.
+	// Steps are done in this order, and undone in reverse order. Required.
 	Steps []Step[S]
 
-	// Older are definitions of older versions, as long as they have instances. Only their
+	// Older are definitions of older versions. Keep them as long as they have instances. Only their
 	// Version, Steps and Ended count.
 	Older []Definition[S]
 
-	// Start is the event that begins an instance. If it is not set, [Saga.Begin] does.
+	// Start is the event that begins an instance. If it is not set, only [Saga.Begin] begins one.
 	Start Start[S]
 
 	// Ended are the events that announce how an instance ended.
@@ -42,8 +43,8 @@ type Definition[S any] struct {
 	// Defaults to an hour.
 	Stuck time.Duration
 
-	// Keep is for how long an instance is kept after it has ended, so that beginning it again
-	// changes nothing. It is kept at least as long as the inbox remembers its events.
+	// Keep is how long an instance is kept after it has ended, so that beginning it again changes
+	// nothing. It is kept at least as long as the inbox remembers its events.
 	//
 	// Defaults to 30 days.
 	Keep time.Duration
@@ -53,8 +54,8 @@ type Definition[S any] struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// SubjectPrefix is put before the type of each event that the saga writes, with a dot, to make
-	// its subject: for schemas of tenants that share a stream.
+	// SubjectPrefix and a dot come before the type of each event that the saga writes, to make the
+	// event's subject. Use it if schemas of tenants share a stream.
 	//
 	// Defaults to none: the subject is the type.
 	SubjectPrefix string
@@ -65,8 +66,7 @@ type Definition[S any] struct {
 	MeterProvider metric.MeterProvider
 }
 
-// Step is a step of a saga. A step without Do is only there to be undone, or waits for an event
-// of [OnAny].
+// Step is a step of a saga. A step without Do is only undone, or waits for an event of [OnAny].
 type Step[S any] struct {
 	// Name identifies the step within its saga. It has the form of a type. Required.
 	Name string
@@ -74,7 +74,7 @@ type Step[S any] struct {
 	// Do sends a command or runs a function.
 	Do Action[S]
 
-	// Done is the reply that ends the step. Without it the step ends at once.
+	// Done is the reply that ends the step. Without Done the step ends at once.
 	Done Reply[S]
 
 	// Failed is the reply that says that the step had no effect. The saga then undoes the
@@ -84,17 +84,18 @@ type Step[S any] struct {
 	// Undo undoes the step. A step that has a Do and Within must have it.
 	Undo Action[S]
 
-	// Undone is the reply to an Undo that sends. The saga waits for it without a deadline.
+	// Undone is the reply to an Undo that sends a command. The saga waits for it without a
+	// deadline.
 	Undone Reply[S]
 
-	// Within is how long the saga waits for Done or Failed. Then the outcome is not known, and
-	// the saga undoes this step and those before it.
+	// Within is how long the saga waits for Done or Failed. After that the outcome is unknown, and
+	// the saga undoes this step and the steps before it.
 	//
-	// Defaults to 0, which waits for ever.
+	// Defaults to 0, which means for ever.
 	Within time.Duration
 }
 
-// Action is what a step does: see [Send] and [Local].
+// Action says what a step does: see [Send] and [Local].
 type Action[S any] struct {
 	eventType string
 	data      func(*S) any
@@ -103,19 +104,20 @@ type Action[S any] struct {
 
 func (a Action[S]) isSet() bool { return a.eventType != "" || a.local != nil }
 
-// Send returns an action that writes an event of the given type, with the JSON of what data
-// returns. As a command of a step the event has the instance's key, an id of its own for each
-// step and direction, and the header "saga-step"; see [StepKey].
+// Send returns an action that writes an event of the given type, with the JSON of data's result. As
+// the command of a step the event has the instance's key, a different id for each step and
+// direction, and the header "saga-step"; see [StepKey].
 func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 	return Action[S]{eventType: eventType, data: func(s *S) any { return data(s) }}
 }
 
 // Local returns an action that runs a function in the saga's transaction, in this service's
-// database. The function may change the state. It must not call other systems: it may run again.
+// database. The function may change the state. It must not call other systems, because it may run
+// again.
 //
-// If the function returns an error, its event is tried again as that of any handler; [Saga.Begin]
-// returns the error. An error of [GiveUp] from a Do makes the saga compensate instead: what the function wrote is rolled back,
-// its change of the state is kept.
+// If the function returns an error, its event is tried again like that of any handler; [Saga.Begin]
+// returns the error. If it is a Do and returns an error of [GiveUp], the saga compensates instead:
+// the function's writes are rolled back, its change of the state is kept.
 func Local[S any](f func(ctx context.Context, tx pgx.Tx, s *S) error) Action[S] {
 	return Action[S]{local: f}
 }
@@ -127,8 +129,8 @@ func (g *giveUp) Error() string { return "give up: " + g.err.Error() }
 func (g *giveUp) Unwrap() error { return g.err }
 
 // GiveUp marks an error of a [Local] function that is a Do: the step cannot be done, and the saga
-// undoes the steps before it. It is an error like any other in an Undo, which cannot be given up,
-// and if err is a deadlock or another loss to a concurrent transaction. It returns nil for nil.
+// undoes the steps before it. GiveUp has no effect in an Undo, which cannot be given up, or if err
+// is a deadlock or another conflict with a concurrent transaction. It returns nil for nil.
 func GiveUp(err error) error {
 	if err == nil {
 		return nil
@@ -136,20 +138,20 @@ func GiveUp(err error) error {
 	return &giveUp{err}
 }
 
-// Reply is what a step waits for: see [On], [OnAny], [Died] and [OneOf].
+// Reply is the event for which a step waits: see [On], [OnAny], [Died] and [OneOf].
 type Reply[S any] struct{ answers []answer[S] }
 
-// answer is one type of event that a Reply takes.
+// answer is one type of event that a Reply accepts.
 type answer[S any] struct {
 	eventType string
-	anyCause  bool // takes events that no command of the saga caused
+	anyCause  bool // accepts events that no command of the saga caused
 	died      bool // says that the command is dead
 	apply     func(*S, []byte) error
 }
 
 func (r Reply[S]) isSet() bool { return len(r.answers) > 0 }
 
-// find returns the answer of a type. With anyCause it returns only one of OnAny.
+// find returns the answer for a type. If anyCause is true, it returns only an answer of OnAny.
 func (r Reply[S]) find(eventType string, anyCause bool) *answer[S] {
 	for i := range r.answers {
 		if a := &r.answers[i]; a.eventType == eventType && (a.anyCause || !anyCause) {
@@ -159,32 +161,33 @@ func (r Reply[S]) find(eventType string, anyCause bool) *answer[S] {
 	return nil
 }
 
-// On returns a reply that is an event of the given type, caused by the command of the step. apply
-// changes the state by the event's data. It must do nothing else. A nil apply changes nothing, and
-// the data is not decoded.
+// On returns a reply: an event of the given type that the command of the step caused. apply changes
+// the state by the event's data, and must do nothing else. If apply is nil, the state does not
+// change, and the data is not decoded.
 func On[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, apply: applied(apply)}}}
 }
 
-// OnAny is [On] for an event with the instance's key that no command of this saga caused. Use it for
-// services that do not answer commands, and for what people do. An event that comes before the saga
-// waits for it is noted and does not count. If such an event says that a step with a Do failed, the
-// outcome of that is not known, so the saga undoes this step, too.
+// OnAny is [On] for an event with the instance's key that no command of this saga caused. Use it
+// for services that do not answer commands, and for actions of people. An event that arrives before
+// the saga waits for it is noted and does not count. If such an event says that a step with a Do
+// failed, the outcome of the Do is unknown, so the saga also undoes this step.
 func OnAny[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, anyCause: true, apply: applied(apply)}}}
 }
 
 // Died is [On] for the event by which a participant reports that its command is dead; see
 // [ReportDeath]. A dead command may have had its effect: a vendor may have charged, and only the
-// answer was lost. So the saga undoes this step, too, and the step must have an Undo. At an ordered
-// participant the Undo waits until an operator has discarded the dead command. Do not replay it.
+// answer was lost. So the saga also undoes this step, and the step must have an Undo. At an ordered
+// participant the Undo waits until an operator has discarded the dead command. Do not replay that
+// command.
 func Died[S any](eventType string, apply func(*S, Death)) Reply[S] {
 	r := On(eventType, apply)
 	r.answers[0].died = true
 	return r
 }
 
-// OneOf returns a reply that is any of several.
+// OneOf returns a reply that is any one of several replies.
 func OneOf[S any](replies ...Reply[S]) Reply[S] {
 	var all Reply[S]
 	for _, r := range replies {
@@ -193,7 +196,7 @@ func OneOf[S any](replies ...Reply[S]) Reply[S] {
 	return all
 }
 
-// applied returns apply for the JSON of its data.
+// applied returns apply for data in JSON.
 func applied[S, T any](apply func(*S, T)) func(*S, []byte) error {
 	return func(s *S, data []byte) error {
 		if apply == nil {
@@ -225,11 +228,11 @@ type Start[S any] struct {
 }
 
 // StartOn returns a start by an event of the given type. begin returns the key of the instance and
-// its state. An empty key stands for the key of the event.
+// its state. If the key is empty, the key of the event is used.
 //
-// If an instance with the key exists, an event with the same data changes nothing, and one with
-// other data becomes a dead letter. A handler that is new begins with the oldest event of its stream:
-// set Subscription.From to inbox.DeliverNew if older events are to begin no instance.
+// If an instance with the key exists, an event with the same data changes nothing, and an event
+// with other data becomes a dead letter. A new handler begins with the oldest event of its stream.
+// If older events must not begin instances, set Subscription.From to inbox.DeliverNew.
 func StartOn[S, T any](eventType string, begin func(T) (key string, s S)) Start[S] {
 	return Start[S]{eventType: eventType, begin: func(data []byte) (key string, s S, err error) {
 		v, err := decodeData[T](data)
@@ -242,8 +245,8 @@ func StartOn[S, T any](eventType string, begin func(T) (key string, s S)) Start[
 }
 
 // End are the events that a saga writes when an instance ends. Their cause is the event that began
-// the instance, if one did. So a saga can be a participant of another one, with the same key: it
-// starts with the command, and answers with its end.
+// the instance, if an event did. So a saga can be a participant of another saga, with the same key:
+// it starts with the command, and answers with its end.
 type End[S any] struct {
 	Done   Action[S] // each step is done
 	Undone Action[S] // each step that was done is undone
@@ -251,7 +254,7 @@ type End[S any] struct {
 
 func (s Start[S]) isSet() bool { return s.eventType != "" }
 
-// validType reports what is wrong with an event type.
+// validType returns the fault of an event type.
 func validType(eventType string) error {
 	return postroom.Event{Type: eventType, Source: "check"}.Validate()
 }

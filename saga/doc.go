@@ -1,7 +1,7 @@
-// Package saga runs processes across services. A saga is a list of steps: each sends a command
+// Package saga runs processes across services. A saga is a list of steps. Each step sends a command
 // to a service and waits for its reply. If a step fails, or takes too long, the saga undoes the
-// steps before it in reverse order. So each process ends done or undone, or waits, visibly, for an
-// operator.
+// steps before it in reverse order. So each process ends done or undone, or is visibly stuck until
+// an operator decides.
 //
 //	checkout := saga.New(pool, shop, saga.Definition[Order]{
 //		Name: "checkout", Version: 1,
@@ -21,25 +21,25 @@
 //
 // # How it works
 //
-// A [Saga] is a transactional handler of an inbox. It has a row for each process, which is an
-// instance, and no loop, consumer or broker of its own. In one transaction it locks the row, decides
-// what an event means, does the steps that need no waiting, changes the row, and writes the commands
-// that follow. So each command is written once, and what fails is held and tried again like any
-// event. Do not make the saga's own subscription ordered: the row decides, and a dead reply would
-// hold up its deadline.
+// A [Saga] is a transactional handler of an inbox. It has a row for each process; the row is an
+// instance. It has no loop, no consumer and no broker. In one transaction it locks the row, decides
+// what an event means, does the steps that need not wait, changes the row, and writes the commands
+// that follow. So each command is written once, and an event that fails is held and tried again
+// like any event. Do not make the saga's own subscription ordered: the row decides, and a dead
+// reply would hold up its deadline.
 //
-// A reply counts if it was caused by the command that the instance waits for (CausationID). A
-// participant is any handler that answers with Event.Follow; see [Participant]. A late reply, a
-// second one, and an event that is no reply are acknowledged and noted, and change nothing.
+// A reply counts if the command that the instance waits for caused it (CausationID). A participant
+// is any handler that answers with Event.Follow; see [Participant]. A late reply, a second reply,
+// and an event that is not a reply are acknowledged and noted, and change nothing.
 //
-// Deadlines are scheduled events of the type "<name>.deadline", so a stream has to take
-// "<name>.>". A deadline says that the outcome of a step is unknown, so compensation begins with
-// that step's own Undo. The command and its Undo have the same key: give both to one ordered
-// handler (inbox.HoldKey), and the Undo cannot overtake the command.
+// Deadlines are scheduled events of the type "<name>.deadline", so a stream must store "<name>.>".
+// A deadline says that the outcome of a step is unknown, so compensation begins with that step's
+// own Undo. The command and its Undo have the same key: give both to one ordered handler
+// (inbox.HoldKey), so that the Undo cannot overtake the command.
 //
 // # What is not covered
 //
-// Steps run one after the other. There are no parallel steps and no loops; a step may be a saga
-// of another service, which answers with its [End]. Processes do not see each other: if two of
-// them use one thing, its service has to decide between them.
+// Steps run one after the other. There are no parallel steps and no loops. A step can be a saga of
+// another service, which answers with its [End]. Processes do not see each other: if two processes
+// use one thing, the service that owns it must decide between them.
 package saga

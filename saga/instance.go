@@ -36,7 +36,7 @@ type statements struct {
 
 var written = sqlfile.MustRead[statements](files)
 
-// row is a row of table saga, but for its state.
+// row is a row of the table saga, without the state.
 //
 // Wide because each column has a field.
 type row struct {
@@ -47,7 +47,7 @@ type row struct {
 	run         int
 	revision    int64
 	correlation string
-	cause       string // the event that began it
+	cause       string // the event that began the instance
 	waitsSince  time.Time
 	deadline    time.Time
 	alarm       time.Time
@@ -59,16 +59,16 @@ type table struct {
 	saga   string
 	schema string
 	sql    statements
-	ends   atomic.Int64 // how many instances this process has seen end
+	ends   atomic.Int64 // how many instances have ended in this process
 }
 
-// explain adds to an error of the database what to do, so that a saga can work. db is where the
-// error came from.
+// explain adds advice to an error of the database. db is the connection that returned the error.
 func (tb *table) explain(err error, db any) error {
 	return remedy.Explain(err, remedy.Use{Grant: "sagas", Schema: tb.schema, DB: db})
 }
 
-// insert begins an instance, and sets its correlation id. It returns pgx.ErrNoRows if there is one.
+// insert begins an instance, and sets its correlation id. It returns pgx.ErrNoRows if the instance
+// exists.
 func (tb *table) insert(ctx context.Context, tx pgx.Tx, r *row, data, input []byte) (m moment, err error) {
 	err = tx.QueryRow(ctx, tb.sql.Begin, tb.saga, r.key, r.version, r.step, data, input, r.correlation, given(r.cause)).
 		Scan(&m.owner, &m.now, &r.correlation)
@@ -86,7 +86,7 @@ func (tb *table) wrote(ctx context.Context, tx pgx.Tx, command string) (yes bool
 	return yes, err
 }
 
-// input returns the digest of what an instance began with.
+// input returns the digest of the input with which an instance began.
 func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, err error) {
 	err = tx.QueryRow(ctx, tb.sql.Input, tb.saga, key).Scan(&sum)
 	if err != nil {
@@ -95,7 +95,8 @@ func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, 
 	return sum, err
 }
 
-// lock locks the row of an instance and returns it with its state. It returns nil if there is none.
+// lock locks the row of an instance and returns it with its state. It returns nil if there is no
+// instance.
 func (tb *table) lock(ctx context.Context, tx pgx.Tx, key string) (m moment, r *row, data []byte, err error) {
 	r = &row{key: key}
 	var cause *string
@@ -120,8 +121,8 @@ func (tb *table) owner(ctx context.Context, tx pgx.Tx) (m moment, err error) {
 	return m, nil
 }
 
-// save adds to a batch what stores a row that is locked. waits says whether it waits for a step
-// anew.
+// save adds to a batch the statement that stores a locked row. waits says whether the row waits for
+// a new step.
 func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
 	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended())
 }
@@ -129,7 +130,7 @@ func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
 // maxNote is how many bytes of a note are stored.
 const maxNote = 1000
 
-// record adds to a batch what records the history that led to a revision.
+// record adds to a batch the statement that records the history of a revision.
 func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
 	for _, e := range history {
 		batch.Queue(tb.sql.Record, tb.saga, r.key, r.revision, e.step, e.direction, e.what, given(e.eventType), given(e.eventID),
@@ -137,25 +138,26 @@ func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
 	}
 }
 
-// Old instances are removed when others end, and so in a transaction of the inbox, which repeats it
-// if another process removes the same: expireBatch at each expireEvery-th end in a process.
+// Old instances are removed when other instances end. That is in a transaction of the inbox, which
+// repeats it if another process removes the same instances. At each expireEvery-th end in a
+// process, expireBatch instances are removed.
 const (
 	expireEvery = 64
-	expireBatch = 2 * expireEvery // so that more are removed than end
+	expireBatch = 2 * expireEvery // so that more instances are removed than end
 )
 
-// expire adds to a batch what removes old instances, if it is time for that.
+// expire adds to a batch the statement that removes old instances, if it is time for that.
 func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 	if tb.ends.Add(1)%expireEvery == 1 {
 		batch.Queue(tb.sql.Expire, tb.saga, keep, expireBatch)
 	}
 }
 
-// errForged says that an event of type decision is not an operator's.
+// errForged says that an event of type decision does not come from an operator.
 var errForged = errors.New("the audit has no such decision")
 
-// decision reads an operator's decision. Every client that may publish could write such an event, so
-// it counts only if the audit has it too.
+// decision reads an operator's decision. Every client that may publish could write such an event,
+// so it counts only if the audit also has the decision.
 func (tb *table) decision(ctx context.Context, tx pgx.Tx, ev postroom.Event) (d decisionData, err error) {
 	sum := sha256.Sum256(ev.Data)
 	var known bool
@@ -174,13 +176,13 @@ func (tb *table) decision(ctx context.Context, tx pgx.Tx, ev postroom.Event) (d 
 	return d, nil
 }
 
-// ErrTooLarge says that a state takes more than 960 KiB. It is a permanent failure.
+// ErrTooLarge says that a state has more than 960 KiB. It is a permanent failure.
 var ErrTooLarge = errors.New("the state is too large")
 
 // errLasting marks failures that another attempt would repeat.
-var errLasting = errors.New("cannot go on")
+var errLasting = errors.New("cannot continue")
 
-// encode returns the bytes of a state. before is what is stored, if another program stored it.
+// encode returns the bytes of a state. before is the stored state, if another program stored it.
 func encode[S any](s S, before *otherState) ([]byte, error) {
 	data, err := json.Marshal(s)
 	if err == nil && before != nil {
@@ -201,13 +203,13 @@ func decode[S any](r row, data []byte) (*instance[S], error) {
 	if err := json.Unmarshal(data, &inst.data); err != nil {
 		return nil, fmt.Errorf("%w: decode the state of key %s as %T: %w", errLasting, r.key, inst.data, err)
 	}
-	if known, err := json.Marshal(inst.data); err == nil && !bytes.Equal(known, data) { // an error comes back when it is encoded
+	if known, err := json.Marshal(inst.data); err == nil && !bytes.Equal(known, data) { // an error occurs again when the state is encoded
 		inst.before = &otherState{data, known}
 	}
 	return inst, nil
 }
 
-// given is a value, or NULL if it is zero.
+// given returns a value, or NULL if the value is zero.
 func given[T comparable](v T) *T {
 	var none T
 	if v == none {
@@ -216,7 +218,7 @@ func given[T comparable](v T) *T {
 	return &v
 }
 
-// or is a value, or zero for NULL.
+// or returns a value, or zero for NULL.
 func or[T any](v *T) (value T) {
 	if v != nil {
 		value = *v

@@ -19,7 +19,7 @@ type Instance struct {
 	Version    int       `json:"version"`
 	State      State     `json:"state"`
 	Stuck      bool      `json:"stuck"`
-	Step       string    `json:"step"` // for which it waits
+	Step       string    `json:"step"` // the step for which it waits
 	Revision   int64     `json:"revision"`
 	StartedAt  time.Time `json:"started_at"`
 	WaitsSince time.Time `json:"waits_since"`
@@ -43,7 +43,7 @@ type Page struct {
 	// Defaults to 100.
 	Limit int
 
-	// After is where to begin: the Next of the page before, with the same filter.
+	// After is where the page begins: the Next of the previous page, with the same filter.
 	After string
 }
 
@@ -51,9 +51,9 @@ type Page struct {
 type InstancePage struct {
 	Instances []Instance `json:"instances"`
 
-	// Next is where the next page begins; empty if this is the last one. With Step or Stuck a
-	// page looks at a limited number of instances. So it may have fewer than its limit, or none,
-	// and a Next.
+	// Next is where the next page begins. It is empty if this is the last page. With Step or Stuck
+	// a page reads a limited number of instances. So a page with a Next can have fewer instances
+	// than its limit, or none.
 	Next string `json:"next,omitempty"`
 }
 
@@ -61,13 +61,12 @@ const (
 	defaultPage = 100
 	maxPage     = 1000
 
-	// A page that has to search looks at about lookAt instances at a time, and does so no more
-	// often than this.
+	// A page that has to search reads about lookAt instances at a time, at most this many times.
 	lookAt = 20_000
 	rounds = 3
 )
 
-// place is a place in a list: behind an instance.
+// place is a place in a list: after an instance.
 type place struct {
 	at        time.Time
 	saga, key string
@@ -77,7 +76,7 @@ func (p place) String() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(p.at.UTC().Format(time.RFC3339Nano) + " " + p.saga + " " + p.key))
 }
 
-// readPlace returns the place that a page printed.
+// readPlace parses a place that a page returned.
 func readPlace(text string) (*place, error) {
 	if text == "" {
 		return nil, nil
@@ -90,11 +89,11 @@ func readPlace(text string) (*place, error) {
 			return &place{at, parts[1], parts[2]}, nil
 		}
 	}
-	return nil, errors.New("no page ended at After: use the Next of one")
+	return nil, errors.New("After is not valid: use the Next of a page")
 }
 
-// List returns instances, the newest first; with Stuck by the hour since when they wait, the first
-// one first; with Key by saga.
+// List returns instances, the newest first. With Stuck it sorts by the hour since when they wait,
+// the earliest first; with Key by saga.
 func (s *Store) List(ctx context.Context, f Filter, p Page) (InstancePage, error) {
 	page := InstancePage{Instances: []Instance{}}
 	if s.err != nil {
@@ -137,13 +136,13 @@ func (s *Store) List(ctx context.Context, f Filter, p Page) (InstancePage, error
 // placeOf returns the place of an instance in the list of a filter.
 func (f Filter) placeOf(i Instance) *place {
 	if f.Stuck && f.Key == "" {
-		return &place{i.WaitsSince.Truncate(time.Hour), i.Saga, i.Key} // as column waits_hour has it
+		return &place{i.WaitsSince.Truncate(time.Hour), i.Saga, i.Key} // in the precision of the column waits_hour
 	}
 	return &place{i.StartedAt, i.Saga, i.Key}
 }
 
-// states returns the states of a filter as strings, because pgx knows no array of State behind a
-// pooler.
+// states returns the states of a filter as strings, because pgx does not know the array type of
+// State if there is a pooler.
 func (f Filter) states() (all []string) {
 	for _, state := range f.States {
 		all = append(all, string(state))
@@ -154,26 +153,27 @@ func (f Filter) states() (all []string) {
 	return all
 }
 
-// lookEach returns how many instances of each saga and state a page that has to search looks at in
-// one go.
+// lookEach returns how many instances of each saga and state a page reads at a time if it has to
+// search.
 func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 	groups := 1
 	switch {
-	case f.Key != "", f.Step == "" && !f.Stuck: // it need not search
+	case f.Key != "", f.Step == "" && !f.Stuck: // no search is needed
 		return 0, nil
 	case f.Saga == "":
 		if err := s.db.QueryRow(ctx, s.sql.ListSagas).Scan(&groups); err != nil {
 			return 0, fmt.Errorf("count sagas: %w", err)
 		}
 	}
-	if !f.Stuck { // then a saga is looked at for all states at once
+	if !f.Stuck { // then the statement reads all states of a saga together
 		groups *= len(f.states())
 	}
 	return s.lookAt / max(groups, 1), nil
 }
 
-// look looks once for instances behind a place: at some of each saga and state, and at no fewer than
-// it may return. mark is where it stopped; nil if there are no more.
+// look searches once for instances after a place: it reads some of each saga and state, and at
+// least as many as it may return. mark is the place at which it stopped. It is nil if there are no
+// more.
 func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, mark *place, err error) {
 	from, at := place{}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if f.Stuck {
@@ -206,7 +206,8 @@ func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int
 	return found, mark, err
 }
 
-// listRow is a row of a list: where it stopped looking, and an instance, unless it found none.
+// listRow is a row of a list: the place at which the search stopped, and an instance if it found
+// one.
 //
 // Wide because each column is a field.
 type listRow struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// State is how far an instance is.
+// State says how far an instance is.
 type State string
 
 // The states of an instance. Done and Undone are its ends.
@@ -32,7 +32,7 @@ const (
 // Ended reports whether an instance with this state has ended.
 func (s State) Ended() bool { return s == Done || s == Undone }
 
-// direction is whether a step is done or undone.
+// direction says whether a step is done or undone.
 type direction string
 
 const (
@@ -40,9 +40,9 @@ const (
 	toUndo direction = "undo"
 )
 
-// What history records.
+// What the history records.
 const (
-	wasSent       = "sent" // a command, and nothing else
+	wasSent       = "sent" // a command
 	wasBegun      = "begun"
 	wasLocal      = "local"
 	wasDone       = "done"
@@ -53,11 +53,11 @@ const (
 	wasMarkedDone = "mark_done"
 )
 
-// instance is an instance as the rules see it.
+// instance is an instance in the form that the rules use.
 type instance[S any] struct {
 	row
 	data   S
-	before *otherState // the state as another program stored it; nil if this one did
+	before *otherState // the state that another program stored; nil if this program stored it
 }
 
 // entry is a row of the history.
@@ -73,14 +73,14 @@ type entry struct {
 // command is a command in the history.
 type command struct{ step, eventType, id string }
 
-// moment is where and when something happens, as the database says.
+// moment is the place and the time at which something happens, according to the database.
 type moment struct {
 	owner [16]byte // the identity of this Postroom
 	now   time.Time
 }
 
-// turn is what one event leads to. Its methods are the rules of a saga. They do no I/O: where a
-// Local function has to run, local is set, and the caller runs it and calls localEnded.
+// turn is the reaction to one event. Its methods are the rules of a saga. They do no I/O: if a
+// Local function has to run, local is set, and the caller runs the function and calls localEnded.
 type turn[S any] struct {
 	moment
 	plan  *plan[S]
@@ -88,16 +88,16 @@ type turn[S any] struct {
 	cause string // the event that led to it
 	trace telemetry.Trace
 
-	// What it comes to.
+	// The result of the turn.
 	changed bool // there is a new revision
-	touched bool // something is to be stored that makes no new revision
-	waits   bool // it waits for a step anew
+	touched bool // something must be stored without a new revision
+	waits   bool // the instance waits for a new step
 	events  []postroom.Event
 	history []entry
 	local   func(ctx context.Context, tx pgx.Tx, s *S) error
 }
 
-// stepKey identifies a step of an instance, in any database.
+// stepKey identifies a step of an instance in all databases.
 func stepKey(owner [16]byte, name, key, step string) string {
 	h := sha256.New()
 	for _, part := range []string{string(owner[:]), "saga", name, key, step} {
@@ -111,7 +111,7 @@ func (t *turn[S]) stepKey(step string) string {
 	return stepKey(t.owner, t.plan.name, t.inst.key, step)
 }
 
-// commandID is the id of the n-th command of a step in a direction.
+// commandID returns the id of the n-th command of a step in a direction.
 func commandID(stepKey string, d direction, run int) string {
 	id := stepKey + ":" + string(d)
 	if run > 1 {
@@ -120,8 +120,8 @@ func commandID(stepKey string, d direction, run int) string {
 	return id
 }
 
-// isCommand reports whether id is a command of the step with this key, in this direction, and
-// which.
+// isCommand reports whether id is a command of the step with this key, in this direction, and its
+// number.
 func isCommand(id, stepKey string, d direction) (run int, ok bool) {
 	rest, ok := strings.CutPrefix(id, stepKey+":"+string(d))
 	switch {
@@ -134,7 +134,7 @@ func isCommand(id, stepKey string, d direction) (run int, ok bool) {
 	return run, err == nil && id == commandID(stepKey, d, run)
 }
 
-// ownStep returns the step of which id is a command; nil if it is of none.
+// ownStep returns the step whose command has this id, or nil if no step has it.
 func (t *turn[S]) ownStep(id string) *Step[S] {
 	for i := range t.plan.steps {
 		key := t.stepKey(t.plan.steps[i].Name)
@@ -145,7 +145,7 @@ func (t *turn[S]) ownStep(id string) *Step[S] {
 	return nil
 }
 
-// direction is in which direction the instance goes.
+// direction returns the direction of the instance.
 func (t *turn[S]) direction() direction {
 	if t.inst.state == Compensating {
 		return toUndo
@@ -162,7 +162,7 @@ func (t *turn[S]) begin() {
 	t.arm()
 }
 
-// change makes a new revision, once in a turn.
+// change makes a new revision. It does so only once in a turn.
 func (t *turn[S]) change() {
 	if !t.changed {
 		t.changed = true
@@ -174,7 +174,7 @@ func (t *turn[S]) record(step string, d direction, what, eventType, eventID stri
 	t.history = append(t.history, entry{step: step, direction: d, what: what, eventType: eventType, eventID: eventID})
 }
 
-// forward does the steps from the i-th on, up to one that has to wait.
+// forward does the steps from the i-th on, until a step has to wait.
 func (t *turn[S]) forward(i int) {
 	for ; i < len(t.plan.steps); i++ {
 		s := &t.plan.steps[i]
@@ -202,7 +202,7 @@ func (t *turn[S]) started(s *Step[S]) bool {
 	return true
 }
 
-// backward undoes the steps from the i-th down, up to one that has to wait.
+// backward undoes the steps from the i-th down, until a step has to wait.
 func (t *turn[S]) backward(i int) {
 	t.inst.state = Compensating
 	for ; i >= 0; i-- {
@@ -234,7 +234,7 @@ func (t *turn[S]) limit(within time.Duration) {
 	}
 }
 
-// end ends the instance, and announces that.
+// end ends the instance, and writes the event that announces the end.
 func (t *turn[S]) end(state State, announce Action[S]) {
 	t.inst.state, t.inst.deadline, t.waits = state, time.Time{}, true
 	if announce.eventType == "" {
@@ -248,7 +248,7 @@ func (t *turn[S]) end(state State, announce Action[S]) {
 	t.events = append(t.events, ev)
 }
 
-// event returns an event of the instance, caused by what led to this turn.
+// event returns an event of the instance. Its cause is the event that led to this turn.
 func (t *turn[S]) event(eventType string, data any) postroom.Event {
 	ev := postroom.NewEvent(eventType, data)
 	if t.plan.prefix != "" {
@@ -282,8 +282,8 @@ func (t *turn[S]) send(s *Step[S], d direction) {
 	t.history[len(t.history)-1].command = command{s.Name, ev.Type, ev.ID}
 }
 
-// localEnded goes on after the Local function of the pending step, which returned err. It returns
-// the errors for which the turn must not be stored.
+// localEnded continues after the Local function of the pending step, which returned err. It returns
+// an error if the turn must not be stored.
 func (t *turn[S]) localEnded(err error) error {
 	t.local = nil
 	i := t.plan.find(t.inst.step)
@@ -309,20 +309,20 @@ func (t *turn[S]) localEnded(err error) error {
 	return nil
 }
 
-// isContention reports whether a transaction lost to another one: a deadlock, a serialization
-// failure, or a lock that it did not get in time.
+// isContention reports whether a transaction failed because of another transaction: a deadlock, a
+// serialization failure, or a lock that it did not get in time.
 func isContention(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "55P03")
 }
 
-// outcome is what an event is for an instance.
+// outcome says what an event means for an instance.
 type outcome string
 
 const (
 	counts  outcome = "counted"
-	late    outcome = "late"    // a reply to an earlier command, or a second one
-	foreign outcome = "foreign" // no reply to a command of the instance
+	late    outcome = "late"    // a reply to an earlier command, or a second reply
+	foreign outcome = "foreign" // not a reply to a command of the instance
 	stale   outcome = "stale"   // a deadline or decision that no longer matters
 	refused outcome = "refused" // a decision that no operator made
 )
@@ -331,7 +331,7 @@ const (
 func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	i := t.plan.find(t.inst.step)
 	s, d := &t.plan.steps[i], t.direction()
-	own := s // mostly
+	own := s // in most cases
 	if !strings.HasPrefix(ev.CausationID, t.stepKey(s.Name)+":") {
 		own = t.ownStep(ev.CausationID)
 	}
@@ -352,7 +352,7 @@ func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	return t.noted(ev, nil), nil
 }
 
-// answer returns the answer of a step that takes an event type in a direction.
+// answer returns the answer of a step that accepts an event type in a direction.
 func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause bool) *answer[S] {
 	if d == toUndo {
 		return s.Undone.find(eventType, anyCause)
@@ -363,18 +363,18 @@ func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause boo
 	return s.Failed.find(eventType, anyCause)
 }
 
-// noted writes down an event that does not count, and returns what it is.
+// noted notes an event that does not count, and returns its outcome.
 func (t *turn[S]) noted(ev postroom.Event, own *Step[S]) outcome {
 	t.touched = true
 	if own != nil {
 		t.inst.note = fmt.Sprintf("%s %s came late or twice: it answers step %s", ev.Type, ev.ID, own.Name)
 		return late
 	}
-	t.inst.note = fmt.Sprintf("%s %s was caused by no command of this process; a participant answers with Follow", ev.Type, ev.ID)
+	t.inst.note = fmt.Sprintf("%s %s was not caused by a command of this process; a participant answers with Follow", ev.Type, ev.ID)
 	return foreign
 }
 
-// apply applies an answer to the i-th step, and goes on.
+// apply applies an answer to the i-th step, and continues.
 func (t *turn[S]) apply(i int, d direction, a *answer[S], ev postroom.Event) error {
 	s := &t.plan.steps[i]
 	if err := a.apply(&t.inst.data, ev.Data); err != nil {
@@ -396,7 +396,7 @@ func (t *turn[S]) apply(i int, d direction, a *answer[S], ev postroom.Event) err
 	return nil
 }
 
-// leave goes on after the i-th step.
+// leave continues after the i-th step.
 func (t *turn[S]) leave(i int, d direction) {
 	if d == toUndo {
 		t.backward(i - 1)
@@ -405,9 +405,10 @@ func (t *turn[S]) leave(i int, d direction) {
 	}
 }
 
-// fail begins to compensate because the i-th step failed. The participant says that it had no
-// effect. That is not known if another service says that the step failed, if the command is dead, if
-// the step ran a function here, or if its command was written again: then its own Undo comes first.
+// fail begins to compensate because the i-th step failed. Usually the participant says that the
+// step had no effect. The effect is unknown if another service says that the step failed, if the
+// command is dead, if the step ran a local function, or if its command was written again. Then the
+// step's own Undo comes first.
 func (t *turn[S]) fail(i int, a *answer[S]) {
 	if a.anyCause || a.died || t.plan.steps[i].Do.local != nil || t.inst.run > 1 {
 		t.backward(i)
@@ -421,9 +422,9 @@ type alarm struct {
 	At time.Time `json:"at"`
 }
 
-// arm schedules the alarm of the instance, unless one comes early enough. One whose time is over
-// may have been lost, so it does not count. The command for whose reply the instance waits is the
-// alarm's cause, if there is one, so that the events of a process are one tree.
+// arm schedules the alarm of the instance, unless an earlier alarm is scheduled. An alarm whose
+// time is over may have been lost, so it does not count. If the instance waits for a reply to a
+// command, that command is the alarm's cause, so that the events of a process form one tree.
 func (t *turn[S]) arm() {
 	due, set := t.inst.deadline, t.inst.alarm
 	if t.local != nil || due.IsZero() || set.After(t.now) && !set.After(due) {

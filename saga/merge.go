@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// otherState is a state as another program stored it, and as this program encodes what it decodes of it.
-// They differ if the other program has fields that this one does not have.
+// otherState is a state that another program stored, and the same state decoded and encoded by this
+// program. They differ if the other program has fields that this program does not have.
 type otherState struct{ its, known json.RawMessage }
 
-// merge returns a state that this program has changed, with what the other program stored beside it.
-// now is the changed state. So an older program does not lose the fields of a newer one, in structs
-// within structs neither. In an array, an element keeps what was stored with it if it can be told
-// which one it is.
+// merge returns a state that this program has changed, with the fields that only the other program
+// knows. now is the changed state. So an older program does not lose the fields of a newer program,
+// not even in nested structs. An element of an array keeps its unknown fields if merge can identify
+// the element.
 func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
 	if bytes.Equal(s.known, now) {
 		return s.its, nil
@@ -41,7 +41,7 @@ func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
 	return now, nil
 }
 
-// isEach reports whether JSON documents begin with the same sign.
+// isEach reports whether JSON documents begin with the same character.
 func isEach(first byte, documents ...json.RawMessage) bool {
 	return !slices.ContainsFunc(documents, func(d json.RawMessage) bool {
 		d = bytes.TrimLeft(d, " \t\r\n")
@@ -72,8 +72,8 @@ func mergeObjects(its, known, now map[string]json.RawMessage) (json.RawMessage, 
 	return json.Marshal(all)
 }
 
-// member returns a member of an object. Letter case makes no difference, as in json.Unmarshal: else a
-// member would come back under its former name, and with its former value.
+// member returns a member of an object. Letter case makes no difference, as in json.Unmarshal:
+// otherwise a member could appear again with its former name and value.
 func member(object map[string]json.RawMessage, name string) (json.RawMessage, bool) {
 	if value, ok := object[name]; ok {
 		return value, true
@@ -86,8 +86,9 @@ func member(object map[string]json.RawMessage, name string) (json.RawMessage, bo
 	return nil, false
 }
 
-// mergeArrays merges elements that did not change, in any place, and changed ones that kept their
-// place. If the program removed elements, a changed one cannot be told from a new one.
+// mergeArrays merges elements that did not change, in any place, and changed elements that kept
+// their place. If the program removed elements, a changed element cannot be distinguished from a
+// new one.
 func mergeArrays(its, known, now []json.RawMessage) (json.RawMessage, error) {
 	if len(its) != len(known) {
 		return json.Marshal(now)

@@ -11,12 +11,12 @@ import (
 
 // Participant returns a handler that handles commands of a saga and answers them. f does the work
 // in the transaction, and returns the reply, made with cmd.Follow. The reply is written in the same
-// transaction. A reply without a Type is none: write it later, with [Answer]. The data of the
-// command is decoded into a T; a fault is permanent.
+// transaction. If the reply has no Type, none is written: write it later, with [Answer]. The data
+// of the command is decoded into a T; a fault of the data is permanent.
 //
 // Give the command and its Undo to one ordered handler (inbox.HoldKey), with a postroom.Mux of
-// participants. Then no Undo overtakes its command. A participant that calls a vendor is no such
-// handler but an external one: it writes its reply in Attempt.OnSuccess; see the package's example.
+// participants, so that no Undo overtakes its command. A participant that calls a vendor must be an
+// external handler instead: it writes its reply in Attempt.OnSuccess; see the package's example.
 func Participant[T any](out Outbox, f func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) (postroom.Event, error)) postroom.Handler {
 	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) error {
 		reply, err := f(ctx, tx, cmd, data)
@@ -30,30 +30,30 @@ func Participant[T any](out Outbox, f func(ctx context.Context, tx pgx.Tx, cmd p
 	})
 }
 
-// Answer returns a reply to a command, for a participant that answers later: store the command's
-// ID and Key, and write what Answer returns in the transaction of the result.
+// Answer returns a reply to a command, for a participant that answers later. Store the command's ID
+// and Key, and write the reply in the transaction of the result.
 func Answer(commandID, key, eventType string, data any) postroom.Event {
 	ev := postroom.NewEvent(eventType, data)
 	ev.Key, ev.CausationID = key, commandID
 	return ev
 }
 
-// StepKey returns the key of a command's step. It is the same for a command that an operator sent
-// again, and for the Undo. Give it to a vendor as its idempotency key, with a word for what is done,
-// and not the key of Attempt.Step: that is another one for a command that was sent again.
-// It is empty for an event that is no command of a saga.
+// StepKey returns the key of a command's step. It is the same for the Undo, and for a command that
+// an operator sent again. Give it to a vendor as its idempotency key, together with a word for the
+// action. Do not use the key of Attempt.Step, which is different if a command was sent again.
+// StepKey is empty for an event that is not a command of a saga.
 func StepKey(cmd postroom.Event) string { return cmd.Headers[stepHeader] }
 
 // Death says why a participant could not handle a command.
 type Death struct {
-	Class string `json:"class"` // of the failure, as a dead letter has it
+	Class string `json:"class"` // class of the failure, as in a dead letter
 	Error string `json:"error"`
 }
 
 // ReportDeath writes an event that says that a command is dead, for a step that waits for it with
-// [Died]. types has the type of that event for each type of command that may die; for any other
-// event ReportDeath writes nothing. Do not list the type of an Undo: an Undo cannot fail. Call
-// ReportDeath in the OnDead of the participant's inbox:
+// [Died]. types maps each type of command that may die to the type of that event; for any other
+// event ReportDeath writes nothing. Do not list the type of an Undo, because an Undo cannot fail.
+// Call ReportDeath in the OnDead of the participant's inbox:
 //
 //	OnDead: func(ctx context.Context, tx pgx.Tx, l inbox.Letter) error {
 //		types := map[string]string{"payment.charge": "payment.died"}

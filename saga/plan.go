@@ -15,7 +15,7 @@ type plan[S any] struct {
 	version int
 	steps   []Step[S]
 	ended   End[S]
-	prefix  string // of subjects
+	prefix  string // prefix of subjects
 }
 
 // find returns the place of the step with a name, or -1.
@@ -55,7 +55,7 @@ const (
 	defaultKeep  = 30 * 24 * time.Hour
 )
 
-// complete sets what the definition leaves open.
+// complete sets the fields that the definition leaves empty.
 func (d *Definition[S]) complete() {
 	d.Stuck = cmp.Or(d.Stuck, defaultStuck)
 	d.Keep = cmp.Or(d.Keep, defaultKeep)
@@ -92,13 +92,13 @@ func (d *Definition[S]) validate() error {
 			fault("Start: %w", err)
 		}
 		if what := d.uses(d.Start.eventType); what != "" {
-			fault("Start: %s is also %s, so the saga could not tell what it means", d.Start.eventType, what)
+			fault("Start: %s is also %s, so the saga could not tell the two apart", d.Start.eventType, what)
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// uses says what else the saga takes an event type for; empty if for nothing.
+// uses says for what else the saga uses an event type. It is empty if there is no other use.
 func (d *Definition[S]) uses(eventType string) string {
 	if eventType == d.Name+deadlineSuffix || eventType == d.Name+decisionSuffix {
 		return "an event of the saga itself"
@@ -110,7 +110,7 @@ func (d *Definition[S]) uses(eventType string) string {
 		case replies[eventType]:
 			return "a reply"
 		case eventType == p.ended.Done.eventType || eventType == p.ended.Undone.eventType:
-			return "what it announces"
+			return "an event that announces its end"
 		case slices.ContainsFunc(p.steps, func(s Step[S]) bool { return eventType == s.Do.eventType || eventType == s.Undo.eventType }):
 			return "a command"
 		}
@@ -133,7 +133,7 @@ func (p *plan[S]) validate() (faults []error) {
 			fault("step %d has the name %q: use letters, digits, '_', '-' and dots between them", i+1, s.Name)
 		}
 		if seen[s.Name] {
-			fault("step %s is there twice: give each step a name of its own", s.Name)
+			fault("two steps have the name %s: give each step its own name", s.Name)
 		}
 		seen[s.Name] = true
 		for _, problem := range s.problems() {
@@ -148,7 +148,7 @@ func (p *plan[S]) validate() (faults []error) {
 			fault("Ended must be Send: use a last step with Local")
 		}
 		if a.eventType != "" && validType(a.eventType) != nil {
-			fault("Ended: %q is no event type", a.eventType)
+			fault("Ended: %q is not an event type", a.eventType)
 		}
 		if a.eventType == p.name+deadlineSuffix || a.eventType == p.name+decisionSuffix {
 			fault("Ended: %s is an event of the saga itself", a.eventType)
@@ -157,7 +157,7 @@ func (p *plan[S]) validate() (faults []error) {
 	return faults
 }
 
-// problems returns what does not fit together in a step.
+// problems returns the contradictions in a step.
 func (s *Step[S]) problems() (all []string) {
 	wrong := func(is bool, problem string) {
 		if is {
@@ -165,14 +165,14 @@ func (s *Step[S]) problems() (all []string) {
 		}
 	}
 	sends := s.Do.eventType != ""
-	wrong(s.Do.isSet() && s.Within > 0 && !s.Undo.isSet(), "it does something and has Within, so it needs an Undo: when its time is over, its outcome is not known")
+	wrong(s.Do.isSet() && s.Within > 0 && !s.Undo.isSet(), "it does something and has Within, so it needs an Undo: when its time is over, its outcome is unknown")
 	unsure := slices.ContainsFunc(s.Failed.answers, func(a answer[S]) bool { return a.anyCause || a.died })
-	wrong(s.Do.isSet() && unsure && !s.Undo.isSet(), "it does something and may fail with its outcome unknown (OnAny, Died), so it needs an Undo")
+	wrong(s.Do.isSet() && unsure && !s.Undo.isSet(), "it does something and may fail with an unknown outcome (OnAny, Died), so it needs an Undo")
 	wrong(s.Within < 0, "Within is negative")
-	wrong(s.Within > 0 && !s.Done.isSet(), "it has Within and no Done to wait for")
-	wrong(s.Failed.isSet() && !s.Done.isSet(), "it has Failed and no Done")
+	wrong(s.Within > 0 && !s.Done.isSet(), "it has Within, but no Done to wait for")
+	wrong(s.Failed.isSet() && !s.Done.isSet(), "it has Failed, but no Done")
 	wrong(s.Undo.eventType != "" && !s.Undone.isSet(), "its Undo sends, so it needs Undone, for which the saga waits")
-	wrong(s.Undone.isSet() && s.Undo.eventType == "", "it has Undone, and its Undo sends nothing")
+	wrong(s.Undone.isSet() && s.Undo.eventType == "", "it has Undone, but its Undo sends nothing")
 	wrong(!s.Do.isSet() && !s.Undo.isSet() && !s.Done.isSet(), "it does nothing and waits for nothing")
 	if !sends {
 		for _, a := range slices.Concat(s.Done.answers, s.Failed.answers) {
@@ -182,12 +182,12 @@ func (s *Step[S]) problems() (all []string) {
 	return all
 }
 
-// badTypes returns which event types of a step are not valid, or ambiguous.
+// badTypes returns the event types of a step that are not valid, or that are ambiguous.
 func (s *Step[S]) badTypes(name string) (all []string) {
 	seen := make(map[string]bool)
 	for _, a := range slices.Concat(s.Done.answers, s.Failed.answers) {
 		if seen[a.eventType] {
-			all = append(all, a.eventType+" is there twice among Done and Failed")
+			all = append(all, a.eventType+" occurs twice in Done and Failed")
 		}
 		seen[a.eventType] = true
 	}
@@ -201,7 +201,7 @@ func (s *Step[S]) badTypes(name string) (all []string) {
 	}
 	for eventType := range seen {
 		if err := validType(eventType); err != nil {
-			all = append(all, fmt.Sprintf("%q is no event type", eventType))
+			all = append(all, fmt.Sprintf("%q is not an event type", eventType))
 		}
 		if eventType == name+deadlineSuffix || eventType == name+decisionSuffix {
 			all = append(all, eventType+" is an event of the saga itself")

@@ -20,19 +20,19 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Outbox writes events in the caller's transaction: an *outbox.Outbox.
+// Outbox writes events in the caller's transaction. An *outbox.Outbox is one.
 //
-// It is an interface so that this package need not import the outbox.
+// It is an interface so that this package does not import the outbox.
 type Outbox interface {
 	Write(ctx context.Context, tx pgx.Tx, events ...postroom.Event) error
 	Queue(batch *pgx.Batch, events ...postroom.Event) error
 }
 
 var (
-	// ErrConflict says that an instance with the key exists that began with another input.
+	// ErrConflict says that an instance with this key exists, and that it began with another input.
 	ErrConflict = errors.New("an instance with this key began with another input")
 
-	// ErrUnknown says that there is no instance with a key.
+	// ErrUnknown says that there is no instance with this key.
 	ErrUnknown = errors.New("there is no such instance")
 )
 
@@ -44,7 +44,7 @@ type Saga[S any] struct {
 	pool    *pgxpool.Pool
 	out     Outbox
 	table   *table
-	err     error // what is wrong with the definition
+	err     error // the fault of the definition
 	signals *signals
 }
 
@@ -69,9 +69,9 @@ func New[S any](pool *pgxpool.Pool, out Outbox, d Definition[S]) *Saga[S] {
 	return g
 }
 
-// Types returns the types of all events that the saga handles, sorted: what its subscription asks
-// for. If the events come from several streams, give each subscription its part, and the same
-// saga as the handler.
+// Types returns the types of all events that the saga handles, sorted. Use them in its
+// subscription. If the events come from several streams, give each subscription its part of the
+// types, and the same saga as the handler.
 func (g *Saga[S]) Types() []string {
 	all := map[string]bool{g.def.Name + deadlineSuffix: true, g.def.Name + decisionSuffix: true}
 	for _, p := range g.plans {
@@ -89,17 +89,17 @@ func (g *Saga[S]) Types() []string {
 }
 
 // Begin begins an instance in the caller's transaction, and writes its first command. Local
-// functions of the steps before it run in that transaction. The key names what the process is
-// about. It is the key of all its events.
+// functions of steps before that command run in that transaction. The key names the thing that the
+// process is about. All events of the process have this key.
 //
 // If an instance with the key began with the same state, running or ended, Begin changes nothing
 // and returns nil. If it began with another state, Begin returns [ErrConflict]. The instance and
-// its step are stored when tx commits. After any error the caller has to roll back.
+// its step are stored when tx commits. After any error the caller must roll back.
 //
 // A key is for one process, for ever: the ids of commands are derived from it, and participants
-// recognise them also after the instance was removed. States are compared as JSON, so a program
-// whose S has a new field begins a process again with another state, unless the field is omitted
-// while it is empty.
+// recognise these ids even after the instance was removed. States are compared as JSON. So if S has
+// a new field, the same call of Begin has another state, unless the field is omitted while it is
+// empty.
 func (g *Saga[S]) Begin(ctx context.Context, tx pgx.Tx, key string, s S) error {
 	if g.err != nil {
 		return g.err
@@ -116,14 +116,14 @@ func (g *Saga[S]) Begin(ctx context.Context, tx pgx.Tx, key string, s S) error {
 
 type causeKey struct{}
 
-// WithCause returns a context that tells [Saga.Begin] and [Saga.Compensate] which event led to them.
-// Use it in a handler of that event. The event is then the cause of the commands that follow. For
-// Begin, the process takes over its correlation id, and [End] answers it.
+// WithCause returns a context that tells [Saga.Begin] and [Saga.Compensate] which event led to
+// them. Use it in a handler of that event. The event is then the cause of the commands that follow.
+// With Begin, the process also gets the event's correlation id, and [End] answers the event.
 func WithCause(ctx context.Context, ev postroom.Event) context.Context {
 	return context.WithValue(ctx, causeKey{}, cause{id: ev.ID, correlation: cmp.Or(ev.CorrelationID, ev.ID)})
 }
 
-// cause is the event that leads to something; zero if there is none.
+// cause is the event that led to a call. It is zero if there is none.
 type cause struct{ id, correlation string }
 
 func causeOf(ctx context.Context) cause {
@@ -131,7 +131,7 @@ func causeOf(ctx context.Context) cause {
 	return c
 }
 
-// begin begins an instance with what a program or an event says.
+// begin begins an instance with the input of a program or an event.
 func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input []byte, start cause) error {
 	if err := (postroom.Event{Type: g.def.Name, Source: "check", Key: key}).Validate(); err != nil || key == "" {
 		return fmt.Errorf("%w: the key of an instance must be a valid key of events, and not empty: %w", errLasting, cmp.Or(err, errNoKey))
@@ -144,7 +144,7 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	}
 	inst, err := decode[S](row{
 		key: key, version: p.version, state: Running, step: p.steps[0].Name, run: 1, correlation: start.correlation, cause: start.id,
-	}, data) // and so shares nothing with the caller's s, who may try again
+	}, data) // and so shares no memory with the caller's s, because the caller may try again
 	if err != nil {
 		return err
 	}
@@ -162,12 +162,12 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 
 var errNoKey = errors.New("the key is empty")
 
-// begun compares the input of the instance that exists already.
+// begun compares the input with that of the existing instance.
 func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) error {
 	before, err := g.table.input(ctx, tx, key)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return errors.New("the instance was removed just now; try again")
+		return errors.New("the instance has just been removed; try again")
 	case err != nil:
 		return err
 	case !bytes.Equal(before, sum):
@@ -176,11 +176,11 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 	return nil
 }
 
-// Compensate begins to undo an instance, in the caller's transaction: the customer cancels, for
-// instance. It begins with the pending step, whose outcome is not known; if that step has no Undo,
-// what it did stays. apply changes the state before that; nil changes nothing. If the instance is
-// being undone already, or undone, Compensate changes nothing and returns nil. If it is done,
-// Compensate returns [ErrOver], and [ErrUnknown] if there is none.
+// Compensate begins to undo an instance, in the caller's transaction, for instance because the
+// customer cancels. It begins with the pending step, whose outcome is unknown. If that step has no
+// Undo, its effects stay. apply changes the state before; nil changes nothing. If the instance is
+// being undone, or is undone, Compensate changes nothing and returns nil. If it is done, Compensate
+// returns [ErrOver]. If it does not exist, Compensate returns [ErrUnknown].
 func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
 	if g.err != nil {
 		return g.err
@@ -234,7 +234,7 @@ func (g *Saga[S]) planOf(r *row) (*plan[S], error) {
 // unknownVersion is how long an event waits for a process that knows the version of its instance.
 const unknownVersion = 5 * time.Second
 
-// Handle handles one event of the saga. It is for the inbox.
+// Handle handles one event of the saga. The inbox calls it.
 func (g *Saga[S]) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	if g.err != nil {
 		return g.err
@@ -265,7 +265,7 @@ func (g *Saga[S]) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 		return g.withoutInstance(ctx, tx, ev)
 	}
 	p, err := g.planOf(r)
-	if err != nil && r.state.Ended() { // its alarm, or a late reply; its definition is gone
+	if err != nil && r.state.Ended() { // its alarm, or a late reply; no program has its definition any longer
 		g.signals.ignored(ctx, g.def.Name, stale)
 		return nil
 	}
@@ -324,10 +324,10 @@ func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.
 }
 
 // errAhead says that an event answers a command that the instance has not written: the database was
-// restored from a time before it did.
-var errAhead = errors.New("the instance is not as far yet; the database was restored")
+// restored from an earlier time.
+var errAhead = errors.New("the instance has not come to that step; the database was restored")
 
-// start begins an instance by an event.
+// start begins an instance because of an event.
 func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	key, s, err := g.def.Start.begin(ev.Data)
 	if err != nil {
@@ -336,8 +336,8 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	return g.begin(ctx, tx, cmp.Or(key, ev.Key), s, ev.Data, causeOf(WithCause(ctx, ev)))
 }
 
-// withoutInstance decides about an event with a key that no instance has. A reply to a command of
-// this saga means that the instance is lost, for instance in a restored database.
+// withoutInstance decides about an event whose key no instance has. If it is a reply to a command
+// of this saga, the instance is lost, for instance in a restored database.
 func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	if ev.Type == g.def.Name+deadlineSuffix || ev.Type == g.def.Name+decisionSuffix {
 		g.signals.ignored(ctx, g.def.Name, stale) // the instance ended long ago
@@ -350,14 +350,14 @@ func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Ev
 	for _, p := range g.plans {
 		t := turn[S]{moment: m, plan: p, inst: &instance[S]{row: row{key: ev.Key}}}
 		if own := t.ownStep(ev.CausationID); own != nil {
-			return fmt.Errorf("%s answers step %s of key %s, and there is no such instance: it was removed, or the database was restored; begin it again, or discard this reply", ev.Type, own.Name, ev.Key)
+			return fmt.Errorf("%s answers step %s of key %s, but there is no such instance: it was removed, or the database was restored; begin it again, or discard this reply", ev.Type, own.Name, ev.Key)
 		}
 	}
 	g.signals.ignored(ctx, g.def.Name, foreign)
 	return nil
 }
 
-// finish runs the Local functions that a turn comes to, and stores the turn.
+// finish runs the Local functions of a turn, and stores the turn.
 func (g *Saga[S]) finish(ctx context.Context, tx pgx.Tx, t *turn[S]) error {
 	for t.local != nil {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return t.local(ctx, tx, &t.inst.data) })

@@ -18,8 +18,8 @@ type signals struct {
 func newSignals(provider metric.MeterProvider) *signals {
 	m := telemetry.Meter(provider)
 	return &signals{
-		steps:  telemetry.Seconds(m, telemetry.SagaStep, "How long instances waited for a step, by what ended it."),
-		events: telemetry.Counter(m, telemetry.SagaIgnored, "{event}", "Events that came for an instance and changed nothing, by reason."),
+		steps:  telemetry.Seconds(m, telemetry.SagaStep, "How long instances waited for a step, by the way it ended."),
+		events: telemetry.Counter(m, telemetry.SagaIgnored, "{event}", "Events of an instance that changed nothing, by reason."),
 	}
 }
 
@@ -28,7 +28,8 @@ func (s *signals) ignored(ctx context.Context, saga string, why outcome) {
 	s.events.Add(ctx, 1, telemetry.With(telemetry.Saga.String(saga), telemetry.Reason.String(string(why))))
 }
 
-// stepEnded records how long a step took. An event that only writes the next alarm ends none.
+// stepEnded records how long a step took. An event that only writes the next alarm does not end a
+// step.
 func (s *signals) stepEnded(ctx context.Context, saga string, history []entry, took time.Duration) {
 	if len(history) == 0 {
 		return

@@ -21,7 +21,8 @@ type Status struct {
 	Revision int64        `json:"revision"`
 	Steps    []StepStatus `json:"steps"`
 
-	// WaitsFor are the types of the events that end the pending step. Empty if it has ended.
+	// WaitsFor are the types of the events that end the pending step. It is empty if the instance
+	// has ended.
 	WaitsFor  []string  `json:"waits_for,omitempty"`
 	Deadline  time.Time `json:"deadline,omitzero"` // of the pending step
 	StartedAt time.Time `json:"started_at"`
@@ -43,7 +44,7 @@ const (
 	StepPending StepState = "pending" // the instance waits for it
 	StepDone    StepState = "done"
 	StepUndoing StepState = "undoing" // the instance waits until it is undone
-	StepUndone  StepState = "undone"  // undone, failed, or with nothing to undo
+	StepUndone  StepState = "undone"  // undone, failed, or without anything to undo
 )
 
 // Status returns how far an instance is, or [ErrUnknown]. It waits for no lock.
@@ -75,8 +76,8 @@ func (g *Saga[S]) status(ctx context.Context, key string) (st Status, data []byt
 	return st, data, nil
 }
 
-// progress returns how far each step of an instance is. Of an instance that is being undone, the
-// steps after the pending one count as undone, also if they never began.
+// progress returns how far each step of an instance is. If the instance is being undone, the steps
+// after the pending step count as undone, even if they never began.
 func progress(steps []outline, state State, pending string) []StepStatus {
 	all := make([]StepStatus, 0, len(steps))
 	at := 0
@@ -116,11 +117,11 @@ func waitsFor(steps []outline, state State, pending string) []string {
 	return nil
 }
 
-// StatusHandler returns a handler of HTTP that answers with the status of the instance whose key
-// is the path value "key", as in "GET /orders/{key}/checkout". public returns what of the state may
-// be shown, under "data"; nil shows none of it. The ETag is the revision, so that a client that
-// sends If-None-Match gets 304 if nothing has changed. Retry-After is 1 until the instance has
-// ended. The handler waits for no lock. It does not authenticate: wrap it.
+// StatusHandler returns an HTTP handler that answers with the status of an instance. The key of the
+// instance is the path value "key", as in "GET /orders/{key}/checkout". public returns the part of
+// the state to show, under "data"; with nil nothing of it is shown. The ETag is the revision, so a
+// client that sends If-None-Match gets 304 if nothing has changed. Retry-After is 1 until the
+// instance has ended. The handler waits for no lock. It does not authenticate: wrap it.
 func (g *Saga[S]) StatusHandler(public func(S) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")
@@ -159,7 +160,7 @@ func (g *Saga[S]) StatusHandler(public func(S) any) http.Handler {
 	})
 }
 
-// problem answers as RFC 9457 says.
+// problem answers with a problem document of RFC 9457.
 func problem(w http.ResponseWriter, status int, title string) {
 	writeJSON(w, status, "application/problem+json", struct {
 		Title  string `json:"title"`
@@ -174,5 +175,5 @@ func writeJSON(w http.ResponseWriter, status int, media string, body any) {
 	}
 	w.Header().Set("Content-Type", media)
 	w.WriteHeader(status)
-	_, _ = w.Write(document) // the client is gone
+	_, _ = w.Write(document) // an error means that the client is gone
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// DB is what a [Store] needs of a database: a *pgxpool.Pool or a *pgx.Conn.
+// DB is the part of a *pgxpool.Pool or a *pgx.Conn that a [Store] uses.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -34,14 +34,14 @@ type StoreConfig struct {
 	Schema string
 }
 
-// Store shows sagas to operators, and takes their decisions. It needs no definition and no Go type
-// of a saga. With a *pgxpool.Pool it is safe for concurrent use, with a *pgx.Conn it is not.
+// Store shows sagas to operators, and accepts their decisions. It needs no definition and no Go
+// type of a saga. With a *pgxpool.Pool it is safe for concurrent use, with a *pgx.Conn it is not.
 type Store struct {
 	db     DB
 	schema string
-	err    error // what is wrong with the config
+	err    error // the fault of the config
 	sql    statements
-	lookAt int // about how many instances a page that has to search looks at in one go
+	lookAt int // about how many instances a page reads at a time if it has to search
 }
 
 // NewStore returns a store. It does no I/O and cannot fail: if the config is wrong, [Store.Check]
@@ -54,7 +54,7 @@ func NewStore(db DB, cfg StoreConfig) *Store {
 	return &Store{db: db, schema: name, lookAt: lookAt, sql: sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })}
 }
 
-// Check reports whether the database has the tables that a store needs.
+// Check returns an error if the database lacks the tables that a store needs.
 func (s *Store) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
@@ -62,17 +62,17 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.schema))
 }
 
-// explain adds to an error of the database what an operator can do about it.
+// explain adds advice for an operator to an error of the database.
 func (s *Store) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: s.schema, DB: s.db})
 }
 
-// Story is all that is known of one instance.
+// Story is everything that is known about one instance.
 type Story struct {
 	Instance
 	Note          string          `json:"note,omitempty"` // the last event that did not count, and why
 	CorrelationID string          `json:"correlation_id"`
-	CausationID   string          `json:"causation_id,omitempty"` // the event that began it
+	CausationID   string          `json:"causation_id,omitempty"` // the event that began the instance
 	Steps         []StepStatus    `json:"steps"`
 	WaitsFor      []string        `json:"waits_for,omitempty"`
 	Data          json.RawMessage `json:"data"` // the state
@@ -86,11 +86,12 @@ type Entry struct {
 	Step      string    `json:"step"`
 	Direction string    `json:"direction"` // do or undo
 
-	// What is begun, sent (a command was written), local (a function ran), done, failed or undone (a reply
-	// came), gave_up, deadline, or an operator's decision: retry, skip, mark_done, compensate.
+	// What is begun, sent (a command was written), local (a function ran), done, failed or undone
+	// (a reply arrived), gave_up, deadline, or an operator's decision: retry, skip, mark_done,
+	// compensate.
 	What    string `json:"what"`
-	Type    string `json:"type,omitempty"`     // of the event
-	EventID string `json:"event_id,omitempty"` // of the command, the reply or the decision
+	Type    string `json:"type,omitempty"`     // type of the event
+	EventID string `json:"event_id,omitempty"` // id of the command, the reply or the decision
 }
 
 // Show returns one instance with its history, or [ErrUnknown].
@@ -131,42 +132,43 @@ func (s *Store) show(ctx context.Context, saga, key string) (story Story, steps 
 // Audit says who decides something, and why. It is stored with the decision.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
-	Reason string // 4,096 bytes at most; every choice but Retry needs one
+	Reason string // at most 4,096 bytes; every choice except Retry requires one
 }
 
-// Decision is an operator's decision on an instance.
+// Decision is an operator's decision about an instance.
 type Decision struct {
 	Saga, Key string
 
-	// Revision is the revision of the instance that the operator has seen. If the instance has
-	// gone on since, the decision changes nothing.
+	// Revision is the revision of the instance that the operator saw. If the instance has changed
+	// since then, the decision changes nothing.
 	Revision int64
 
 	Choice Choice
 
-	// Type is the type of the reply whose place MarkDone takes.
+	// Type is the type of the reply that MarkDone replaces.
 	//
-	// Defaults to the first that ends the step.
+	// Defaults to the first type that ends the step.
 	Type string
 
 	// Data is the data of that reply, for MarkDone.
 	Data json.RawMessage
 }
 
-// ErrOver says that a decision was made for a revision of an instance that is over.
-var ErrOver = errors.New("the instance has gone on since")
+// ErrOver says that the instance has changed since the revision for which a decision was made.
+var ErrOver = errors.New("the instance has changed since then")
 
-// Decide gives a decision to the saga: as an event, together with its row in the audit. It returns
-// the id of the event. The saga carries it out when the relay has published the event and a process
-// of the saga runs. Decide returns [ErrUnknown] or [ErrOver] if the decision would change nothing,
-// and another error if it does not fit the step: a retry of a step that sends nothing, for
-// instance. If the saga cannot apply Data, the event becomes a dead letter of its handler.
+// Decide gives a decision to the saga: as an event, together with a row in the audit. It returns
+// the id of the event. The saga carries out the decision when the relay has published the event and
+// a process runs the saga. Decide returns [ErrUnknown] or [ErrOver] if the decision would change
+// nothing. It returns another error if the decision does not fit the step: for instance a retry of
+// a step that sends nothing. If the saga cannot apply Data, the event becomes a dead letter of the
+// saga's handler.
 func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, err error) {
 	if err := errors.Join(s.err, d.validate(), change.By(by).Validate()); err != nil {
 		return "", fmt.Errorf("saga: decide: %w", err)
 	}
 	if by.Reason == "" && d.Choice != Retry {
-		return "", fmt.Errorf("saga: decide: Audit.Reason is empty: say why the process is to go on like that (%s)", d.Choice)
+		return "", fmt.Errorf("saga: decide: Audit.Reason is empty: give the reason for this decision (%s)", d.Choice)
 	}
 	story, steps, err := s.show(ctx, d.Saga, d.Key)
 	if err != nil {
@@ -193,22 +195,22 @@ func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, er
 	return "", fmt.Errorf("saga %s, key %s: %w", d.Saga, d.Key, d.over(story.Instance))
 }
 
-// over says that an instance is not at the revision of a decision.
+// over returns the error for an instance that is not at the revision of a decision.
 func (d Decision) over(i Instance) error {
 	return fmt.Errorf("it is %s at revision %d, and the decision is for %d: %w", i.State, i.Revision, d.Revision, ErrOver)
 }
 
-// fits says why an instance could not carry a decision out. The rules of the saga say the same;
-// here the operator hears it.
+// fits returns the reason if an instance could not carry out a decision. The rules of the saga
+// would find the same later; here the operator gets the error.
 func (d Decision) fits(i Instance, steps []outline) error {
 	at := slices.IndexFunc(steps, func(s outline) bool { return s.Name == i.Step })
 	switch {
 	case i.State.Ended(), i.Revision != d.Revision:
 		return d.over(i)
 	case d.Choice == Compensate && i.State == Compensating:
-		return errors.New("it is being undone already")
+		return errors.New("it is already being undone")
 	case at < 0:
-		return nil // nothing recorded its definition
+		return nil // no definition is recorded
 	}
 	sends, ends := steps[at].Do, steps[at].Done
 	if i.State == Compensating {
@@ -218,9 +220,9 @@ func (d Decision) fits(i Instance, steps []outline) error {
 	case d.Choice == Retry && (sends == "" || sends == localStep):
 		return fmt.Errorf("step %s sends no command", i.Step)
 	case d.Choice == MarkDone && len(ends) == 0:
-		return fmt.Errorf("step %s waits for no reply: use %s", i.Step, Skip)
+		return fmt.Errorf("step %s does not wait for a reply: use %s", i.Step, Skip)
 	case d.Choice == MarkDone && d.Type != "" && !slices.Contains(ends, d.Type):
-		return fmt.Errorf("%s is no reply that ends step %s: use %s", d.Type, i.Step, strings.Join(ends, " or "))
+		return fmt.Errorf("%s is not a reply that ends step %s: use %s", d.Type, i.Step, strings.Join(ends, " or "))
 	}
 	return nil
 }
@@ -229,12 +231,12 @@ func (d Decision) validate() error {
 	switch d.Choice {
 	case Retry, Skip, Compensate:
 		if d.Type != "" || len(d.Data) > 0 {
-			return fmt.Errorf("%s takes no Type and no Data", d.Choice)
+			return fmt.Errorf("%s has no Type and no Data", d.Choice)
 		}
 		return nil
 	case MarkDone:
 		if len(d.Data) > 0 && !json.Valid(d.Data) {
-			return errors.New("the decision has Data that is no JSON")
+			return errors.New("the decision has Data that is not JSON")
 		}
 		return nil
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// TB is what [Test] needs of a *testing.T.
+// TB is the part of a *testing.T that [Test] uses.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// Trial plays one instance of a saga for a test, without a database. Each method fails the test at
-// once if the saga does something else.
+// Trial plays one instance of a saga for a test, without a database. If the saga does something
+// unexpected, the methods fail the test at once.
 //
 //	saga.Test(t, checkout).Begin(order).
 //		Sends("payment.charge").Gets("payment.charged", receipt).
@@ -25,15 +25,15 @@ type TB interface {
 //		Sends("payment.refund").Gets("payment.refunded", nil).
 //		Ends(saga.Undone)
 //
-// Functions of [Local] are not run: they succeed, unless [Trial.FailLocal] says otherwise.
+// Functions of [Local] do not run: they succeed, unless [Trial.FailLocal] says otherwise.
 type Trial[S any] struct {
 	tb     TB
 	def    Definition[S]
 	turn   *turn[S]
 	now    time.Time
 	fails  map[string]error
-	sent   []postroom.Event // commands that Sends has not asked for
-	last   postroom.Event   // the command that Sends asked for last
+	sent   []postroom.Event // commands for which Sends was not called yet
+	last   postroom.Event   // the command of the last call of Sends
 	events int
 }
 
@@ -64,8 +64,8 @@ func (tr *Trial[S]) Begin(s S) *Trial[S] {
 	return tr
 }
 
-// Sends expects a command of the given type, which Gets then answers. Commands are expected in the
-// order in which they are written.
+// Sends expects a command of the given type. The next Gets answers this command. Commands are
+// expected in the order in which they are written.
 func (tr *Trial[S]) Sends(eventType string) *Trial[S] {
 	tr.tb.Helper()
 	if len(tr.sent) == 0 {
@@ -78,7 +78,7 @@ func (tr *Trial[S]) Sends(eventType string) *Trial[S] {
 	return tr
 }
 
-// Gets gives the saga the reply to the command that Sends expected last.
+// Gets gives the saga the reply to the command of the last Sends.
 func (tr *Trial[S]) Gets(eventType string, data any) *Trial[S] {
 	tr.tb.Helper()
 	return tr.get(postroom.NewEvent(eventType, data), tr.last.ID)
@@ -105,7 +105,7 @@ func (tr *Trial[S]) get(ev postroom.Event, cause string) *Trial[S] {
 	return tr
 }
 
-// Deadline lets the time of the pending step pass.
+// Deadline ends the time of the pending step.
 func (tr *Trial[S]) Deadline() *Trial[S] {
 	tr.tb.Helper()
 	if tr.turn.inst.deadline.IsZero() {
@@ -125,7 +125,7 @@ func (tr *Trial[S]) Deadline() *Trial[S] {
 	return tr
 }
 
-// Holds expects that ok reports true for the state.
+// Holds expects that ok returns true for the state.
 func (tr *Trial[S]) Holds(what string, ok func(S) bool) *Trial[S] {
 	tr.tb.Helper()
 	if s := tr.turn.inst.data; !ok(s) {
@@ -153,7 +153,7 @@ func (tr *Trial[S]) next(cause string) {
 	tr.turn = &turn[S]{moment: moment{now: tr.now}, plan: before.plan, inst: before.inst, cause: fmt.Sprintf("%s-%d", cause, tr.events)}
 }
 
-// run takes what a turn comes to.
+// run records the commands and the result of a turn.
 func (tr *Trial[S]) run() {
 	tr.tb.Helper()
 	for tr.turn.local != nil {

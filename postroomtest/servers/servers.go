@@ -1,25 +1,24 @@
-// Package servers gives tests real servers: a PostgreSQL database with Postroom's tables,
-// and a NATS server with JetStream. Each test has its own, which are gone when it ends.
+// Package servers gives tests real servers: a PostgreSQL database with Postroom's tables, and a
+// NATS server with JetStream. Each test has its own, and they are removed when the test ends.
 //
 //	pool, nc := servers.Postgres(t), servers.NATS(t)
 //
-// PostgreSQL is the server that POSTROOM_DATABASE_URL names, whose role must be able to
-// create databases; else a throwaway cluster that is made with the programs on this
-// machine; else a container. NATS is the program that POSTROOM_TEST_BROKER names; else
-// nats-server on the PATH; else one that is downloaded and built with go install, once, in
-// the user's cache. POSTROOM_TEST_SERVERS=containers has both in containers.
+// PostgreSQL is the server that POSTROOM_DATABASE_URL names, whose role must be able to create
+// databases. If that is not set, it is a throwaway cluster that is made with the programs on this
+// machine, or else a container. NATS is the program that POSTROOM_TEST_BROKER names. If that is not
+// set, it is nats-server on the PATH, or else a program that is built once with go install, in the
+// user's cache. With POSTROOM_TEST_SERVERS=containers both run in containers.
 //
-// The first test of a process starts PostgreSQL, which takes about a second; each database
-// is a copy of one that was migrated once. Servers end with the test process, however that
-// ends.
+// The first test of a process starts PostgreSQL, which takes about a second. Each database is a
+// copy of a database that was migrated once. Servers end with the test process, even if that is
+// killed.
 //
-// A test that cannot have its server fails, and says what to install: a test that is
-// skipped looks like one that passed. POSTROOM_TEST_REQUIRE=0 skips such tests.
+// A test that cannot have its server fails, and says what to install, because a test that is
+// skipped looks like a test that passed. POSTROOM_TEST_REQUIRE=0 skips such tests.
 //
-// The package is in the library's module, and not in one of its own, because it brings no
-// module with it: servers are programs, which it starts. A module with the NATS server in
-// it would be one more to keep in step, and its users would compile the server with each
-// test.
+// The package is in the library's module, because it adds no dependency to it: servers are
+// programs, which it starts. If it were a module with the NATS server in it, that module would have
+// to be kept in step, and its users would compile the server with each test.
 package servers
 
 import (
@@ -34,24 +33,24 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// Postgres returns a pool on a migrated database of the test's own. The pool is closed and
-// the database dropped when the test ends.
+// Postgres returns a pool on a new, migrated database for the test. The pool is closed and the
+// database dropped when the test ends.
 func Postgres(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return devtest.Pool(needs(t))
 }
 
-// PostgresURL returns the URL of such a database, for a test that opens connections of its
-// own or starts programs. The database is dropped when the test ends, with the sessions
-// that are left.
+// PostgresURL returns the URL of such a database, for a test that opens its own connections or
+// starts programs. When the test ends, the database is dropped and sessions that are left are
+// ended.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
 	return devtest.DatabaseURL(needs(t))
 }
 
-// NATS returns a connection to a server of the test's own, made with
-// [natsjs.ConnectOptions]. The connection is closed and the server stopped when the test
-// ends. Its ConnectedUrl is the server's URL.
+// NATS returns a connection to a new server for the test, made with [natsjs.ConnectOptions]. The
+// connection is closed and the server stopped when the test ends. Its ConnectedUrl is the server's
+// URL.
 func NATS(t testing.TB) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(devtest.OwnNATS(needs(t)).URL(), append(natsjs.ConnectOptions(), nats.Name(t.Name()))...)
@@ -62,8 +61,8 @@ func NATS(t testing.TB) *nats.Conn {
 	return nc
 }
 
-// Stream makes a stream that takes the given subjects, with the settings that
-// [natsjs.EnsureStream] gives it.
+// Stream makes a stream for the given subjects, with the settings that [natsjs.EnsureStream]
+// chooses.
 func Stream(t testing.TB, nc *nats.Conn, name string, subjects ...string) {
 	t.Helper()
 	err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: name, Subjects: subjects})
@@ -72,7 +71,7 @@ func Stream(t testing.TB, nc *nats.Conn, name string, subjects ...string) {
 	}
 }
 
-// requireVariable says what becomes of a test that cannot have its server.
+// requireVariable says whether a test that cannot have its server fails.
 const requireVariable = "POSTROOM_TEST_REQUIRE"
 
 // needs returns a test that fails if there are no servers for it.
@@ -83,7 +82,7 @@ func needs(t testing.TB) testing.TB {
 	return strictTest{t}
 }
 
-// strictTest is a test that is not to be skipped.
+// strictTest is a test that must not be skipped.
 type strictTest struct{ testing.TB }
 
 // Skipf fails the test.
