@@ -306,7 +306,7 @@ func TestCrashTellsWhatIsWrongWithAScenario(t *testing.T) {
 		want     string
 	}{
 		{"Setup fails", postroomtest.Scenario{Setup: func(context.Context, *pgxpool.Pool) error { return errors.New("no disk") }, Run: nothing}, nothing, "run the scenario's Setup: no disk"},
-		{"Run fails", postroomtest.Scenario{Run: func(context.Context, *pgxpool.Pool) error { return errors.New("no luck") }}, nothing, "no cut at all: run the scenario: no luck"},
+		{"Run fails", postroomtest.Scenario{Run: func(context.Context, *pgxpool.Pool) error { return errors.New("no luck") }}, nothing, "even without a cut: run the scenario: no luck"},
 		{"no statement", postroomtest.Scenario{Run: nothing}, nothing, "no statement"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

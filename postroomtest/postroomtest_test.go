@@ -81,7 +81,7 @@ func TestRequireWritten(t *testing.T) {
 		{"another key", tx, []postroomtest.Want{{}, {Key: "o-2"}}, `event 2: Key is "o-1", want "o-2"`},
 		{"another header", tx, []postroomtest.Want{{Headers: map[string]string{"tenant": "b"}}, {}}, `header tenant is "a", want "b"`},
 		{"other data", tx, []postroomtest.Want{{JSON: `{"id":"o-1"}`}, {}}, "the data is"},
-		{"no JSON", tx, []postroomtest.Want{{JSON: `{`}, {}}, "Want.JSON is no JSON"},
+		{"no JSON", tx, []postroomtest.Want{{JSON: `{`}, {}}, "Want.JSON is not JSON"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := said(t, func(t testing.TB) { postroomtest.RequireWritten(t, tt.db, tt.wants...) })

@@ -112,7 +112,7 @@ func TestLateDecisionsChangeNothing(t *testing.T) {
 	w.give(ev)
 	w.wants()
 	w.is("t1", "done", "confirm")
-	if note := w.row("t1").Note; !strings.Contains(note, "which is over") {
+	if note := w.row("t1").Note; !strings.Contains(note, "has changed since then") {
 		t.Errorf("the note is %q", note)
 	}
 	if _, err := store.Decide(t.Context(), d, by); !errors.Is(err, saga.ErrOver) {
@@ -202,11 +202,11 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 	w.exec("UPDATE postroom.saga SET step = 'confirm' WHERE key = 't3'")
 	w.wants("seat.book", "travel.deadline")
 	for text, d := range map[string]saga.Decision{
-		"seat.freed is no reply that ends step payment: use payment.charged": {Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"},
-		"it is being undone already":                                         {Key: "t2", Choice: saga.Compensate},
-		"use payment.refunded":                                               {Key: "t2", Choice: saga.MarkDone, Type: "payment.charged"},
-		"step confirm sends no command":                                      {Key: "t3", Choice: saga.Retry},
-		"step confirm waits for no reply: use skip":                          {Key: "t3", Choice: saga.MarkDone},
+		"seat.freed is not a reply that ends step payment: use payment.charged": {Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"},
+		"it is already being undone":                       {Key: "t2", Choice: saga.Compensate},
+		"use payment.refunded":                             {Key: "t2", Choice: saga.MarkDone, Type: "payment.charged"},
+		"step confirm sends no command":                    {Key: "t3", Choice: saga.Retry},
+		"step confirm does not wait for a reply: use skip": {Key: "t3", Choice: saga.MarkDone},
 	} {
 		d.Saga, d.Revision = "travel", w.row(d.Key).Revision
 		if _, err := store.Decide(t.Context(), d, by); err == nil || !strings.Contains(err.Error(), text) {
@@ -216,11 +216,11 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 	w.wants()
 
 	// The saga itself refuses them, too.
-	w.fails(w.carryOut(saga.Decision{Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"}), "no reply that ends step payment", true)
+	w.fails(w.carryOut(saga.Decision{Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"}), "not a reply that ends step payment", true)
 	w.is("t1", "running", "payment")
-	w.fails(w.carryOut(saga.Decision{Key: "t2", Choice: saga.Compensate}), "is being undone already", true)
+	w.fails(w.carryOut(saga.Decision{Key: "t2", Choice: saga.Compensate}), "is already being undone", true)
 	w.fails(w.carryOut(saga.Decision{Key: "t3", Choice: saga.Retry}), "step confirm sends no command", true)
-	w.fails(w.carryOut(saga.Decision{Key: "t3", Choice: saga.MarkDone}), "step confirm waits for no reply", true)
+	w.fails(w.carryOut(saga.Decision{Key: "t3", Choice: saga.MarkDone}), "step confirm does not wait for a reply", true)
 }
 
 // carryOut writes a decision past the store, and gives it to the saga.

@@ -87,7 +87,7 @@ func TestForeignEvents(t *testing.T) {
 	crossed.Key = "t1"
 	for _, ev := range []postroom.Event{foreign, none, crossed} {
 		w.give(ev)
-		if note := w.row("t1").Note; !strings.Contains(note, "no command of this process") {
+		if note := w.row("t1").Note; !strings.Contains(note, "not caused by a command of this process") {
 			t.Errorf("the note is %q", note)
 		}
 	}

@@ -94,9 +94,9 @@ func TestCheckOfVersions(t *testing.T) {
 	}
 
 	for want, change := range map[string]func(seat *saga.Step[trip]){
-		"step 2 (seat) has other types of Done":   func(seat *saga.Step[trip]) { seat.Done = saga.On("seat.taken", nothing) },
-		"step 2 (seat) has other types of Failed": func(seat *saga.Step[trip]) { seat.Failed = saga.Reply[trip]{} },
-		"step 2 (seat) has other types of Undone": func(seat *saga.Step[trip]) {
+		"step 2 (seat) has other types for Done":   func(seat *saga.Step[trip]) { seat.Done = saga.On("seat.taken", nothing) },
+		"step 2 (seat) has other types for Failed": func(seat *saga.Step[trip]) { seat.Failed = saga.Reply[trip]{} },
+		"step 2 (seat) has other types for Undone": func(seat *saga.Step[trip]) {
 			seat.Within, seat.Undo, seat.Undone = 0, saga.Action[trip]{}, saga.OneOf[trip]()
 		},
 		"step 1 (open) has an Undo in one program": nil,
@@ -277,16 +277,16 @@ func TestFaultsOfDefinitions(t *testing.T) {
 		"a name with a space":                  {func(d *saga.Definition[trip]) { d.Name = "a b" }, "Name"},
 		"no version":                           {func(d *saga.Definition[trip]) { d.Version = 0 }, "Version is 0"},
 		"no steps":                             {func(d *saga.Definition[trip]) { d.Steps = nil }, "Steps is empty"},
-		"two steps of a name":                  {step(saga.Step[trip]{Name: "open", Do: send}), "step open is there twice"},
+		"two steps of a name":                  {step(saga.Step[trip]{Name: "open", Do: send}), "two steps have the name open"},
 		"a time, and no Undo of what is local": {step(saga.Step[trip]{Name: "x", Do: saga.Local(wrote("x")), Done: saga.OnAny("x.y", nothing), Within: 1}), "needs an Undo"},
 		"a time and no Undo":                   {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Within: 1}), "needs an Undo"},
 		"an Undo without Undone":               {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Undo: send}), "needs Undone"},
-		"Failed without Done":                  {step(saga.Step[trip]{Name: "x", Do: send, Failed: on}), "has Failed and no Done"},
+		"Failed without Done":                  {step(saga.Step[trip]{Name: "x", Do: send, Failed: on}), "has Failed, but no Done"},
 		"a death and no Undo":                  {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Failed: saga.Died[trip]("a.died", nil)}), "needs an Undo"},
 		"a reply to nothing":                   {step(saga.Step[trip]{Name: "x", Done: on}), "use OnAny"},
 		"nothing":                              {step(saga.Step[trip]{Name: "x"}), "does nothing"},
-		"a type twice":                         {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Failed: on}), "a.done is there twice"},
-		"no type":                              {step(saga.Step[trip]{Name: "x", Do: saga.Send[trip]("a b", whole)}), "no event type"},
+		"a type twice":                         {step(saga.Step[trip]{Name: "x", Do: send, Done: on, Failed: on}), "a.done occurs twice"},
+		"no type":                              {step(saga.Step[trip]{Name: "x", Do: saga.Send[trip]("a b", whole)}), "not an event type"},
 		"its own event":                        {step(saga.Step[trip]{Name: "x", Done: saga.OnAny("travel.deadline", nothing)}), "event of the saga itself"},
 		"an older version that is newer": {func(d *saga.Definition[trip]) {
 			d.Older = []saga.Definition[trip]{{Version: 3, Steps: d.Steps}}
