@@ -1,12 +1,12 @@
--- What a migration may be waiting for: sessions and prepared transactions that lock a table
--- of this schema, or hold the migration lock. $1 are the virtual transactions that had the
--- lock before the wait: only these are returned. If $1 is NULL they are not known; then
+-- The sessions and prepared transactions that a migration may be waiting for: those that lock a
+-- table of this schema, or have the migration lock. $1 are the virtual transactions that had the
+-- lock before the wait: only these are returned. If $1 is NULL, they are not known; then
 -- transactions that began just now are left out.
 --
--- The views are not read at the same moment. A session that ended, or ended its
--- transaction, after its lock was read is left out, and so is a prepared transaction that
--- was finished. Only members of pg_read_all_stats see what sessions of other roles do. For
--- others, and if track_activities is off, such a session is returned without details.
+-- The views are not read at the same moment. If a session or its transaction ended after its lock
+-- was read, it is left out; so is a prepared transaction that was finished. Only members of
+-- pg_read_all_stats see what sessions of other roles do. For other roles, and if track_activities
+-- is off, such a session is returned without details.
 --
 -- Locks   none.
 -- Index   none; system views.

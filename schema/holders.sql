@@ -2,8 +2,8 @@
 --
 -- Locks   none.
 -- Index   none; system views.
--- Called  by Migrator.Migrate, before it asks for a lock of the table. A transaction that
---         still has its lock when the wait is over was in the way all the time. Virtual
+-- Called  by Migrator.Migrate, before it asks for a lock of the table. If a transaction
+--         still has its lock after the wait, it blocked the migration all the time. Virtual
 --         ids distinguish transactions.
 SELECT to_regclass($1) IS NOT NULL AS found,
        ARRAY(

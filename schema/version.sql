@@ -1,12 +1,12 @@
--- Take the migration lock and make the table that records versions.
+-- Take the migration lock and create the table that records versions.
 --
 -- Locks   an advisory lock of this schema's name, until the transaction ends.
 -- Index   none.
 -- Called  by Migrate, first in each of its transactions, and by Print.
 SELECT pg_advisory_xact_lock(hashtextextended('postroom.migrate', 0));
 
--- Looked up first: CREATE SCHEMA IF NOT EXISTS demands the right to create even
--- where the schema exists.
+-- It looks for the schema first, because CREATE SCHEMA IF NOT EXISTS requires the right to create
+-- even if the schema exists.
 DO $$
 BEGIN
     IF to_regnamespace('postroom') IS NULL THEN
@@ -17,7 +17,7 @@ END $$;
 CREATE TABLE IF NOT EXISTS postroom.migration (
     version     int         PRIMARY KEY,
     name        text        NOT NULL,
-    serves_from int         NOT NULL, -- the oldest code, by its newest migration, that can work on this version
+    serves_from int         NOT NULL, -- the oldest program, by its newest migration, that can work on this version
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE postroom.migration IS

@@ -5,8 +5,8 @@
 -- Called  by Migrate and Print, as the first migration. In psql, paste the files of this
 --         directory in the order of their numbers.
 
--- The migrator has made the schema and this table before it reads this file
--- (schema/version.sql). They are made here for a person who pastes the file into psql.
+-- The migrator has created the schema and this table before it reads this file
+-- (schema/version.sql). They are also created here for a person who pastes the file into psql.
 DO $$
 BEGIN
     IF to_regnamespace('postroom') IS NULL THEN
@@ -47,13 +47,13 @@ INSERT INTO postroom.instance DEFAULT VALUES;
 -- row that the relay cannot publish.
 --
 -- The rules are constraints of domains, and no column of the log has one of these
--- domains. The server prepares the constraints of every column for each INSERT, whether
--- the column gets a value or not, and that would be a third of the cost of an event
--- beyond the round trip. A violated constraint of a table also quotes the whole row, with
+-- domains. For each INSERT the server prepares the constraints of every column, even if
+-- the column gets no value. That would be a third of the cost of an event beyond the round
+-- trip. A violated constraint of a table also quotes the whole row, with
 -- its data, in the server's log. A violated constraint of a domain does not.
 --
--- Characters are listed as Unicode has them. [[:space:]] and [[:cntrl:]] mean something
--- else in each locale, and in C they mean ASCII only.
+-- Characters are listed by their Unicode numbers. [[:space:]] and [[:cntrl:]] have another
+-- meaning in each locale, and in C they mean only ASCII.
 
 CREATE DOMAIN postroom.subject AS text
     CONSTRAINT subject_length CHECK (octet_length(VALUE) <= 255)
@@ -75,7 +75,7 @@ CREATE DOMAIN postroom.label AS text
     CONSTRAINT label_syntax CHECK (VALUE !~
         '[\u0001-\u001F\u007F-\u009F]|^[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]|[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]$');
 COMMENT ON DOMAIN postroom.label IS
-    'A text that travels as the value of a message header.';
+    'A text that is sent as the value of a message header.';
 
 CREATE DOMAIN postroom.media_type AS text
     CONSTRAINT media_type_length CHECK ((octet_length(VALUE) - 1)::oid < 255::oid)
@@ -83,7 +83,7 @@ CREATE DOMAIN postroom.media_type AS text
         '[\u0001-\u001F\u007F-\u009F]|^[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]|[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]$')
     CONSTRAINT media_type_whole_event CHECK (NOT starts_with(lower(VALUE COLLATE "C"), 'application/cloudevents'));
 COMMENT ON DOMAIN postroom.media_type IS
-    'A content type. It is not application/cloudevents…: readers would take the data for a whole event.';
+    'A content type. It is not application/cloudevents…: readers would take the data for a complete event.';
 
 CREATE DOMAIN postroom.trace_state AS text
     CONSTRAINT trace_state_length CHECK (octet_length(VALUE) <= 512)
@@ -107,9 +107,9 @@ CREATE DOMAIN postroom.digest AS bytea
 COMMENT ON DOMAIN postroom.digest IS
     'The first 16 bytes of a SHA-256.';
 
--- A name that the broker, CloudEvents or Postroom gives a meaning could purge a stream or
--- forge an identity. The path functions get silent = true: headers_form then refuses a
--- value that is no object, before these functions would raise an error of their own.
+-- Some names have a meaning for the broker, CloudEvents or Postroom. With such a name a header
+-- could purge a stream or forge an identity. The path functions get silent = true: then
+-- headers_form refuses a value that is not an object, and these functions raise no error.
 CREATE DOMAIN postroom.headers AS jsonb
     CONSTRAINT headers_form CHECK (jsonb_typeof(VALUE) = 'object')
     CONSTRAINT headers_count CHECK (
@@ -120,7 +120,7 @@ CREATE DOMAIN postroom.headers AS jsonb
         '{}', true))
     CONSTRAINT headers_name_length CHECK (octet_length(VALUE::text) <= 128 -- counting in a pattern is slow
         OR NOT jsonb_path_exists(VALUE, 'strict $.keyvalue().key ? (@ like_regex "^.{129}")', '{}', true))
-    CONSTRAINT headers_case CHECK ( -- in lower case, a JSON object keeps only one of two names that differ in case
+    CONSTRAINT headers_case CHECK ( -- two names that differ only in case become one member in lower case
         jsonb_array_length(jsonb_path_query_array(lower(VALUE::text COLLATE "C")::jsonb, 'strict $.keyvalue()', '{}', true))
         = jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)))
     CONSTRAINT headers_values CHECK (NOT jsonb_path_exists(VALUE,
@@ -133,13 +133,13 @@ CREATE DOMAIN postroom.headers AS jsonb
         OR octet_length(regexp_replace(VALUE::text, '\\(.)', '\1', 'g'))
             - 8 * jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 32768);
 COMMENT ON DOMAIN postroom.headers IS
-    'The headers that the writer of an event gave it: an object with texts as values. A value that is no text, which only SQL can write, travels as its JSON.';
+    'The headers that the writer of an event gave it: an object with texts as values. SQL can also write a value that is not a text; it is sent as its JSON.';
 
 -- num_nulls is a way to evaluate all casts in one expression. Its result is assigned:
 -- PL/pgSQL evaluates an assignment without a plan of its own.
 --
--- The last check measures names and values as they travel. The constraint headers_size
--- takes the size from the JSON, and so a little too small if a value is no text.
+-- The last check measures names and values in the form in which they are sent. The constraint
+-- headers_size measures the JSON, which is a little smaller if a value is not a text.
 CREATE FUNCTION postroom.check_event(
     source text, event_id text, digest bytea, type text, subject text, key text, content_type text, correlation_id text,
     causation_id text, created_at timestamptz, occurred_at timestamptz, not_before timestamptz, trace_parent text,
@@ -208,23 +208,23 @@ CREATE TABLE postroom.outbox (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000
 );
 COMMENT ON TABLE postroom.outbox IS
-    'The log of events. Producers insert rows in their transactions, the relay publishes them, retention removes them. No row is ever updated: the table relay says what is published.';
+    'The log of events. Producers insert rows in their transactions, the relay publishes them, retention removes them. No row is ever updated: the table relay says which events are published.';
 COMMENT ON COLUMN postroom.outbox.seq IS
     'Orders the events of a key. It is not the order of commits: a lower seq can become visible after a higher one.';
 COMMENT ON COLUMN postroom.outbox.xid IS
     'The top-level transaction that wrote the row. It cannot be the system column xmin: inside a savepoint, xmin is the id of the subtransaction.';
 COMMENT ON COLUMN postroom.outbox.created_at IS
-    'When the row was written, by this database''s clock. It travels as postroom-logged-at.';
+    'When the row was written, by this database''s clock. The header postroom-logged-at has it.';
 COMMENT ON COLUMN postroom.outbox.digest IS
-    'What content_digest returns for the event: it tells the same event, written again, from another event with the same id.';
+    'The result of content_digest for the event. It distinguishes a repeated event from another event with the same id.';
 COMMENT ON COLUMN postroom.outbox.source IS
     'The service that wrote the event. An id is unique within its source.';
 COMMENT ON COLUMN postroom.outbox.type IS
-    'What kind of event it is, such as order.placed.';
+    'The kind of the event, such as order.placed.';
 COMMENT ON COLUMN postroom.outbox.subject IS
     'The NATS subject that the event is published to. Usually it is the type.';
 COMMENT ON COLUMN postroom.outbox.key IS
-    'What the event is about. Events of a key are published in the order of seq.';
+    'The thing that the event is about. Events of a key are published in the order of seq.';
 COMMENT ON COLUMN postroom.outbox.content_type IS
     'The media type of data.';
 COMMENT ON COLUMN postroom.outbox.correlation_id IS
@@ -232,7 +232,7 @@ COMMENT ON COLUMN postroom.outbox.correlation_id IS
 COMMENT ON COLUMN postroom.outbox.causation_id IS
     'The id of the event that caused this one.';
 COMMENT ON COLUMN postroom.outbox.occurred_at IS
-    'When it happened, if the producer says so. NULL: when the row was written.';
+    'When the event happened, if the producer says so. NULL: when the row was written.';
 COMMENT ON COLUMN postroom.outbox.trace_parent IS
     'The traceparent of the operation that wrote the event, as W3C Trace Context defines it; trace_state is its tracestate.';
 COMMENT ON COLUMN postroom.outbox.headers IS
@@ -240,23 +240,23 @@ COMMENT ON COLUMN postroom.outbox.headers IS
 COMMENT ON COLUMN postroom.outbox.data IS
     'The body of the event.';
 COMMENT ON COLUMN postroom.outbox.not_before IS
-    'The event is published when this database''s clock reaches this time. NULL: at once. No order is promised between a scheduled event and others of its key.';
+    'The event is published when this database''s clock reaches this time. NULL: at once. No order is promised between a scheduled event and other events of its key.';
 COMMENT ON COLUMN postroom.outbox.checked IS
-    'true: the writer has applied the rules of an event, as the Go package and postroom.write do. false, the default: the transaction applies them when it commits.';
+    'true: the writer has checked the event against the rules, as the Go package and postroom.write do. false, the default: the row is checked when its transaction commits.';
 
 -- internal/pglog/sql/late_by_xid.sql finds rows that became visible late by their
 -- transaction.
 CREATE INDEX outbox_xid_seq ON postroom.outbox (xid, seq);
 
--- Operators ask what an event caused. An event without a cause has no entry.
+-- Operators ask which events an event caused. An event without a cause has no entry.
 CREATE INDEX outbox_causation ON postroom.outbox (causation_id) WHERE causation_id IS NOT NULL;
 
 --
 -- Events that were inserted into outbox directly
 --
--- A row that does not say that it is checked is checked when its transaction commits. A
--- trigger of the log would cost each INSERT 5 µs, also of rows that need no check. The
--- default of a column costs nothing if the writer gives a value.
+-- If checked is false, the row is checked when its transaction commits. A trigger of the log
+-- would cost each INSERT 5 µs, even if the row needs no check. The default of a column costs
+-- nothing if the writer gives a value.
 
 CREATE TABLE postroom.unchecked (
     xid xid8 PRIMARY KEY
@@ -267,7 +267,7 @@ COMMENT ON COLUMN postroom.unchecked.xid IS
     'The transaction, as in outbox.';
 
 -- This runs with the rights of the tables' owner, because a producer cannot read the log.
--- The search path is set, so that no operator of the writer is called with these rights.
+-- The search path is set, so that no SQL operator of the caller runs with these rights.
 CREATE FUNCTION postroom.check_unchecked()
 RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -286,8 +286,8 @@ COMMENT ON FUNCTION postroom.check_unchecked() IS
 CREATE CONSTRAINT TRIGGER unchecked_rows AFTER INSERT ON postroom.unchecked
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION postroom.check_unchecked();
 
--- If constraints are immediate, the trigger has run before the event's row is there. The
--- second EXISTS finds that out: the trigger has removed the row that was just inserted.
+-- If constraints are immediate, the trigger runs before the event's row exists. The second
+-- EXISTS notices that: the trigger has removed the row that was just inserted.
 CREATE FUNCTION postroom.unchecked()
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -306,24 +306,24 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.unchecked() IS
-    'The default of outbox.checked: returns false, and has the transaction check the event before it commits.';
+    'The default of outbox.checked: returns false, and makes the transaction check the event before it commits.';
 ALTER TABLE postroom.outbox ALTER COLUMN checked SET DEFAULT postroom.unchecked();
 
 --
 -- Functions for producers
 --
--- They run with the rights of their caller. None has a SET search_path, which would cost
--- each call a change of the setting and back. Instead tables and functions are written
--- with their schema, and operators get exactly the types that pg_catalog has them for: no
--- other operator on the caller's path is a better match.
+-- They run with the rights of their caller. They have no SET search_path, because each call would
+-- change the setting and change it back. Instead, tables and functions are written with their
+-- schema. SQL operators get exactly the types for which pg_catalog has them, so that no other
+-- operator on the caller's path is a better match.
 
 -- The SHA-256 is computed over type, subject, key, data, and then name and value of each
--- header in the order of the names' bytes, each behind its length in 4 bytes. The time to
--- publish at comes last, if there is one, as "@" and its microseconds since 1970: no
--- header's name begins with "@". contentDigest in outbox/columns.go computes the same.
+-- header in the order of the names' bytes, each after its length in 4 bytes. If the event is
+-- scheduled, its time comes last, as "@" and its microseconds since 1970: no header's name begins
+-- with "@". contentDigest in outbox/columns.go computes the same digest.
 --
--- A header's value that is no text counts as it travels: as its JSON, and null as
--- nothing. An infinite time is left out: check_event refuses it.
+-- A header's value that is not a text counts in the form in which it is sent: as its JSON, and
+-- null as an empty text. An infinite time is left out: check_event refuses it.
 --
 -- PL/pgSQL keeps its plan. A function in SQL would be planned in each transaction.
 CREATE FUNCTION postroom.content_digest(type text, subject text, key text, data bytea, headers jsonb, not_before timestamptz)
@@ -361,13 +361,13 @@ $$;
 COMMENT ON FUNCTION postroom.content_digest(text, text, text, bytea, jsonb, timestamptz) IS
     'Returns the digest of an event''s content: the first 16 bytes of a SHA-256.';
 
--- A writer calls this if an event was not inserted because its id is taken. The row that
--- took the id may be invisible to the INSERT, whose snapshot is older than that row's
--- commit. Each statement of a VOLATILE function takes a new snapshot.
+-- A writer calls this if an event was not inserted because its id is taken. The row with this id
+-- may be invisible to the INSERT, because the snapshot of the INSERT is older than the commit of
+-- that row. Each statement of a VOLATILE function takes a new snapshot.
 --
--- SQLSTATE 23PR1 is in the class of integrity violations, and it is not 23505: code that
--- takes a unique violation for "it is there already" must not take this error for it. The
--- detail lists the ids, with spaces between them: no id has a space.
+-- SQLSTATE 23PR1 is in the class of integrity violations. It is not 23505 (unique violation),
+-- because some programs read 23505 as "the row exists already" and go on. The detail lists the
+-- ids, with spaces between them: no id has a space.
 CREATE FUNCTION postroom.refuse_conflict(source text, ids text[], digests bytea[])
 RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -398,8 +398,8 @@ COMMENT ON FUNCTION postroom.refuse_conflict(text, text[], bytea[]) IS
 --
 -- data is jsonb, json, text (both are stored as they are written) or bytea. If the log
 -- has an event with this source and id, and with the same content, nothing happens. If it
--- has one with other content, that is SQLSTATE 23PR1. Other faults are those of
--- check_event.
+-- has such an event with other content, the function fails with SQLSTATE 23PR1. Other errors
+-- are those of check_event.
 CREATE FUNCTION postroom.write(
     source         text,
     type           text,
@@ -468,7 +468,7 @@ COMMENT ON FUNCTION postroom.write IS
     'Appends an event in the caller''s transaction and returns its id. For psql, triggers and other languages.';
 
 --
--- What is published
+-- Which events are published
 --
 
 CREATE TABLE postroom.relay (
@@ -486,7 +486,7 @@ CREATE TABLE postroom.relay (
     snap       pg_snapshot    NOT NULL DEFAULT pg_current_snapshot(),
     pending    int8multirange NOT NULL DEFAULT '{}',
     cluster    bigint         NOT NULL,
-    streams    jsonb          NOT NULL DEFAULT '{}' -- it is in this row because it has to be as old
+    streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because it must be exactly as old as the rest
 ) WITH (fillfactor = 20); -- leaves room on the page: the row is updated 50 times a second, and HOT
 COMMENT ON TABLE postroom.relay IS
     'One row: which relay leads, and which part of the log is published. Every event with seq <= high whose transaction is visible in snap is published, except those in pending.';
@@ -497,23 +497,23 @@ COMMENT ON COLUMN postroom.relay.owner IS
 COMMENT ON COLUMN postroom.relay.expires_at IS
     'When the lease of owner ends, unless it is renewed.';
 COMMENT ON COLUMN postroom.relay.high IS
-    'Up to here the log is published, except late events and those in pending. It never goes back.';
+    'The log is published up to this seq, except late events and those in pending. It never goes back.';
 COMMENT ON COLUMN postroom.relay.floor IS
-    'The relay never looks for events up to this seq by their transaction ids: the database was dumped and restored, and these ids are of the cluster before.';
+    'The relay never looks for events up to this seq by their transaction ids: the database was dumped and restored, and these ids are of the old cluster.';
 COMMENT ON COLUMN postroom.relay.snap IS
     'The snapshot in which the relay last read the log. An event up to high that is not visible in it is late: the relay looks for it.';
 COMMENT ON COLUMN postroom.relay.pending IS
     'Events up to high that the relay has read and the broker has not acknowledged, and late events that it has not read yet.';
 COMMENT ON COLUMN postroom.relay.cluster IS
-    'The system identifier of the cluster that snap belongs to. If the cluster has another one, the database was restored there.';
+    'The system identifier of the cluster that snap belongs to. If this cluster has another identifier, the database was restored into it.';
 COMMENT ON COLUMN postroom.relay.streams IS
-    'By the name of the stream, its last message that was acknowledged: when the stream was created, the message''s sequence and its id.';
+    'For each stream, by its name: when it was created, and the sequence and the id of its last acknowledged message.';
 INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_system();
 
--- The rows of a restored log have transaction ids of another cluster, so nothing up to
--- floor is looked for by its id. If the log is emptied, the sequence may begin again, and
--- rows below the old floor have ids of this cluster: with the old floor the relay would
--- never find them. The relay that leads loses its lease and reads the new floor.
+-- The rows of a restored log have transaction ids of another cluster, so the relay searches no
+-- row up to floor by its id. If the log is emptied, the sequence may begin again, and rows below
+-- the old floor have ids of this cluster: with the old floor the relay would never find them. The
+-- relay that leads loses its lease and reads the new floor.
 CREATE FUNCTION postroom.log_truncated()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -539,24 +539,24 @@ CREATE TABLE postroom.relay_checkpoint (
     published_held int8multirange NOT NULL DEFAULT '{}'
 );
 COMMENT ON TABLE postroom.relay_checkpoint IS
-    'The row of relay as it was every ten seconds of the last hour. If a stream has lost its messages from some message on, the relay finds here what was published since that message.';
+    'The row of relay as it was every ten seconds of the last hour. If a stream has lost all messages after some message, the relay finds here which events were published after that message.';
 COMMENT ON COLUMN postroom.relay_checkpoint.at IS
     'When the checkpoint was made.';
 COMMENT ON COLUMN postroom.relay_checkpoint.published_held IS
     'Events that were published from held after this checkpoint and before the next one.';
 
--- There are no checks besides the types: a recording of what is published must not fail
--- because of rows that only people read.
+-- There are no checks besides the types: a recording of published events must not fail because of
+-- rows that only people read.
 CREATE TABLE postroom.refused (
     seq      bigint PRIMARY KEY,
     failures jsonb  NOT NULL
 );
 COMMENT ON TABLE postroom.refused IS
-    'Events of the log that the broker took after it had refused them. Retention removes a row together with that of the log.';
+    'Events of the log that the broker refused at first and stored later. Retention removes a row together with the row of the log.';
 COMMENT ON COLUMN postroom.refused.seq IS
     'The event, as in outbox.';
 COMMENT ON COLUMN postroom.refused.failures IS
-    'The last ten failures, as held had them: at, class, text.';
+    'The last ten failures, copied from held: at, class, text.';
 
 CREATE TABLE postroom.republish (
     id         bigint         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -588,9 +588,9 @@ CREATE TABLE postroom.republish (
     CHECK ((state = 'running') = (ended_at IS NULL))
 );
 COMMENT ON TABLE postroom.republish IS
-    'Events of the log that an operator has published once more, beside the live ones. The leading relay carries out one order after the other. The messages have ids of their own.';
+    'Orders to publish events of the log again, besides live events. The leading relay carries out one order after the other. The messages have new ids.';
 COMMENT ON COLUMN postroom.republish.kind IS
-    'range: a range of the log. reconcile: what a comparison of log and streams found missing.';
+    'range: a range of the log. reconcile: the events that a comparison of log and streams found missing.';
 COMMENT ON COLUMN postroom.republish.since IS
     'Only events that were written at this time or later. NULL, here and in until, types and keys: no limit.';
 COMMENT ON COLUMN postroom.republish.until IS
@@ -606,45 +606,44 @@ COMMENT ON COLUMN postroom.republish.hi IS
 COMMENT ON COLUMN postroom.republish.seqs IS
     'Only these events of the range. NULL: all.';
 COMMENT ON COLUMN postroom.republish.events IS
-    'How many events there were when the order was given.';
+    'How many events the order had when it was given.';
 COMMENT ON COLUMN postroom.republish.rate IS
     'How many events are published in a second, at most.';
 COMMENT ON COLUMN postroom.republish.digest IS
     'A digest of the order. If the same order is given again while it runs, it is not carried out twice.';
 COMMENT ON COLUMN postroom.republish.state IS
-    'running: the relay carries the order out, or will. done: it has. cancelled: an operator ended it.';
+    'running: the relay carries the order out, or will do so. done: the relay has carried it out. cancelled: an operator ended it.';
 COMMENT ON COLUMN postroom.republish.passed IS
-    'Its events up to this seq are published, skipped or held, except those in pending.';
+    'The order''s events up to this seq are published, skipped or held, except those in pending.';
 COMMENT ON COLUMN postroom.republish.pending IS
-    'Events up to passed that were sent, and that the broker has not acknowledged.';
+    'Events up to passed that were sent and are not acknowledged yet.';
 COMMENT ON COLUMN postroom.republish.published IS
     'How many events were published.';
 COMMENT ON COLUMN postroom.republish.skipped IS
-    'How many events were in held or archive, or not published for the first time, when their turn came.';
+    'How many events were left out when their turn came: they were in held or archive, or not published for the first time yet.';
 COMMENT ON COLUMN postroom.republish.held IS
-    'How many events the broker refused. They are in held, or were.';
+    'How many events the broker refused. They went to held.';
 CREATE INDEX republish_running ON postroom.republish (id) WHERE state = 'running';
 CREATE UNIQUE INDEX republish_digest ON postroom.republish (digest) WHERE state = 'running';
 
--- The relay does not write which events it is publishing. A transaction that reschedules or
--- cancels an event takes this lock first, and then looks at the clock: if the event is due, the
--- relay may have it. The relay looks at the lock after each read of due events: see
--- internal/pglog/sql/unlocked.sql.
+-- The database has no record of the events that the relay is publishing. So a transaction that
+-- reschedules or cancels an event takes this lock first, and then compares the clock: if the event
+-- is due, the relay may be publishing it. The relay tries the lock after each read of due events:
+-- see internal/pglog/sql/unlocked.sql.
 CREATE FUNCTION postroom.event_lock(seq bigint)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT hashtextextended('postroom.event ' || $1::text, 0) $$;
 COMMENT ON FUNCTION postroom.event_lock(bigint) IS
-    'Returns the number of the advisory lock of an event of the log. A transaction that cancels the event, or gives it another time to be published at, takes this lock.';
+    'Returns the number of the advisory lock of an event of the log. A transaction that cancels or reschedules the event takes this lock.';
 
 --
--- Rows that no event can be
+-- Rows that are not valid events
 --
--- The database believes a writer that says it has checked its rows. So the log can have
--- texts of any length, infinite times, and headers that are no object. The relay refuses
--- such a row, and holds it in a form that every table, index and program takes. To refuse
--- it in the log would cost each producer: six comparisons make an insert of 12 µs one of
--- 21 µs.
+-- If a writer sets checked, the database does not check the row. So the log can have texts of any
+-- length, infinite times, and headers that are not an object. The relay does not publish such a
+-- row, and holds it in a form that every table, index and program accepts. Constraints of the log
+-- would slow down each producer: with six comparisons an insert takes 21 µs instead of 12 µs.
 
 -- A text that is cut is still too long for an event. So the relay refuses it again if
 -- an operator replays it.
@@ -656,7 +655,7 @@ AS $$
                 ELSE left($1, $2) || '… (' || octet_length($1)::text || ' bytes, sha256 ' || left(encode(sha256(convert_to($1, 'UTF8')), 'hex'), 16) || ')' END
 $$;
 COMMENT ON FUNCTION postroom.clipped(text, int) IS
-    'Returns the text. If it has more bytes than most, returns its beginning, its length and a digest of it.';
+    'Returns the text. If the text has more bytes than most, returns its beginning, its length and its digest.';
 
 CREATE FUNCTION postroom.clamped(at timestamptz)
 RETURNS timestamptz
@@ -667,21 +666,21 @@ $$;
 COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
     'Returns the time, or NULL if it is outside the years 1 to 9999.';
 
--- A role that may read the log may call them, also if the database's owner has revoked
+-- A role that may read the log may call these functions, even if the database's owner has revoked
 -- EXECUTE on functions from PUBLIC.
 GRANT EXECUTE ON FUNCTION postroom.clipped(text, int), postroom.clamped(timestamptz) TO PUBLIC;
 
 --
 -- Rights
 --
--- The rights that each part needs are granted with one call for each role. A relay cannot
--- touch the domain's tables, handlers cannot touch the log, and operators change only what
--- is dead, replayed or published once more.
+-- One call for each role grants the rights that its part needs. A relay has no rights on the
+-- domain's tables, and an inbox has none on the log. Operators can change held events, replays,
+-- republishes, pauses, and the state of webhook endpoints.
 --
 --     SELECT postroom.grant_producer('shop_app'), postroom.grant_relay('shop_relay');
 --
 -- Call the functions as the owner of the tables, once for each role and again after a
--- migration. Each grants in its own schema only. Each stands in the file of its subject, and
+-- migration. Each grants rights only in its own schema. Each is in the file of its subject, and
 -- also grants rights on tables and functions of later files: call it after all migrations.
 
 CREATE FUNCTION postroom.grant_all(permissions text[], role regrole)
@@ -697,11 +696,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.grant_all(text[], regrole) IS
-    'Grants a role some privileges, each written as in GRANT, before TO. The other functions call it.';
+    'Grants privileges to a role. Each privilege is written as in GRANT, before TO. The other grant functions call this one.';
 
--- A producer appends events, and compares the id and digest of an event that is there. It
--- gets no right on seq and xid, by which the relay reads in order, on created_at, and on
--- the content of events.
+-- A producer appends events, and compares the id and digest of existing events. It gets no right
+-- on seq and xid, because the relay reads in their order, on created_at, and on the content of
+-- events.
 CREATE FUNCTION postroom.grant_producer(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
@@ -719,7 +718,7 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_producer(regrole) IS
-    'Grants a role what it needs to write events, and no more. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that it needs to write events. Call it as the owner of the tables, and again after a migration.';
 
 CREATE FUNCTION postroom.grant_relay(role regrole)
 RETURNS void
@@ -740,4 +739,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_relay(regrole) IS
-    'Grants a role what a relay needs, and no more. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a relay needs. Call it as the owner of the tables, and again after a migration.';

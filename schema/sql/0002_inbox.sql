@@ -1,12 +1,12 @@
--- The inbox: which events each handler has decided, and where each handler stands. And
--- the held events, of handlers and of the relay.
+-- The inbox: which events each handler has decided, and the position of each handler in its
+-- stream. And the held events, of handlers and of the relay.
 --
 -- Locks   nothing that is in use: every object is new.
 -- Called  by Migrate and Print, as the second migration.
 
--- Rules on one column are in domains. The server reads a CHECK of a table anew for each
--- statement, which took as long as to insert the row and its index entry; it keeps the
--- rules of a domain.
+-- Rules on one column are in domains. The server reads a CHECK of a table again for each
+-- statement, which took as long as inserting the row and its index entry. It keeps the rules of
+-- a domain.
 
 CREATE DOMAIN postroom.handler AS text
     CONSTRAINT inbox_handler_check CHECK (octet_length(VALUE) BETWEEN 1 AND 128)
@@ -22,7 +22,7 @@ COMMENT ON DOMAIN postroom.holder IS
 CREATE DOMAIN postroom.dedupe_key AS text
     CONSTRAINT inbox_dedupe_key_check CHECK (octet_length(VALUE) BETWEEN 1 AND 1024);
 COMMENT ON DOMAIN postroom.dedupe_key IS
-    'What a handler recognises an event by: source and id, or what its subscription derives.';
+    'The key by which a handler recognises an event: source and id, or the result of Subscription.DedupeKey.';
 
 CREATE DOMAIN postroom.attempts AS int
     CONSTRAINT held_attempts_check CHECK (VALUE >= 0);
@@ -37,7 +37,7 @@ COMMENT ON DOMAIN postroom.class IS
 CREATE DOMAIN postroom.failures AS jsonb
     CONSTRAINT held_failures_check CHECK (jsonb_typeof(VALUE) = 'array');
 COMMENT ON DOMAIN postroom.failures IS
-    'The last ten failures of an event, each with at, class and text; of a panic also frame and stack.';
+    'The last ten failures of an event, each with at, class and text; a panic also has frame and stack.';
 
 CREATE DOMAIN postroom.process AS text
     CONSTRAINT held_claimed_by_check CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
@@ -47,9 +47,9 @@ COMMENT ON DOMAIN postroom.process IS
 -- The row is inserted before the handler runs, in the transaction of its effects. So it
 -- exists if and only if the effects do.
 --
--- There is no index by time. Old rows are removed by a walk over the table's pages, which
--- the table sweep remembers. Freed space is used again, so old and new rows come to lie
--- beside each other, and a BRIN index would soon find something old in every range.
+-- There is no index by time. The inbox reads the table page by page to find old rows, and the
+-- table sweep has its position. Freed space is used again, so each page has old and new rows, and
+-- a BRIN index would soon have old rows in every range.
 CREATE TABLE postroom.inbox (
     handler    postroom.handler    COLLATE "C" NOT NULL,
     dedupe_key postroom.dedupe_key COLLATE "C" NOT NULL,
@@ -59,24 +59,24 @@ CREATE TABLE postroom.inbox (
     result     text,
     PRIMARY KEY (handler, dedupe_key)
 ) WITH (
-    -- The server's default thresholds grow with the table: a fifth of it would be dead
-    -- rows before their space is used again.
+    -- The server's default thresholds grow with the table: a fifth of the table would be dead
+    -- rows before the server uses their space again.
     autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000
 );
 COMMENT ON TABLE postroom.inbox IS
-    'Which events each handler has decided: an event that has a row took effect, or is held. Because of the primary key an event that is delivered again has no second effect.';
+    'Which events each handler has decided. An event with a row here took effect, or is held. Because of the primary key, a repeated event has no second effect.';
 COMMENT ON COLUMN postroom.inbox.dedupe_key IS
-    'What the handler recognises the event by: source and id, or what its subscription derives.';
+    'The key by which the handler recognises the event: source and id, or the result of Subscription.DedupeKey.';
 COMMENT ON COLUMN postroom.inbox.digest IS
-    'The first 16 bytes of a SHA-256 over type and data: tells a duplicate from another event with the same identity.';
+    'The first 16 bytes of a SHA-256 over type and data. It distinguishes a duplicate from another event with the same identity.';
 COMMENT ON COLUMN postroom.inbox.at IS
     'When the event was decided. Rows that are old enough are removed.';
 COMMENT ON COLUMN postroom.inbox.result IS
-    'What the handler says that it did, for people: its first 300 bytes. NULL if it says nothing.';
+    'The text in which the handler describes what it did, for people: its first 300 bytes. NULL: there is none.';
 COMMENT ON COLUMN postroom.inbox.failures IS
-    'The last ten failures of an event that succeeded after them, without stacks, and 300 characters of each. NULL: it never failed.';
+    'If the event failed before it succeeded: its last ten failures, without stacks, with 300 characters of each. NULL: it never failed.';
 
 --
 -- Held events
@@ -85,13 +85,13 @@ COMMENT ON COLUMN postroom.inbox.failures IS
 CREATE TABLE postroom.held (
     id              bigint            GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 
-    -- Who has to handle it, and its place
+    -- The handler of the event, and its place in the order
     handler         postroom.holder   COLLATE "C" NOT NULL,
     dedupe_key      text              COLLATE "C",
     pos             bigint,
     key             text              COLLATE "C",
 
-    -- What happens to it, and when
+    -- Its state, and when it is due
     next_at         timestamptz       CHECK (isfinite(next_at)),
     dead_at         timestamptz,
     held_at         timestamptz       NOT NULL DEFAULT now(),
@@ -108,7 +108,7 @@ CREATE TABLE postroom.held (
     first_failed_at timestamptz,
     snoozed_at      timestamptz,
 
-    -- What operators did with it
+    -- The actions of operators
     revision        int               NOT NULL DEFAULT 0,
     replays         int               NOT NULL DEFAULT 0 CHECK (replays >= 0),
     job             bigint,
@@ -144,7 +144,7 @@ CREATE TABLE postroom.held (
     CONSTRAINT held_claim_ends CHECK (claimed_by IS NULL OR next_at IS NOT NULL)
 );
 COMMENT ON TABLE postroom.held IS
-    'Events that are scheduled, waiting to be tried again, waiting behind their key, running from here, or dead. A row is removed when its event is published or has taken effect.';
+    'Events that are scheduled, wait for another attempt, wait behind an earlier event of their key, run from here, or are dead. A row is removed when its event is published or has taken effect.';
 COMMENT ON COLUMN postroom.held.handler IS
     'The handler whose event this is. outbox: an outgoing event, which the relay has to publish.';
 COMMENT ON COLUMN postroom.held.dedupe_key IS
@@ -154,71 +154,71 @@ COMMENT ON COLUMN postroom.held.pos IS
 COMMENT ON COLUMN postroom.held.key IS
     'The event''s key, if the event blocks later events of it or waits behind an earlier one. NULL for a scheduled event, for which no order is promised.';
 COMMENT ON COLUMN postroom.held.next_at IS
-    'When the event is due, by this database''s clock. While a process has claimed it: when the claim ends. NULL: it waits behind its key, or is dead.';
+    'When the event is due, by this database''s clock. While a process has claimed it: when the claim ends. NULL: it waits behind an earlier event of its key, or is dead.';
 COMMENT ON COLUMN postroom.held.dead_at IS
-    'When the event used up its attempts, or failed for good. Nothing happens to it until an operator decides.';
+    'When the event became dead: its attempts were used up, or another attempt was useless. Nothing happens to it until an operator decides.';
 COMMENT ON COLUMN postroom.held.held_at IS
     'When the event came into this table.';
 COMMENT ON COLUMN postroom.held.epoch IS
-    'Rises with each claim. A process whose claim was followed by another one can change nothing any more.';
+    'Rises with each claim. A process with an earlier claim can change nothing.';
 COMMENT ON COLUMN postroom.held.claimed_by IS
-    'The process that runs the event, until next_at. If a claim ran out, its process died or was stopped for too long.';
+    'The process that runs the event, until next_at. If a claim ran out, its process died or stalled.';
 COMMENT ON COLUMN postroom.held.solitary IS
-    'The event may have ended the process that ran it. It runs alone in its process.';
+    'The event may have ended the process that ran it. So it runs alone in its process.';
 COMMENT ON COLUMN postroom.held.attempts IS
-    'How many attempts were made. An attempt of a handler is counted when it begins. An outage, a shutdown, or an answer that never came is no attempt.';
+    'How many attempts were made. An attempt of a handler is counted when it begins. An attempt that ends because of an outage, a shutdown or a missing answer does not count.';
 COMMENT ON COLUMN postroom.held.last_attempt IS
-    'The number of the attempt after which the event is dead again, if an operator replayed it. NULL: as its handler says.';
+    'The number of the attempt after which the event is dead again, if an operator replayed it. NULL: the attempts of its subscription count.';
 COMMENT ON COLUMN postroom.held.class IS
     'The class of its last failure.';
 COMMENT ON COLUMN postroom.held.fingerprint IS
-    'A digest of handler, class and the place in the program: the same for failures with the same cause.';
+    'A digest of handler, class and the place in the program. Failures with the same cause have the same fingerprint.';
 COMMENT ON COLUMN postroom.held.failures IS
     'Its last ten failures.';
 COMMENT ON COLUMN postroom.held.first_failed_at IS
-    'When its first attempt failed. NULL: none has.';
+    'When its first attempt failed. NULL: no attempt has failed.';
 COMMENT ON COLUMN postroom.held.snoozed_at IS
-    'Since when the event has only been snoozed by its handler, without another failure. Snoozes count as attempts 24 hours later.';
+    'Since when the handler has only snoozed the event, without another failure. 24 hours after this time, snoozes count as attempts.';
 COMMENT ON COLUMN postroom.held.revision IS
-    'How often an operator edited the event. In each revision, a step of an external handler has another key at the vendor.';
+    'How often an operator edited the event. In each revision, a step of an external handler has a new key for the vendor.';
 COMMENT ON COLUMN postroom.held.replays IS
-    'How often an operator replayed an outgoing event. Each time it is published under a message id of its own.';
+    'How often an operator replayed an outgoing event. Each time it is published under a new message id.';
 COMMENT ON COLUMN postroom.held.job IS
     'The replay that the event is part of, or was part of last.';
 COMMENT ON COLUMN postroom.held.republish IS
-    'The republish that publishes the outgoing event once more. Such an event blocks no key.';
+    'The republish that publishes the outgoing event again. Such an event blocks no key.';
 COMMENT ON COLUMN postroom.held.logged_at IS
-    'When the event was written, or when it was to be published, if that is later. It travels as postroom-logged-at.';
+    'When the event was written or, for a scheduled event, the time for which it was scheduled. The header postroom-logged-at has it.';
 COMMENT ON COLUMN postroom.held.event_key IS
     'The key that the producer gave the event.';
 COMMENT ON COLUMN postroom.held.data IS
     'The body of the event.';
 COMMENT ON COLUMN postroom.held.raw_headers IS
-    'Of a message that is no event: its headers as they came; its body is in data. Of an outgoing event: the columns of the log whose values do not fit here, as JSON.';
+    'For a message that is not an event: its headers as they came; its body is in data. For an outgoing event: the columns of the log with values that do not fit here, as JSON.';
 
--- An event of the log is held at most once, and an event of a handler too.
+-- An event of the log is held at most once, and so is an event of a handler.
 CREATE UNIQUE INDEX held_outgoing ON postroom.held (pos) WHERE handler = 'outbox';
 CREATE UNIQUE INDEX held_owed ON postroom.held (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;
 
--- What is due, of the relay and of each handler. Events that wait behind their key have no
--- entry. The handler is a column and not a condition: see internal/pglog/sql/pass.sql.
+-- Due events of the relay and of each handler. Events that wait behind an earlier event of their
+-- key have no entry. The handler is a column and not a condition: see internal/pglog/sql/pass.sql.
 CREATE INDEX held_due ON postroom.held (handler, next_at, pos) WHERE next_at IS NOT NULL;
 
--- Claims that ran out, and events that run alone, among any number of others that are due.
+-- Claims that ran out, and events that run alone. There may be any number of other due events.
 CREATE INDEX held_alone ON postroom.held (handler, next_at) WHERE solitary OR claimed_by IS NOT NULL;
 
 -- The events of a key in their order. At most one of them is due.
 CREATE UNIQUE INDEX held_key_pos ON postroom.held (handler, key, pos) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX held_key_due ON postroom.held (handler, key) WHERE key IS NOT NULL AND next_at IS NOT NULL;
 
--- Operators look at dead events: at all, at those of a handler, at those of one cause.
+-- Operators list dead events: all, those of a handler, and those of one cause.
 CREATE INDEX held_dead ON postroom.held (dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_handler ON postroom.held (handler, dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_cause ON postroom.held (fingerprint, dead_at, id) WHERE dead_at IS NOT NULL;
 
--- Ids and keys come from anywhere, and may be longer than a B-tree takes. Very many events may
--- have one key: in a hash index they would be one chain of pages, and each new one would walk
--- along all of it.
+-- Ids and keys may be longer than an entry of a B-tree can be. Very many events may have the same
+-- key: in a hash index they would be one chain of pages, and each insert would read the complete
+-- chain.
 CREATE INDEX held_event ON postroom.held USING hash (event_id);
 CREATE INDEX held_event_key ON postroom.held (left(event_key, 255)) WHERE event_key IS NOT NULL;
 
@@ -243,7 +243,7 @@ CREATE TABLE postroom.receipt (
     CONSTRAINT receipt_result CHECK (result IS NULL OR done_at IS NOT NULL)
 );
 COMMENT ON TABLE postroom.receipt IS
-    'The steps of external handlers. A step is recorded as started before its call, and as done with its result after it. Any process may record it, whether it has the claim or not: the call was made. A row leaves with its row of inbox.';
+    'The steps of external handlers. A step is recorded as started before its call, and as done, with its result, after the call. Any process may record that a step is done, even without the claim, because the call was made. A row is removed together with its row of inbox.';
 COMMENT ON COLUMN postroom.receipt.dedupe_key IS
     'The event, as in inbox.';
 COMMENT ON COLUMN postroom.receipt.step IS
@@ -251,17 +251,17 @@ COMMENT ON COLUMN postroom.receipt.step IS
 COMMENT ON COLUMN postroom.receipt.revision IS
     'The revision of the event in held for which the step was called.';
 COMMENT ON COLUMN postroom.receipt.key IS
-    'The key that the vendor was given, to recognise a repeated call.';
+    'The key that the vendor got, to recognise a repeated call.';
 COMMENT ON COLUMN postroom.receipt.unanswered IS
-    'How many calls were begun whose outcome is not known. A call that certainly did not happen is subtracted again.';
+    'How many calls began and have an unknown outcome. A call that certainly did not happen is subtracted again.';
 COMMENT ON COLUMN postroom.receipt.last_call IS
-    'The call that was begun last; each call has an id of its own. Only this call can be subtracted, and only once. NULL: it was subtracted.';
+    'The call that began last; each call has its own id. Only this call can be subtracted, and only once. NULL: it was subtracted.';
 COMMENT ON COLUMN postroom.receipt.started_at IS
-    'When the first of these calls was begun. From then on the vendor remembers the key, for a limited time.';
+    'When the first of these calls began. From this time on the vendor remembers the key, for a limited time.';
 COMMENT ON COLUMN postroom.receipt.done_at IS
     'When the result was recorded. NULL: the step is not done.';
 COMMENT ON COLUMN postroom.receipt.result IS
-    'What the call returned. Every later attempt gets it.';
+    'The result of the call. Every later attempt gets it.';
 
 --
 -- Handlers and processes
@@ -271,21 +271,21 @@ CREATE TABLE postroom.subscription (
     handler          postroom.handler COLLATE "C" PRIMARY KEY,
     created_at       timestamptz      NOT NULL DEFAULT now(),
 
-    -- What it reads
+    -- The events that it reads
     stream           text             NOT NULL CHECK (octet_length(stream) BETWEEN 1 AND 255),
     stream_created   timestamptz      NOT NULL,
     types            text[],
     subjects         text[]           NOT NULL DEFAULT '{}',
     backfill_through bigint           NOT NULL DEFAULT 0 CHECK (backfill_through >= 0),
 
-    -- How far it is
+    -- Its position
     floor            bigint           NOT NULL DEFAULT 0 CHECK (floor >= 0),
     floor_at         timestamptz      NOT NULL DEFAULT now(),
     floor_id         text,
     floor_stored_at  timestamptz,
     base             bigint           NOT NULL DEFAULT 0 CHECK (base >= 0),
 
-    -- Of an ordered handler: which process reads
+    -- For an ordered handler: the process that reads
     epoch            bigint           NOT NULL DEFAULT 0,
     reader           postroom.process,
     reader_until     timestamptz,
@@ -293,11 +293,11 @@ CREATE TABLE postroom.subscription (
     CONSTRAINT subscription_reader CHECK ((reader IS NULL) = (reader_until IS NULL))
 );
 COMMENT ON TABLE postroom.subscription IS
-    'What each handler reads of which stream, and how far it is. The inbox writes a row before it makes the handler''s consumer.';
+    'For each handler, the stream and the events that it reads, and its position. The inbox writes a row before it creates the handler''s consumer.';
 COMMENT ON COLUMN postroom.subscription.stream IS
     'The stream that the handler reads.';
 COMMENT ON COLUMN postroom.subscription.stream_created IS
-    'When the stream was created: tells it from another stream of its name that is made later.';
+    'When the stream was created. It distinguishes the stream from a later stream with the same name.';
 COMMENT ON COLUMN postroom.subscription.types IS
     'Every event type that a process asked for. NULL: the handler chooses events by subject, and gets every type.';
 COMMENT ON COLUMN postroom.subscription.subjects IS
@@ -305,17 +305,17 @@ COMMENT ON COLUMN postroom.subscription.subjects IS
 COMMENT ON COLUMN postroom.subscription.backfill_through IS
     'The last sequence of the stream when the handler was new. Up to here an event may be of any age.';
 COMMENT ON COLUMN postroom.subscription.floor IS
-    'Every message of the stream up to this sequence is decided. If the consumer is lost, the inbox makes it again from here.';
+    'Every message of the stream up to this sequence is decided. If the consumer is lost, the inbox creates a new one that begins after this sequence.';
 COMMENT ON COLUMN postroom.subscription.floor_at IS
     'When floor was recorded.';
 COMMENT ON COLUMN postroom.subscription.floor_id IS
-    'Of an ordered handler: the message id of the message at floor. If the stream has another message there, the broker lost data.';
+    'For an ordered handler: the message id of the message at floor. If the stream has another message there, the broker lost data.';
 COMMENT ON COLUMN postroom.subscription.floor_stored_at IS
     'When the stream stored the message at floor.';
 COMMENT ON COLUMN postroom.subscription.base IS
-    'Is added to a message''s sequence, to give the event its place in its key. It rises if the stream counts from the beginning again.';
+    'The sequence of a message plus base is the event''s place in its key. base rises if the sequences of the stream begin again.';
 COMMENT ON COLUMN postroom.subscription.epoch IS
-    'Rises with each reader of an ordered handler. An earlier reader can record nothing any more.';
+    'Rises with each reader of an ordered handler. An earlier reader can record nothing.';
 COMMENT ON COLUMN postroom.subscription.reader IS
     'The process that reads the stream for an ordered handler, until reader_until.';
 COMMENT ON COLUMN postroom.subscription.reader_until IS
@@ -338,19 +338,19 @@ CREATE TABLE postroom.node (
 COMMENT ON TABLE postroom.node IS
     'The processes that run handlers, each with the handlers that it runs. A process renews its row every ten seconds. A row that was not renewed for an hour is removed.';
 COMMENT ON COLUMN postroom.node.id IS
-    'Is made anew each time the process starts.';
+    'A new id for each start of a process.';
 COMMENT ON COLUMN postroom.node.name IS
     'The host, the process id and the beginning of id, for people to read.';
 COMMENT ON COLUMN postroom.node.dedupe_windows IS
-    'For each of handlers, for how long this process needs the handler''s rows of inbox. NULL: the process knows one time for all, which is ledger.';
+    'How long this process needs the inbox rows of each handler in handlers. NULL: a process of an older version, for which ledger counts for all handlers.';
 COMMENT ON COLUMN postroom.node.max_event_ages IS
-    'For each of handlers, how old an event may be that this process runs. It holds an older one as dead. NULL: age_gate, for all.';
+    'How old an event may be that this process runs, for each handler in handlers. It holds an older event as dead. NULL: age_gate counts for all handlers.';
 COMMENT ON COLUMN postroom.node.ledger IS
     'The longest of dedupe_windows and Config.DedupeWindow.';
 COMMENT ON COLUMN postroom.node.age_gate IS
     'The shortest of max_event_ages; if the process runs no handler, Config.MaxEventAge.';
 COMMENT ON COLUMN postroom.node.paused IS
-    'The handlers that paused by themselves in this process, because they fail for nearly all events: of each since when, and the class and text of its failure.';
+    'The handlers that paused by themselves in this process, because they fail for nearly all events: for each, since when, and the class and text of its failure.';
 COMMENT ON COLUMN postroom.node.seen_at IS
     'When the process last renewed the row.';
 
@@ -360,14 +360,14 @@ CREATE TABLE postroom.dedupe_window (
     expired_before timestamptz
 );
 COMMENT ON TABLE postroom.dedupe_window IS
-    'For how long the rows of inbox of each handler are kept. The sweep writes it, in the transaction that removes rows. It never removes rows of a handler that has no row here.';
+    'How long the inbox rows of each handler are kept. The sweep writes this table in the transaction that removes rows. If a handler has no row here, the sweep removes none of its inbox rows.';
 COMMENT ON COLUMN postroom.dedupe_window.kept IS
-    'The longest time that a process of node asks for which runs the handler. If none runs it, what was asked for last.';
+    'The longest time that any process in node asks for that runs the handler. If no process runs it, the time that was asked for last.';
 COMMENT ON COLUMN postroom.dedupe_window.expired_before IS
-    'Rows of the handler that were decided before this time may have been removed. An event of that time is not run, even if rows are kept for longer now. NULL: none was removed.';
+    'Inbox rows of events that were decided before this time may have been removed. An event from before this time does not run, even if rows are kept for longer now. NULL: no row was removed.';
 
--- next_at is for processes that know one time for all handlers. They wait for it, and so
--- remove no row that another process needs.
+-- next_at is for processes of an older version, which know one time for all handlers. They wait
+-- for this time, which never comes. So they remove no row that another process needs.
 CREATE TABLE postroom.sweep (
     only_one       boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
     next_page      bigint      NOT NULL DEFAULT 0 CHECK (next_page >= 0),
@@ -376,15 +376,15 @@ CREATE TABLE postroom.sweep (
     expired_before timestamptz
 );
 COMMENT ON TABLE postroom.sweep IS
-    'One row: the next page of inbox from which old rows are removed, and when. The processes take turns.';
+    'One row: the next page of inbox from which old rows will be removed, and when. The processes take turns.';
 COMMENT ON COLUMN postroom.sweep.next_page IS
     'The page of the file of inbox at which the next removal begins. After the last page it is 0 again.';
 COMMENT ON COLUMN postroom.sweep.next_at IS
-    'Never: a process that knows one time for all handlers must not remove rows.';
+    'A time that never comes: a process that knows one time for all handlers must not remove rows.';
 COMMENT ON COLUMN postroom.sweep.due_at IS
     'When the next removal may begin.';
 COMMENT ON COLUMN postroom.sweep.expired_before IS
-    'The latest expired_before of all handlers. A process that knows one time for all handlers runs no event of an earlier time. NULL: no row was removed.';
+    'The latest expired_before of all handlers. A process that knows one time for all handlers runs no event from before this time. NULL: no row was removed.';
 INSERT INTO postroom.sweep DEFAULT VALUES;
 
 --
@@ -398,9 +398,9 @@ AS $$ SELECT hashtextextended('postroom.key ' || octet_length($1)::text || ' ' |
 COMMENT ON FUNCTION postroom.key_lock(text, text) IS
     'Returns the number of the advisory lock of a handler''s key. A transaction that decides, holds or settles an event of the key takes this lock.';
 
--- The lock comes first: then each statement sees what was committed until it had the
--- lock, whenever the statement that calls the function began. The two settings keep a
--- plan that was made while held was empty from reading all of held later.
+-- The function takes the lock first. So each later statement sees all transactions that committed
+-- before it got the lock, even if the calling statement began earlier. Without the two settings, a
+-- plan that was made while held was empty would later read the complete table.
 CREATE FUNCTION postroom.enter_key(handler text, key text, pos bigint, epoch bigint)
 RETURNS text
 LANGUAGE plpgsql VOLATILE
@@ -411,7 +411,7 @@ DECLARE
     reads boolean;
     waits boolean;
 BEGIN
-    IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- never: this way it costs no statement of its own
+    IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- never true: this way the lock needs no separate statement
         RETURN NULL;
     END IF;
     SELECT s.epoch = $4, EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits
@@ -431,7 +431,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.enter_key(text, text, bigint, bigint) IS
-    'Locks a handler''s key until the transaction ends, and says where the event at pos stands. free: no event of the key is held. behind: an earlier one is. late: one at the same place is, or only later ones. stale: another process reads for the handler now.';
+    'Locks a handler''s key until the transaction ends, and returns what the event at pos has to do. free: no event of the key is held. behind: an earlier event is held. late: an event at the same place is held, or only later events are held. stale: another process reads for the handler now.';
 
 --
 -- Rights
@@ -453,4 +453,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_inbox(regrole) IS
-    'Grants a role what an inbox needs; its handlers may need more. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role the rights that an inbox needs; its handlers may need more rights. Call it as the owner of the tables, and again after a migration.';

@@ -1,6 +1,6 @@
--- What operators do with dead events, and the record of it.
+-- The actions of operators, mainly on dead events, and the records of these actions.
 --
--- Locks   inbox, in SHARE ROW EXCLUSIVE mode: archive refers to it.
+-- Locks   inbox, in SHARE ROW EXCLUSIVE mode, because archive refers to it.
 -- Called  by Migrate and Print, as the third migration.
 
 CREATE TABLE postroom.audit (
@@ -17,17 +17,17 @@ CREATE TABLE postroom.audit (
     details  jsonb
 );
 COMMENT ON TABLE postroom.audit IS
-    'What operators did: who, what, why, and to how many events. Each action writes its row in its own transaction. No row is ever changed or removed.';
+    'The actions of operators: who, what, why, and to how many events. Each action writes its row in its own transaction. No row is ever changed or removed.';
 COMMENT ON COLUMN postroom.audit.action IS
-    'What the operator did, such as replay or discard.';
+    'The action, such as replay or discard.';
 COMMENT ON COLUMN postroom.audit.events IS
-    'How many events it was done to.';
+    'How many events the action changed.';
 COMMENT ON COLUMN postroom.audit.event_id IS
     'The event, if the action was on one event.';
 COMMENT ON COLUMN postroom.audit.job IS
-    'The replay, if the action was on one.';
+    'The replay, if the action was on a replay.';
 COMMENT ON COLUMN postroom.audit.details IS
-    'What the operator asked for: the filter and the options.';
+    'The filter and the options that the operator gave.';
 CREATE INDEX audit_event ON postroom.audit USING hash (event_id) WHERE event_id IS NOT NULL;
 CREATE INDEX audit_job ON postroom.audit (job) WHERE job IS NOT NULL;
 
@@ -39,14 +39,14 @@ CREATE TABLE postroom.pause (
     reason    text             NOT NULL CHECK (octet_length(reason) BETWEEN 1 AND 4096)
 );
 COMMENT ON TABLE postroom.pause IS
-    'Handlers that operators paused, and the relays under the name outbox. All processes look every second. A row whose time is over means nothing.';
+    'Handlers that operators paused, and the relays under the name outbox. All processes read it every second. A row has no effect after until.';
 COMMENT ON COLUMN postroom.pause.paused_at IS
     'Since when the handler has been paused.';
 COMMENT ON COLUMN postroom.pause.until IS
-    'When the handler resumes by itself. NULL: when an operator resumes it.';
+    'When the handler resumes by itself. NULL: it resumes when an operator resumes it.';
 
--- A discarded event keeps its row in inbox: it stays discarded if it comes again, and can
--- be brought back.
+-- A discarded event keeps its row in inbox. So it stays discarded if it is delivered again, and
+-- can be brought back.
 CREATE TABLE postroom.archive (
     id              bigint            PRIMARY KEY,
     discarded_at    timestamptz       NOT NULL DEFAULT now(),
@@ -87,13 +87,13 @@ CREATE TABLE postroom.archive (
     CONSTRAINT archive_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL)
 );
 COMMENT ON TABLE postroom.archive IS
-    'Events that were given up, as they were in held: operators or their handlers discarded them, or operators cancelled them before they ran.';
+    'Events that were given up, as they were in held: operators or handlers discarded them, or operators or producers cancelled them before they ran.';
 COMMENT ON COLUMN postroom.archive.id IS
     'The id that the event had in held, and gets again if it is reopened.';
 COMMENT ON COLUMN postroom.archive.discarded_at IS
-    'When an operator discarded the event.';
+    'When the event was discarded or cancelled.';
 COMMENT ON COLUMN postroom.archive.audit IS
-    'The row of audit that says who gave the event up, and why.';
+    'The row of audit that says who gave up the event, and why.';
 COMMENT ON COLUMN postroom.archive.dead_at IS
     'When the event died. NULL: it was cancelled, and was not dead.';
 CREATE INDEX archive_time ON postroom.archive (discarded_at, id);
@@ -101,22 +101,22 @@ CREATE INDEX archive_event ON postroom.archive USING hash (event_id);
 CREATE INDEX archive_owed ON postroom.archive (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;
 CREATE UNIQUE INDEX archive_outgoing ON postroom.archive (pos) WHERE handler = 'outbox';
 
--- A producer calls off an event that is scheduled, in its own transaction. It runs with the
--- rights of the tables' owner, because a producer cannot read and change held events. The
--- search path is set, so that no operator of the caller is called with these rights.
+-- A producer cancels a scheduled event with this function, in its own transaction. The function
+-- runs with the rights of the tables' owner, because a producer cannot read and change held
+-- events. The search path is set, so that no SQL operator of the caller runs with these rights.
 --
--- The event is in held, or the relay has not moved it there yet. In the second case the row
--- of archive alone says that it is cancelled: the relay does not hold such an event, and
--- removes one that it held before it could see the row (internal/pglog/sql/still_due.sql).
+-- The event is in held, or the relay has not moved it there yet. In the second case only the row
+-- of archive says that it is cancelled: the relay does not hold such an event. If the relay held
+-- the event before it could see the row, it removes the event (internal/pglog/sql/still_due.sql).
 --
--- What the relay has recorded is read first. If it has recorded the event, and it is not in
--- held after that, it was published. In the other order an event that the relay moves to held
--- meanwhile would be in neither place. The lock comes before both; event_lock says why.
+-- The function reads the state of the relay first, and held later. If the state has the event and
+-- held does not, the event was published. In the other order, the function could miss an event that
+-- the relay moves to held meanwhile. It takes the lock of the event first; event_lock says why.
 --
--- In REPEATABLE READ all statements have one snapshot, which may be older than the lock. An
--- operator may have had the event published since. Then a lock on the row of relay fails
--- (SQLSTATE 40001), because the relay has recorded something since. The lock is given back at
--- once: the relay needs the row.
+-- In REPEATABLE READ all statements have one snapshot, which may be older than the lock. Meanwhile
+-- an operator may have rescheduled the event, and the relay may have published it. Then a lock on
+-- the row of relay fails (SQLSTATE 40001), because the relay has recorded something since. The lock
+-- is given back at once, because the relay needs the row.
 CREATE FUNCTION postroom.cancel(source text, id text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -139,7 +139,7 @@ BEGIN
     END IF;
     PERFORM pg_advisory_xact_lock(postroom.event_lock(place));
     IF EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = place AND a.republish IS NULL) THEN
-        RETURN true; -- it was cancelled before
+        RETURN true; -- it is cancelled already
     END IF;
 
     SELECT place <= r.high AND NOT r.pending @> place
@@ -187,7 +187,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.cancel(text, text) IS
-    'Calls off a scheduled event of the log in the caller''s transaction. false: it was published, or may be on its way, or was not scheduled.';
+    'Cancels a scheduled event of the log in the caller''s transaction. false: the event was published, or may be on its way, or was not scheduled.';
 REVOKE ALL ON FUNCTION postroom.cancel(text, text) FROM PUBLIC;
 
 CREATE TABLE postroom.revision (
@@ -203,13 +203,13 @@ CREATE TABLE postroom.revision (
     PRIMARY KEY (held, revision)
 );
 COMMENT ON TABLE postroom.revision IS
-    'What held events were before an operator edited them. Revision 0 is the original.';
+    'The versions of held events before an operator edited them. Revision 0 is the original.';
 COMMENT ON COLUMN postroom.revision.held IS
     'The id that the event has, or had, in held.';
 COMMENT ON COLUMN postroom.revision.revision IS
     'The number of this version. The version in held has the highest number.';
 COMMENT ON COLUMN postroom.revision.replaced_at IS
-    'When the edit put another version in the place of this one.';
+    'When an edit replaced this version.';
 COMMENT ON COLUMN postroom.revision.audit IS
     'The row of audit that says who edited the event, and why.';
 CREATE INDEX revision_event ON postroom.revision USING hash (event_id);
@@ -218,14 +218,14 @@ CREATE INDEX revision_event ON postroom.revision USING hash (event_id);
 -- Replays
 --
 
--- Several processes may run one replay: each locks its row for each step.
+-- Several processes may run one replay: each locks the row of the replay for each step.
 CREATE TABLE postroom.job (
     id               bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     created_at       timestamptz NOT NULL DEFAULT now(),
     actor            text        NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 255),
     reason           text        NOT NULL DEFAULT '' CHECK (octet_length(reason) <= 4096),
 
-    -- What was asked for
+    -- What the operator asked for
     filter           jsonb       NOT NULL,
     attempts         int         NOT NULL CHECK (attempts > 0),
     rate             float8      CHECK (rate > 0),
@@ -233,7 +233,7 @@ CREATE TABLE postroom.job (
     stop_at          float8      NOT NULL CHECK (stop_at BETWEEN 0 AND 1),
     as_new           boolean     NOT NULL,
 
-    -- How far it is
+    -- Its progress
     state            text        NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'stopped', 'cancelled')),
     phase            text        NOT NULL CHECK (phase IN ('canary', 'rest', 'ending')),
     verdict          text        CHECK (verdict IN ('stopped', 'cancelled')),
@@ -250,43 +250,43 @@ CREATE TABLE postroom.job (
     CHECK ((state = 'running') = (ended_at IS NULL))
 );
 COMMENT ON TABLE postroom.job IS
-    'Replays of dead events: what an operator asked for, and how far each replay is.';
+    'Replays of dead events: what the operator asked for, and the progress of each replay.';
 COMMENT ON COLUMN postroom.job.filter IS
-    'Which dead events the operator asked for. The replay has those that matched when it was made.';
+    'The filter for dead events. The replay has the events that matched when it was created.';
 COMMENT ON COLUMN postroom.job.attempts IS
     'How many attempts each event has before it is dead again.';
 COMMENT ON COLUMN postroom.job.rate IS
-    'How many events are released in a second, at most. NULL: as many as are handled.';
+    'How many events are released in a second, at most. NULL: no limit.';
 COMMENT ON COLUMN postroom.job.canary IS
     'How many events are released first. The others wait until each of these has ended. 0: none.';
 COMMENT ON COLUMN postroom.job.stop_at IS
     'The replay stops if a larger share of the events that ended has failed.';
 COMMENT ON COLUMN postroom.job.as_new IS
-    'Outgoing events are published under message ids of their own.';
+    'Outgoing events get the time of their release as log time, so that consumers do not hold them as too old.';
 COMMENT ON COLUMN postroom.job.state IS
     'running: events are released, or run. done: all have ended. stopped: too many failed. cancelled: an operator ended it.';
 COMMENT ON COLUMN postroom.job.phase IS
-    'canary: the first events decide whether the others follow. rest: the others are released. ending: none is released any more, and the replay waits for those that run.';
+    'canary: the first events decide whether the other events follow. rest: the other events are released. ending: no event is released, and the replay waits for the events that run.';
 COMMENT ON COLUMN postroom.job.verdict IS
-    'What the replay''s state will be when the events that run have ended. NULL: done.';
+    'The state that the replay gets when the events that run have ended. NULL: done.';
 COMMENT ON COLUMN postroom.job.items IS
     'How many events the replay has.';
 COMMENT ON COLUMN postroom.job.released IS
-    'How many events it has released, so that they can run.';
+    'How many events the replay has released, so that they can run.';
 COMMENT ON COLUMN postroom.job.succeeded IS
     'How many events took effect, or were published.';
 COMMENT ON COLUMN postroom.job.failed IS
     'How many events are dead again.';
 COMMENT ON COLUMN postroom.job.passed_over IS
-    'How many events were not released: they were not dead any more when their turn came, or stay dead behind an event of their key that failed.';
+    'How many events did not run: they were no longer dead when their turn came, or stay dead behind an event of their key that failed.';
 COMMENT ON COLUMN postroom.job.before_succeeded IS
-    'How many of those that succeeded did so before the replay was last resumed.';
+    'How many events had succeeded when the replay was last resumed.';
 COMMENT ON COLUMN postroom.job.before_failed IS
-    'How many of those that failed did so before the replay was last resumed. They do not count for stop_at: the fault may have been corrected since.';
+    'How many events had failed when the replay was last resumed. They do not count for stop_at, because the fault may have been corrected since.';
 COMMENT ON COLUMN postroom.job.credit IS
-    'How many events the rate allows to be released that were not released yet.';
+    'How many more events the rate allows the replay to release now.';
 COMMENT ON COLUMN postroom.job.stepped_at IS
-    'When a process last made a step of the replay. NULL: none has. A running replay without a process is idle: its released events run, and no others are released.';
+    'When a process last made a step of the replay. NULL: no process has. A running replay without a process is idle: its released events run, and no other events are released.';
 CREATE INDEX job_running ON postroom.job (id) WHERE state = 'running';
 
 CREATE TABLE postroom.job_item (
@@ -308,7 +308,7 @@ CREATE TABLE postroom.job_item (
     CHECK ((outcome IS NULL) = (ended_at IS NULL))
 );
 COMMENT ON TABLE postroom.job_item IS
-    'The events of each replay, in the order in which they are released, and what became of them. They are fixed when the replay is made.';
+    'The events of each replay, in the order in which they are released, with their outcomes. The list does not change after the replay is created.';
 COMMENT ON COLUMN postroom.job_item.n IS
     'The place of the event in the replay, from 1.';
 COMMENT ON COLUMN postroom.job_item.through IS
@@ -316,15 +316,15 @@ COMMENT ON COLUMN postroom.job_item.through IS
 COMMENT ON COLUMN postroom.job_item.held IS
     'The id that the event has, or had, in held.';
 COMMENT ON COLUMN postroom.job_item.chain IS
-    'The key under which the event is released. Events of one key of an ordered handler run one after the other, even if they block no other.';
+    'The key under which the event is released. Events of one key of an ordered handler run one after the other, even if no event waits behind them.';
 COMMENT ON COLUMN postroom.job_item.dead_at IS
-    'When the event died. It gets this time again if it is withdrawn.';
+    'When the event died. If the replay takes the event back, it gets this time again.';
 COMMENT ON COLUMN postroom.job_item.released_at IS
     'When the replay released the event. NULL: not yet.';
 COMMENT ON COLUMN postroom.job_item.outcome IS
-    'succeeded. failed: it is dead again. withdrawn: it did not run and is as it was. discarded. not_dead: it was not dead when its turn came.';
+    'succeeded. failed: it is dead again. withdrawn: it did not run, and the replay took it back. discarded. not_dead: it was not dead when its turn came.';
 COMMENT ON COLUMN postroom.job_item.failures IS
-    'The last ten failures of the event before the replay released it. The row of held, which has them otherwise, is removed if the event succeeds.';
+    'The last ten failures of the event before the replay released it. They are copied from the row of held, because that row is removed if the event succeeds.';
 CREATE INDEX job_item_open ON postroom.job_item (job, n) WHERE outcome IS NULL AND released_at IS NOT NULL;
 CREATE INDEX job_item_next ON postroom.job_item (job, n) WHERE outcome IS NULL AND released_at IS NULL;
 CREATE INDEX job_item_event ON postroom.job_item USING hash (event_id);
@@ -339,13 +339,13 @@ CREATE TABLE postroom.trial (
     outcome  jsonb
 );
 COMMENT ON TABLE postroom.trial IS
-    'Dry runs that operators ask for. A process that has the handler runs it in a transaction that it rolls back, and writes the outcome. The operator''s process removes the row.';
+    'Dry runs that operators ask for. A process that has the handler runs the event in a transaction that it rolls back, and writes the outcome here. The operator''s process removes the row.';
 COMMENT ON COLUMN postroom.trial.held IS
     'The id of the dead event in held.';
 COMMENT ON COLUMN postroom.trial.outcome IS
-    'What the dry run did, as JSON. NULL: it has not ended.';
+    'The outcome of the dry run, as JSON. NULL: it has not ended.';
 COMMENT ON COLUMN postroom.trial.taken_by IS
-    'The process that makes the dry run. NULL: none has taken it yet.';
+    'The process that does the dry run. NULL: no process has taken it yet.';
 COMMENT ON COLUMN postroom.trial.taken_at IS
     'When that process took it.';
 CREATE INDEX trial_open ON postroom.trial (handler, id) WHERE taken_by IS NULL;
@@ -353,9 +353,8 @@ CREATE INDEX trial_open ON postroom.trial (handler, id) WHERE taken_by IS NULL;
 --
 -- Searching
 --
--- Lists, counts and replays use the same conditions: those of these two functions. An
--- argument that is NULL is no condition. The planner takes the functions apart, and uses
--- the indexes of what is asked for.
+-- Lists, counts and replays use the conditions of these two functions. An argument that is NULL is
+-- no condition. The planner inlines the functions, and uses the indexes that fit the arguments.
 
 CREATE FUNCTION postroom.dead_letters(ids bigint[], handler text, type text, key text, class text, cause bytea, source text,
                                       event_id text, text text, since timestamptz, until timestamptz)
@@ -402,7 +401,7 @@ AS $$
       AND ($11 IS NULL OR h.discarded_at < $11)
 $$;
 COMMENT ON FUNCTION postroom.discarded(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
-    'Returns the discarded events with these properties, as dead_letters does. The times are those at which they were discarded.';
+    'Returns the discarded events with these properties, as dead_letters does. since and until compare the time at which events were discarded.';
 
 --
 -- Rights
@@ -430,4 +429,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_operator(regrole) IS
-    'Grants a role what an operator needs, and no more: it reads everything but secrets, and cannot change or remove a row of audit. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that an operator needs: it reads everything except secrets, and cannot change or remove a row of audit. Call it as the owner of the tables, and again after a migration.';

@@ -44,21 +44,21 @@ CREATE TABLE postroom.idempotency (
     PRIMARY KEY (key, principal, scope)
 );
 COMMENT ON TABLE postroom.idempotency IS
-    'What requests with a key were answered, by operation and caller, until it expires. The same request, sent again, gets the same answer and has no second effect.';
+    'The answers to requests with a key, by operation and caller, until they expire. A repeated request gets the same answer and has no second effect.';
 COMMENT ON COLUMN postroom.idempotency.scope IS
     'The operation: method and route, or the name of a job. scope, principal and key have at most 255 bytes each.';
 COMMENT ON COLUMN postroom.idempotency.principal IS
-    'Who sent the request, or a digest of it. The same key of another caller is another key.';
+    'The caller that sent the request, or a digest of it. The same key of another caller is another key.';
 COMMENT ON COLUMN postroom.idempotency.key IS
     'The key that the client sent.';
 COMMENT ON COLUMN postroom.idempotency.fingerprint IS
-    'A byte that says how the fingerprint was made, and a SHA-256 of the request. The same key with another request is refused.';
+    'A byte that says how the fingerprint was computed, and a SHA-256 of the request. Another request with the same key is refused.';
 COMMENT ON COLUMN postroom.idempotency.state IS
     'complete: answered. In lease mode also pending (claimed) and failed: the next attempt continues after the last phase that is done.';
 COMMENT ON COLUMN postroom.idempotency.attempts IS
-    'How often the request was begun.';
+    'How many attempts at the request were begun.';
 COMMENT ON COLUMN postroom.idempotency.owner IS
-    'Who has claimed the key, until lease_until.';
+    'The attempt that has claimed the key, until lease_until.';
 COMMENT ON COLUMN postroom.idempotency.fence IS
     'Rises with each claim. A write with an older fence changes nothing.';
 COMMENT ON COLUMN postroom.idempotency.lease_until IS
@@ -66,15 +66,15 @@ COMMENT ON COLUMN postroom.idempotency.lease_until IS
 COMMENT ON COLUMN postroom.idempotency.point IS
     'The last phase that is done.';
 COMMENT ON COLUMN postroom.idempotency.checkpoints IS
-    'By name, what each phase and call that is done returned. Under the empty name: calls whose outcome is not known.';
+    'The results of phases and calls that are done, by their names. The empty name has the calls with an unknown outcome.';
 COMMENT ON COLUMN postroom.idempotency.status IS
-    'The HTTP status of the answer. NULL: there is no answer yet, or it is not one of HTTP.';
+    'The HTTP status of the answer. NULL: there is no answer yet, or it is not an HTTP answer.';
 COMMENT ON COLUMN postroom.idempotency.headers IS
     'The headers of the answer.';
 COMMENT ON COLUMN postroom.idempotency.body IS
     'The bytes of the answer, as they were sent or as a codec encoded them.';
 COMMENT ON COLUMN postroom.idempotency.ref IS
-    'What the answer can be made from again, if the answer itself is not kept.';
+    'The reference from which the answer can be made again, if the answer itself is not kept.';
 COMMENT ON COLUMN postroom.idempotency.dropped IS
     'The answer was too large to be kept.';
 COMMENT ON COLUMN postroom.idempotency.completed_at IS
@@ -82,7 +82,7 @@ COMMENT ON COLUMN postroom.idempotency.completed_at IS
 COMMENT ON COLUMN postroom.idempotency.expires_at IS
     'When the key is forgotten. After that, the same key is a new request.';
 
--- idempotency/sql/purge.sql finds what has expired.
+-- idempotency/sql/purge.sql finds expired rows.
 CREATE INDEX idempotency_expiry ON postroom.idempotency (expires_at);
 
 --
@@ -98,7 +98,7 @@ CREATE TABLE postroom.webhook_endpoint (
     rotated_at      timestamptz,
     created_at      timestamptz NOT NULL DEFAULT now(),
 
-    -- How it does
+    -- Its state
     disabled_at     timestamptz,
     disabled_reason text        CHECK (octet_length(disabled_reason) BETWEEN 1 AND 4096),
     failing_since   timestamptz,
@@ -108,34 +108,34 @@ CREATE TABLE postroom.webhook_endpoint (
     CHECK ((disabled_at IS NULL) = (disabled_reason IS NULL))
 );
 COMMENT ON TABLE postroom.webhook_endpoint IS
-    'Where webhooks are sent, and how each endpoint does. A row is changed when its state changes, not with each delivery: receipt has those.';
+    'The endpoints to which webhooks are sent, and the state of each. A row changes when the state of its endpoint changes, not with each delivery: receipt has the deliveries.';
 COMMENT ON COLUMN postroom.webhook_endpoint.account IS
-    'Whose endpoint it is. An event goes to the endpoints of its own account.';
+    'The account that the endpoint belongs to. An event goes to the endpoints of its own account.';
 COMMENT ON COLUMN postroom.webhook_endpoint.url IS
-    'Where its requests go. It may have a secret of the receiver in it.';
+    'The URL to which its requests go. It may contain a secret of the receiver.';
 COMMENT ON COLUMN postroom.webhook_endpoint.types IS
     'The types of events that the endpoint gets. Empty: all.';
 COMMENT ON COLUMN postroom.webhook_endpoint.secrets IS
     'The keys that sign, newest first. The first always signs. The others sign until 24 hours after rotated_at.';
 COMMENT ON COLUMN postroom.webhook_endpoint.rotated_at IS
-    'When the first of secrets replaced the one before. NULL: never.';
+    'When the first of secrets replaced the previous one. NULL: never.';
 COMMENT ON COLUMN postroom.webhook_endpoint.disabled_at IS
-    'Since when nothing is sent to it. NULL: it is enabled.';
+    'Since when nothing is sent to the endpoint. NULL: it is enabled.';
 COMMENT ON COLUMN postroom.webhook_endpoint.disabled_reason IS
-    'Why nothing is sent to it.';
+    'Why nothing is sent to the endpoint.';
 COMMENT ON COLUMN postroom.webhook_endpoint.failing_since IS
-    'When the first attempt failed since the last that succeeded. NULL: the last one succeeded. An endpoint that has failed for five days is disabled.';
+    'When the first attempt failed after the last success. NULL: the last attempt succeeded. An endpoint that has failed for five days is disabled.';
 COMMENT ON COLUMN postroom.webhook_endpoint.paused_until IS
-    'Until when nothing is sent to it, because it fails or asked for that.';
+    'Until when nothing is sent to the endpoint, because it fails or asked for a pause.';
 COMMENT ON COLUMN postroom.webhook_endpoint.last_status IS
     'The HTTP status of the last failure, or of the first success after it. 0: there was no answer. NULL: nothing was sent yet.';
 COMMENT ON COLUMN postroom.webhook_endpoint.last_at IS
     'When last_status was set.';
 
--- Serves matching.sql of package webhook: the endpoints of an event.
+-- For matching.sql of package webhook: it finds the endpoints of an event.
 CREATE INDEX webhook_endpoint_enabled ON postroom.webhook_endpoint (account) WHERE disabled_at IS NULL;
 
--- Serves failing.sql of package endpoints and disabled.sql of package webhook.
+-- For failing.sql of package endpoints and disabled.sql of package webhook.
 CREATE INDEX webhook_endpoint_unwell ON postroom.webhook_endpoint (failing_since) WHERE disabled_at IS NOT NULL OR failing_since IS NOT NULL;
 
 --
@@ -149,11 +149,11 @@ AS $$
     SELECT postroom.grant_all(ARRAY[
         pg_catalog.format('USAGE ON SCHEMA %s', 'postroom'::regnamespace),
         'SELECT, INSERT, UPDATE, DELETE ON postroom.idempotency',
-        'SELECT ON postroom.migration, postroom.instance' -- for Guard.Check and for keys that vendors get
+        'SELECT ON postroom.migration, postroom.instance' -- for Guard.Check, and for the keys that vendors get
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_idempotency(regrole) IS
-    'Grants a role what a service needs that keeps answers, and no more. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role only the rights that a guard of package idempotency needs. Call it as the owner of the tables, and again after a migration.';
 
 CREATE FUNCTION postroom.grant_webhooks(role regrole)
 RETURNS void
@@ -168,4 +168,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_webhooks(regrole) IS
-    'Grants a role what it needs to send webhooks and to manage their endpoints, besides grant_inbox for the process that sends. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role the rights to send webhooks and to manage their endpoints. A process that sends also needs grant_inbox. Call it as the owner of the tables, and again after a migration.';

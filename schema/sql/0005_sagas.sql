@@ -1,4 +1,4 @@
--- Sagas: processes across services, a row for each, and the record of their steps.
+-- Sagas: a row for each instance, and the history of its steps.
 --
 -- Locks   nothing that is in use: every object is new.
 -- Called  by Migrate and Print, as the fifth migration.
@@ -8,7 +8,7 @@
 CREATE DOMAIN postroom.saga_name AS text
     CONSTRAINT saga_name_check CHECK (octet_length(VALUE) BETWEEN 1 AND 128);
 COMMENT ON DOMAIN postroom.saga_name IS
-    'The name of a saga, with which the types of its own events begin.';
+    'The name of a saga. The types of its own events begin with this name.';
 
 CREATE DOMAIN postroom.saga_key AS text
     CONSTRAINT saga_key_check CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
@@ -18,12 +18,12 @@ COMMENT ON DOMAIN postroom.saga_key IS
 CREATE DOMAIN postroom.saga_state AS text
     CONSTRAINT saga_state_check CHECK (VALUE IN ('running', 'compensating', 'done', 'undone'));
 COMMENT ON DOMAIN postroom.saga_state IS
-    'How far an instance is. done and undone are its ends.';
+    'The state of an instance. done and undone are final.';
 
 CREATE DOMAIN postroom.saga_data AS bytea
     CONSTRAINT saga_data_check CHECK (octet_length(VALUE) <= 983040);
 COMMENT ON DOMAIN postroom.saga_data IS
-    'The state of a process, as its program encodes it: 960 KiB at most.';
+    'The data of an instance, as its program encodes it: 960 KiB at most.';
 
 CREATE DOMAIN postroom.saga_direction AS text
     CONSTRAINT saga_direction_check CHECK (VALUE IN ('do', 'undo'));
@@ -42,15 +42,15 @@ CREATE TABLE postroom.saga_definition (
 COMMENT ON TABLE postroom.saga_definition IS
     'The definitions of sagas that processes have run, so that tools can show a saga without its program.';
 COMMENT ON COLUMN postroom.saga_definition.name IS
-    'The name of the saga, with which the types of its own events begin.';
+    'The name of the saga. The types of its own events begin with this name.';
 COMMENT ON COLUMN postroom.saga_definition.version IS
     'The version of the definition. An instance keeps the version with which it began.';
 COMMENT ON COLUMN postroom.saga_definition.steps IS
-    'The steps in their order: of each its name, what it sends, and the types of the replies that it waits for. A later program may add steps at the end, and types of replies.';
+    'The steps in their order. Each has its name, the types of its commands, and the types of the replies that it waits for. A later program may add steps at the end, and types of replies.';
 COMMENT ON COLUMN postroom.saga_definition.stuck IS
     'How long an instance waits before it counts as stuck.';
 COMMENT ON COLUMN postroom.saga_definition.prefix IS
-    'What stands before the type in the subjects of the saga''s events, with a dot. Empty: nothing.';
+    'The text before the type, and a dot, in the subjects of the saga''s events. Empty: the subject is the type.';
 
 -- No index has a column that changes with each step, so that these updates stay HOT:
 -- waits_hour changes once in an hour.
@@ -77,52 +77,52 @@ CREATE TABLE postroom.saga (
     PRIMARY KEY (name, key)
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE postroom.saga IS
-    'A row for each process that a saga runs: an instance. Each step changes it in the transaction that records the event which led to the step.';
+    'The instances of sagas. Each step changes the row of its instance, in the transaction that records the event which led to the step.';
 COMMENT ON COLUMN postroom.saga.name IS
     'The name of the saga.';
 COMMENT ON COLUMN postroom.saga.key IS
-    'What the process is about, such as the number of an order. Its commands and replies have this key.';
+    'The thing that the instance is about, such as the number of an order. Its commands and replies have this key.';
 COMMENT ON COLUMN postroom.saga.version IS
-    'The version of the definition with which it began.';
+    'The version of the definition with which the instance began.';
 COMMENT ON COLUMN postroom.saga.state IS
     'running; compensating: it undoes its steps in reverse order; done and undone: it has ended.';
 COMMENT ON COLUMN postroom.saga.step IS
-    'The name of the step that it waits for; of an ended one the last.';
+    'The name of the step that the instance waits for. If it has ended: the last step.';
 COMMENT ON COLUMN postroom.saga.run IS
     'How many times the command of this step was sent: more than once if an operator sent it again.';
 COMMENT ON COLUMN postroom.saga.revision IS
     'Rises with each step. An operator''s decision names the revision that it was made for.';
 COMMENT ON COLUMN postroom.saga.data IS
-    'The state of the process, as its program encodes it.';
+    'The data of the instance, as its program encodes it.';
 COMMENT ON COLUMN postroom.saga.input IS
-    'A digest of what it began with. Beginning again with the same input changes nothing.';
+    'A digest of the input with which the instance began. Beginning again with the same input changes nothing.';
 COMMENT ON COLUMN postroom.saga.correlation_id IS
-    'The correlation id of all its events.';
+    'The correlation id of all events of the instance.';
 COMMENT ON COLUMN postroom.saga.causation_id IS
-    'The id of the event that began it. NULL: a program did.';
+    'The id of the event that began the instance. NULL: a program began it.';
 COMMENT ON COLUMN postroom.saga.owner IS
-    'The identity of the Postroom in which it began. The ids of its commands are derived from it, also in a copy of the database.';
+    'The identity of the Postroom in which the instance began. The ids of its commands are derived from this identity, even in a copy of the database.';
 COMMENT ON COLUMN postroom.saga.waits_since IS
-    'Since when it has waited for this step.';
+    'Since when the instance has waited for this step.';
 COMMENT ON COLUMN postroom.saga.waits_hour IS
     'waits_since, without minutes and seconds: the column of an index.';
 COMMENT ON COLUMN postroom.saga.deadline IS
-    'When it gives this step up and begins to compensate. NULL: never.';
+    'When the instance gives up this step and begins to compensate. NULL: never.';
 COMMENT ON COLUMN postroom.saga.alarm_at IS
-    'When its scheduled event of type deadline comes. NULL: none is scheduled.';
+    'When its scheduled deadline event comes. NULL: none is scheduled.';
 COMMENT ON COLUMN postroom.saga.note IS
-    'The last event that came for it and was no answer to it, and why.';
+    'The last event for the instance that changed nothing, and why.';
 
--- Serves list.sql of package saga, and the lists of one state.
+-- For list.sql of package saga.
 CREATE INDEX saga_listed ON postroom.saga (name, state, started_at, key);
 
--- Serves list_stuck.sql of package saga, and stuck.sql and counts.sql of package sagas.
+-- For list_stuck.sql of package saga, and stuck.sql and counts.sql of package sagas.
 CREATE INDEX saga_waiting ON postroom.saga (name, waits_hour, key) WHERE ended_at IS NULL;
 
--- Serves unended.sql of package saga.
+-- For unended.sql of package saga.
 CREATE INDEX saga_version ON postroom.saga (name, version) WHERE ended_at IS NULL;
 
--- Serves expire.sql of package saga.
+-- For expire.sql of package saga.
 CREATE INDEX saga_ended ON postroom.saga (name, ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE postroom.saga_step (
@@ -142,33 +142,32 @@ CREATE TABLE postroom.saga_step (
     PRIMARY KEY (name, key, id)
 ) WITH (fillfactor = 100);
 COMMENT ON TABLE postroom.saga_step IS
-    'What happened in each instance, in its order, and the command that was written because of it. No row is changed. The rows go with the row of saga.';
+    'The history of each instance: what happened, and the command that was written because of it. No row is changed. The rows are removed together with the row of saga.';
 COMMENT ON COLUMN postroom.saga_step.name IS
     'The name of the saga.';
 COMMENT ON COLUMN postroom.saga_step.key IS
     'The key of the instance.';
 COMMENT ON COLUMN postroom.saga_step.revision IS
-    'The revision of the instance that this led to.';
+    'The revision that the instance got by this.';
 COMMENT ON COLUMN postroom.saga_step.step IS
-    'The step that it is about.';
+    'The step to which this happened.';
 COMMENT ON COLUMN postroom.saga_step.direction IS
     'Whether the step was done or undone.';
 COMMENT ON COLUMN postroom.saga_step.what IS
     'begun: the instance began; local: a function ran; done, failed, undone: the reply that came; gave_up, deadline; retry, skip, mark_done, compensate: an operator''s decision; sent: only the command.';
 COMMENT ON COLUMN postroom.saga_step.next_step IS
-    'The step to which the command belongs. NULL: no command was written.';
+    'The step of the command. NULL: no command was written.';
 COMMENT ON COLUMN postroom.saga_step.next_type IS
     'The type of the command.';
 COMMENT ON COLUMN postroom.saga_step.command_id IS
     'The id of the command. It ends with :do or :undo, and with .2 and so on if it was written again.';
 
--- Serves step_of.sql of package sagas: the saga of a command.
+-- For step_of.sql of package sagas: it finds the saga of a command.
 CREATE UNIQUE INDEX saga_step_command ON postroom.saga_step (command_id) WHERE command_id IS NOT NULL;
 
--- An operator's decision on an instance is an event for the saga's handler, and a row of the
--- audit. It runs with the rights of the tables' owner, because an operator cannot write
--- events. The search path is set, so that no operator of the caller is called with these
--- rights.
+-- An operator's decision about an instance is an event for the saga's handler, and a row of the
+-- audit. The function runs with the rights of the tables' owner, because an operator cannot write
+-- events. The search path is set, so that no SQL operator of the caller runs with these rights.
 CREATE FUNCTION postroom.decide_saga(name text, key text, revision bigint, action text, reply_type text, data jsonb, actor text, reason text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -195,7 +194,7 @@ BEGIN
         subject => (SELECT d.prefix || '.' || $1 || '.decision' FROM postroom.saga_definition d
                     WHERE d.name = $1 AND d.version = instance.version AND d.prefix <> ''),
         causation_id => (SELECT h.command_id FROM postroom.saga_step h
-                         WHERE h.name = $1 AND h.key = $2 AND h.command_id IS NOT NULL ORDER BY h.id DESC LIMIT 1)); -- so that a process is one tree
+                         WHERE h.name = $1 AND h.key = $2 AND h.command_id IS NOT NULL ORDER BY h.id DESC LIMIT 1)); -- so that all events of an instance are one tree
     INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, details)
     VALUES ($7, 'saga ' || $4, $8, 1, NULL, '/operator', event,
             decision - 'data' || jsonb_build_object('sha256', encode(sha256(convert_to(decision::text, 'UTF8')), 'hex')));
@@ -203,7 +202,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.decide_saga IS
-    'Writes an operator''s decision on a saga as an event, with its row of audit, and returns the event''s id. NULL: there is no such instance with this revision that has not ended.';
+    'Writes an operator''s decision about an instance of a saga as an event, with its row of audit, and returns the event''s id. NULL: the instance does not exist, has ended, or has another revision.';
 REVOKE ALL ON FUNCTION postroom.decide_saga FROM PUBLIC;
 
 --
@@ -224,4 +223,4 @@ AS $$
     ], role)
 $$;
 COMMENT ON FUNCTION postroom.grant_sagas(regrole) IS
-    'Grants a role what it needs to begin and run sagas, besides grant_producer and grant_inbox. Call it as the owner of the tables, and again after a migration.';
+    'Grants a role the rights to begin and run sagas. It also needs grant_producer and grant_inbox. Call it as the owner of the tables, and again after a migration.';

@@ -1,6 +1,6 @@
--- What one attempt needs to know about endpoint $1: where to send, the secrets that sign now,
--- whether it is disabled, whether it fails, for how many seconds it is paused, and whether the
--- next success changes its row.
+-- The data of endpoint $1 for one attempt: its URL, the secrets that sign now, whether it is
+-- disabled, whether it fails, for how many seconds it is paused, and whether the next success
+-- changes its row.
 --
 -- Locks   none.
 -- Index   webhook_endpoint_pkey (id).

@@ -1,10 +1,10 @@
--- Note that an attempt at endpoint $1 failed with status $2, or 0 without an answer.
+-- Record that an attempt at endpoint $1 failed with status $2, or 0 without an answer.
 --   $3  the endpoint asked for a pause of that many seconds; NULL: it did not
---   $4  whether the failure is about the endpoint, and not only about this event: then it is
---       paused for a tenth of the time for which it has failed, at most ten minutes
---   $5  why it is disabled at once; NULL: it is disabled if it has failed for $6
+--   $4  whether the failure is about the endpoint, and not only about this event: then the
+--       endpoint is paused for a tenth of the time for which it has failed, at most ten minutes
+--   $5  the reason to disable the endpoint at once; NULL: it is disabled if it has failed for $6
 --   $7  the handler, for the audit
--- It returns whether the endpoint is disabled, whether it became so now, and why.
+-- It returns whether the endpoint is disabled, whether this statement disabled it, and why.
 --
 -- Locks   the endpoint's row.
 -- Index   webhook_endpoint_pkey (id).

@@ -1,8 +1,7 @@
--- The next events of the log after $1 that endpoint $2 gets and that were written at $3 or
--- later: $5 at most, and no more than have $7 bytes, which is more than one event has. $4 is the
--- header that names an event's account, or ''. $6 are the types that customers may get: the log has
--- internal events as well. Events that are scheduled for later, and those that were cancelled, are
--- left out.
+-- The next events of the log after $1 that endpoint $2 gets and that were written at $3 or later:
+-- at most $5 events, and at most $7 bytes in all ($7 is larger than any event). $4 is the header that
+-- names an event's account, or ''. $6 are the types that customers may get, because the log also has
+-- internal events. Scheduled events and cancelled events are left out.
 --
 -- Locks   none.
 -- Index   outbox's primary key; archive_outgoing (pos). It reads the log from $1 on.

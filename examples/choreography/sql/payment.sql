@@ -21,8 +21,7 @@ CREATE TABLE movement (
 );
 CREATE INDEX ON movement (order_id);
 
--- Orders that this service has heard of; for one that is closed nothing is done any
--- more.
+-- Orders that this service knows. For a closed order it does nothing.
 CREATE TABLE seen (
     order_id text    PRIMARY KEY,
     closed   boolean NOT NULL DEFAULT false

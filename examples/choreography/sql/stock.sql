@@ -1,5 +1,5 @@
 -- The tables of the stock service. No constraint would refuse a second reservation
--- for an order, nor goods below none, on purpose: nothing here hides a fault of the
+-- for an order, nor a negative number of goods, on purpose: nothing here hides a fault of the
 -- delivery.
 --
 -- Called  by its tests.
@@ -11,7 +11,7 @@ CREATE TABLE item (
     lowest    bigint  NOT NULL  -- that it ever was
 );
 
--- Every reservation, and with less than none every release.
+-- Every reservation, and with a negative number every release.
 CREATE TABLE movement (
     id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     order_id text        NOT NULL,
@@ -28,8 +28,7 @@ CREATE TABLE supplier_request (
     at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Orders that this service has heard of; for one that is closed nothing is done any
--- more.
+-- Orders that this service knows. For a closed order it does nothing.
 CREATE TABLE seen (
     order_id text    PRIMARY KEY,
     closed   boolean NOT NULL DEFAULT false

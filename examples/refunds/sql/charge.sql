@@ -1,6 +1,6 @@
 -- A charge that the provider has made.
 --
--- $1 id   $2 merchant   $3 amount   $4 what the provider calls it   $5 Idempotency-Key
+-- $1 id   $2 merchant   $3 amount   $4 the provider's id   $5 Idempotency-Key
 --
 -- Locks   the new row.
 -- Index   its primary key.

@@ -1,5 +1,5 @@
--- What was given back of charge $1, or is about to be. It is a statement of its own
--- after lock.sql, so that it sees what the last holder of the lock committed.
+-- The part of charge $1 that was given back, or is about to be. It is a separate statement
+-- after lock.sql, so that it sees all changes that the last holder of the lock committed.
 --
 -- Locks   none.
 -- Index   refund_charge_id, reservation_charge_id.

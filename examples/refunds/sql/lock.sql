@@ -1,5 +1,5 @@
--- The charge $1 of merchant $2: what the provider calls it, and its amount. Refunds of
--- one charge wait here for each other.
+-- The charge $1 of merchant $2: the provider's id and the amount. Refunds of one charge
+-- wait here for each other.
 --
 -- Locks   the charge, until the transaction ends.
 -- Index   its primary key.

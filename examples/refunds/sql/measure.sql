@@ -1,4 +1,4 @@
--- What the run left in the tables.
+-- Figures about the rows that the run wrote.
 --
 -- Locks   none.
 -- Index   none; it reads everything.

@@ -1,6 +1,6 @@
 -- A refund that the provider has made.
 --
--- $1 id   $2 its charge   $3 merchant   $4 amount   $5 what the provider calls it
+-- $1 id   $2 its charge   $3 merchant   $4 amount   $5 the provider's id
 -- $6 Idempotency-Key
 --
 -- Locks   the new row.

@@ -1,4 +1,4 @@
--- Note that a charge or refund $1 is begun.
+-- Record that charge or refund $1 begins.
 --
 -- $2 kind   $3 charge   $4 merchant   $5 amount   $6 Idempotency-Key
 --

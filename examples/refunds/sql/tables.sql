@@ -5,7 +5,7 @@
 --
 -- Called  by open.
 
--- What was charged. request_key is the Idempotency-Key, and not unique, on purpose.
+-- The charges. request_key is the Idempotency-Key, and not unique, on purpose.
 CREATE TABLE charge (
     id           text        PRIMARY KEY,
     merchant     text        NOT NULL,
@@ -15,7 +15,7 @@ CREATE TABLE charge (
     at           timestamptz NOT NULL DEFAULT now()
 );
 
--- What was given back of it.
+-- The refunds of charges.
 CREATE TABLE refund (
     id           text        PRIMARY KEY,
     charge_id    text        NOT NULL REFERENCES charge,
@@ -27,8 +27,8 @@ CREATE TABLE refund (
 );
 CREATE INDEX refund_charge_id ON refund (charge_id);
 
--- What was begun and is not settled: the provider may have been asked. What stays here
--- belongs to a client that never asked again.
+-- Charges and refunds that were begun and are not settled: the provider may have been asked.
+-- A row that stays here belongs to a client that never asked again.
 CREATE TABLE reservation (
     id          text        PRIMARY KEY, -- of the charge or refund to be
     kind        text        NOT NULL CHECK (kind IN ('charge', 'refund')),
@@ -60,11 +60,11 @@ CREATE TABLE told (
     body     text NOT NULL
 );
 
--- Evidence: what the provider remembers of each key that it was given.
+-- Evidence: the provider's record of each key that it got.
 CREATE TABLE provided (
     key     text   PRIMARY KEY,
     kind    text   NOT NULL,
-    ref     text   NOT NULL, -- empty where it declined
+    ref     text   NOT NULL, -- empty if it declined
     amount  bigint NOT NULL,
     calls   int    NOT NULL,
     effects int    NOT NULL  -- how often money moved

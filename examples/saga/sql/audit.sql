@@ -1,5 +1,5 @@
--- The tables of the auditor: copies of what the services have, in a database of its
--- own, so that one statement can compare them. No service knows of it.
+-- The tables of the auditor: copies of the services' tables, in the auditor's own database, so
+-- that one statement can compare them. The services do not know the auditor.
 --
 -- Called  by open.
 CREATE TABLE placed (
@@ -20,7 +20,7 @@ CREATE TABLE item    (sku text PRIMARY KEY, supplied boolean NOT NULL, before bi
 CREATE TABLE goods   (order_id text NOT NULL, sku text NOT NULL, quantity bigint NOT NULL, at timestamptz NOT NULL);
 CREATE TABLE asked   (order_id text NOT NULL, at timestamptz NOT NULL);
 
--- postroom.outbox of each service: what it announced.
+-- postroom.outbox of each service: its events.
 CREATE TABLE event (
     service        text        NOT NULL,
     event_id       text        NOT NULL,
@@ -31,7 +31,7 @@ CREATE TABLE event (
     at             timestamptz NOT NULL
 );
 
--- postroom.inbox of each service: what its handlers have decided.
+-- postroom.inbox of each service: the events that its handlers have decided.
 CREATE TABLE decided (
     service    text        NOT NULL,
     handler    text        NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE decided (
     at         timestamptz NOT NULL
 );
 
--- postroom.held of each service: what it still owes, and what is dead.
+-- postroom.held of each service: the events that still have to run, and the dead ones.
 CREATE TABLE held (
     service  text    NOT NULL,
     handler  text    NOT NULL,
@@ -47,6 +47,6 @@ CREATE TABLE held (
     dead     boolean NOT NULL
 );
 
--- What the streams have, and which handler takes which type.
+-- The messages of the streams, and the types that each handler reads.
 CREATE TABLE message    (event_id text NOT NULL, type text NOT NULL);
 CREATE TABLE subscribed (handler text NOT NULL, type text NOT NULL);

@@ -1,5 +1,5 @@
--- The order whose story is told: of those that were short of stock the one that took longest, or
--- else any that took longest.
+-- The order that the report describes: the order that took longest of those that were short of
+-- stock. If no order was short of stock, the order that took longest of all.
 --
 -- Locks   none.
 -- Index   none; it reads everything.

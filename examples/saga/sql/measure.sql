@@ -1,4 +1,4 @@
--- What the run left in the services' tables.
+-- Figures about the rows that the run wrote to the services' tables.
 --
 -- Locks   none.
 -- Index   none; it reads everything.

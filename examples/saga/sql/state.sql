@@ -1,5 +1,5 @@
--- How far a service is: how many of its events are not published, what it owes, what
--- is dead, and how many events it wrote, by type, and decided, by handler.
+-- The progress of a service: how many of its events are not published, how many still have to
+-- run, how many are dead, how many it wrote, by type, and how many it decided, by handler.
 --
 -- Locks   none.
 -- Index   none; the tables are small.

@@ -1,4 +1,4 @@
--- What the run left in the tables, and how long an event took.
+-- Figures about the rows that the run wrote, and how long an event took.
 --
 -- The latency is by the database's clock, in seconds, from the insert of the
 -- event, just before its transaction committed, to the insert of the charge,

@@ -3,8 +3,8 @@
 --
 -- $1 how many orders the clients know to be committed
 --
--- A customer whose card is declined has rolled-back orders only, so that a total
--- of such a customer is a ghost and nothing else.
+-- A customer with a declined card has only rolled-back orders. So any total of such a customer
+-- is a ghost.
 --
 -- Locks   none.
 -- Index   none; it reads everything.

@@ -2,11 +2,11 @@
 -- service would each keep, and the evidence that the proof reads.
 --
 -- Nothing here hides a fault of the delivery. No constraint would refuse a
--- second charge for an order, and the totals add up all that they are told.
+-- second charge for an order, and the totals add up all amounts that come.
 --
 -- Called  by open.
 
--- Orders that were committed. One row is one truth: all else is held against it.
+-- Committed orders. The proof compares everything else with these rows.
 CREATE TABLE shop_order (
     id       text    PRIMARY KEY,
     customer int     NOT NULL,
@@ -14,7 +14,7 @@ CREATE TABLE shop_order (
     held     boolean NOT NULL                        -- its transaction stayed open on purpose
 );
 
--- What billing charged. order_id is not unique, on purpose.
+-- The charges of billing. order_id is not unique, on purpose.
 CREATE TABLE charge (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     order_id   text        NOT NULL,
@@ -22,7 +22,7 @@ CREATE TABLE charge (
     charged_at timestamptz NOT NULL DEFAULT clock_timestamp() -- the insert, not the commit
 );
 
--- What analytics counted. A row for each customer, so that handlers seldom wait
+-- The totals of analytics. A row for each customer, so that handlers seldom wait
 -- for one another; fillfactor leaves room to update in place.
 CREATE TABLE customer_total (
     customer int    PRIMARY KEY,

@@ -1,4 +1,4 @@
--- Note what a webhook says, and add it to its payment.
+-- Record a webhook, and add its amount to its payment.
 --
 -- $1 id of the webhook   $2 payment   $3 type   $4 amount
 --

@@ -1,5 +1,5 @@
--- What the run left in the tables. A webhook is out of order where one that
--- happened before it, of the same payment, took effect after it.
+-- Figures about the rows that the run wrote. A webhook is out of order if an earlier webhook of
+-- the same payment took effect after it.
 --
 -- $1 the handler
 --

@@ -1,4 +1,4 @@
--- How many webhooks the handler owes.
+-- How many webhooks the handler still has to handle.
 --
 -- $1 the handler
 --

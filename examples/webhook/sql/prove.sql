@@ -15,14 +15,14 @@ WITH effects AS (
     SELECT DISTINCT webhook_id FROM answer WHERE kind = 'genuine' AND status = 200
 ), changed AS (
     SELECT DISTINCT webhook_id FROM answer WHERE kind = 'changed' AND status = 200
-), summed AS ( -- what the webhooks add up to, by the provider's memory of each
+), summed AS ( -- the sums of the webhooks, as the provider remembers them
     SELECT payment,
            coalesce(sum(amount) FILTER (WHERE type = 'payment.authorized'), 0) AS authorized,
            coalesce(sum(amount) FILTER (WHERE type = 'payment.captured'), 0)   AS captured,
            coalesce(sum(amount) FILTER (WHERE type = 'payment.refunded'), 0)   AS refunded
     FROM sent
     GROUP BY payment
-), books AS ( -- where a payment stands by that, apart from how the service computes it
+), books AS ( -- the state of a payment according to these sums, computed without the service's code
     SELECT *,
            CASE WHEN authorized < captured OR captured < refunded THEN 'incomplete' -- of an interrupted run only
                 WHEN captured = 0                                 THEN 'authorized'

@@ -1,11 +1,11 @@
 -- The tables of the payments service, and the evidence that the proof reads.
 --
 -- Nothing here hides a fault of the delivery: no constraint would refuse a
--- webhook's second effect, and the sums add up all that they are told.
+-- webhook's second effect, and the sums add up all amounts that come.
 --
 -- Called  by open.
 
--- A payment as far as it is known. The sums do not depend on the order in which
+-- A payment, as far as its webhooks have come. The sums do not depend on the order in which
 -- webhooks come, and the state follows from the sums.
 CREATE TABLE payment (
     id         text   PRIMARY KEY,
@@ -14,7 +14,7 @@ CREATE TABLE payment (
     refunded   bigint NOT NULL,
     state      text   NOT NULL GENERATED ALWAYS AS (
         CASE
-            WHEN captured > authorized OR refunded > captured THEN 'incomplete' -- an earlier webhook is to come
+            WHEN captured > authorized OR refunded > captured THEN 'incomplete' -- an earlier webhook has not come yet
             WHEN refunded > 0 AND refunded = captured         THEN 'refunded'
             WHEN refunded > 0                                 THEN 'partly refunded'
             WHEN captured > 0 AND captured = authorized       THEN 'captured'
@@ -23,7 +23,7 @@ CREATE TABLE payment (
         END) STORED
 );
 
--- What each webhook said, in the order in which they took effect. webhook_id is
+-- The content of each webhook, in the order in which they took effect. webhook_id is
 -- not unique, on purpose.
 CREATE TABLE movement (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -44,8 +44,9 @@ CREATE TABLE sent (
     amount     bigint NOT NULL
 );
 
--- Evidence: every delivery when it was begun, and when it was answered for good. A changed one has the id of a genuine one
--- and another body, signed as it should be; a forged one has an id of its own.
+-- Evidence: every delivery when it began, and when it was finally answered. A changed delivery has
+-- the id of a genuine one and another body with a correct signature. A forged delivery has its own
+-- id.
 CREATE TABLE answer (
     webhook_id text NOT NULL,
     kind       text NOT NULL, -- genuine, changed or forged
