@@ -33,25 +33,25 @@ import (
 const usage = `usage: bench [flags] [relay] [producer] [latency] [inbox] [http] [webhook] [saga]
 
 Measure the speed of Postroom on your own servers, or with --dev on throwaway
-ones of this machine. Each figure comes with a reference that is measured in the
-same run, so their ratio is meaningful even if the machine is busy.
+servers of this machine. Each figure has a reference that is measured in the
+same run, so the ratio of the two is meaningful even if the machine is busy.
 
   relay      draining a backlog; the cost of a relay without work
   producer   transactions with an event, without and with a running relay
   latency    from commit to the broker's acknowledgement
              (relay.atomic_fsync needs a broker that syncs every message, which
              --dev starts and --nats-fsync-url names)
-  inbox      handling a backlog, an event or a batch of them in a transaction
-  http       answering requests that carry an Idempotency-Key
+  inbox      handling a backlog, with an event or a batch of events in a transaction
+  http       answering requests that have an Idempotency-Key
   webhook    acknowledging webhooks, and handling accepted events
   saga       steps of processes across services
-Without a group, all of them.
+If you name no group, all groups are measured.
 
-Bench creates schemas in the database and one stream, with postroom_bench in
-their names, and removes them again, even on Ctrl-C. Do not run it on servers
-that others depend on: it uses them fully, and makes a checkpoint before each
-measurement if the role may. A backlog of 200,000 events takes 200 MB in the
-database and as much in the stream.
+Bench creates schemas in the database and one stream. They have postroom_bench in
+their names. Bench removes all of them at the end, even on Ctrl-C. Do not run it
+on servers that other programs need: it uses the servers fully, and makes a
+checkpoint before each measurement if the role may do that. A backlog of 200,000
+events takes 200 MB in the database and as much in the stream.
 
 Examples:
   go run ./bench --dev
@@ -138,9 +138,9 @@ func parse(args []string, getenv func(string) string, errs io.Writer) (w *wish, 
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // exitOf prints the error
 	flags.BoolVar(&w.dev, "dev", false, "start throwaway servers on this machine")
-	flags.IntVar(&w.events, "events", 200_000, "events in the backlog that a relay drains; inboxes handle a part of as many")
-	flags.IntVar(&w.runs, "runs", 5, "how often each figure is measured; reported is the median")
-	flags.Float64Var(&w.seconds, "seconds", 5, "time for each measurement that has no end of its own")
+	flags.IntVar(&w.events, "events", 200_000, "events in the backlog that a relay drains; an inbox handles a part of this number")
+	flags.IntVar(&w.runs, "runs", 5, "how many times each figure is measured; the report has the median")
+	flags.Float64Var(&w.seconds, "seconds", 5, "time for each measurement that would not end by itself")
 	flags.Func("only", "figures to measure, for instance relay.drain,producer.write", func(names string) error {
 		w.only = append(w.only, strings.Split(names, ",")...)
 		return nil
@@ -167,7 +167,7 @@ func parse(args []string, getenv func(string) string, errs io.Writer) (w *wish, 
 	}
 	for _, group := range groups {
 		if !slices.Contains(measure.Groups(), group) {
-			return nil, nil, usagef("measure what? Give %s, or nothing for all", strings.Join(measure.Groups(), ", "))
+			return nil, nil, usagef("measure what? Give %s, or no group for all of them", strings.Join(measure.Groups(), ", "))
 		}
 	}
 	if !w.dev {
@@ -213,8 +213,8 @@ func (w *wish) run(ctx context.Context, groups []string, out, errs io.Writer) (e
 	return printReport(out, report)
 }
 
-// interrupted returns an error that says that the user ended the program. If something could
-// not be removed, it says that, too.
+// interrupted returns an error that says that the user ended the program. If an object could not be
+// removed, it also says that.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -222,7 +222,7 @@ func interrupted(ctx context.Context, err error) error {
 	if errors.Is(err, measure.ErrLeftBehind) {
 		return fmt.Errorf("interrupted: %w", err)
 	}
-	return errors.New("interrupted; what was created on the servers is removed")
+	return errors.New("interrupted; everything that was created on the servers is removed")
 }
 
 // config is the part of the configuration that needs no servers.
@@ -240,7 +240,7 @@ func (w *wish) config(groups []string) (measure.Config, error) {
 	case w.dev && (w.database != "" || w.broker != "" || w.creds != "" || w.synced != ""):
 		return cfg, usagef("--dev brings its own servers: leave out --database-url, --nats-url, --nats-fsync-url and --nats-creds")
 	case w.events == 0 || w.runs == 0 || w.seconds == 0:
-		return cfg, usagef("--events, --runs and --seconds have to be more than none")
+		return cfg, usagef("--events, --runs and --seconds must be more than 0")
 	}
 	check := cfg
 	if w.dev {
@@ -295,8 +295,8 @@ func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() er
 // answerPatience is how long the broker has to answer the first request.
 const answerPatience = 5 * time.Second
 
-// hasJetStream asks the broker for JetStream. Without JetStream a measurement would wait until
-// its time is over.
+// hasJetStream asks the broker for JetStream. Without JetStream a measurement would wait until its
+// time is over.
 func hasJetStream(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()

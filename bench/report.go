@@ -60,7 +60,7 @@ func notes(r *measure.Report) string {
 		fmt.Fprintf(&text, "%s: %s.\n", f.Name, f.Conditions)
 	}
 	for _, name := range r.LeftOut {
-		fmt.Fprintf(&text, "%s: left out; it needs a broker that syncs every message (sync_interval: always): name one with --nats-fsync-url.\n", name)
+		fmt.Fprintf(&text, "%s: left out, because it needs a broker that syncs every message (sync_interval: always): name one with --nats-fsync-url.\n", name)
 	}
 	return text.String()
 }

@@ -23,22 +23,22 @@ import (
 )
 
 const (
-	// burstEvery keeps bursts apart, because faults that follow each other closely would bring
-	// more events than handlers can take.
+	// burstEvery is the least time between bursts. If faults followed each other closely without
+	// it, there would be more events than handlers can handle.
 	burstEvery = 2 * time.Second
 
-	// tooMany is the number of missing effects from which on there are no more bursts: so many
-	// events in flight are enough.
+	// tooMany is the number of missing effects from which on there are no more bursts, because then
+	// enough events are in flight.
 	tooMany = 4000
 
-	strikePatience = time.Second // bounds the work just before a fault strikes
+	strikePatience = time.Second // limits the work just before a fault strikes
 )
 
-// burst commits many events in one transaction, so that relays and handlers are busy when a
-// fault strikes a moment later. It does not wait for long.
+// burst commits many events in one transaction, so that relays and handlers are busy when a fault
+// strikes a moment later. It does not wait long.
 func (n *nemesis) burst(f fault) { n.burstAfter(f, burstEvery) }
 
-// burstAfter makes a burst if the last one is long enough ago.
+// burstAfter makes a burst if the last burst is long enough ago.
 func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.bursts.Lock()
 	defer n.bursts.Unlock()
@@ -55,7 +55,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	}
 	took, err := n.db.books.Number(ctx, "SELECT coalesce(max(serial), 0)::int FROM effect")
 	if err != nil || written*len(workload.Handlers())-took > tooMany {
-		return // PostgreSQL is away, or enough is in flight
+		return // PostgreSQL is unavailable, or enough events are in flight
 	}
 	luck := rand.New(rand.NewPCG(f.luck, 3)) //nolint:gosec // from a seed, on purpose
 	chosen := luck.Perm(workload.Keys)[:n.opt.burst-n.opt.burst/4]
@@ -69,7 +69,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 		return
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // fails after the commit
-	// Each transaction locks in the same order.
+	// Each transaction locks rows in the same order.
 	if _, err := tx.Exec(ctx, "SELECT FROM account WHERE id = ANY ($1) ORDER BY id FOR UPDATE", chosen); err != nil {
 		return
 	}
@@ -89,7 +89,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.journal.Note(r)
 }
 
-// writeBurst changes keys, and writes an event for each.
+// writeBurst changes keys, and writes an event for each key.
 func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (noted []checker.Event, err error) {
 	rows, err := tx.Query(ctx, "UPDATE account SET n = n + 1 WHERE id = ANY ($1) RETURNING id, n", chosen)
 	if err != nil {
@@ -136,8 +136,7 @@ func (n *nemesis) inFlight() map[string]int64 {
 	return counts
 }
 
-// leader returns the relay that leads. It waits a while for one, and returns nil if there is
-// none.
+// leader returns the relay that leads. If none leads, it waits for some time, and then returns nil.
 func (n *nemesis) leader() *member {
 	for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		if m := n.leads(); m != nil {
@@ -163,7 +162,7 @@ func (n *nemesis) leads() *member {
 	return nil
 }
 
-// stopLeader stops the leading relay until after the end of its lease, while it is busy.
+// stopLeader stops the leading relay, while it is busy, until after the end of its lease.
 func (n *nemesis) stopLeader(f fault) error {
 	m := n.leader()
 	if m == nil {
@@ -180,17 +179,17 @@ func (n *nemesis) stopLeader(f fault) error {
 	return child.Signal(syscall.SIGCONT)
 }
 
-// replacedWithin bounds the wait until one relay replaces another. On a busy machine that
-// takes long, and a fault that ends before that shows nothing.
+// replacedWithin limits the wait until one relay replaces another. On a busy machine that takes
+// long, and a fault that ends earlier shows nothing.
 const replacedWithin = 20 * time.Second
 
-// replacing returns a function. It waits until another relay leads than now, and has recorded
-// something.
+// replacing returns a function that waits until a relay leads other than the present leader, and
+// has recorded something.
 func (n *nemesis) replacing() (wait func()) {
 	epoch, high, err := n.recorded()
 	return func() {
 		if err != nil {
-			return // PostgreSQL was away, so the leader is unknown
+			return // PostgreSQL was unavailable, so the leader is unknown
 		}
 		for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 			if nowEpoch, nowHigh, err := n.recorded(); err == nil && nowEpoch > epoch && nowHigh > high {
@@ -200,7 +199,7 @@ func (n *nemesis) replacing() (wait func()) {
 	}
 }
 
-// recorded returns what relays recorded last.
+// recorded returns the progress that relays recorded last.
 func (n *nemesis) recorded() (epoch, high int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
@@ -213,8 +212,8 @@ func (n *nemesis) killConsumers(f fault) error {
 	return n.killed(f, n.crew.of(workload.Handlers()...)...)
 }
 
-// endTransactions makes PostgreSQL end the sessions of handlers that are in a transaction,
-// above all just before their COMMIT. The commit then fails, and its effects are gone.
+// endTransactions makes PostgreSQL end the sessions of handlers that are in a transaction, mostly
+// just before their COMMIT. The commit then fails, and its effects are rolled back.
 func (n *nemesis) endTransactions(f fault) error {
 	n.burstAfter(f, 0)
 	for until := time.Now().Add(f.lasts); time.Now().Before(until) && childproc.Sleep(n.ctx, 20*time.Millisecond); {

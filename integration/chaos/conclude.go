@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/integration/rig"
 )
 
-// conclude waits until the work that faults left is done, and then examines everything. The
-// faults have been taken back before.
+// conclude waits until the remaining work is done, and then examines everything. All faults have
+// ended before.
 func (s observer) conclude(ctx context.Context) (found checker.State, err error) {
 	healed, look := time.Now(), poller(s)
 	if err := os.WriteFile(filepath.Join(s.dir, workload.Healed), nil, 0o600); err != nil { // operators look for it
@@ -29,14 +29,14 @@ func (s observer) conclude(ctx context.Context) (found checker.State, err error)
 	}
 	fallen := s.crew.of(workload.Producers).fallen()
 	s.crew.of(workload.Producers).end()
-	s.Say("all is written: %s", s.standing(ctx))
+	s.Say("all events are written: %s", s.standing(ctx))
 	if found.Drained, err = look.settle(ctx, healed, look.drained); err != nil {
 		return found, err
 	}
 	for _, left := range slices.Concat(found.Lead.Stuck, found.Lead.Pending, found.Drained.Stuck, found.Drained.Pending) {
 		s.Say("left to do: %s", left)
 	}
-	s.Say("looking at everything")
+	s.Say("examining everything")
 	found.Fallen = append(fallen, s.crew.of(append(workload.Handlers(), workload.Relays, workload.Operators)...).fallen()...)
 	s.crew.of(workload.Operators).end() // it found nothing more to do
 	if err := s.rest(ctx, &found); err != nil {
@@ -52,7 +52,7 @@ func (s observer) conclude(ctx context.Context) (found checker.State, err error)
 	return found, nil
 }
 
-// These sessions are expected of idle processes.
+// Idle processes may have these sessions.
 func sessionBounds() map[string]int {
 	most := make(map[string]int)
 	for _, of := range numbers {
@@ -113,10 +113,10 @@ func (s observer) rest(ctx context.Context, found *checker.State) error {
 	})
 }
 
-// reader stands for the unnamed consumer that an ordered handler has while it reads.
+// reader is the name for the unnamed consumer that an ordered handler has while it reads.
 const reader = "(reader)"
 
-// consumers returns how many consumers there are of each name. It leaves out those whose
+// consumers returns how many consumers of each name exist. It does not count consumers whose
 // process was killed, because the broker will remove them.
 func (s observer) consumers(ctx context.Context) (map[string]int, error) {
 	found := make(map[string]int)
@@ -137,5 +137,5 @@ func (s observer) consumers(ctx context.Context) (map[string]int, error) {
 	return found, list.Err()
 }
 
-// lease subjects are no events.
+// lease subjects are not events
 func isLease(subject string) bool { return strings.HasPrefix(subject, "postroom.lease.") }

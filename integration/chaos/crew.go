@@ -24,7 +24,7 @@ type member struct {
 	struck sync.Mutex // held by the fault that affects its process
 }
 
-// crew are the processes that work while faults come.
+// crew are the processes that work while faults are injected.
 type crew []*member
 
 // of returns the members of some kinds.
@@ -39,7 +39,7 @@ func (c crew) of(kinds ...string) (found crew) {
 	return found
 }
 
-// end makes them all finish, at the same time.
+// end tells all of them to finish, at the same time.
 func (c crew) end() {
 	var all []*rig.Process
 	for _, m := range c {
@@ -48,7 +48,7 @@ func (c crew) end() {
 	rig.EndAll(all)
 }
 
-// fallen returns the members that ended although no fault ended them.
+// fallen returns the members that ended by themselves.
 func (c crew) fallen() (names []string) {
 	for _, m := range c {
 		if m.Fallen() > 0 {
@@ -58,7 +58,7 @@ func (c crew) fallen() (names []string) {
 	return names
 }
 
-// lastLine is the last line of a log.
+// lastLine returns the last line of a log.
 func lastLine(name string) string {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -68,13 +68,13 @@ func lastLine(name string) string {
 	return lines[len(lines)-1]
 }
 
-// numbers says how many processes there are of each kind.
+// numbers has the number of processes of each kind.
 var numbers = []struct {
 	kind string
 	n    int
 }{{workload.Relays, 3}, {workload.Moves, 2}, {workload.Letters, 2}, {workload.Books, 2}, {workload.Counts, 2}, {workload.Operators, 1}, {workload.Producers, 3}}
 
-// muster starts all of them. Each has connections of its own to the servers, which faults can
+// muster starts all processes. Each has its own connections to the servers, which faults can
 // affect.
 func (s *stage) muster() error {
 	for _, of := range numbers {

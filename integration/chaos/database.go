@@ -35,7 +35,7 @@ type postgres struct {
 // ours is the application name of the rig's own sessions.
 const ours = "chaos"
 
-// startPostgres starts the server, with the tables of the processes. The server keeps what it
+// startPostgres starts the server, with the tables of the processes. The server does not lose
 // commits, even if it crashes.
 func startPostgres(ctx context.Context, dir string) (p *postgres, err error) {
 	quiet := slog.New(slog.DiscardHandler)
@@ -66,7 +66,7 @@ func (p *postgres) create(ctx context.Context, name, tables string) (*rig.Databa
 	return d, d.Exec(ctx, tables)
 }
 
-// address is where it listens.
+// address returns the address at which the server listens.
 func (p *postgres) address() string {
 	u, err := url.Parse(p.server.URL())
 	if err != nil {
@@ -75,13 +75,13 @@ func (p *postgres) address() string {
 	return u.Host
 }
 
-// restart makes the server answer again, whatever state it is in.
+// restart makes the server answer again, in whatever state it is.
 func (p *postgres) restart(ctx context.Context) error {
 	_ = p.server.Kill() // fails if it is gone already
 	return p.server.Restart(ctx)
 }
 
-// answers reports whether the server takes a write.
+// answers reports whether the server accepts a write.
 func (p *postgres) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

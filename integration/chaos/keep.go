@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/integration/rig"
 )
 
-// kept are the tables that show what happened to each event, of the producers' database and of
-// the handlers'. Payloads stay out, because they are the largest part of an event.
+// kept are the tables that show what happened to each event: tables of the producers' database and
+// of the handlers' database. Payloads are left out, because they are the largest part of an event.
 var (
 	keptOfShop = map[string]string{
 		"log":   "SELECT seq, xid, created_at, event_id, key FROM postroom.outbox ORDER BY seq",
@@ -38,8 +38,8 @@ var (
 	}
 )
 
-// keepTables copies these tables, and the messages of the streams, to the directory of --keep,
-// beside history and logs.
+// keepTables copies these tables, and the messages of the streams, to the directory of --keep. The
+// history and the logs are there too.
 func (s observer) keepTables(ctx context.Context, streams map[string][]checker.Message) error {
 	if s.opt.keep == "" {
 		return nil

@@ -1,16 +1,17 @@
 //go:build linux || darwin
 
-// Chaos runs producers, relays, handlers, an operator, PostgreSQL and NATS as processes of
-// this machine. It breaks them as servers break in their worst hours, heals everything, and
-// reads everything back. It checks that no event was lost, doubled, misordered or made up.
+// Chaos runs producers, relays, handlers, an operator, PostgreSQL and NATS as processes of this
+// machine. It injects the faults that servers have in production, ends them, and reads everything
+// back. It checks that no event was lost, applied twice, misordered or made up.
 //
 //	make chaos SECONDS=60 SEED=7
 //	make chaos SECONDS=60 ARGS="--nodes 3 --report out.md"
 //
-// A seed always makes the same plan of faults and the same workload. When these meet depends
-// on the machine. The exit status is 0 if every invariant holds, and 1 if one does not. It is
-// 3 if the run is undecided: the faults did not meet work, or the machine was too busy to
-// finish the work in time. Such a run shows nothing, and finds no fault.
+// A seed always makes the same plan of faults and the same workload. It depends on the machine at
+// which moment of the work a fault strikes. The exit status is 0 if every invariant holds, and 1 if
+// one does not. It is 3 if the run is undecided: the faults did not meet work, or the machine was
+// too busy to finish the work in time. Such a run shows nothing, and does not mean that there is a
+// fault.
 package main
 
 import (
@@ -49,7 +50,7 @@ func main() {
 	}
 }
 
-// failure is the error of a run that broke a promise. Its text has been printed already.
+// failure is the error of a run that broke a promise. Its text is already printed.
 type failure struct{ status int }
 
 func (f *failure) Error() string { return fmt.Sprintf("exit status %d", f.status) }
@@ -59,7 +60,7 @@ type options struct {
 	seconds int
 	seed    uint64
 	nodes   int
-	rate    int // transactions a second, in all
+	rate    int // transactions a second, of all producers together
 	burst   int // events that are committed at once before a fault strikes
 	atomic  string
 	only    []string
@@ -72,7 +73,7 @@ func command() *cobra.Command {
 	var opt options
 	cmd := &cobra.Command{
 		Use:   "chaos",
-		Short: "break what can be broken, and see whether the guarantees hold",
+		Short: "break processes, servers and connections, and check whether the guarantees hold",
 		Example: "  chaos --seconds 60 --seed 7\n  chaos --seconds 1800 --nodes 3 --report run.md\n" +
 			"  chaos --seconds 30 --only 'kill relay,lose replies of postgres' --keep /tmp/run",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
@@ -85,15 +86,15 @@ func command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&opt.seconds, "seconds", 60, "how long faults are injected")
-	flags.Uint64Var(&opt.seed, "seed", 0, "makes the plan and the workload; random if not given")
+	flags.Uint64Var(&opt.seed, "seed", 0, "determines the plan and the workload (default random)")
 	flags.IntVar(&opt.nodes, "nodes", 1, "NATS servers: 1, or 3 with three replicas")
-	flags.IntVar(&opt.rate, "rate", 240, "transactions a second that producers begin, in all")
-	flags.IntVar(&opt.burst, "burst", 300, "events that are committed at once just before a fault strikes")
-	flags.StringVar(&opt.atomic, "atomic", "", "whether relays publish in atomic batches: true or false; the seed decides if not given")
+	flags.IntVar(&opt.rate, "rate", 240, "transactions a second that all producers together begin")
+	flags.IntVar(&opt.burst, "burst", 300, "how many events are committed at once just before a fault strikes")
+	flags.StringVar(&opt.atomic, "atomic", "", "whether relays publish in atomic batches: true or false (default: the seed decides)")
 	flags.StringSliceVar(&opt.only, "only", nil, "inject only these kinds of faults: see --list")
 	flags.StringVar(&opt.report, "report", "", "write the report to this file, as Markdown")
-	flags.StringVar(&opt.keep, "keep", "", "keep the history, the logs, and what tables and streams had at the end in this directory")
-	flags.Float64Var(&opt.more, "patience", 1, "wait this many times as long before a run is undecided, on a busy machine")
+	flags.StringVar(&opt.keep, "keep", "", "keep the history, the logs, and the final tables and streams in this directory")
+	flags.Float64Var(&opt.more, "patience", 1, "for a busy machine: wait this many times as long before a run is undecided")
 	cmd.AddCommand(&cobra.Command{
 		Use: "list", Short: "list the kinds of faults", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -152,7 +153,7 @@ func (o options) run(ctx context.Context, out, progress io.Writer) error {
 	began := time.Now()
 	history, found, err := o.stage(ctx, progress)
 	if err != nil && ctx.Err() == nil && (errors.Is(err, childproc.ErrLate) || errors.Is(err, context.DeadlineExceeded)) {
-		_, err = fmt.Fprintf(out, "The rig waited for its own servers or processes in vain: %v\n\nchaos: seed=%d verdict=%s\n", err, o.seed, undecided)
+		_, err = fmt.Fprintf(out, "The rig's own servers or processes did not answer in time: %v\n\nchaos: seed=%d verdict=%s\n", err, o.seed, undecided)
 		return errors.Join(err, &failure{3})
 	}
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// nemesis injects faults. It takes each back before the next one of its lane.
+// nemesis injects faults. It ends each fault before the next fault of the same lane.
 type nemesis struct {
 	*stage
 
-	ctx context.Context // ends when the time is up; a fault that has begun is still taken back
+	ctx context.Context // ends when the time is up; a fault that has begun is still ended
 }
 
-// faults are those that are still to be injected, and those that were.
+// faults are the faults that are still to be injected, and the number of those that were.
 type faults struct {
 	plan     [lanes][]fault // the rest of the plan
 	injected atomic.Int64
@@ -39,8 +39,8 @@ type load struct {
 	instance  string // of the handlers' database
 }
 
-// torment carries the plan out until ctx ends. If it is called again, it goes on from there.
-// Before it returns, it takes back everything that it did.
+// torment carries the plan out until ctx ends. If it is called again, it continues with the rest of
+// the plan. Before it returns, it ends every fault.
 func torment(ctx context.Context, s *stage) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -82,10 +82,10 @@ func (n *nemesis) inject(f fault) error {
 	return nil
 }
 
-// pause lets a fault last.
+// pause waits while a fault lasts.
 func (n *nemesis) pause(f fault) { childproc.Sleep(n.ctx, f.lasts) }
 
-// work returns the context in which a fault is taken back.
+// work returns the context in which a fault is ended.
 func (n *nemesis) work() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(n.ctx), 2*rig.Patience)
 }
@@ -113,10 +113,10 @@ func (n *nemesis) kill(f fault) error {
 	return n.killed(f, n.hit(f))
 }
 
-// killed kills processes at once, and starts others in their places. If faults of two lanes
-// affect the same processes, they come one after the other.
+// killed kills processes at once, and starts new processes in their places. If faults of two lanes
+// affect the same processes, the faults happen one after the other.
 func (n *nemesis) killed(f fault, all ...*member) error {
-	for _, m := range all { // each fault locks them in the order of the crew
+	for _, m := range all { // each fault locks members in the order of the crew
 		m.struck.Lock()
 		defer m.struck.Unlock()
 	}

@@ -142,8 +142,8 @@ func addCalls(found *checker.State, history []checker.Record) {
 // reads is how many messages of a stream are requested at a time.
 const reads = 64
 
-// readStream reads every message that one server has, from that server. Only the leader of a
-// stream answers, so that server becomes the leader first.
+// readStream reads every message that one server has, from that server. Only the leader of a stream
+// answers, so readStream first makes that server the leader.
 func (s observer) readStream(ctx context.Context, server string) (all []checker.Message, err error) {
 	var first, last uint64
 	err = rig.Again(ctx, rig.Patience, "lead the stream", func(ctx context.Context) error {
@@ -202,8 +202,8 @@ func (s observer) readStream(ctx context.Context, server string) (all []checker.
 	return all, failed
 }
 
-// message asks the stream's leader for a message. There may be none at a sequence, and it may
-// be no event.
+// message asks the stream's leader for a message. A sequence may have no message, and a message may
+// not be an event.
 func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, event bool, err error) {
 	var answer struct {
 		Error *struct {
@@ -245,8 +245,8 @@ func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, e
 	return checker.Message{Event: b.Event(headers.Get("ce-id")), Seq: seq, Republished: headers.Get("postroom-republish") != ""}, true, nil
 }
 
-// leaked returns the places in which the canary was found although payloads and URLs must stay
-// out of them: logs, journals with their metrics, and the failures that are kept with events.
+// leaked returns the places that contain the canary although they must not contain payloads or
+// URLs: logs, journals with their metrics, and the failures that are kept with events.
 func (s observer) leaked(ctx context.Context) (places []string, err error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"))
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 // kind is a kind of fault.
 type kind struct {
 	name, about string
-	weight      int           // how often, relative to the others of its lane
-	longest     time.Duration // at most this long, and at least a tenth of it, or half if first
+	weight      int           // how often it is injected, relative to other kinds of its lane
+	longest     time.Duration // its longest duration; the shortest is a tenth of it, or half if first is set
 	lane        int
 	first       bool // every run has it: without it the run shows nothing
 	cluster     bool // only if there are several NATS servers
-	disk        bool // only if a server has a disk of its own
+	disk        bool // only if a server has a separate file system
 	do          func(n *nemesis, f fault) error
 }
 
@@ -31,7 +31,7 @@ const (
 	lanes
 )
 
-// kinds are all of them.
+// kinds are all kinds of faults.
 var kinds = []kind{
 	{name: "kill producer", about: "kill -9; another producer is started", weight: 2, longest: time.Second, lane: processes, do: (*nemesis).kill},
 	{name: "kill relay", about: "kill -9; another relay is started", weight: 4, longest: time.Second, lane: processes, first: true, do: (*nemesis).kill},
@@ -77,17 +77,16 @@ func kindOf(name string) (kind, bool) {
 	return kinds[i], true
 }
 
-// fault is a fault that is to be injected.
+// fault is a planned fault.
 type fault struct {
 	kind  kind
-	after time.Duration // the end of the one before in its lane
+	after time.Duration // time since the end of the previous fault in its lane
 	lasts time.Duration
-	luck  uint64 // decides which member it hits
+	luck  uint64 // decides which member it affects
 }
 
-// makePlan makes the faults of a run, by lane. They follow each other for as long as the run
-// lasts, and there are more of them than fit. Each lane begins with the faults that every run
-// must have, in any order.
+// makePlan makes the faults of a run, by lane. The plan has more faults than fit into the time of
+// the run. Each lane begins with the faults that every run must have, in random order.
 func makePlan(seed uint64, o options, disks bool) (plan [lanes][]fault) {
 	luck := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // made from a seed on purpose
 	for lane := range plan {

@@ -91,7 +91,7 @@ func (r report) figures() [][2]string {
 	}
 }
 
-// spread describes how sorted numbers are distributed.
+// spread describes the distribution of sorted numbers.
 func spread(all []int64) string {
 	if len(all) == 0 {
 		return "not counted"
@@ -112,7 +112,7 @@ func (r report) effects() (n int) {
 	return n
 }
 
-// faults returns the kinds of faults, with their numbers.
+// faults returns the kinds of faults, and how often each was injected.
 func (r report) faults() (rows [][2]string) {
 	for _, name := range slices.Sorted(maps.Keys(r.verdict.Coverage.Faults)) {
 		rows = append(rows, [2]string{name, fmt.Sprint(r.verdict.Coverage.Faults[name])})
@@ -120,7 +120,7 @@ func (r report) faults() (rows [][2]string) {
 	return rows
 }
 
-// verdicts are the invariants, each with what was found.
+// verdicts are the invariants, each with its result.
 func (r report) verdicts() (rows [][2]string) {
 	for _, name := range checker.Names() {
 		found := fine

@@ -17,7 +17,7 @@ import (
 // serverFaults are the faults of PostgreSQL and NATS, and of their storage.
 type serverFaults struct{ *nemesis }
 
-// onServers makes a fault of a plan from one of them.
+// onServers makes a fault of a plan from a server fault.
 func onServers(do func(n serverFaults, f fault) error) func(n *nemesis, f fault) error {
 	return func(n *nemesis, f fault) error { return do(serverFaults{n}, f) }
 }
@@ -115,7 +115,7 @@ func (n serverFaults) fillNATS(f fault) error {
 		return err
 	}
 	n.pause(f)
-	// If a server could not write to a stream, that stream stays broken until the server is
+	// If a server could not write to a stream, that stream does not work until the server is restarted.
 	// restarted.
 	err := n.natsDisk.Free()
 	return errors.Join(err, n.withoutNATS(fault{lasts: f.lasts / 10}, n.nodes(), nil))
@@ -137,8 +137,8 @@ func (n serverFaults) fillPostgres(f fault) error {
 	return errors.Join(err, n.db.restart(ctx)) // a server that cannot write its log ends
 }
 
-// powerLoss copies the servers' storage, lets them go on, and restarts them on the copy. What
-// they acknowledged meanwhile is gone.
+// powerLoss copies the servers' storage while they run, and later restarts them on the copy. So
+// messages that they acknowledged in between are lost.
 func (n serverFaults) powerLoss(f fault) error {
 	older := n.dir + "/older"
 	each := func(do func(dir, copied string) error) func() error {

@@ -26,24 +26,25 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// These decide when nothing moves any more. What the processes did counts, not only the time:
-// on a busy machine they may not have had the processor.
+// These constants decide whether all work has stopped. The actions of the processes count, not only
+// the time, because on a busy machine the processes may not have had the processor.
 const (
 	lookEvery = time.Second
 
-	// If nothing is queued and an effect is missing, it is lost. For that, the processes must
-	// have worked for this long, and a later event must have reached every handler.
+	// If nothing is queued and an effect is missing, the effect is lost. Before that conclusion,
+	// the processes must have worked for this long, and a later event must have reached every
+	// handler.
 	lostAfter = 20 * time.Second
 
-	// If something is queued and no process takes it for this long, it is stuck.
+	// If work is queued and no process does it for this long, it is stuck.
 	stuckAfter = 2 * time.Minute
 
-	// perSecond is how many signs of life a process must have given in each second of these
-	// times. It gives four if it always gets the processor.
+	// perSecond is how many signs of life a process must have given in each second of these times.
+	// A process that always gets the processor gives four.
 	perSecond = 2
 )
 
-// patience is the longest wait. It grows with the amount of work.
+// patience returns the longest wait. It grows with the amount of work.
 func (o options) patience(work int) time.Duration {
 	base := 3*time.Minute + time.Duration(o.seconds)*time.Second/2
 	const slowest = 100 // events times handlers in a second, on the slowest machine that is worth a run
@@ -52,15 +53,15 @@ func (o options) patience(work int) time.Duration {
 
 // progress is the state of all work at one moment.
 type progress struct {
-	queued  []string // work that some process still has, with its amount
+	queued  []string // work that some process still has to do, with its amount
 	missing []string // effects that do not exist, and that no process still has to make
-	done    int      // rises with everything that is done
+	done    int      // rises with all work that is done
 	left    int      // pairs of an event and a handler that are not decided
 }
 
 func (p progress) over() bool { return len(p.queued)+len(p.missing) == 0 }
 
-// pending is all unfinished work.
+// pending returns all unfinished work.
 func (p progress) pending() []string { return slices.Concat(p.queued, p.missing) }
 
 // poller reads the progress.
@@ -84,7 +85,7 @@ func settle(ctx context.Context, seen evidence, patience func(left int) time.Dur
 		switch {
 		case ctx.Err() != nil:
 			return w, context.Cause(ctx)
-		case err != nil: // a server does not answer, so nothing is known of this moment
+		case err != nil: // a server does not answer, so nothing is known about this moment
 			last.queued, last.missing = []string{err.Error()}, nil
 		case now.over():
 			return w, nil
@@ -96,7 +97,7 @@ func settle(ctx context.Context, seen evidence, patience func(left int) time.Dur
 			}
 			switch verdict {
 			case lost:
-				return w, nil // the checker finds what is missing
+				return w, nil // the checker reports the missing effects
 			case stuck:
 				w.Stuck = now.pending()
 				return w, nil
@@ -110,7 +111,7 @@ func settle(ctx context.Context, seen evidence, patience func(left int) time.Dur
 	}
 }
 
-// The meaning of a quiet time.
+// The meaning of a time without progress.
 type verdict int
 
 const (
@@ -119,19 +120,19 @@ const (
 	stuck                  // a process has work, and does not do it
 )
 
-// quiet is a time in which nothing moves.
+// quiet is a time without progress.
 type quiet struct {
 	seen    evidence
-	since   time.Time // zero until something was seen
-	most    int       // the most that was done before it
-	least   int       // the least that was left
-	control string    // an event that was written meanwhile
+	since   time.Time // zero until the first progress was read
+	most    int       // the largest number of done work before it
+	least   int       // the smallest number of unfinished work
+	control string    // an event that was written during it
 }
 
-// evidence is what a quiet time needs beside the time itself.
+// evidence is what a time without progress needs before it means anything.
 type evidence interface {
 	begin() error                                         // evidence counts from here on
-	atWork(signs int) (bool, error)                       // every process gave this many signs of life since
+	atWork(signs int) (bool, error)                       // every process has given this many signs of life since begin
 	write(ctx context.Context) (event string, err error)  // writes an event, as producers do
 	arrived(ctx context.Context, event string) (yes bool) // it took effect at every handler
 }
@@ -149,8 +150,8 @@ func (q *quiet) judge(ctx context.Context, now progress) (verdict, error) {
 	}
 	took := time.Since(q.since)
 	if took >= need/2 && q.control == "" {
-		// A later event has to arrive before the missing one counts as lost. If it cannot be
-		// written now, it is written the next time.
+		// A later event must arrive before the missing effect counts as lost. If the event cannot
+		// be written now, it is written the next time.
 		q.control, _ = q.seen.write(ctx)
 		return unclear, nil
 	}
@@ -173,7 +174,7 @@ func (q *quiet) judge(ctx context.Context, now progress) (verdict, error) {
 type signs struct {
 	*stage
 
-	sizes map[string]int64 // of the journals when it began
+	sizes map[string]int64 // of the journals when the quiet time began
 }
 
 func (s *signs) begin() (err error) {
@@ -207,7 +208,7 @@ func (s *signs) write(ctx context.Context) (string, error) {
 		return out.Write(ctx, tx, workload.EventOf(id, b))
 	})
 	if err != nil {
-		return "", fmt.Errorf("write an event of the rig's own: %w", err)
+		return "", fmt.Errorf("write one of the rig's own events: %w", err)
 	}
 	r.Phase = checker.OK
 	s.journal.Note(r)
@@ -236,7 +237,7 @@ func (s *signs) journalSizes() (map[string]int64, error) {
 	return sizes, nil
 }
 
-// atWork reports whether every process gave at least this many signs of life since the quiet
+// atWork reports whether every process has given at least this many signs of life since the quiet
 // time began.
 func (s *signs) atWork(n int) (bool, error) {
 	for name, size := range s.sizes {
@@ -254,11 +255,11 @@ func (s *signs) atWork(n int) (bool, error) {
 	return len(s.sizes) > 0, nil
 }
 
-// leading is the progress towards a leading relay.
+// leading reads the progress towards a leading relay.
 func (s poller) leading(ctx context.Context) (now progress, err error) {
 	n, err := s.db.shop.Number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
 	if err == nil && n == 0 {
-		now.queued = []string{"nobody holds the lease"}
+		now.queued = []string{"no relay holds the lease"}
 	}
 	return now, err
 }
@@ -272,8 +273,8 @@ var undecidedSQL string
 //go:embed sql/decided.sql
 var decidedSQL string
 
-// drained is the unfinished work everywhere. It reads the queues last, so that an event that
-// moves meanwhile is found in one of the places.
+// drained reads all unfinished work. It reads the queues last, so that it finds an event that moves
+// meanwhile in at least one place.
 func (s poller) drained(ctx context.Context) (now progress, err error) {
 	events, err := s.db.shop.Number(ctx, `SELECT count(*) FROM change WHERE key <> $1
 		AND event NOT IN (SELECT event_id FROM postroom.archive WHERE handler = 'outbox')`, controlKey)
@@ -302,7 +303,8 @@ func (s poller) drained(ctx context.Context) (now progress, err error) {
 		s.addCounts(ctx, &now, s.db.books, undecidedSQL, workload.Leave), s.addDeliveries(ctx, &now))
 }
 
-// addCounts adds the counts of a statement that are not zero, by name. They are of one moment.
+// addCounts adds the counts of a statement that are not zero, by name. The counts are of one
+// moment.
 func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, sql string, args ...any) error {
 	rows, err := d.Pool.Query(ctx, sql, args...)
 	if err != nil {
@@ -321,9 +323,8 @@ func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, s
 	return nil
 }
 
-// addDeliveries adds the messages that the broker has still to deliver, and those that are
-// delivered and not acknowledged. An ordered handler reads the stream itself, so its floor
-// counts.
+// addDeliveries adds the messages that the broker must still deliver, and those that are delivered
+// and not acknowledged. An ordered handler reads the stream itself, so its floor counts.
 func (s poller) addDeliveries(ctx context.Context, now *progress) error {
 	var instance string
 	var floor uint64
@@ -341,7 +342,7 @@ func (s poller) addDeliveries(ctx context.Context, now *progress) error {
 		return fmt.Errorf("look at the end of the stream: %w", err)
 	}
 	if floor < last.Sequence {
-		now.queued = append(now.queued, fmt.Sprintf("to be read by %s: what comes after message %d, up to %d", workload.Books, floor, last.Sequence))
+		now.queued = append(now.queued, fmt.Sprintf("to be read by %s: the messages after %d, up to %d", workload.Books, floor, last.Sequence))
 	}
 	for _, h := range workload.Handlers() {
 		if h == workload.Books {

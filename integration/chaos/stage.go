@@ -48,7 +48,7 @@ type backends struct {
 	dbDisk, natsDisk *rig.Disk
 	db               *postgres
 	brokers          *natsfleet.Brokers
-	client           *rig.Client // the rig's own
+	client           *rig.Client // the rig's own connection
 }
 
 // stage makes a run, and returns its result.
@@ -71,12 +71,12 @@ func (o options) stage(ctx context.Context, progress io.Writer) (history []check
 	return history, found, err
 }
 
-// rounds is how often faults are injected: once, and again for a quarter of the time while a
-// required one is missing.
+// rounds is how many times faults are injected: once, and then again for a quarter of the time
+// while a required fault is missing.
 const rounds = 8
 
-// breakThings injects faults for the given time, and for longer if a required fault has not
-// met work yet.
+// breakThings injects faults for the given time. If a required fault has not met work by then,
+// breakThings continues.
 func (s *stage) breakThings(ctx context.Context) error {
 	seconds := s.opt.seconds
 	for range rounds {
@@ -90,7 +90,7 @@ func (s *stage) breakThings(ctx context.Context) error {
 		if len(missing) == 0 {
 			return nil
 		}
-		s.Say("no %s yet: going on", strings.Join(missing, ", no "))
+		s.Say("no %s yet: continuing", strings.Join(missing, ", no "))
 		seconds = max(10, s.opt.seconds/4)
 	}
 	return nil
@@ -112,7 +112,8 @@ func (s *stage) breakFor(ctx context.Context, d time.Duration) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// missing returns what has not happened yet, although the run shows nothing without it.
+// missing returns required faults and situations that have not happened yet. Without them the run
+// shows nothing.
 func (s *stage) missing(ctx context.Context) ([]string, error) {
 	var so checker.State
 	err := rig.Again(ctx, rig.Patience, "see how far it is", func(ctx context.Context) (err error) {
@@ -147,7 +148,7 @@ func (s *stage) open(ctx context.Context) (err error) {
 		}
 		s.Later(func() error { return os.RemoveAll(s.dir) })
 	} else if err := os.Mkdir(s.dir, 0o700); err != nil {
-		return fmt.Errorf("make directory for --keep, which must not be there yet: %w", err)
+		return fmt.Errorf("make the directory for --keep, which must not exist yet: %w", err)
 	}
 	if s.journal, err = checker.OpenJournal(s.dir, ours); err != nil {
 		return err
@@ -184,7 +185,7 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	}
 	s.Later(s.natsDisk.Close)
 	if !s.dbDisk.Own || !s.natsDisk.Own {
-		s.Say("NO DISKS ARE FILLED: that needs root on Linux, for file systems of the servers' own")
+		s.Say("NO DISKS ARE FILLED: the servers' own file systems need root on Linux")
 	}
 	s.db, err = startPostgres(ctx, s.dbDisk.Dir)
 	if s.db != nil {
@@ -204,7 +205,7 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	return rig.Again(ctx, rig.Patience, "make the stream", func(ctx context.Context) error {
 		return natsjs.EnsureStream(ctx, s.client.Conn, jetstream.StreamConfig{
 			Name: workload.Stream, Subjects: []string{workload.Subject, natsjs.LeaseSubjects(workload.Stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
-			// The broker drops a repetition, or the inbox does if it comes later.
+			// The broker drops a repetition; if it arrives later than that, the inbox drops it.
 			Duplicates: 20 * time.Second,
 		})
 	})

@@ -14,7 +14,7 @@ import (
 // wireFaults are the faults of connections.
 type wireFaults struct{ *nemesis }
 
-// onWires makes a fault of a plan from one of them.
+// onWires makes a fault of a plan from a wire fault.
 func onWires(do func(n wireFaults, f fault) error) func(n *nemesis, f fault) error {
 	return func(n *nemesis, f fault) error { return do(wireFaults{n}, f) }
 }
@@ -81,35 +81,36 @@ func (n wireFaults) poison(f fault, ways []*rig.Way, cut bool, toxics ...rig.Tox
 	return rig.Poison(ctx, ways, toxics, cut, func() { n.pause(f) })
 }
 
-// strand cuts all handlers off from the database while they get events, and then kills them.
-// Whatever they acknowledged meanwhile has no effect.
+// strand cuts all handlers off from the database while they get events, and then kills them. If
+// they acknowledged events meanwhile, these events have no effect.
 func (n wireFaults) strand(f fault) error {
 	all := n.crew.of(workload.Handlers()...)
 	ctx, cancel := n.work()
 	defer cancel()
 	var killing error
 	err := rig.Poison(ctx, n.waysOf(all, toPostgres), []rig.Toxic{rig.Loses(rig.Upstream)}, true, func() {
-		n.burstAfter(f, 0) // they get these now
+		n.burstAfter(f, 0) // the handlers get these events now
 		n.pause(f)
 		killing = n.killed(fault{kind: f.kind}, all...)
 	})
 	return errors.Join(err, killing)
 }
 
-// losePublishes drops the relays' messages to NATS, and then cuts the connections. The broker
-// stores none of them, and the relays do not know that.
+// losePublishes drops the relays' messages to NATS, and then closes the connections. The broker
+// stores none of the messages, and the relays do not know that.
 func (n wireFaults) losePublishes(f fault) error {
 	n.leader()
 	ctx, cancel := n.work()
 	defer cancel()
 	return rig.Poison(ctx, n.waysOf(n.crew.of(workload.Relays), toNATS), []rig.Toxic{rig.Loses(rig.Upstream)}, true, func() {
-		n.burstAfter(f, 0) // the leader sends these now
+		n.burstAfter(f, 0) // the leader sends these events now
 		n.pause(f)
 	})
 }
 
-// lateStatements delays the leader's statements to PostgreSQL until its lease is over and
-// another relay leads. Then they arrive, although their sender may have hung up long ago.
+// lateStatements delays the leader's statements to PostgreSQL until its lease is over and another
+// relay leads. Then the statements arrive, although their sender may have closed the connection
+// long ago.
 func (n wireFaults) lateStatements(f fault) error {
 	m := n.leader()
 	if m == nil {

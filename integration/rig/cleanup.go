@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Cleanup has the work to undo at the end.
+// Cleanup has functions that undo work at the end.
 type Cleanup struct{ undo []func() error }
 
-// Later adds work to undo. The last one added is undone first.
+// Later adds a function. Clean calls the functions in reverse order.
 func (c *Cleanup) Later(undo func() error) { c.undo = append(c.undo, undo) }
 
-// Clean undoes all of it.
+// Clean calls all functions.
 func (c *Cleanup) Clean() error {
 	var errs []error
 	for len(c.undo) > 0 {
@@ -25,9 +25,8 @@ func (c *Cleanup) Clean() error {
 	return errors.Join(errs...)
 }
 
-// Story prints the progress of a run, line by line, with the time since it began. Several
-// stories may share a writer: if the writer is safe for concurrent use, their lines stay
-// whole.
+// Story prints the progress of a run, line by line, with the time since it began. Several stories
+// may share a writer. If the writer is safe for concurrent use, their lines do not mix.
 type Story struct {
 	out   io.Writer
 	name  string // before each line; may be empty

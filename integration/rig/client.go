@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Client is the rig's own connection to the brokers. It reconnects whatever they do.
+// Client is the rig's own connection to the brokers. It always reconnects.
 type Client struct {
 	URLs string
 	Conn *nats.Conn

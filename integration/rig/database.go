@@ -56,7 +56,7 @@ func (d *Database) Number(ctx context.Context, sql string, args ...any) (n int, 
 	return n, err
 }
 
-// Collect reads rows by position.
+// Collect reads rows. The columns are the fields of T, in order.
 func Collect[T any](ctx context.Context, d *Database, sql string, args ...any) ([]T, error) {
 	rows, err := d.Pool.Query(ctx, sql, args...)
 	if err != nil {
@@ -65,12 +65,12 @@ func Collect[T any](ctx context.Context, d *Database, sql string, args ...any) (
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 }
 
-// Patience is how long the rig waits for a server or the system. It decides nothing about
-// postroom: if the time runs out, the run is undecided.
+// Patience is how long the rig waits for a server or the system. It is not a limit for Postroom: if
+// the time runs out, the run is undecided.
 const Patience = 3 * time.Minute
 
-// Again repeats what fails while a server comes back. If that takes longer than within, Again
-// returns [childproc.ErrLate] with the last failure.
+// Again repeats try while it fails, because a server is starting again. If that takes longer than
+// within, Again returns [childproc.ErrLate] with the last failure.
 func Again(ctx context.Context, within time.Duration, what string, try func(ctx context.Context) error) error {
 	var last error
 	err := childproc.Eventually(ctx, within, what, func(ctx context.Context) (bool, error) {

@@ -8,16 +8,16 @@ import (
 	"runtime"
 )
 
-// Disk is the storage of a server. If possible it is a file system of its own, so that it can
-// be full.
+// Disk is the storage of a server. If possible it is a separate file system, so that it can be
+// full.
 type Disk struct {
 	Dir   string
-	Own   bool // it can be filled
+	Own   bool // it is a separate file system, which can be filled
 	bytes int64
 }
 
-// NewDisk makes a disk of the given size. If it cannot be a file system of its own, it is a
-// directory: see Own.
+// NewDisk makes a disk of the given size. If it cannot be a separate file system, it is a
+// directory, and Own is false.
 func NewDisk(what string, bytes int64) (*Disk, error) {
 	dir, err := os.MkdirTemp("", "postroom-chaos-"+what+"-")
 	if err != nil {
@@ -40,7 +40,7 @@ func mount(args ...string) error {
 	return nil
 }
 
-// Fill leaves no room on the disk, or next to none, because a server writes to it meanwhile.
+// Fill leaves no room on the disk, or very little, because a server writes to it meanwhile.
 func (d *Disk) Fill() (err error) {
 	for spare := range int64(20) {
 		taken, failed := used(d.Dir)
@@ -61,7 +61,7 @@ func (d *Disk) resize(bytes int64) error {
 	return mount("-o", fmt.Sprintf("remount,size=%d", bytes), d.Dir)
 }
 
-// Close removes it.
+// Close removes the disk.
 func (d *Disk) Close() error {
 	var err error
 	if d.Own {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// used returns how many bytes of a file system are taken.
+// used returns how many bytes of a file system are in use.
 func used(dir string) (int64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// Ledger is what producers committed, by their own account.
+// Ledger records which events the producers committed.
 type Ledger struct {
 	mu     sync.Mutex
 	ids    []map[int]string // by key and number
@@ -20,7 +20,7 @@ type Ledger struct {
 	total  int
 }
 
-// NewLedger returns a ledger for so many keys.
+// NewLedger returns a ledger for this many keys.
 func NewLedger(keys int) *Ledger {
 	l := &Ledger{ids: make([]map[int]string, keys), undone: make(map[string]bool)}
 	for key := range l.ids {
@@ -29,7 +29,7 @@ func NewLedger(keys int) *Ledger {
 	return l
 }
 
-// Commit notes that an event was committed: the nth of its key.
+// Commit records that an event was committed: the nth event of its key.
 func (l *Ledger) Commit(key, n int, id string, _ time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,7 +37,7 @@ func (l *Ledger) Commit(key, n int, id string, _ time.Time) {
 	l.total++
 }
 
-// Undo notes that an event was rolled back.
+// Undo records that an event was rolled back.
 func (l *Ledger) Undo(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +65,7 @@ type Findings struct {
 	GhostExample, LostExample, Example string
 }
 
-// Audit reads the whole stream. Call it when no producer runs any more.
+// Audit reads the complete stream. Call it when all producers have ended.
 func (l *Ledger) Audit(ctx context.Context, c *Client, stream string) (*Findings, error) {
 	s, err := c.JS.Stream(ctx, stream)
 	if err != nil {
@@ -102,7 +102,7 @@ func (l *Ledger) Audit(ctx context.Context, c *Client, stream string) (*Findings
 	return &a.Findings, nil
 }
 
-// audit is a stream that is being read.
+// audit is a stream that Audit is reading.
 type audit struct {
 	Findings
 
@@ -111,8 +111,8 @@ type audit struct {
 	last   []int          // by key
 }
 
-// take checks a message: the first copy of an event must follow the first copy of the event
-// before it of the same key.
+// take checks a message: the first copy of an event must come after the first copy of the previous
+// event of the same key.
 func (a *audit) take(m jetstream.Msg) error {
 	a.Messages++
 	var data struct{ Key, N int }

@@ -18,8 +18,7 @@ import (
 // Way is the connection of one process to one server.
 type Way = toxiproxy.Proxy
 
-// Network is between the processes and the servers. Each process has a way of its own to each
-// server.
+// Network is between the processes and the servers. Each process has its own way to each server.
 type Network struct {
 	server *toxiproxy.ApiServer // it is not started, but proxies need one
 
@@ -51,8 +50,8 @@ func (n *Network) Way(process, server, address string) (string, error) {
 	return p.Listen, nil
 }
 
-// Through returns the URL of a server with another address and user, and with a password that
-// the server does not check.
+// Through returns the URL of a server, with another address, another user, and a password that the
+// server does not check.
 func Through(server, address, user, password string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -62,7 +61,7 @@ func Through(server, address, user, password string) (string, error) {
 	return u.String(), nil
 }
 
-// To returns the ways of a process to the servers whose names begin with a text.
+// To returns the ways of a process to all servers whose names begin with this text.
 func (n *Network) To(process, servers string) (ways []*Way) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -94,8 +93,8 @@ func Delays(stream string, latency, jitter time.Duration) Toxic {
 	return Toxic{"latency", stream, fmt.Sprintf(`{"latency": %d, "jitter": %d}`, latency.Milliseconds(), jitter.Milliseconds())}
 }
 
-// Poison gives ways toxics while a function runs. If cut is true, their connections end with
-// it. If bytes were lost, they end in any case.
+// Poison adds toxics to ways while a function runs. If cut is true, the ways' connections are then
+// closed. If bytes were lost, they are closed in any case.
 func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during func()) error {
 	var errs []error
 	for _, way := range ways {
@@ -113,12 +112,12 @@ func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during f
 	return errors.Join(errs...)
 }
 
-// Open makes a way carry again. The system may hold its port for a moment.
+// Open makes a way work again. The system may not release its port for a moment.
 func Open(ctx context.Context, way *Way) error {
 	return Again(ctx, Patience, "open "+way.Name, func(context.Context) error { return way.Start() })
 }
 
-// cleaned removes toxics. A stopped process can prevent that; then its connections are cut.
+// cleaned removes toxics. A stopped process can prevent that; then its connections are closed.
 func cleaned(ctx context.Context, way *Way, toxics []Toxic, cut bool) error {
 	if cut {
 		way.Stop()
@@ -143,7 +142,7 @@ func cleaned(ctx context.Context, way *Way, toxics []Toxic, cut bool) error {
 		err = errors.Join(err, Open(ctx, way))
 	}
 	if err != nil {
-		return fmt.Errorf("mend %s: %w", way.Name, err)
+		return fmt.Errorf("repair %s: %w", way.Name, err)
 	}
 	return nil
 }

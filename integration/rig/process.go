@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// Process is one of this program's own processes, over all its lives.
+// Process is a process of this program. It can be killed and started again, as a new child process.
 type Process struct {
 	role string
 	job  any
@@ -26,15 +26,15 @@ type Process struct {
 
 	mu    sync.Mutex
 	child *childproc.Child
-	fell  int // earlier lives that ended although nothing ended them
+	fell  int // earlier child processes that ended by themselves
 }
 
-// NewProcess returns a process without a life. See [childproc.Start].
+// NewProcess returns a process that is not started yet. See [childproc.Start].
 func NewProcess(role string, job any, log io.Writer) *Process {
 	return &Process{role: role, job: job, log: log}
 }
 
-// Start begins a life.
+// Start starts a child process.
 func (p *Process) Start() error {
 	child, err := childproc.Start(p.role, p.job, p.log)
 	if err != nil {
@@ -46,14 +46,14 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Now returns its present life, or the last one. It is nil before the first.
+// Now returns the running child process, or the last one. It is nil before the first Start.
 func (p *Process) Now() *childproc.Child {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.child
 }
 
-// Kill kills its present life, and reports whether that had ended by itself before.
+// Kill kills the running child process, and reports whether it had already ended by itself.
 func (p *Process) Kill() (fell bool) {
 	child := p.Now()
 	fell = child.Ended()
@@ -66,15 +66,14 @@ func (p *Process) Kill() (fell bool) {
 	return fell
 }
 
-// End makes it finish, for good.
+// End tells the process to finish. It is not started again.
 func (p *Process) End() {
 	if child := p.Now(); child != nil {
 		child.End()
 	}
 }
 
-// Fallen returns how many of its lives ended although nothing ended them. Do not call it after
-// [Process.End].
+// Fallen returns how many child processes ended by themselves. Do not call it after [Process.End].
 func (p *Process) Fallen() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +83,7 @@ func (p *Process) Fallen() int {
 	return p.fell
 }
 
-// EndAll makes processes finish, all at the same time.
+// EndAll tells processes to finish, all at the same time.
 func EndAll(processes []*Process) {
 	var all sync.WaitGroup
 	for _, p := range processes {
@@ -93,8 +92,9 @@ func EndAll(processes []*Process) {
 	all.Wait()
 }
 
-// WorkerPool is a process's pool, with at most the given number of connections. App is their
-// application name. It outlives ctx, so that work that has begun can be finished.
+// WorkerPool returns a process's pool, with at most the given number of connections. App is their
+// application name. The pool does not close when ctx ends, so that work that has begun can be
+// finished.
 func WorkerPool(ctx context.Context, url, app string, most int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -106,13 +106,13 @@ func WorkerPool(ctx context.Context, url, app string, most int32) (*pgxpool.Pool
 	return pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
 }
 
-// WorkerNATS is a process's connection to brokers, which may be away when it begins.
+// WorkerNATS returns a process's connection to brokers, which may be unavailable at that moment.
 func WorkerNATS(urls, name string) (*nats.Conn, error) {
 	return nats.Connect(urls, append(natsjs.ConnectOptions(), nats.RetryOnFailedConnect(true), nats.Name(name))...)
 }
 
-// ResidentPeak returns the most resident memory of a process in bytes. It is zero if the
-// system does not report it.
+// ResidentPeak returns the largest resident memory of a process in bytes. It is zero if the system
+// does not report it.
 func ResidentPeak(pid int) int64 {
 	kilobytes, err := strconv.ParseInt(strings.TrimSuffix(ProcField(fmt.Sprintf("/proc/%d/status", pid), "VmHWM"), " kB"), 10, 64)
 	if err != nil {
@@ -128,7 +128,7 @@ func ProcField(file, name string) string {
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // the file was only read
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == name {
 			return strings.TrimSpace(value)

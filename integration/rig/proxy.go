@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 )
 
-// DeafProxy is between relays and a NATS server. While it is deaf, it drops the server's
-// messages to subscriptions, above all acknowledgements. Connections stay open, and the
-// relays' messages arrive.
+// DeafProxy is between relays and a NATS server. While it is deaf, it drops the server's messages
+// to subscriptions, which are mostly acknowledgements. Connections stay open, and the relays'
+// messages arrive.
 type DeafProxy struct {
 	Deaf    atomic.Bool
 	Dropped atomic.Int64 // messages
@@ -33,7 +33,7 @@ func StartDeafProxy(to string) (*DeafProxy, error) {
 	return p, nil
 }
 
-// URL is the proxy's URL.
+// URL returns the proxy's URL.
 func (p *DeafProxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
 // Close stops accepting connections.
@@ -49,7 +49,7 @@ func (p *DeafProxy) serve() {
 	}
 }
 
-// carry connects a client to the server. If one side ends, so does the other.
+// carry connects a client to the server. If one side closes, so does the other side.
 func (p *DeafProxy) carry(client net.Conn) {
 	defer func() { _ = client.Close() }() // may be closed
 	server, err := net.Dial("tcp4", p.to)
@@ -71,7 +71,7 @@ func (p *DeafProxy) carry(client net.Conn) {
 
 var crlf = []byte("\r\n")
 
-// answer carries the server's bytes, one frame of the NATS protocol at a time.
+// answer copies the server's bytes, one frame of the NATS protocol at a time.
 func (p *DeafProxy) answer(client io.Writer, server io.Reader) error {
 	in, out := bufio.NewReaderSize(server, 1<<16), bufio.NewWriterSize(client, 1<<16)
 	for {

@@ -15,27 +15,27 @@ import (
 type Machine struct {
 	Date     time.Time `json:"date"`
 	Platform string    `json:"platform"`
-	CPUs     int       `json:"cpus"` // that this process may use
+	CPUs     int       `json:"cpus"` // processors that this process may use
 	CPU      string    `json:"cpu,omitempty"`
 	Go       string    `json:"go"`
 	Postgres Postgres  `json:"postgres"`
 	NATS     NATS      `json:"nats"`
 }
 
-// Postgres has the settings that decide how fast a database server commits.
+// Postgres has the settings that determine how fast a database server commits.
 type Postgres struct {
 	Version           string `json:"version"`
 	Fsync             string `json:"fsync"`
 	SynchronousCommit string `json:"synchronous_commit"`
 	SharedBuffers     string `json:"shared_buffers"`
-	Checkpoints       bool   `json:"checkpoints"` // one was made before each measurement
+	Checkpoints       bool   `json:"checkpoints"` // a checkpoint was made before each measurement
 }
 
-// NATS is what the broker reports about itself.
+// NATS has the properties that the broker reports about itself.
 type NATS struct {
 	Version string `json:"version"`
 	Storage string `json:"storage"`
-	Where   string `json:"where,omitempty"` // where it runs
+	Where   string `json:"where,omitempty"` // the place where it runs
 }
 
 //go:embed sql/server.sql

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// maxSynced is how many messages the reference publishes to a broker that syncs each message.
-// Such a broker stores a few thousand in a second.
+// maxSynced is how many messages the reference publishes to a broker that syncs each message. Such
+// a broker stores only a few thousand per second.
 const maxSynced = 20_000
 
 // onSynced measures on the broker that syncs every message.
@@ -27,8 +27,8 @@ func onSynced(measure trial) trial {
 	}
 }
 
-// atomicTrial measures a relay that drains a backlog in atomic batches. keys and n
-// are as load.sql has them.
+// atomicTrial measures a relay that drains a backlog in atomic batches. keys and n are parameters
+// of load.sql.
 func atomicTrial(keys string, n int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.backlog(ctx, keys, n)

@@ -15,10 +15,10 @@ import (
 
 const (
 	goodKey = "key-"
-	badKey  = "bad-" // the handler fails at their events
+	badKey  = "bad-" // the handler fails for events with this key
 )
 
-// publish fills the stream as a relay does. The failing events are spread evenly.
+// publish fills the stream as a relay does. The failing events are distributed evenly.
 func (l *backlog) publish(ctx context.Context) error {
 	now, data := time.Now(), body()
 	err := publishAll(ctx, l.nc, l.events, func(i int) *nats.Msg {

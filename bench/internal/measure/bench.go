@@ -1,13 +1,13 @@
 // Package measure measures Postroom on given servers. It measures each figure together with
 // a reference.
 //
-// A run measures every chosen figure and every reference once. The next run does so in
-// reverse order. Transactions take turns with their reference. A ratio compares two
-// measurements of one run, so it is meaningful even if the machine is busy or its disk is
-// slow. The figures themselves are not.
+// A run measures every chosen figure and every reference once. The next run does so in reverse
+// order. Transactions take turns with their reference. A ratio compares two measurements of one
+// run, so it is meaningful even if the machine is busy or its disk is slow. The figures alone are
+// not.
 //
-// Everything that it creates on the servers (schemas, a stream) has "postroom_bench" in its
-// name, and is removed again.
+// Everything that it creates on the servers (schemas, a stream) has "postroom_bench" in its name,
+// and is removed at the end.
 package measure
 
 import (
@@ -42,59 +42,58 @@ type Broker struct {
 	// left out.
 	SyncedURL string
 
-	// Creds is the file with the user's credentials at both. It may be empty.
+	// Creds is the file with the user's credentials for both brokers. It may be empty.
 	Creds string
 
-	// Where says where the broker runs. It becomes part of the report.
+	// Where is the place where the broker runs. It becomes part of the report.
 	Where string
 }
 
-// Config says what is measured, and where.
+// Config says what is measured, and on which servers.
 type Config struct {
-	// Database is how to connect to PostgreSQL. The role needs CREATE on the
+	// Database is the configuration of the connections to PostgreSQL. The role needs CREATE on the
 	// database. Required.
 	Database *pgxpool.Config
 
 	// Broker is how to connect to NATS. Its URL is required.
 	Broker Broker
 
-	// Groups are those of [Groups] to measure.
+	// Groups are the [Groups] to measure.
 	//
 	// Defaults to all.
 	Groups []string
 
-	// Only are names of figures (see [Names]): others are left out.
+	// Only are names of figures (see [Names]). Other figures are left out.
 	//
-	// Defaults to all of the groups.
+	// Defaults to all figures of the groups.
 	Only []string
 
-	// Events is the size of the backlog that a relay drains. The backlog of an inbox is a
-	// part of that.
+	// Events is the size of the backlog that a relay drains. The backlog of an inbox is a part of
+	// it.
 	//
 	// Defaults to 200,000.
 	Events int
 
-	// Runs is how often each figure is measured.
+	// Runs is how many times each figure is measured.
 	//
 	// Defaults to 5.
 	Runs int
 
-	// Span is how long a measurement takes that has no end of its own.
+	// Span is how long a measurement takes that would not end by itself.
 	//
 	// Defaults to 5 seconds.
 	Span time.Duration
 
-	// Self is a command line that calls [ServeRelay] with its standard input and
-	// output. Without it the figures that need a relay in a process of its own
-	// are left out.
+	// Self is a command line that calls [ServeRelay] with its standard input and output. If it is
+	// empty, the figures that need a relay in a separate process are left out.
 	Self []string
 
-	// Progress, if not nil, is called with the number of finished measurements, the total, and
-	// the next measurement. The goroutine that called [Run] calls it.
+	// Progress, if it is not nil, is called with the number of finished measurements, the total,
+	// and the next measurement. It runs in the goroutine that called [Run].
 	Progress func(done, total int, next string)
 
-	// Profile, if not nil, receives a CPU profile of this process, taken in the last run
-	// while the figure is measured. Then Only has to name exactly one figure.
+	// Profile, if it is not nil, receives a CPU profile of this process, taken in the last run
+	// while the figure is measured. Then Only must name exactly one figure.
 	Profile io.Writer
 
 	// Logger is the logger of the relays.
@@ -149,7 +148,7 @@ func (c Config) Validate() error {
 func (c Config) validateChoice() error {
 	chosen := c.chosen()
 	if left := c.leftOut(); len(chosen) == 0 && len(left) > 0 {
-		return fmt.Errorf("%s: a broker that syncs every message (sync_interval: always) has to be named for it, with --nats-fsync-url or --dev", strings.Join(left, ", "))
+		return fmt.Errorf("%s needs a broker that syncs every message (sync_interval: always): give --nats-fsync-url or --dev", strings.Join(left, ", "))
 	}
 	if len(chosen) == 0 {
 		return errors.New("nothing to measure: none of the figures is in these groups")
@@ -158,17 +157,17 @@ func (c Config) validateChoice() error {
 		return nil
 	}
 	if len(chosen) != 1 || chosen[0].apart {
-		return errors.New("a profile is of one figure that is measured in this process: name it")
+		return errors.New("a profile needs exactly one figure, which is measured in this process: name it")
 	}
 	return nil
 }
 
-// ErrLeftBehind is returned by [Run] if it could not remove everything that it had created.
-// The error says what is left: remove it by hand.
-var ErrLeftBehind = errors.New("not all that was created could be removed")
+// ErrLeftBehind is returned by [Run] if it could not remove everything that it had created. The
+// error names the objects that are left: remove them by hand.
+var ErrLeftBehind = errors.New("some objects that were created could not be removed")
 
-// Run measures, and removes what it created, even if ctx ends before it is done. Then it
-// returns an error that matches the cause of ctx's end.
+// Run measures, and removes what it created, even if ctx ends first. Then it returns an error that
+// matches the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
@@ -223,7 +222,7 @@ func (b *bench) run(ctx context.Context) (*Report, error) {
 				samples[name] = append(samples[name], found[n])
 			}
 		}
-		slices.Reverse(steps) // so that neither always has the warmer servers
+		slices.Reverse(steps) // so that no figure always has the warmer servers
 	}
 	b.cfg.Progress(total, total, "")
 
@@ -236,14 +235,14 @@ func (b *bench) run(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// trialPatience is how long a measurement may take besides its span. A broker or a relay
-// that makes no progress is a failure, not a slow figure.
+// trialPatience is how long a measurement may take besides its span. If a broker or a relay makes
+// no progress, that is a failure, and not a slow figure.
 const trialPatience = 10 * time.Minute
 
 var errStuck = fmt.Errorf("not done within %s", trialPatience)
 
-// measure runs a trial, or several that take turns, and returns the sample of each. If a relay
-// was interrupted, for example by a slow disk, measure repeats the trial, and the report says
+// measure runs a trial, or several trials that take turns, and returns the sample of each. If a
+// relay was interrupted, for example by a slow disk, measure repeats the trial, and the report says
 // so.
 func (b *bench) measure(ctx context.Context, names []string) ([]sample, error) {
 	for attempt := 1; ; attempt++ {

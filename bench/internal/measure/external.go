@@ -6,8 +6,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// callers is the number of workers of an external handler. They wait for answers of other
-// systems, and need no connection.
+// callers is the number of workers of an external handler. They wait for answers of other systems,
+// and need no connection.
 const callers = 256
 
 // external runs an external handler on the backlog, with one step for each event: a call that

@@ -21,7 +21,7 @@ type sample struct {
 	note  string  // for the report, beside the conditions
 }
 
-// trial measures one thing once.
+// trial makes one measurement once.
 type trial func(ctx context.Context, b *bench) (sample, error)
 
 // figure is a measurement that is reported.
@@ -30,9 +30,9 @@ type figure struct {
 	unit       string
 	trial      string // if empty, the trial with the figure's name
 	against    string // the trial that is its reference; if empty, there is none
-	apart      bool   // measured in a process of its own
+	apart      bool   // measured in a separate process
 	synced     bool   // measured on a broker that syncs every message
-	conditions string // a line; {events}, {bytes} and other names that describe knows are filled in
+	conditions string // one line; describe replaces {events}, {bytes} and other names
 }
 
 // References that are not figures themselves.
@@ -95,16 +95,16 @@ const ordered = "backlog of {backlog} events of {bytes} bytes of JSON in a file 
 
 const untilSettled = "from the start of Run until all events are stored in held and acknowledged, and run from there: each call noted before and after it, and nothing held; "
 
-// Only first attempts are measured: the next are an hour away.
+// Only first attempts are measured, because the next attempts are an hour away.
 const untilHeld = "from the start of Run until the last event has its effect or is held, and is acknowledged, all of them counted; "
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same inbox row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
 
 // figures are all figures, in the order of the report and of the measurements. A figure with a
-// floor is near its reference, because the speed of a machine changes within seconds. Names are
+// floor is next to its reference, because the speed of a machine changes within seconds. Names are
 // stable, because programs read figures by name.
 //
-// A name begins with the group and a dot. The exception is live: its group is producer.
+// A name begins with the group and a dot. Exception: the group of live is producer.
 var figures = []figure{
 	{name: "relay.drain", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "distinct keys") + againstRaw},
 	{name: "relay.refused", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key and a subject without a stream, all of these end in held and do not count, the others distinct") + "reference: distinct keys"},
@@ -212,7 +212,7 @@ var trials = map[string]trial{
 // processes is how many processes a saga runs at a time.
 const processes = 200
 
-// stepTrial measures how many steps of sagas are made in a second.
+// stepTrial measures how many steps of sagas are made per second.
 func stepTrial(prepare func(ctx context.Context, e *endpoint) (*sagas.Steps, error)) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		e, err := openEndpoint(ctx, b)
@@ -301,8 +301,8 @@ func (c Config) wants(f figure) bool {
 	return true
 }
 
-// trialsOf returns the trials for figures, each once, references before what they are compared
-// with.
+// trialsOf returns the trials for figures, each once. A reference comes before the trials that are
+// compared with it.
 func trialsOf(figures []figure) []string {
 	var order []string
 	for _, f := range figures {
@@ -315,7 +315,7 @@ func trialsOf(figures []figure) []string {
 	return order
 }
 
-// describe fills in the conditions.
+// describe replaces the names in the conditions.
 func (f figure) describe(cfg Config) string {
 	relay := "in the process that measures"
 	if cfg.Broker.Where != "" {
@@ -331,5 +331,6 @@ func (f figure) describe(cfg Config) string {
 	).Replace(f.conditions)
 }
 
-// collect frees the garbage of the last measurement, so that the next one begins without it.
+// collect frees the garbage of the last measurement, so that the next measurement begins without
+// it.
 func collect() { runtime.GC() }

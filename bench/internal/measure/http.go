@@ -48,10 +48,10 @@ type endpoint struct {
 	url    string
 }
 
-// change is a request's change of the database.
+// change is the change that a request makes in the database.
 type change func(e *endpoint, ctx context.Context, tx pgx.Tx) error
 
-// httpTrial measures how many requests a second the handler answers that handle returns.
+// httpTrial measures how many requests a second a handler answers. handle returns the handler.
 func httpTrial(replays bool, handle func(e *endpoint, do change) http.Handler, do change) trial {
 	return func(ctx context.Context, b *bench) (_ sample, err error) {
 		e, err := openEndpoint(ctx, b)
@@ -118,7 +118,7 @@ func (e *endpoint) serve(handler http.Handler) (stop func() error, err error) {
 	}, nil
 }
 
-// request sends the request of a key and reads its answer.
+// request sends the request with a key and reads its answer.
 func (e *endpoint) request(ctx context.Context, key int64) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/orders", bytes.NewReader(e.data))
 	if err != nil {
@@ -166,10 +166,10 @@ func answer(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_, _ = w.Write(answered) // the client says so if it does not arrive
+	_, _ = w.Write(answered) // if the answer does not arrive, the client reports it
 }
 
-// unguarded handles requests in a transaction of its own.
+// unguarded handles each request in its own transaction.
 func (e *endpoint) unguarded(do change) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
@@ -180,8 +180,8 @@ func (e *endpoint) unguarded(do change) http.Handler {
 	})
 }
 
-// byHand handles requests with a table of keys, as a service would write it without Postroom:
-// a claim before, the answer after.
+// byHand handles requests with a table of keys, as a service would do without Postroom: it inserts
+// the key before, and the answer after.
 func (e *endpoint) byHand(do change) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()

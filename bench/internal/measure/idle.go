@@ -23,12 +23,12 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// settling is how long a relay takes, at the most, to slow down to its idle rate. By then its
-// waits have doubled up to Config.IdlePoll.
+// settling is how long a relay takes at most to slow down to its idle rate. By then its waits have
+// doubled up to Config.IdlePoll.
 const settling = 1500 * time.Millisecond
 
-// order is the input of [ServeRelay]. It comes on the standard input, because every process of
-// a machine can read a command line, and URLs have passwords in them.
+// order is the input of [ServeRelay]. It is sent on the standard input, because every process of a
+// machine can read a command line, and URLs contain passwords.
 type order struct {
 	DatabaseURL string
 	NATSURL     string
@@ -44,8 +44,8 @@ type idleness struct {
 	Took       time.Duration
 }
 
-// idleTrial measures how often a relay without work asks the database, and how much of a
-// processor it takes.
+// idleTrial measures how often a relay without work asks the database, and how much processor time
+// it uses.
 func idleTrial(ctx context.Context, b *bench) (sample, error) {
 	idle, err := idle(ctx, b)
 	if err != nil {
@@ -55,7 +55,7 @@ func idleTrial(ctx context.Context, b *bench) (sample, error) {
 	return sample{value: float64(idle.Statements) / seconds, cpu: 100 * idle.CPU.Seconds() / seconds}, nil
 }
 
-// idle runs a relay without work in a process of its own.
+// idle runs a relay without work in a separate process.
 func idle(ctx context.Context, b *bench) (found idleness, err error) {
 	schemaName, err := b.empty(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func command(ctx context.Context, b *bench, o order) (idleness, error) {
 		return idleness{}, err
 	}
 	// The child ends when this pipe ends, even if this process is killed. If this process is
-	// interrupted, the child finishes in order.
+	// interrupted, the child can still finish its work.
 	child.Cancel = in.Close
 	out, err := child.StdoutPipe()
 	if err != nil {
@@ -96,7 +96,7 @@ func command(ctx context.Context, b *bench, o order) (idleness, error) {
 		err = json.NewDecoder(out).Decode(&found)
 	}
 	if err = errors.Join(err, child.Wait()); err != nil {
-		return idleness{}, fmt.Errorf("relay in a process of its own: %w", err)
+		return idleness{}, fmt.Errorf("relay in a separate process: %w", err)
 	}
 	return found, nil
 }

@@ -27,21 +27,21 @@ const workers = 32
 // batchSize is how many events a batched handler has in one transaction.
 const batchSize = 100
 
-// Backlogs are parts of Config.Events. With one transaction for each event the whole would
-// take half a minute, and with batches the smaller part would end within a second.
+// Backlogs are parts of Config.Events. With one transaction for each event, all events would take
+// half a minute. With batches, the smaller part would end within a second.
 const (
 	singlePart  = 4
 	batchedPart = 2
 )
 
-// A handler always fails at rarely or often of 100 events, and fails once at flaky of 100.
+// A handler always fails for rarely or often of 100 events, and fails once for flaky of 100.
 const (
 	rarely = 1
 	often  = 30
 	flaky  = 5
 )
 
-// keys is how many keys events share, and stuck how many events wait behind one.
+// keys is how many keys events share, and stuck is how many events wait behind one of them.
 const (
 	keys  = 1000
 	stuck = 100_000
@@ -79,9 +79,9 @@ func orderedTrial(of load) trial {
 // load is the work for an inbox.
 type load struct {
 	part     int  // of Config.Events
-	keys     int  // that the events share; 0: each has a key of its own
-	failing  int  // of 100 events, always
-	flaky    int  // of 100 events, at their first attempt
+	keys     int  // keys that the events share; 0: each event has a different key
+	failing  int  // events of 100 that always fail
+	flaky    int  // events of 100 that fail at their first attempt
 	stuck    int  // events that wait from the beginning until the end
 	external bool // the handler makes a call for each event, and has no effect
 }
@@ -96,12 +96,12 @@ type backlog struct {
 	events int
 	load
 
-	tried []atomic.Bool // the handler was called for the event
-	seen  []atomic.Bool // the handler was called for the event, and did all its work
-	count atomic.Int64  // of those
+	tried []atomic.Bool // whether the handler was called for the event
+	seen  []atomic.Bool // whether the handler was called for the event and did all its work
+	count atomic.Int64  // how many events of these
 }
 
-// backlogTrial measures how many events a second run handles, which goes on until its context
+// backlogTrial measures how many events per second run handles. run continues until its context
 // ends.
 func backlogTrial(of load, run func(ctx context.Context, l *backlog) error) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
@@ -145,9 +145,9 @@ func ledger(ctx context.Context, b *bench) (string, error) {
 	return schemaName, b.rest(ctx)
 }
 
-// workerPool returns a pool with a connection for each worker, and room for the other
-// connections of an inbox. They are made beforehand, because a handler that has run for a
-// while has them.
+// workerPool returns a pool with a connection for each worker, and room for the other connections
+// of an inbox. It makes the connections before the measurement, because a handler that has run for
+// a while has them too.
 func workerPool(ctx context.Context, b *bench) (*pgxpool.Pool, error) {
 	database := b.cfg.Database.Copy()
 	database.MaxConns = workers + 16
@@ -169,13 +169,13 @@ func connectAll(ctx context.Context, pool *pgxpool.Pool) error {
 		if err != nil {
 			return err
 		}
-		defer conn.Release() // after the last is made
+		defer conn.Release() // after the last connection is made
 	}
 	return nil
 }
 
-// measure times run from its beginning until the backlog is done. The rate counts all events,
-// even those that fail, because they were work.
+// measure times run from its beginning until the backlog is done. The rate counts all events, even
+// those that fail, because they were work too.
 func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *backlog) error) (sample, error) {
 	var took time.Duration
 	err := l.b.timed(func() (err error) {
@@ -201,8 +201,8 @@ func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *
 	return sample{value: float64(l.events) / took.Seconds()}, nil
 }
 
-// wait waits until the backlog is done. Before the handler was called for every event it asks
-// no server, because that would slow what it measures.
+// wait waits until the backlog is done. Before the handler was called for every event it asks no
+// server, because that would slow the measured work.
 func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	for {
 		if l.count.Load() == int64(l.events) {
@@ -220,8 +220,9 @@ func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	}
 }
 
-// over reports whether everything is committed and acknowledged. An event that failed, or is
-// for an external handler, is acknowledged when it is held. The latter also has to be settled.
+// over reports whether every event is committed and acknowledged. An event that failed, or that an
+// external handler runs, is acknowledged when it is held. An external handler's event must also be
+// settled.
 func (l *backlog) over(ctx context.Context) (bool, error) {
 	stream, err := l.b.js.Stream(ctx, l.b.stream())
 	if err != nil {
@@ -252,7 +253,7 @@ func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
 		owed = l.stuck + 1
 	}
 	if err := l.b.pool.QueryRow(ctx, schema.In(l.schema, settledSQL), effects, owed).Scan(&settled); err != nil {
-		return false, fmt.Errorf("look at what is owed: %w", err)
+		return false, fmt.Errorf("count the events that are left: %w", err)
 	}
 	return settled, nil
 }
@@ -283,8 +284,8 @@ func (l *backlog) verify(ctx context.Context) error {
 
 var errProvoked = errors.New("a failure on purpose")
 
-// apply does the handler's work for the event with the given key, and notes that it was done.
-// If a batch failed, it may be called again.
+// apply does the handler's work for the event with the given key, and records that it was done. If
+// a batch failed, apply may be called again.
 func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	failed := errProvoked
 	if !strings.HasPrefix(key, badKey) {
@@ -295,8 +296,7 @@ func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	return errors.Join(l.note(key), failed)
 }
 
-// note notes that the handler was called for the event with the given key, and did all its
-// work.
+// note records that the handler was called for the event with the given key, and did all its work.
 func (l *backlog) note(key string) error {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	if err != nil || i >= len(l.seen) {
@@ -308,15 +308,15 @@ func (l *backlog) note(key string) error {
 	return nil
 }
 
-// flakes reports whether a handler has to fail at an event, which it does once. The keys take
+// flakes reports whether a handler has to fail for an event, which it does once. The keys take
 // turns.
 func (l *backlog) flakes(key string) bool {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
 }
 
-// warnings returns a logger that drops the lines about beginnings and ends, because a figure
-// has many of these.
+// warnings returns a logger that drops lines about starts and ends, because a figure has many of
+// these.
 func warnings(logger *slog.Logger) *slog.Logger {
 	return slog.New(onlyWarnings{logger.Handler()})
 }
@@ -346,7 +346,7 @@ func (l *backlog) inbox(ctx context.Context, sub inbox.Subscription) error {
 	case l.failing > 0:
 		sub.Schedule = postroom.Backoff{time.Hour} // only the first attempt is measured
 	case l.flaky > 0:
-		sub.Schedule = postroom.Backoff{100 * time.Millisecond} // and not the wait of the last ones
+		sub.Schedule = postroom.Backoff{100 * time.Millisecond} // in place of the wait of the last events
 	}
 	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: logger})
 	in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {

@@ -51,8 +51,8 @@ func latency(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaNa
 	})
 }
 
-// directTrial measures the unsafe way: the client publishes after its commit. If it dies in
-// between, an event is lost.
+// directTrial measures the unsafe way: the client publishes after its commit. If the client dies
+// between commit and publish, an event is lost.
 func directTrial(ctx context.Context, b *bench) (sample, error) {
 	p, _, err := newProducer(ctx, b)
 	if err != nil {
@@ -79,7 +79,7 @@ func directTrial(ctx context.Context, b *bench) (sample, error) {
 	})
 }
 
-// pace calls do at the rate, however long do takes, and returns the latencies that were noted.
+// pace calls do at the rate, however long do takes, and returns the latencies that were recorded.
 func pace(ctx context.Context, b *bench, times *stopwatch.Times, do func(ctx context.Context, id string) error) (sample, error) {
 	began := time.Now()
 	onTime := func(ctx context.Context, client int, end <-chan struct{}) error {
@@ -116,7 +116,7 @@ func sampleOf(ctx context.Context, t *stopwatch.Times, span time.Duration) (samp
 	latencies, missing := t.Complete()
 	for until := time.Now().Add(lastPatience); len(missing) > 0; latencies, missing = t.Complete() {
 		if time.Now().After(until) {
-			return sample{}, fmt.Errorf("waited %s in vain for the acknowledgement of %d of %d events that were committed, among them %s",
+			return sample{}, fmt.Errorf("waited %s, and %d of %d committed events were not acknowledged, among them %s",
 				lastPatience, len(missing), len(missing)+len(latencies), slices.Min(missing))
 		}
 		if sleep(ctx, 10*time.Millisecond); ctx.Err() != nil {
@@ -124,7 +124,7 @@ func sampleOf(ctx context.Context, t *stopwatch.Times, span time.Duration) (samp
 		}
 	}
 	if len(latencies) == 0 {
-		return sample{}, errors.New("not one transaction in the time")
+		return sample{}, errors.New("no transaction ended in the time")
 	}
 	s := sample{value: percentile(latencies, 99), p50: percentile(latencies, 50)}
 	if reached := float64(len(latencies)) / span.Seconds(); reached < 0.9*rate {

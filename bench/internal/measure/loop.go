@@ -19,8 +19,8 @@ var decideSQL string
 // prefetch is how many messages the loop's client has in memory.
 const prefetch = 500
 
-// loop is the reference of an inbox: what a service would write without Postroom for the same
-// effects, once each. Any failure ends it.
+// loop is the reference of an inbox: the code that a service would have without Postroom to apply
+// the same effects once each. Any failure ends it.
 func loop(ctx context.Context, l *backlog) error {
 	js, err := jetstream.New(l.nc)
 	if err != nil {
@@ -62,7 +62,7 @@ func loop(ctx context.Context, l *backlog) error {
 		})
 	}
 	all.Wait()
-	if ctx.Err() != nil { // it was to end
+	if ctx.Err() != nil { // it was told to end
 		return nil
 	}
 	return context.Cause(work)
@@ -77,7 +77,7 @@ func (l *backlog) handle(ctx context.Context, msg jetstream.Msg, decide string) 
 	sum.Write(msg.Data())
 	err := pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, decide, "loop", header.Get("ce-source")+" "+header.Get("ce-id"), sum.Sum(nil)[:16])
-		if err != nil || tag.RowsAffected() == 0 { // it was decided before
+		if err != nil || tag.RowsAffected() == 0 { // the event was decided before
 			return err
 		}
 		return l.apply(ctx, tx, header.Get("ce-partitionkey"))

@@ -22,8 +22,8 @@ type probe struct {
 	led      func()                        // the lease was taken
 	read     func(events []eventlog.Event) // events came from the log
 	acked    func(seq int64)               // the broker's acknowledgement came
-	recorded func(n int)                   // so many more are recorded as published
-	logger   *slog.Logger                  // of the relay; nil: that of the Config
+	recorded func(n int)                   // n more events are recorded as published
+	logger   *slog.Logger                  // logger of the relay; nil: the logger of the Config
 }
 
 // probedLog is a log with a probe.
@@ -75,7 +75,7 @@ type probedPublisher struct {
 	probe probe
 }
 
-// Run is that of [port.Publisher].
+// Run is Run of [port.Publisher].
 func (p probedPublisher) Run(ctx context.Context, batches <-chan []*port.Message, settle func(f *port.Message, o port.Outcome)) error {
 	if p.probe.acked == nil {
 		return p.Publisher.Run(ctx, batches, settle)
@@ -88,17 +88,17 @@ func (p probedPublisher) Run(ctx context.Context, batches <-chan []*port.Message
 	})
 }
 
-// errTwoTerms says that a relay lost its lease or a connection, so the measurement does not
-// show its work.
+// errTwoTerms says that a relay lost its lease or a connection, so the measurement does not show
+// the work of one term.
 var errTwoTerms = errors.New("the relay was interrupted and began anew")
 
-// relayRun is a running relay, with the signs of what it has done.
+// relayRun is a running relay, with channels that show its progress.
 type relayRun struct {
 	*relay.Relay
 
 	led       chan struct{} // closed when the lease was taken
 	ledAgain  chan struct{} // closed when it was taken once more
-	stopped   chan struct{} // closed when it has ended
+	stopped   chan struct{} // closed when the relay has ended
 	terminate func() error
 }
 

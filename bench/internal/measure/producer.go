@@ -34,7 +34,7 @@ type producer struct {
 	pool    *pgxpool.Pool
 	outbox  *outbox.Outbox
 	order   string
-	insert  string // into the table made by hand
+	insert  string // insert into the table that was made by hand
 	subject string
 	data    []byte
 	serial  atomic.Int64
@@ -60,7 +60,7 @@ func producerIn(b *bench, schemaName string) *producer {
 	}
 }
 
-// event returns a new event with a key of its own.
+// event returns a new event with a new key.
 func (p *producer) event() postroom.Event {
 	return postroom.Event{Type: p.subject, Key: fmt.Sprint("key-", p.serial.Add(1)), Data: p.data}
 }
@@ -86,7 +86,8 @@ func (p *producer) writeEvent(ctx context.Context, ev postroom.Event) error {
 	})
 }
 
-// byHand is the same without Postroom: the least that an outbox written by hand costs.
+// byHand is the transaction without Postroom: the smallest possible cost of an outbox written by
+// hand.
 func (p *producer) byHand(ctx context.Context) error {
 	ev := p.event()
 	id, err := uuid.NewV7()
@@ -123,7 +124,7 @@ func txTrial(do func(p *producer, ctx context.Context) error) trial {
 	}
 }
 
-// liveTrial measures the same with a relay that publishes meanwhile.
+// liveTrial measures transactions while a relay publishes.
 func liveTrial(wake bool) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		p, schemaName, err := newProducer(ctx, b)
@@ -163,8 +164,8 @@ func live(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaName 
 	return s, nil
 }
 
-// throughput makes all clients repeat do, one call after the other, and returns how often a
-// second they did.
+// throughput makes all clients repeat do, one call after the other, and returns how many calls they
+// made per second.
 func throughput(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
 	var count atomic.Int64
 	var rate float64
@@ -187,14 +188,13 @@ func throughput(ctx context.Context, b *bench, do func(ctx context.Context) erro
 		})
 	})
 	if err == nil && rate == 0 {
-		err = errors.New("not one transaction in the time")
+		err = errors.New("no transaction ended in the time")
 	}
 	return sample{value: rate}, err
 }
 
-// crew runs work in all clients for as long as lead takes. Then it closes their end, and they
-// finish their present work. The first failure of any ends the context of all, and is
-// returned.
+// crew runs work in all clients until lead returns. Then it closes their end, and they finish their
+// present work. The first failure of a client ends the context of all clients, and is returned.
 func crew(ctx context.Context, work func(ctx context.Context, client int, end <-chan struct{}) error, lead func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

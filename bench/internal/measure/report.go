@@ -11,8 +11,8 @@ import (
 type Report struct {
 	Machine machine.Machine `json:"machine"`
 	Events  int             `json:"events"`  // in the backlog of each drain
-	Runs    int             `json:"runs"`    // how often each figure was measured; it is the median
-	Seconds float64         `json:"seconds"` // for measurements without an end of their own
+	Runs    int             `json:"runs"`    // how many times each figure was measured; the report has the median
+	Seconds float64         `json:"seconds"` // time of a measurement that would not end by itself
 	Figures []Figure        `json:"figures"`
 
 	// LeftOut are figures that c asked for and that need a broker that syncs every message.
@@ -29,11 +29,11 @@ type Figure struct {
 
 	ReferenceMedian *float64 `json:"reference_median"`
 
-	// Ratio is the median of the runs' ratios, each of two measurements of one
-	// run. It can differ a little from the ratio of the medians.
+	// Ratio is the median of the ratios of all runs. Each ratio compares two measurements of one
+	// run. The median can differ a little from the ratio of the medians.
 	Ratio *float64 `json:"ratio"`
 
-	// Only latencies have these medians. Median is P99 again.
+	// Only latencies have these medians. Median is then equal to P99.
 	P50          *float64 `json:"p50_ms,omitempty"`
 	P99          *float64 `json:"p99_ms,omitempty"`
 	ReferenceP50 *float64 `json:"reference_p50_ms,omitempty"`
@@ -42,7 +42,7 @@ type Figure struct {
 	Conditions string `json:"conditions"`
 }
 
-// report makes the result of a figure from one sample of each run, and one of its reference.
+// report makes the result of a figure from one sample of each run, and one sample of its reference.
 func (f figure) report(cfg Config, own, reference []sample) Figure {
 	values, p50s := f.columns(own)
 	out := Figure{
@@ -90,7 +90,7 @@ func notesOf(samples []sample) string {
 	return strings.Join(notes, "; ")
 }
 
-// median returns the middle of values, or the mean of the two middle ones.
+// median returns the middle value, or the mean of the two middle values.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)

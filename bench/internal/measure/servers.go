@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// cleanPatience is how long the removal may take.
+// cleanPatience limits the removal.
 const cleanPatience = 30 * time.Second
 
 const (
@@ -43,10 +43,10 @@ var (
 	disconnectSQL string
 )
 
-// servers are the servers of the measurements, with everything that was created on them.
+// servers are the servers of the measurements, with the objects that were created on them.
 type servers struct {
 	cfg      Config
-	name     string // the name of all that is created, and of the connections
+	name     string // the name of all created objects, and of the connections
 	pool     *pgxpool.Pool
 	schemas  []string          // to be dropped
 	logs     map[string]string // schemas of logs, by content
@@ -84,8 +84,8 @@ func connectTo(ctx context.Context, cfg Config) (_ *servers, err error) {
 	return b, nil
 }
 
-// broker is a server for streams, with a connection to manage them. Every measurement has a
-// connection of its own.
+// broker is a server for streams, with a connection to manage the streams. Every measurement has
+// its own connection.
 type broker struct {
 	url string
 	nc  *nats.Conn
@@ -167,8 +167,8 @@ func (b *servers) subject() string { return b.name + ".event" }
 
 // withStream calls do while there is a new, empty stream.
 func (b *servers) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, error)) (_ sample, err error) {
-	// This is not interrupted. The broker works on several requests at once. It could create
-	// the stream after a request to delete it found none.
+	// This is not interrupted. The broker works on several requests at once, so it could create the
+	// stream after a request to delete it found no stream.
 	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
 	defer cancel()
 	err = natsjs.EnsureStream(create, b.nc, jetstream.StreamConfig{
@@ -217,7 +217,7 @@ func (b *servers) createLog(ctx context.Context, name string) (_ string, created
 		return there, false, nil
 	}
 	schemaName := fmt.Sprintf("%s_%d", b.name, len(b.schemas))
-	b.schemas = append(b.schemas, schemaName) // before it is created, so that it is removed even if that is interrupted
+	b.schemas = append(b.schemas, schemaName) // before the schema is created, so that it is removed even if the creation is interrupted
 	if _, err := schema.Migrate(ctx, b.pool, schemaName); err != nil {
 		return "", false, err
 	}
@@ -228,8 +228,8 @@ func (b *servers) createLog(ctx context.Context, name string) (_ string, created
 	return schemaName, true, nil
 }
 
-// backlog returns the schema of a log with all events in it, none of them published. keys and
-// n are as load.sql has them.
+// backlog returns the schema of a log that contains all events, none of them published. keys and n
+// are parameters of load.sql.
 func (b *servers) backlog(ctx context.Context, keys string, n int) (string, error) {
 	schemaName, created, err := b.createLog(ctx, fmt.Sprint(keys, n))
 	if err != nil {
@@ -262,7 +262,8 @@ func (b *servers) empty(ctx context.Context) (string, error) {
 	return schemaName, b.rest(ctx)
 }
 
-// rest makes the server write out the data of earlier measurements, if the role may do that.
+// rest makes the server write the data of earlier measurements to the disk, if the role may do
+// that.
 func (b *servers) rest(ctx context.Context) error {
 	if b.restless {
 		return nil

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// A turn takes about this long. The speed of a machine changes within seconds, so two
-	// measurements one after the other would have different speeds.
+	// A turn takes about this long. The speed of a machine changes within seconds, so two longer
+	// measurements one after the other would be made at different speeds.
 	turn = 200 * time.Millisecond
 
-	// This part of a turn is not counted, because transactions of the turn before end in it.
+	// This part of a turn is not counted, because transactions of the previous turn end in it.
 	handover = 20 * time.Millisecond
 )
 
@@ -24,8 +24,8 @@ var transactions = map[string]func(p *producer, ctx context.Context) error{
 	handOutbox:       (*producer).byHand,
 }
 
-// steps returns the measurements one after the other. A step is one trial, or several that
-// take turns. For a profile of one, each is by itself.
+// steps returns the measurements in their order. A step is one trial, or several that take turns.
+// If one of them is profiled, each is a separate step.
 func (b *bench) steps(order []string) [][]string {
 	var steps [][]string
 	together := -1
@@ -43,7 +43,7 @@ func (b *bench) steps(order []string) [][]string {
 	return steps
 }
 
-// titleOf says what a step measures.
+// titleOf names the measurements of a step.
 func titleOf(names []string) string {
 	if len(names) > 1 {
 		return "transactions, in turns"
@@ -51,14 +51,14 @@ func titleOf(names []string) string {
 	return names[0]
 }
 
-// takeTurns measures several transactions on one log. Each gets turns until it had the whole
+// takeTurns measures several transactions on one log. Each gets turns until it has had its full
 // time.
 func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error) {
 	p, _, err := newProducer(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	var now atomic.Int64 // whose turn it is
+	var now atomic.Int64 // the transaction whose turn it is
 	counts := make([]atomic.Int64, len(names))
 	repeat := func(ctx context.Context, _ int, end <-chan struct{}) error {
 		for !over(end) {
@@ -76,7 +76,7 @@ func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error)
 		for round := range rounds + 1 { // the first round is for connections and prepared statements
 			for i := range names {
 				n := i
-				if round%2 == 1 { // so that none always comes after the same one
+				if round%2 == 1 { // so that no transaction always follows the same one
 					n = len(names) - 1 - i
 				}
 				now.Store(int64(n))
@@ -94,7 +94,7 @@ func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error)
 	found := make([]sample, len(names))
 	for n := range names {
 		if err == nil && committed[n] == 0 {
-			err = errors.New("not one transaction in the time")
+			err = errors.New("no transaction ended in the time")
 		}
 		found[n].value = float64(committed[n]) / took[n].Seconds()
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/postroom/postroom/bench/internal/webhooks"
 )
 
-// webhookPart is the part of Config.Events that are accepted events.
+// webhookPart says which part of Config.Events are accepted events.
 const webhookPart = 20
 
-// ackTrial measures how many webhooks a second the handler acknowledges that handle returns.
+// ackTrial measures how many webhooks a second a handler acknowledges. handle returns the handler.
 func ackTrial(handle func(e *endpoint) http.Handler) trial {
 	return receiveTrial(handle, throughput)
 }
@@ -37,7 +37,7 @@ func answerTrial(handle func(e *endpoint) http.Handler) trial {
 			return err
 		})
 		if err == nil && len(took) == 0 {
-			err = errors.New("not one request in the time")
+			err = errors.New("no request ended in the time")
 		}
 		if err != nil {
 			return sample{}, err
@@ -71,8 +71,8 @@ func receivedWebhooks(e *endpoint) http.Handler {
 
 func handWebhooks(e *endpoint) http.Handler { return webhooks.ByHand(e.pool, e.schema) }
 
-// effectTrial measures how many webhooks take effect in a second. prepare stores them, and
-// returns the function that handles them.
+// effectTrial measures how many webhooks take effect per second. prepare stores them, and returns
+// the function that handles them.
 func effectTrial(prepare func(ctx context.Context, e *endpoint, n int) (handle func() error, err error)) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		e, err := openEndpoint(ctx, b)

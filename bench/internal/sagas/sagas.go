@@ -1,5 +1,5 @@
-// Package sagas has the bench's measurements of sagas: a step with package saga, and the same
-// step by hand.
+// Package sagas has the bench's measurements of sagas: a step with package saga, and the same step
+// written by hand.
 package sagas
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// steps is how many steps a process has. After the last its client begins another process.
+// steps is how many steps a process has. After the last step, its client begins another process.
 const steps = 20
 
 // state is the state of a process.
@@ -29,12 +29,12 @@ type state struct {
 	Seen int             `json:"seen"`
 }
 
-// process is a process. One client at a time makes a step of it. begin and next return the
+// process is a process. Only one client at a time makes a step of it. begin and next return the
 // command that they wrote, if any.
 type process struct {
 	begin func(ctx context.Context, tx pgx.Tx, s state) (cmd postroom.Event, err error)
 	next  func(ctx context.Context, tx pgx.Tx, reply postroom.Event) (cmd postroom.Event, err error)
-	reply postroom.Event // for the next step; if empty, the process has to begin
+	reply postroom.Event // for the next step; if it is empty, the process must begin
 }
 
 // Steps makes steps of processes in turn. Each is one transaction: begin, lock the row, change it,
@@ -46,7 +46,7 @@ type Steps struct {
 	waiting chan *process
 }
 
-// Do makes one step of one process, or begins one.
+// Do makes one step of one process, or begins a process.
 func (st *Steps) Do(ctx context.Context) error {
 	p := <-st.waiting
 	var cmd postroom.Event
@@ -69,7 +69,8 @@ func (st *Steps) Do(ctx context.Context) error {
 	return nil
 }
 
-// recorder is an outbox that notes the command of a transaction, which writes at most one.
+// recorder is an outbox that records the command of a transaction, which writes at most one
+// command.
 type recorder struct {
 	*outbox.Outbox
 	cmd postroom.Event

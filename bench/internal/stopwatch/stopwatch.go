@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Times notes when events were committed and acknowledged. Its methods may be called
+// Times records when events were committed and acknowledged. Its methods may be called
 // concurrently.
 type Times struct {
 	mu        sync.Mutex
@@ -25,29 +25,29 @@ func New() *Times {
 	return t
 }
 
-// Begin forgets earlier commits. It keeps acknowledgements, because an event may be
-// acknowledged before the answer to its commit comes.
+// Begin forgets earlier commits. It keeps acknowledgements, because an event may be acknowledged
+// before the answer to its commit arrives.
 func (t *Times) Begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.committed = make(map[string]time.Time)
 }
 
-// Commit notes when the commit of an event was answered.
+// Commit records when the commit of an event was answered.
 func (t *Times) Commit(id string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.committed[id] = at
 }
 
-// Ack notes when an event was acknowledged.
+// Ack records when an event was acknowledged.
 func (t *Times) Ack(id string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.acks[id] = at
 }
 
-// Read notes the seqs of events, because an acknowledgement names only the seq.
+// Read records the seqs of events, because an acknowledgement names only the seq.
 func (t *Times) Read(events []eventlog.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,7 +56,7 @@ func (t *Times) Read(events []eventlog.Event) {
 	}
 }
 
-// Acked notes that the event with a seq is acknowledged now.
+// Acked records that the event with a seq is acknowledged now.
 func (t *Times) Acked(seq int64) {
 	at := time.Now()
 	t.mu.Lock()
@@ -65,8 +65,8 @@ func (t *Times) Acked(seq int64) {
 	delete(t.ids, seq)
 }
 
-// Complete returns the latencies in milliseconds, in order. It also returns the committed
-// events that are not acknowledged yet.
+// Complete returns the latencies in milliseconds, sorted. It also returns the committed events that
+// are not acknowledged yet.
 func (t *Times) Complete() (latencies []float64, missing []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

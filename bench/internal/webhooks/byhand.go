@@ -91,7 +91,7 @@ func Keep(ctx context.Context, pool *pgxpool.Pool, schemaName string, jobs int, 
 	return nil
 }
 
-// Work makes workers do so many jobs, each in a transaction of its own.
+// Work makes workers do this many jobs, each in its own transaction.
 func Work(ctx context.Context, pool *pgxpool.Pool, schemaName string, jobs int, effect Effect) error {
 	take := schema.In(schemaName, takeSQL)
 	ctx, fail := context.WithCancelCause(ctx)
@@ -104,7 +104,7 @@ func Work(ctx context.Context, pool *pgxpool.Pool, schemaName string, jobs int, 
 				took := int64(0)
 				err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 					tag, err := tx.Exec(ctx, take)
-					if took = tag.RowsAffected(); err != nil || took == 0 { // other workers have the last ones
+					if took = tag.RowsAffected(); err != nil || took == 0 { // other workers have the last jobs
 						return err
 					}
 					return effect(ctx, tx)

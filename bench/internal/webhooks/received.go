@@ -1,5 +1,5 @@
-// Package webhooks has the bench's measurements of webhooks: package webhook and an inbox, and
-// beside them what a service would write by hand.
+// Package webhooks has the bench's measurements of webhooks: package webhook with an inbox, and the
+// code that a service would write by hand.
 package webhooks
 
 import (
@@ -63,7 +63,7 @@ func Send(ctx context.Context, client *http.Client, url, id string, body []byte)
 // Effect is the work of a handler or a job.
 type Effect func(ctx context.Context, tx pgx.Tx) error
 
-// Backlog is accepted events, with the inbox that has to run them.
+// Backlog has accepted events, and the inbox that runs them.
 type Backlog struct {
 	in     *inbox.Inbox
 	events int64
@@ -117,8 +117,8 @@ func (b *Backlog) Handle(ctx context.Context) (err error) {
 	}
 }
 
-// isOver reports whether no event is left. Before the handler has run for every event it does
-// not ask the database, because that would slow what it measures.
+// isOver reports whether no event is left. Before the handler has run for every event it does not
+// ask the database, because that would slow the measured work.
 func (b *Backlog) isOver(ctx context.Context) (bool, error) {
 	if b.ran.Load() < b.events {
 		return false, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// There is one handler of each kind, and each gets every event.
+// There is one handler of each kind. Each handler gets every event.
 const (
 	Moves   = "moves"   // transactional
 	Letters = "letters" // external: it calls the vendor
@@ -28,7 +28,7 @@ const (
 	Vendor = "vendor" // letters has its effects there, outside the database
 )
 
-// Handlers returns all of them.
+// Handlers returns the names of all handlers.
 func Handlers() []string { return []string{Moves, Letters, Books, Counts} }
 
 var errPoison = errors.New("this cannot be handled")
@@ -91,7 +91,8 @@ func (c *consumer) apply(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 	return c.effect(ctx, tx, ev.ID, b)
 }
 
-// stand fails if this handler cannot handle the event until an operator repairs the handler.
+// stand returns an error if this handler cannot handle the event until an operator repairs the
+// handler.
 func (c *consumer) stand(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, id string, b Body,

@@ -19,8 +19,8 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// Healed is a file beside the journals. It says that no more faults come, and that operators
-// only have to finish their work.
+// Healed is the name of a file in the directory of the journals. It says that there are no more
+// faults, and that operators must only finish their work.
 const Healed = "healed"
 
 // meddler does what operators do while no event is dead. It pauses and resumes handlers and
@@ -52,10 +52,10 @@ func newMeddler(w *worker, books, shop *pgxpool.Pool) *meddler {
 
 var (
 	pausedBy = control.Audit{Actor: "chaos", Reason: "maintenance"}
-	heldBy   = held.Audit{Actor: "chaos", Reason: "not wanted any more"}
+	heldBy   = held.Audit{Actor: "chaos", Reason: "no longer wanted"}
 )
 
-// run does such things until ctx ends or everything is healed.
+// run acts until ctx ends or everything is healed.
 func (m *meddler) run(ctx context.Context) {
 	for childproc.Sleep(ctx, 150*time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(m.Journal, Healed)); err == nil {
@@ -70,7 +70,7 @@ func (m *meddler) run(ctx context.Context) {
 	}
 }
 
-// round does one of these things.
+// round takes one action.
 func (m *meddler) round(ctx context.Context) error {
 	paused := Handlers()[m.luck.IntN(len(Handlers()))]
 	handler, at := paused, m.books
@@ -104,7 +104,7 @@ func resumed(err error) error {
 	return err
 }
 
-// pause pauses a handler, or the relays, and notes that.
+// pause pauses a handler, or the relays, and records that.
 func (m *meddler) pause(what string, pause func() error) error {
 	if err := pause(); err != nil {
 		return err
@@ -113,9 +113,9 @@ func (m *meddler) pause(what string, pause func() error) error {
 	return nil
 }
 
-// each changes a few of the events that a handler holds, or that are scheduled, one by one,
-// and notes the result. If a process is about to run an event, the event may stay as it is. It
-// leaves events that the broker refused, because the broker may have stored them before.
+// each changes a few of the events that are held for a handler or scheduled, one by one, and
+// records the result. If a process is about to run an event, the event may not be changed. each
+// does not change events that the broker refused, because the broker may have stored them before.
 func (m *meddler) each(ctx context.Context, at desk, handler string, what checker.What, act func(held.Set) (held.Result, error)) error {
 	rows, err := at.pool.Query(ctx, `SELECT id, event_id FROM postroom.held
 		WHERE handler = $1 AND dead_at IS NULL AND (handler <> 'outbox' OR key IS NULL AND class IS NULL) AND (convert_from(data, 'UTF8')::jsonb ->> 'key')::int < $2

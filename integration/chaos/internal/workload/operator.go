@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// operator looks after dead events while everything goes on. It repairs handlers and replays
-// the events that they failed on, discards some events, and leaves others. Another operator
+// operator handles dead events while faults are injected. It repairs handlers and replays the
+// events at which they failed, discards some events, and leaves other events dead. Another operator
 // may have begun the same work.
 type operator struct {
 	*worker
@@ -131,7 +131,7 @@ func (o *operator) replay(ctx context.Context, all []deadletter.Letter) error {
 	o.journal.Note(r)
 	job, err := o.store.CreateReplay(ctx, deadletter.Filter{IDs: ids(all)}, deadletter.ReplayOptions{StopAt: 1, Attempts: 3}, by)
 	if errors.Is(err, deadletter.ErrNoMatch) {
-		return nil // another replay has them, or none is dead any more
+		return nil // another replay has them, or they are no longer dead
 	}
 	if err != nil {
 		r.Phase, r.Error = checker.Unknown, err.Error()
@@ -154,7 +154,7 @@ func (o *operator) discard(ctx context.Context, all []deadletter.Letter) error {
 	o.journal.Note(r)
 	_, err := o.store.Discard(ctx, deadletter.Filter{IDs: ids(all)}, 0, by, nil)
 	if errors.Is(err, deadletter.ErrNoMatch) {
-		return nil // another replay has them, or none is dead any more
+		return nil // another replay has them, or they are no longer dead
 	}
 	if err != nil {
 		return fmt.Errorf("discard: %w", err)

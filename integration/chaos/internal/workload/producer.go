@@ -76,7 +76,7 @@ func (p *producer) work(ctx context.Context, luck *rand.Rand) {
 	}
 }
 
-// later lets a producer that was away make up for at most a second.
+// later lets a producer that was stopped catch up for at most a second.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -84,8 +84,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// plan says what a transaction is to do. It stays the same if the transaction has to begin
-// again.
+// plan says what a transaction does. It stays the same if the transaction has to begin again.
 type plan struct {
 	id, shape string
 	events    []draft
@@ -128,7 +127,7 @@ func (p *producer) plan(luck *rand.Rand) plan {
 		case poison:
 			b.Poison = Handlers()[luck.IntN(len(Handlers()))]
 			b.Fate = []string{cure, cure, discard, Leave}[luck.IntN(4)]
-			if b.Poison == Books && b.Fate == Leave { // it would hold up its key for ever
+			if b.Poison == Books && b.Fate == Leave { // it would block its key for ever
 				b.Fate = cure
 			}
 		}
@@ -138,7 +137,7 @@ func (p *producer) plan(luck *rand.Rand) plan {
 		}
 		pl.events = append(pl.events, ev)
 	}
-	// Each transaction locks in the same order.
+	// Each transaction locks rows in the same order.
 	slices.SortStableFunc(pl.events, func(a, b draft) int { return cmp.Compare(a.body.Key, b.body.Key) })
 	return pl
 }
@@ -173,8 +172,8 @@ func (p *producer) transact(ctx context.Context, pl plan) {
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// phaseOf returns what is known after an attempt. The server's answer to a commit is final,
-// unless it says that it is going away. If the connection ends, nothing is known.
+// phaseOf returns what is known after an attempt. The server's answer to a commit is final, unless
+// the answer says that the server shuts down. If the connection ends, nothing is known.
 func phaseOf(err error) checker.Phase {
 	var pg *pgconn.PgError
 	var begun *sentCommit
@@ -296,14 +295,14 @@ func upTo(luck *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(luck.Int64N(int64(most-least)))
 }
 
-// EventOf returns the event of an id and a body.
+// EventOf returns the event with an id and a body.
 func EventOf(id string, b Body) postroom.Event {
 	ev := postroom.NewEvent(Subject, b)
 	ev.ID, ev.Key = id, strconv.Itoa(b.Key)
 	return ev
 }
 
-// takeBack writes an event, and rolls back to before it.
+// takeBack writes an event, and rolls back to a savepoint before it.
 func (p *producer) takeBack(ctx context.Context, tx pgx.Tx, pl plan) error {
 	gone := pl.events[0].body
 	err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {

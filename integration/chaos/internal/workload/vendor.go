@@ -26,7 +26,7 @@ type VendorServer struct {
 	done map[string]bool // by key
 }
 
-// StartVendor starts it. It notes in a journal what it carried out.
+// StartVendor starts the vendor. It records in a journal which requests it carried out.
 func StartVendor(j *checker.Journal) (*VendorServer, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -45,8 +45,7 @@ func (v *VendorServer) Close() error {
 	return v.server.Shutdown(ctx)
 }
 
-// ServeHTTP carries a request out. Some requests fail before that. Of some, the answer is
-// lost.
+// ServeHTTP carries a request out. Some requests fail before that. For some, the answer is lost.
 func (v *VendorServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, 1000))
 	if err != nil {

@@ -1,8 +1,8 @@
 //go:build linux || darwin
 
 // Package workload has the processes that work while chaos breaks things: producers, relays,
-// handlers of each kind, operators, and a vendor whom a handler calls. Each notes in a journal
-// what it does.
+// handlers of each kind, operators, and a vendor that a handler calls. Each process records its
+// actions in a journal.
 package workload
 
 import (
@@ -50,7 +50,7 @@ var Roles = map[string]childproc.Role{
 	Moves: as(runConsumer), Letters: as(runConsumer), Books: as(runConsumer), Counts: as(runConsumer),
 }
 
-// Job says what a child is to do.
+// Job says what a child process does.
 type Job struct {
 	Process     string // its name
 	Kind        string
@@ -58,13 +58,13 @@ type Job struct {
 	Shop, Books string // the databases
 	NATS        string
 	Vendor      string
-	Canary      string // a text in payloads and in the passwords of URLs; it must not appear elsewhere
+	Canary      string // a text in payloads and in the passwords of URLs; it must not appear anywhere else
 	Seed        uint64
 	Rate        float64 // transactions a second
 	Atomic      bool
 }
 
-// worker is a child at work.
+// worker is a child process at work.
 type worker struct {
 	Job
 
@@ -74,7 +74,7 @@ type worker struct {
 	meters  *sdkmetric.MeterProvider
 }
 
-// as makes a role of a worker's function.
+// as makes a role from a worker's function.
 func as(run func(ctx context.Context, w *worker) error) childproc.Role {
 	return func(ctx context.Context, text []byte) (err error) {
 		w := &worker{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
@@ -101,7 +101,7 @@ func (w *worker) connect(ctx context.Context, url string, most int32) (*pgxpool.
 // broker connects to NATS.
 func (w *worker) broker() (*nats.Conn, error) { return rig.WorkerNATS(w.NATS, w.Process) }
 
-// signal notes the process's counters a few times a second, until it ends.
+// signal records the process's counters a few times a second, until the process ends.
 func (w *worker) signal() {
 	for {
 		w.journal.Note(checker.Record{What: checker.Signals, Phase: checker.OK, Counts: map[string]int64{
@@ -121,7 +121,7 @@ func (w *worker) count(name, outcome string) (n int64) {
 		return 0
 	}
 	if text, err := json.Marshal(all); err != nil || bytes.Contains(text, []byte(w.Canary)) {
-		w.log.Error("a metric has what must not be in one, or cannot be read", "canary", w.Canary, "error", err) // this log is searched for it
+		w.log.Error("a metric contains the canary, or cannot be read", "canary", w.Canary, "error", err) // this log is searched for it
 	}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -157,7 +157,7 @@ const (
 	Leave   = "leave"   // it stays dead
 )
 
-// Event returns the event in the checker's form.
+// Event returns the event in the form of the checker.
 func (b Body) Event(id string) checker.Event {
 	return checker.Event{ID: id, Key: b.Key, N: b.N, Poison: b.Poison, Later: b.Later}
 }
