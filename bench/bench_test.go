@@ -28,9 +28,9 @@ func TestUsage(t *testing.T) {
 		{"unknown figure", []string{"--dev", "--only", "relay.brain"}, `no such figure: "relay.brain"`},
 		{"two sets of servers", []string{"--dev", "--nats-url", "nats://localhost"}, "--dev brings its own servers"},
 		{"no servers", nil, "which database? Give --database-url"},
-		{"no events", []string{"--dev", "--events", "0"}, "have to be more than none"},
+		{"no events", []string{"--dev", "--events", "0"}, "must be more than 0"},
 		{"less than one run", []string{"--dev", "--runs", "-1"}, "runs: -1, want 1 to"},
-		{"a profile of everything", []string{"--dev", "--cpuprofile", "cpu.out"}, "a profile is of one figure"},
+		{"a profile of everything", []string{"--dev", "--cpuprofile", "cpu.out"}, "a profile needs exactly one figure"},
 		{"an unknown child", []string{childCommand, "cook"}, "say what to run"},
 		{"an unknown flag", []string{"--devel"}, "not defined"},
 		{"not a part", []string{"--dev", "relay", "--only", "latency.poll"}, "nothing to measure"},
@@ -125,7 +125,7 @@ func TestBenchOnGivenServers(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(text.String(), "interrupted; what was created on the servers is removed") {
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(text.String(), "interrupted; everything that was created on the servers is removed") {
 		t.Errorf("interrupted: %v\n%s", err, text.String())
 	}
 	wantNothingOfBench(t, schemas(), broker)

@@ -365,8 +365,8 @@ func TestValidate(t *testing.T) {
 		{"a synced broker", measure.Config{Only: []string{"relay.atomic_fsync"}, Broker: measure.Broker{SyncedURL: "nats://x"}}, ""},
 		{"no process of its own", measure.Config{Only: []string{"relay.idle_cpu"}}, "nothing to measure"},
 		{"profile of one figure", measure.Config{Only: []string{"relay.drain"}, Profile: &bytes.Buffer{}}, ""},
-		{"profile of many", measure.Config{Profile: &bytes.Buffer{}}, "a profile is of one figure"},
-		{"profile of another process", measure.Config{Self: self, Only: []string{"relay.idle_cpu"}, Profile: &bytes.Buffer{}}, "a profile is of one figure"},
+		{"profile of many", measure.Config{Profile: &bytes.Buffer{}}, "a profile needs exactly one figure"},
+		{"profile of another process", measure.Config{Self: self, Only: []string{"relay.idle_cpu"}, Profile: &bytes.Buffer{}}, "a profile needs exactly one figure"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

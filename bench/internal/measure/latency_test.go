@@ -17,7 +17,7 @@ func TestWaitForAcknowledgementsEnds(t *testing.T) {
 		times.Ack("a", time.Now())
 		times.Commit("late", time.Now())
 		_, err := sampleOf(t.Context(), times, time.Second)
-		if err == nil || !strings.Contains(err.Error(), "acknowledgement of 1 of 2 events that were committed, among them late") {
+		if err == nil || !strings.Contains(err.Error(), "1 of 2 committed events were not acknowledged, among them late") {
 			t.Errorf("error is %v", err)
 		}
 	})
