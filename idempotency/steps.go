@@ -148,7 +148,7 @@ type callOptions struct {
 // vendor that accepts no keys. Call subtracts the handler's timeout, because a call that begins at
 // the end of the window may take that long.
 //
-// Defaults to for ever, or to 0 with a [Lookup].
+// By default the window has no end. With a [Lookup], the default is 0.
 func VendorWindow(d time.Duration) CallOption {
 	return func(o *callOptions) { o.noted, o.window = true, max(d, 0) }
 }
@@ -221,7 +221,7 @@ func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, 
 	return out, err
 }
 
-// call is one Call.
+// call is the state of one run of Call.
 type call[T any] struct {
 	l      *lease
 	name   string

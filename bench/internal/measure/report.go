@@ -15,7 +15,7 @@ type Report struct {
 	Seconds float64         `json:"seconds"` // time of a measurement that would not end by itself
 	Figures []Figure        `json:"figures"`
 
-	// LeftOut are figures that c asked for and that need a broker that syncs every message.
+	// LeftOut are requested figures that need a broker that syncs every message, if there is none.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 

@@ -92,7 +92,7 @@ func IDs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// OneID accepts exactly one argument, an id. Its error contains what, which says what the id is of.
+// OneID accepts exactly one argument, an id. what names the thing that has the id, for the error.
 func OneID(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {

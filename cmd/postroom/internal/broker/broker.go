@@ -30,7 +30,7 @@ type Target struct {
 	denied     atomic.Pointer[string] // the permission that this user lacks
 }
 
-// readyPatience limits the wait for the broker's answer whether it has JetStream.
+// readyPatience limits the request that finds out whether the broker has JetStream.
 const readyPatience = 3 * time.Second
 
 // New returns a Target for the broker that the environment names. Flags can name another.
