@@ -27,7 +27,7 @@ var (
 	// subject. Grant that right, or connect as another user.
 	ErrNotAllowed = errors.New("not allowed to publish to the event's subject")
 
-	// Run returns ErrReconnected after a broken connection was restored. The broker may
+	// ErrReconnected is what Run returns after a broken connection was restored. The broker may
 	// have lost messages, so the relay compares the streams before it publishes more.
 	ErrReconnected = errors.New("connected to the broker again")
 

@@ -30,7 +30,7 @@ var (
 	ErrIsolation = preflight.ErrIsolation
 )
 
-// [Inbox.Run] returns ErrRunning if another Run of the same inbox has not ended.
+// ErrRunning is what [Inbox.Run] returns if another Run of the same inbox has not ended.
 var ErrRunning = errors.New("inbox: already running")
 
 // Errors of [Inbox.Accept] for a handler that cannot accept events.
@@ -42,11 +42,11 @@ var (
 	ErrOrdered = accept.ErrOrdered
 )
 
-// A handler gets a transaction whose Commit and Rollback return ErrTxOwned: the inbox
-// ends the transaction after the handler returned.
+// ErrTxOwned is what Commit and Rollback of a handler's transaction return. The inbox ends
+// the transaction after the handler returned.
 var ErrTxOwned = ledger.ErrTxOwned
 
-// [Attempt.Step] returns ErrOutcomeUnknown if the outcome of an earlier call of the step,
+// ErrOutcomeUnknown is what [Attempt.Step] returns if the outcome of an earlier call of the step,
 // in this process or another, is unknown, and the vendor might not recognise a second
 // call as a repetition. If a handler returns ErrOutcomeUnknown, the event is dead, of
 // class outcome_unknown: a person must ask the vendor.

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Check returns ErrUnsafeConnection for a connection with unsafe options. With such options
+// ErrUnsafeConnection is what Check returns for a connection with unsafe options. With these,
 // the client would send old events after the relay gave up on them, block for a long time,
 // or close the connection for good. Connect with [ConnectOptions].
 var ErrUnsafeConnection = errors.New("unsafe connection to NATS")

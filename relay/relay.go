@@ -31,7 +31,7 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// [Relay.Run] returns ErrRunning if another Run of the same relay has not ended.
+// ErrRunning is what [Relay.Run] returns if another Run of the same relay has not ended.
 var ErrRunning = errors.New("relay: already running")
 
 // KeepForever is a value of Config.Retention: the relay removes nothing from the log.

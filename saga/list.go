@@ -89,7 +89,7 @@ func readPlace(text string) (*place, error) {
 			return &place{at, parts[1], parts[2]}, nil
 		}
 	}
-	return nil, errors.New("After is not valid: use the Next of a page")
+	return nil, errors.New("invalid After: use the Next of a page")
 }
 
 // List returns instances, the newest first. With Stuck it sorts by the hour since when they wait,

@@ -143,7 +143,7 @@ func TestSagaList(t *testing.T) {
 		t.Errorf("pages: %q", pages)
 	}
 	postroom(t, c.env, "saga", "list", "--limit", "1").want(t, exitOK).says(t, "there may be more instances: --after ")
-	postroom(t, c.env, "saga", "list", "--after", "x").want(t, exitFailed).says(t, "After is not valid")
+	postroom(t, c.env, "saga", "list", "--after", "x").want(t, exitFailed).says(t, "invalid After")
 	postroom(t, c.env, "saga", "list", "--state", "stuck").want(t, exitUsage).says(t, "running, compensating, done, undone")
 	postroom(t, c.env, "saga", "list", "--limit", "0").want(t, exitUsage).says(t, "1 to 1000")
 	if r := postroom(t, c.env, "saga", "list", canary).want(t, exitUsage); strings.Contains(r.errors, canary) {

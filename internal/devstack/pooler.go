@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// [StartPooler] returns ErrNoPooler if there is no PgBouncer.
+// ErrNoPooler is what [StartPooler] returns if there is no PgBouncer.
 var ErrNoPooler = errors.New("no pgbouncer on PATH or in /usr/sbin; make setup installs it")
 
 // The files in a pooler's directory.

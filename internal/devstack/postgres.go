@@ -15,7 +15,7 @@ import (
 
 const urlVariable = "POSTROOM_DATABASE_URL"
 
-// [Postgres.Kill] and [Postgres.Restart] return ErrNotLocal if the server is the user's,
+// ErrNotLocal is what [Postgres.Kill] and [Postgres.Restart] return if the server is the user's,
 // and not a throwaway server. Config.Local or Config.Container requests a throwaway
 // server.
 var ErrNotLocal = errors.New("devstack: only a throwaway server can be killed or restarted")

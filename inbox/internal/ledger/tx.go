@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/internal/session"
 )
 
-// Commit and Rollback of a handler's transaction return ErrTxOwned, because the inbox
-// ends the transaction after the handler returned.
+// ErrTxOwned is what Commit and Rollback of a handler's transaction return. The inbox ends
+// the transaction after the handler returned.
 var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; return nil to commit, an error to roll back")
 
 // Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox can
