@@ -364,6 +364,7 @@ func TestOutgoingReplaysWhileRelaysComeAndGo(t *testing.T) {
 	job := o.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 100})
 	finished := o.startReplay(job)
 	running := true
+	life := 100 * time.Millisecond // of a relay; it grows, so that each machine gets beyond a start in the end
 	for running {
 		stop()
 		stop = o.relay()
@@ -373,7 +374,8 @@ func TestOutgoingReplaysWhileRelaysComeAndGo(t *testing.T) {
 				t.Errorf("result: %+v", done)
 			}
 			running = false
-		case <-time.After(100 * time.Millisecond): // a relay's life
+		case <-time.After(life):
+			life += life / 10
 		}
 	}
 	o.eventuallyHeld(nil)
