@@ -45,5 +45,5 @@ func (f Filter) validate() error {
 	return nil
 }
 
-// arguments returns the parameters of a statement: those of the filter, followed by more.
+// arguments returns the parameters of a statement. The filter's come first, then more.
 func (f Filter) arguments(more ...any) []any { return held.Filter(f).Arguments(more...) }

@@ -198,8 +198,8 @@ func (p *plans) prepare(s struct {
 	}
 }
 
-// fill makes 200,000 events of the log and of the inbox, of which 100,000 are held and
-// 20,000 dead; 5,000 that were discarded; and a replay of 15,000 among others.
+// fill makes 200,000 events in the log and in the inbox. 100,000 of them are held, and 20,000
+// of these are dead. 5,000 more were discarded. One of the replays has 15,000 events.
 func (p *plans) fill() {
 	p.Helper()
 	p.do(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || i % 3, '/shop e' || i FROM generate_series(1, 200000) i`)
