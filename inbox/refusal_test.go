@@ -71,19 +71,18 @@ func (b *bench) losingAnswer(mark string) (lost *atomic.Bool) {
 // and taken back once, so the call before it, with an unknown outcome, stays on record.
 func TestACallIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	const begins, refused = "-- Record that steps begin", "-- Record that a call that was begun did not happen"
 	for _, tt := range []struct {
-		name, mark string
-		answers    []answer // of which the last is the only one that is known
+		name, statement string
+		answers         []answer // the vendor's; only the last one arrives
 	}{
-		{"begin", begins, []answer{lost, refuses}},
-		{"refuse after one", refused, []answer{lost, refuses}},
-		{"refuse after two", refused, []answer{lost, lost, refuses}},
+		{"begin", "start", []answer{lost, refuses}},
+		{"refuse after one", "undo", []answer{lost, refuses}},
+		{"refuse after two", "undo", []answer{lost, lost, refuses}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			lostAnswer := b.losingAnswer(tt.mark)
+			lostAnswer := b.losingAnswer(firstLine(b, tt.statement))
 			n := len(tt.answers)
 			v := newVendor(t, tt.answers...)
 			sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: n, VendorWindow: time.Hour, Schedule: postroom.Backoff{10 * time.Millisecond}}

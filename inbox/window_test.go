@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -178,12 +180,25 @@ func TestTheLongerDedupeWindowCounts(t *testing.T) {
 	}
 }
 
-// waits returns a condition: a statement of this database waits for a lock, and has the comment.
-func (b *bench) waits(comment string) func() bool {
+// firstLine returns the first line of a statement of the inbox. The server and the driver see it
+// with the statement, so a test can tell the statement from others.
+func firstLine(t testing.TB, statement string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("internal", "ledger", "sql", statement+".sql"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line
+}
+
+// waits returns a condition: a session of this database waits for a lock in the statement.
+func (b *bench) waits(statement string) func() bool {
+	line := firstLine(b, statement)
 	return func() bool {
 		var waits bool
 		err := b.pool.QueryRow(b.Context(), `SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-			WHERE NOT l.granted AND a.datname = current_database() AND a.query LIKE '%' || $1 || '%')`, comment).Scan(&waits)
+			WHERE NOT l.granted AND a.datname = current_database() AND position($1 IN a.query) > 0)`, line).Scan(&waits)
 		return err == nil && waits
 	}
 }
@@ -211,7 +226,7 @@ func TestASweepMeetsASettledEvent(t *testing.T) {
 		}
 		swept <- err
 	}()
-	b.eventually("the sweep to wait for the row", b.waits("-- Remove rows from pages"))
+	b.eventually("the sweep to wait for the row", b.waits("expire"))
 	if err := errors.Join(settling.Commit(t.Context()), <-swept); err != nil {
 		t.Fatal(err)
 	}
@@ -254,9 +269,9 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 		}
 		swept <- err
 	}()
-	b.eventually("the sweep to wait for the row", b.waits("-- Remove rows from pages"))
+	b.eventually("the sweep to wait for the row", b.waits("expire"))
 	go func() { registered <- inbox.Register(t.Context(), long) }()
-	b.eventually("the process to wait for the sweep", b.waits("-- Record that process"))
+	b.eventually("the process to wait for the sweep", b.waits("node"))
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +285,7 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 
 // stall is a process that stalls after a statement.
 type stall struct {
-	comment         string // of the statement
+	line            string // the first of the statement
 	stalls, resumes chan struct{}
 }
 
@@ -281,7 +296,7 @@ func (s *stall) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Trace
 }
 
 func (s *stall) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
-	if sql, _ := ctx.Value(statement{}).(string); strings.Contains(sql, s.comment) {
+	if sql, _ := ctx.Value(statement{}).(string); strings.Contains(sql, s.line) {
 		close(s.stalls)
 		<-s.resumes
 	}
@@ -292,7 +307,7 @@ func (s *stall) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuery
 func TestAProcessStallsInASweep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	s := &stall{"-- Record for how long", make(chan struct{}), make(chan struct{})}
+	s := &stall{firstLine(t, "windows"), make(chan struct{}), make(chan struct{})}
 	cfg := b.pool.Config()
 	cfg.ConnConfig.Tracer = s
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
