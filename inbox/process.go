@@ -18,10 +18,11 @@ func (c *loop) deliver(life delivery.Lifetime, d *delivery.Delivery) {
 // acknowledges the message. Otherwise it gives the message back to the broker. It counts
 // the delivery, and starts the next delivery with the same identity.
 func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Result) {
+	if r.Outcome == "" { // another worker may already have the delivery
+		return
+	}
 	task := d.Task // after Later another worker may have the delivery
 	switch {
-	case r.Outcome == "":
-		return
 	case r.Outcome != delivery.Released:
 		d.Source.Ack(ctx, d)
 	case r.Err != nil && c.isOrdered() && c.keys.Later(d, c.holds.unpark):
