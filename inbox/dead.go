@@ -21,7 +21,7 @@ type Letter struct {
 	Error    string         // the failure's text, shortened
 }
 
-// tells reports whether Config.OnDead must be called for an event that is held like this.
+// tells reports whether Config.OnDead must be called for an event that is held as h says.
 func (in *core) tells(h delivery.Holding) bool {
 	return in.cfg.OnDead != nil && h.After == nil && !h.IsDiscarded() && !h.Untold
 }

@@ -59,7 +59,7 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := c.endedBefore(ctx, cl.began); err != nil { // a handler may have committed in an earlier round
+	if err := c.endedBefore(ctx, cl.began); err != nil { // the handler may have committed an earlier round itself
 		return err
 	}
 	tx, err := c.ledger.Begin(ctx)

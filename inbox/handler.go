@@ -78,9 +78,9 @@ func (h *handler) failed(t delivery.Task, f delivery.Failure) delivery.Holding {
 	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0, h.gate.Failed(t.Key, f))
 }
 
-// spared returns how many claims on an event may expire before the event runs alone. It is 1
-// for external handlers: a process that dies may have many long calls under way, and while an
-// event runs alone, all other events wait.
+// spared returns how many claims on an event may expire before the event runs alone. It is 1 for
+// external handlers. A process that dies may have many long calls under way. If each of their
+// events ran alone after that, all other events would wait for long.
 func (h *handler) spared() int32 {
 	if h.external != nil {
 		return 1
@@ -90,7 +90,8 @@ func (h *handler) spared() int32 {
 
 func (h *handler) isOrdered() bool { return h.sub.Order != Unordered }
 
-// blocks returns the key that an event blocks or waits for while it is held like this, or "".
+// blocks returns the key that an event blocks or waits for if it is held in the given way, or "" if
+// there is none.
 func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
 	if !h.isKeyed(d) || as.IsBesideTheOrder() || as.After == nil && h.sub.Order == SkipKey {
 		return ""

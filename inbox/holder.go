@@ -96,7 +96,7 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 	}
 }
 
-// fated returns the result of a delivery for which the database decided what became of it.
+// fated returns the result of a delivery. became is its fate, as the database reported it.
 func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.Holding, became delivery.Fate) delivery.Result {
 	switch became {
 	case delivery.FateHeld:
@@ -152,7 +152,8 @@ func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (del
 	return c.hold(life, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
 }
 
-// moved reports an event that is now held, or still held, and wakes the runner when it is due.
+// moved logs that an event is now held, or still held, and counts it. It makes the runner look
+// again when the event is due.
 func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
 	c.signals.Moved(ctx, t, from, to, h)
 	if h.After != nil {
@@ -161,9 +162,9 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 }
 
 // holdBehind holds a delivery behind its key, together with the deliveries of the key that wait for
-// it. If no event of the key is held by then, they go on instead. Deliveries of another term are
-// not held together with this one: the database might refuse the deliveries of one term and store
-// those of the other, and the order of the key would be lost.
+// it. If no event of the key is held any more, all of them go on instead. Deliveries of another
+// term are not held together with this one: the database might refuse the deliveries of one term
+// and store those of the other, and the order of the key would be lost.
 func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 	bytes := len(d.Event.Data)
 	along := c.flights.Along(d, holder.Most-1, func(o *delivery.Delivery) bool {
@@ -175,8 +176,8 @@ func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 	return c.holdWithOthers(d, delivery.BehindKey, along...)
 }
 
-// finishTogether finishes a parcel: a delivery for held, and the deliveries that followed
-// it. They have the same key and the same term, so either all of them may go on, or none.
+// finishTogether finishes a parcel: a delivery that was to be held, and the deliveries that
+// followed it. They have the same key and the same term, so either all of them may go on, or none.
 // The exception is the last deliveries, if their term ended before they were stored.
 func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became []delivery.Fate) {
 	if became[0] == delivery.FateFree {
@@ -243,8 +244,9 @@ func storing(in *Inbox) holder.Store {
 	}
 }
 
-// IsStale implements [holder.Owner]. Only an event of an external handler can be stale,
-// because an earlier event of its key may have been handed back.
+// IsStale implements [holder.Owner]. It hands back a delivery of an external handler if its term is
+// over. An earlier event of its key may have been handed back, and this event must not be held
+// before that one. For other handlers IsStale returns false.
 func (c *holds) IsStale(ctx context.Context, d *delivery.Delivery) bool {
 	if c.external == nil || !d.IsOver() {
 		return false

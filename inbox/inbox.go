@@ -249,7 +249,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 		in.holder.Close()
 	}()
 	err := postroom.Run(ctx, parts...)
-	in.node.Leave(ctx) // after the handlers have ended: until Leave, their inbox rows are kept for as long as they need
+	in.node.Leave(ctx) // only after the handlers ended, because until Leave their inbox rows are kept for as long as they need
 	for _, c := range in.loops {
 		c.invoker.Close()
 	}

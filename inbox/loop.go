@@ -160,9 +160,9 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	case keyed && c.external == nil:
 		d.Flight = "\x00" + d.Event.Key // no dedupe key begins with \x00
 	case keyed:
-		// The holder takes deliveries in the order in which they come. If the same event were
-		// delivered in two terms under one id, the second delivery would wait for the first,
-		// and come after later events of its key.
+		// The holder takes deliveries in the order in which they come. The epoch keeps two
+		// deliveries of one event apart that were read in two terms. Without it, the second
+		// delivery would wait for the first, and reach the holder after later events of its key.
 		d.Flight = fmt.Sprintf("\x00%d %s", d.Epoch(), d.Key)
 	}
 	if c.flights.Begin(d) {

@@ -11,10 +11,10 @@ import (
 
 // Pause says when a handler pauses because something that it needs is unavailable. Each process
 // decides for itself. While a handler is paused, its process reads nothing from the stream, and
-// tries one event at a time as a probe. The first success resumes the handler. An event loses at
-// most one attempt by the failures that caused the pause and the failures during the pause.
-// Failures that are about the event itself ([postroom.Permanent], [postroom.Discard]) neither cause
-// a pause nor end it. If a probe fails in that way, the next probe follows at once.
+// tries one event at a time as a probe. The first success resumes the handler. The failures that
+// caused the pause and those during the pause together cost an event at most one attempt. Failures
+// that are about the event itself ([postroom.Permanent], [postroom.Discard]) neither cause a pause
+// nor end it. If a probe fails in that way, the next probe follows at once.
 type Pause struct {
 	Off bool // turns pauses off
 

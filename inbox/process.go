@@ -54,7 +54,7 @@ func (c *loop) process(life delivery.Lifetime, d *delivery.Delivery, ahead *ledg
 	switch {
 	case d.IsOver(): // the next term reads the event again
 		return delivery.HandedBack
-	case aside && c.external != nil && c.isOrdered(): // so that it comes after the deliveries that wait for the holder
+	case aside && c.external != nil && c.isOrdered(): // the holder keeps it behind the deliveries that it already has
 		return c.holds.holdWithOthers(d, h)
 	case aside:
 		return c.holds.hold(life, d, h)
@@ -114,7 +114,7 @@ func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	case c.isTooOld(d):
 		return delivery.TooOld(d.Event.LoggedAt, c.window.Keep), true
 	case d.Place.Delivered > suspectAfter || d.Source.Suspects():
-		// This event may have ended the processes, or it only ran at the same time.
+		// This event may have ended the processes, or may only have been in them when they ended.
 		return delivery.Holding{After: delivery.AtOnce, Solitary: true}, true
 	}
 	return delivery.Holding{}, false

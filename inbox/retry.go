@@ -24,9 +24,9 @@ type retries struct {
 func (c *retries) open() {
 	room, running := max(1, c.workers/4), 0
 	switch {
-	case c.isOrdered() || c.external != nil: // all workers run held events, because other events wait behind them, or there are no other events
+	case c.isOrdered() || c.external != nil: // all workers run held events: those of an ordered handler block other events, and an external handler has no others
 		room = c.workers
-	case c.reader == nil: // there are no other events; more are claimed than can run, so that one statement claims many
+	case c.reader == nil: // the handler has only held events; more are claimed than can run, so that one statement claims many
 		running = c.workers * c.sub.Batch
 		room = 4 * running
 	}
@@ -49,7 +49,7 @@ type claim struct {
 	*claims.Claim
 
 	began string        // the id of its last transaction; empty if the inbox committed that transaction
-	ahead *ledger.Ahead // the delivery whose transaction this claim's commit begins, or nil
+	ahead *ledger.Ahead // the worker's next delivery, if this claim's commit begins its transaction; or nil
 
 	reach int             // how many more events of its key may run in its transaction
 	along []*claims.Claim // the events that run in its transaction; they have no claims of their own
@@ -264,7 +264,7 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 		}
 		defer c.inbox.alone.RUnlock()
 	}
-	if err := c.endedBefore(life.Work, cl.began); err != nil { // a handler may have committed in an earlier round
+	if err := c.endedBefore(life.Work, cl.began); err != nil { // the handler may have committed an earlier round itself
 		return err
 	}
 	tx, err := c.beginRerun(life.Work, cl)
@@ -402,9 +402,10 @@ func (c *retries) follower(claims bool) ledger.Follower {
 	return f
 }
 
-// endClaim ends the transaction of a held event. If err is nil, it settles the event first. If
-// that claimed the next event of the key, this process has that claim from the commit on. If it
-// did not, the commit also begins the transaction of the event that the worker runs next.
+// endClaim ends the transaction of a held event. If err is nil, it settles the event first. If that
+// statement claimed the next event of the key, this process has the new claim from the commit on.
+// If it claimed none, the commit also begins the transaction of the event that the worker runs
+// next.
 func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err error) error {
 	switch {
 	case err == nil && cl.Blocking == "":
@@ -443,8 +444,8 @@ func (c *retries) alone(cl *claim, err error) error {
 	return err
 }
 
-// skips reports whether the event does not run again and later events of its key do not
-// wait for it.
+// skips reports whether the event will not run again, and later events of its key need not wait for
+// it.
 func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 	return cl.Blocking != "" && h.After == nil && (c.sub.Order == SkipKey || h.IsDiscarded())
 }

@@ -40,7 +40,7 @@ func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (memb
 		return nil, ""
 	}
 	err := c.persist(life, func() (err error) {
-		if err := c.endedBefore(life.Work, began); err != nil { // a handler may have committed in an earlier round
+		if err := c.endedBefore(life.Work, began); err != nil { // the handler may have committed an earlier round itself
 			return err
 		}
 		members, began, err = c.applyTogether(life, all, until.Add(-2*c.grace()))

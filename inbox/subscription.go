@@ -301,7 +301,7 @@ func (s Subscription) validateOrder(add func(format string, args ...any)) {
 		add("Stream is missing: an ordered handler gets its order from a stream")
 	}
 	if s.Isolation != "" && s.Isolation != pgx.ReadCommitted {
-		add("Isolation must be read committed for an ordered handler: at a higher level its transaction would not see what another did to the key while it waited for it")
+		add("Isolation must be read committed for an ordered handler: at a higher level, a transaction that waited for a key would not see what the transaction before it changed")
 	}
 }
 

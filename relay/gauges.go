@@ -39,7 +39,7 @@ func (r *Relay) registerGauges() (end func()) {
 		paused:    telemetry.Switch(m, telemetry.RelayPaused, "1 while publishing waits for the broker, a stream or an operator."),
 		check:     telemetry.Switch(m, telemetry.CheckFailed, "1 while the set-up is not as it should be."),
 		held:      telemetry.Gauge(m, telemetry.HeldEvents, "{event}", "Events in held."),
-		heldAge:   telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest of them has been held."),
+		heldAge:   telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest held event has been held."),
 		keys:      telemetry.Gauge(m, telemetry.HeldKeys, "{key}", "Keys that wait for a held event."),
 		overdue:   telemetry.Gauge(m, telemetry.HeldOverdue, "s", "For how long a held event has been due."),
 		retention: telemetry.Gauge(m, telemetry.RetentionLag, "s", "By how much the oldest event in the log is older than the retention."),

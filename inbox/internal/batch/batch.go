@@ -22,8 +22,8 @@ type batch struct {
 
 // Loop is the handler's loop. It decides, runs and finishes single deliveries.
 type Loop interface {
-	// IsStraight reports whether a delivery can be handled directly, and IsOpen whether the
-	// handler may run: it is not paused.
+	// IsStraight reports whether a delivery can be handled directly. IsOpen reports whether the
+	// handler may run because it is not paused.
 	IsStraight(d *delivery.Delivery) bool
 	IsOpen() bool
 
@@ -36,7 +36,7 @@ type Loop interface {
 	// that were not decided before. It returns a nil Tx if it could not begin.
 	Begin(ctx context.Context, all []*delivery.Delivery) (tx Tx, fresh map[string]bool, err error)
 
-	// Failed returns how an event is held that failed. Finish ends a delivery.
+	// Failed returns how a failed event is held. Finish ends a delivery.
 	Failed(t delivery.Task, f delivery.Failure) delivery.Holding
 	Finish(ctx context.Context, d *delivery.Delivery, r delivery.Result)
 
@@ -46,8 +46,8 @@ type Loop interface {
 
 // Tx is a transaction that decides a batch.
 type Tx interface {
-	// Name is the id of the transaction. Differs reports whether an event changed the session
-	// for those after it. IsClosed reports whether the connection is closed, and then Lost adds
+	// Name is the id of the transaction. Differs reports whether an event changed the session for
+	// the events after it. IsClosed reports whether the connection is closed. If it is, Lost adds
 	// that to an error.
 	Name() string
 	Differs() bool

@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// How long a claim may wait for a worker, so that its event does not wait here while another
-// process has a worker for it.
+// How long a claim waits for a worker, and what follows from that. A claim should not wait for
+// long, because another process may have a free worker for its event.
 const (
-	soon = 100 * time.Millisecond // a worker took it so soon that one more may wait
-	late = 500 * time.Millisecond // it could have waited in the database
+	soon = 100 * time.Millisecond // after a shorter wait, one more claim may wait
+	late = 500 * time.Millisecond // after a longer wait, only half as many claims may wait
 )
 
-// ahead is how many claims of a handler may wait for a worker. It follows how soon the workers
-// take them: claims ahead save statements if handlers are quick, and do harm if they are slow.
+// ahead is how many claims of a handler may wait for a worker. The number rises while workers take
+// claims soon, and falls if claims wait for long. Waiting claims save statements if handlers are
+// quick. If handlers are slow, they keep events from other processes.
 type ahead struct {
 	most int
 
 	mu    sync.Mutex
 	n     int
-	moved time.Time // when a worker took a claim, or the first began to wait
+	moved time.Time // when a worker last took a claim, or a claim began to wait while no other waited
 }
 
 func newAhead(most int) *ahead { return &ahead{most: most, n: most} }
@@ -31,7 +32,7 @@ func (a *ahead) room() int {
 	return a.n
 }
 
-// put notes that a claim begins to wait, behind others or not.
+// put notes that a claim begins to wait. behind is the number of claims that wait already.
 func (a *ahead) put(now time.Time, behind int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -40,7 +41,7 @@ func (a *ahead) put(now time.Time, behind int) {
 	}
 }
 
-// taken notes that a worker took a claim that began to wait at a time.
+// taken notes that a worker took a claim. since is when the claim began to wait.
 func (a *ahead) taken(now, since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -53,8 +54,8 @@ func (a *ahead) taken(now, since time.Time) {
 	}
 }
 
-// isStuck reports whether claims wait, and no worker has taken one for long. Then none may wait
-// until a worker takes one.
+// isStuck reports whether claims wait, and no worker has taken one for long. If so, no further
+// claim may wait until a worker takes one.
 func (a *ahead) isStuck(now time.Time, waiting int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

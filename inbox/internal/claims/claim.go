@@ -17,15 +17,15 @@ import (
 type Claim struct {
 	delivery.HeldEvent
 
-	Ends  time.Time         // by this process's clock; never later than by the database's
+	Ends  time.Time         // when the claim ends, by this process's clock; never later than the end in the database
 	Fault *delivery.Failure // set if it cannot be read as an event
 
 	queue *Queue
 	size  int64     // in bytes
-	since time.Time // when it began to wait for a worker; zero for one that did not
+	since time.Time // when it began to wait for a worker; zero if it does not wait
 
 	mu     sync.Mutex
-	lost   bool // another process has claimed the event since then
+	lost   bool // another process has claimed the event meanwhile
 	onLoss func()
 }
 
@@ -67,8 +67,8 @@ func (cl *Claim) Attempts() int {
 	return cl.queue.Attempts
 }
 
-// IsSpent reports whether the attempt before was the last and never ended. An event that
-// an operator released gets another attempt then, because the handler did not fail.
+// IsSpent reports whether the previous attempt was the last one, and never ended. If an operator
+// released the event, it gets another attempt, because the handler did not fail.
 func (cl *Claim) IsSpent() bool {
 	if cl.Last > 0 {
 		return cl.Attempt > cl.Last+1
@@ -77,7 +77,7 @@ func (cl *Claim) IsSpent() bool {
 }
 
 // IsPlain reports whether the event can be run in any transaction: it can be read, it has an
-// attempt left, it does not run alone, and no other of its key waits for it.
+// attempt left, it does not run alone, and no other event of its key waits for it.
 func (cl *Claim) IsPlain() bool {
 	return cl.Fault == nil && !cl.IsSpent() && !cl.Solitary && cl.Blocking == ""
 }
@@ -104,8 +104,8 @@ func Held(all []*Claim) []*delivery.HeldEvent {
 	return held
 }
 
-// readEvent reads the parts of the event that another program may have written. An error
-// there is a fault of this event, and does not affect others that were claimed with it.
+// readEvent reads the parts of the event that another program may have written. An error in them is
+// a fault of this event, and does not affect other events that were claimed with it.
 func (cl *Claim) readEvent() {
 	if cl.Headers != nil {
 		cl.readHeaders(cl.Headers)
@@ -116,16 +116,16 @@ func (cl *Claim) readEvent() {
 }
 
 // readHeaders reads the event's headers. If another program wrote something there that is
-// not an object of texts, that is a fault of this event, and does not affect others that
-// were claimed with it.
+// not an object of texts, that is a fault of this event, and does not affect other events that were
+// claimed with it.
 func (cl *Claim) readHeaders(object []byte) {
 	if err := json.Unmarshal(object, &cl.Event.Headers); err != nil {
 		cl.Fault = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean("headers: "+err.Error(), guard.MaxText), Permanent: true}
 	}
 }
 
-// decode reads an event that could not be decoded when it came: this version may be able
-// to.
+// decode tries again to read an event that could not be decoded when it came. This version of
+// Postroom may understand it.
 func (cl *Claim) decode(raw []byte) {
 	ev, err := wire.Decode(cl.Event.Subject, delivery.ParseHeaders(raw), cl.Event.Data)
 	if err != nil {

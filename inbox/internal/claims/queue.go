@@ -10,16 +10,16 @@ import (
 // Handler says which events may be claimed for a handler, and how to run one.
 type Handler struct {
 	Name            string
-	Attempts        int           // that an event has in all
-	Lease           time.Duration // of a claim
+	Attempts        int           // how many attempts an event has
+	Lease           time.Duration // how long a claim lasts
 	Renewed         bool          // whether the claim is renewed while the handler runs
-	Types, Subjects *string       // that this process takes, as claim.sql has them
+	Types, Subjects *string       // the types and subjects that this process takes, in the form of claim.sql
 	Spared          int32         // after how many expired claims an event runs alone
-	Running         int           // how many events can run at the same time, if others may wait claimed; 0: as many as may be claimed
+	Running         int           // how many events can run at the same time, if further claims may wait for a worker; 0: all claimed events can run
 
-	// Allowed returns how many events may be claimed at the moment: less than there is room
-	// for while the handler is paused. If it is less than there are open claims, those that
-	// have not begun are given back. nil: as many as there is room for.
+	// Allowed returns how many events may be claimed at the moment. While the handler is paused, it
+	// returns less than there is room for. If it returns 0, the claims that no worker has begun are
+	// given back. If Allowed is nil, as many events may be claimed as there is room for.
 	Allowed func() int
 
 	// Run runs an event that has to run alone, and returns when it is done. Release gives
@@ -36,7 +36,7 @@ type Queue struct {
 	claimed atomic.Int32
 	size    atomic.Int64 // bytes of the claimed events
 	most    int64        // the limit of size for new claims
-	ahead   *ahead       // how many may wait for a worker; nil: they do not
+	ahead   *ahead       // limits how many claims wait for a worker; nil: no limit of its own
 	later   later        // keys that cannot be served now
 }
 
@@ -92,7 +92,7 @@ func (q *Queue) Take() *Claim {
 	}
 }
 
-// Collect returns a claim and those that wait for a worker, most in all at most.
+// Collect returns first and claims that wait for a worker: no more than most together.
 func (q *Queue) Collect(first *Claim, most int) []*Claim {
 	q.took(first)
 	all := []*Claim{first}
@@ -104,10 +104,10 @@ func (q *Queue) Collect(first *Claim, most int) []*Claim {
 	return all
 }
 
-// Waiting is how many wait for a worker.
+// Waiting is how many claims wait for a worker.
 func (q *Queue) Waiting() int { return len(q.waiting) }
 
-// Claimed is how many claims are open, and Cap how many may be.
+// Claimed is how many claims are open.
 func (q *Queue) Claimed() int { return int(q.claimed.Load()) }
 
 // Cap is how many claims may be open.
@@ -117,8 +117,8 @@ func (q *Queue) Cap() int { return cap(q.waiting) }
 // share.
 func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 
-// room is how many more events may be claimed, and of how many bytes. While a claim
-// passes on to the next event of its key, both count for a moment.
+// room is how many more events may be claimed, and of how many bytes. When a claim passes on to the
+// next event of its key, both events count for a moment.
 func (q *Queue) room() (events int32, bytes int64) {
 	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() || q.later.crowded.Load() {
 		return 0, max(bytes, 0)

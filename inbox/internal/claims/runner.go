@@ -26,11 +26,12 @@ type Ledger interface {
 	// Orphans gives back the claims of a process except those with the known ids.
 	Orphans(ctx context.Context, process string, handlers []string, known []int64) error
 
-	// Postpone postpones due events of a handler's keys, of the most that have been due for the
-	// longest, and returns how many of each key.
+	// Postpone looks at the events of a handler that have been due for the longest; most limits
+	// their number. It postpones those that have a key of p, and returns how many of each key it
+	// postponed.
 	Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (moved map[string]int, err error)
 
-	// Renew renews claims, and returns the ids of those that are still this process's.
+	// Renew renews claims, and returns the ids of the claims that this process still has.
 	Renew(ctx context.Context, ids, epochs []int64, lease time.Duration) (kept []int64, err error)
 }
 
@@ -46,7 +47,7 @@ type Config struct {
 	Process  string // the name under which it claims
 	DryRuns  DryRuns
 	Log      *slog.Logger
-	Warn     func(ctx context.Context, what string, err error, args ...any) // logs an error of something that is tried again
+	Warn     func(ctx context.Context, what string, err error, args ...any) // logs an error; what failed is tried again
 	Outage   postroom.Backoff
 	Drain    time.Duration
 	IdlePoll time.Duration
@@ -69,7 +70,7 @@ type Runner struct {
 	known map[int64]*Claim // the claims of this process, by id
 
 	out     sync.WaitGroup // counts the claims that a worker may run
-	more    bool           // the last claim brought as much as was asked for: more may be due
+	more    bool           // the last claim got as many events as it asked for: more may be due
 	looked  time.Time      // when the last claim was made
 	unknown atomic.Bool    // the database did not answer a claim: this process may have claims that it does not know
 }
@@ -114,8 +115,8 @@ func (r *Runner) Freed(q *Queue) {
 	}
 }
 
-// Accepted records that events may be due now. If the workers have no room for any, one that
-// becomes free makes the runner look.
+// Accepted records that events may be due now. If no worker has room, the runner looks when a
+// worker becomes free.
 func (r *Runner) Accepted() {
 	r.mu.Lock()
 	queues := r.queues
@@ -278,8 +279,8 @@ func (r *Runner) rest(crowded bool) time.Duration {
 	return r.cfg.IdlePoll
 }
 
-// releasePaused gives back the claims that no worker has begun, of handlers that are paused or
-// whose workers are all busy for long.
+// releasePaused gives back the claims that no worker has begun, if their handler is paused or its
+// workers have been busy for long.
 func (r *Runner) releasePaused(life delivery.Lifetime) {
 	for _, q := range r.queues {
 		if q.isPaused() || q.isStuck() {
@@ -338,7 +339,7 @@ func (r *Runner) claims(rows []delivery.HeldEvent, began time.Time) (claims []*C
 
 // runAlone claims one poison event, which may end the process, and runs it while nothing
 // else of this inbox runs. Earlier claims are settled or given back before that.
-// Otherwise the end of the process would count as an attempt of theirs too.
+// Otherwise, if the process ends, their events would lose an attempt too.
 func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
 	r.releaseUnbegun(life)
 	r.out.Wait()

@@ -73,7 +73,8 @@ func IsOutage(err error) bool {
 
 // IsShort reports whether a statement of a handler failed because the server lacks resources
 // (class 53). That may be the event's own fault, if it alone needs more memory, locks or
-// temporary files than the server allows: so no worker waits for the end of it for long.
+// temporary files than the server allows. So a worker does not wait for long until the server has
+// resources again.
 func IsShort(err error) bool {
 	var begin *BeginError
 	var ledger *LedgerError
@@ -81,8 +82,8 @@ func IsShort(err error) bool {
 	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, "53") && !errors.As(err, &begin) && !errors.As(err, &ledger)
 }
 
-// ShortRounds is how often an event is run at once while the server lacks resources. Then its
-// attempt counts as snoozed.
+// ShortRounds is how often an event is run, without a wait, while the server lacks resources. After
+// that, its attempt counts as snoozed.
 const ShortRounds = 3
 
 // IsAboutTheRow reports whether the database refused a value or a row, and would refuse
@@ -233,8 +234,8 @@ type RecordedError struct {
 
 func (e *RecordedError) Error() string { return e.Err.Error() }
 
-// ErrAlong says that an event failed that ran in the transaction of an earlier event of
-// its key. The transaction is repeated with only the events before the failed one.
+// ErrAlong says that an event failed while it ran in the transaction of an earlier event of its
+// key. The transaction is repeated with only the events before the failed one.
 var ErrAlong = errors.New("an event failed that ran along")
 
 // AlongError is the error of an event that ran in the transaction of an earlier event of

@@ -43,7 +43,7 @@ type Failure struct {
 	Permanent bool          // there is no further attempt
 	Snoozed   bool          // it does not count as an attempt, unless the event was only snoozed for too long
 	after     time.Duration // the earliest time of the next attempt
-	pace      time.Duration // if other events of its key wait as well: how long the key needs for one; otherwise 0
+	pace      time.Duration // how long the key needs for one event, if the other events of the key wait too; otherwise 0
 }
 
 // FailureOf classifies an error of a handler or of the database.
@@ -102,7 +102,8 @@ func (f *Failure) snoozes(err error) bool {
 	return ok
 }
 
-// lacks notes that the server lacked resources for the event, if err says so, and reports that.
+// lacks checks whether err says that the server lacked resources. If so, it notes that and returns
+// true.
 func (f *Failure) lacks(err error) bool {
 	var pg *pgconn.PgError
 	if !IsShort(err) || !errors.As(err, &pg) {
@@ -113,11 +114,11 @@ func (f *Failure) lacks(err error) bool {
 	return true
 }
 
-// shortWait is how long an event waits at least for which the server lacked resources.
+// shortWait is the shortest wait of an event for which the server lacked resources.
 const shortWait = 30 * time.Second
 
-// KeyWaits returns after how long the other events of the key may run, and how long the key needs
-// for one, and whether they wait because of this failure.
+// KeyWaits reports whether the other events of the key wait because of this failure. If so, the
+// first of them may run after first, and the key needs pace for each event.
 func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
 	if f == nil || f.pace == 0 {
 		return 0, 0, false

@@ -52,13 +52,13 @@ func (w *Wishes) Unpaused() *Wishes {
 	return &some
 }
 
-// Postponement says how due events of keys wait, as postpone.sql takes it. Each field has one
-// entry for each key.
+// Postponement says how due events of keys wait, in the form that postpone.sql needs. Each field
+// has one entry for each key.
 type Postponement struct {
 	Keys  []string
 	First []time.Duration // when the first event is due, from now
-	Pace  []time.Duration // how long after each other the next ones are
-	Since []time.Duration // for how long they are due at least
+	Pace  []time.Duration // the time between two further events
+	Since []time.Duration // only events that have been due for so long are postponed
 }
 
 // Due is what due.sql returns.

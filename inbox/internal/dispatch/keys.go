@@ -164,10 +164,10 @@ func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	return true
 }
 
-// Later makes a delivery wait in memory that could not even be held, and then calls over with
-// the name under which Unpark returns it. Its reader cannot give back a single message: if it
-// began again for each of these, it would not get beyond them. Later reports whether there is
-// room.
+// Later makes a delivery wait in memory because it could not even be held. After the wait it calls
+// over with the name under which Unpark returns the delivery. The reader cannot give back a single
+// message. If it began again for each such message, it would never get past them. Later reports
+// whether there is room.
 func (b *Keys) Later(d *delivery.Delivery, over func(name string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

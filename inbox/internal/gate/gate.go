@@ -226,10 +226,9 @@ func (g *Gate) Succeeded(event string) {
 	}
 }
 
-// Failed notes that an event failed, and returns how many attempts the event gets back:
-// it loses at most one attempt by the failures that caused a pause and the failures
-// during the pause. A failure that is not tried again is not counted, because it is about
-// the event.
+// Failed notes that an event failed, and returns how many attempts the event gets back. The
+// failures that caused a pause and those during the pause together cost an event at most one
+// attempt. A failure that is not tried again is not counted, because it is about the event.
 func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 	if g.cfg.Off {
 		return 0

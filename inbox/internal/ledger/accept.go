@@ -124,7 +124,8 @@ type sender interface {
 }
 
 // store stores events whose identity is not known yet, and compares the others. patience is how
-// long it waits for another transaction with one of them; 0: as long as its own transaction does.
+// long it waits for another transaction that stores one of them. 0 means as long as its own
+// transaction waits for locks.
 func (a *Accepts) store(ctx context.Context, db sender, all acceptances, patience time.Duration) error {
 	batch := &pgx.Batch{}
 	for _, some := range all.withoutTwins() {

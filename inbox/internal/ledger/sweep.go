@@ -52,8 +52,8 @@ func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed 
 // readCommitted is for transactions whose statements must see what was committed while they waited.
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
-// expire removes expired rows from some pages. It returns the number of rows, and a time:
-// all of them were decided before it. The time is nil if there were none.
+// expire removes expired rows from some pages. It returns the number of removed rows, and a time
+// before which all of them were decided. The time is nil if no row was removed.
 func (db Upkeep) expire(ctx context.Context, tx pgx.Tx, from, to int64) (removed int64, before *time.Time, err error) {
 	for _, sql := range []string{db.sql.plan, db.sql.impatient, db.sql.lockNodes, "SET LOCAL lock_timeout = 0", db.sql.windows} {
 		if _, err := tx.Exec(ctx, sql); err != nil {

@@ -158,7 +158,7 @@ func (in *Inbox) checkStream(ctx context.Context, js jetstream.JetStream, h Hand
 		return nil, fmt.Errorf("look up stream %s: %w", h.Stream, in.Advise(err))
 	case h.Ordered && stream.CachedInfo().Config.Retention != jetstream.LimitsPolicy:
 		return nil, postroom.Unrecoverable(fmt.Errorf(
-			"stream %s of handler %s keeps events for its consumers only, and an ordered handler has none that lasts: give it limits retention", h.Stream, h.Name))
+			"stream %s of handler %s keeps events for its consumers only, and an ordered handler has no lasting consumer: give the stream limits retention", h.Stream, h.Name))
 	}
 	return stream, nil
 }

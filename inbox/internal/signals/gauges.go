@@ -62,11 +62,11 @@ func (s *Signals) NewGauges(log *slog.Logger, backlog func(ctx context.Context) 
 	return &Gauges{
 		signals: s, log: log, backlog: backlog, handlers: handlers,
 		held:       telemetry.Gauge(m, telemetry.HeldEvents, "{event}", "Events in held."),
-		age:        telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest of them has been held."),
+		age:        telemetry.Gauge(m, telemetry.HeldOldest, "s", "For how long the oldest held event has been held."),
 		keys:       telemetry.Gauge(m, telemetry.HeldKeys, "{key}", "Keys that wait for a held event."),
 		overdue:    telemetry.Gauge(m, telemetry.HeldOverdue, "s", "For how long a held event has been due."),
 		inFlight:   telemetry.Gauge(m, telemetry.InboxInFlight, "{event}", "Events that this process has in memory."),
-		capacity:   telemetry.Gauge(m, telemetry.InboxCapacity, "{event}", "How many events it may have in memory."),
+		capacity:   telemetry.Gauge(m, telemetry.InboxCapacity, "{event}", "How many events this process may have in memory."),
 		pending:    telemetry.Gauge(m, telemetry.InboxPending, "{event}", "Events that the broker has not delivered yet."),
 		ackPending: telemetry.Gauge(m, telemetry.InboxAckPending, "{event}", "Events that were delivered and not acknowledged."),
 		paused:     telemetry.Switch(m, telemetry.InboxPaused, "1 while the handler is paused."),

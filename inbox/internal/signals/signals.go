@@ -51,7 +51,7 @@ func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slo
 		deaths:    telemetry.Counter(m, telemetry.DeadEvents, "{event}", "Events that became dead."),
 		leaseLost: telemetry.Counter(m, telemetry.InboxLeaseLost, "{event}", "Held events that another process had claimed meanwhile."),
 		removed:   telemetry.Counter(m, telemetry.RowsRemoved, "{row}", "Rows that were removed because of their age."),
-		lost:      telemetry.Counter(m, telemetry.InboxDataLost, "{loss}", "How often a stream did not have what it had, or should have had."),
+		lost:      telemetry.Counter(m, telemetry.InboxDataLost, "{loss}", "How often a stream lacked messages that it once had, or should have had."),
 		ledger:    telemetry.With(telemetry.Table.String("inbox")),
 		outcomes:  outcomes,
 	}

@@ -11,7 +11,7 @@ import (
 type floor struct {
 	mu   sync.Mutex
 	at   delivery.Position
-	open []readMessage // messages that were read above the floor, in the stream's order; of decided ones that follow each other the last
+	open []readMessage // messages that were read above the floor, in the stream's order; of several decided messages in a row only the last
 }
 
 // readMessage is a message that was read, and whether it is decided.
@@ -45,7 +45,7 @@ func (f *floor) decided(seq uint64) {
 		return
 	}
 	f.open[i].decided = true
-	if i+1 < len(f.open) && f.open[i+1].decided { // the last of those that follow each other stands for all
+	if i+1 < len(f.open) && f.open[i+1].decided { // the last of several decided messages in a row stands for all
 		f.open = slices.Delete(f.open, i, i+1)
 	}
 	if i > 0 && f.open[i-1].decided {

@@ -105,9 +105,8 @@ func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) e
 	return nil
 }
 
-// has reports whether the stream has a message for the handler with a sequence from from
-// through through. It asks the stream, because a consumer may not know of the latest
-// messages yet.
+// has reports whether the stream has a message for the handler with a sequence of at least from and
+// at most through. It asks the stream, because a consumer may not know of the latest messages yet.
 func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	for _, subject := range wildcard.Union(nil, t.subjects) {
 		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
@@ -170,16 +169,16 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 }
 
 // stillDecided returns up to which message everything is decided, for a consumer that is created
-// again. That is the floor, unless the stream lost messages and has others in their place: then
-// the message at the floor was stored later than the floor was recorded. There is no other trace,
-// because the consumer that had delivered them is gone too.
+// again. That is the floor, unless the stream lost messages and stored others at their sequences.
+// In that case the message at the floor was stored after the floor was recorded. Nothing else shows
+// the loss, because the consumer that delivered the lost messages is gone too.
 func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Stream, row delivery.Subscription) (floor uint64, err error) {
 	if row.Floor == 0 {
 		return 0, nil
 	}
 	msg, err := stream.GetMsg(ctx, row.Floor)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && s.mayNotRead(): // it was dropped or lost: overtaken tells; or it cannot be told
+	case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && s.mayNotRead(): // it was dropped or lost, which overtaken finds out; or this user may not read it
 		return row.Floor, nil
 	case err != nil:
 		return 0, fmt.Errorf("look up message %d: %w", row.Floor, err)

@@ -40,8 +40,8 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 	return nil
 }
 
-// lacksBody reports whether a consumer may have left out the body of a message. The header can
-// also be the producer's: of a message that a stream republished without its body.
+// lacksBody reports whether a consumer may have left out the body of a message. The header can also
+// come from a producer that published a message which a stream had republished without its body.
 func lacksBody(msg jetstream.Msg) bool {
 	return len(msg.Data()) == 0 && len(msg.Headers()["Nats-Msg-Size"]) > 0
 }
@@ -144,9 +144,10 @@ func (s *DurableReader) noteFloor(ctx context.Context, floor uint64) {
 	}
 }
 
-// Ack acknowledges a message that was decided, unless another consumer has taken the place of
-// the one that sent it. Both have one name, and the broker knows messages by their sequence:
-// if the stream lost that message, it would take another one there for decided.
+// Ack acknowledges a message that was decided, unless the consumer that sent it was replaced. Both
+// consumers have the same name, and an acknowledgement names only a sequence. If the stream lost
+// the message and stored another at its sequence, the broker would count that other message as
+// decided.
 func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
 	if s.last.isFrom(d.Place.Consumer) {
 		s.answer(ctx, d.Msg.Ack(), "ack")

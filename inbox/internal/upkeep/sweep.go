@@ -40,7 +40,7 @@ type SweeperConfig struct {
 	Windows []delivery.Window // the windows of the handlers of this process
 	Steps   int               // the largest number of steps in which a sweep examines all pages
 	Removed func(ctx context.Context, rows int64)
-	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error of something that is tried again
+	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error; what failed is tried again
 	Outage  postroom.Backoff
 }
 

@@ -1,14 +1,14 @@
 -- Store events for handlers that do not come from a stream. An event is one element of each array.
--- It returns handler and dedupe key of those that it stored: each is held and due, and its row
--- of inbox says that. The handler decided the others before, or holds them: decided.sql
--- compares them.
+-- It returns the handler and the dedupe key of each event that it stored. Such an event has a row
+-- of inbox, is held and is due. The other events were decided before, or are held already:
+-- decided.sql compares them.
 --
 -- An identity must not occur twice in the arrays.
 --
 -- $1 handler   $2 dedupe key   $3 digest, NULL to take any content for the same event
--- $4 to $16 the event   $17 how long to wait for a lock, with its unit: the events of many
--- callers are in one statement, and one that waits for another transaction with the same event
--- must not hold up the others for long; NULL: as long as the transaction does
+-- $4 to $16 the event   $17 how long to wait for a lock, with its unit; NULL: as long as the
+-- transaction waits. A short wait is for a statement with the events of many callers: if one event
+-- waits for another transaction that stores the same event, the others must not wait for long.
 --
 -- Locks   the new rows. Waits for a transaction that is storing or deciding the same event.
 -- Index   inbox's primary key.

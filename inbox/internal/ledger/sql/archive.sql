@@ -1,6 +1,6 @@
 -- Move the event with dedupe key $2 of handler $1, which its handler discarded, from held to
--- the archive, with a row of audit that says why ($3). Its inbox row stays, as of now. It
--- is none if another process has the event, or an operator decided it.
+-- the archive, with a row of audit that says why ($3). Its inbox row stays, and gets the current
+-- time. Nothing is moved if another process has the event, or an operator decided it.
 --
 -- Locks   the held row and its inbox row.
 -- Index   held_owed (handler, dedupe_key), inbox's primary key.

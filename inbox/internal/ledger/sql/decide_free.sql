@@ -1,7 +1,7 @@
 -- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, if its reader of
--- epoch $6 knows of no held event of the event's key $5. If another process held an event of
--- the key, the reader first finds that event decided. No row means that the event is decided already,
--- or that another process reads. Timeouts and result are as in decide.sql.
+-- epoch $6 knows of no held event of the event's key $5. If another process holds an event of the
+-- key, the reader reads that event first, and finds that it is decided. No row means that the event
+-- is decided already, or that another process reads. Timeouts and result are as in decide.sql.
 --
 -- Locks   the key, until the transaction ends; the new row. Waits for a transaction
 --         that is deciding the same event.

@@ -1,5 +1,6 @@
--- Give back the claims of process $1 for handlers $2 that it does not know, because the answer to
--- its claim was lost. $3 are the claims that it knows. Then the attempts do not count.
+-- Give back the claims of process $1 for handlers $2 that the process does not know of, because the
+-- answer to its claim was lost. $3 are the claims that it knows of. The attempts of the claims that
+-- are given back do not count.
 --
 -- Locks   the held rows.
 -- Index   held_alone (handler, next_at).

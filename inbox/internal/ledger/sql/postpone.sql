@@ -1,10 +1,10 @@
 -- Postpone events of handler $1 that are due and that no process has claimed, because their
--- keys cannot be served now. It looks at the $5 events that have been due for the longest,
--- which are those that claims would find. An element of each array is one key:
+-- keys cannot be served now. It looks at the $5 events that have been due for the longest, because
+-- a claim would find these. An element of each array is one key:
 --
--- $2 key   $3 when its first event is due, from now   $4 how long after each other the next
--- ones are due   $6 for how long an event has to be due already: one that an operator released
--- since then is tried
+-- $2 key   $3 when its first event is due, from now   $4 the time between two further events
+-- $6 only events that have been due for so long are postponed: if an operator released an event
+-- more recently, it is tried
 --
 -- It returns how many events of each key it postponed. They have not run, so that costs them no
 -- attempt.

@@ -1,6 +1,6 @@
--- Give back the claim on the held event $1 with epoch $2: the event did not run, or its run ended
--- and the event was not the cause. Then the attempt does not count. If the statement is repeated
--- because its answer was lost, it changes nothing more.
+-- Give back the claim on the held event $1 with epoch $2. The attempt does not count, because the
+-- event did not run, or something else ended its run. If the statement is repeated because its
+-- answer was lost, it changes nothing more.
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).

@@ -38,7 +38,7 @@ WITH step AS (
     SET unanswered = receipt.unanswered + (receipt.last_call IS DISTINCT FROM excluded.last_call)::int, -- a repeated statement adds no call
         last_call = excluded.last_call
     WHERE receipt.done_at IS NULL
-      AND receipt.started_at + (SELECT s.key_window FROM step s -- a receipt that seen did not see adds no call
+      AND receipt.started_at + (SELECT s.key_window FROM step s -- the CTE seen may not have seen this receipt
                                 WHERE s.handler = receipt.handler AND s.dedupe_key = receipt.dedupe_key
                                   AND s.step = receipt.step AND s.revision = receipt.revision) > now()
     RETURNING handler, dedupe_key, step
