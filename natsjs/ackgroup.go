@@ -22,13 +22,13 @@ const (
 // different subject for each event the cache never helps, and that is a tenth of the
 // broker's work for an event.
 //
-// An acknowledgement does not say which event it is for. That is no problem if there are as
-// many acknowledgements as events, all from one stream, with consecutive sequences: a
-// connection's messages are stored in order, and no message gets two sequences, so the sequence
-// of each event follows from its place in the group. All must be new, or all must be
-// duplicates: a cluster stores a new message before it answers, so answers to duplicates
-// overtake other answers. Any other answer makes the group ambiguous. Then the events are sent
-// again, each without a group, and the stream drops by their ids those that it has.
+// An acknowledgement does not say which event it is for. That is no problem if there are as many
+// acknowledgements as events, all from one stream, with consecutive sequences. The broker stores a
+// connection's messages in order, and no message gets two sequences. So the sequence of each event
+// follows from its place in the group. Either all events must be new or all must be duplicates. The
+// reason is that a cluster answers a duplicate at once, but answers a new message only after it is
+// stored. Any other answers make the group ambiguous. Then the events are sent again, each without
+// a group, and the stream drops the events that it already has, because it knows their ids.
 type ackGroup struct {
 	messages      []*broker.Message // none if the slot is vacant
 	serial        uint64

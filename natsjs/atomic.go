@@ -74,9 +74,9 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 	}
 }
 
-// split passes the events of a batch to their streams. An atomic batch goes to one stream:
-// if the events of a key go to several streams, the first of them go to their stream, and
-// from the first event of another stream on, all wait.
+// split passes the events of a batch to their streams. An atomic batch goes to one stream. If the
+// events of a key go to several streams, split passes on the first of them that go to the same
+// stream. The other events of the key wait.
 func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	if name, one := r.oneStream(batch); one {
 		r.stream(ctx, name).push(batch)

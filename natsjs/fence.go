@@ -88,8 +88,9 @@ func (f *fence) try(ctx context.Context) error {
 		return err
 	}
 	if last == 0 {
-		// There must be a last message for the next publish to name. If there is none, for instance
-		// because the last one became too old, the broker could not refuse a leader that stalled.
+		// The next publish names the last message of the subject, so there must be one. Without it,
+		// for instance because it became too old, the broker could not refuse a leader that
+		// stalled.
 		if _, err := f.put(ctx, 0); err != nil {
 			return err
 		}

@@ -21,8 +21,8 @@ const lookTimeout = 2 * ackTimeout
 
 // Compare compares a stream with a position, as [broker.Verifier] describes. If the
 // message at the position was deleted, that counts as a loss: a stream that
-// [EnsureStream] created does not allow to delete messages. It does not count as one if
-// the configuration of the stream removes messages that are not the oldest.
+// [EnsureStream] created does not allow to delete messages. It does not count as a loss if the
+// configuration of the stream removes messages that are not the oldest.
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -167,9 +167,9 @@ func (w *window) Deny(err error) {
 	}
 }
 
-// fail reports the events for which the function which returns true. If their group is
-// still being sent, because a denial can come early, it reports them afterwards. Other
-// events of the same group are sent again.
+// fail reports the events for which the function which returns true. A denial can come while the
+// group of an event is still being sent. In that case fail reports the event after the group was
+// sent. Other events of the same group are sent again.
 func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -34,7 +34,7 @@ func (r *Relay) registerGauges() (end func()) {
 	m := r.metrics.meter
 	g := &gauges{
 		age:       telemetry.Gauge(m, telemetry.RelayLagAge, "s", "Age of the oldest event that is committed and not published."),
-		events:    telemetry.Gauge(m, telemetry.RelayLagEvents, "{event}", "Events that are not published, by arithmetic."),
+		events:    telemetry.Gauge(m, telemetry.RelayLagEvents, "{event}", "Events that are not published, computed from their numbers in the log."),
 		leader:    telemetry.Switch(m, telemetry.RelayLeader, "1 while this relay leads."),
 		paused:    telemetry.Switch(m, telemetry.RelayPaused, "1 while publishing waits for the broker, a stream or an operator."),
 		check:     telemetry.Switch(m, telemetry.CheckFailed, "1 while the set-up is not as it should be."),
@@ -45,8 +45,8 @@ func (r *Relay) registerGauges() (end func()) {
 		retention: telemetry.Gauge(m, telemetry.RetentionLag, "s", "By how much the oldest event in the log is older than the retention."),
 		writer:    telemetry.Gauge(m, telemetry.RelayWriter, "s", "For how long the oldest transaction has been open that wrote to the log."),
 		size:      telemetry.Gauge(m, telemetry.TableSize, "By", "Size of a table with its indexes."),
-		sagas:     telemetry.Gauge(m, telemetry.SagaInstances, "{instance}", "Instances of sagas that have not ended, counted up to 10,000; stuck ones among the 10,000 that began to wait first."),
-		sagaAge:   telemetry.Gauge(m, telemetry.SagaOldest, "s", "For how long an instance has waited for its step, of the one that has waited for the longest."),
+		sagas:     telemetry.Gauge(m, telemetry.SagaInstances, "{instance}", "Instances of sagas that have not ended, counted up to 10,000. Stuck instances are counted among the 10,000 that have waited for the longest."),
+		sagaAge:   telemetry.Gauge(m, telemetry.SagaOldest, "s", "For how long the instance that has waited for the longest has waited for its step."),
 		lane:      telemetry.With(telemetry.Lane.String("outbox")),
 		reasons:   make(map[eventlog.HeldReason]metric.MeasurementOption),
 		broker:    telemetry.With(telemetry.Reason.String("broker")),

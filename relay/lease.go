@@ -18,8 +18,8 @@ const (
 
 	// A lease that the relay chooses lasts for at least this many round trips to the database. The
 	// leader renews the lease when a third of its time is over, and gives up when three quarters
-	// are over. In between, in the worst case, a step of pruning and a recording with statements
-	// that are sent for the first time take five round trips.
+	// are over. The time in between must be enough for the worst case: a step of pruning, and a
+	// recording whose statements are sent for the first time. These take five round trips.
 	leaseTrips = 10
 
 	// If a term recorded nothing but lasted for this many leases, it was useful: there was

@@ -56,7 +56,8 @@ func (r *recorder) run(ctx context.Context) error {
 		case <-r.buffer.due:
 			timer.Stop()
 		}
-		// Wait after the select, not before it: an idle relay would wake up once more.
+		// The wait comes after the select. If it came before, an idle relay would wake up once
+		// more.
 		if !r.waitUnlessIdle(ctx, time.Until(next)) {
 			return nil
 		}

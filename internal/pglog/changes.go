@@ -55,7 +55,7 @@ type deferrals struct {
 	fingerprints  [][]byte
 	republishIDs  []*int64
 
-	unblocks []string // not a column: for each event, the key of which it may be the first held event
+	unblocks []string // not a column: for each event, its key if the event may be the first held event of the key
 }
 
 func (hs *deferrals) add(h eventlog.Deferral, unblocks string) {

@@ -58,7 +58,7 @@ func (m *memory) hasBacklog() bool {
 	return len(m.progress.backlog) > 0
 }
 
-// addLate adds late rows to the backlog. A search found them by comparing with the snapshot now.
+// addLate adds late rows to the backlog. They were found with the snapshot now.
 func (m *memory) addLate(late seqset.Set, now string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +137,7 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 				m.toSchedule = append(m.toSchedule, ev.Seq)
 				continue
 			}
-			ev.Unordered = true // the relay refuses such an event at once, not when it is due, so no event waits behind it
+			ev.Unordered = true // the relay refuses such an event now, although it is not due, so no event may wait behind it
 		}
 		events = append(events, ev)
 	}

@@ -60,8 +60,8 @@ func resume(s state) *progress {
 	}
 }
 
-// readLate adds late rows that a pass found. Rows above passed go into the page. If they were in
-// late, their acknowledgements could be recorded only after those of all events below them.
+// readLate adds late rows that a pass found. Rows above passed go into the page. In late, their
+// acknowledgements could be recorded only after the acknowledgements of all events below them.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for _, ev := range events {

@@ -46,7 +46,7 @@ func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slo
 		tracer:    telemetry.Tracer(traces),
 		delivered: telemetry.Counter(m, telemetry.InboxDelivered, "{delivery}", "How deliveries, and runs from held, ended."),
 		consumed:  telemetry.Counter(m, telemetry.ConsumedMessages, "{message}", "Messages that were delivered."),
-		critical:  telemetry.Seconds(m, telemetry.InboxCritical, "From the producer's log to the committed effect."),
+		critical:  telemetry.Seconds(m, telemetry.InboxCritical, "Time from the producer's log to the committed effect."),
 		process:   telemetry.Seconds(m, telemetry.ProcessDuration, "How long handlers took."),
 		deaths:    telemetry.Counter(m, telemetry.DeadEvents, "{event}", "Events that became dead."),
 		leaseLost: telemetry.Counter(m, telemetry.InboxLeaseLost, "{event}", "Held events that another process had claimed meanwhile."),

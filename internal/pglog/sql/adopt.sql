@@ -3,9 +3,9 @@
 -- The rows kept their transaction ids, which mean nothing in this cluster. The old snapshot
 -- is still useful for one thing: rows up to high that are not visible in it were never
 -- published. They go to pending. From then on (floor) the relay does not search rows up to
--- high by transaction id. It does not search rows above high with an id that this cluster has
--- not reached yet, either: it reads them with their page. Rows that are written in this cluster have higher seqs, because
--- sequence.sql checks that the sequence is not behind.
+-- high by transaction id. It does not search rows above high either if this cluster has not reached
+-- their ids yet: it reads such rows with their page. Rows that are written in this cluster have
+-- higher seqs, because sequence.sql checks that the sequence is not behind.
 --
 -- Locks   the one row of relay.
 -- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq). It may read the index entries of
@@ -30,7 +30,7 @@ SET pending = r.pending + coalesce((
     floor = greatest(r.high, (
         SELECT o.seq FROM postroom.outbox o
         WHERE o.seq > r.high AND NOT pg_visible_in_snapshot(o.xid, pg_current_snapshot())
-          AND EXISTS (SELECT FROM postroom.outbox WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) -- or none is
+          AND EXISTS (SELECT FROM postroom.outbox WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) -- otherwise no row has such an id
         ORDER BY o.seq DESC
         LIMIT 1)),
     snap = pg_current_snapshot(),

@@ -1,9 +1,9 @@
 -- Set up a connection that only a relay's term uses.
 --
 -- A plan that was made while the log was empty would later scan and sort the log. Compiling a
--- plan, or starting workers for it, takes longer than any statement of the relay. If one
--- statement loaded the log, the planner expects many late rows, and workers made a pass 6 ms
--- slower.
+-- plan, or starting workers for it, takes longer than any statement of the relay. After one
+-- statement loaded the log, the planner expects many late rows and would use workers, which made a
+-- pass 6 ms slower.
 --
 -- Locks   none.
 -- Index   none.

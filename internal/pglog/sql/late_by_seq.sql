@@ -1,5 +1,5 @@
--- One step of the search for rows that became visible between two snapshots, by seq: as
--- ranges of seq.
+-- One step of the search by seq for rows that became visible between two snapshots. It returns
+-- ranges of seqs.
 --
 -- $1 the seq before the first of the step   $2 the last   $3 snap, as in pass.sql
 -- $4 the later snapshot

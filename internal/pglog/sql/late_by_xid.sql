@@ -1,5 +1,5 @@
--- One step of the search for rows that became visible between two snapshots, by
--- transaction id: as ranges of seq.
+-- One step of the search by transaction id for rows that became visible between two snapshots. It
+-- returns ranges of seqs.
 --
 -- $1 high   $2 floor   $3 snap, as in pass.sql   $4 the later snapshot   $5 the first
 -- transaction id of the step   $6 the first one after the step

@@ -1,5 +1,5 @@
--- Add events ($2, seqs) that were published from held to the last checkpoint, as the
--- leader of epoch $1.
+-- Add to the last checkpoint the events ($2, seqs) that were published from held, as the leader of
+-- epoch $1.
 --
 -- Locks   the last checkpoint.
 -- Index   relay_checkpoint_pkey (id).

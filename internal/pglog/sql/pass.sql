@@ -20,21 +20,21 @@
 -- first runs late_by_xid.sql or late_by_seq.sql in steps.
 --
 -- Values that are too large for an event are not read: data is NULL then, and headers are 0.
--- pg_column_size is the size in the table, so compressed headers are unpacked to learn theirs.
--- hold.sql says how the relay holds such a row.
+-- pg_column_size is the size in the table, so compressed headers must be unpacked to find their
+-- real size. hold.sql says how the relay holds such a row.
 --
 -- Each part ends with the row at which the sum of its data reaches 4 MiB
 -- (eventlog.PageBytes), because the size of the next rows is not known beforehand.
 -- octet_length does not decompress, and data that is left out is not fetched. For the next
 -- page the total is computed first, because a running sum over all columns costs a tenth of
--- the pass. Only if the total is too large, the second condition searches the last row.
+-- the pass. The second condition searches the last row only if the total is too large.
 --
 -- A row of the log says whether it is scheduled for later, by this database's clock; the
 -- relay then holds it. Its note is 'due' if it was scheduled and its time has come: its
--- producer may have cancelled it (unlocked.sql). A held event (part 3) comes with its attempts, the attempt after
--- which it is dead, the number of its replays, its republish, and whether its values differ
--- from those in the log. It also says whether it is outside the order of its key. If it is
--- not, the events that wait behind it come with it, up to the next dead one, at most 100.
+-- producer may have cancelled it (see unlocked.sql). A held event (part 3) comes with its attempts,
+-- the attempt after which it is dead, the number of its replays, its republish, and whether its
+-- values differ from those in the log. It also says whether it is outside the order of its key. If
+-- it is not, the events that wait behind it come with it, up to the next dead one, at most 100.
 --
 -- "(SELECT 'outbox')" keeps the planner from using held_outgoing in part 3. A plan that was
 -- made while held was empty could use that index, and read all of it.

@@ -1,5 +1,6 @@
--- The rows of ranges of seqs. $1 has the first seq of each range, and $2 the last. Values that are too large for an event are left out, and the result ends
--- when its data reaches 4 MiB, as in pass.sql.
+-- The rows in some ranges of seqs. $1 has the first seq of each range, and $2 the last. Values that
+-- are too large for an event are left out, and the result ends when its data reaches 4 MiB, as in
+-- pass.sql.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), once for each range.

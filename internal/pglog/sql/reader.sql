@@ -1,7 +1,6 @@
 -- Make the connection that reads the log keep its plans: planning a pass takes four times as long
--- as running it. The statements allow only one plan, so a plan that was made while all tables
--- were empty is good later, too: sorting is off, so rows in the order of an index are read
--- through that index.
+-- as running it. A plan that was made while all tables were empty is good later too, because the
+-- statements allow only one plan. Sorting is off, so rows are read in order through an index.
 --
 -- Locks   none.
 -- Index   none.

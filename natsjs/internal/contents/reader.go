@@ -26,8 +26,8 @@ const (
 	deleteTimeout = 5 * time.Second
 )
 
-// The error codes for a stream that no consumer may read without taking its messages away from
-// others.
+// The error codes for a stream in which a new consumer would take messages away from other
+// consumers.
 const (
 	codePulledQueue = 10084
 	codeWorkQueue   = 10098
@@ -37,8 +37,9 @@ const (
 var errGap = errors.New("messages were lost on their way from the broker")
 
 // Read begins to read the headers of a stream's messages, as [broker.Verifier] describes
-// for ReadStored. It creates a consumer, which stop removes. A work queue cannot be read beside
-// its consumers, and would not tell what it had: Read returns none of its messages.
+// for ReadStored. It creates a consumer, which stop removes. Read returns no messages of a work
+// queue. A second consumer cannot read a work queue, and a work queue does not keep what was
+// consumed.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	cfg := jetstream.ConsumerConfig{
 		Description: "postroom relay: what the stream has", AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true,

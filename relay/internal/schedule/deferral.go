@@ -113,8 +113,8 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 //     unroutable events than may be read, and events behind them that could be published.
 //   - Refused: other events must have been stored, or so many events are read that others
 //     cannot be read. In the second case the failure does not count as an attempt.
-//   - An event of a republish goes to held only if it is refused, but then always: so few
-//     events of republishes are read that a refused one would stop the others.
+//   - An event of a republish goes to held only if it is refused, but then at once. Few
+//     events of republishes are read at a time, so a refused one would stop the others.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
 		return false
