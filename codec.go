@@ -7,9 +7,9 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// codecError says why data did not encode or decode, without the data, which must not reach
-// a log. Unwrap returns the original error of package json or of a type's own method, which
-// may quote the data.
+// codecError says why data did not encode or decode. Its text does not contain the data, because
+// data must not reach a log. Unwrap returns the original error of package json or of a type's own
+// method, which may quote the data.
 type codecError struct {
 	problem string
 	err     error
@@ -57,7 +57,7 @@ func decodeProblem(err error) string {
 		return fmt.Sprintf(": it is no JSON from byte %d on", syntax.Offset)
 	}
 	if kind, _ := guard.As[*json.UnmarshalTypeError](tree); kind != nil {
-		return fmt.Sprintf(": what stands at byte %d does not fit the field %q of type %s", kind.Offset, kind.Field, kind.Type)
+		return fmt.Sprintf(": the value at byte %d does not fit the field %q of type %s", kind.Offset, kind.Field, kind.Type)
 	}
 	return ""
 }

@@ -107,12 +107,12 @@ func (e *retryError) Unwrap() error { return e.err }
 // end.
 const SnoozeBound = 24 * time.Hour
 
-// Snooze returns an error that says: the event cannot be handled now, for a reason outside
-// the event, such as a vendor that is out of reach or a budget that is spent. The event is
-// due again after d, and the attempt does not count. If an event was only snoozed for
-// [SnoozeBound], further attempts count, and each waits at least as long as the schedule
-// says. Snooze overrides [RetryAfter]. It returns nil for a nil err. A negative d counts as
-// zero. [SnoozeDelay] reads d back.
+// Snooze returns an error that says: the event cannot be handled now, for a reason outside the
+// event, such as a vendor that is out of reach or a budget that is spent. The event is due again
+// after d, and the attempt does not count. After an event has been snoozed for [SnoozeBound]
+// without an attempt that counts, further attempts count, and each waits at least as long as the
+// schedule says. Snooze overrides [RetryAfter]. It returns nil for a nil err. A negative d counts
+// as zero. [SnoozeDelay] reads d back.
 func Snooze(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -129,11 +129,11 @@ func SnoozeDelay(err error) (time.Duration, bool) {
 	return s.after, true
 }
 
-// SnoozeKey is [Snooze] for an event whose key cannot be served now: an account is at its limit,
-// or an endpoint is away. The held events of the key that are due wait as well, and that is no
-// attempt of theirs: the first is due after d, and then one after each pace, which is how long the
-// key needs for an event. So the many events of one key do not hold up those of others. With a pace
-// of zero or less, that is a millisecond.
+// SnoozeKey is [Snooze] for an event whose key cannot be served now: an account is at its limit, or
+// an endpoint is away. The held events of the key that are due are postponed too, and this does not
+// count as an attempt of theirs: the first one is due after d, and each further one is due a pace
+// later. So pace is the time that the key needs for one event. In this way many events of one key
+// do not delay the events of other keys. A pace of zero or less counts as a millisecond.
 //
 // SnoozeKey is for handlers without an order. An ordered handler runs one event of a key at a time,
 // and for an event without a key, SnoozeKey is Snooze. [SnoozeDelay] reads d back, and [SnoozePace]

@@ -7,9 +7,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// Event is one fact that a service announces: a set of CloudEvents 1.0
-// attributes and a body of bytes. The zero value of every field but Type is
-// valid; [NewEvent] fills what is usual.
+// Event is one fact that a service announces: a set of CloudEvents 1.0 attributes and a body of
+// bytes. The zero value of every field but Type is valid. [NewEvent] sets the fields that most
+// events need.
 //
 // An Event is a value, but Data and Headers are shared by its copies: a
 // function that gets an Event must not change them.

@@ -182,9 +182,9 @@ func isSubject(s string) bool {
 	return before != '.'
 }
 
-// contentTypeProblem says what is wrong with a content type. The content types of
-// CloudEvents for a message with the complete event in its body are not allowed: a reader
-// would look for the event there.
+// contentTypeProblem says what is wrong with a content type. Content types that begin with
+// application/cloudevents are not allowed: they say that the body is the complete event, and a
+// reader would look for the event there.
 func contentTypeProblem(s string) string {
 	if s == jsonType {
 		return ""

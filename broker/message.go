@@ -25,7 +25,7 @@ type Message struct {
 	// Isolated, LostSeq and FailedLookups belong to the publisher. If the relay sends the
 	// message again, these fields have the values that the publisher set.
 	Isolated      bool   // the broker refused the message in a batch, so it is sent alone from now on
-	LostSeq       uint64 // the broker said that this message is a duplicate of the one with this sequence, which the stream lost
+	LostSeq       uint64 // the sequence of the earlier copy: the broker called this message a duplicate of that copy, but the stream lost it
 	FailedLookups int    // how many times in a row the publisher could not find out whether the stream lost the message
 
 	// Owner belongs to the relay. A publisher must not change it.

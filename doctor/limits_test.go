@@ -95,7 +95,7 @@ func TestLimitsOfConsumers(t *testing.T) {
 		{
 			name: "events leave with the consumer", stream: jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy, ConsumerLimits: removed(time.Minute)},
 			consumer: jetstream.ConsumerConfig{MaxAckPending: -1},
-			want:     [][]string{{"fault h: its stream S does not suit the handler: it removes the handler's consumer when no process of it runs for 1m0s", "nats stream edit S"}},
+			want:     [][]string{{"fault h: its stream S does not suit the handler: it removes the handler's consumer if no process of the handler runs for 1m0s", "nats stream edit S"}},
 		},
 		{
 			name: "the consumer is made again", stream: jetstream.StreamConfig{ConsumerLimits: removed(time.Minute)}, consumer: jetstream.ConsumerConfig{MaxAckPending: -1},
@@ -104,7 +104,7 @@ func TestLimitsOfConsumers(t *testing.T) {
 		{
 			name: "events are stored elsewhere", stream: jetstream.StreamConfig{SubjectTransform: &jetstream.SubjectTransformConfig{Source: ">", Destination: "elsewhere.>"}},
 			consumer: jetstream.ConsumerConfig{MaxAckPending: -1},
-			want:     [][]string{{"fault h: its stream S does not suit the handler: it stores what comes on S.> under elsewhere.>", "nats stream edit S"}},
+			want:     [][]string{{"fault h: its stream S does not suit the handler: it stores messages of S.> under elsewhere.>", "nats stream edit S"}},
 		},
 		{
 			name: "few may wait for their answer", consumer: jetstream.ConsumerConfig{MaxAckPending: 7},

@@ -11,9 +11,9 @@ type StreamPosition struct {
 	MessageID string    // the message's id
 }
 
-// Checkpoint connects a position of a stream with the log: the log knows which events
-// were published by then. The stream has each of these events at the position or before
-// it. The zero Checkpoint comes before all events.
+// Checkpoint connects a position of a stream with the log: the log knows which events were
+// published before the stream reached that position. The stream has each of these events at the
+// position or before it. The zero Checkpoint comes before all events.
 type Checkpoint struct {
 	ID       int64
 	Position StreamPosition

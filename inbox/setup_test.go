@@ -156,7 +156,7 @@ func TestInboxWarnsOfAMisspeltTypeAtTheStart(t *testing.T) {
 		{"an empty stream", []string{"plcaed"}, nil, false, "", ""},
 		{"all is well", []string{"placed", "refunded"}, []string{"placed"}, false, "", ""},
 		{"a slip", []string{"plcaed"}, []string{"placed"}, false, "STREAM.plcaed is in stream STREAM; did you mean STREAM.placed?", "WARN"},
-		{"none of its types", []string{"shipped"}, []string{"placed"}, false, "no event of type STREAM.shipped is in stream STREAM yet; events of other types are", "INFO"},
+		{"none of its types", []string{"shipped"}, []string{"placed"}, false, "no event of type STREAM.shipped is in stream STREAM yet, but events of other types are", "INFO"},
 		{"subjects", []string{"plcaed"}, []string{"placed"}, true, "", ""},
 	}
 	for _, tt := range tests {

@@ -64,8 +64,8 @@ func TestMisspeltTypeIsAFinding(t *testing.T) {
 		{name: "a type that is rare", asks: []string{"order.placed", "order.refunded"}, stream: []string{"order.placed"}},
 		{
 			name: "none of its types, as before what writes them is rolled out", asks: []string{"stock.low"}, stream: []string{"order.placed"},
-			note: "h: no event of type SHOP.stock.low is in stream SHOP, or among the newest in this database yet; events of other types are: fine, " +
-				"if what writes them is not rolled out yet\nno handler of this database reads SHOP.order.placed",
+			note: "h: no event of type SHOP.stock.low is in stream SHOP, or among the newest in this database yet, but events of other types are; that is fine " +
+				"if their producer is not rolled out yet\nno handler of this database reads SHOP.order.placed",
 		},
 		{name: "wildcards", asks: []string{"order.*"}, stream: []string{"order.placed"}},
 		{name: "wildcards that do not match", asks: []string{"ordre.*"}, stream: []string{"order.placed"}, note: "reads SHOP.order.placed of stream SHOP; handlers of other databases may"},

@@ -60,9 +60,9 @@ func Tx(ctx context.Context) pgx.Tx {
 	return tx
 }
 
-// Event returns the event for which a handler was called, by its message's context. The event has
-// properties for which Watermill has no place: the id, the source and the key. Event reports false
-// outside of a handler.
+// Event returns the event that a handler handles. ctx is the context of the handler's message. The
+// event has properties for which Watermill has no place: the id, the source and the key. Event
+// reports false outside of a handler.
 func Event(ctx context.Context) (postroom.Event, bool) {
 	ev := deliveryOf(ctx).event
 	return ev, ev.ID != ""

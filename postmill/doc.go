@@ -19,9 +19,9 @@
 // publishes one UUID on several topics, and again after a failure. It is in the header
 // watermill-uuid. The event has its own id, unless [PublisherConfig].Dedupe makes the id from UUID
 // and topic. The metadata is JSON in the header watermill-metadata, of at most 32 KiB with all
-// other headers. The topic is the type of the event and, after "wm.", its subject. The content type
-// and the correlation id of the metadata are also those of the event. Messages of Watermill's own
-// publisher for JetStream arrive unchanged too.
+// other headers. The event's type is the topic, and its subject is "wm." followed by the topic. The
+// content type and the correlation id of the metadata are also those of the event. Messages of
+// Watermill's own publisher for JetStream arrive unchanged too.
 //
 // # Nacks
 //

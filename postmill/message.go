@@ -70,8 +70,8 @@ func setContent(ev *postroom.Event, msg *message.Message) error {
 	return nil
 }
 
-// toMessage returns the message that an event was, of a Publisher or of Watermill's publisher for
-// JetStream. For any other event the message has the event's id as its UUID, and the event's
+// toMessage returns the message from which a Publisher, or Watermill's publisher for JetStream,
+// made an event. For any other event the message has the event's id as its UUID, and the event's
 // headers as its metadata. The payload is a copy, because a subscriber may change a message, but
 // must not change an event.
 func toMessage(ev postroom.Event) *message.Message {

@@ -38,7 +38,7 @@ type PublisherConfig struct {
 
 	// SubjectOf returns the subject to which the relay publishes the messages of a topic.
 	//
-	// Defaults to the topic after "wm.".
+	// Defaults to "wm." followed by the topic.
 	SubjectOf func(topic string) string
 
 	// TypeOf returns the type of a message's event.
@@ -110,8 +110,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-// contextOf returns the context in which messages are written together. An outbox takes the trace
-// of an event without a trace from this context, so it is the context of a message without a trace.
+// contextOf returns the context in which messages are written together. If an event has no trace,
+// an outbox gives it the trace of this context. So contextOf returns the context of a message
+// without a trace, if there is one.
 func contextOf(messages []*message.Message) context.Context {
 	for _, m := range messages {
 		if !trace.SpanContextFromContext(m.Context()).IsValid() {

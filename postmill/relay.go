@@ -80,8 +80,8 @@ func topicOf(ev postroom.Event) string {
 // the broker, so set relay.Config.Accept to [broker.NotInspected] and [broker.NotVerified]. The
 // documentation of this package lists what the relay cannot do then.
 //
-// A message has the UUID, metadata and payload that a [Publisher] got. For an event that was not a
-// message, it has the event's id as its UUID, and the event's headers as its metadata. Relay adds
+// A message has the UUID, metadata and payload that a [Publisher] got. If an event was not a
+// message, its message has the event's id as UUID, and the event's headers as metadata. Relay adds
 // the metadata that this package's constants name.
 func Relay(pub message.Publisher, cfg RelayConfig) broker.Publisher {
 	return &relayPublisher{pub: pub, cfg: cfg.defaults()}
@@ -223,8 +223,8 @@ func (r *relayRun) tell(m *broker.Message, o broker.Outcome) {
 	r.report(m, o)
 }
 
-// errEnded is the error of a message that was not published before Run ended, or about which it is
-// not known.
+// errEnded is the error of a message that was not published, or perhaps not published, when Run
+// ended.
 var errEnded = errors.New("postmill: the relay stopped before the publisher answered")
 
 // end reports all messages that are left. After that nothing is reported.

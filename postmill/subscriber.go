@@ -40,7 +40,7 @@ type SubscriberConfig struct {
 	// SubjectOf returns the subject of a topic. It must return the same as the publisher's
 	// SubjectOf.
 	//
-	// Defaults to the topic after "wm.".
+	// Defaults to "wm." followed by the topic.
 	SubjectOf func(topic string) string
 
 	// Subscription says how messages are handled: workers, order, attempts, schedule, timeout and

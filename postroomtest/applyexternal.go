@@ -125,8 +125,8 @@ func (h heldEvent) outcome() Outcome {
 	return Retried
 }
 
-// awaitExternal waits until an event is settled, dead, or due later. It returns nil for an event
-// that is settled.
+// awaitExternal waits until an event is finished, dead, or due later. It returns nil for an event
+// that is finished.
 func awaitExternal(ctx context.Context, pool *pgxpool.Pool, handler string, ev postroom.Event, ended chan error) (*heldEvent, error) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -147,7 +147,7 @@ func awaitExternal(ctx context.Context, pool *pgxpool.Pool, handler string, ev p
 		select {
 		case err := <-ended:
 			ended <- nil
-			return nil, fmt.Errorf("the inbox ended before the event was settled: %w", cmp.Or(err, ctx.Err()))
+			return nil, fmt.Errorf("the inbox ended before the event was finished: %w", cmp.Or(err, ctx.Err()))
 		case <-tick.C:
 		}
 	}

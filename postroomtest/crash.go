@@ -46,7 +46,8 @@ const (
 //
 // BEGIN, COMMIT and ROLLBACK are statements too, and so is each statement of a batch. A statement
 // is recognised by its text and by how many times that text was sent before, so a scenario may do
-// several things at once. A statement that a second run does not reach is not cut.
+// several things at once. If a later run does not reach a statement, the connection is not cut
+// there.
 //
 // The databases are those of package servers. Run and check run on the test's goroutine.
 func Crash(t testing.TB, scenario Scenario, check func(ctx context.Context, pool *pgxpool.Pool) error) {

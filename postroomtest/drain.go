@@ -70,7 +70,7 @@ func Drain(t testing.TB, parts ...postroom.Runner) {
 type remains struct {
 	open     []string // what is waited for
 	dead     []string
-	appended int64 // places of the logs that were handed out
+	appended int64 // seqs that the logs have assigned
 }
 
 // await waits until parts have nothing left to do.

@@ -104,8 +104,9 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// plan says which of the client's messages are sent, and whether the connection is then closed, if
-// the connection is cut at one of them or was cut before.
+// plan returns which of the client's messages are sent, and whether the connection is closed after
+// them. cutting reports whether the connection is cut at one of these messages, or was cut before.
+// If it is false, all messages are sent.
 func (w *wire) plan(b []byte) (send []byte, closes, cutting bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -42,7 +42,7 @@ type Want struct {
 }
 
 // RequireWritten ends the test unless exactly these events were written, in this order. It returns
-// them. Without a Want, no event must have been written.
+// them. Without a Want, it ends the test if any event was written.
 //
 // If db is a transaction, the events are those that this transaction wrote, including its
 // savepoints. Otherwise they are all events of the database, for code that commits by itself. The

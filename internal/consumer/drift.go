@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// ErrForeign says that the durable consumer of a handler belongs to
-// another Postroom: its inbox knows nothing of what this one decided.
+// ErrForeign says that the durable consumer of a handler belongs to another Postroom instance. The
+// inbox of that instance does not know which events this inbox decided.
 var ErrForeign = errors.New("the durable consumer belongs to another Postroom instance")
 
 // Examine returns what is wrong with a handler's durable consumer: settings that lose or

@@ -34,12 +34,12 @@ func ExamineLimits(stream jetstream.StreamConfig, ordered bool, subjects []strin
 	case most < leastThreshold:
 		refuse("it removes a consumer that asks for nothing for %s (consumer_limits.inactive_threshold): set that to %s or more, or to 0", most, leastThreshold)
 	case !ordered && stream.Retention != jetstream.LimitsPolicy:
-		refuse("it removes the handler's consumer when no process of it runs for %s (consumer_limits.inactive_threshold), and with it the events that it keeps for it: "+
+		refuse("it removes the handler's consumer if no process of the handler runs for %s (consumer_limits.inactive_threshold), and also the events that it keeps for the consumer: "+
 			"set consumer_limits.inactive_threshold to 0, or give it limits retention", most)
 	}
 	for _, subject := range subjects {
 		if to := movedBy(stream.SubjectTransform, subject); to != "" {
-			refuse("it stores what comes on %s under %s (subject_transform), where the handler does not look: subscribe to what it is stored under, with Subjects, or remove the transform", subject, to)
+			refuse("it stores messages of %s under %s (subject_transform), which the handler does not read: set Subjects to the subject under which they are stored, or remove the transform", subject, to)
 		}
 	}
 	return faults

@@ -35,8 +35,8 @@ func TestStreamsThatRemoveConsumers(t *testing.T) {
 	}{
 		"never":                      {0, jetstream.InterestPolicy, false, ""},
 		"too soon":                   {time.Millisecond, jetstream.LimitsPolicy, true, "asks for nothing for 1ms"},
-		"with its events":            {time.Hour, jetstream.InterestPolicy, false, "with it the events"},
-		"with those of a work queue": {time.Hour, jetstream.WorkQueuePolicy, false, "with it the events"},
+		"with its events":            {time.Hour, jetstream.InterestPolicy, false, "also the events"},
+		"with those of a work queue": {time.Hour, jetstream.WorkQueuePolicy, false, "also the events"},
 		"and keeps the events":       {time.Hour, jetstream.LimitsPolicy, false, ""},
 		"of an ordered handler":      {time.Hour, jetstream.InterestPolicy, true, ""},
 	} {

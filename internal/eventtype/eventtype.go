@@ -99,7 +99,7 @@ func (v Verdict) Note(where string) string {
 	if !v.Silent {
 		return ""
 	}
-	return fmt.Sprintf("no event of type %s is %s yet; events of other types are: fine, if what writes them is not rolled out yet", Some(v.Unseen), where)
+	return fmt.Sprintf("no event of type %s is %s yet, but events of other types are; that is fine if their producer is not rolled out yet", Some(v.Unseen), where)
 }
 
 // Some lists the first few types.

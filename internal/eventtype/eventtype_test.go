@@ -65,7 +65,7 @@ func TestExamine(t *testing.T) {
 		{"a slip, with little seen", "order.plcaed", "order.placed", true, []string{"no event of type order.plcaed is in S; did you mean order.placed?"}, ""},
 		{"one that was mended, and adds up", "order.placed order.plcaed", "order.placed", false, nil, ""},
 		{"one that is rare", "order.placed order.refunded", "order.placed", false, nil, ""},
-		{"none of them", "stock.low stock.out", "order.placed", false, nil, "no event of type stock.low, stock.out is in S yet; events of other types are: fine, if what writes them is not rolled out yet"},
+		{"none of them", "stock.low stock.out", "order.placed", false, nil, "no event of type stock.low, stock.out is in S yet, but events of other types are; that is fine if their producer is not rolled out yet"},
 		{"none of them, with little seen", "stock.low", "order.placed", true, nil, ""},
 		{"a slip, and one that is new", "order.plcaed stock.low", "order.placed", false, []string{"no event of type order.plcaed is in S; did you mean order.placed?"}, ""},
 		{"no types", "", "order.placed", false, nil, ""},
