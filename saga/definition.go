@@ -115,9 +115,9 @@ func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 // database. The function may change the state. It must not call other systems, because it may run
 // again.
 //
-// If the function returns an error, its event is tried again like that of any handler; [Saga.Begin]
-// returns the error. If it is a Do and returns an error of [GiveUp], the saga compensates instead:
-// the function's writes are rolled back, its change of the state is kept.
+// If the function returns an error, the event that led to it is tried again, as for any handler,
+// and [Saga.Begin] returns the error. If it is a Do and returns an error of [GiveUp], the saga
+// compensates instead: the function's writes are rolled back, its change of the state is kept.
 func Local[S any](f func(ctx context.Context, tx pgx.Tx, s *S) error) Action[S] {
 	return Action[S]{local: f}
 }

@@ -178,9 +178,10 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 
 // Compensate begins to undo an instance, in the caller's transaction, for instance because the
 // customer cancels. It begins with the pending step, whose outcome is unknown. If that step has no
-// Undo, its effects stay. apply changes the state before; nil changes nothing. If the instance is
-// being undone, or is undone, Compensate changes nothing and returns nil. If it is done, Compensate
-// returns [ErrOver]. If it does not exist, Compensate returns [ErrUnknown].
+// Undo, its effects stay. Compensate calls apply first, which may change the state. apply may be
+// nil. If the instance is being undone, or is undone, Compensate changes nothing and returns nil.
+// If it is done, Compensate returns [ErrOver]. If it does not exist, Compensate returns
+// [ErrUnknown].
 func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
 	if g.err != nil {
 		return g.err

@@ -119,9 +119,9 @@ func waitsFor(steps []outline, state State, pending string) []string {
 
 // StatusHandler returns an HTTP handler that answers with the status of an instance. The key of the
 // instance is the path value "key", as in "GET /orders/{key}/checkout". public returns the part of
-// the state to show, under "data"; with nil nothing of it is shown. The ETag is the revision, so a
-// client that sends If-None-Match gets 304 if nothing has changed. Retry-After is 1 until the
-// instance has ended. The handler waits for no lock. It does not authenticate: wrap it.
+// the state to show under "data". If public is nil, the answer has no "data". The ETag is the
+// revision, so a client that sends If-None-Match gets 304 if nothing has changed. Retry-After is 1
+// until the instance has ended. The handler waits for no lock. It does not authenticate: wrap it.
 func (g *Saga[S]) StatusHandler(public func(S) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")

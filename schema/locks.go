@@ -122,7 +122,7 @@ type BlockedError struct {
 
 // Error names the blockers, and says what to do.
 func (e *BlockedError) Error() string {
-	return fmt.Sprintf("%s; it was not applied: %v; let that end or end it, with SELECT pg_terminate_backend(pid), and migrate again", e.Wait, e.Err)
+	return fmt.Sprintf("%s; it was not applied: %v; wait until that ends, or end it with SELECT pg_terminate_backend(pid), and migrate again", e.Wait, e.Err)
 }
 
 // Unwrap returns why it stopped waiting.

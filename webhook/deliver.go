@@ -114,8 +114,9 @@ func (s *Sender) noRoom(to *target, w wait) error {
 }
 
 // waitFor returns how long an event waits if the limit of its endpoint's running deliveries is
-// reached: until the delivery has ended that tests whether the endpoint works again, or three times
-// as long as the oldest delivery has taken. So an endpoint that hangs is tried only a few times.
+// reached. If the endpoint fails, a delivery is testing whether it works again, and the event waits
+// as long as that delivery may take. Otherwise it waits three times as long as the oldest delivery
+// has taken. So an endpoint that hangs is tried only a few times.
 func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	if to.fails {
 		return s.cfg.Timeout

@@ -34,7 +34,8 @@ type Endpoint struct {
 	// attempt succeeded.
 	FailingSince time.Time `json:"failing_since,omitzero"`
 
-	// PausedUntil is when the pause of an endpoint ends that fails, or that asked for a pause.
+	// PausedUntil is when the endpoint's pause ends. An endpoint is paused if it fails, or if it
+	// asked for a pause.
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
 	// LastStatus is the HTTP status of the last failure, or of the first success after it. It is 0

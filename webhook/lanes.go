@@ -41,7 +41,8 @@ const (
 	slowPace  = 10 * time.Millisecond
 )
 
-// manyLanes is the number of endpoints from which endpoints without running requests are forgotten.
+// manyLanes is how many endpoints are remembered. If there are more, those without running requests
+// are forgotten.
 const manyLanes = 10_000
 
 // enter begins a request, if the limit allows it. Otherwise it returns how the event waits.

@@ -24,10 +24,10 @@ const TypeTest = "webhook.test"
 // bytesAtOnce bytes.
 const resendAtOnce = 500
 
-// Resend makes events due for an endpoint that the endpoint was not given yet: events from before
-// it was added, or from while it was disabled. They must have been written at the time since or
-// later, and the log of this database must still have them. The log also has events that customers
-// must not get. So SenderConfig.Types is required, and Resend sends only these types, even if the
+// Resend sends an endpoint the events that it was not given yet, because they were written before
+// it was added, or while it was disabled. They must have been written at the time since or later,
+// and the log of this database must still have them. The log also has events that customers must
+// not get. So SenderConfig.Types is required, and Resend sends only these types, even if the
 // endpoint gets all types. Events that the endpoint was given are not sent again: if they are dead,
 // replay them. Resend returns how many events it made due. They go through the endpoint's queue,
 // and each transaction has its row in the audit.

@@ -118,8 +118,8 @@ func sendSchedule() postroom.Backoff {
 // DisableAfter is how long an endpoint may fail, without any success, before it is disabled.
 const DisableAfter = 5 * 24 * time.Hour
 
-// alike is how long receivers recognise a webhook-id, for the step of a delivery: receivers expect
-// that a request is repeated with its webhook-id at any time.
+// alike is the VendorWindow of a delivery's step: how long receivers recognise a webhook-id. It is
+// very long, because receivers expect at any time that a request is repeated with its webhook-id.
 const alike = 10 * 365 * 24 * time.Hour
 
 func (c SenderConfig) defaults() SenderConfig {

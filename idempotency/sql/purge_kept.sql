@@ -1,5 +1,5 @@
--- Remove rows as purge.sql does, and return them: up to $1 rows, and no more of them after
--- their answers have $2 bytes.
+-- Remove rows as purge.sql does, and return them, up to $1 rows. It stops earlier, as soon as their
+-- answers have $2 bytes.
 --
 -- Locks   up to $1 rows, until the transaction ends; skips rows that other transactions have
 --         locked.

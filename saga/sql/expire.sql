@@ -1,6 +1,6 @@
 -- Removes the oldest $3 instances of saga $1 that ended longer ago than $2, with their history. It
--- removes an instance only if every handler has forgotten the events of that time, too, and so runs
--- none of them.
+-- removes an instance only if it ended before the window of every handler. Events of that time are
+-- too old, so no handler runs them.
 --
 -- Locks   the rows that it removes; skips rows that other transactions have locked.
 -- Index   saga_ended (name, ended_at); of saga_step the primary key. Of handlers and processes

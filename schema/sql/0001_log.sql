@@ -486,7 +486,7 @@ CREATE TABLE postroom.relay (
     snap       pg_snapshot    NOT NULL DEFAULT pg_current_snapshot(),
     pending    int8multirange NOT NULL DEFAULT '{}',
     cluster    bigint         NOT NULL,
-    streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because it must be exactly as old as the rest
+    streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because the positions must change together with the rest
 ) WITH (fillfactor = 20); -- leaves room on the page: the row is updated 50 times a second, and HOT
 COMMENT ON TABLE postroom.relay IS
     'One row: which relay leads, and which part of the log is published. Every event with seq <= high whose transaction is visible in snap is published, except those in pending.';
