@@ -140,9 +140,10 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 // An outgoing event stays in the archive while the log has it: without its row in the archive, a
 // republish would publish it.
 //
-// If w fails, or its method Flush if it has one, Purge deletes nothing. After [ErrUnknownOutcome]
-// the events may be deleted: keep what was written. After any other error nothing is deleted. If a
-// purged event is delivered again after its inbox row has expired, it is a new event.
+// If w fails, Purge deletes nothing. If w has a method Flush and that fails, Purge deletes nothing
+// either. After [ErrUnknownOutcome] the events may be deleted: keep what was written. After any
+// other error nothing is deleted. If a purged event is delivered again after its inbox row has
+// expired, it is a new event.
 func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit Audit, progress func(n int64)) (int64, error) {
 	complete := false // everything is done except the commit
 	if err := errors.Join(s.err, audit.validate()); err != nil {

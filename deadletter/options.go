@@ -35,8 +35,8 @@ type ReplayOptions struct {
 	StopAt float64 `json:"stop_at"`
 
 	// AsNew gives each outgoing event the time of its release as the time at which it was logged.
-	// Use it for old events: a consumer holds an event that was logged earlier than its inbox rows
-	// reach.
+	// Use it for events that are older than the inbox rows of their consumers, because a consumer
+	// holds such an event as dead.
 	AsNew bool `json:"as_new,omitempty"`
 }
 

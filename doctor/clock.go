@@ -18,8 +18,8 @@ const (
 // uncertainty is half of the time that the answer took.
 type clock struct{ ahead, uncertainty time.Duration }
 
-// measureClock returns the clock of a server that said, between before and after, that the time is
-// told.
+// measureClock returns the clock of a server. told is the server's time, which it told at some
+// moment between before and after.
 func measureClock(before, told, after time.Time) clock {
 	doubt := after.Sub(before) / 2
 	return clock{ahead: told.Sub(before.Add(doubt)), uncertainty: doubt}

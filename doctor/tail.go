@@ -22,7 +22,7 @@ const (
 	newestFirst = 2000
 	// tailTimeout limits how long compareTail reads a stream.
 	tailTimeout = 2 * time.Second
-	// maxTailSubjects is up to how many subjects the broker filters messages by subject.
+	// maxTailSubjects is the largest number of subjects by which the broker filters messages.
 	maxTailSubjects = 20
 	// skew is how much the clocks of the broker's servers may differ, in addition to the measured
 	// difference.
@@ -101,7 +101,7 @@ func (s *stream) compareTail(ctx context.Context, events []publishedEvent, datab
 	onBroker := func(at time.Time) time.Time { return at.Add(broker.ahead - database.ahead) }
 	events = slices.DeleteFunc(events, func(p publishedEvent) bool { return mayHaveDropped(info, onBroker(p.CreatedAt)) })
 	if tail.Compared = len(events); len(events) == 0 {
-		tail.Note = "no event of the log was published to it so recently that it must still have it"
+		tail.Note = "no event of the log is so recent that the stream must still have it"
 		return tail, nil
 	}
 	missing, read, err := s.findMissing(ctx, info, events, onBroker(events[len(events)-1].CreatedAt))

@@ -27,9 +27,9 @@ func (s *Store) Retry(ctx context.Context, set Set, audit Audit, progress func(n
 	return r, nil
 }
 
-// Reschedule makes events due at the given time, by the database's clock. If that time has
-// passed, they are due now. Reschedule also moves events of handlers that are due already.
-// progress is called as by [Store.Retry].
+// Reschedule makes events due at the given time, by the database's clock. If that time has passed,
+// they are due now. Reschedule also moves events of handlers that are due already. It calls
+// progress as [Store.Retry] does.
 //
 // Reschedule does not change events that are running or dead, or that wait behind an earlier
 // event of their key. If later events of its key wait for an event, they wait until its new
@@ -63,8 +63,8 @@ func (s *Store) RescheduleIn(ctx context.Context, set Set, in time.Duration, aud
 }
 
 // Cancel gives up events that have not run: it moves them to the archive, as discarded events
-// are moved, and later events of their keys go on. audit.Reason is required. progress is
-// called as by [Store.Retry].
+// are moved, and later events of their keys go on. audit.Reason is required. Cancel calls progress
+// as [Store.Retry] does.
 //
 // A cancelled event of a handler does not run, even if it is delivered again. A cancelled
 // outgoing event is not published. Package deadletter lists cancelled events among the

@@ -64,8 +64,8 @@ func scanAuditEntry(row pgx.CollectableRow, a *AuditEntry) error {
 		&a.wanted, &a.last)
 }
 
-// clockSlop is how much later than others an action with a lower id may be, because its transaction
-// took longer.
+// clockSlop is how much later an action may be than an action with a higher id, because its
+// transaction took longer.
 const clockSlop = time.Hour
 
 func readAudit(m *view, f AuditFilter) ([]AuditEntry, error) {

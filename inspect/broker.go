@@ -35,8 +35,8 @@ type BrokerView struct {
 	Pending    uint64 `json:"pending"`
 	AckPending uint64 `json:"ack_pending"`
 
-	// PausedUntil is when the pause of the consumer ends that an operator made at the broker. It is
-	// zero if the consumer is not paused.
+	// PausedUntil is when the consumer's pause ends, if an operator has paused the consumer at the
+	// broker. Otherwise it is zero.
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
 	// OldestAt is when the stream stored the oldest message that the handler has not decided.

@@ -91,15 +91,15 @@ type HandlerState struct {
 	Handler string `json:"handler"`
 	State   State  `json:"state"`
 
-	// Database is, in a tree, the database of the handler: 0 is the first inspector that Tree was
-	// given.
+	// Database is the database of the handler in a tree. 0 is the database of the first inspector
+	// that Tree was given.
 	Database int `json:"database"`
 }
 
-// Events returns the events that match, newest first. Most are in the log. Among them, by time, are
-// events that are not in the log but are held or were discarded, those that were held last first.
-// The log has an index only for CausationID; for other properties a page reads the log from its
-// end.
+// Events returns the events that match, newest first. Most of them are in the log. Events that the
+// log does not have, but that are held or were discarded, stand among them by time. Of these, a
+// page reads those first that were held last. The log has an index only for CausationID; for other
+// properties a page reads the log from its end.
 func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, error) {
 	s := eventsearch.Selection{
 		Key: f.Key, Type: f.Type, Source: f.Source, CorrelationID: f.CorrelationID, CausationID: f.CausationID, Any: f.Any, Since: f.Since, Until: f.Until,

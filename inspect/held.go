@@ -65,8 +65,8 @@ func (h HeldSummary) Events(states ...State) int64 {
 	return n
 }
 
-// overdue returns for how long an event has been due that no process has claimed, or that the
-// broker does not accept from the relay.
+// overdue returns for how long events have been due. No process has claimed these events, or the
+// broker does not accept them from the relay.
 func (h HeldSummary) overdue() float64 {
 	var seconds float64
 	for _, c := range h.States {

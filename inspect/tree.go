@@ -47,7 +47,7 @@ type TreeEvent struct {
 	EventSummary
 
 	// Databases are the databases that have the event in their log, hold it, or have discarded it.
-	// 0 is the first inspector that Tree was given.
+	// 0 is the database of the first inspector that Tree was given.
 	Databases []int `json:"databases"`
 
 	Asked   bool         `json:"asked"`   // the query asked for its id

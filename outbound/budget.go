@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Budget limits the retries at each host. Within any Window there are at most Ratio times the
-// requests in the Window, plus Floor for each of its seconds. Within any second there are at most
-// Ratio times the average requests of a second, plus the Floor of one Window. So calls cannot spend
-// the unused budget of calm times at once when trouble begins. The budget decides about a retry
-// before its wait, by the requests so far. The retry counts at the time at which it will be made,
-// so that retries that wait for the same moment are limited too.
+// Budget limits the retries at each host. The retries within any Window are at most Ratio times the
+// requests in the Window, plus Floor for each of its seconds. The retries within any second are at
+// most Ratio times the average requests of a second, plus the Floor of one Window. So calls cannot
+// spend the unused budget of calm times at once when trouble begins. The budget decides about a
+// retry before its wait, by the requests so far. The retry counts at the time at which it will be
+// made, so that retries that wait for the same moment are limited too.
 type Budget struct {
 	// Ratio is the share of requests that may be retried.
 	//

@@ -146,7 +146,7 @@ func (c Config) defaults() Config {
 }
 
 // defaultNext returns a transport that keeps more idle connections than the default transport, so
-// that not each of many calls to one vendor opens a connection.
+// that many calls to one vendor use the same connections.
 func defaultNext() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {

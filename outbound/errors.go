@@ -60,7 +60,7 @@ const (
 	ReasonDeadline Reason = "deadline"    // no time is left
 	ReasonWait     Reason = "retry_after" // the vendor asks for a longer wait than Config.MaxRetryAfter
 	ReasonCanceled Reason = "canceled"    // the caller's context ended
-	ReasonRequest  Reason = "request"     // the request cannot be sent, or not again
+	ReasonRequest  Reason = "request"     // the request cannot be sent, or cannot be sent again
 )
 
 // Error is the error of a failed operation. Its text names the host and what happened,
@@ -170,8 +170,8 @@ func NotApplied(err error) bool {
 	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
 }
 
-// SnoozeUnsent is after which time a handler is called again if its call was not sent, unless the
-// open breaker gives another time.
+// SnoozeUnsent is how long a handler waits before it is called again if its call was not sent. If
+// the breaker is open, the handler waits until the breaker lets a call through.
 const SnoozeUnsent = 15 * time.Second
 
 // ForHandler converts err for a handler of events. It returns:

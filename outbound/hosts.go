@@ -43,8 +43,8 @@ func NewHosts(budget Budget, breaker Breaker) *Hosts {
 	return h
 }
 
-// manyHosts is the number of hosts from which idle hosts are forgotten, if they have been idle for
-// so long that they have no state.
+// manyHosts is how many hosts are remembered. If there are more, hosts are forgotten that have been
+// idle for so long that they have no state.
 const manyHosts = 1000
 
 // of returns the host of a URL that a transport calls.

@@ -61,7 +61,7 @@ func (r Request) validate() error {
 	}
 	for _, s := range slices.Concat(r.Types, r.Keys) {
 		if s == "" || !text.Valid(s) {
-			faults = append(faults, errors.New("a type or a key is empty, or no text"))
+			faults = append(faults, errors.New("a type or a key is empty, or is not valid text"))
 			break
 		}
 	}
@@ -75,7 +75,7 @@ func checkBy(rate float64, actor, reason string) error {
 		faults = append(faults, fmt.Errorf("rate is %g, want more than 0 and %g at the most", rate, float64(maxRate)))
 	}
 	if actor == "" || len(actor) > 255 || !text.Valid(actor) {
-		faults = append(faults, errors.New("who wants it? Actor has to be 1 to 255 bytes of text"))
+		faults = append(faults, errors.New("Actor says who wants it, and has to be 1 to 255 bytes of text"))
 	}
 	if len(reason) > 4096 || !text.Valid(reason) {
 		faults = append(faults, errors.New("reason has to be at most 4096 bytes of text"))

@@ -1,8 +1,8 @@
 -- Group the dead events by cause: those of handler $1, class $2 and cause $3 that died from $4
 -- on and before $5. NULL is no condition. It returns $6 causes at most, and more_groups says
 -- that there may be more causes. It counts at most $7 events, the same number for each cause,
--- and more says that a cause may have more events. example is the last event of the cause that
--- died. types and keys are those of the last events that died, of $8 events in all.
+-- and more says that a cause may have more events. example is the event of the cause that died
+-- last. types and keys are those of the last events that died, of $8 events in all.
 --
 -- If most pages of the table were not vacuumed yet, the index alone is not enough: the server
 -- reads each row, which takes ten times as long. Then it counts only a twentieth of $7.

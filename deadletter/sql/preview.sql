@@ -19,7 +19,7 @@ WITH last AS MATERIALIZED (
     SELECT h.id, h.handler, h.type, h.key, h.solitary, h.dedupe_key, h.logged_at,
            EXISTS (SELECT FROM postroom.job j WHERE j.id = h.job AND j.state = 'running') AS busy
     FROM postroom.dead_letters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) h
-    WHERE h.dead_at <= coalesce((SELECT dead_at FROM last), 'infinity') -- the index has it
+    WHERE h.dead_at <= coalesce((SELECT dead_at FROM last), 'infinity') -- so that the index is used
       AND (h.dead_at, h.id) <= (coalesce((SELECT dead_at FROM last), 'infinity'), coalesce((SELECT id FROM last), 9223372036854775807))
 )
 SELECT f.handler, f.type, count(*) FILTER (WHERE NOT busy) AS events, count(*) FILTER (WHERE busy) AS busy,

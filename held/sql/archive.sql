@@ -1,5 +1,6 @@
--- Move the events $1, which are not dead, to the archive, as audit row $2 says. Their ledger
--- rows stay, as of now. Returns the keys of events that waited behind them, or behind which they waited.
+-- Move the events $1, which are not dead, to the archive, as audit row $2 says. Their inbox rows
+-- stay, and get the current time. It returns the keys in which they waited, or in which other
+-- events waited behind them.
 --
 -- Locks   the held rows and their inbox rows; the rows, their keys and the relay's row are
 --         locked before.

@@ -1,5 +1,5 @@
--- The steps of external handlers $1 for an event, by the dedupe keys in $2 beside them. The
--- results are not returned, because they come from a vendor.
+-- The steps of external handlers $1 for an event. $2 has the dedupe key of the event for each of
+-- these handlers. The results are not returned, because they come from a vendor.
 --
 -- Locks   none.
 -- Index   receipt's primary key.

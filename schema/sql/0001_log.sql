@@ -441,7 +441,7 @@ BEGIN
     END IF;
 
     IF event IS NULL THEN
-        -- RFC 9562: 48 bits of milliseconds, then version 7 in the place of the 4 of a random one.
+        -- RFC 9562: a random UUID with 48 bits of milliseconds at the front, and 7 as its version.
         event := pg_catalog.encode(pg_catalog.set_bit(pg_catalog.set_bit(pg_catalog.overlay(
             pg_catalog.uuid_send(pg_catalog.gen_random_uuid()),
             pg_catalog.substring(pg_catalog.int8send(
