@@ -18,8 +18,8 @@ import (
 
 const module = "github.com/postroom/postroom"
 
-// What packages may import, by pattern: "x" is the package x, "x/..." is x and
-// whatever is below it.
+// What packages may import, by pattern: "x" is the package x, "x/..." is x and all packages below
+// it.
 const (
 	rootPath      = module
 	schemaPath    = module + "/schema"
@@ -66,8 +66,8 @@ const (
 	watermillPath  = "github.com/ThreeDotsLabs/..."
 )
 
-// layers is the dependency table: one row a package, with what its files, but
-// for tests, may import besides the standard library. A new package needs a row.
+// layers is the dependency table. Each package has a row, which says what the package may import
+// besides the standard library. Test files are exempt. A new package needs a row.
 var layers = []struct {
 	dir string // below the root of the module; a pattern
 	may []string
@@ -166,15 +166,15 @@ var layers = []struct {
 	{"integration/...", []string{"..."}, ""},
 }
 
-// bans hold whatever the table says, so that a row made wider by mistake does
-// not undo them.
+// bans apply in addition to the table. So they still apply if a row of the table allows too much by
+// mistake.
 var bans = []struct {
 	rule string
 	who  []string // patterns of directories
-	but  []string // and those of them that may
+	but  []string // exceptions: patterns of directories that may import it
 	what []string // patterns of imports
-	save []string // patterns of those of them that are allowed
-	own  bool     // the module of the programs in the directory is allowed
+	save []string // exceptions: patterns of imports that are allowed
+	own  bool     // packages of the directory's own module are allowed
 	why  string
 }{
 	{
@@ -287,13 +287,13 @@ func TestTheRelayHoldsNoSQL(t *testing.T) {
 	}
 }
 
-// TestViolations holds that the rules bite.
+// TestViolations checks that a violation of the rules is reported.
 func TestViolations(t *testing.T) {
 	tests := []struct {
 		name    string
 		dir     string
 		imports string
-		want    string // part of what is reported; empty: nothing is
+		want    string // a part of the report; empty: nothing is reported
 	}{
 		{"the standard library is open to all", "relay", "net/http", ""},
 		{"the root may import pgx", ".", pgxPath, ""},
@@ -414,13 +414,13 @@ func TestTheLibraryRequiresLittle(t *testing.T) {
 	}
 }
 
-// TestProgramsBuild sees that the other modules build with the library as it is, tests
-// included: go build ./... and go test ./... in the root leave them out.
+// TestProgramsBuild checks that the other modules and their tests build with the current library.
+// go build ./... and go test ./... in the root do not include these modules.
 func TestProgramsBuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes long")
 	}
-	args := []string{"vet", "-trimpath", "-atomic"} // one analysis: the linters have the others
+	args := []string{"vet", "-trimpath", "-atomic"} // one analysis, because the linters run the others
 	for _, m := range append([]string{"postmill"}, programModules...) {
 		args = append(args, "./"+m+"/...")
 		err := filepath.WalkDir(m, func(name string, _ fs.DirEntry, err error) error {
@@ -438,8 +438,8 @@ func TestProgramsBuild(t *testing.T) {
 	}
 }
 
-// TestDependenciesOfTheCore looks at all that a program takes in with outbox,
-// relay and inbox, however far down.
+// TestDependenciesOfTheCore checks all direct and indirect dependencies of a program that imports
+// outbox, relay and inbox.
 func TestDependenciesOfTheCore(t *testing.T) {
 	banned := []struct {
 		what []string
@@ -453,7 +453,7 @@ func TestDependenciesOfTheCore(t *testing.T) {
 		{[]string{otelSDKPath, "go.opentelemetry.io/otel/exporters/..."}, "is the application's to choose"},
 		{[]string{watermillPath, module + "/postmill/..."}, "is for the users of postmill"},
 	}
-	wants := map[string]string{ // a sign that the list is the whole list
+	wants := map[string]string{ // if these are in the list, the list is complete
 		"outbox": pgxPath, "relay": wirePath, "natsjs": "github.com/nats-io/nats.go", "inbox": wirePath,
 	}
 
@@ -475,11 +475,10 @@ func TestDependenciesOfTheCore(t *testing.T) {
 	}
 }
 
-// imported is an import and where it stands.
+// imported is an import and its place in the code.
 type imported struct{ path, at string }
 
-// violations returns what packages, by their directories, import against the
-// rules.
+// violations returns the imports that break the rules. packages has the imports of each directory.
 func violations(packages map[string][]imported) []string {
 	var found []string
 	report := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
@@ -510,19 +509,18 @@ func violations(packages map[string][]imported) []string {
 	return found
 }
 
-// programModules are the directories of the modules that go.work joins with the library.
+// programModules are the directories of the modules that go.work uses together with the library.
 var programModules = []string{"bench", "cmd/postroom", "examples", "integration"}
 
-// sameModule reports whether a package is one of the module of programs that a directory
-// is in.
+// sameModule reports whether a package belongs to the same module of programs as a directory.
 func sameModule(dir, importPath string) bool {
 	return slices.ContainsFunc(programModules, func(m string) bool {
 		return matches(m+"/...", dir) && matches(module+"/"+m+"/...", importPath)
 	})
 }
 
-// readImports parses every Go file of the repository, tests apart, and returns the
-// imports of each directory that has one.
+// readImports parses every Go file of the repository except tests, and returns the imports of each
+// directory that has such files.
 func readImports(t *testing.T) map[string][]imported {
 	t.Helper()
 	packages := make(map[string][]imported)
@@ -543,7 +541,7 @@ func readImports(t *testing.T) map[string][]imported {
 		}
 		dir := filepath.ToSlash(filepath.Dir(name))
 		if _, ok := packages[dir]; !ok {
-			packages[dir] = nil // a package without imports is one, too
+			packages[dir] = nil // so that a package without imports is listed too
 		}
 		for _, spec := range file.Imports {
 			what, err := strconv.Unquote(spec.Path.Value)
@@ -572,8 +570,8 @@ func skipDir(name string) error {
 	return nil
 }
 
-// listImports returns the packages that the given ones depend on, themselves
-// included, each with its imports.
+// listImports returns the given packages and all packages that they depend on, each with its
+// imports.
 func listImports(t *testing.T, packages ...string) map[string][]string {
 	t.Helper()
 	args := append([]string{"list", "-mod=readonly", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`}, packages...)
@@ -594,8 +592,8 @@ func listImports(t *testing.T, packages ...string) map[string][]string {
 	return imports
 }
 
-// chainsFrom returns the packages that can be reached from one, each with the
-// shortest chain of imports that leads there.
+// chainsFrom returns the packages that a package imports directly or indirectly, each with the
+// shortest chain of imports to it.
 func chainsFrom(imports map[string][]string, from string) map[string][]string {
 	chains := map[string][]string{from: {from}}
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
@@ -609,8 +607,8 @@ func chainsFrom(imports map[string][]string, from string) map[string][]string {
 	return chains
 }
 
-// standard reports whether an import is of the standard library: those of
-// others begin with a host.
+// standard reports whether an import is of the standard library. Other imports begin with a host
+// name.
 func standard(importPath string) bool {
 	host, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(host, ".")
@@ -620,8 +618,8 @@ func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, name) })
 }
 
-// matches reports whether a pattern is of name: "x" of x alone, "x/..." of x
-// and what is below it, "..." of everything.
+// matches reports whether a pattern matches a name: "x" matches only x, "x/..." matches x and
+// everything below it, "..." matches every name.
 func matches(pattern, name string) bool {
 	above, tree := strings.CutSuffix(pattern, "...")
 	if !tree {

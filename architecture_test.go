@@ -13,12 +13,12 @@ import (
 // mostSteps is how many steps a walk of the architecture may have.
 const mostSteps = 10
 
-// step is a row of the tables in docs/explanation/architecture.md: a function and its file,
-// behind the number of a step, or a question.
+// step is a row of the tables in docs/explanation/architecture.md: the number of a step or a
+// question, then a function and its file.
 var step = regexp.MustCompile("(?m)^\\| ([^|]+) \\| `([A-Za-z]+)\\.([A-Za-z]+)` \\| `([^`]+)` \\|")
 
-// The functions that the architecture names exist where it says. A walk has few steps, and
-// no function twice.
+// Each function that architecture.md names exists in the file that it names. A walk has few steps,
+// and no function is in it twice.
 func TestArchitectureNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("docs/explanation/architecture.md")
@@ -32,7 +32,7 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 		if len(rows) == 0 || len(rows) > mostSteps {
 			t.Errorf("%s: %d functions, want 1 to %d", title, len(rows), mostSteps)
 		}
-		if tables := strings.Count(section, "\n| "); tables != len(rows)+2 { // with the two lines above them
+		if tables := strings.Count(section, "\n| "); tables != len(rows)+2 { // the header has two lines
 			t.Errorf("%s: %d of %d rows name a function and its file", title, len(rows), tables-2)
 		}
 		seen := make(map[string]bool)

@@ -48,7 +48,7 @@ func TestBackoffDelay(t *testing.T) {
 	}
 }
 
-// The longest waits must not turn negative: they would be due at once.
+// The longest waits must not overflow: a negative wait would be over at once.
 func TestBackoffDelayDoesNotOverflow(t *testing.T) {
 	for _, wait := range []time.Duration{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64 / 6 * 5, math.MaxInt64 / 2} {
 		for range 1000 {
@@ -105,8 +105,8 @@ func TestSchedules(t *testing.T) {
 	}{
 		{"fast", postroom.FastBackoff, postroom.FastAttempts, 500 * time.Millisecond, 37 * time.Second, time.Minute},
 		{"of a transactional handler", postroom.DefaultBackoff, postroom.DefaultAttempts, 500 * time.Millisecond, 10 * time.Minute, 20 * time.Minute},
-		// The last attempt begins within the 24 hours for which vendors recognise a key,
-		// though each takes its 30 seconds.
+		// Vendors recognise a key for 24 hours. The last attempt begins within that time, even if
+		// each attempt takes 30 seconds.
 		{"of an external handler", postroom.ExternalBackoff, postroom.ExternalAttempts, time.Second, 19 * time.Hour, 24*time.Hour - 11*30*time.Second},
 	}
 	for _, tt := range tests {

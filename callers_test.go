@@ -17,8 +17,8 @@ var (
 	callerName  = regexp.MustCompile(`\b[A-Za-z]\w*(?:\.[A-Za-z]\w*)+\b|\b[a-z]+[A-Z]\w*\b|\b\w+\.sql\b`)
 )
 
-// The header of an SQL file says who runs it. What it names exists: functions, methods and
-// other SQL files.
+// The header of an SQL file says which code runs it. The functions, methods and SQL files that it
+// names exist.
 func TestSQLFilesNameTheirCallers(t *testing.T) {
 	t.Parallel()
 	known := declaredFunctions(t)
@@ -37,7 +37,7 @@ func TestSQLFilesNameTheirCallers(t *testing.T) {
 		headers++
 		for _, name := range callerName.FindAllString(strings.TrimSuffix(strings.TrimSpace(m[1]), "."), -1) {
 			parts := strings.Split(name, ".")
-			if !known[strings.Join(parts[max(0, len(parts)-2):], ".")] { // of package.Type.Method the last two
+			if !known[strings.Join(parts[max(0, len(parts)-2):], ".")] { // the last two parts of package.Type.Method
 				t.Errorf("%s is called by %s, which does not exist", path, name)
 			}
 		}
@@ -47,8 +47,8 @@ func TestSQLFilesNameTheirCallers(t *testing.T) {
 	}
 }
 
-// declaredFunctions returns the functions of all modules, tests included: by their names,
-// with their packages, and methods with their types.
+// declaredFunctions returns the names of the functions, methods and fields of all modules,
+// including tests: a function as name and as package.name, a method or a field as Type.name.
 func declaredFunctions(t *testing.T) map[string]bool {
 	t.Helper()
 	known := make(map[string]bool)

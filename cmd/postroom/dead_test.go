@@ -81,7 +81,7 @@ func TestDeadLooks(t *testing.T) {
 
 func TestDeadUsage(t *testing.T) {
 	t.Parallel()
-	env := environment{"DATABASE_URL": "postgres://127.0.0.1:1/none"} // nothing is asked of it
+	env := environment{"DATABASE_URL": "postgres://127.0.0.1:1/none"} // no command connects to it
 	tests := []struct{ line, want string }{
 		{"dead", "say what to do"},
 		{"dead show", "give one id"},
@@ -123,7 +123,7 @@ func TestDeadUsage(t *testing.T) {
 	}
 }
 
-// What changes something asks, and there is nobody to ask.
+// A command that changes something asks first. Without a terminal it cannot ask, so it needs --yes.
 func TestDeadAsks(t *testing.T) {
 	t.Parallel()
 	pool, ids := withDead(t, 3)
@@ -152,7 +152,7 @@ func TestDeadDiscardAndReopen(t *testing.T) {
 		t.Errorf("%d rows in the audit, want 2", n)
 	}
 
-	// What is in the archive leaves it through a file.
+	// A purge writes the events of the archive to a file before it removes them.
 	file := filepath.Join(t.TempDir(), "archive.jsonl")
 	postroom(t, env, "dead", "purge", "--older-than", "1h", "--output", file, "-y").want(t, exitFailed).says(t, "nothing was discarded")
 	if _, err := pool.Exec(t.Context(), "UPDATE postroom.archive SET discarded_at = now() - interval '2 hours'"); err != nil {
@@ -169,7 +169,8 @@ func TestDeadDiscardAndReopen(t *testing.T) {
 	}
 }
 
-// A yes is one to the events that were counted: what dies since is not discarded.
+// Who answers yes agrees to discard the events that were counted. Events that die later are not
+// discarded.
 func TestDeadDiscardsWhatItCounted(t *testing.T) {
 	t.Parallel()
 	pool, _ := withDead(t, 1000) // as many as a transaction discards
@@ -192,7 +193,7 @@ func TestDeadDiscardsWhatItCounted(t *testing.T) {
 	}
 }
 
-// The same of a replay: it has what was counted.
+// A replay, too, has only the events that were counted.
 func TestDeadReplaysWhatItCounted(t *testing.T) {
 	t.Parallel()
 	pool, _ := withDead(t, 3)
@@ -279,7 +280,8 @@ func TestChangesSayWhatTheyDid(t *testing.T) {
 	}
 }
 
-// Another operator cancels a replay that a command runs: events that had not begun did not run.
+// If another operator cancels the replay that a command runs, the replay's events that have not
+// begun do not run.
 func TestDeadReplayEndsIfAnotherOperatorCancelsIt(t *testing.T) {
 	t.Parallel()
 	pool, _ := withDead(t, 20)
@@ -337,7 +339,7 @@ func TestDeadReplay(t *testing.T) {
 	postroom(t, env, "dead", "replays", "--running", "--json").want(t, exitOK).says(t, "[]\n")
 	postroom(t, env, "dead", "resume", "99").want(t, exitFailed).says(t, "not found")
 
-	// Somebody settles what is released: the command waits for that.
+	// The command waits until every released event has a result.
 	done := make(chan result)
 	go func() { done <- postroom(t, env, "dead", "replay", "--all", "--yes") }()
 	devtest.Eventually(t, 10*time.Second, "the events to be released", func() bool {

@@ -19,7 +19,7 @@ const (
 	cliReference = docs + "/reference/cli.md"
 )
 
-// docs/reference/cli.md has what the commands say of themselves. make api writes it.
+// docs/reference/cli.md has the help texts of the commands. make api writes it.
 func TestCLIReference(t *testing.T) {
 	t.Parallel()
 	var want strings.Builder
@@ -66,7 +66,7 @@ func describe(w *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// commands returns a command and all commands below it. It leaves out those that cobra adds.
+// commands returns a command and all commands below it. It leaves out the commands that cobra adds.
 func commands(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
 	for _, child := range cmd.Commands() {
@@ -87,7 +87,7 @@ func flags(cmd *cobra.Command) []*pflag.Flag {
 	return all
 }
 
-// Command lines in the documentation are ones that the program takes.
+// The program accepts each command line in the documentation.
 func TestDocumentedCommandLines(t *testing.T) {
 	t.Parallel()
 	pages := []string{"../../README.md"}

@@ -85,7 +85,7 @@ type patient struct {
 	written              int
 }
 
-// admit makes a healthy set-up that has been at work.
+// admit makes a healthy set-up that has already handled events.
 func (h *hospital) admit(t *testing.T) *patient {
 	t.Helper()
 	h.beds++
@@ -148,7 +148,7 @@ func (p *patient) startInbox() {
 	p.stopInbox = p.start(in)
 }
 
-// start runs a part, and returns what stops it.
+// start runs a part, and returns a function that stops it.
 func (p *patient) start(r event.Runner) (stop func()) {
 	p.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.Context()))
@@ -156,7 +156,7 @@ func (p *patient) start(r event.Runner) (stop func()) {
 	go func() { done <- r.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil { // it refused what was planted
+		if err := <-done; err != nil { // the part refuses some planted faults
 			p.Logf("it ended with: %v", err)
 		}
 	})
@@ -177,7 +177,7 @@ func (p *patient) write(n int, eventType string) {
 	}
 }
 
-// work writes events, and waits until all is done and noted.
+// work writes events, and waits until they are handled and that is recorded.
 func (p *patient) work(n int) {
 	p.Helper()
 	before := p.number("SELECT count(*) FROM effect")
@@ -188,7 +188,7 @@ func (p *patient) work(n int) {
 	p.settled()
 }
 
-// settled waits until what is published, and decided, is recorded.
+// settled waits until the database has recorded which events are published and decided.
 func (p *patient) settled() {
 	p.Helper()
 	last := p.streamInfo().State.LastSeq
@@ -248,7 +248,7 @@ func (p *patient) durable() *jetstream.ConsumerInfo {
 	return nil
 }
 
-// save copies the storage of the broker, and forget puts it back.
+// save copies the storage of the broker. forget restores that copy.
 func (p *patient) save() (saved string) {
 	p.Helper()
 	saved = filepath.Join(p.TempDir(), "saved")
@@ -264,8 +264,8 @@ func (p *patient) forget(saved string) {
 	})
 }
 
-// unwitting is a publisher that does not compare what the broker has, as older relays
-// did not: the others repair what is lost before anybody asks for it.
+// unwitting is a publisher that does not compare the streams, like the publishers of older relays.
+// With a current publisher, the relay repairs a loss before a test can look for it.
 type unwitting struct{ port.Publisher }
 
 func (u unwitting) Abilities() port.Abilities {
@@ -274,7 +274,7 @@ func (u unwitting) Abilities() port.Abilities {
 	return able
 }
 
-// blind has such a relay lead.
+// blind replaces the relay with one that does not compare the streams, and waits until it leads.
 func (p *patient) blind() {
 	p.Helper()
 	r := relay.New(outbox.NewLog(p.pool), unwitting{natsjs.NewPublisher(p.nc)}, relay.Config{Accept: []port.Risk{port.NotVerified}})
@@ -282,8 +282,8 @@ func (p *patient) blind() {
 		p.stopRelay()
 		p.stopRelay = p.start(r)
 	})
-	// The lease is taken some connections before the relay begins: one that begins after the
-	// broker is back has nothing to lead anew for.
+	// A relay takes the lease before it begins to work. If it began to work only after a restart of
+	// the broker, the restart would not make it take the lease again.
 	devtest.Eventually(p, 30*time.Second, "the relay to work", func() bool {
 		h := r.Health()
 		return h.State == relay.Leading && h.RecordedAt.After(h.Since)
@@ -301,8 +301,8 @@ func (p *patient) whileDown(do func() error) {
 	})
 }
 
-// ledAnew does something after which the relay leads anew, and waits for that: between its
-// two terms nobody leads.
+// ledAnew does something that ends the relay's term, and waits until the relay's next term has
+// begun.
 func (p *patient) ledAnew(do func()) {
 	p.Helper()
 	epoch := p.number("SELECT epoch FROM postroom.relay")
@@ -312,8 +312,8 @@ func (p *patient) ledAnew(do func()) {
 	})
 }
 
-// role makes a role that is gone when the test ends, and returns its name and a URL to
-// connect as it.
+// role creates a role, and returns its name and a URL to connect as that role. The role is dropped
+// when the test ends.
 func (p *patient) role(name string) (role, url string) {
 	p.Helper()
 	role = fmt.Sprintf("%s_%d", name, p.hospital.beds)
@@ -328,8 +328,7 @@ func (p *patient) role(name string) (role, url string) {
 	return role, strings.Replace(databaseURL(p.pool), "postgres@", role+"@", 1)
 }
 
-// namesOf returns the checks of findings, each with its subject, and said to be a
-// warning where it is one.
+// namesOf returns the check and subject of each finding, and "(warning)" if it is a warning.
 func namesOf(findings []finding) []string {
 	var names []string
 	for _, f := range findings {
@@ -343,7 +342,7 @@ func namesOf(findings []finding) []string {
 	return names
 }
 
-// reset takes back a setting of the server.
+// reset resets a setting of the server to its default.
 func (h *hospital) reset(name string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

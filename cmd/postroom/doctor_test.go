@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// finding is one as scripts see it.
+// finding is a finding in the JSON output.
 type finding struct{ Check, Severity, Subject, Text, Remedy string }
 
 // examine runs the doctor, and returns its exit status and what it found.
@@ -58,12 +58,12 @@ func TestDoctorOfAHealthySetUp(t *testing.T) {
 		says(t, "HANDLER   STREAM   ACK FLOOR   FIRST   LAST   VERDICT\n", "billing   SHOP     3           1       3      intact\n", "STREAM   COMPARED   MISSING\nSHOP     3          0\n")
 }
 
-// ailments are the faults that are planted, each in a set-up that is healthy otherwise.
+// ailments are faults. Each is planted in a set-up that is healthy otherwise.
 var ailments = []struct {
 	name  string
 	plant func(p *patient) (args []string) // returns more arguments of the command
-	finds []string                         // every fault and warning, as namesOf has them
-	says  []string                         // in what is wrong, or in what to do
+	finds []string                         // every fault and warning, in the form of namesOf
+	says  []string                         // parts of the text or of the remedy
 }{
 	{"tables of an older version", sql("DELETE FROM postroom.migration WHERE version > 4"), []string{"schema-version:postroom"}, []string{"of version 4 ", "postroom migrate up"}},
 	{"tables of another schema", with("--schema", "elsewhere"), []string{"schema-version:elsewhere"}, []string{"no tables in the schema elsewhere", "postroom migrate up --schema elsewhere"}},
@@ -116,7 +116,7 @@ var ailments = []struct {
 	{"no relay, and events that it had read", func(p *patient) []string {
 		p.stopRelay()
 		p.write(1, "order.placed")
-		p.exec("UPDATE postroom.relay SET high = 4, pending = '{[4,4]}', snap = pg_current_snapshot()") // not in the stream, and not lost
+		p.exec("UPDATE postroom.relay SET high = 4, pending = '{[4,4]}', snap = pg_current_snapshot()") // the event is not in the stream, and is not lost
 		return nil
 	}, []string{"relay:"}, []string{"the oldest event that is not published has waited"}},
 	{"a restored copy", sql("UPDATE postroom.relay SET cluster = 1"), []string{"relay:restored (warning)"}, []string{"comes from another cluster", "UPDATE postroom.instance SET id"}},
@@ -217,7 +217,7 @@ var ailments = []struct {
 	{"a broker that is away", with("--nats-url", "nats://127.0.0.1:1"), []string{"connection:"}, []string{"is it running", "start the broker"}},
 }
 
-// sql plants a fault by statements, in which %s is the database.
+// sql plants a fault with SQL statements, in which %s is the name of the database.
 func sql(statements string) func(p *patient) []string {
 	return func(p *patient) []string {
 		p.Helper()
@@ -256,11 +256,12 @@ func serverSetting(setting string) func(p *patient) []string {
 	}
 }
 
-// notedBefore is how far billing had come when it noted that last, which it does each
-// minute, and when it begins to read again: with luck only after the events that follow.
+// notedBefore sets the position that billing recorded to message 3. Billing records its position
+// each minute, and when it begins to read again. So without notedBefore, the recorded position
+// would depend on timing.
 const notedBefore = "UPDATE postroom.subscription SET floor = 3 WHERE handler = 'billing'"
 
-// seenLongAgo is a process that ended without a word.
+// seenLongAgo inserts the row of a process that ended without removing it.
 const seenLongAgo = `INSERT INTO postroom.node (id, name, handlers, ledger, age_gate, seen_at)
 	VALUES (gen_random_uuid(), 'was', '{gone,fresh}', '30 days', '29 days', now() - interval '2 min');`
 
@@ -287,7 +288,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 				wants = append(wants, strings.Replace(want, "_N", fmt.Sprintf("_%d", h.beds), 1))
 			}
 			got := namesOf(bad)
-			if len(got) == 1 && len(wants) == 1 && wants[0] == "dedupe-window:" && strings.HasPrefix(got[0], wants[0]) { // the name of a process
+			if len(got) == 1 && len(wants) == 1 && wants[0] == "dedupe-window:" && strings.HasPrefix(got[0], wants[0]) { // the rest is the name of a process
 				got = wants
 			}
 			if !slices.Equal(got, wants) {
@@ -309,7 +310,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Without a broker, what is of the broker is skipped by name, and all else is looked at.
+// Without a broker, the checks of the broker are skipped and named, and all other checks run.
 func TestDoctorWithoutABroker(t *testing.T) {
 	t.Parallel()
 	p := newHospital(t).admit(t)
@@ -358,7 +359,7 @@ func TestDoctorErrors(t *testing.T) {
 	}
 }
 
-// What the broker lost is told, and the command that is told with it brings it back.
+// stream check reports what the broker lost, and the command that it recommends publishes it again.
 func TestStreamCheckAfterALoss(t *testing.T) {
 	t.Parallel()
 	p := newHospital(t).admit(t)

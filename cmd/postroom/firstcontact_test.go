@@ -7,7 +7,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// If something is not there yet, each command says what to do next.
+// If something of the set-up is missing, each command says what to do next.
 func TestCommandsSayWhatToDoFirst(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -29,8 +29,8 @@ func TestCommandsSayWhatToDoFirst(t *testing.T) {
 	postroom(t, empty, "stream", "check").want(t, exitOK).says(t, "nothing was compared", "make a stream with 'postroom stream ensure'")
 }
 
-// Whoever lacks rights is told how to get those that the command needs, and no others: an
-// operator is granted those of an operator, and migrations are the owner's.
+// If a role lacks rights, a command says how to grant the rights that it needs and no others: the
+// rights of an operator, or for migrations those of the owner.
 func TestAdviceOnRights(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -57,7 +57,7 @@ func TestAdviceOnRights(t *testing.T) {
 	postroom(t, weak, "migrate", "up").want(t, exitFailed).says(t, "42501", "migrate as the owner of the schema postroom")
 	wantAdvice()
 	exec("GRANT USAGE ON SCHEMA postroom TO " + role + "; GRANT SELECT ON postroom.migration TO " + role)
-	wantAdvice() // it knows the version, and no more
+	wantAdvice() // now it can read the version, and nothing else
 	exec("SELECT postroom.grant_operator('" + role + "')")
 	for _, args := range append(operators, []string{"migrate", "status"}) {
 		postroom(t, weak, args...).want(t, exitOK)

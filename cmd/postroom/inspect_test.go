@@ -24,8 +24,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// shop is a database with a published event, one that is dead, a key that is held up,
-// and actions of operators; and the stream.
+// shop is a stream, and a database with a published event, a dead event, a key that waits for the
+// dead event, and actions of operators.
 type shop struct {
 	pool   *pgxpool.Pool
 	env    environment // database and broker
@@ -74,7 +74,7 @@ func (s *shop) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// fails has a handler that holds an event and another of its key.
+// fails inserts two events of a key that a handler holds: a dead one, and one that waits behind it.
 func (s *shop) fails(t *testing.T) {
 	t.Helper()
 	s.exec(t, "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('ledger.move', '/shop order-7'), ('ledger.move', '/shop order-8')")
@@ -88,7 +88,7 @@ func (s *shop) fails(t *testing.T) {
 		SELECT h.id, 0, a.id, 'order-7', 'text/plain', 'c4nary' FROM postroom.held h, postroom.audit a WHERE h.event_id = 'order-7' AND a.action = 'edit'`)
 }
 
-// decode reads what a command printed for scripts.
+// decode decodes the JSON that a command printed.
 func decode[T any](t *testing.T, r result) (v T) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.out), &v); err != nil {
@@ -115,7 +115,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// If a handler is rolled out before the service that writes its events, that is no fault.
+// It is no fault if a handler is rolled out before the service that writes its events.
 func TestStatusAcceptsAHandlerWithoutEvents(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -131,7 +131,7 @@ func TestStatusAcceptsAHandlerWithoutEvents(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	devtest.Eventually(t, 20*time.Second, "the handler's subscription and its note", func() bool { // a process has its row before its subscription
+	devtest.Eventually(t, 20*time.Second, "the handler's subscription and its note", func() bool { // a process writes its own row before the row of its subscription
 		r := postroom(t, s.env, "status")
 		return r.code == exitOK && strings.Contains(r.out, "all is well\nnote: h: no event of type "+s.stream+".stock is in stream ")
 	})
@@ -259,7 +259,7 @@ func TestEventsShow(t *testing.T) {
 	postroom(t, s.env, "events", "show", "nothing").want(t, exitFailed).says(t, "nothing is known about this event: looked in the log", "give the source")
 	postroom(t, s.env, "events", "show", "order-7", "--source", "/other").want(t, exitFailed).says(t, "event /other order-7")
 
-	// By what else they have.
+	// Events are also found by key, trace id and other properties.
 	postroom(t, s.env, "events", "show", "k7").want(t, exitOK).says(t, "WRITTEN", s.stream+".charged", s.stream+".placed    order-7")
 	page := decode[inspect.EventPage](t, postroom(t, s.env, "events", "show", "k7", "--json").want(t, exitOK))
 	if len(page.Events) != 2 {
@@ -295,7 +295,7 @@ func TestEventsTree(t *testing.T) {
 	if tree.Events != 3 || len(tree.Roots) != 1 || len(tree.Roots[0].Effects) != 2 || tree.Notes == nil {
 		t.Errorf("events tree --json = %+v", tree)
 	}
-	// What can be asked is shown, although a database is away.
+	// If one database cannot be reached, the command shows what the other databases have.
 	postroom(t, environment{}, append(both, "--database-url", "postgres://nobody@127.0.0.1:1/none")...).want(t, exitFailed).says(t, "books.entered *", `connect to database "none"`)
 	postroom(t, s.env, "events", "tree", "order-7", "--depth", "1", "--limit", "1").want(t, exitOK).says(t, "note: there are more events: the limit is 1\n")
 	postroom(t, inDatabase(other), "events", "tree", "order-7").want(t, exitOK).says(t, "? *", "not found: a service wrote it that was not asked")

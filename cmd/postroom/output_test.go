@@ -8,7 +8,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/output"
 )
 
-// What is no terminal gets everything.
+// Output that does not go to a terminal is never cut.
 func TestNoTerminal(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "out")
 	if err != nil {

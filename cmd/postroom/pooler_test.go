@@ -12,15 +12,15 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// Commands need no setting in the URL behind a pooler that keeps no prepared
-// statements, while others use its few connections.
+// Commands work through a pooler that keeps no prepared statements, without a setting in the URL,
+// while other clients use its few connections.
 func TestCommandsThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
 	r := withPublished(t, 30, 0)
 	url := devtest.PoolerURL(t, databaseURL(r.pool), devstack.PoolerConfig{Size: 3})
 	r.env["POSTROOM_DATABASE_URL"], r.env["POSTROOM_NATS_URL"] = url, r.nc.ConnectedUrl()
 	defer workBeside(t, url)()
-	for range 3 { // what is left on a connection is found the next time
+	for range 3 { // if a command leaves something on a connection, a later command finds it
 		for line, want := range map[string]int{
 			"migrate status":            exitOK,
 			"migrate up":                exitOK,
@@ -37,7 +37,7 @@ func TestCommandsThroughATransactionPooler(t *testing.T) {
 			"republish list":            exitOK,
 			"republish --all --dry-run": exitOK,
 			"republish --key k1 --reason again --yes": exitOK,
-			"republish cancel 1":                      exitFailed, // it is done
+			"republish cancel 1":                      exitFailed, // the republish is done
 			"doctor":                                  exitTodo,   // messages of this stream can be removed
 		} {
 			got := postroom(t, r.env, strings.Fields(line)...)

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-// result is what a run of the command line left.
+// result is the output and the exit status of a command line.
 type result struct {
 	code        int
 	out, errors string
@@ -34,7 +34,7 @@ type result struct {
 // environment is the environment variables of a run.
 type environment map[string]string
 
-// postroom runs a command line, with nothing of this process's environment.
+// postroom runs a command line. It does not see the environment of this process.
 func postroom(t testing.TB, env environment, args ...string) result {
 	t.Helper()
 	return postroomUntil(t.Context(), env, args...)
@@ -120,8 +120,8 @@ func TestMigrateJSON(t *testing.T) {
 	}
 }
 
-// A migration that cannot have its locks says who is in the way, and not what that does;
-// --timeout ends it, and the next run goes through.
+// If a migration cannot get its locks, it says which session is in the way, but does not show the
+// statement of that session. --timeout ends it, and the next run succeeds.
 func TestMigrateSaysWhoIsInTheWay(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
@@ -177,7 +177,7 @@ func TestMigrateTooNew(t *testing.T) {
 	}
 }
 
-// What print prints makes a schema that this program takes.
+// The SQL that print prints creates a schema that this program accepts.
 func TestMigratePrint(t *testing.T) {
 	tests := []struct {
 		name, schema string
@@ -228,7 +228,7 @@ func applyWithPSQL(t *testing.T, pool *pgxpool.Pool, script string) {
 	}
 }
 
-// The database is that of the flag, else of the variables in their order.
+// The flag names the database. Without the flag, the first variable that is set names it.
 func TestDatabaseURL(t *testing.T) {
 	t.Parallel()
 	url := databaseURL(devtest.Pool(t))
@@ -296,7 +296,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// canary is a password that no output may show, nor a part of it.
+// canary is a password. No output may show it or a part of it.
 const canary = "c4naryS3cret"
 
 func TestNoOutputShowsAPassword(t *testing.T) {
@@ -416,8 +416,7 @@ func TestCompletion(t *testing.T) {
 	postroom(t, nil, "__complete", "stream", "ensure", "").says(t, ":4\n") // no file names
 }
 
-// Every command explains itself, and its examples are command lines that it
-// takes.
+// Every command has a help text, and accepts the command lines of its examples.
 func TestHelp(t *testing.T) {
 	root := newRoot(func(string) string { return "" })
 	var walk func(cmd *cobra.Command)
@@ -428,7 +427,7 @@ func TestHelp(t *testing.T) {
 		if cmd.Short == "" || cmd.Long == "" {
 			t.Errorf("%s has no help", cmd.CommandPath())
 		}
-		if cmd.HasSubCommands() && cmd.Example == "" { // it only holds others
+		if cmd.HasSubCommands() && cmd.Example == "" { // it only groups other commands
 			return
 		}
 		if cmd.Example == "" {
@@ -442,7 +441,7 @@ func TestHelp(t *testing.T) {
 	postroom(t, nil, "--help").want(t, exitOK).says(t, "Exit status:", "Examples:", "POSTROOM_DATABASE_URL")
 }
 
-// shellWord is a word as a shell takes it, quotes and all.
+// shellWord is one word of a shell's command line, including its quotes.
 var shellWord = regexp.MustCompile(`(?:'[^']*'|[^\s'])+`)
 
 func checkExample(t *testing.T, root *cobra.Command, line string) {

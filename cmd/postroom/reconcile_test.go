@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// What vanished from the midst of a stream is found, and published again once.
+// Messages that are missing from the middle of a stream are found, and published again once.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	r := withPublished(t, 30, 0)
@@ -42,7 +42,7 @@ func TestReconcile(t *testing.T) {
 	postroom(t, r.env, "audit", "--action", "reconcile").want(t, exitOK).says(t, "ann", "2 events", "new disk")
 }
 
-// A stream that was not compared is told of, whatever was found in the others.
+// The output always names a stream that was not compared, also if the other streams lost events.
 func TestReconcileNamesWhatItDidNotCompare(t *testing.T) {
 	t.Parallel()
 	r := withPublished(t, 10, 0)
@@ -67,7 +67,7 @@ func TestReconcileNamesWhatItDidNotCompare(t *testing.T) {
 	}
 }
 
-// lose has the broker lose messages.
+// lose makes the broker lose messages.
 func (r *republishTest) lose(t *testing.T, seqs ...uint64) {
 	t.Helper()
 	for _, seq := range seqs {

@@ -92,7 +92,7 @@ func TestHealthEndpoints(t *testing.T) {
 	}
 }
 
-// A relay waits for servers that are away, and says so many times.
+// A relay waits for servers that it cannot reach, and logs that many times.
 func TestRelayShowsNoPassword(t *testing.T) {
 	t.Parallel()
 	database := "postgres://me:" + canary + "@127.0.0.1:1/shop"
@@ -137,7 +137,7 @@ func TestRelayShowsNoPassword(t *testing.T) {
 	}
 }
 
-// daemon is a relay in a process of its own.
+// daemon is a relay in its own process.
 type daemon struct {
 	*testing.T
 
@@ -178,7 +178,7 @@ func startDaemon(t *testing.T, binary, database, broker string, args ...string) 
 		_ = d.cmd.Wait() // exit reads the status
 	}()
 	t.Cleanup(func() {
-		_ = d.cmd.Process.Kill() // fails where it is gone already
+		_ = d.cmd.Process.Kill() // fails if the process has ended
 		<-d.done
 		if t.Failed() {
 			t.Logf("log of %v:\n%s", args, d.logged())
@@ -207,7 +207,7 @@ func (d *daemon) get(path string) (report health.Report, ok bool) {
 	return report, true
 }
 
-// metrics returns what /metrics says.
+// metrics returns the page /metrics.
 func (d *daemon) metrics() string {
 	d.Helper()
 	resp, err := http.Get("http://" + d.address + "/metrics") //nolint:noctx // the test ends by itself
@@ -222,7 +222,7 @@ func (d *daemon) metrics() string {
 	return string(text)
 }
 
-// until waits for what /readyz says.
+// until waits until the report of /readyz meets a condition.
 func (d *daemon) until(what string, cond func(health.Report) bool) {
 	d.Helper()
 	devtest.Eventually(d.T, 30*time.Second, what, func() bool {
@@ -400,7 +400,7 @@ func testRefusal(t *testing.T, binary string) {
 	d = startDaemon(t, binary, databaseURL(pool), server.URL(), "--accept", "discard-old", "--check-every", "1s", "--log-format", "text")
 	d.until("it to be ready with the risk accepted", ready(relay.Leading))
 
-	cfg.AllowRollup = true // drift
+	cfg.AllowRollup = true // a setting that has drifted
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -418,7 +418,7 @@ func testSecondSignal(t *testing.T, binary string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	if _, err := tx.Exec(t.Context(), "SELECT FROM postroom.relay FOR UPDATE"); err != nil { // the lease cannot be given back
+	if _, err := tx.Exec(t.Context(), "SELECT FROM postroom.relay FOR UPDATE"); err != nil { // so that the relay cannot release the lease
 		t.Fatal(err)
 	}
 	d.signal(syscall.SIGTERM)

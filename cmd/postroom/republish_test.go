@@ -22,7 +22,7 @@ import (
 
 func TestRepublishUsage(t *testing.T) {
 	t.Parallel()
-	env := environment{"DATABASE_URL": "postgres://127.0.0.1:1/none"} // nothing is asked of it
+	env := environment{"DATABASE_URL": "postgres://127.0.0.1:1/none"} // no command connects to it
 	tests := []struct{ line, want string }{
 		{"republish", "which events?"},
 		{"republish --all --since 2h", "--all selects all events"},
@@ -51,8 +51,8 @@ type republishTest struct {
 	name   string
 }
 
-// withPublished returns n events, written one minute after the other, of which retention
-// removed the first gone, and a relay that runs.
+// withPublished returns a log of n published events, and a running relay. Each event was written
+// one minute after the previous one. Retention has removed the first events, as many as gone says.
 func withPublished(t *testing.T, n, gone int) *republishTest {
 	t.Helper()
 	r := &republishTest{pool: devtest.Pool(t), nc: devtest.NATS(t), name: nats.NewInbox()[len("_INBOX."):]}
@@ -60,7 +60,7 @@ func withPublished(t *testing.T, n, gone int) *republishTest {
 	r.env["POSTROOM_ACTOR"] = "ann"
 	js := devtest.JetStream(t, r.nc)
 	var err error
-	// Not by EnsureStream: messages of that one cannot be removed.
+	// EnsureStream is not used, because messages of its streams cannot be removed.
 	r.stream, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: r.name, Subjects: []string{r.name + ".>"}, Discard: jetstream.DiscardNew})
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestRepublish(t *testing.T) {
 	postroom(t, r.env, "republish", "list").want(t, exitOK).says(t, "the whole log", "key k0")
 	postroom(t, r.env, "audit", "--action", "republish").want(t, exitOK).says(t, "ann", "purged", "2 events", "20 events")
 
-	// What the broker refuses is held, and is there to be looked at.
+	// Events that the broker refuses are held, and 'dead list' shows them.
 	cfg := r.stream.CachedInfo().Config
 	cfg.MaxMsgSize = 1
 	js := devtest.JetStream(t, r.nc)
@@ -163,8 +163,8 @@ func TestRepublish(t *testing.T) {
 	postroom(t, r.env, "dead", "list", "--handler", "outbox", "--count").want(t, exitOK).says(t, "2\n")
 }
 
-// A command that is interrupted leaves its republish running. Given again it watches that
-// one, and no event comes a third time.
+// If a command is interrupted, its republish goes on. If the same command is run again, it shows
+// the progress of that republish, and no event is published a third time.
 func TestRepublishIsInterruptedAndGivenAgain(t *testing.T) {
 	t.Parallel()
 	r := withPublished(t, 30, 0)

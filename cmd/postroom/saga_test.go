@@ -72,7 +72,7 @@ func (c *checkout) begin(t *testing.T, keys ...string) {
 	}
 }
 
-// give gives the saga the event with an id, as the inbox does.
+// give passes the event with an id to the saga, as the inbox does.
 func (c *checkout) give(t *testing.T, id string) {
 	t.Helper()
 	ev := root.Event{ID: id}
@@ -105,7 +105,7 @@ func TestSagaList(t *testing.T) {
 	c.begin(t, "o1", "o 2", "o3")
 	for _, sql := range []string{
 		"UPDATE postroom.saga SET waits_since = now() - interval '3 h', waits_hour = now() - interval '3 h', started_at = now() - interval '3 h' WHERE key = 'o3'",
-		"UPDATE postroom.saga SET started_at = '2026-01-02T03:04:05.678901Z' WHERE key <> 'o3'", // at one moment
+		"UPDATE postroom.saga SET started_at = '2026-01-02T03:04:05.678901Z' WHERE key <> 'o3'", // all at the same time
 	} {
 		if _, err := c.pool.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
@@ -254,7 +254,8 @@ func TestSagaDecisionsThatChangeNothing(t *testing.T) {
 	postroom(t, c.env, "saga", "retry", "checkout", "o1").want(t, exitFailed).says(t, "the instance is done: there is nothing to decide")
 }
 
-// answer writes a reply to the last command of a type, and gives it to the saga. It returns its id.
+// answer writes a reply to the last command of a type, and passes the reply to the saga. It returns
+// the reply's id.
 func (c *checkout) answer(t *testing.T, command, reply string, data any) string {
 	t.Helper()
 	cmd := root.Event{ID: c.command(t, command), Source: "/shop"}
@@ -297,7 +298,7 @@ func TestStatusOfSagas(t *testing.T) {
 	}
 }
 
-// What an event is to a saga, and a whole process as one tree.
+// 'events show' says what an event means for a saga, and 'events tree' shows the whole process.
 func TestEventsOfSagas(t *testing.T) {
 	t.Parallel()
 	c := newCheckout(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Commands by what they need. Those of onBroker need the database, too, but for
-// 'stream ensure', and those of onBoth tell of a broker that is away, and go on.
+// Commands, by the servers that they need. Commands of onBroker need the database too. Commands of
+// onBoth report a broker that cannot be reached, and go on. 'stream ensure' needs only the broker.
 var (
 	onDatabase = []string{
 		"migrate status", "dead groups", "dead list", "dead show 1", "dead replays", "dead replay --handler h --reason x --yes", "dead discard 1 --reason x",
@@ -29,16 +29,16 @@ var (
 	ensure   = "stream ensure SETUPS --subjects setups.>"
 )
 
-// badSetup is what is wrong with a set-up, and what commands say of it.
+// badSetup is a fault of a set-up, and what commands say about it.
 type badSetup struct {
 	name           string
 	database, nats string
 	commands       []string
 	code           int
 	says           []string            // cause and remedy, in what each command prints
-	but            map[string][]string // for these commands
-	codes          map[string]int      // for these commands
-	relay          []string            // what a relay logs or ends with; empty: it is not run
+	but            map[string][]string // what these commands print instead
+	codes          map[string]int      // the exit status of these commands, if it is not code
+	relay          []string            // parts of a relay's log or error; empty: no relay is run
 }
 
 // badSetups are set-ups that lack something.
@@ -151,7 +151,7 @@ func TestCommandsReportBadSetups(t *testing.T) {
 	}
 }
 
-// relayTells runs a relay until it has said all that is wanted, or has ended.
+// relayTells runs a relay until its output has all wanted parts, or the relay has ended.
 func relayTells(t *testing.T, env environment, says []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
@@ -165,8 +165,8 @@ func relayTells(t *testing.T, env environment, says []string) {
 	}
 }
 
-// telling is what a program prints, and calls told when all that is wanted is in it. A
-// closed connection may still write to it when the program has ended.
+// telling collects the output of a program, and calls told when the output has all wanted parts. A
+// closed connection may still write to it after the program has ended.
 type telling struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -224,7 +224,8 @@ func asRole(pool *pgxpool.Pool, role string) string {
 	return fmt.Sprintf("postgres://%s:s3cret@/%s?host=%s&port=%d&sslmode=disable", role, c.Database, c.Host, c.Port)
 }
 
-// wrongPassword returns the URL of a server that asks for the password, with another.
+// wrongPassword returns the URL of a server that requires a password. The password in the URL is
+// wrong.
 func wrongPassword(t *testing.T) string {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), devtest.OwnPostgres(t, devstack.Config{}).URL())

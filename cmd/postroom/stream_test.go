@@ -27,7 +27,7 @@ func TestStreamEnsure(t *testing.T) {
 		t.Errorf("the stream can lose messages: %+v", cfg)
 	}
 
-	// Again, and with one subject more: two times --subjects is one list.
+	// The command runs again with one more subject. --subjects twice makes one list.
 	r := postroom(t, env, "stream", "ensure", "CLI_SHOP", "--subjects", "clishop.a.>", "--subjects", "clishop.c", "--json").want(t, exitOK)
 	var got struct {
 		Subjects []string `json:"subjects"`
@@ -40,11 +40,11 @@ func TestStreamEnsure(t *testing.T) {
 		t.Errorf("subjects = %v, want %v", got.Subjects, want)
 	}
 
-	// What it does not change, it says.
+	// The command says which settings it does not change.
 	postroom(t, env, "stream", "ensure", "CLI_SHOP", "--subjects", "clishop.a.>", "--max-age", "1h").want(t, exitTodo).
 		says(t, "keeps messages 720h0m0s, not 1h0m0s", "nats stream edit CLI_SHOP")
 
-	// Atomic batches are allowed where they are asked for, and go on to be.
+	// --atomic allows atomic batches.
 	devtest.NeedsNATS(t, nc, 12)
 	r = postroom(t, env, "stream", "ensure", "CLI_SHOP", "--subjects", "clishop.a.>", "--atomic", "--json").want(t, exitOK)
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {

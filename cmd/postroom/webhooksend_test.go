@@ -17,7 +17,7 @@ func (s storing) AcceptAll(_ context.Context, all ...inbox.Acceptance) ([]inbox.
 	return []inbox.AcceptResult{inbox.Stored}, nil
 }
 
-// What the command sends, a receiver of the scheme takes.
+// A receiver of the scheme accepts what the command sends.
 func TestWebhookSend(t *testing.T) {
 	t.Parallel()
 	const secret = "whsec_dGVzdHMgb2Ygd2ViaG9va3M="

@@ -8,7 +8,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// FuzzTime holds that a time or a duration is read, or refused as a fault of usage.
+// FuzzTime checks that each text is parsed as a time or a duration, or refused as a usage error.
 func FuzzTime(f *testing.F) {
 	for _, seed := range []string{"", "90m", "-90m", "1e3s", "2562047h47m16.854775807s", "2026-01-31", "2026-01-31 03:00", "2026-01-31T03:00", "2026-01-31T03:00:00Z", "9999-12-31T23:59:59-23:59", "yesterday"} {
 		f.Add(seed)
@@ -30,7 +30,8 @@ func FuzzTime(f *testing.F) {
 	})
 }
 
-// wantUsage holds that a fault is one of usage, which exits with 2 and says what to do.
+// wantUsage checks that an error is a usage error: the exit status is 2 and the text says what to
+// do.
 func wantUsage(t *testing.T, given string, err error) {
 	t.Helper()
 	var usage *exit.UsageError

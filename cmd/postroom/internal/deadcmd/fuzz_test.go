@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// FuzzCursor holds that what a list says at its end is read as the place that it was
-// printed for, and that whatever else is given for it is a fault of usage.
+// FuzzCursor checks that a cursor that a list prints is parsed as the same place, and that any
+// other text is a usage error.
 func FuzzCursor(f *testing.F) {
 	for _, seed := range []string{"", "2026-02-03T04:05:06.789Z/7", "2026-02-03T04:05:06+02:00/7", "2026-02-03/7", "/", "2026-02-03T04:05:06Z/-1", "2026-02-03T04:05:06Z/7/8"} {
 		f.Add(seed)
@@ -24,7 +24,7 @@ func FuzzCursor(f *testing.F) {
 			return
 		}
 		if year := c.At.UTC().Year(); year < 0 || year > 9999 {
-			return // nothing died then
+			return // no event can have died in that year
 		}
 		again, err := parseCursor(deadview.Cursor(c))
 		if err != nil || !again.At.Equal(c.At) || again.ID != c.ID {
@@ -33,8 +33,8 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// FuzzFilter holds that no arguments make a filter that means all where something was
-// asked for, and that those which cannot be read are a fault of usage.
+// FuzzFilter checks that arguments which select some events never become a filter that selects all
+// events, and that arguments which cannot be parsed are a usage error.
 func FuzzFilter(f *testing.F) {
 	f.Add("--handler\nbilling.charge\n--since\n90m", "7")
 	f.Add("--all", "")
@@ -65,7 +65,8 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// wantUsage holds that a fault is one of usage, which exits with 2 and says what to do.
+// wantUsage checks that an error is a usage error: the exit status is 2 and the text says what to
+// do.
 func wantUsage(t *testing.T, given string, err error) {
 	t.Helper()
 	var usage *exit.UsageError

@@ -16,8 +16,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// TestPageEqualsThatOfTheExporter compares a page with that of OpenTelemetry's exporter, byte for
-// byte, for each kind of instrument, unit and attribute.
+// TestPageEqualsThatOfTheExporter compares a page with the page of OpenTelemetry's exporter, byte
+// for byte, for each kind of instrument, unit and attribute.
 func TestPageEqualsThatOfTheExporter(t *testing.T) {
 	registry, ours := prometheus.NewRegistry(), sdk.NewManualReader()
 	theirs, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
@@ -93,7 +93,8 @@ func measure(t *testing.T, m metric.Meter) {
 	check(err)
 }
 
-// TestPageFailsIfAMetricCannotBeRead: a page without a part of its metrics is not answered.
+// TestPageFailsIfAMetricCannotBeRead checks that the handler answers 500 instead of a page that
+// lacks a metric.
 func TestPageFailsIfAMetricCannotBeRead(t *testing.T) {
 	reader := sdk.NewManualReader()
 	meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")

@@ -8,7 +8,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// FuzzKeyPlace holds that --after of keys is a handler and a key.
+// FuzzKeyPlace checks that --after of the command keys is a handler and a key.
 func FuzzKeyPlace(f *testing.F) {
 	f.Add("ledger.move/account-7")
 	f.Add("ledger.move")
@@ -26,7 +26,8 @@ func FuzzKeyPlace(f *testing.F) {
 	})
 }
 
-// wantUsage holds that a fault is one of usage, which exits with 2 and says what to do.
+// wantUsage checks that an error is a usage error: the exit status is 2 and the text says what to
+// do.
 func wantUsage(t *testing.T, given string, err error) {
 	t.Helper()
 	var usage *exit.UsageError
