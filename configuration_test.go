@@ -43,8 +43,7 @@ var configured = []struct{ dir, name string }{
 	{"postmill", "RelayConfig"},
 }
 
-// docs/reference/configuration.md has every setting, as its documentation has it. make api
-// writes it.
+// docs/reference/configuration.md has every setting with its doc comment. make api writes it.
 func TestConfigurationReference(t *testing.T) {
 	t.Parallel()
 	var page strings.Builder
@@ -95,7 +94,7 @@ func writeSettings(t *testing.T, page *strings.Builder, dir, name string) {
 
 func writeFields(t *testing.T, page *strings.Builder, files *token.FileSet, fields *ast.StructType) {
 	t.Helper()
-	shared := "" // one comment may be about the fields that follow it, too
+	shared := "" // a comment also applies to the following fields that have none
 	for _, field := range fields.Fields.List {
 		text := strings.Join(strings.Fields(field.Doc.Text()+" "+field.Comment.Text()), " ")
 		if text == "" {

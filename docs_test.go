@@ -49,7 +49,7 @@ var (
 	fenced  = regexp.MustCompile("(?s)```.*?```")
 )
 
-// Links within the repository lead to a file, and to a heading that is there.
+// Each link within the repository leads to a file and a heading that exist.
 func TestLinksOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	links := 0
@@ -90,7 +90,7 @@ func resolve(page, to string) error {
 	return errors.New("there is no such heading")
 }
 
-// slug is the anchor that renderers of Markdown give a heading.
+// slug returns the anchor that renderers of Markdown make for a heading.
 func slug(text string) string {
 	var out strings.Builder
 	for _, r := range strings.ToLower(text) {
@@ -109,15 +109,15 @@ var docLink = regexp.MustCompile(`\[([A-Za-z.]+)\]`)
 
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 
-// Go code in the documentation is Go, whole files compile, and what a block or a
-// sentence names of a public package exists.
+// Go code in the documentation parses, and complete files compile. Each name of a public package in
+// a block or a sentence exists.
 func TestGoInTheDocumentation(t *testing.T) {
 	t.Parallel()
 	public := publicNames(t)
 	blocks := 0
 	for page, text := range documentation(t) {
 		if strings.Contains(page, "/decisions/") || page == "docs/explanation/architecture.md" {
-			continue // of their time; and about what is internal, which a test of its own reads
+			continue // decisions describe the past; architecture.md names internal code, and has its own test
 		}
 		program := ""
 		for _, m := range goBlock.FindAllStringSubmatch(text, -1) {
@@ -134,7 +134,7 @@ func TestGoInTheDocumentation(t *testing.T) {
 			}
 			switch {
 			case file.Name.Name == snippet:
-			case strings.Contains(m[1], "func Test"): // of the program before it
+			case strings.Contains(m[1], "func Test"): // a test of the previous program
 				compile(t, page, program, m[1])
 			default:
 				program = m[1]
@@ -154,10 +154,10 @@ func TestGoInTheDocumentation(t *testing.T) {
 
 var inBackticks = regexp.MustCompile("`([A-Za-z]+\\.[A-Z][A-Za-z]*(?:\\.[A-Z][A-Za-z]*)?)(?:\\([^`]*\\))?`")
 
-// snippet is the package of a block that names none.
+// snippet is the package name for a block without a package clause.
 const snippet = "snippet"
 
-// parseBlock parses a file, declarations, statements or expressions.
+// parseBlock parses a block that is a file, declarations, statements or expressions.
 func parseBlock(text string) (*ast.File, error) {
 	var first error
 	for _, form := range []string{"%s", "package " + snippet + "\n%s", "package " + snippet + "\nfunc _() {\n%s\n}", "package " + snippet + "\nfunc _() {\n_, _ = %s\n}"} {
@@ -172,7 +172,8 @@ func parseBlock(text string) (*ast.File, error) {
 	return nil, first
 }
 
-// selected returns what a file selects from names that it does not declare: package.Name.
+// selected returns the selectors of a file, such as package.Name, whose first part the file does
+// not declare.
 func selected(file *ast.File) []string {
 	var names []string
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -186,11 +187,11 @@ func selected(file *ast.File) []string {
 	return names
 }
 
-// names are those of docs/api.txt by the last part of a package's path.
+// names are the names in docs/api.txt, by the last part of the package's path.
 type names map[string]map[string]bool
 
-// has reports whether package.Name, package.Type.Name or Type.Name exists. Of a package or a
-// type that is not ours everything does.
+// has reports whether package.Name, package.Type.Name or Type.Name exists. Every name of a foreign
+// package or type counts as existing.
 func (n names) has(name string) bool {
 	first, rest, _ := strings.Cut(name, ".")
 	if all, ours := n[first]; ours {
@@ -234,7 +235,7 @@ func publicNames(t *testing.T) names {
 	return all
 }
 
-// compile checks the types of a program, and of its test if there is one.
+// compile runs go vet on a program, and on its test if there is one.
 func compile(t *testing.T, page string, texts ...string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -92,7 +92,7 @@ func TestMarkers(t *testing.T) {
 func TestRetryDelay(t *testing.T) {
 	for _, w := range wraps {
 		if w.name == "with a delay" {
-			continue // has one of its own; see below
+			continue // it has its own delay; see below
 		}
 		t.Run("is read "+w.name, func(t *testing.T) {
 			got, asked := postroom.RetryDelay(w.wrap(postroom.RetryAfter(3*time.Second, errBoom)))

@@ -71,7 +71,7 @@ func TestNewEventWithDataThatIsNoJSON(t *testing.T) {
 			ev := tt.make()
 			wantFaults(t, ev.Validate(), "Data")
 
-			ev.Data = []byte("{}") // does not undo it: nobody asked for this body
+			ev.Data = []byte("{}") // this does not remove the fault, because the caller asked for another body
 			wantFaults(t, ev.Validate(), "Data")
 		})
 	}
@@ -148,7 +148,7 @@ func TestEventJSONThatDoesNotDecodeIsPermanent(t *testing.T) {
 	}
 }
 
-// undecodable is data that is no order.
+// undecodable is data that does not decode as an order.
 var undecodable = []struct{ name, data string }{
 	{"no data", ""},
 	{"no JSON", "secret"},
@@ -182,7 +182,7 @@ func TestErrorsOfCodecsDoNotQuoteData(t *testing.T) {
 	}
 }
 
-// talkative quotes itself where it should not.
+// talkative is a type whose error quotes its value.
 type talkative string
 
 func (s talkative) MarshalJSON() ([]byte, error) {

@@ -40,8 +40,8 @@ func ExampleChain() {
 	// leave timeout
 }
 
-// A Mux is one handler for several types. Its Types are what a subscription
-// asks for.
+// A Mux is one handler for several types. Its method Types returns the types that a subscription
+// reads.
 func ExampleMux() {
 	type placed struct{ Amount int }
 
@@ -74,8 +74,8 @@ func ExampleMux() {
 	// no handler for event type "order.returned"
 }
 
-// A vendor that says when to come back is believed. The delay is found however
-// the error is wrapped on its way up.
+// If a vendor says when to call again, RetryAfter passes that on. RetryDelay finds the delay even
+// if the error is wrapped.
 func ExampleRetryAfter() {
 	charge := func() error {
 		return postroom.RetryAfter(90*time.Second, errors.New("too many requests"))
@@ -95,7 +95,7 @@ func ExampleRetryAfter() {
 	// otherwise by the schedule: true
 }
 
-// A fault that another attempt would only repeat is permanent.
+// If another attempt would fail in the same way, the error is permanent.
 func ExamplePermanent() {
 	err := postroom.Permanent(errors.New("no such currency: EUX"))
 
@@ -107,8 +107,8 @@ func ExamplePermanent() {
 	// true
 }
 
-// What follows from an event keeps its key and its correlation, so that a
-// business process can be read from its events.
+// An event that follows from another one keeps its key and its correlation id, so that the events
+// show the business process.
 func ExampleEvent_Follow() {
 	placed := postroom.NewEvent("order.placed", map[string]int{"amount": 42})
 	placed.ID, placed.Key = "e-1", "o-1"

@@ -12,9 +12,9 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// FuzzValidate holds that Validate does not panic, that it reports nothing but
-// *FieldErrors, and that an event it accepts has the documented syntax, which
-// is written down here once more and in other words.
+// FuzzValidate checks that Validate does not panic, that it reports only *FieldErrors, and that an
+// event that it accepts has the documented syntax. This test has its own implementation of that
+// syntax.
 func FuzzValidate(f *testing.F) {
 	f.Add("018f", "/shop", "order.placed", "orders.eu", "o-1", "application/json", "c-1", "e-1", "x-tenant", "a", "{}", int64(1_700_000_000))
 	f.Add("", "", "a", "", "", "", "", "", "", "", "", int64(0))
@@ -53,8 +53,7 @@ var (
 	reservedNames = regexp.MustCompile(`(?i)^(nats-.*|ce-.*|postroom-.*|traceparent|tracestate|content-type|status|description)$`)
 )
 
-// brokenSyntax says of each rule that the documentation states whether ev
-// breaks it.
+// brokenSyntax reports, for each documented rule, whether ev breaks it.
 func brokenSyntax(ev postroom.Event) map[string]bool {
 	unfit := func(limit int, texts ...string) bool {
 		for _, s := range texts {

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// fakeTx is a transaction that can be told from another, and no more.
+// fakeTx is a transaction that does nothing. Tests only compare it with others.
 type fakeTx struct{ pgx.Tx }
 
 type contextKey struct{}

@@ -52,7 +52,7 @@ func TestRunSurvivesItsParts(t *testing.T) {
 			err := postroom.Run(t.Context(), runs(tt.part), runs(func(ctx context.Context) error {
 				<-ctx.Done()
 				drained = true
-				return errors.Join(endless{}) // which is looked at, as it ended late
+				return errors.Join(endless{}) // Run examines this error, because the part ended after the others
 			}))
 			if err == nil || !strings.HasPrefix(err.Error(), tt.want) || !drained {
 				t.Errorf("Run = %v, the other part drained: %v; want %q and true", err, drained, tt.want)
@@ -78,7 +78,8 @@ func TestRetryDelayOfHostileErrors(t *testing.T) {
 	}
 }
 
-// empty is a value whose methods fail with an error of package json that is nil in itself.
+// empty is a value whose methods return err. Tests set err to errors of package json that are nil
+// pointers or lack a cause.
 type empty struct{ err error }
 
 func (e empty) MarshalJSON() ([]byte, error) { return nil, e.err }

@@ -17,12 +17,12 @@ import (
 	"testing"
 )
 
-// updateVariable has the tests write the files that are generated: make api sets it.
+// updateVariable makes the tests write the generated files. make api sets it.
 const updateVariable = "POSTROOM_UPDATE"
 
 func update() bool { return os.Getenv(updateVariable) != "" }
 
-// Limits that steer cohesion.
+// Limits that keep types and packages small.
 const (
 	mostFields  = 12
 	mostMethods = 30
@@ -34,7 +34,7 @@ const (
 // fields or methods than others.
 const wideMarker = "Wide because "
 
-// notYet are the figures that do not meet the limits, and are not to grow.
+// notYet are the figures that exceed the limits. They must not grow.
 var notYet = map[string]int{
 	"idempotency/conformance.Endpoint fields": 13,
 	"integration/checker.State fields":        18,
@@ -70,7 +70,8 @@ func TestTypesAndPackagesKeepToTheirLimits(t *testing.T) {
 // what happened to a thing, or what a thing does, and not what it is.
 const mostParticiples = 10
 
-// TestTypesAreNamedByNouns names the types whose names end in -ed or -ing if they are too many.
+// TestTypesAreNamedByNouns fails, and lists the types whose names end in -ed or -ing, if there are
+// too many.
 func TestTypesAreNamedByNouns(t *testing.T) {
 	t.Parallel()
 	var found []string
@@ -145,7 +146,7 @@ func figures(t *testing.T) map[string]int {
 	return all
 }
 
-// eachFile parses the Go files of all modules, tests apart.
+// eachFile parses the Go files of all modules, except tests.
 func eachFile(t *testing.T, do func(dir, name string, text []byte, file *ast.File)) {
 	t.Helper()
 	set := token.NewFileSet()
@@ -175,7 +176,7 @@ func eachFile(t *testing.T, do func(dir, name string, text []byte, file *ast.Fil
 	}
 }
 
-// receiver returns the name of the type that a method is of.
+// receiver returns the name of a method's receiver type.
 func receiver(d *ast.FuncDecl) string {
 	typ := d.Recv.List[0].Type
 	for {
@@ -197,7 +198,7 @@ func receiver(d *ast.FuncDecl) string {
 // apiFile lists what the public packages export.
 const apiFile = "docs/api.txt"
 
-// TestAPIIsListed holds that a change of what users can call is seen in review.
+// TestAPIIsListed makes each change of the public API visible in a review.
 func TestAPIIsListed(t *testing.T) {
 	generated(t, update(), apiFile, "", "", api(t))
 }
@@ -294,7 +295,7 @@ func source(node ast.Node) string {
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
-// TestLayersAreInContributing holds that the table of CONTRIBUTING.md is the one of layers.
+// TestLayersAreInContributing checks that the table in CONTRIBUTING.md is the same as layers.
 func TestLayersAreInContributing(t *testing.T) {
 	var rows strings.Builder
 	rows.WriteString("| package | may import, besides the standard library | because |\n| --- | --- | --- |\n")
@@ -321,8 +322,8 @@ func TestLayersAreInContributing(t *testing.T) {
 	generated(t, update(), "CONTRIBUTING.md", "<!-- layers: make api writes this -->\n", "<!-- end of layers -->\n", rows.String())
 }
 
-// generated compares a file, or what is between two lines of it, with what it is to be, or
-// writes it.
+// generated compares a file, or the part between two of its lines, with the wanted text. If update
+// is true, it writes the text instead.
 func generated(t *testing.T, update bool, name, begin, end, want string) {
 	t.Helper()
 	text, err := os.ReadFile(name)

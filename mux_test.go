@@ -145,7 +145,7 @@ func TestMuxMayBeUsedConcurrently(t *testing.T) {
 	}
 }
 
-// A Mux is a map from types to handlers that is only added to, whatever is tried.
+// A Mux behaves like a map from types to handlers to which entries are only added.
 func TestMuxDoesAsItsModel(t *testing.T) {
 	eventType := rapid.SampledFrom([]string{"a", "a.b", "a.b.c", "A", "b", "order.placed", "", "a.*", ">", "a..b", "a b", ".a", "ä"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -189,7 +189,7 @@ func panics(f func()) (panicked bool) {
 	return false
 }
 
-// asked is a handler that says whether it could work.
+// asked is a handler with a method Check, which counts its calls.
 type asked struct {
 	err   error
 	times int

@@ -13,17 +13,16 @@ import (
 	"unicode/utf8"
 )
 
-// What a page of the documentation keeps to. Tables, code and what is generated do not count as
-// prose.
+// Limits for the pages of the documentation. Tables, code and generated text do not count as prose.
 const (
 	widest        = 100  // columns of a line
-	longSentence  = 35   // words: a longer sentence is a long one
-	longShare     = 0.03 // of all sentences may be long ones
-	longestPage   = 1200 // words, reference pages apart
+	longSentence  = 35   // words: a sentence with more is long
+	longShare     = 0.03 // of all sentences may be long
+	longestPage   = 1200 // words; reference pages may have more
 	leastIfOrWhen = 9.0  // of 1,000 words
 )
 
-// prose is what a page says outside of tables and code.
+// prose is the text of a page outside of tables and code.
 type prose struct {
 	words, ifOrWhen int
 	sentences       []string
@@ -48,7 +47,7 @@ var (
 	word         = regexp.MustCompile(`[\pL\pN]`)
 )
 
-// readProse takes a page apart.
+// readProse reads the prose of a page.
 func readProse(text string) *prose {
 	p := new(prose)
 	for b := range blocks(text) {
@@ -70,13 +69,13 @@ func isWide(line string) bool {
 	return utf8.RuneCountInString(line) > widest && len(unbroken(strings.TrimSpace(listItem.ReplaceAllString(line, "")))) > 1
 }
 
-// block is a paragraph or an item of a list, which are prose, or lines that are not.
+// block is a paragraph or an item of a list, which are prose, or lines that are not prose.
 type block struct {
 	lines []string
 	prose bool
 }
 
-// blocks yields the parts of a page, which together are the page.
+// blocks yields the parts of a page, in order. Together they have every line of the page.
 func blocks(text string) iter.Seq[block] {
 	return func(yield func(block) bool) {
 		var current block
@@ -112,7 +111,7 @@ func blocks(text string) iter.Seq[block] {
 	}
 }
 
-// wrap breaks the lines of what is prose, if one of them is too wide.
+// wrap wraps each block of prose that has a line that is too wide.
 func wrap(text string) string {
 	var page strings.Builder
 	for b := range blocks(text) {
@@ -126,8 +125,8 @@ func wrap(text string) string {
 	return page.String()
 }
 
-// wrapped returns a paragraph in lines that fit. No line may begin with what would make it
-// something else than prose.
+// wrapped returns a paragraph in lines that are not too wide. No line begins with a character that
+// would start a list, a heading or a table.
 func wrapped(lines []string) []string {
 	first := listItem.FindString(lines[0])
 	if first == "" {
@@ -135,7 +134,7 @@ func wrapped(lines []string) []string {
 	}
 	indent := strings.Repeat(" ", utf8.RuneCountInString(first))
 	words := unbroken(strings.TrimPrefix(strings.Join(lines, " "), first))
-	for i := len(words) - 1; i > 0; i-- { // what may not begin a line belongs to the word before
+	for i := len(words) - 1; i > 0; i-- { // a word that may not begin a line is joined to the word before it
 		if listItem.MatchString(words[i]+" ") || strings.ContainsAny(words[i][:1], "#|<>+=") {
 			words[i-1] += " " + words[i]
 			words = slices.Delete(words, i, i+1)
@@ -158,7 +157,7 @@ func wrapped(lines []string) []string {
 	return append(out, line)
 }
 
-// unbroken returns the words of a text. What stands in backticks is one.
+// unbroken returns the words of a text. Text in backticks is one word.
 func unbroken(text string) (words []string) {
 	open := false
 	for _, w := range strings.Fields(text) {
@@ -172,7 +171,7 @@ func unbroken(text string) (words []string) {
 	return words
 }
 
-// add takes in a paragraph.
+// add adds a paragraph.
 func (p *prose) add(text string) {
 	text = linkTarget.ReplaceAllString(codeSpan.ReplaceAllString(text, "code"), "]")
 	for text != "" {
@@ -195,11 +194,11 @@ func (p *prose) add(text string) {
 	}
 }
 
-// riddles are words that stand in the place of who or what acts.
+// riddles are words that hide who or what acts.
 var riddles = regexp.MustCompile(`(?i)\b(?:nobody|somebody|whoever|whatever|wherever|undriven|driven|drives?)\b`)
 
-// The documentation is read by people in a hurry: short sentences that say if and when, lines
-// that fit, pages that end.
+// The documentation is easy to read: sentences, lines and pages are short, and sentences say "if"
+// and "when".
 func TestProseOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	pages := documentation(t)
@@ -213,9 +212,9 @@ func TestProseOfTheDocumentation(t *testing.T) {
 		p := readProse(pages[page])
 		checkWidth(t, page, pages[page], p)
 		if page == "CHANGELOG.md" {
-			continue // of its time
+			continue // old entries are not rewritten
 		}
-		if m := riddles.FindString(pages[page]); m != "" && page != "CONTRIBUTING.md" { // which quotes some
+		if m := riddles.FindString(pages[page]); m != "" && page != "CONTRIBUTING.md" { // CONTRIBUTING.md quotes some of these words
 			t.Errorf("%s says %q: name who acts", page, m)
 		}
 		words, sentences, ifOrWhen = words+p.words, sentences+len(p.sentences), ifOrWhen+p.ifOrWhen
@@ -256,14 +255,14 @@ func checkWidth(t *testing.T, page, text string, p *prose) {
 	}
 }
 
-// formerWords are words that the glossary has another word for.
+// formerWords are old words that the glossary has replaced.
 var formerWords = regexp.MustCompile(`(?i)\b(?:rewind|rewinds|rewound|redo|redone|ledger rows?)\b`)
 
 // withRiddles are directories whose comments are not checked for riddles: programs that are
 // not used in production.
 var withRiddles = []string{"bench", "integration"}
 
-// Comments in code and SQL name who acts, too.
+// Comments in code and SQL also name who acts.
 func TestCommentsNameWhoActs(t *testing.T) {
 	t.Parallel()
 	comments := 0

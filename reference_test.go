@@ -17,13 +17,13 @@ import (
 	"testing"
 )
 
-// instruments are the functions of internal/telemetry that make an instrument by its name.
+// instruments are the functions of internal/telemetry that make an instrument with a given name.
 var instruments = []string{"Counter", "Gauge", "Switch", "Level", "ObservableCounter", "Sizes", "Seconds"}
 
 // warnings are the methods of loggers whose messages operators read. Debug is not among them.
 var warnings = []string{"Info", "InfoContext", "Warn", "WarnContext", "Error", "ErrorContext"}
 
-// reported are the directories of what runs in production.
+// reported are the directories of code that runs in production.
 var reported = []string{"relay", "inbox", "idempotency", "outbound", "webhook", "saga", "outbox", "natsjs", "reconcile", "republish", "deadletter", "inspect", "doctor", "schema", "cmd", "internal", "postmill"}
 
 var (
@@ -32,8 +32,8 @@ var (
 	errorName     = regexp.MustCompile(`(?m)^\tvar (Err[A-Za-z]+)`)
 )
 
-// Metrics, log messages and exported errors are in the reference, and it names no metric that
-// does not exist.
+// The reference has all metrics, log messages and exported errors. It names no metric that does not
+// exist.
 func TestReferenceNamesWhatIsReported(t *testing.T) {
 	t.Parallel()
 	metrics, messages := reports(t)
@@ -91,7 +91,7 @@ func reports(t *testing.T) (metrics, messages []string) {
 			if err != nil {
 				return err
 			}
-			if d.IsDir() && (strings.HasPrefix(d.Name(), "dev") || d.Name() == "conformance") { // test servers, and what runs in tests
+			if d.IsDir() && (strings.HasPrefix(d.Name(), "dev") || d.Name() == "conformance") { // test servers, and code that runs only in tests
 				return fs.SkipDir
 			}
 			if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -138,7 +138,7 @@ func called(call *ast.CallExpr) string {
 	return ""
 }
 
-// firstText returns the first of two leading arguments that is a text.
+// firstText returns the first string literal among the first two arguments.
 func firstText(call *ast.CallExpr) []string {
 	for _, arg := range call.Args[:min(2, len(call.Args))] {
 		lit, ok := arg.(*ast.BasicLit)
@@ -163,7 +163,7 @@ func readText(t *testing.T, path string) string {
 
 var pictureLabel = regexp.MustCompile(`label="([^"]*)"`)
 
-// The pictures were drawn from their texts as they are now. make pictures draws them.
+// Each picture was drawn from the current version of its text. make pictures draws them.
 func TestPicturesAreDrawn(t *testing.T) {
 	t.Parallel()
 	texts, err := filepath.Glob("docs/pictures/*.dot")
@@ -199,22 +199,22 @@ var (
 	formatVerb = regexp.MustCompile(`%[-+#0-9.]*[a-zA-Z]`)
 )
 
-// foreignTexts are quotations of texts that other programs say.
+// foreignTexts are quoted texts of other programs.
 var foreignTexts = []string{
 	"nats: connection closed: nats: Authorization Violation",
 	"context deadline exceeded",
 	"prepared statement … already exists",
 }
 
-// What a page quotes as the words of a log message or an error, the code says. A page leaves
-// out with … what differs.
+// If a page quotes a log message or an error, the code has that text. In a quotation, … stands for
+// a part that varies.
 func TestQuotedMessagesAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
 	said := texts(t)
 	quoted := 0
 	for page, text := range documentation(t) {
 		if strings.Contains(page, "/decisions/") || page == "CONTRIBUTING.md" {
-			continue // of their time; and about words
+			continue // decisions describe the past; CONTRIBUTING.md quotes bad wording
 		}
 		for _, m := range quotation.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
 			quote := strings.Join(strings.Fields(m[1]), " ")
@@ -232,7 +232,7 @@ func TestQuotedMessagesAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// says reports whether the pieces of a quotation stand in a text, in their order.
+// says reports whether a text has the pieces of a quotation, in their order.
 func says(text, quote string) bool {
 	for piece := range strings.SplitSeq(quote, "…") {
 		_, after, found := strings.Cut(text, strings.TrimSpace(piece))
@@ -244,8 +244,8 @@ func says(text, quote string) bool {
 	return true
 }
 
-// texts returns the string literals of all modules, tests apart. Literals that are added are
-// one text, and what differs between two calls is … in it.
+// texts returns the string literals of all modules, except tests. Literals that are added are one
+// text. In a text, … replaces format verbs and other values.
 func texts(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -266,8 +266,8 @@ func texts(t *testing.T) []string {
 	return all
 }
 
-// literal returns the text of a string literal, or of several that are added; "" if the
-// expression is something else.
+// literal returns the text of a string literal, or of several that are added. For any other
+// expression it returns "".
 func literal(expr ast.Expr) string {
 	switch e := expr.(type) {
 	case *ast.BasicLit:

@@ -13,11 +13,11 @@ import (
 
 // part is a Runner of a test.
 type part struct {
-	stops time.Duration // by itself, after so long; 0: only with its context
-	drain time.Duration // how long it works on after its context ended
+	stops time.Duration // it ends by itself after this time; 0: only when its context ends
+	drain time.Duration // how long it still works after its context has ended
 	err   error         // what it returns
 
-	stopped bool // whether its context was what ended it
+	stopped bool // whether it ended because its context ended
 	done    bool
 }
 
@@ -30,14 +30,13 @@ func (p *part) Run(ctx context.Context) error {
 	case <-alone:
 	case <-ctx.Done():
 		p.stopped = true
-		time.Sleep(p.drain) // work in hand, by the bubble's clock
+		time.Sleep(p.drain) // unfinished work; the time is that of the synctest bubble
 	}
 	p.done = true
 	return p.err
 }
 
-// start runs parts in the bubble of a synctest, and returns what Run returns
-// once it did.
+// start runs parts in a synctest bubble. The channel gets the result of Run when Run returns.
 func start(ctx context.Context, parts ...*part) <-chan error {
 	runners := make([]postroom.Runner, len(parts))
 	for i, p := range parts {
@@ -69,7 +68,7 @@ func TestRunReturnsNilAfterACleanDrain(t *testing.T) {
 
 		cancel()
 		began := time.Now()
-		time.Sleep(time.Minute - 1) // one of them is still at it
+		time.Sleep(time.Minute - 1) // one of them still drains
 		wantRunning(t, result)
 
 		if err := <-result; err != nil {
@@ -127,7 +126,7 @@ func TestRunStopsTheRestWithTheFirst(t *testing.T) {
 	}
 }
 
-// What is printed first is what went wrong first, whichever part it is of.
+// The error that happened first is printed first, whichever part returned it.
 func TestRunJoinsErrorsInTheOrderOfTheirEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		err := <-start(t.Context(),

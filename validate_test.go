@@ -12,8 +12,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// secret stands in every value that Validate is to complain of, and must not
-// stand in the complaint.
+// secret is a part of every faulty value. Validate's errors must not contain it.
 const secret = "hunter2"
 
 func TestValidateAccepts(t *testing.T) {
@@ -99,7 +98,7 @@ func TestValidateReports(t *testing.T) {
 		}, "Headers[x-tenant]", "differs from another header in case only"},
 	}
 
-	// Texts, which travel as values of headers.
+	// Texts that are sent as values of headers.
 	texts := map[string]func(*postroom.Event, string){
 		"ID":                func(ev *postroom.Event, s string) { ev.ID = s },
 		"Source":            func(ev *postroom.Event, s string) { ev.Source = s },
@@ -173,7 +172,7 @@ func TestValidateReports(t *testing.T) {
 
 	// Names of headers.
 	for _, name := range []string{"", "x tenant", "x:tenant", "x.tenant", "größe", "x\r\nNats-Rollup"} {
-		shown := strings.NewReplacer("\r", "?", "\n", "?").Replace(name) // it would forge a line of a log
+		shown := strings.NewReplacer("\r", "?", "\n", "?").Replace(name) // a line break would forge a log line
 		tests = append(tests, row{
 			fmt.Sprintf("a header named %q", name), header(name, secret), "Headers[" + shown + "]", "is not a header name",
 		})
@@ -214,8 +213,8 @@ func TestValidateNamesEveryReservedHeader(t *testing.T) {
 	}
 }
 
-// The limits are written out: the database has the same numbers in its checks.
-// An event that is not published may have a larger body, and is held to every other limit.
+// The test has the limits as numbers, because the checks of the database have the same numbers. An
+// event that is not published may have a larger body. All other limits apply to it.
 func TestValidateAccepted(t *testing.T) {
 	ev := postroom.NewEvent("order.placed", nil)
 	ev.Source, ev.Data = "/shop", make([]byte, postroom.MaxAccepted)
@@ -345,8 +344,8 @@ func TestValidateClipsTheNameOfAHeader(t *testing.T) {
 	}
 }
 
-// wantFaults checks that err consists of one *FieldError for each of fields,
-// which are sorted, and returns them in that order.
+// wantFaults checks that err consists of exactly one *FieldError for each of fields, and returns
+// them in the order of fields. fields must be sorted.
 func wantFaults(t *testing.T, err error, fields ...string) []*postroom.FieldError {
 	t.Helper()
 	if !errors.Is(err, postroom.ErrInvalidEvent) {

@@ -35,7 +35,8 @@ func ExamplePublisher_Publish() {
 	// <nil>
 }
 
-// Code that gets a message.Publisher and knows no transaction publishes in this one.
+// Code that gets a message.Publisher, and knows nothing of transactions, publishes in this
+// transaction.
 func ExamplePublisher_In() {
 	servers := devtest.ForExample()
 	defer servers.Close()

@@ -117,7 +117,7 @@ func TestAHandlerWithoutMessagesNeedsNoPublisher(t *testing.T) {
 	}
 }
 
-// The transaction is the inbox's to end, and the context ends with the handler.
+// Only the inbox ends the transaction. The message's context ends when the handler returns.
 func TestAHandlerDoesNotEndTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool := withCharges(t)
@@ -170,7 +170,8 @@ func TestTheMiddlewareNeedsATransaction(t *testing.T) {
 	}
 }
 
-// What a handler returns is written in its transaction, also if it made contexts of its own.
+// Messages that a handler returns are written in its transaction, even if the handler gave them new
+// contexts.
 func TestTheMiddlewarePassesTheTransactionOn(t *testing.T) {
 	t.Parallel()
 	pool := withCharges(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Whatever a message has, it arrives as it was, or is refused before it is written.
+// Each message arrives unchanged, or is refused before it is written.
 func TestAMessageArrivesAsItWas(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -54,7 +54,7 @@ func TestEventsOfOtherProducersAreMessages(t *testing.T) {
 	}
 }
 
-// What Watermill's publisher for JetStream sent is the message that it was.
+// toMessage restores a message that Watermill's publisher for JetStream sent.
 func TestMessagesOfThePublisherForJetStream(t *testing.T) {
 	t.Parallel()
 	ev := postroom.Event{ID: "1", Type: "a", ContentType: "text/plain", Headers: map[string]string{"_watermill_message_uuid": "u 1", "tenant": "a"}}
@@ -71,7 +71,8 @@ func TestMessagesOfThePublisherForJetStream(t *testing.T) {
 	}
 }
 
-// A handler may change the payload that it got; the event is handled again as it was.
+// If a handler changes the payload that it got, the event does not change, so another attempt gets
+// the original payload.
 func TestAMessageHasItsOwnPayload(t *testing.T) {
 	t.Parallel()
 	ev := postroom.Event{ID: "e-1", Type: "a", Data: []byte("x")}

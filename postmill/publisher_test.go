@@ -70,7 +70,7 @@ func TestMessagesOfOneCallMayHaveDifferentTransactions(t *testing.T) {
 	}
 }
 
-// That is the bug which an outbox prevents.
+// To publish outside of the transaction is the bug that an outbox prevents.
 func TestPublishWithoutATransactionFails(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -88,7 +88,7 @@ func TestPublishWithoutATransactionFails(t *testing.T) {
 		}
 	}
 	written(t, pool, 0)
-	must(t, pub.Publish("a")) // no message needs none
+	must(t, pub.Publish("a")) // without a message, no transaction is needed
 }
 
 func TestAPoolIsATransactionOfItsOwn(t *testing.T) {
@@ -98,7 +98,7 @@ func TestAPoolIsATransactionOfItsOwn(t *testing.T) {
 	must(t, pub.Publish("a", newMessage("1", "x"), newMessage("2", "y")))
 	written(t, pool, 2)
 
-	// All of a call or none: the last has too much metadata.
+	// A call writes all of its messages or none. Here the last message has too much metadata.
 	err := pub.Publish("a", newMessage("3", "x"), newMessage("4", "y", "large", strings.Repeat("x", postroom.MaxHeaderBytes)))
 	if !errors.Is(err, postroom.ErrInvalidEvent) {
 		t.Errorf("Publish = %v, want ErrInvalidEvent", err)
@@ -152,7 +152,7 @@ func TestInWritesInOneTransaction(t *testing.T) {
 	written(t, pool, 3)
 }
 
-// The UUID is no identity, unless Dedupe makes it one.
+// A UUID identifies an event only if Dedupe is set.
 func TestDedupe(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -200,7 +200,8 @@ func TestMessageHasThePropertiesOfItsEvent(t *testing.T) {
 		ev.CorrelationID != "c-1" || ev.CausationID != "" || !strings.Contains(ev.TraceParent, span.TraceID().String()) {
 		t.Errorf("event %+v", ev)
 	}
-	// What an event cannot have stays in the metadata, and the trace is the message's own.
+	// Values that an event cannot have stay only in the metadata. The event has the trace of its
+	// own message, which here has none.
 	if ev := events[1]; ev.ContentType != "application/octet-stream" || ev.CorrelationID != "" || ev.TraceParent != "" {
 		t.Errorf("event %+v", ev)
 	}
@@ -228,7 +229,7 @@ func TestMessagesThatCannotBeWritten(t *testing.T) {
 				t.Errorf("Publish to %q = %v, want ErrInvalidEvent and %q", tt.topic, err, tt.says)
 			}
 		}
-		return pub.Publish("orders", in(t.Context(), tx, newMessage("1", "x"))...) // the transaction goes on
+		return pub.Publish("orders", in(t.Context(), tx, newMessage("1", "x"))...) // the transaction can still be used
 	}))
 	written(t, pool, 1)
 	must(t, errors.Join(pub.Close(), pub.Close()))
@@ -244,7 +245,7 @@ func TestTxPanicsWithoutATransaction(t *testing.T) {
 	postmill.Tx(t.Context())
 }
 
-// Messages keep what they had: a publisher does not change them.
+// A publisher does not change the messages that it gets.
 func TestPublishLeavesTheMessageAsItIs(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

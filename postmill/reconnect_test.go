@@ -17,11 +17,11 @@ import (
 	"github.com/postroom/postroom/postmill"
 )
 
-// restartVariable has the URL at which a test restarts a server. Watermill's suite restarts it by a
-// command: this program, which then does nothing but ask for that.
+// restartVariable has the URL at which a test restarts a server. Watermill's suite runs a command
+// to restart the server. The command is this test binary, which then only requests this URL.
 const restartVariable = "POSTMILL_TEST_RESTART"
 
-// askForRestart is what the command does.
+// askForRestart does the work of that command.
 func askForRestart(url string) error {
 	resp, err := http.Get(url) //nolint:noctx,gosec // the URL is that of the test
 	if err != nil {
@@ -52,8 +52,8 @@ func restartCommand(t *testing.T, restart func(ctx context.Context) error) []str
 	return []string{program}
 }
 
-// Watermill's own test of a server that restarts while 10,000 messages are under way: here each of
-// the two is killed twice.
+// This is Watermill's own test of a server that restarts while 10,000 messages are under way. Here
+// PostgreSQL and NATS are each killed twice.
 func TestReconnect(t *testing.T) {
 	if !isLong() {
 		t.Skip("it takes a minute: set POSTROOM_SOAK=1")

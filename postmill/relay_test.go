@@ -34,7 +34,7 @@ func (f publishFunc) Publish(topic string, messages ...*message.Message) error {
 
 func (publishFunc) Close() error { return nil }
 
-// running is a Run of a publisher in the midst of its work.
+// running is a call of a publisher's Run that has not ended.
 type running struct {
 	batches chan []*broker.Message
 	stop    context.CancelFunc
@@ -57,7 +57,7 @@ func runPublisher(p broker.Publisher) *running {
 	return r
 }
 
-// only returns the one outcome of a message.
+// only returns the outcome of a message. It fails the test unless there is exactly one.
 func (r *running) only(t *testing.T, m *broker.Message) broker.Outcome {
 	t.Helper()
 	r.mu.Lock()
@@ -72,7 +72,7 @@ func outgoing(id string) *broker.Message {
 	return &broker.Message{Event: eventlog.Event{Event: postroom.Event{ID: id, Source: "/shop", Type: "order.placed", Subject: "order.placed", Data: []byte(id)}}}
 }
 
-// Each error is one after which the broker may have the message, unless Classify knows better.
+// After any error the broker may have the message, unless Classify says otherwise.
 func TestErrorOfPublishLeavesTheOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("no")
@@ -108,13 +108,13 @@ func TestErrorOfPublishLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// Run reports each message that it received once, also those that it could not publish any
-// more, and none after it returned.
+// Run reports each message that it received exactly once, even those that it could no longer
+// publish. It reports none after it returned.
 func TestTheEndOfARelaysRun(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		heeds bool // the context, as publishers should
+		heeds bool // whether the publisher obeys the context, as it should
 		took  time.Duration
 	}{{"of a publisher that heeds the context", true, 0}, {"of one that does not", false, 5 * time.Second}} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestTheEndOfARelaysRun(t *testing.T) {
 				if took := time.Since(stopped); took != tt.took {
 					t.Errorf("Run ended after %s, want %s", took, tt.took)
 				}
-				close(hangs) // too late
+				close(hangs) // the answer comes after the end of Run
 				synctest.Wait()
 				for _, m := range batch {
 					if o := r.only(t, m); o.Class != broker.Unknown {
@@ -153,7 +153,7 @@ func TestTheEndOfARelaysRun(t *testing.T) {
 	}
 }
 
-// A call of Publish has its time, and then others go on.
+// If a call of Publish takes too long, its context ends, and later messages are published.
 func TestPublishHasItsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestRelayRefusesBadSettings(t *testing.T) {
 		t.Errorf("Abilities %+v, want none", able)
 	}
 	pool := withCharges(t)
-	// A relay begins only if what such a publisher cannot do is accepted.
+	// A relay begins only if its Config accepts both risks of such a publisher.
 	for _, accepted := range [][]broker.Risk{nil, {broker.NotInspected}, {broker.NotVerified}} {
 		err := relay.New(outbox.NewLog(pool), p, relay.Config{Accept: accepted}).Run(t.Context())
 		if !errors.Is(err, postroom.ErrUnrecoverable) {
@@ -205,8 +205,8 @@ func TestRelayRefusesBadSettings(t *testing.T) {
 	}
 }
 
-// Relay publishes messages that a Publisher wrote as they came. Other events become messages
-// too, and each message names its event.
+// Relay publishes the messages of a Publisher unchanged. Other events become messages too. The
+// metadata of each message identifies its event.
 func TestRelayPublishesMessagesAsTheyCame(t *testing.T) {
 	t.Parallel()
 	pool := withCharges(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/postmill"
 )
 
-// hushed is an inbox whose handlers fail on purpose.
+// hushed is the Config of an inbox whose handlers fail on purpose. It does not log.
 var hushed = inbox.Config{AckWait: time.Second, DrainTimeout: 200 * time.Millisecond, IdlePoll: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
 
 // route runs a Router with one handler until the test ends.
@@ -33,8 +33,8 @@ func route(t testing.TB, sub message.Subscriber, pub message.Publisher, h messag
 	devtest.Receive(t, 10*time.Second, "the Router to run", router.Running())
 }
 
-// A Router without the middleware loses the transaction of what a handler returns. Nothing is
-// published then, not even in a transaction of its own: the event fails until somebody looks.
+// Without the middleware, messages that a handler returns have no transaction. Then they are not
+// published, not even in a transaction of their own, and the event fails until it is dead.
 func TestARouterWithoutTheMiddleware(t *testing.T) {
 	t.Parallel()
 	b := newBed(t).withCharges(t)
@@ -47,10 +47,11 @@ func TestARouterWithoutTheMiddleware(t *testing.T) {
 	if n := b.charges(t); n != 0 {
 		t.Errorf("%d charges", n)
 	}
-	written(t, b.pool, 1) // what was published by the test
+	written(t, b.pool, 1) // only the message that the test published
 }
 
-// With it, what a handler did and returned commits together, and an operator sees its error.
+// With the middleware, a handler's effect and its messages commit together, and an operator sees
+// the handler's error.
 func TestARouterWithTheMiddleware(t *testing.T) {
 	t.Parallel()
 	b := newBed(t).withCharges(t)

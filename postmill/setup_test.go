@@ -50,7 +50,7 @@ func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {
 	return n
 }
 
-// written returns the events of the log, which are n.
+// written returns the events of the log. It fails the test unless there are n.
 func written(t testing.TB, pool *pgxpool.Pool, n int) []postroom.Event {
 	t.Helper()
 	return postroomtest.RequireWritten(t, pool, make([]postroomtest.Want, n)...)
@@ -73,7 +73,7 @@ func wantMessage(t testing.TB, got, want *message.Message) {
 	}
 }
 
-// bed is what a test has that publishes and subscribes.
+// bed is the database and the broker of a test that publishes and subscribes.
 type bed struct {
 	pool *pgxpool.Pool
 	nc   *nats.Conn

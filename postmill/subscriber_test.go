@@ -22,11 +22,11 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// isLong has Watermill's suite run at full length, which takes minutes.
+// isLong reports whether Watermill's suite runs at full length, which takes minutes.
 func isLong() bool { return os.Getenv("POSTROOM_SOAK") == "1" }
 
-// manyConns is enough for the subscribers of the suite, each of which has a worker. At full length
-// there are many more.
+// manyConns returns a number of connections that is enough for the suite's subscribers. Each has a
+// worker, and at full length there are many more.
 func manyConns() int32 {
 	if isLong() {
 		return 400
@@ -45,8 +45,8 @@ func poolOf(t testing.TB, url string, most int32) *pgxpool.Pool {
 	return pool
 }
 
-// atOnce is a subscription that tries again at once and for long, as Watermill does. It never pauses:
-// the suite has subscribers that refuse everything.
+// atOnce makes a subscription try again at once and up to 1000 times, because Watermill tries again
+// at once and for ever. It never pauses, because the suite has subscribers that nack every message.
 func atOnce(sub inbox.Subscription) inbox.Subscription {
 	sub.Attempts, sub.Schedule, sub.Pause = 1000, postroom.Backoff{time.Millisecond}, inbox.Pause{Off: true}
 	return sub
@@ -61,7 +61,8 @@ func suiteDatabase(t *testing.T) string {
 	return durable(t, 500).URL()
 }
 
-// durable returns a migrated server of the test's own, on which a commit that was answered survives.
+// durable returns a migrated server that only this test uses. A commit that it answered survives a
+// crash.
 func durable(t *testing.T, connections int) *devstack.Postgres {
 	t.Helper()
 	server := devtest.OwnPostgres(t, devstack.Config{Durable: true, MaxConnections: connections})
@@ -71,11 +72,11 @@ func durable(t *testing.T, connections int) *devstack.Postgres {
 	return server
 }
 
-// quick is an inbox that is closed soon.
+// quick is the Config of an inbox that closes quickly.
 var quick = inbox.Config{AckWait: time.Second, DrainTimeout: 200 * time.Millisecond, IdlePoll: 20 * time.Millisecond}
 
-// Watermill's own tests of a publisher and a subscriber. With exactly-once delivery the
-// suite leaves out two of them, and counts messages that come twice in the others.
+// Watermill's own tests of a publisher and a subscriber. With exactly-once delivery, the suite
+// leaves out two of its tests, and in the others it fails if a message comes twice.
 func TestUniversal(t *testing.T) {
 	ordered := postmill.PublisherConfig{KeyOf: func(_ string, msg *message.Message) string { return string(msg.Payload) }}
 	for _, tt := range []struct {
@@ -181,7 +182,8 @@ func TestAnAckCommitsAndANackRollsBack(t *testing.T) {
 	devtest.Eventually(t, 10*time.Second, "the ack to commit", func() bool { return b.charges(t) == 1 })
 }
 
-// The transaction of a message that was acked is over: nothing reaches the next one's.
+// After an ack the message's transaction is over. It cannot be used to write in the transaction of
+// the next message.
 func TestTheTransactionEndsWithTheAck(t *testing.T) {
 	t.Parallel()
 	b := newBed(t).withCharges(t)
@@ -202,7 +204,8 @@ func TestTheTransactionEndsWithTheAck(t *testing.T) {
 	}
 }
 
-// Close is no failed attempt: the message comes again, the first time for its inbox.
+// Close does not count as a failed attempt: the next inbox gets the message as if for the first
+// time.
 func TestCloseRollsBack(t *testing.T) {
 	t.Parallel()
 	b := newBed(t).withCharges(t)
@@ -211,7 +214,7 @@ func TestCloseRollsBack(t *testing.T) {
 	must(t, err)
 	b.publish(t, "a", newMessage("1", "x"))
 	b.publish(t, "a", newMessage("2", "x"))
-	msg := receive(t, messages) // the other one is offered, and not received
+	msg := receive(t, messages) // the second message is offered on the channel, but not received
 	note(t, msg)
 	must(t, first.Close())
 	if !errors.Is(msg.Context().Err(), context.Canceled) {
@@ -259,11 +262,11 @@ func TestASubscriptionEndsWithItsContext(t *testing.T) {
 		t.Error("the channel is open")
 	}
 	<-msg.Context().Done()
-	b.publish(t, "b", newMessage("2", "x")) // the other subscription goes on
+	b.publish(t, "b", newMessage("2", "x")) // the other subscription still works
 	receive(t, other).Ack()
 }
 
-// A message that takes longer than its time has failed an attempt, and comes again.
+// If a message is not acked within Timeout, an attempt has failed, and the message comes again.
 func TestAMessageHasItsTime(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -311,9 +314,9 @@ func TestSubscriberRefusesBadSettings(t *testing.T) {
 	}
 }
 
-// Effects on a key are committed in the order of the key, also if some of the messages are
-// nacked at first. A message may come again until its transaction commits: held messages of a
-// key share one.
+// Effects on a key are committed in the order of the key, even if some messages are nacked at
+// first. A message may come again until its transaction commits, because held messages of a key
+// share a transaction.
 func TestTheOrderOfAKey(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/postroomtest"
 )
 
-// recorder is a test that notes what it is told.
+// recorder is a testing.TB that records errors and log lines.
 type recorder struct {
 	testing.TB
 
@@ -60,10 +60,9 @@ func crash(t *testing.T, s postroomtest.Scenario, check func(context.Context, *p
 	return r
 }
 
-// service is what the scenarios of these tests work with: tables, a queue and a vendor,
-// which outlive a crash.
+// service has the tables, the queue and the vendor that these scenarios use. They survive a crash.
 type service struct {
-	queue   []postroom.Event // of a broker that gives an event to whoever asks until it is acknowledged
+	queue   []postroom.Event // the broker's events: it delivers the first one until that is acknowledged
 	charges map[string]int   // at the vendor
 }
 
@@ -76,7 +75,7 @@ func (s *service) setup(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// consume delivers what is in the queue, and acknowledges it then.
+// consume delivers each event of the queue, and then acknowledges it.
 func (s *service) consume(deliver func(ctx context.Context, pool *pgxpool.Pool, ev postroom.Event) error) func(context.Context, *pgxpool.Pool) error {
 	return func(ctx context.Context, pool *pgxpool.Pool) error {
 		for len(s.queue) > 0 {
@@ -89,7 +88,7 @@ func (s *service) consume(deliver func(ctx context.Context, pool *pgxpool.Pool, 
 	}
 }
 
-// once fails unless a query counts 1.
+// once returns a check that fails unless a query returns 1.
 func once(what, sql string) func(context.Context, *pgxpool.Pool) error {
 	return func(ctx context.Context, pool *pgxpool.Pool) error {
 		var n int
@@ -120,7 +119,7 @@ func placeOrder(ctx context.Context, pool *pgxpool.Pool, id string, ev postroom.
 	})
 }
 
-// Crash finds each of these bugs, and nothing in the same code without it.
+// Crash finds each of these bugs, and finds nothing in the same code without the bug.
 func TestCrashFindsPlantedBugs(t *testing.T) {
 	s := new(service)
 	apply := func(h func(ctx context.Context, pool *pgxpool.Pool, tx pgx.Tx, ev postroom.Event) error) func(context.Context, *pgxpool.Pool, postroom.Event) error {
@@ -174,7 +173,7 @@ func TestCrashFindsPlantedBugs(t *testing.T) {
 		{
 			name: "swallowed error",
 			bug: s.consume(func(ctx context.Context, pool *pgxpool.Pool, ev postroom.Event) error {
-				_ = inTx(ctx, pool, ev) // "it is logged somewhere"
+				_ = inTx(ctx, pool, ev) // the bug: the error is ignored
 				return nil
 			}),
 			fixed: s.consume(inTx),
@@ -222,7 +221,7 @@ func TestCrashFindsPlantedBugs(t *testing.T) {
 	}
 }
 
-// Four orders are written and handled: more than 60 cuts, of which the log says how long they take.
+// Four orders are written and handled, with more than 60 cuts. The test logs how long these take.
 func TestCrashAtSixtyBoundaries(t *testing.T) {
 	devtest.Postgres(t)
 	const orders = 4

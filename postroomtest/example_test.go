@@ -91,8 +91,8 @@ func ExampleDrain() {
 	}
 }
 
-// A handler that writes outside its transaction, by the pool, fails this test: the connection
-// is cut before the commit, and the event is delivered again to a handler whose effect stayed.
+// A handler that writes with the pool, outside its transaction, fails this test: if the connection
+// is cut before the commit, its effect stays, and the event is delivered again.
 func ExampleCrash() {
 	_ = func(t *testing.T) {
 		ev := postroom.NewEvent("order.placed", order{ID: "o-1", Amount: 4200})

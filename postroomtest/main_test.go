@@ -9,5 +9,5 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-// quiet takes the logs of parts, which are of failures on purpose.
+// quiet discards the logs of parts, because the tests provoke the failures in them.
 var quiet = slog.New(slog.DiscardHandler)

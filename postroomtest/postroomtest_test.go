@@ -23,7 +23,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// said returns what a call reports of a test that it ends.
+// said returns the text with which a call ends its test.
 func said(t *testing.T, call func(t testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -49,7 +49,7 @@ func TestRequireWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback(context.Background()) }() // it is looked at, no more
+	defer func() { _ = tx.Rollback(context.Background()) }() // the transaction is only read
 	if evs := postroomtest.RequireWritten(t, tx); len(evs) != 0 {
 		t.Errorf("a transaction that wrote nothing has written %v", evs)
 	}
@@ -73,7 +73,7 @@ func TestRequireWritten(t *testing.T) {
 		name  string
 		db    postroomtest.Querier
 		wants []postroomtest.Want
-		want  string // what is reported; empty: nothing is
+		want  string // a part of the report; empty: nothing is reported
 	}{
 		{"of a pool all events that are committed count", pool, []postroomtest.Want{{JSON: `"before"`}}, ""},
 		{"nothing was to be written", tx, nil, "2 events were written, want 0"},
@@ -92,7 +92,7 @@ func TestRequireWritten(t *testing.T) {
 	}
 }
 
-// placeNothing writes an event alone.
+// placeNothing writes an event without a domain change.
 func placeNothing(ctx context.Context, pool *pgxpool.Pool, ev postroom.Event) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return shop.Write(ctx, tx, ev) })
 }
@@ -145,7 +145,7 @@ func TestApply(t *testing.T) {
 			if delay, asked := postroom.RetryDelay(got.Err); asked && got.RetryAfter != delay {
 				t.Errorf("RetryAfter is %s, want %s", got.RetryAfter, delay)
 			}
-			// As an inbox sees it.
+			// An inbox must give the failure the same class.
 			if class := classInInbox(t, devtest.Pool(t), tt.handle, ev); class != tt.class {
 				t.Errorf("class is %q, and an inbox says %q", got.Class, class)
 			}
@@ -166,7 +166,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// classInInbox returns what an inbox says of the failure of a handler.
+// classInInbox returns the class that an inbox gives to the failure of a handler.
 func classInInbox(t *testing.T, pool *pgxpool.Pool, h postroom.HandlerFunc, ev postroom.Event) (class string) {
 	t.Helper()
 	ev.Source = "/test"
@@ -191,7 +191,7 @@ func TestApplyRefusesInvalidEvents(t *testing.T) {
 	}
 }
 
-// The inbox row of Apply is that of an inbox.
+// Apply writes the same inbox row as an inbox.
 func TestApplyWritesTheRowOfAnInbox(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -248,7 +248,7 @@ func TestDrain(t *testing.T) {
 			postroomtest.Drain(t, r, in)
 			lags, err := in.Lag(t.Context())
 			if err != nil {
-				if tt.order == inbox.Unordered { // otherwise nobody reads for the handler any more
+				if tt.order == inbox.Unordered { // an ordered handler's lag is unknown after its inbox has ended
 					t.Error(err)
 				}
 			} else if lags[0] != (inbox.Lag{Handler: "archive", Dead: n}) || lags[1] != (inbox.Lag{Handler: "billing"}) {
@@ -286,7 +286,7 @@ func TestDrainReportsEventsThatAreLeft(t *testing.T) {
 	}
 }
 
-// soon is a test whose time is over soon.
+// soon is a test whose deadline is near.
 type soon struct {
 	testing.TB
 
@@ -327,7 +327,7 @@ func charge(vendor *postroomtest.External) inbox.ExternalHandler {
 
 func TestApplyExternal(t *testing.T) {
 	t.Parallel()
-	remembers := inbox.Subscription{VendorWindow: time.Hour} // the vendor
+	remembers := inbox.Subscription{VendorWindow: time.Hour} // the vendor remembers keys for an hour
 	for _, tt := range []struct {
 		name      string
 		vendor    []postroomtest.Behaviour

@@ -48,7 +48,7 @@ func TestWording(t *testing.T) {
 	}
 }
 
-// An event without a key has the causes of one that has.
+// Failures of an event without a key have the same causes as those of an event with a key.
 func TestWordingWithoutAKey(t *testing.T) {
 	const text = "card declined - try again: ..."
 	if one, other := cause.Wording(text, "", "e1"), cause.Wording(text, "k1", "e1"); one != other {

@@ -23,8 +23,9 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
-// A stream that removes the consumer of a handler which rests loses its events, unless it
-// keeps them by limits or the handler needs no consumer that lasts.
+// If a stream removes the consumer of a handler that does not run, the handler loses events. Two
+// cases are safe: the stream has limits retention, or the handler is ordered and needs no durable
+// consumer.
 func TestStreamsThatRemoveConsumers(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -48,8 +49,8 @@ func TestStreamsThatRemoveConsumers(t *testing.T) {
 	}
 }
 
-// A handler that looks where a stream stores nothing is told so; one that may find something
-// is not.
+// It is a fault if a handler reads a subject whose messages the stream stores under another
+// subject. It is none if some messages may keep the handler's subject.
 func TestStreamsThatMoveSubjects(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -58,7 +59,7 @@ func TestStreamsThatMoveSubjects(t *testing.T) {
 	}{
 		{"", "moved.>", "a.b", true},
 		{"a.>", "moved.>", "a.b", true},
-		{"a.>", "moved.>", "b.c", false}, // is not moved
+		{"a.>", "moved.>", "b.c", false}, // the transform does not apply to b.c
 		{"a.*", "moved.a.{{wildcard(1)}}", "a.b", true},
 		{"a.*", "a.{{wildcard(1)}}", "a.b", false},
 		{"a.*", "a.$1", "a.b", false},

@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// boxes skips a test where tests are not to run in containers.
+// boxes skips a test if tests do not run in containers.
 func boxes(t *testing.T) {
 	t.Helper()
 	if os.Getenv("POSTROOM_TEST_SERVERS") != "containers" {
@@ -27,7 +27,7 @@ func boxes(t *testing.T) {
 	}
 }
 
-// docker runs Docker's command and returns what it says.
+// docker runs Docker's command and returns its output.
 func docker(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("docker", args...).CombinedOutput()
@@ -114,7 +114,7 @@ func TestContainersGoAwayWithTheirProcess(t *testing.T) {
 	devtest.Eventually(t, 20*time.Second, names[4]+" is removed", func() bool { return !known("network", names[4]) })
 }
 
-// containerHelper starts servers in containers, says how they are called and waits.
+// containerHelper starts servers in containers, prints the names of the containers and waits.
 func containerHelper() {
 	stack, err := devstack.Start(context.Background(), devstack.Config{Container: true})
 	if err != nil {
@@ -126,7 +126,7 @@ func containerHelper() {
 		fmt.Println("error:", err)
 		os.Exit(1)
 	}
-	check := errors.Join(stack.NATS.Pause(), cluster.Nodes()[0].Pause()) // the paused are removed, too
+	check := errors.Join(stack.NATS.Pause(), cluster.Nodes()[0].Pause()) // paused containers are removed too
 	if check != nil {
 		fmt.Println("error:", check)
 		os.Exit(1)
@@ -136,8 +136,8 @@ func containerHelper() {
 	select {}
 }
 
-// What a killed process left behind, whose watchdog was killed as well, goes when
-// the next one starts a container; what belongs to a process that lives stays.
+// If a process and its watchdog are killed, their containers are left. They are removed when
+// another process starts a container. Containers of a running process stay.
 func TestContainersThatWereLeftBehindAreRemoved(t *testing.T) {
 	boxes(t)
 	host, err := os.Hostname()

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// helper is the process that the tests kill: it starts both servers, and a NATS server
-// that is paused, says where they are and waits.
+// helper is the process that the tests kill. It starts both servers, and a NATS server that is
+// paused. Then it prints their directories and waits.
 func helper() {
 	stack, err := devstack.Start(context.Background(), devstack.Config{Local: true})
 	if err != nil {
@@ -85,7 +85,7 @@ func TestServersGoAwayWithTheirProcess(t *testing.T) {
 			check(t, err)
 			dirs = dirs[:3]
 			pid, err := devstack.PostmasterPID(dirs[0])
-			if how.mode == "wait" { // else it may be stopping already
+			if how.mode == "wait" { // otherwise the server may be stopping already
 				check(t, err)
 			}
 
@@ -138,7 +138,7 @@ func TestConfigFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// local skips a test where no local cluster can be started.
+// local skips a test if no local cluster can be started.
 func local(t *testing.T) {
 	t.Helper()
 	dirs, err := devstack.FindHere(t.Context())
@@ -174,8 +174,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// running reports whether a process runs; one that ended and was not reaped by
-// its parent does not.
+// running reports whether a process runs. A zombie does not.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// For the tests in package devstack_test.
+// The tests in package devstack_test use these.
 
 var (
 	DatabaseURL  = databaseURL
@@ -42,7 +42,7 @@ type FakeMachine struct {
 	Versions    map[string]string
 }
 
-// Find returns the directories to start from on that machine, in order.
+// Find returns the directories with usable server binaries on that machine, in order.
 func (m FakeMachine) Find() ([]string, error) {
 	f := finder{
 		lookPath: func(name string) (string, error) {
@@ -62,7 +62,7 @@ func (m FakeMachine) Find() ([]string, error) {
 	return dirs, err
 }
 
-// StartFirst tries ways that are given by name, with the error each ends in.
+// StartFirst tries ways in order. Each has a name and the error that it returns.
 func StartFirst(ctx context.Context, names []string, errs []error) (string, error) {
 	var ways []way
 	for i, name := range names {
@@ -77,7 +77,7 @@ func StartFirst(ctx context.Context, names []string, errs []error) (string, erro
 	return p.source, nil
 }
 
-// FindHere returns the directories to start from on this machine.
+// FindHere returns the directories with usable server binaries on this machine.
 func FindHere(ctx context.Context) ([]string, error) {
 	found, err := newFinder().find(ctx)
 	var dirs []string
@@ -97,13 +97,13 @@ func CloseGuard(dir string) error {
 	return os.ErrNotExist
 }
 
-// ContainerRequest returns the command that a container is given, and arguments of
-// docker run.
+// ContainerRequest returns the command of a container, and the arguments of docker run.
 func ContainerRequest(cfg Config, password string) (command, options []string) {
 	return containerCommand(cfg.defaults()), containerOptions(cfg.defaults(), password)
 }
 
-// DefaultImages are the images of containers, by the variables that name others.
+// DefaultImages are the default images of containers, by the environment variable that replaces
+// each.
 var DefaultImages = map[string]string{imageVariable: defaultImage, natsImageVariable: defaultNATSImage}
 
 // Network returns the name of the network of a cluster in containers.
@@ -112,10 +112,10 @@ func (c *NATSCluster) Network() string { return c.net.name }
 // ServerDir returns the directory of a server.
 func ServerDir(n *NATS) string { return n.server.dir() }
 
-// ServerPID returns the process of a server of a NATSConfig.Process.
+// ServerPID returns the process id of a server that runs as a process.
 func ServerPID(n *NATS) int { return n.server.(*natsProcess).server.cmd.Process.Pid }
 
-// RemoveLeftOvers removes the containers of processes that are gone.
+// RemoveLeftOvers removes the containers of processes that have ended.
 func RemoveLeftOvers(ctx context.Context) error {
 	if _, err := findDocker(ctx, slog.Default()); err != nil {
 		return err

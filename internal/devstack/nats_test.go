@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// everyWay runs a test on a server that runs in each way that can be had here.
+// everyWay runs a test once for each way to run a server: as a process and in a container.
 func everyWay(t *testing.T, test func(t *testing.T, cfg devstack.NATSConfig)) {
 	ways := map[string]devstack.NATSConfig{"process": {}, "container": {Container: true}}
 	for _, name := range slices.Sorted(maps.Keys(ways)) {
@@ -39,7 +39,7 @@ func startNATS(t *testing.T, cfg devstack.NATSConfig) *devstack.NATS {
 	return n
 }
 
-// connect returns a connection that comes back as often as it is lost.
+// connect returns a connection that always reconnects.
 func connect(t *testing.T, url string) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
@@ -112,7 +112,7 @@ func TestAPausedNATSAnswersNobodyUntilItIsResumed(t *testing.T) {
 		check(t, n.Resume())
 		check(t, conn.FlushTimeout(20*time.Second))
 
-		check(t, n.Pause()) // and can be killed, stopped and closed
+		check(t, n.Pause()) // a paused server can be killed, stopped and closed
 		check(t, n.Kill())
 		if err := n.Pause(); err == nil {
 			t.Error("a killed server was paused")
@@ -168,7 +168,7 @@ func TestNATSTakesOptionsAndOthersWhileItRuns(t *testing.T) {
 	})
 }
 
-// Three servers elect a leader, again after the death of one.
+// Three servers elect a leader, and another one after a server is killed.
 func TestNATSClusterStoresTogether(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, cfg devstack.NATSConfig) {

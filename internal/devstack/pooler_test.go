@@ -21,8 +21,8 @@ func pooler(t *testing.T, p *devstack.Postgres, cfg devstack.PoolerConfig) *devs
 	return between
 }
 
-// Two clients that do nothing are given one connection, or one each, by the mode. None
-// of it is there after Close.
+// Depending on the mode, two idle clients share one connection to the database, or have one each.
+// After Close the pooler does not answer.
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	p := start(t, devstack.Config{})
@@ -40,9 +40,9 @@ func TestPooler(t *testing.T) {
 	}
 }
 
-// serversOfTwo returns the server processes of two clients that are there at once. Both
-// stay until both have asked: a connection that nobody refers to any more is closed when
-// memory is collected, and the pooler may give its server process to the next client.
+// serversOfTwo returns the server processes of two clients that are connected at the same time. It
+// keeps a reference to both connections. Otherwise the garbage collector could close the first one,
+// and the pooler could give its server process to the second client.
 func serversOfTwo(t *testing.T, between *devstack.Pooler) [2]int {
 	t.Helper()
 	var pids [2]int

@@ -80,7 +80,7 @@ func TestCloseCleansUpAfterKill(t *testing.T) {
 	}
 }
 
-// A session that is at work does not outlive the server.
+// A session that runs a statement ends when the server is killed.
 func TestKillEndsSessions(t *testing.T) {
 	t.Parallel()
 	p := start(t, devstack.Config{})
@@ -116,7 +116,7 @@ func TestDatabasesAreClonedAndDropped(t *testing.T) {
 		t.Errorf("n is %d, want 7", n)
 	}
 
-	conn, err = pgx.Connect(t.Context(), clone) // must not keep it from being dropped
+	conn, err = pgx.Connect(t.Context(), clone) // this session must not prevent the drop
 	check(t, err)
 	defer func() { _ = conn.Close(context.Background()) }() // the server ended it
 	check(t, p.DropDatabase(t.Context(), `odd "name'`))

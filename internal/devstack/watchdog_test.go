@@ -31,7 +31,7 @@ func TestGuardSparesAProcessThatOnlyHasThePID(t *testing.T) {
 	check(t, os.Mkdir(filepath.Join(g.Dir(), "data"), 0o700))
 	lock := filepath.Join(g.Dir(), "data", "postmaster.pid")
 	check(t, os.WriteFile(lock, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600))
-	check(t, g.Close()) // this process lives on, or the test fails
+	check(t, g.Close()) // this must not kill this process
 }
 
 func TestGuardThatNobodyRefersToStaysOpen(t *testing.T) {

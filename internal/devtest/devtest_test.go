@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-// TestServers starts what the tests share, so that it is said what that is: see make
-// servers.
+// TestServers starts the shared servers, so that devtest prints which servers these are. make
+// servers runs it.
 func TestServers(t *testing.T) {
 	devtest.Postgres(t)
 	devtest.SharedNATS(t)
@@ -59,7 +59,7 @@ func TestTestsDoNotSeeEachOther(t *testing.T) {
 
 func TestClonesOfOneTemplateDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
-	devtest.Pool(t) // the template is there
+	devtest.Pool(t) // now the template exists
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() { devtest.DatabaseURL(t) })
@@ -134,7 +134,7 @@ func TestEventuallyWaitsForItsCondition(t *testing.T) {
 	}
 }
 
-// A busy machine has its time; the deadline of go test is kept.
+// Patience allows for a busy machine, but ends before the deadline of go test.
 func TestPatience(t *testing.T) {
 	for _, tt := range []struct {
 		within, deadline time.Duration
@@ -164,7 +164,7 @@ type recorder struct {
 	deadline time.Time
 }
 
-// Deadline is that of go test: what a test waits for in vain ends before it.
+// Deadline returns the deadline of go test. A wait must end before it.
 func (r *recorder) Deadline() (time.Time, bool) { return r.deadline, true }
 
 func (r *recorder) Helper() {}
@@ -173,7 +173,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	panic(r)
 }
 
-// The probe is run by TestWithoutPostgres in a process of its own.
+// TestWithoutPostgres runs TestProbe in another process.
 func TestProbe(t *testing.T) {
 	if os.Getenv("DEVTEST_PROBE") == "" {
 		t.Skip("run by TestWithoutPostgres")
@@ -205,7 +205,8 @@ func TestWithoutPostgres(t *testing.T) {
 	}
 }
 
-// Whoever asks for containers gets no other servers instead, and no skipped tests.
+// If a user asks for containers and there are none, tests fail. They do not use other servers, and
+// are not skipped.
 func TestWithoutTheServersThatWereAskedFor(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, servers, want string }{

@@ -100,7 +100,7 @@ func TestInStream(t *testing.T) {
 		}
 		want := []string{name + ".a", name + ".b"}
 		if retention != jetstream.LimitsPolicy {
-			want = nil // what is consumed is not there
+			want = nil // the stream removes handled messages, so its subjects are not complete
 		}
 		if got, complete, err := eventtype.InStream(t.Context(), stream); !slices.Equal(got, want) || complete != (want != nil) || err != nil {
 			t.Errorf("InStream = %v, %t, %v, want %v", got, complete, err, want)

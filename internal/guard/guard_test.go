@@ -30,7 +30,7 @@ func endless() error {
 	return o
 }
 
-// text is a value of a panic.
+// text is a value to panic with.
 type text func() string
 
 func (f text) String() string { return f() }
@@ -82,7 +82,7 @@ func TestApart(t *testing.T) {
 				if got, err := guard.Apart(time.Second, tt.f); got != tt.want || !errors.Is(err, tt.err) {
 					t.Errorf("%d, %v, want %d, %v", got, err, tt.want, tt.err)
 				}
-				time.Sleep(time.Hour) // which ends what was left behind
+				time.Sleep(time.Hour) // so that goroutines that were left behind end
 			})
 		})
 	}
@@ -114,7 +114,7 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// Tree, Is and As find what the standard library finds, and have an end.
+// Tree, Is and As find the same errors as the standard library, and also end for an endless tree.
 func TestTree(t *testing.T) {
 	path := &fs.PathError{Op: "open", Path: "x", Err: fs.ErrNotExist}
 	trees := map[string]error{
@@ -183,10 +183,10 @@ func TestLogger(t *testing.T) {
 		!strings.Contains(line, `*fs.PathError, whose own method`) || !strings.Contains(line, `"six":6`) || !strings.Contains(line, `"seven":"short"`) {
 		t.Errorf("%d bytes: %.200s … %.400s", len(line), line, line[max(len(line)-400, 0):])
 	}
-	slog.New(guard.Logger(slog.New(fails{})).Handler()).With("a", 1).WithGroup("g").Info("m") // and it lives
+	slog.New(guard.Logger(slog.New(fails{})).Handler()).With("a", 1).WithGroup("g").Info("m") // this must not panic
 }
 
-// fails is a handler of logs that does not work.
+// fails is a log handler whose methods panic.
 type fails struct{}
 
 func (fails) Enabled(context.Context, slog.Level) bool  { return true }

@@ -11,7 +11,8 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-// Whoever shows a held event says the same of it, in as many words as it has for that.
+// All packages that show held events agree on the state of an event, although some distinguish
+// fewer states.
 func TestStatesAreTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	const outgoing = "outbox"
@@ -35,7 +36,7 @@ func TestStatesAreTheSameEverywhere(t *testing.T) {
 	pool := devtest.Pool(t)
 	store, inspector, reader := deadletter.New(pool, deadletter.Config{}), inspect.New(pool, nil, inspect.Config{}), held.NewReader("postroom")
 	for _, tt := range tests {
-		var dedupeKey *string // of an outgoing event there is none
+		var dedupeKey *string // an outgoing event has none
 		if tt.handler != outgoing {
 			dedupeKey = &tt.id
 			if _, err := pool.Exec(t.Context(), "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ($1, $2)", tt.handler, tt.id); err != nil {

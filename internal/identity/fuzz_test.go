@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/identity"
 )
 
-// FuzzConsumer holds that a durable name is one token, and another for another handler
-// or instance.
+// FuzzConsumer checks that a durable name is one token, and that other handlers and instances have
+// other names.
 func FuzzConsumer(f *testing.F) {
 	f.Add("0190", "billing.charge", "0190", "billing-charge")
 	f.Add("a", "b", "b", "a")
@@ -21,7 +21,8 @@ func FuzzConsumer(f *testing.F) {
 		if again := identity.Consumer(instance, handler); again != one {
 			t.Errorf("Consumer(%q, %q) = %q, then %q", instance, handler, one, again)
 		}
-		// Names have no NUL, and so the two parts cannot run into each other.
+		// Real names have no NUL, so the two parts cannot be confused. Names with a NUL are not
+		// checked.
 		same := instance == otherInstance && handler == otherHandler
 		if !same && one == other && !strings.Contains(instance+handler+otherInstance+otherHandler, "\x00") {
 			t.Errorf("%q of %q and %q of %q are both %q", handler, instance, otherHandler, otherInstance, one)

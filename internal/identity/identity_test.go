@@ -6,7 +6,8 @@ import (
 	"github.com/postroom/postroom/internal/identity"
 )
 
-// A name that changes is another consumer: every handler would begin anew.
+// The names must never change: with another name, every handler would get a new consumer and begin
+// from the start.
 func TestNameStaysAsItIs(t *testing.T) {
 	const instance = "0f9a3a52-6a0c-4b0e-9f4e-3f0f6c1f7a11"
 	if got, want := identity.Consumer(instance, "billing.charge"), "billing-charge-f84e99ae"; got != want {

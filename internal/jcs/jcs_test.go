@@ -87,8 +87,8 @@ func TestNoCanonicalForm(t *testing.T) {
 	}
 }
 
-// Spelling does not matter: what another encoder makes of a text, with its members in
-// another order, has the same canonical form, and that form is its own.
+// The canonical form does not depend on spelling: the output of another encoder, with members in
+// another order, has the same form. The canonical form of a canonical form is the same text.
 func TestCanonicalFormIsOne(t *testing.T) {
 	t.Parallel()
 	var value func(depth int) *rapid.Generator[any]
@@ -125,7 +125,7 @@ func TestCanonicalFormIsOne(t *testing.T) {
 	})
 }
 
-// The order of members does not matter, on whatever level.
+// The order of members does not matter on any level.
 func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	names := rapid.SampledFrom([]string{"", "a", "b", `\u0041`, "B", "ö", `\ud83d\ude02`, `\ufb33`, `\"`, "10", "9"})
@@ -185,8 +185,8 @@ func TestTheOrderOfMembersDoesNotMatter(t *testing.T) {
 	})
 }
 
-// allocated returns how many bytes it takes to bring a text into its canonical form. The
-// test must not run beside others.
+// allocated returns how many bytes are allocated to make the canonical form of a text. The test
+// must not run in parallel with others.
 func allocated(t *testing.T, text []byte) uint64 {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -198,8 +198,8 @@ func allocated(t *testing.T, text []byte) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// nested returns a text of about the given size whose objects are so many levels deep, with
-// members on each level that are out of order around the next.
+// nested returns a text of about the given size with objects that are nested depth levels deep. On
+// each level the members are not sorted, and the next level is between them.
 func nested(size, depth int) []byte {
 	var b strings.Builder
 	b.WriteString("[")
@@ -216,7 +216,7 @@ func nested(size, depth int) []byte {
 	return []byte(b.String())
 }
 
-// Depth costs nothing: what is nested is not copied once for each level around it.
+// Nesting needs no more memory: a nested value is not copied once for each level around it.
 func TestDepthCostsNothing(t *testing.T) {
 	const size = 1 << 20
 	flat, deep := nested(size, 1), nested(size, 500)
@@ -224,7 +224,8 @@ func TestDepthCostsNothing(t *testing.T) {
 	if many > 2*few || many > 24*size {
 		t.Errorf("%d bytes for 500 levels, %d for one, of a text of %d", many, few, size)
 	}
-	// One chain with a long text at its end is the worst case of moving what is inside.
+	// The worst case is a chain of nested objects with a long text in the innermost one, because
+	// the text may be moved for each level.
 	chain := strings.Repeat(`{"b":`, 510) + `"` + strings.Repeat("x", size) + `"` + strings.Repeat(`,"a":0}`, 510)
 	if got := allocated(t, []byte(chain)); got > 4*size {
 		t.Errorf("%d bytes for a chain of 510 objects around a text of %d", got, size)
@@ -247,8 +248,8 @@ func BenchmarkForm(b *testing.B) {
 	}
 }
 
-// FuzzForm holds that whatever has a canonical form is JSON, and that the form
-// says the same.
+// FuzzForm checks that each text that has a canonical form is JSON, and that the form has the same
+// values.
 func FuzzForm(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,2.5e3,"x\u00e9"],"b":null}`, `"\ud83d\ude02"`, `9007199254740993.0`, `[[[[]]]]`, `{"":{"":""}}`, "1e-7", `-0`} {
 		f.Add([]byte(seed))

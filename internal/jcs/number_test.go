@@ -40,12 +40,13 @@ func TestExactNumbers(t *testing.T) {
 	}
 }
 
-// A number has a form of its own, however it is spelled: the judge is exact arithmetic.
+// Two numbers have the same form only if they are equal, however they are spelled. The test
+// compares them with exact arithmetic.
 func TestExactNumbersAreTheirValues(t *testing.T) {
 	t.Parallel()
 	numeral := rapid.Custom(func(t *rapid.T) string {
 		digits := rapid.StringMatching(`(0|[1-9][0-9]{0,25})(\.[0-9]{1,25})?`).Draw(t, "digits")
-		if rapid.Bool().Draw(t, "few digits") { // so that two are often equal
+		if rapid.Bool().Draw(t, "few digits") { // so that two numbers are often equal
 			digits = rapid.StringMatching(`(0|10{0,3})(\.0{0,3}10{0,3})?`).Draw(t, "digits")
 		}
 		sign := rapid.SampledFrom([]string{"", "-"}).Draw(t, "sign")
@@ -76,7 +77,7 @@ func TestExactNumbersAreTheirValues(t *testing.T) {
 	})
 }
 
-// What a double is written as in its shortest form, is the form of RFC 8785 as well.
+// The exact form of a double's shortest text is also the form that RFC 8785 requires.
 func TestExactNumbersOfDoubles(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -100,7 +101,7 @@ func TestFormOfDoubles(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"b":9007199254740993,"a":9007199254740992}`:                          `{"a":9007199254740992,"b":9007199254740992}`,
 		"[123456789012345.68,123456789012345.69]":                              "[123456789012345.69,123456789012345.69]",
-		"[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001,-0]": "[333333333.3333333,1e+30,4.5,0.002,1e-27,0]", // of the RFC
+		"[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001,-0]": "[333333333.3333333,1e+30,4.5,0.002,1e-27,0]", // from the RFC
 		"[0.10000000000000001,1e-400]":                                         "[0.1,0]",
 	} {
 		if got, err := doubles([]byte(in)); err != nil || string(got) != want {
@@ -114,7 +115,8 @@ func TestFormOfDoubles(t *testing.T) {
 	}
 }
 
-// A number costs what its text costs, and an exponent is never carried out.
+// The cost of a number depends on the length of its text, because an exponent is never expanded
+// into digits.
 func TestALargeExponentCostsNothing(t *testing.T) {
 	short := []byte("[" + strings.Repeat("1.5e3,", 10_000) + "0]")
 	large := []byte("[" + strings.Repeat("1.5e999999999,", 10_000) + "0]")

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/internal/jsremedy"
 )
 
-// Cause and remedy of what there is a remedy for are told apart; other texts stay whole.
+// A text with a known remedy is split into cause and remedy. Other texts are not split.
 func TestSplit(t *testing.T) {
 	for text, want := range map[string][2]string{
 		jsremedy.StartIt:                {"the server runs without JetStream, or the servers that have it are away", "start nats-server with -js"},

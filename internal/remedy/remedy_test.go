@@ -13,13 +13,13 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// server is an error as drivers have it.
+// server is an error with an SQLSTATE, like the errors of drivers.
 type server string
 
 func (s server) Error() string    { return "ERROR (SQLSTATE " + string(s) + ")" }
 func (s server) SQLState() string { return string(s) }
 
-// noConn is a transaction of a test.
+// noConn is a transaction without a connection.
 type noConn struct{}
 
 func (noConn) Conn() *pgx.Conn { return nil }
@@ -31,7 +31,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.ConnConfig.User = role
-		pool, err := pgxpool.NewWithConfig(t.Context(), cfg) // connects to nothing before it is used
+		pool, err := pgxpool.NewWithConfig(t.Context(), cfg) // a pool does not connect before it is used
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// What is not there is told from every other fault.
+// IsUndefined is true only if a table, schema, column or function does not exist.
 func TestIsUndefined(t *testing.T) {
 	for code, want := range map[string]bool{"42P01": true, "3F000": true, "42703": true, "42883": true, "42501": false, "40001": false} {
 		if got := remedy.IsUndefined(fmt.Errorf("look: %w", server(code))); got != want {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Whatever never says the same thing twice does not fill the memory of its process.
+// Lines that never repeat do not fill the memory.
 func TestMemoryIsBounded(t *testing.T) {
 	var lines Lines
 	log := slog.New(slog.DiscardHandler)

@@ -24,8 +24,8 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// fill makes instances of saga a that have waited for some minutes, and one each of b and c, of
-// which none is stuck.
+// fill inserts an instance of saga a for each element of minutes, which has waited that long, and
+// one instance each of b and c, which are not stuck.
 func fill(t *testing.T, pool *pgxpool.Pool, minutes ...int) {
 	t.Helper()
 	exec(t, pool, `INSERT INTO postroom.saga_definition (name, version, steps, stuck)
@@ -76,7 +76,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// A relay whose role lacks the right goes on measuring the rest.
+// If a relay's role may not count sagas, the relay still measures everything else.
 func TestCountsWithoutRights(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -91,8 +91,8 @@ func TestCountsWithoutRights(t *testing.T) {
 	}
 }
 
-// Each statement finds its rows by an index, also by a plan from before the server knew how many
-// there are.
+// Each statement finds its rows with an index, even if the server planned it before it had
+// statistics of the tables.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

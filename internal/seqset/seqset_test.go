@@ -55,7 +55,7 @@ func TestParseRefusesWhatIsNoMultirange(t *testing.T) {
 	}
 }
 
-// canonical is the text that PostgreSQL prints for what String gives it.
+// canonical returns the text that PostgreSQL prints for a value that String wrote.
 func canonical(s Set) string {
 	text := "{"
 	for i, r := range s {
@@ -85,8 +85,8 @@ func set(seqs []int64) map[int64]bool {
 	return m
 }
 
-// FuzzParse holds that no text of the state row makes Parse panic, and that
-// what it accepts are ranges that read back as they were.
+// FuzzParse checks that no text makes Parse panic, and that Parse returns the same set again for
+// the text that PostgreSQL prints for it.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"{}", "{[1,4),[9,12)}", "{[1,2", "{[a,b)}", "{(,5)}", "{[3,3)}", "{[1,9223372036854775807)}", "{[-5,-1)}", "{1,2)}", "{[1,4),(9,12]}"} {
 		f.Add(seed)

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-// A pooler sets what its client asked for at the beginning, on a connection that began with
-// something else: RESET ALL takes that away, and it is set again.
+// A pooler sets the settings that its client asked for at the start, on a connection that began
+// with other settings. RESET ALL removes them, so they must be set again.
 func TestSettingsOfAPoolerStay(t *testing.T) {
 	t.Parallel()
 	cfg, err := pgxpool.ParseConfig(devtest.PoolerURL(t, devtest.DatabaseURL(t), devstack.PoolerConfig{}))

@@ -4,7 +4,7 @@ import "testing"
 
 func TestKeeps(t *testing.T) {
 	t.Parallel()
-	for sql, want := range map[string][2]bool{ // of a pool without a hook, and with one
+	for sql, want := range map[string][2]bool{ // for a pool without a hook, and for one with a hook
 		"LISTEN orders":                                     {true, true},
 		"SELECT 1; listen orders":                           {true, true},
 		"-- why\n  PREPARE mine AS SELECT 1":                {true, true},

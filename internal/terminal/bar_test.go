@@ -23,7 +23,7 @@ func TestBar(t *testing.T) {
 	}
 
 	out.Reset()
-	b = terminal.NewBar(&out, func() int { return 0 }) // no terminal
+	b = terminal.NewBar(&out, func() int { return 0 }) // not a terminal
 	b.Show(1, 2, "x")
 	b.Clear()
 	if out.String() != "" {

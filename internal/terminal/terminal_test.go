@@ -42,7 +42,7 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	}
 }
 
-// Numbers are shown whole as long as there is room for them, and nothing is cut that fits.
+// Numbers are not cut if there is room for them, and no text is cut that fits.
 func TestTableCutsTheWidestColumns(t *testing.T) {
 	var out bytes.Buffer
 	if err := terminal.Table(&out, 120, groups); err != nil {
@@ -61,7 +61,7 @@ func TestTableCutsTheWidestColumns(t *testing.T) {
 	}
 }
 
-// What is no terminal gets everything.
+// Output that does not go to a terminal is never cut.
 func TestNoTerminal(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	if got := terminal.Progress(0, long); !strings.HasSuffix(got, long) {
@@ -72,8 +72,8 @@ func TestNoTerminal(t *testing.T) {
 	}
 }
 
-// Of what begins like a number nothing is cut, whatever its sign; of words all but eight
-// characters may be.
+// A text that begins like a number, with or without a sign, is never cut. A word may be cut to
+// eight characters.
 func TestWhatIsCut(t *testing.T) {
 	rows := [][]string{
 		{"N", "SIGNED", "DELTA", "WORD", ""},

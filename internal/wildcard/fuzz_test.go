@@ -11,7 +11,8 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// matches says what a server does: '*' is one token, '>' is all that follow.
+// matches reports whether a server matches a subject with a pattern: '*' is one token, '>' is all
+// tokens that follow.
 func matches(pattern, subject string) bool {
 	var expression strings.Builder
 	for i, token := range strings.Split(pattern, ".") {
@@ -30,7 +31,7 @@ func matches(pattern, subject string) bool {
 	return regexp.MustCompile(`\A(?s:` + expression.String() + `)\z`).MatchString(subject)
 }
 
-// valid reports whether a server takes a subject, with wildcards where those may be.
+// valid reports whether a server accepts a subject, or with wildcards a pattern.
 func valid(subject string, wildcards bool) bool {
 	tokens := strings.Split(subject, ".")
 	for i, token := range tokens {
@@ -41,7 +42,8 @@ func valid(subject string, wildcards bool) bool {
 	return true
 }
 
-// FuzzCovers holds that Covers means what it says of every subject.
+// FuzzCovers checks Covers: if a pattern covers another one, it matches every subject that the
+// other one matches.
 func FuzzCovers(f *testing.F) {
 	f.Add("order.>", "order.*", "order.placed")
 	f.Add(">", "a", "a.b")
@@ -61,8 +63,8 @@ func FuzzCovers(f *testing.F) {
 	})
 }
 
-// What matches one of two lists matches their union, nothing else does, and nothing in
-// it covers another.
+// The union of two lists matches exactly the subjects that one of the lists matches. No pattern in
+// the union covers another.
 func TestUnionMatchesWhatBothMatch(t *testing.T) {
 	token := rapid.SampledFrom([]string{"a", "b", "*"})
 	pattern := rapid.Custom(func(t *rapid.T) string {

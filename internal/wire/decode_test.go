@@ -70,7 +70,7 @@ func TestDecodeOfTwoValuesOfOneHeader(t *testing.T) {
 		}
 		for _, tt := range tests {
 			t.Run(name+" "+tt.name, func(t *testing.T) {
-				tt.header["a-writers-own"] = []string{"a", "b"} // which is no fault
+				tt.header["a-writers-own"] = []string{"a", "b"} // this is no fault
 				_, err := wire.Decode("order.placed", tt.header, nil)
 				if !errors.Is(err, tt.want) {
 					t.Errorf("Decode = %v, want %v", err, tt.want)
@@ -95,7 +95,7 @@ func TestDecodeBinaryMode(t *testing.T) {
 	tests := []struct {
 		name   string
 		header map[string][]string
-		want   postroom.Event // but for Subject and Data
+		want   postroom.Event // without Subject and Data
 	}{
 		{"no headers at all", nil, postroom.Event{Type: "orders.eu"}},
 		{"without an id, the message id is it", headers("Nats-Msg-Id", "m-1"), postroom.Event{ID: "m-1", Type: "orders.eu"}},
@@ -145,7 +145,7 @@ func TestDecodeStructuredMode(t *testing.T) {
 		name   string
 		header map[string][]string
 		body   string
-		want   postroom.Event // but for Subject
+		want   postroom.Event // without Subject
 	}{
 		{
 			"everything", headers("content-type", whole+"; charset=utf-8", "postroom-correlation-id", "c%201", "postroom-causation-id", "e-0",
@@ -238,9 +238,9 @@ func TestDecodeLeavesTheMessageAlone(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds that no message makes Decode panic, that it fails with
-// nothing but ErrUndecodable, and that an event which is also valid survives
-// being sent again.
+// FuzzDecode checks that no message makes Decode panic, that Decode returns no error but
+// ErrUndecodable, and that a decoded event that is valid is the same after it is encoded and
+// decoded again.
 func FuzzDecode(f *testing.F) {
 	f.Add("order.placed", "ce-id: e-1\nce-source: /shop\nce-type: order.placed\nce-time: 2026-02-03T04:05:06.7Z\ncontent-type: application/json\nx-tenant: a", []byte("{}"))
 	f.Add("order.placed", "content-type: application/cloudevents+json", []byte(`{"id":"e-1","source":"s","type":"t","datacontenttype":"text/plain","data":"a"}`))
@@ -272,7 +272,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A message of which it is not clear which event it is has no identity.
+// If it is not clear which event a message is, the message has no identity.
 func TestIdentity(t *testing.T) {
 	for name, tt := range map[string]struct {
 		header     map[string][]string

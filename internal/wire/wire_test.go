@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// headers makes the headers of a message of one value each.
+// headers makes the headers of a message. Each header has one value.
 func headers(pairs ...string) map[string][]string {
 	h := make(map[string][]string, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
@@ -170,8 +170,8 @@ func TestMessageID(t *testing.T) {
 	}
 }
 
-// The broker drops a message whose id it knows, so that two events of one id
-// would be one event lost.
+// The broker drops a message if it knows the message id. So if two events had the same message id,
+// one of them would be lost.
 func TestMessageIDOfAReplay(t *testing.T) {
 	ev := postroom.Event{Source: "/shop", ID: "7"}
 	if got, want := wire.MessageID(ev, wire.Copy{Replays: 2, RepublishID: 3}), "/shop#7#r2#g3"; got != want {
@@ -201,7 +201,8 @@ func TestMessageIDsOfDistinctEventsAreDistinct(t *testing.T) {
 	})
 
 	t.Run("of any two", rapid.MakeCheck(func(t *rapid.T) {
-		// Few letters and lengths about the limit, so that near misses are common.
+		// There are few letters, and the lengths are near the limit, so that ids are often almost
+		// equal.
 		text := rapid.Custom(func(t *rapid.T) string {
 			return rapid.SampledFrom([]string{"", "a", strings.Repeat("a", 62), strings.Repeat("a", 120)}).Draw(t, "head") +
 				rapid.StringMatching(`[ab/]{1,4}`).Draw(t, "tail")
@@ -241,8 +242,8 @@ func TestAnEventSurvivesTheWire(t *testing.T) {
 	})
 }
 
-// asRead is how an event that was written is read: times are UTC, and no
-// headers are none.
+// asRead returns an event as a reader gets it: times are in UTC, and an empty map of headers is
+// nil.
 func asRead(ev postroom.Event) postroom.Event {
 	ev.Time, ev.LoggedAt = ev.Time.UTC(), ev.LoggedAt.UTC()
 	if len(ev.Headers) == 0 {
@@ -251,7 +252,8 @@ func asRead(ev postroom.Event) postroom.Event {
 	return ev
 }
 
-// validEvent makes events as the outbox hands them out: valid, and filled.
+// validEvent makes events like those that the outbox returns: valid, with all fields that the
+// outbox sets.
 var validEvent = rapid.Custom(func(t *rapid.T) postroom.Event {
 	optional := func(name string, of *rapid.Generator[string]) string {
 		return rapid.OneOf(rapid.Just(""), of).Draw(t, name)
@@ -281,7 +283,7 @@ var validEvent = rapid.Custom(func(t *rapid.T) postroom.Event {
 })
 
 var (
-	// What is odd in a header is drawn more often than chance would.
+	// Characters that are special in a header are drawn more often.
 	letter     = rapid.RuneFrom([]rune(`%%%""  /ä😀`), unicode.L, unicode.N, unicode.P, unicode.S)
 	label      = rapid.StringOfN(letter, 1, -1, 255).Filter(func(s string) bool { return strings.TrimSpace(s) == s })
 	identifier = rapid.StringOfN(letter.Filter(func(r rune) bool { return r != '#' && r != ' ' }), 1, -1, 255)
@@ -313,7 +315,7 @@ func mustDecode(t *testing.T, subject string, header map[string][]string, data [
 	return ev
 }
 
-// What one event had must not be seen in the next.
+// An encoded event must have nothing of the previous event.
 func TestEncoderForgetsThePreviousEvent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := rapid.SliceOfN(validEvent, 2, 5).Draw(t, "events")
