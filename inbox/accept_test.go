@@ -206,7 +206,7 @@ func TestAcceptAll(t *testing.T) {
 	})
 }
 
-// A sender that repeats a request at once on many connections has one effect.
+// If a sender repeats a request on many connections at the same time, the request has one effect.
 func TestAcceptAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -330,7 +330,8 @@ func TestAcceptedEventsHaveATrace(t *testing.T) {
 	}
 }
 
-// An event that another transaction is accepting waits for that, and stops no other event.
+// If another transaction is accepting the same event, the call waits for that transaction, and
+// other events do not wait.
 func TestAcceptBesideAnOpenTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -371,7 +372,7 @@ func TestAcceptBesideAnOpenTransaction(t *testing.T) {
 	if n := b.blocked(); n > 1 {
 		t.Errorf("%d sessions wait for the transaction, want one", n)
 	}
-	b.eventually("one session to wait for the transaction", func() bool { return b.blocked() == 1 }) // none does while it is handed on
+	b.eventually("one session to wait for the transaction", func() bool { return b.blocked() == 1 }) // for a moment no session waits: when one call takes the place of another
 	if len(behind) > 0 {
 		t.Errorf("the event did not wait for the transaction: %+v", <-behind)
 	}

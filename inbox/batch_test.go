@@ -164,8 +164,8 @@ func TestABatchKeepsTheOrderOfAKey(t *testing.T) {
 	b.eventually("all to be done", func() bool { return b.counted("h", "done") == 300 })
 }
 
-// Two transactions that each wait for the other's row: one of them is chosen, and
-// its batch split.
+// Two transactions wait for each other's rows. The server ends one of them, and the inbox splits
+// its batch.
 func TestDeadlocksSplitABatch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -180,7 +180,7 @@ func TestDeadlocksSplitABatch(t *testing.T) {
 		if err := ev.JSON(&n); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE id = $1", n*7%5) // no order that a key would give
+		_, err := tx.Exec(ctx, "UPDATE counter SET n = n + 1 WHERE id = $1", n*7%5) // in no order, so that transactions lock the rows in different orders
 		return err
 	}))
 	for i := range 400 {

@@ -48,7 +48,7 @@ func (h *checked) Check(context.Context) error {
 	return h.err
 }
 
-// An inbox asks its handlers, each once, and refuses one that would not get all of its types.
+// An inbox asks each handler once, and refuses a handler that would not get all of its types.
 func TestCheckAsksHandlers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -186,8 +186,8 @@ func TestRunTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// Two databases on one stream have consumers of their own; one that carries
-// our name and is another's is refused.
+// Two databases on one stream have separate consumers. If a consumer has our name but belongs to
+// another database, it is refused.
 func TestConsumersBelongToOneDatabase(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -13,10 +13,10 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// large is how much data an event has of which a hundred do not fit into memory at once.
+// large is the size of an event's data. A hundred such events do not fit into memory at once.
 const large = 900 << 10
 
-// largeEvent is an event with so much data.
+// largeEvent is an event with data of that size.
 func largeEvent(b *bench, id, key string) postroom.Event {
 	data := make([]byte, large)
 	for i := range data {

@@ -107,8 +107,8 @@ func TestAStalledOwnerCannotRelease(t *testing.T) {
 }
 
 // If the answer to a claim is lost, a process gives back the events that it claimed without
-// knowing. It keeps those of which it knows, because they run, and leaves those of other
-// processes.
+// knowing. It keeps the events of which it knows, because they run. It does not touch events of
+// other processes.
 func TestProcessGivesBackOnlyItsOwnOrphans(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -120,7 +120,7 @@ func TestProcessGivesBackOnlyItsOwnOrphans(t *testing.T) {
 	if err := b.pool.QueryRow(t.Context(), "SELECT id FROM postroom.held WHERE handler = 'h' AND event_id = 'bad known'").Scan(&known); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // it is sent again
+	for range 2 { // the statement is sent again
 		if err := inbox.GiveBackOrphans(t.Context(), b.in, "this", []string{"h"}, []int64{known}); err != nil {
 			t.Fatal(err)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// holdOne has the handler fail once, with the next attempt an hour away, and
-// stops the inbox: from here the test plays the process that claims.
+// holdOne makes the handler fail once, with the next attempt in an hour, and stops the inbox. After
+// that the test itself claims the event, in place of a process.
 func (b *bench) holdOne(name string) {
 	b.Helper()
 	sub := b.subscription(name)
@@ -102,13 +102,13 @@ func TestAStalledOwnerCannotSettle(t *testing.T) {
 	}
 }
 
-// Events that wait, claimed, behind slow runs are given back, so that another process runs them.
+// Claimed events that wait behind slow runs are given back, so that another process runs them.
 func TestClaimsBehindSlowRunsAreGivenBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	entered, resume := make(chan struct{}), make(chan struct{})
 	b.in.Handle(inbox.Subscription{Name: "h", Workers: 1}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-		close(entered) // a second event would fail
+		close(entered) // panics if a second event begins
 		<-resume
 		return effect("h").Handle(ctx, tx, ev)
 	}))
@@ -172,7 +172,7 @@ func TestShutdownReleasesClaims(t *testing.T) {
 }
 
 // A claim is given back once, even if the statement is sent again because its answer was lost.
-// Otherwise it would take an attempt off twice.
+// Giving it back twice would take two attempts off.
 func TestAClaimIsGivenBackOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

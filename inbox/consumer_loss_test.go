@@ -13,9 +13,9 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// A handler still has an event of a stream that was deleted and made again. Its acknowledgement
-// is not taken for that of the event that has its sequence now: if the process died, that one
-// would be lost.
+// A handler still has an event of a stream that was deleted and made again. A new event has the
+// same sequence now. The acknowledgement of the old event must not count for the new one: if the
+// process died, the new event would be lost.
 func TestALateAcknowledgementOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -56,8 +56,8 @@ func TestALateAcknowledgementOfAnotherStream(t *testing.T) {
 	b.wantOnce("h", "old", "new")
 }
 
-// A stream is restored from a backup, without its consumers, and new events take the places of
-// those that it lost, beyond the recorded floor. The handler gets all of them.
+// A stream is restored from a backup, without its consumers, and new events get the sequences of
+// the lost ones, beyond the recorded floor. The handler gets all new events.
 func TestALostConsumerOfAStreamThatWasSetBack(t *testing.T) {
 	t.Parallel()
 	v := newBrittle(t)

@@ -53,7 +53,7 @@ func TestRunDrains(t *testing.T) {
 		return effect("drained").Handle(ctx, tx, ev)
 	}))
 	stop := b.run()
-	t.Cleanup(release) // before the inbox is waited for, should the test fail
+	t.Cleanup(release) // if the test fails, this must come before the wait for the inbox
 	b.publish("a", "b", "c")
 	<-began
 	stopped := make(chan struct{})
@@ -61,7 +61,7 @@ func TestRunDrains(t *testing.T) {
 	b.eventually("the others to be handed back", func() bool { return b.counted("drained", "released") == 2 })
 	release()
 	<-stopped
-	b.wantOnce("drained", "a") // the one that had begun
+	b.wantOnce("drained", "a") // this event had begun
 
 	b.in = inbox.New(b.pool, b.nc, b.config())
 	b.in.Handle(sub, effect("drained"))

@@ -19,8 +19,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// tellDeaths has the bench's inbox write each death to table death. fails says how often it
-// fails for an event before that.
+// tellDeaths makes the OnDead of the bench's inbox write each event that becomes dead to table
+// death. fails says how often OnDead first fails for an event.
 func (b *bench) tellDeaths(fails int) *inbox.Config {
 	b.Helper()
 	b.exec("CREATE TABLE death (handler text, event text, attempts int, class text, error text)")
@@ -164,7 +164,7 @@ func TestConflictIsDeliveredAgainIfOnDeadFails(t *testing.T) {
 	b := newBench(t)
 	b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(1))
 	sub := b.subscription("h")
-	sub.Order = inbox.HoldKey // it tries again soon
+	sub.Order = inbox.HoldKey // an ordered handler tries again soon
 	b.in.Handle(sub, effect("h"))
 	b.in.Declare(inbox.Subscription{Name: "bill"})
 	first, second := accepted("bill", "a", "1"), accepted("bill", "a", "2")

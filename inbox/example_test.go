@@ -66,7 +66,7 @@ func ExampleInbox_Handle() {
 	// charged: 4200 <nil>
 }
 
-// A payment: called at the vendor's with a key, written down here once.
+// A payment. The handler calls the vendor with a key, and the result is recorded here once.
 func ExampleInbox_HandleExternal() {
 	servers := devtest.ForExample()
 	defer servers.Close()
@@ -75,7 +75,7 @@ func ExampleInbox_HandleExternal() {
 	pool, vendor := servers.Pool, payments{}
 	servers.Exec(ctx, "CREATE TABLE charge (order_id text PRIMARY KEY, vendor_id text)")
 
-	in := inbox.New(pool, nil, inbox.Config{}) // its events are accepted: no broker
+	in := inbox.New(pool, nil, inbox.Config{}) // its events come from Accept, so it needs no broker
 	in.HandleExternal(inbox.Subscription{Name: "billing.charge", VendorWindow: 24 * time.Hour},
 		func(ctx context.Context, attempt *inbox.Attempt) error {
 			var o order
@@ -111,8 +111,8 @@ func ExampleInbox_HandleExternal() {
 	// charge: ch_1 <nil>
 }
 
-// The moves of an account take effect in their order; an account whose move is dead
-// waits for an operator.
+// The moves of an account take effect in their order. If a move is dead, its account waits for an
+// operator.
 func ExampleInbox_Handle_ordered() {
 	servers := devtest.ForExample(natsjs.ConnectOptions()...)
 	defer servers.Close()

@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
-// LookOften has an inbox look at its consumers, and note its floors, every d.
+// LookOften makes an inbox check its consumers, and record its floors, every d.
 func LookOften(in *Inbox, d time.Duration) { in.lookEvery, in.floorEvery = d, d }
 
 // Register registers the process of an inbox that is not running.
@@ -50,7 +50,7 @@ func Pattern(of []string) *string {
 	return pattern
 }
 
-// Match reports whether a subject matches one of them.
+// Match reports whether a subject matches one of the patterns.
 func Match(of []string, subject string) bool {
 	return delivery.Selection{Subjects: of}.Takes(postroom.Event{Subject: subject})
 }
@@ -68,7 +68,7 @@ func LoseAnswer(in *Inbox) string {
 // RawHeaders returns headers as they are kept.
 func RawHeaders(header map[string][]string) []byte { return delivery.RawHeaders(header) }
 
-// ParseHeaders reads them.
+// ParseHeaders reads what RawHeaders returned.
 func ParseHeaders(raw []byte) map[string][]string { return delivery.ParseHeaders(raw) }
 
 // GiveBackOrphans gives back the events that a process claimed without knowing.

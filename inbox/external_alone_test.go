@@ -8,7 +8,7 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// If a process dies during several calls, these calls are repeated side by side. Only an event
+// If a process dies during several calls, these calls are repeated at the same time. Only an event
 // that was running at two deaths runs alone.
 func TestExternalEventsOfADeadProcess(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ func blocking(v *vendor, entered chan<- string, resume <-chan struct{}) inbox.Ex
 	}
 }
 
-// A call may take for longer than a claim lasts, and another event may be locked
+// A call may take longer than a claim lasts, even if another transaction locks another event
 // meanwhile.
 func TestClaimsAreRenewed(t *testing.T) {
 	t.Parallel()
@@ -78,7 +78,7 @@ func TestClaimsAreRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := b.rival(register)
-	until := b.claimEnds("long") + 2*time.Second // a claim lasts for one
+	until := b.claimEnds("long") + 2*time.Second // a claim lasts for a second
 	b.eventually("its claim to be renewed", func() bool { return b.claimEnds("long") > until })
 	if err := locking.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -93,8 +93,8 @@ func TestClaimsAreRenewed(t *testing.T) {
 	}
 }
 
-// A process stalled past its claim, and another took the event over. The first settles
-// nothing, and its context says why. The vendor has seen one key.
+// A process stalls until its claim has expired, and another process takes the event over. The first
+// process settles nothing, and its context says why. The vendor sees only one key.
 func TestStalledOwnerOfACallSettlesNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -156,7 +156,7 @@ func TestStalledOwnerOfACallSettlesNothing(t *testing.T) {
 	}
 }
 
-// Another has the event, and the first owner begins another step: it does not call.
+// Another process has the event. If the first owner begins another step, it makes no call.
 func TestAStalledOwnerBeginsNoStep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -217,7 +217,7 @@ func TestHowExternalHandlersFail(t *testing.T) {
 	}
 }
 
-// An event is dead when its attempts are used up. If an operator sets it ready, the results of
+// An event is dead when its attempts are used up. If an operator makes it due, the results of
 // earlier steps are still known.
 func TestExternalAttemptsAreSpent(t *testing.T) {
 	t.Parallel()

@@ -166,8 +166,8 @@ func TestNothingIsAcknowledgedBeforeItIsHeld(t *testing.T) {
 				want = 2
 			}
 			b.eventually("the events to be in hand", pending(b, want))
-			// Each is tried again and again. If one were acknowledged too early, it would show
-			// by then.
+			// The inbox tries to hold each event again and again. By then the test would see an
+			// acknowledgement that came too early.
 			b.eventually("some tries to hold them", func() bool {
 				var failed int
 				err := b.pool.QueryRow(b.Context(), "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()").Scan(&failed)
@@ -219,7 +219,7 @@ func TestAThousandFailingEventsDoNotStopTheOthers(t *testing.T) {
 	b := newBench(t)
 	sub := b.subscription("mixed")
 	sub.Schedule, sub.Workers = postroom.Backoff{time.Hour}, 4
-	sub.Pause.Off = true // the handler would pause
+	sub.Pause.Off = true // otherwise the handler would pause
 	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		if ev.ID != "good" {
 			return errors.New("always")

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// FuzzPattern holds that the expression by which the database chooses held events
-// matches the subjects that a subscription does.
+// FuzzPattern checks that the expression with which the database chooses held events matches the
+// same subjects as the subscription.
 func FuzzPattern(f *testing.F) {
 	f.Add("a.*", "b.>", "a.b")
 	f.Add("*.b.>", "a", "a.b.c")
@@ -21,7 +21,7 @@ func FuzzPattern(f *testing.F) {
 	f.Fuzz(func(t *testing.T, one, other, subject string) {
 		for _, s := range []string{one, other, subject} {
 			if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsSpace) || strings.Contains("."+s+".", "..") || strings.Contains("."+s, ".>.") {
-				return // no subject of a server's
+				return // a server has no such subject
 			}
 		}
 		if tokens := "." + subject + "."; strings.Contains(tokens, ".*.") || strings.Contains(tokens, ".>.") {

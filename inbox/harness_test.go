@@ -57,7 +57,7 @@ func newBenchOn(t *testing.T, pool *pgxpool.Pool, nc *nats.Conn) *bench {
 	return b
 }
 
-// config returns the configuration of another inbox, with counters of its own.
+// config returns the configuration of another inbox, with its own counters.
 func (b *bench) config() inbox.Config {
 	b.meter = sdk.NewManualReader()
 	return inbox.Config{AckWait: time.Second, MeterProvider: sdk.NewMeterProvider(sdk.WithReader(b.meter))}
@@ -70,8 +70,8 @@ func (b *bench) exec(sql string, args ...any) {
 	}
 }
 
-// publish sends events as a relay does; their type is <stream>.placed. Each
-// has a message id of its own, so that the stream keeps every copy.
+// publish sends events as a relay does; their type is <stream>.placed. Each has its own message id,
+// so that the stream keeps every copy.
 func (b *bench) publish(ids ...string) {
 	b.Helper()
 	for _, id := range ids {
@@ -152,7 +152,7 @@ func (b *bench) ledger(name string) (n int) {
 	return n
 }
 
-// owed is a row of held, as far as tests look at it.
+// owed has the columns of a row of held that tests look at.
 type owed struct {
 	Key      string
 	State    string // due, claimed, waiting or dead
@@ -193,13 +193,13 @@ func (b *bench) dead(name string) (n int) {
 	return n
 }
 
-// requeue sets a dead event ready, as an operator would.
+// requeue makes a dead event due, as an operator would.
 func (b *bench) requeue(name, key string) {
 	b.Helper()
 	b.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now(), attempts = 0 WHERE handler = $1 AND dedupe_key = $2", name, key)
 }
 
-// counted returns how many deliveries to a handler ended so.
+// counted returns how many deliveries to a handler had the given outcome.
 func (b *bench) counted(name, outcome string) (n int64) {
 	b.Helper()
 	var all metricdata.ResourceMetrics

@@ -22,7 +22,8 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// failing is a handler that fails for events named so, and takes effect for others.
+// failing is a handler that fails for events whose id begins with "bad", and takes effect for
+// others.
 func failing(name string, err error) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		if strings.HasPrefix(ev.ID, "bad") {
@@ -93,7 +94,7 @@ func TestHowFailuresAreHeld(t *testing.T) {
 				b := newBench(t)
 				sub := b.subscription("h")
 				b.exec("CREATE TABLE checked (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
-				sub.Schedule, sub.Batch, sub.Workers = postroom.Backoff{time.Hour}, batch, 1 // each commit begins the next
+				sub.Schedule, sub.Batch, sub.Workers = postroom.Backoff{time.Hour}, batch, 1 // each commit begins the next transaction
 				if tt.sub != nil {
 					tt.sub(&sub)
 				}
@@ -255,7 +256,7 @@ func TestConflictIsHeldBesideTheDecidedEvent(t *testing.T) {
 	}
 }
 
-// A message that is no event ends dead, with every byte of it. It does not become an event
+// A message that is not an event becomes dead, and keeps all its bytes. It does not become an event
 // later.
 func TestUndecodableMessagesAreHeldWhole(t *testing.T) {
 	t.Parallel()
@@ -264,7 +265,7 @@ func TestUndecodableMessagesAreHeldWhole(t *testing.T) {
 	b.run()
 	header := nats.Header{"ce-id": {"1", "2"}, "X-Own": {"\xff\x01 value"}}
 	b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header, Data: []byte{0, 255, 1}})
-	// It decodes, and no column takes one of its headers.
+	// It can be decoded, but no column accepts one of its headers.
 	decodes := nats.Header(wire.Encode(postroom.Event{ID: "bad 1", Source: "/shop", Type: b.stream + ".placed", LoggedAt: time.Now(), Time: time.Now()}))
 	decodes["X-Nul"] = []string{"a\x00b"}
 	b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: decodes, Data: []byte("body")})

@@ -218,7 +218,7 @@ func (b *bench) failures(event string) (n int) {
 	return n
 }
 
-// A dry run reports the same of a handler as a run.
+// A dry run reports the same failure of a handler as a run does.
 func TestDryRunSurvivesErrorsWhoseMethodsFail(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -362,7 +362,7 @@ func TestPanicInRowsOfACopyIsAFailedAttempt(t *testing.T) {
 }
 
 // A message of another program that has no body and the header of a broker's status is an event
-// like any other. It holds up no other, even if a reader begins behind it.
+// like any other. It delays no other message, even if a reader begins directly after it.
 func TestAMessageWithTheHeaderOfAStatus(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(sub *inbox.Subscription){
@@ -407,7 +407,7 @@ func TestAMessageWithTheHeaderOfAStatus(t *testing.T) {
 	}
 }
 
-// longest is a slog.Handler that keeps the longest line, and may be wrong itself.
+// longest is a slog.Handler that keeps the longest line, and that may panic.
 type longest struct {
 	mu     sync.Mutex
 	bytes  int

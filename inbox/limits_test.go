@@ -51,7 +51,7 @@ func (l *logged) has(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-// With limits that a stream imposes on its consumers handlers run as without.
+// Handlers run as usual if their stream has limits for its consumers.
 func TestHandlersOfAStreamWithConsumerLimits(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -91,7 +91,8 @@ func TestHandlersOfAStreamWithConsumerLimits(t *testing.T) {
 	b.wantOnce("unordered", append(want, "last")...)
 }
 
-// A consumer that got its threshold from the stream loses it with the stream's limit.
+// A consumer got its threshold from a limit of the stream. If the limit is removed, the consumer
+// loses the threshold.
 func TestConsumerLosesItsThresholdWithTheStreamsLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -179,8 +180,8 @@ func TestCheckRefusesLimitsThatLeaveNoRoom(t *testing.T) {
 	}
 }
 
-// wantCheck wants Check to refuse the stream with a text in it; or to pass, and then
-// wants events to have their effects.
+// wantCheck fails the test unless Check refuses the stream with the given text. If the text is
+// empty, Check must pass, and events must take effect.
 func (b *bench) wantCheck(says string) {
 	b.Helper()
 	err := b.in.Check(b.Context())

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A pooler that keeps no prepared statements asks for another way to send them.
+// Behind a pooler that keeps no prepared statements, statements must be sent in another way.
 func TestExecModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec} {

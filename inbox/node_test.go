@@ -67,7 +67,7 @@ func TestHandlersWithoutAProcessAreListed(t *testing.T) {
 		t.Error("a handler that another process runs was listed")
 	}
 	stop()
-	// The second may still be about to note that it runs.
+	// The second inbox may not have recorded yet that it runs.
 	b.eventually("the one that runs to be known, and no other", func() bool {
 		var left int
 		err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.node").Scan(&left)
@@ -87,7 +87,8 @@ func TestMaxEventAgeFitsTheDedupeWindow(t *testing.T) {
 	}
 }
 
-// The sweep removes old rows, also among young ones. The row of a held event stays at any age.
+// The sweep removes old rows, even if they stand among new rows. The row of a held event stays at
+// any age.
 func TestSweepRemovesOldRows(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -109,8 +110,9 @@ func TestSweepRemovesOldRows(t *testing.T) {
 	}
 }
 
-// A shorter DedupeWindow removed rows, and is then lengthened. The inbox does not run events
-// from that time, because a repeated one would have a second effect.
+// A sweep removes rows because of a short DedupeWindow, which is then made longer. The inbox does
+// not run events from the time of the removed rows, because a repeated event would have a second
+// effect.
 func TestLongerWindowDoesNotTrustARemovedTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -59,8 +59,8 @@ func (b *bench) readAgain(events int) {
 }
 
 // If a process reads again, a worker may still have an event from the term before. Later
-// events of its key, which were read since, wait for it. They are not held with it, because it
-// may not be held any more. They run one after the other.
+// events of its key, which were read since, wait for it. They are not held together with it,
+// because it must no longer be held. They run one after the other.
 func TestEventsReadAgainWaitForAnEarlierWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -68,7 +68,7 @@ func TestEventsReadAgainWaitForAnEarlierWorker(t *testing.T) {
 	b.readAgain(40)
 }
 
-// Events of an external handler are held as they come. There are more than one statement
+// Events of an external handler are held as they come. There are more events than one statement
 // holds.
 func TestExternalEventsReadAgainAreHeldOnce(t *testing.T) {
 	t.Parallel()

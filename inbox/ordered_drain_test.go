@@ -47,7 +47,7 @@ func (b *bench) owes(name string) (n int) {
 	return n
 }
 
-// made returns how many effects a handler made of events whose ids are like this.
+// made returns how many effects a handler made of events whose ids match a LIKE pattern.
 func (b *bench) made(name, like string) (n int) {
 	b.Helper()
 	if err := b.pool.QueryRow(b.Context(), "SELECT count(*) FROM effect WHERE handler = $1 AND event LIKE $2", name, like).Scan(&n); err != nil {
@@ -56,8 +56,8 @@ func (b *bench) made(name, like string) (n int) {
 	return n
 }
 
-// Events behind a head run one after the other: the transaction that settles one claims the
-// next. The runner claims once in a hundred.
+// Events behind a head run one after the other. The transaction that settles an event claims the
+// next one. For a hundred events the runner itself claims only once.
 func TestHeldEventsOfAKeyRunOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	const waiting = 1500
@@ -173,7 +173,7 @@ func TestOrderedHandlersThatComeAndGo(t *testing.T) {
 			var publishing sync.WaitGroup
 			publishing.Go(func() { b.publishKeyed(keys, each) })
 			stops := 0
-			due := 100 // effects after which one is replaced
+			due := 100 // effects after which one inbox is replaced
 			devtest.Eventually(t, time.Minute, "all effects", func() bool {
 				n := b.made("o", "%")
 				if n >= due && n < keys*each*9/10 {

@@ -163,7 +163,7 @@ func TestSkipKeyGoesOnWithoutADeadHead(t *testing.T) {
 	s := newScript("o")
 	later := errors.New("not now")
 	s.set("a-00001", later)
-	s.set("b-00000", errBad) // on its straight run
+	s.set("b-00000", errBad) // when it runs directly from the stream
 	sub := b.ordered("o", inbox.SkipKey)
 	sub.Attempts, sub.Schedule = 3, postroom.Backoff{50 * time.Millisecond}
 	b.in.Handle(sub, s)
@@ -238,7 +238,7 @@ func TestLaterEventsWaitForARetry(t *testing.T) {
 	}
 }
 
-// keyed is an event of a key, with a header.
+// publishWith publishes an event of a key, with a header.
 func (b *bench) publishWith(id, key, header, value string, data []byte) {
 	b.Helper()
 	ev := postroom.Event{
@@ -262,7 +262,7 @@ func TestEventWithoutAPlaceBlocksNoOther(t *testing.T) {
 	b.publishWith("a-00000", "a", "", "", []byte("another"))          // a conflict
 	b.publishWith("a-00001", "a", wire.Republish, "1", []byte(`"x"`)) // late
 	b.publishWith("a-00002", "a", "ce-time", "never", []byte(`"x"`))
-	b.publishWith("a-00000", "a", wire.Republish, "1", []byte(`"a-00000"`)) // as it was decided
+	b.publishWith("a-00000", "a", wire.Republish, "1", []byte(`"a-00000"`)) // the same event as the decided one
 	b.publishKey("a", 3)
 	b.eventually("the effects", func() bool { return len(b.effects("o")) == 2 })
 	b.wantOrder("o", "a", "a-00000", "a-00003")

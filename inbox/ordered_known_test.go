@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// Another process held an event after this one began to read. This process meets it as
+// Another process held an event after this one began to read. This process finds that it is
 // decided, and holds the next event of the key behind it.
 func TestReaderFindsAnEventThatAnotherProcessHeld(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func TestHeadSettlesIfAFollowerIsRemoved(t *testing.T) {
 	s := newScript("o")
 	s.set("k0-00000", errBad)
 	b.in.Handle(b.ordered("o", inbox.HoldKey), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-		if ev.ID == "k0-00001" { // an operator, in the midst of its run
+		if ev.ID == "k0-00001" { // as if an operator did this while the event runs
 			_, err := b.pool.Exec(ctx, "UPDATE postroom.held SET dead_at = now(), class = 'error' WHERE dedupe_key = '/shop k0-00001'")
 			if err != nil {
 				return err

@@ -96,8 +96,8 @@ func (b *bench) floorAt(name string) (floor int) {
 	return floor
 }
 
-// publishFromTo publishes the events of some keys from a number on up to, and without,
-// another.
+// publishFromTo publishes events of some keys. Their numbers go from from up to, but not including,
+// to.
 func (b *bench) publishFromTo(keys, from, to int) {
 	b.Helper()
 	for i := from; i < to; i++ {
@@ -113,7 +113,7 @@ func TestLostTail(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		away  bool // the handler is away while others write in the place of lost messages
-		waits int  // of a key whose head is dead
+		waits int  // how many events of a key wait behind a dead one
 	}{{false, 5}, {false, 0}, {true, 5}, {true, 0}} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			t.Parallel()
@@ -236,7 +236,7 @@ func TestRecreatedStream(t *testing.T) {
 	}
 }
 
-// loosen has the test go on with a stream from which messages may be removed.
+// loosen makes the test continue with a new stream, from which messages may be removed.
 func (b *bench) loosen(most int64) jetstream.Stream {
 	b.Helper()
 	b.stream = nats.NewInbox()[len("_INBOX."):]
@@ -270,7 +270,7 @@ func TestStreamThatDroppedUnreadEvents(t *testing.T) {
 	b.publishFromTo(1, 30, 31)
 	b.eventually("what is new", func() bool { return b.made("o", "%") == 21 })
 	stop()
-	b.in = inbox.New(b.pool, b.nc, b.config()) // and it is said once
+	b.in = inbox.New(b.pool, b.nc, b.config()) // the loss is reported only once
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
 	b.run()
 	b.publishFromTo(1, 31, 32)

@@ -23,7 +23,7 @@ func TestOrderedPlansFromEmptyTablesStayFast(t *testing.T) {
 	statements := []struct {
 		file, parameters, before string
 		calls                    []string
-		pages                    int // that one may read
+		pages                    int // the most pages that one call may read
 	}{
 		{"decide_ordered", "(text, text, bytea, text, text, bigint, bigint)", "", []string{decide("k", 90000), decide("k", 1), decide("other", 7)}, 200},
 		{"hold", holdParameters, "", []string{hold("k", 90000), hold("k", 1), hold("other", 7)}, 250},

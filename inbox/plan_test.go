@@ -23,8 +23,8 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 	const bounded = wish + ", '{1000,1000,1000}', '{f,f,t}'"
 	statements := []struct {
 		file, parameters, call string
-		before                 string // in its transaction
-		pages                  int    // that it may read
+		before                 string // runs first, in the same transaction
+		pages                  int    // the most pages that it may read
 	}{
 		{"claim", "(text, text[], int[], interval[], text[], text[], int[], bigint[], bool[])", bounded, p.text("plan"), 150},
 		{"claim_alone", "(text, text[], int[], interval[], text[], text[], int[])", wish, p.text("plan"), 150},

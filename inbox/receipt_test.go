@@ -20,8 +20,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// left is a receipt as a process left it that ended. The vendor was called for it
-// or not.
+// left is a receipt that a process left behind when it ended. The vendor may have been called or
+// not.
 type left struct {
 	revision int32
 	ago      time.Duration
@@ -47,10 +47,10 @@ type receiptCase struct {
 	lookup   string
 	answers  []answer
 
-	calls  map[int32]int // that the vendor saw in all, by revision of their key
-	result string        // that the event settled with; REV0 and REV1 are the keys. None: it is dead
-	class  string        // of a dead one
-	text   string        // in its last failure
+	calls  map[int32]int // how many calls the vendor saw in all, by the revision of the key
+	result string        // the result with which the event settled; REV0 and REV1 are the keys; empty if the event is dead
+	class  string        // the class if the event is dead
+	text   string        // a part of the text of its last failure
 	made   int           // attempts, of which one was made by the process that left
 }
 
@@ -115,7 +115,7 @@ func (tt *receiptCase) run(b *bench) {
 	sub := inbox.Subscription{Name: "h", Workers: 1, Attempts: 4, Timeout: timeout, Schedule: postroom.Backoff{10 * time.Millisecond}}
 	if tt.window > timeout {
 		sub.VendorWindow = tt.window
-	} else { // which a subscription does not take
+	} else { // a Subscription does not accept this window
 		options = append(options, inbox.VendorWindow(tt.window))
 	}
 	var made int
@@ -204,7 +204,7 @@ func TestRefusalLeavesEarlierCallsUnknown(t *testing.T) {
 }
 
 // Another process records a step as done during a call or a lookup of the step. That result counts
-// for everyone, and none, or an empty one, is a result too.
+// for everyone, even if it is empty or nil.
 func TestFirstRecordedResultCounts(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"call", "lookup"} {

@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// answerLoser is a connection that loses the server's answer to the first statement, of all
-// connections, that has mark in its text.
+// answerLoser is a connection that can lose an answer of the server. The connections together lose
+// one: the answer to the first statement that has mark in its text.
 type answerLoser struct {
 	net.Conn
 
@@ -44,8 +44,7 @@ func (c *answerLoser) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// losingAnswer has the inbox use connections of which one loses an answer. lost reports whether
-// it did.
+// losingAnswer makes the inbox use such connections. lost reports whether the answer was lost.
 func (b *bench) losingAnswer(mark string) (lost *atomic.Bool) {
 	b.Helper()
 	lost = new(atomic.Bool)
@@ -67,8 +66,8 @@ func (b *bench) losingAnswer(mark string) (lost *atomic.Bool) {
 	return lost
 }
 
-// The answer to a statement of a step is lost, and the statement is repeated. One call is counted
-// and taken back once, so the call before it, with an unknown outcome, stays on record.
+// The answer to a statement of a step is lost, and the statement is repeated. The call is counted
+// once and taken back once. So the record of the call before it, whose outcome is unknown, stays.
 func TestACallIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -101,8 +100,9 @@ func TestACallIsCountedOnce(t *testing.T) {
 	}
 }
 
-// The call of a process that lost its claim is refused only when the next owner has called. That
-// says nothing of the owner's call, whose answer is lost: it is looked up and not made again.
+// A process lost its claim, and its call is refused after the next owner has made a call. The
+// refusal says nothing about the next owner's call, whose answer is lost. So that call is looked up
+// and not made again.
 func TestLateRefusalLeavesALaterCallUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

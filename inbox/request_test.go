@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// link is a dialer of connections that bring so many bytes a second, all together.
+// link dials connections that together transfer a limited number of bytes a second.
 type link struct {
 	mu   sync.Mutex
 	rate float64

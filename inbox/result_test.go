@@ -35,7 +35,7 @@ func says(name string) postroom.Handler {
 	})
 }
 
-// A handler's result is stored with the event, in every way of handling.
+// A handler's result is stored with the event, for every kind of handler.
 func TestResult(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(sub *inbox.Subscription){

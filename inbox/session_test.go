@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// hidden are the leaks that no statement shows. The next event on the connection may meet
-// them; the pool must not.
+// hidden are the leaks that no statement shows. The next event on the connection may find them in
+// its session, but the pool must not.
 var hidden = []string{
 	"one that a function set", "a timeout that a function set", "a read-only default, by stealth",
 	"a role that a function set", "one that a function made", "one that a function took",
@@ -218,7 +218,7 @@ func TestEventsThatRunAlongDoNotMeetAnotherSession(t *testing.T) {
 	s := &sessions{}
 	var open atomic.Bool
 	sub := b.ordered("o", inbox.HoldKey)
-	sub.Attempts = 1000 // it is open long before
+	sub.Attempts = 1000 // it succeeds long before they are used up
 	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		if !open.Load() {
 			return errors.New("not yet")

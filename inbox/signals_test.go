@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// The first run is a child of the producer's span; a run from held has a trace of
-// its own. Both link to the producer.
+// The first run is a child of the producer's span. A run from held has its own trace. Both link to
+// the producer.
 func TestSpans(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

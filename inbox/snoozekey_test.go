@@ -24,7 +24,7 @@ func ofKey(key, id string) inbox.Acceptance {
 }
 
 // If a handler snoozes a key, the events of the key that are due wait as well and do not run.
-// Events of other keys and without a key do.
+// Events of other keys, and events without a key, run.
 func TestSnoozeKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -57,8 +57,8 @@ func TestSnoozeKey(t *testing.T) {
 	}
 }
 
-// What postpone.sql changes: only what is due and of the keys, not claimed, and does not run alone.
-// The events of a key come back in their order, one after each pace.
+// postpone.sql changes only events that are due, have one of the keys, are not claimed, and do not
+// have to run alone. The events of a key come back in their order, one after each pace.
 func TestPostponedEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -36,7 +36,7 @@ func TestHandlerGetsMessagesBehindALostTail(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		away bool // the handler is away while others write in the place of lost messages
-		more int  // of these
+		more int  // how many messages the others write
 	}{{false, 5}, {false, 15}, {true, 5}} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			t.Parallel()

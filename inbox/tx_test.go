@@ -75,8 +75,8 @@ func TestTheHandlersTransaction(t *testing.T) {
 	}
 }
 
-// A transaction that a handler's goroutine keeps is no transaction afterwards: the
-// connection is another's by then.
+// A goroutine of a handler may keep the transaction. After the handler has returned, the
+// transaction does nothing, because another event may have the connection.
 func TestATransactionIsOverWhenItsHandlerReturned(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -35,7 +35,7 @@ type vendor struct {
 
 	mu      sync.Mutex
 	calls   map[string]int // by key
-	answers []answer       // to the next requests; charged after them
+	answers []answer       // to the next requests; all later requests are charged
 }
 
 func newVendor(t *testing.T, answers ...answer) *vendor {
@@ -148,7 +148,7 @@ func (b *bench) anew(change func(*inbox.Config)) {
 	b.in = inbox.New(b.pool, b.nc, cfg)
 }
 
-// receipt is a row of receipt, as far as tests look at it.
+// receipt has the columns of a row of receipt that tests look at.
 type receipt struct {
 	Step       string
 	Revision   int

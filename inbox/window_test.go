@@ -28,7 +28,7 @@ func (b *bench) publishAged(id string, age time.Duration) {
 	b.publishRaw(&nats.Msg{Subject: b.stream + ".placed", Header: header})
 }
 
-// remembering is an inbox with a handler that has a DedupeWindow of its own.
+// remembering is an inbox with a handler that has its own DedupeWindow.
 func (b *bench) remembering(name string, window time.Duration) *inbox.Inbox {
 	in := inbox.New(b.pool, b.nc, b.config())
 	sub := b.subscription(name)

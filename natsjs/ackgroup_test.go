@@ -26,7 +26,7 @@ func together(first, n int) []*broker.Message {
 	return batch
 }
 
-// asking is a window whose outcomes are written down.
+// asking is a window whose outcomes are recorded.
 type asking struct {
 	*window
 
@@ -64,8 +64,8 @@ func repeated(seq uint64) string { return fmt.Sprintf(`{"stream":"S","seq":%d,"d
 
 const full = `{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}`
 
-// Events of different streams, and events that may not share an answer, have reply subjects of
-// their own.
+// Events of different streams, and events that may not share an answer, have their own reply
+// subjects.
 func TestEventsThatShareAnAnswerHaveOneReplySubject(t *testing.T) {
 	t.Parallel()
 	batch := together(0, 7)
@@ -162,8 +162,8 @@ func seqsOf(flights []*broker.Message) string {
 	}()), "[]")
 }
 
-// The goroutine that sends reads an event until its group is sent: before, no answer
-// settles it.
+// The sending goroutine reads an event until its group is sent. So before that, no answer ends the
+// group.
 func TestAGroupIsSettledWhenItIsSent(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
@@ -220,7 +220,8 @@ func TestEventThatWasNotSentHasNoAnswer(t *testing.T) {
 	}
 }
 
-// More answers than events, while these are being sent: which are whose is not known.
+// More answers than events come while a group is being sent. It is not known which answer is for
+// which event.
 func TestGroupWithTooManyAnswersIsAmbiguous(t *testing.T) {
 	t.Parallel()
 	w := ask(t.Errorf)
@@ -405,7 +406,7 @@ func TestGroupsTellTheTruth(t *testing.T) {
 	})
 }
 
-// respond has a stream take a message, and returns the answers.
+// respond makes a stream take a message, and returns the answers.
 func respond(t *rapid.T, seq int64, shared bool, at map[int64]uint64, last *uint64) []string {
 	if rapid.IntRange(0, 20).Draw(t, "others") == 0 {
 		*last += uint64(rapid.IntRange(1, 3).Draw(t, "of them"))
@@ -425,7 +426,7 @@ func respond(t *rapid.T, seq int64, shared bool, at map[int64]uint64, last *uint
 	case 1:
 		return []string{answer, answer}
 	case 2:
-		if shared { // an event with a reply subject of its own believes the first answer, so only groups get this
+		if shared { // for an event with its own reply subject the first answer counts, so only groups get this
 			return []string{stored("EDGE", *last), answer}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// Three replicas check a fence before they agree on a message, and let one under
-// it in at a time: batches, singles and take-overs work as they do with one.
+// Three replicas check a fence before they agree on a message, and take one message with the fence
+// at a time. Batches, single messages and take-overs work as with one replica.
 func TestAtomicBatchesInACluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
@@ -34,8 +34,8 @@ func TestAtomicBatchesInACluster(t *testing.T) {
 	}
 	publish(old, "batches", 2500)
 
-	// Events that are stored already, and one that will never be, have all others of
-	// their batch sent singly.
+	// Some events of a batch are stored already, and one will never be. So all others of the batch
+	// are sent one by one.
 	again := series("TRIPLE.a", "batches", 2600, 7)[2400:]
 	again[150].Data, again[150].Key = make([]byte, 128<<10), ""
 	old.send(again...)

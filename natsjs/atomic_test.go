@@ -175,8 +175,8 @@ func idsOf(events []eventlog.Event) []string {
 	return ids
 }
 
-// Events of a batch are stored in its order, any number of them of one key, and
-// the next batch after it.
+// The events of a batch are stored in its order, even if many of them have one key. The next batch
+// is stored after it.
 func TestAtomicBatchesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)

@@ -186,8 +186,8 @@ func (c *cluster) ask(what string, question func(ctx context.Context) error) {
 }
 
 // persist publishes n events until all are stored, and returns how often each
-// class of failure was seen. None is one by which an event would count as
-// refused. onFailure is called after each.
+// class of failure was seen. No event fails with a class that counts as a refusal. onFailure is
+// called after each.
 func (c *cluster) persist(p *publisher, name, subject string, n int, onFailure func(o outcome)) {
 	c.Helper()
 	seen := map[string]int{}

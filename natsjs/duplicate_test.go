@@ -99,7 +99,7 @@ func TestDuplicateOfALostMessageIsStored(t *testing.T) {
 					p = publish(t, connect(t, nc.ConnectedUrl()))
 				}
 				send := func() (duplicates []int64) {
-					for seq := range int64(3) { // one after the other: the order is theirs
+					for seq := range int64(3) { // one after the other, so that they are stored in this order
 						p.send(event(seq+1, subject+".a", fmt.Sprintf("e-%d", seq+1)))
 						o := p.next()
 						if o.class != broker.Stored {
@@ -118,7 +118,7 @@ func TestDuplicateOfALostMessageIsStored(t *testing.T) {
 						"none is lost": removing(), "the newest": removing(4 + 1), "one in the midst": removing(3 + 1), "all": removing(3, 4, 5),
 					}[tt.name]
 					if lose == nil {
-						return // a purge takes the lease as well
+						return // a purge removes the lease message as well
 					}
 				}
 				lose(t, s)

@@ -121,8 +121,8 @@ func loseLeases(t *testing.T, s jetstream.Stream) {
 	}
 }
 
-// Without its message in the stream a term is refused, takes the fence anew if it
-// still leads, and sends again; one that does not lead ends.
+// If its lease message is gone from the stream, a term is refused. If it still leads, it takes the
+// fence again and sends again. Otherwise it ends.
 func TestLostFenceIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
@@ -203,8 +203,8 @@ func TestAStreamThatIsMadeAgainEndsTheTerm(t *testing.T) {
 	}
 }
 
-// Sequences begin anew in a stream that was made again. The fence of a leader that
-// was replaced before does not hold there, though it has the number of the new one's.
+// Sequences begin anew in a stream that was made again. The fence of a leader that was replaced
+// before does not hold there, even if it has the same number as the fence of the new leader.
 func TestAStaleLeaderIsRefusedInAStreamThatWasMadeAgain(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)

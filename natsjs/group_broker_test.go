@@ -120,7 +120,7 @@ func TestEventsAreAcknowledgedTogether(t *testing.T) {
 		t.Errorf("%d events had %d reply subjects, want 4: %v", len(events), len(subjects), subjects)
 	}
 
-	// The stream has them all: the same places again.
+	// The stream has all of them, so the answers name the same positions again.
 	told = publishTogether(t, connect(t, nc.ConnectedUrl()), events)
 	wantStored(t, s, events, told)
 	for seq, o := range told {

@@ -206,7 +206,7 @@ func TestOutcomesByCode(t *testing.T) {
 		{400, 10097, broker.Permanent},
 		{400, 10166, broker.Permanent},
 		{400, 10188, broker.Permanent},
-		// Not in the table: by their kind.
+		// These codes are not in the table, so their status decides.
 		{500, 19999, broker.Unavailable},
 		{503, 19999, broker.Unavailable},
 		{429, 19999, broker.Unavailable},

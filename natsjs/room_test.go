@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// wantFull checks that an error says that there is no room, and in which words; or, without
-// words, that there is no error.
+// wantFull checks that an error says that there is no room, and contains the given words. If words
+// is empty, there must be no error.
 func wantFull(t *testing.T, err error, words string) {
 	t.Helper()
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// filled returns a stream with so many events, e1 first, and the publisher on it.
+// filled returns a stream with n events, e1 first, and a publisher to it.
 func filled(t *testing.T, name string, n int, cfg jetstream.StreamConfig) (jetstream.JetStream, jetstream.Stream, *natsjs.Publisher) {
 	t.Helper()
 	nc := connect(t, devtest.NATSURL(t))
@@ -93,7 +93,7 @@ func TestCompare(t *testing.T) {
 }
 
 // A stream whose configuration removes messages that are not the oldest has lost nothing if it
-// does not have the message at the position. If it has another one there, it has.
+// does not have the message at the position. If it has another message there, it has lost some.
 func TestCompareAStreamThatRemovesMessages(t *testing.T) {
 	t.Parallel()
 	consumed := func(t *testing.T, js jetstream.JetStream, name string) {
@@ -214,8 +214,8 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// A work queue cannot be read beside its consumers. That is no reason to stop: nothing of it is
-// known to be there.
+// A work queue cannot be read beside its consumers. That is no error: the result is that none of
+// its messages are known.
 func TestStoredInAWorkQueue(t *testing.T) {
 	t.Parallel()
 	_, _, p := filled(t, "STOREDQUEUE", 3, jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy})

@@ -5,8 +5,9 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-// Outcomes returns functions for the results of a leader: settle adds one, await sets how many
-// wake the dispatcher, and told reports whether it was woken since the last call.
+// Outcomes returns functions for the results of a leader: settle adds a result, await sets how many
+// results wake the dispatcher, and told reports whether the dispatcher was woken since the last
+// call.
 func Outcomes() (settle func(), await func(n int), told func() bool) {
 	l := newResults()
 	settle = func() {

@@ -25,15 +25,15 @@ type fakeSource struct {
 	heldKeys    []string
 	prunable    int // steps
 	places      []eventlog.StreamPosition
-	owed        []int64 // lost by the broker, as the relay found
-	late        []int64 // lost too, with later events of their keys published
+	owed        []int64 // the relay found that the broker lost these events
+	late        []int64 // lost events whose keys have later events that were published
 	republishes fakeRepublishes
 	recorded    func(t *fakeTerm, ctx context.Context) error // if set, Record calls it
 	renewed     func(t *fakeTerm, ctx context.Context) error // if set, Renew calls it
 
-	leases    []time.Duration // with which it was led
+	leases    []time.Duration // the length of the lease of each term
 	roundTrip time.Duration
-	takes     time.Duration // Lead
+	takes     time.Duration // how long Lead takes
 	readErr   error
 
 	slow       time.Duration // how long Read takes
@@ -370,7 +370,7 @@ func (p *fakePublisher) triedOf(republish int64) int {
 	return p.again[republish]
 }
 
-// promptPublisher has all that it is given stored at once.
+// promptPublisher reports each event as stored at once.
 type promptPublisher struct{ sound }
 
 func (promptPublisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(*broker.Message, broker.Outcome)) error {

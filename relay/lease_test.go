@@ -117,8 +117,8 @@ func TestLeaseGrowsIfItCannotBeRenewed(t *testing.T) {
 	}
 }
 
-// Terms of no use cost connections, and have events published again: after each the
-// relay waits longer for the next, up to half a minute. A useful one ends that.
+// Useless terms cost connections, and publish events again. So after each of them the relay waits
+// longer for the next, up to half a minute. A useful term ends that.
 func TestUselessTermsAreFurtherAndFurtherApart(t *testing.T) {
 	fault := errors.New("row is too large")
 	for name, fail := range map[string]func(s *fakeSource, p *fakePublisher, bad bool){

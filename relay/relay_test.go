@@ -224,7 +224,7 @@ func TestTheEndOfABacklogIsRecordedAtOnce(t *testing.T) {
 		first := len(src.PublishedSeqs())
 		after(took)
 		got := len(src.PublishedSeqs())
-		if few := backlog-first < 1000; got != backlog && !few { // few may wait: the first recording took more than it mostly does
+		if few := backlog-first < 1000; got != backlog && !few { // few may wait, because the first recording took more than usual
 			t.Errorf("%d events are recorded, after %d at first, want all %d", got, first, backlog)
 		}
 		run.stop()

@@ -138,8 +138,8 @@ type lossBench struct {
 	reader *sdk.ManualReader
 }
 
-// newLossBench returns a lossBench whose broker had, and still remembers, so many of the log's
-// events.
+// newLossBench returns a lossBench. Of the events of its log, the broker had the given number, and
+// still has the number that it remembers.
 func newLossBench(events, had, remembers int) *lossBench {
 	b := &lossBench{src: chronicled{newFakeSource(keyed(events)...)}, m: newMemory(), reader: sdk.NewManualReader()}
 	for _, ev := range b.src.Events[:had] {

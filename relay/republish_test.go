@@ -116,7 +116,8 @@ func TestAnIdleRelaySeldomLooksForRepublishes(t *testing.T) {
 		if got := len(src.looks()); got < 8 || got > 11 {
 			t.Errorf("looked %d times in 10 s, want about 10", got)
 		}
-		// One whose last event waits is looked at as seldom, in the end.
+		// If only the last event of a republish waits, the relay soon looks at the republish just
+		// as seldom.
 		src.Set(func() {
 			src.republishes.all = []*fakeRepublish{republishOf(1, 1, 1000, nil)}
 			src.republishes.all[0].Events = 2 // so it does not end
@@ -307,8 +308,8 @@ func TestARepublishDoesNotMakeUpForAnOutage(t *testing.T) {
 	})
 }
 
-// If the broker refuses every event of a republish, they need not wait until it takes others:
-// they are held after a while, and that is no attempt.
+// If the broker refuses every event of a republish, the events need not wait until it takes others.
+// They are held after a while, and that is no attempt.
 func TestFullyRefusedRepublishIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := newFakeSource()

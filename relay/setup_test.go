@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// A broker without JetStream, and an account without it, in the words of the inbox.
+// The relay reports a broker or an account without JetStream in the same words as the inbox.
 func TestABrokerWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	const accounts = `accounts { none { users: [{user: none, password: x}] }, some { jetstream: enabled, users: [{user: some, password: x}] } }`

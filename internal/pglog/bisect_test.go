@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// refuseEvil has held refuse events whose id begins with evil, in their usual form.
+// refuseEvil makes the table held refuse events whose id begins with evil, in their usual form.
 const refuseEvil = `ALTER TABLE postroom.held ADD CONSTRAINT no_evil CHECK (event_id NOT LIKE 'evil%' OR dead_at IS NOT NULL AND class = 'unstorable') NOT VALID`
 
 // witness records, at commit, the state and the held events that each recording left.
@@ -30,8 +30,9 @@ const witness = `
 	END $$;
 	CREATE CONSTRAINT TRIGGER witness AFTER UPDATE ON postroom.relay DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_recorded()`
 
-// neverAheadOfHeld fails if a transaction called an event published that was neither published
-// nor held when it committed. It returns how many transactions there were.
+// neverAheadOfHeld fails the test if a transaction recorded an event as published although the
+// event was neither published nor held when it committed. It returns how many transactions there
+// were.
 func neverAheadOfHeld(t *testing.T, pool *pgxpool.Pool, published ...int64) int {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), `
@@ -164,7 +165,7 @@ func TestNextTermReadsEventsOfAnUnfinishedRecording(t *testing.T) {
 	write(t, pool, "evil", "published")
 	mustExec(t, pool, refuseEvil)
 	mustExec(t, pool, witness)
-	// When a quarter is held, another begins to lead.
+	// When a quarter of the events is held, another relay begins to lead.
 	mustExec(t, pool, `
 		CREATE FUNCTION usurp() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN

@@ -76,8 +76,8 @@ type bulkReader struct {
 	slowest time.Duration
 }
 
-// publish reads until all rows of the load were published. Nothing newer may
-// be among them, but with the last ones.
+// publish reads until all rows of the load were published. No newer event may come with them,
+// except together with the last ones.
 func (r *bulkReader) publish(t *testing.T, pool *pgxpool.Pool, term *pglog.Term, rows int) {
 	t.Helper()
 	for r.bulk < rows {
@@ -117,8 +117,8 @@ func TestBulkLoadThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, condition string
-		share           int // of the rows of a load, one in so many is written
-		octets          int // the most that pending may take for each of them
+		share           int // one of so many rows of a load is written
+		octets          int // the most bytes that pending may need for each written row
 	}{
 		{"without gaps is one range", "true", 1, 0},
 		// Such gaps occur if ON CONFLICT refuses rows, or two loads run at once.

@@ -15,7 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// tool runs a program that lies beside the server's, or skips the test.
+// tool runs a program from the directory of the server's programs. If it is not there, the test is
+// skipped.
 func tool(t *testing.T, server *devstack.Postgres, name string, args ...string) {
 	t.Helper()
 	path := filepath.Join(server.Source(), name)
@@ -133,8 +134,8 @@ func TestLogThatWasDumpedAndRestored(t *testing.T) {
 	})
 }
 
-// restoredLog publishes what the restored log owes. It also publishes new events, until their
-// transaction ids have passed those of the old rows.
+// restoredLog publishes the unpublished events of the restored log. It also publishes new events,
+// until their transaction ids have passed those of the old rows.
 func restoredLog(t *testing.T, pool *pgxpool.Pool, age int) {
 	t.Helper()
 	log := pglog.New(pool)

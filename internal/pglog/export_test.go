@@ -29,10 +29,10 @@ func (t *Term) Abandon() error { return t.close() }
 // PruneFromStart makes the next step of Prune start over: an hour has passed.
 func (t *Term) PruneFromStart() { t.since = time.Now().Add(-pruneAgain) }
 
-// CheckpointNow has the next recording of something published make a mark.
+// CheckpointNow makes the next recording of a published event make a checkpoint.
 func (t *Term) CheckpointNow() { t.checkpointAt = time.Time{} }
 
-// SearchAlways has each Read search for late rows first, as after a long pause.
+// SearchAlways makes each Read search for late rows first, as after a long pause.
 func (t *Term) SearchAlways() { t.searchAfter, t.searchAbove = 0, -1<<62 }
 
 // Search is a search for late rows that a test takes step by step.
@@ -71,7 +71,7 @@ func (s *Search) Step(ctx context.Context, share float64) (more bool, err error)
 func (s *Search) Now() string  { return s.s.now }
 func (s *Search) Late() string { return s.s.late.String() }
 
-// SearchFor has each Read search for so long, in steps of the given width.
+// SearchFor makes each Read search for d, in steps of the given width.
 func (t *Term) SearchFor(d time.Duration, width int64) {
 	t.searchTime = d
 	t.reader.log.stepSize.n.Store(width)

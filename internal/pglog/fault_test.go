@@ -18,8 +18,7 @@ import (
 )
 
 // If a row cannot be an event, it is read as an event with a fault. Values that are too large
-// for an event are not read at all. Both hold in each form in which the driver can have values
-// sent.
+// for an event are not read at all. That is so in each form in which the server can send values.
 func TestBadRowsAreReadAsEventsWithAFault(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -158,8 +158,8 @@ func TestTakingTheLeaseWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// A recording stores that an event is owed again, even if no event was published since the
-// last one.
+// A recording stores that an event must be published again, even if no event was published since
+// the last recording.
 func TestReturnedEventsAreRecordedWhileIdle(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -254,7 +254,7 @@ func TestTheRelaysConnectionsHaveTheirOwnSettings(t *testing.T) {
 	}
 }
 
-// All events that one recording took out of held are noted with the last mark.
+// All events that one recording took out of held are added to the last checkpoint.
 func TestEventsPublishedFromHeldAreNoted(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// writeKeyed commits events of a key, each in a transaction of its own.
+// writeKeyed commits events of a key, each in its own transaction.
 func writeKeyed(t *testing.T, pool *pgxpool.Pool, key string, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -154,7 +154,7 @@ func TestADeadEventHoldsItsKey(t *testing.T) {
 	if err != nil || !slices.Equal(keys, []string{"k"}) {
 		t.Errorf("HeldKeys = %q, %v; want k", keys, err)
 	}
-	// An operator does this: he sets the event ready.
+	// An operator makes the event due like this.
 	mustExec(t, pool, "UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE event_id = 'a'")
 	ids, seqs, _ := read(t, term, 10)
 	wantIDs(t, ids, "a", "b")
@@ -226,7 +226,7 @@ func TestALateEventTakesItsPlaceInHeld(t *testing.T) {
 	ids, seqs, _ := read(t, term, 10)
 	wantIDs(t, ids, "late", "b", "c")
 
-	// While it is on its way, b is refused once more: no two of a key are due.
+	// While it is on its way, b is refused once more: no two events of a key are due.
 	err = term.Record(t.Context(), eventlog.Progress{
 		Held:     []eventlog.Deferral{{Seq: seqs[1], Key: "k", Failure: refusal(2)}},
 		Returned: seqs[2:],
@@ -271,7 +271,7 @@ func TestHeldEventsSurviveCrashes(t *testing.T) {
 	wantHeld(t, pool)
 }
 
-// A recording that fails while its connection lives is made up for by Release.
+// If a recording fails while its connection works, Release stores what it should have stored.
 func TestHoldingSurvivesAFailedRecording(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

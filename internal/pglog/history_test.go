@@ -47,7 +47,7 @@ func entries(t *testing.T, log *pglog.Log, after eventlog.Checkpoint, since time
 	}
 }
 
-// chronicle is a relay's life in small steps, with marks between them.
+// chronicle is a relay's life in small steps, with checkpoints between them.
 type chronicle struct {
 	*testing.T
 	pool *pgxpool.Pool
@@ -102,7 +102,7 @@ func (c *chronicle) id() string {
 	return fmt.Sprint("e", c.written)
 }
 
-// ack records that some of the window is published, with a mark or without.
+// ack records that some of the window is published, with or without a checkpoint.
 func (c *chronicle) ack(mark bool) {
 	var p eventlog.Progress
 	c.window = slices.DeleteFunc(c.window, func(ev eventlog.Event) bool {
@@ -121,7 +121,7 @@ func (c *chronicle) ack(mark bool) {
 	if mark {
 		c.term.CheckpointNow()
 	}
-	c.marks[c.acked] = slices.Collect(maps.Keys(c.published)) // time makes marks, too
+	c.marks[c.acked] = slices.Collect(maps.Keys(c.published)) // a checkpoint is also made when enough time has passed
 	if err := c.term.Record(c.Context(), p); err != nil {
 		c.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestEntriesReturnsEventsPublishedSinceACheckpoint(t *testing.T) {
 	}
 }
 
-// The places of streams are as old as the rest of the state, and survive the term.
+// The positions of streams are stored together with the rest of the state, and survive the term.
 func TestPlacesAreRecorded(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -231,7 +231,7 @@ func TestPlacesAreRecorded(t *testing.T) {
 	if got := term.Positions(); !slices.Equal(got, want) {
 		t.Errorf("places %+v, want %+v", got, want)
 	}
-	// An event that the broker lost is owed again, in its order and before newer events.
+	// An event that the broker lost must be published again, in its order and before newer events.
 	owed := eventlog.Progress{Lost: seqs[:1], Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: created, Seq: 3}}}
 	if err := term.Record(t.Context(), owed); err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// The lease is counted from before the statement that takes it was sent, however long
-// that waits: it lasts until then and its length at the least.
+// The lease is counted from a time before the statement that takes it was sent, however long the
+// statement waits. It lasts at least for its length from that time.
 func TestTheLeaseIsCountedFromBeforeItIsTaken(t *testing.T) {
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)

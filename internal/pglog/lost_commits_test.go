@@ -69,7 +69,8 @@ func TestTermReadsSeqsThatAreHandedOutAgain(t *testing.T) {
 }
 
 // The crash comes while producers commit and a term records. The surviving commits may end
-// anywhere among these. But no recording survives the events of which it speaks.
+// anywhere among these. But if the crash loses an event, it also loses the recording that the event
+// was published.
 func TestRecordingDoesNotSurviveItsEvents(t *testing.T) {
 	t.Parallel()
 	server := devtest.OwnPostgres(t, devstack.Config{Durable: true})

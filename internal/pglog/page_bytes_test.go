@@ -41,8 +41,8 @@ func commitLarge(t *testing.T, pool *pgxpool.Pool, key string) {
 	}
 }
 
-// wantBounded checks that a page is no larger than a page may be, and is not
-// smaller than that, unless it may be short.
+// wantBounded checks that a page is not larger than allowed. It also checks that the page is full,
+// unless it may be short.
 func wantBounded(t *testing.T, events []eventlog.Event, short bool) {
 	t.Helper()
 	bytes := 0
@@ -131,7 +131,7 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 		ids, events := readBounded(t, term)
 		wantIDs(t, ids, large...)
 
-		// The next leader owes the events that were not published.
+		// The next leader must publish the events that were not published.
 		record(t, term, events[4].Seq)
 		_ = term.Abandon()
 		ids, _ = readBounded(t, lead(t, pglog.New(pool)))
@@ -190,7 +190,7 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 			if !page.Advanced {
 				break
 			}
-			short := slices.Contains(more, large[12]) || slices.Contains(more, large[7]) // the last, and that of which one was skipped
+			short := slices.Contains(more, large[12]) || slices.Contains(more, large[7]) // the last page, and the page from which an event was skipped
 			wantBounded(t, page.Events, short)
 			ids = append(ids, more...)
 			publishAgain(t, term, page.Events...)

@@ -124,7 +124,7 @@ func TestPlansFromEmptyTablesStayFast(t *testing.T) {
 	for name, parameters := range map[string]string{"pass": "", "held_keys": "", "unblock": "(bigint, text[], bigint[], interval[])"} {
 		do("PREPARE " + name + parameters + " AS " + text(name))
 	}
-	setUp := func(name string) { // as the connection is that the statement runs on
+	setUp := func(name string) { // prepares the connection like the one on which the statement runs
 		t.Helper()
 		do(text("connect"))
 		if name != "unblock" {

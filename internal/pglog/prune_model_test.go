@@ -22,8 +22,8 @@ type prunable struct {
 	hours int // of age
 }
 
-// left says which seqs remain when all that may be pruned is, of rows by
-// ascending seq.
+// left returns the seqs that remain when everything that may be pruned is removed. rows are sorted
+// by seq.
 func left(rows []prunable, high, floor, pendingFrom int64, visible func(xid int) bool, keepHours int) []int64 {
 	n := 0
 	for n < len(rows) {
@@ -93,7 +93,7 @@ func TestPruneDoesAsItsModel(t *testing.T) {
 		}
 		visible := func(xid int) bool { return xid < 15 && xid != 12 && xid != 13 }
 
-		mustExec(t, pool, "UPDATE postroom.relay SET floor = 0; TRUNCATE postroom.outbox") // or it would end the term
+		mustExec(t, pool, "UPDATE postroom.relay SET floor = 0; TRUNCATE postroom.outbox") // otherwise it would end the term
 		mustExec(t, pool, `INSERT INTO postroom.outbox (seq, xid, created_at, digest, source, event_id, type, subject, data)
 			OVERRIDING SYSTEM VALUE
 			SELECT seq, xid::text::xid8, clock_timestamp() - interval '30 min' - hours * interval '1 h',

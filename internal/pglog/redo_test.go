@@ -60,8 +60,8 @@ func TestRepublishTakesOnlyTheMissingEvents(t *testing.T) {
 	wantRepublish(t, log, r.ID, republish.Done, 4, 0, 0)
 }
 
-// If the recording of what a broker lost fails, Release makes up for it: it orders the
-// republish of the late events before it records that the stream was compared.
+// If the recording of what a broker lost fails, Release does that later: it orders the republish of
+// the late events before it records that the stream was compared.
 func TestLateEventsSurviveAFailedRecording(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(4)...)

@@ -76,8 +76,8 @@ func TestScheduledEventsAreHeldUntilTheyAreDue(t *testing.T) {
 	wantIDs(t, ids)
 }
 
-// A crash loses no scheduled event: the log owes it until it is held, and held owes it until
-// it is recorded as published.
+// A crash loses no scheduled event. Until it is held, the next term reads it from the log. Until it
+// is recorded as published, the next term reads it from held.
 func TestScheduledEventsSurviveCrashes(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -102,7 +102,7 @@ func TestScheduledEventsSurviveCrashes(t *testing.T) {
 	wantIDs(t, heldIDs(t, pool))
 }
 
-// A recording that fails while its connection lives is made up for by Release.
+// If a recording fails while its connection works, Release stores what it should have stored.
 func TestScheduledEventsSurviveAFailedRecording(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

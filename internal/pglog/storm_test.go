@@ -42,7 +42,7 @@ type storm struct {
 	unknown    int // transactions whose end a crash hid
 	repeated   int // events that were written again
 
-	// The publisher's own.
+	// Only the publisher uses these.
 	late    int // events that were read late
 	terms   int
 	zombies int // events that were published in a term that was over
@@ -56,7 +56,7 @@ type weather struct {
 
 func (s *storm) weather() weather { return weather{s.crashes.Load(), s.down.Load()} }
 
-// excused reports whether an error since then can be a crash's.
+// excused reports whether a crash can be the cause of an error since then.
 func (s *storm) excused(since weather) bool { return since.down || s.crashes.Load() != since.crashes }
 
 // strike kills the server and starts it again.

@@ -96,7 +96,7 @@ func TestTermFindsRowsThatBecomeVisibleLate(t *testing.T) {
 	})
 }
 
-// Read uses the memory that the caller gives, as far as that goes. Nothing of the page before
+// Read uses the memory that the caller gives, if it is large enough. Nothing of the previous page
 // is left in it.
 func TestTermReadsIntoTheCallersMemory(t *testing.T) {
 	t.Parallel()
@@ -141,7 +141,7 @@ func TestTermBeginsWhereTheLastOneRecorded(t *testing.T) {
 
 	term = lead(t, log)
 	ids, _, _ := read(t, term, 10)
-	wantIDs(t, ids, "late", "b") // owed, in the order of their seqs
+	wantIDs(t, ids, "late", "b") // not published yet, in the order of their seqs
 	ids, seqs, _ = read(t, term, 10)
 	wantIDs(t, ids, "d") // above the recorded high
 	record(t, term, seqs...)
@@ -154,7 +154,7 @@ func TestTermReportsOwedRowsThatAreGone(t *testing.T) {
 	write(t, pool, "a", "b", "c")
 	term := lead(t, log)
 	_, seqs, _ := read(t, term, 10)
-	record(t, term, seqs[2]) // a and b are owed
+	record(t, term, seqs[2]) // a and b are not published
 	mustExec(t, pool, "DELETE FROM postroom.outbox WHERE event_id = 'a'")
 
 	term = lead(t, log)
@@ -253,7 +253,7 @@ func TestLeadAdoptsARestoredLog(t *testing.T) {
 	term := lead(t, log)
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
-	commit(t, open) // visible late, and the dump was taken before anyone looked
+	commit(t, open) // visible late, and the dump was taken before a relay read it
 	write(t, pool, "newer")
 	// The ids of the transactions are of another cluster, far ahead of this one's.
 	mustExec(t, pool, `ALTER TABLE postroom.outbox DISABLE TRIGGER ALL;

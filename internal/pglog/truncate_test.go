@@ -34,7 +34,7 @@ func numbered(prefix string, n int) (names []string) {
 	return names
 }
 
-// published returns a log with n published events, and the term that did it.
+// published returns a log with n published events, and the term that published them.
 func published(t *testing.T, pool *pgxpool.Pool, n int) (*pglog.Log, *pglog.Term, *journal) {
 	t.Helper()
 	log, j := pglog.New(pool), newJournal()

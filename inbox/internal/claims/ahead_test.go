@@ -19,7 +19,7 @@ func TestAheadFollowsTheWorkers(t *testing.T) {
 	}
 	want("at first", 8)
 	a.put(now, 0)
-	a.put(now.Add(late), 1) // behind the first: that one counts
+	a.put(now.Add(late), 1) // behind the first claim, whose time counts
 	if a.isStuck(now.Add(late-1), 2) || a.isStuck(now.Add(time.Hour), 0) {
 		t.Error("stuck too early, or with nothing that waits")
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Events of a key that are postponed come behind those that were postponed before. Nothing is
-// claimed until the events that are due first are of other keys.
+// Postponed events of a key come behind the events of the key that were postponed before. Nothing
+// is claimed until the events that have been due for the longest are of other keys.
 func TestPostponedEventsStandInLine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

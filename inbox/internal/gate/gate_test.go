@@ -79,7 +79,8 @@ func succeed2(g *Gate, n int) {
 	}
 }
 
-// While it is paused, one event at a time runs, at growing intervals, however many wait.
+// While the handler is paused, one event at a time runs, at growing intervals, however many events
+// wait.
 func TestProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(defaults)
@@ -183,7 +184,7 @@ func TestProbeWithoutAResultProlongsThePause(t *testing.T) {
 	})
 }
 
-// An event loses one attempt at most, by the failures before the pause and during it.
+// The failures before a pause and during it together cost an event at most one attempt.
 func TestEventsGetAttemptsBackAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(defaults)

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A caller that gives up before a statement begins to write its item has not written it. One
-// that gives up later does not wait for the answer.
+// If a caller gives up before a statement begins to write its item, the item is not written. If it
+// gives up later, it does not wait for the answer.
 func TestCallerThatGivesUpLeavesItsGroup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestCallerThatGivesUpLeavesItsGroup(t *testing.T) {
 	})
 }
 
-// Large items get statements of their own.
+// Large items get their own statements.
 func TestGroupIsBoundedByBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestGroupIsBoundedByBytes(t *testing.T) {
 	})
 }
 
-// Items that would fail as an earlier one did are not tried after it.
+// If an item has failed, items that would fail with the same error are not tried.
 func TestItemsThatWouldFailAlikeAreNotTried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -55,7 +55,7 @@ func TestOneCallWaitsForAnEventInTheDatabase(t *testing.T) {
 		if _, entered, err := w.enter(brief, of("too many")); entered || !errors.Is(err, errBlocked) {
 			t.Errorf("%d wait, and one more = %t, %v", mostBlocked, entered, err)
 		}
-		if err := w.await(t.Context(), of("too many")); err != nil { // it left
+		if err := w.await(t.Context(), of("too many")); err != nil { // a call has left
 			t.Errorf("await of an event whose caller gave up = %v", err)
 		}
 		synctest.Wait()

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// If a message that the broker has sent does not come between two looks, the pass ends.
-// Otherwise the loss would be noticed only when another message comes.
+// If a message that the broker has sent does not come between two checks, the pass ends. Otherwise
+// the loss would be noticed only when another message comes.
 func TestPassEndsIfAMessageDoesNotCome(t *testing.T) {
 	t.Parallel()
 	r := &pass{term: &term{}, gap: make(chan struct{})}
@@ -49,8 +49,8 @@ func (h hasty) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	return info, err
 }
 
-// The floor moves past other services' messages that were there at the look before. It does
-// not move past a message that is still to be read.
+// The floor moves past other services' messages that were there at the previous check. It does not
+// move past a message that is still to be read.
 func TestFloorOfAnIdleReaderMoves(t *testing.T) {
 	t.Parallel()
 	js := devtest.JetStream(t, devtest.NATS(t))

@@ -217,7 +217,7 @@ func TestLanesBoundTheBytesOfABatch(t *testing.T) {
 }
 
 // An event of a republish can stop blocking its key at any time. Then no later event of its
-// key may be in its batch, because it would be stored without it.
+// key may be in its batch, because the later event would be stored even if that one is not.
 func TestBatchHasNoEventBehindOneOfARepublish(t *testing.T) {
 	t.Parallel()
 	l := New(100, false)

@@ -226,8 +226,8 @@ func TestEventsOfACancelledRepublishAreNotSent(t *testing.T) {
 	}
 }
 
-// An event of a republish that waits for a stream which is out lets live ones of its key
-// pass to other streams.
+// If an event of a republish waits for an unavailable stream, live events of its key still go to
+// other streams.
 func TestWaitingEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 	now := time.Unix(1000, 0)
 	l := New(100, false)

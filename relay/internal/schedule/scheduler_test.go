@@ -206,7 +206,7 @@ func TestLanesHoldRefusedEventsWhileOthersPass(t *testing.T) {
 	tests := []struct {
 		name   string
 		o      broker.Outcome
-		others bool // pass meanwhile
+		others bool // other events are stored meanwhile
 		covers bool // some subject has a stream
 		held   bool
 		dead   bool
