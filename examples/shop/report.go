@@ -109,7 +109,7 @@ func (r *result) table() string {
 		disk = "NOT durable: fsync or synchronous_commit off"
 	}
 	fmt.Fprintf(&b, "PostgreSQL %s from %s, %s\n", r.PostgreSQL, r.PostgresFrom, disk)
-	fmt.Fprintf(&b, "NATS %s in this process, JetStream on files, synced every 2 minutes as by default\n\n", r.NATS)
+	fmt.Fprintf(&b, "NATS %s, JetStream on files, synced every 2 minutes as by default\n\n", r.NATS)
 
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(what, value, note string) { fmt.Fprintf(w, "%s\t%s\t  %s\n", pad(what), value, note) }
