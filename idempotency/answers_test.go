@@ -26,7 +26,7 @@ func pgxpoolWith(t *testing.T, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
 	return pool, err
 }
 
-// Nothing reaches the client that is not committed.
+// The client gets nothing that is not committed.
 func TestTheAnswerLeavesAfterTheCommit(t *testing.T) { // E21, E22
 	t.Parallel()
 	r := newRig(t)
@@ -175,7 +175,7 @@ func TestAuthorizeReplay(t *testing.T) { // E26
 	r.wantCalls(1, 1)
 }
 
-// turn is a Codec that turns every bit.
+// turn is a Codec that inverts every bit.
 type turn struct{}
 
 func (turn) Encode(_ context.Context, _ idempotency.Key, body []byte) ([]byte, error) {
@@ -247,8 +247,8 @@ func TestPanics(t *testing.T) { // E29
 	}
 }
 
-// The client goes away while its handler works: the work is finished, and the retry has
-// its answer.
+// The client goes away while its handler works. The handler finishes its work, and the retry gets
+// the answer.
 func TestDisconnect(t *testing.T) { // E30
 	t.Parallel()
 	r := newRig(t)
@@ -313,7 +313,7 @@ func TestGuardChecksTheTransactionOfAHandler(t *testing.T) { // E31, E32
 	for _, end := range []string{"ROLLBACK AND CHAIN", "ROLLBACK; BEGIN", "COMMIT AND CHAIN", "COMMIT; BEGIN"} {
 		other := func(ctx context.Context, tx pgx.Tx) {
 			exec(end)(ctx, tx)
-			exec("INSERT INTO ledger DEFAULT VALUES")(ctx, tx) // in a transaction that has the status of its own
+			exec("INSERT INTO ledger DEFAULT VALUES")(ctx, tx) // in another transaction, which has the same status
 		}
 		r.want(run(idempotency.Route{}, other), 500, "transaction_failed")
 		r.want(run(idempotency.Route{Store: idempotency.StoreAll}, other), 500, "transaction_failed")
@@ -335,7 +335,7 @@ func TestGuardChecksTheTransactionOfAHandler(t *testing.T) { // E31, E32
 		r.Errorf("%d rows, want the one that was there", n)
 	}
 
-	// Kept of a handler that has answered, it reaches nothing.
+	// A handler keeps its transaction and uses it after the answer: the transaction does nothing.
 	var left pgx.Tx
 	run(idempotency.Route{}, func(_ context.Context, tx pgx.Tx) { left = tx })
 	if _, err := left.Exec(t.Context(), "INSERT INTO ledger DEFAULT VALUES"); !errors.Is(err, pgx.ErrTxClosed) {
@@ -354,7 +354,7 @@ func TestGuardChecksTheTransactionOfAHandler(t *testing.T) { // E31, E32
 	}()
 }
 
-// A handler that takes too long is told by its context.
+// If a handler takes too long, its context ends.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

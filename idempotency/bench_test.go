@@ -70,7 +70,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// race is what is measured against each other.
+// race has the ways that are measured against each other.
 type race struct {
 	pool  *pgxpool.Pool
 	n     atomic.Int64
@@ -190,7 +190,7 @@ func (r *race) enter(b *testing.B) {
 	r.kinds = []way{{"plain", send("/plain", true)}, {"hand", send("/hand", true)}, {"guard", send("/guard", true)}, {"replay", replays(send("/guard", false))}}
 }
 
-// replays has every key used once before.
+// replays uses every key once before the measurement.
 func replays(request func() error) func() error {
 	var once sync.Once
 	return func() (err error) {

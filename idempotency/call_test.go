@@ -19,8 +19,8 @@ import (
 
 var errLost = errors.New("no answer")
 
-// bank is a vendor that a step calls. What it does is said for one call after the other;
-// after that it charges.
+// bank is a vendor that a step calls. The test says what it does at each of the next calls. At all
+// later calls it charges.
 type bank struct {
 	*rig
 	keys    []string // of the calls
@@ -61,19 +61,20 @@ func (b *bank) pay(options ...idempotency.CallOption) (string, error) {
 	return id, err
 }
 
-// begun returns how many calls are noted as unanswered.
+// begun returns how many calls are recorded as unanswered.
 func (b *bank) begun() int {
 	b.Helper()
 	return one[int](b.rig, "SELECT coalesce((checkpoints->''->'charge'->>'calls')::int, 0) FROM postroom.idempotency")
 }
 
-// ago moves the first of the calls that are noted into the past, by the database's clock.
+// ago moves the first recorded call into the past, by the database's clock.
 func (b *bank) ago(d time.Duration) {
 	b.Helper()
 	b.exec("UPDATE postroom.idempotency SET checkpoints = jsonb_set(checkpoints, '{\"\",charge,since}', to_jsonb(clock_timestamp() - $1::interval))", d)
 }
 
-// wantCharged checks how often the bank was called, always with one key, and asked.
+// wantCharged checks how often the bank was called, and how often it was asked, and that each call
+// had the same key.
 func (b *bank) wantCharged(calls, asked int) {
 	b.Helper()
 	if len(b.keys) != calls || len(b.asked) != asked {
@@ -89,8 +90,8 @@ func newBank(t *testing.T, answers ...error) *bank {
 	return &bank{rig: newRig(t), answers: answers}
 }
 
-// The begin of a call is noted before the call if its outcome may matter, and otherwise not. A
-// call that is done leaves no unknown outcome.
+// The beginning of a call is recorded before the call, but only if its outcome may matter. A call
+// that is done leaves no unknown outcome.
 func TestBeginOfACallIsNoted(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -156,7 +157,7 @@ func TestCallIsRepeatedWithinTheVendorsWindow(t *testing.T) {
 	}
 }
 
-// A vendor that takes no keys is called once, and not again while the outcome is unknown.
+// A vendor that accepts no keys is called once, and not again while the outcome is unknown.
 func TestVendorWithoutKeysIsCalledOnce(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]idempotency.CallOption{
@@ -203,7 +204,7 @@ func TestLookup(t *testing.T) {
 	}
 	b.wantCharged(2, 1)
 
-	// It is not asked while the key is recognised.
+	// The vendor is not asked while it recognises the key.
 	b = newBank(t, errLost)
 	_, _ = b.pay(b.knows(true, nil), idempotency.VendorWindow(time.Hour))
 	if id, err := b.pay(idempotency.VendorWindow(time.Hour), b.knows(true, nil)); err != nil || id != "ch_"+b.keys[0] {
@@ -236,7 +237,8 @@ func TestLookupResultIsRecorded(t *testing.T) {
 	b.wantCharged(1, 1)
 }
 
-// A call that did not happen leaves no doubt; that of another before it stays.
+// A call that did not happen leaves no unknown outcome. The unknown outcome of an earlier call
+// stays.
 func TestNotApplied(t *testing.T) {
 	t.Parallel()
 	if idempotency.NotApplied(nil) != nil {
@@ -268,7 +270,7 @@ func TestNotApplied(t *testing.T) {
 	b.wantCharged(2, 0)
 }
 
-// Options of one call do not mix with those of another that runs at the same time.
+// The options of two calls that run at the same time do not mix.
 func TestOptionsOfConcurrentCallsDoNotMix(t *testing.T) {
 	t.Parallel()
 	b := newBank(t)
@@ -286,7 +288,7 @@ func TestOptionsOfConcurrentCallsDoNotMix(t *testing.T) {
 	b.wantCharged(1, 0)
 }
 
-// Calls that run at the same time are each noted, while the claim is renewed.
+// Each of several calls that run at the same time is recorded, even while the claim is renewed.
 func TestConcurrentCallsAreEachNoted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -345,7 +347,7 @@ func TestMisusedCalls(t *testing.T) {
 	}
 }
 
-// Without its optional key a request has no row, and its calls are as uncertain.
+// A request without its optional key has no row, but its calls can still have unknown outcomes.
 func TestCallsOfARequestWithoutKey(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, errLost, idempotency.NotApplied(errLost))
@@ -362,8 +364,8 @@ func TestCallsOfARequestWithoutKey(t *testing.T) {
 	}
 }
 
-// A handler that answers a failure, as its call's outcome is not known, can be asked again:
-// its answer is not kept, and one that has learnt to look up goes on.
+// A handler answers with a failure, because the outcome of its call is unknown. The answer is not
+// kept, so the request can be sent again. If the handler then has a Lookup, it continues.
 func TestAnswersAfterAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, errLost)
@@ -392,9 +394,9 @@ func TestAnswersAfterAnUnknownOutcome(t *testing.T) {
 	b.wantCharged(1, 1)
 }
 
-// Two tenants of one vendor account, each with a Postroom of its own, pay under the same
-// key, and so do two services with a database each: the vendor gets different keys. A copy
-// of a schema that kept the identity is another one as well.
+// Two tenants share an account at the vendor, and each has its own Postroom. They pay with the same
+// key, and the vendor gets different keys. The same holds for two services with their own
+// databases, and for a copy of a schema with the same identity.
 func TestVendorKeysOfTwoPostrooms(t *testing.T) {
 	t.Parallel()
 	keys := make(map[string]string)
@@ -444,8 +446,8 @@ func (b *bank) hiccup(code string, times int) {
 	b.exec("CREATE TRIGGER hiccup BEFORE UPDATE ON postroom.idempotency FOR EACH ROW EXECUTE FUNCTION hiccup()")
 }
 
-// The vendor has answered, and the database refuses the first records of that: what the
-// vendor did is known, and is recorded later.
+// The vendor has answered, and the database first refuses to record that. The outcome is known, and
+// is recorded later.
 func TestKnownOutcomesAreRecorded(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
@@ -473,8 +475,8 @@ func TestKnownOutcomesAreRecorded(t *testing.T) {
 	}
 }
 
-// A call that did not happen is counted back once, however often that is recorded: an
-// earlier call with an unknown outcome still counts.
+// A call that did not happen is taken back once, however often that is recorded. An earlier call
+// with an unknown outcome still counts.
 func TestCallThatDidNotHappenIsCountedBackOnce(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, errLost, idempotency.NotApplied(errors.New("refused")))

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/idempotency"
 )
 
-// wantLater checks that an answer says that nothing was done and when to come again.
+// wantLater checks that an answer says that nothing was done, and when to send the request again.
 func (r *rig) wantLater(name string, req sending, path, code string) {
 	r.Helper()
 	before := r.effects()
@@ -26,8 +26,8 @@ func (r *rig) wantLater(name string, req sending, path, code string) {
 	}
 }
 
-// A statement that fails in a handler that answers with success is judged by what it
-// failed for.
+// If a statement fails and the handler answers with success, the guard's answer depends on the
+// cause of the failure.
 func TestFailuresByTheirCause(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -79,8 +79,8 @@ func TestFailuresByTheirCause(t *testing.T) {
 	}
 }
 
-// What ends with the client's connection, or its deadline, was not done: the same request
-// may be sent again.
+// If a request ends because of the client's connection or deadline, nothing was done, and the same
+// request may be sent again.
 func TestInterruptedRequests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -159,7 +159,7 @@ func TestLateCodecInterruptsTheRequest(t *testing.T) {
 	r.want(r.post(path, "k"), 201, "")
 }
 
-// Do says what it was, and what its function returns stays what it is.
+// Do reports that it was interrupted. An error of its function is returned unchanged.
 func TestDoIsInterrupted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/idempotency"
 )
 
-// The decisions where requirements disagree, each with its default and its option.
+// These tests are about requirements that contradict each other. Each has a default and an option.
 
 func TestReplayStatus(t *testing.T) { // C1
 	t.Parallel()
@@ -182,7 +182,7 @@ func TestTTLBasis(t *testing.T) { // C6
 	} {
 		for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {
 			path := r.mount(idempotency.Route{From: tt.from, Mode: mode}, func(w http.ResponseWriter, req *http.Request) {
-				r.exec("UPDATE postroom.idempotency SET created_at = created_at - interval '1 h' WHERE scope = $1", "POST "+req.URL.Path) // it takes long
+				r.exec("UPDATE postroom.idempotency SET created_at = created_at - interval '1 h' WHERE scope = $1", "POST "+req.URL.Path) // as if the operation took long
 				w.WriteHeader(http.StatusCreated)
 			})
 			r.post(path, "k")
@@ -208,7 +208,7 @@ func TestMethods(t *testing.T) { // C7
 	tests := []struct {
 		path, method string
 		bare         int   // status without a key
-		calls        int64 // of two with a key
+		calls        int64 // how many of two requests with a key call the handler
 	}{
 		{def, "POST", 400, 1},
 		{def, "PATCH", 400, 1},
@@ -234,7 +234,7 @@ func TestMethods(t *testing.T) { // C7
 			r.Errorf("%s %s: %d calls with a key, want %d", tt.method, tt.path, n, tt.calls)
 		}
 	}
-	// Without its optional key a request has a transaction all the same.
+	// A request without its optional key has a transaction too.
 	path := r.mount(idempotency.Route{}, r.refund)
 	r.want(r.send(path, sending{method: "PUT"}), 201, "")
 	r.want(r.send(path, sending{method: "PUT"}), 201, "")
@@ -329,7 +329,7 @@ func TestAmountsAreExact(t *testing.T) {
 	exact, doubles := r.mount(idempotency.Route{}, r.refund), r.mount(idempotency.Route{Print: idempotency.PrintJCS}, r.refund)
 	for i, tt := range []struct {
 		first, then    string
-		exact, doubles int // the status of the second
+		exact, doubles int // the status of the second request
 	}{
 		{"9007199254740.993", "9007199254740.992", 422, 201},
 		{"123456789012345.68", "123456789012345.69", 422, 201},
@@ -361,7 +361,7 @@ func TestLateAnswersAreKept(t *testing.T) { // C6
 		r.calls.Add(1)
 		w.WriteHeader(status)
 	})
-	for range 2 { // twenty hours after each other
+	for range 2 { // twenty hours apart
 		r.want(r.post(path, "k"), 502, "")
 		r.exec("UPDATE postroom.idempotency SET created_at = created_at - interval '20 h', expires_at = expires_at - interval '20 h'")
 	}

@@ -15,7 +15,7 @@ import (
 
 const contractsPage = "../docs/howto/contracts.md"
 
-// contracts are those of the documentation, by the headings that they have there.
+// contracts has the contracts of the documentation, by their headings.
 var contracts = map[string]func() (idempotency.Config, idempotency.Route){
 	"A strict payments API": func() (idempotency.Config, idempotency.Route) {
 		config := idempotency.Config{
@@ -58,8 +58,8 @@ var contracts = map[string]func() (idempotency.Config, idempotency.Route){
 	},
 }
 
-// The documentation says which settings make which contract: the tables are what a service
-// with these settings answers, and the settings are those of this test.
+// The documentation says which settings make which contract. Its tables must have the answers of a
+// service with these settings, and its settings must be those of this test.
 func TestContracts(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("contracts_test.go")

@@ -75,7 +75,7 @@ func TestNextAttemptKnowsOfACallThatDied(t *testing.T) { // E5, E6
 		if tt.status == 201 {
 			b.wantReplay(w, b.post(path, "k"))
 		} else {
-			b.want(b.post(path, "k"), tt.status, "") // and does not call
+			b.want(b.post(path, "k"), tt.status, "") // without a call
 		}
 		if len(b.keys) != tt.calls {
 			t.Errorf("%s: %d calls, want %d", name, len(b.keys), tt.calls)
@@ -83,7 +83,7 @@ func TestNextAttemptKnowsOfACallThatDied(t *testing.T) { // E5, E6
 	}
 }
 
-// A holder that lost its claim notes no begin, and so does not call.
+// A holder that lost its claim records no beginning of a call, so it makes no call.
 func TestHolderWithoutAClaimDoesNotCall(t *testing.T) { // E5
 	t.Parallel()
 	b := newBank(t)
@@ -104,7 +104,7 @@ func TestHolderWithoutAClaimDoesNotCall(t *testing.T) { // E5
 	}
 }
 
-// A holder that lost its claim does not take a begin back.
+// A holder that lost its claim does not take back the record that a call began.
 func TestHolderWithoutAClaimTakesNoBeginBack(t *testing.T) { // E5
 	t.Parallel()
 	refused := errors.New("refused")
@@ -115,7 +115,7 @@ func TestHolderWithoutAClaimTakesNoBeginBack(t *testing.T) { // E5
 	}
 }
 
-// An attempt that came to an end while the begin was noted does not call.
+// If an attempt ends while the beginning of a call is recorded, it makes no call.
 func TestAnEndedAttemptDoesNotCall(t *testing.T) {
 	t.Parallel()
 	b := newBank(t)
@@ -180,7 +180,7 @@ func TestNextHolderKnowsTheLastStep(t *testing.T) { // E5
 	}
 }
 
-// waitsFor reports whether a session waits for a lock of the given one.
+// waitsFor reports whether a session waits for a lock of the given session.
 func (r *rig) waitsFor(pid int) bool {
 	return one[bool](r, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1::int = ANY (pg_blocking_pids(pid)))", pid)
 }

@@ -71,7 +71,7 @@ func TestDo(t *testing.T) {
 	r.wantCalls(4, 2)
 }
 
-// A result that is repeated has nothing of a run that was rolled back.
+// A repeated result contains nothing of a run that was rolled back.
 func TestRepeatedResultHasNothingOfARunThatWasRolledBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -97,7 +97,7 @@ func TestRepeatedResultHasNothingOfARunThatWasRolledBack(t *testing.T) {
 	}
 }
 
-// fn's error is returned as it is, also where the context ends meanwhile.
+// fn's error is returned unchanged, even if the context ends meanwhile.
 func TestDoThatIsCanceled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -165,7 +165,7 @@ func TestDoLease(t *testing.T) {
 	}
 }
 
-// A run that is tried again does nothing; the next run does.
+// If a run has succeeded, another attempt at the same run does nothing. The next run works again.
 func TestJob(t *testing.T) { // E63
 	t.Parallel()
 	r := newRig(t)
@@ -191,7 +191,7 @@ func TestJob(t *testing.T) { // E63
 	}
 }
 
-// A scheduler that calls over HTTP names the run in a header of its own.
+// A scheduler that calls over HTTP names the run in its own header.
 func TestRunIDOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -202,7 +202,7 @@ func TestRunIDOverHTTP(t *testing.T) {
 	r.wantCalls(1, 1)
 }
 
-// A call without HTTP has no Render: KeepRef does not take its result away.
+// A call without HTTP has no Render, so its result is kept in spite of KeepRef.
 func TestDoKeepsItsResult(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

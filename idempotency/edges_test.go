@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// Of many requests at once with one key, one runs; whoever comes later has its answer.
+// Of many requests with one key at the same time, one runs. The others get its answer.
 func TestTwins(t *testing.T) { // E1, E2
 	t.Parallel()
 	r := newRig(t)
@@ -42,7 +42,7 @@ func TestTwins(t *testing.T) { // E1, E2
 			})
 		}
 		all.Wait()
-		// Above read committed a twin may run in vain.
+		// Above read committed, a second request may run and be rolled back.
 		if n := r.calls.Load(); n != 1 && rt.Isolation == "" {
 			r.Errorf("%s: %d calls", name, n)
 		}
@@ -69,14 +69,14 @@ func TestRequestsDoNotWaitForALock(t *testing.T) { // E1
 		t.Fatal(err)
 	}
 	r.wantReplay(first, r.post(path, "done"))
-	other := newRigOnTables(r) // which has not seen the key
+	other := newRigOnTables(r) // this guard has not seen the key
 	r.wantReplay(first, other.post(other.mountAt(path, idempotency.Route{}, other.refund), "done"))
 	if one[int](r, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") != 0 {
 		r.Error("somebody waits")
 	}
 }
 
-// newRigOnTables returns another guard on the same database, as of another process.
+// newRigOnTables returns another guard on the same database, as if in another process.
 func newRigOnTables(r *rig) *rig {
 	other := &rig{T: r.T, pool: r.pool}
 	other.reset()
@@ -139,7 +139,7 @@ func TestWaitingRequestHoldsNoConnection(t *testing.T) { // E3
 	}
 }
 
-// A serialization failure is answered with 503; with TxRetries the handler runs again.
+// A serialization failure is answered with 503. With TxRetries the handler runs again instead.
 func TestContention(t *testing.T) { // E8
 	t.Parallel()
 	r := newRig(t)
@@ -182,7 +182,7 @@ func TestExpiredKeyIsNew(t *testing.T) { // E9
 		r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 s'")
 		var all sync.WaitGroup
 		for range 20 {
-			all.Go(func() { // also of another request: it is as if the first had never been
+			all.Go(func() { // even for a different request, as if the first had never come
 				if w := r.send(path, sending{key: "k", body: "2"}); w.Code != 201 && w.Code != 409 {
 					r.Errorf("%d %s", w.Code, w.Body)
 				}
@@ -250,7 +250,8 @@ func TestPurge(t *testing.T) { // E9, E10
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.guard.Run(ctx) }()
-	// Run is stopped when it has heard of its commit: before that it cannot say what it removed.
+	// Run is stopped only after it knows of its commit. Before that, it cannot report what it
+	// removed.
 	devtest.Eventually(t, patience, "Run removes what has expired", func() bool { return r.counts()["postroom.rows.removed"] > 0 })
 	stop()
 	if err := <-done; err != nil {
@@ -264,7 +265,7 @@ func TestPurge(t *testing.T) { // E9, E10
 	}
 }
 
-// A purge hands over some MiB of answers at a time, and at least one answer, however large.
+// A purge gives the archive a few MiB of answers at a time, and at least one answer of any size.
 func TestArchiveIsBoundedByBytes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

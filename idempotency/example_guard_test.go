@@ -60,8 +60,8 @@ func ExampleGuard_Handler() {
 	// 422
 }
 
-// What is not an HTTP request is done once, too: a second call returns what the first one
-// returned, and another input under the same key is refused.
+// A call without HTTP is done once, too. A second call returns the result of the first call.
+// Another input with the same key is refused.
 func ExampleDo() {
 	servers := devtest.ForExample()
 	defer servers.Close()

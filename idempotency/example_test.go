@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// postOffice sends parcels. It takes no keys, and can be asked by a reference.
+// postOffice sends parcels. It accepts no keys, but can be asked about a reference.
 type postOffice struct {
 	api  *outbound.Client
 	base string
@@ -48,8 +48,8 @@ func (p *postOffice) Find(ctx context.Context, reference string) (string, bool, 
 	return string(number), err == nil, err
 }
 
-// A vendor that takes no keys, called from a request that may be repeated. Where the process
-// ends in the call, the next attempt asks the vendor, and does not send a second parcel.
+// A request that may be repeated calls a vendor that accepts no keys. If the process ends during
+// the call, the next attempt asks the vendor, and does not send a second parcel.
 func ExampleCall() {
 	var pool *pgxpool.Pool
 	guard := idempotency.New(pool, idempotency.Config{Principal: customer})
@@ -61,7 +61,7 @@ func ExampleCall() {
 			return post.Send(ctx, key, order)
 		}, idempotency.Lookup(post.Find))
 		if err != nil {
-			http.Error(w, "the parcel could not be sent yet", http.StatusServiceUnavailable) // not kept: the same key goes on
+			http.Error(w, "the parcel could not be sent yet", http.StatusServiceUnavailable) // this answer is not kept, so the same key can be used again
 			return
 		}
 		_, err = idempotency.Phase(r.Context(), "note", func(ctx context.Context, tx pgx.Tx) (struct{}, error) {

@@ -24,8 +24,8 @@ func Statements() map[string]string {
 }
 
 // CommitAfterAFailure commits two transactions on one connection; in the second one a
-// statement has failed. The first has COMMIT be prepared: the server refuses to prepare it
-// after a failure.
+// statement has failed. The first transaction prepares COMMIT, because the server refuses to
+// prepare it after a failure.
 func CommitAfterAFailure(ctx context.Context, g *Guard) error {
 	for _, sql := range []string{"SELECT 1", "SELECT 1 / 0"} {
 		t, _, _, err := g.store.open(ctx, &operation{rules: &Route{}})

@@ -48,7 +48,8 @@ func TestFingerprintVectors(t *testing.T) {
 	}
 }
 
-// Each part of a request counts, and none can take from its neighbour.
+// Each part of a request counts, and text cannot move from one part to the next without a change of
+// the fingerprint.
 func TestFingerprintTellsApart(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]string)
@@ -75,7 +76,7 @@ func TestFingerprintTellsApart(t *testing.T) {
 	}
 }
 
-// form writes a form with a file, with a boundary of its own.
+// form writes a form with a file and a new boundary.
 func form(t *testing.T, name, content string) (media, body string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -108,7 +109,7 @@ func TestMultipartIsComparedByItsParts(t *testing.T) {
 	}
 }
 
-// The two forms differ in what numbers are.
+// The two forms treat numbers differently.
 func TestCanonicalForms(t *testing.T) {
 	t.Parallel()
 	const in = ` { "b" : 9007199254740993, "a":1e3 } `

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/idempotency"
 )
 
-// What the conditions of the statements keep from happening.
+// These tests are about what the conditions of the statements prevent.
 
 // between does something once, before a statement is sent.
 type between struct {
@@ -32,7 +32,7 @@ func (b *between) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 
 func (*between) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// rightBefore has somebody change the rows before the guard sends the statement, once.
+// rightBefore runs change once, just before the guard sends the statement.
 func (r *rig) rightBefore(statement, change string) {
 	r.Helper()
 	others, cfg := r.pool, r.pool.Config()
@@ -89,7 +89,7 @@ func TestTakeSeesChangesOfTheRow(t *testing.T) {
 	}
 }
 
-// A row is not claimed while a transaction is at its operation, which would take it over.
+// A row is not claimed while a transaction runs its operation and would take the row over.
 func TestTakeWaitsForATransaction(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -110,8 +110,7 @@ func TestTakeWaitsForATransaction(t *testing.T) {
 	r.wantCalls(2, 0)
 }
 
-// What has expired begins anew in every respect when it is claimed, and what has not goes
-// on.
+// An expired row begins anew in every respect when it is claimed. Another row continues.
 func TestAClaimBeginsAnewOrGoesOn(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -131,7 +130,7 @@ func TestAClaimBeginsAnewOrGoesOn(t *testing.T) {
 			}
 		}
 		attempt()
-		// What is left of an answer is of no claim, whoever kept it.
+		// The rest of an old answer belongs to no claim, whoever kept the answer.
 		r.exec("UPDATE postroom.idempotency SET created_at = now() - interval '1 d', status = 1, headers = '{}', body = '1', ref = 'r', dropped = true, completed_at = now()")
 		if expired {
 			r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 s'")
@@ -149,8 +148,8 @@ func TestAClaimBeginsAnewOrGoesOn(t *testing.T) {
 	}
 }
 
-// While an attempt of lease mode has the key, a transaction does not run beside it, also if the
-// row expired meanwhile. Its request gets an answer that says so.
+// While an attempt of lease mode has the key, a transaction does not run beside it, even if the row
+// expired meanwhile. Its request gets an answer that says so.
 func TestTransactionDoesNotRunBesideALease(t *testing.T) {
 	t.Parallel()
 	for name, expires := range map[string]string{"live": "1 h", "expired": "-1 s"} {
@@ -172,7 +171,7 @@ func TestTransactionDoesNotRunBesideALease(t *testing.T) {
 	}
 }
 
-// A transaction takes over from a holder whose claim ran out. If that holder did something
+// A transaction takes over from a holder whose claim ran out. If that holder has recorded something
 // meanwhile, the transaction commits nothing.
 func TestTransactionYieldsToALateHolder(t *testing.T) {
 	t.Parallel()
@@ -239,8 +238,8 @@ func TestDeleteRefusesAKeyWithAClaim(t *testing.T) {
 	}
 }
 
-// An answer that is repeated is kept for longer, and never for less long; what has expired
-// or is claimed meanwhile is another's matter.
+// A repeated answer is kept for longer, and never for a shorter time. A row that expired or was
+// claimed meanwhile is not changed.
 func TestLastUse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

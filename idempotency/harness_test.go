@@ -38,7 +38,7 @@ type rig struct {
 	paths atomic.Int64
 }
 
-// customer is the principal: who the bearer token says.
+// customer returns the principal, which is the bearer token.
 func customer(r *http.Request) (string, error) {
 	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), nil
 }
@@ -89,7 +89,7 @@ func one[T any](r *rig, sql string, args ...any) (v T) {
 // effects is how many rows the handlers left.
 func (r *rig) effects() int { return one[int](r, "SELECT count(*) FROM ledger") }
 
-// mount mounts a handler on a path of its own, which it returns.
+// mount mounts a handler on a new path, and returns the path.
 func (r *rig) mount(rt idempotency.Route, h http.HandlerFunc) string {
 	path := fmt.Sprintf("/op%d", r.paths.Add(1))
 	r.mux.Handle(path, r.guard.Handler(rt, h))
@@ -140,7 +140,7 @@ type sending struct {
 	ctx                   context.Context
 }
 
-// send sends a request. Method, body and caller have defaults; no key: none.
+// send sends a request. Method, body and caller have defaults. Without a key, no header is sent.
 func (r *rig) send(path string, s sending) *httptest.ResponseRecorder {
 	r.Helper()
 	method, body, as := s.method, s.body, s.as
@@ -226,15 +226,15 @@ func (g *gate) serve(w http.ResponseWriter, req *http.Request) {
 	g.entered <- struct{}{}
 	select {
 	case <-g.open:
-	case <-time.After(patience): // somebody is here who should not be: the test fails, and does not hang
+	case <-time.After(patience): // a handler waits here that should not: the test fails and does not hang
 	}
 	g.then(w, req)
 }
 
 func (g *gate) release() { g.once.Do(func() { close(g.open) }) }
 
-// inside sends a request and returns when its handler has begun, with what waits for its
-// answer.
+// inside sends a request, and returns when its handler has begun. It returns a function that waits
+// for the answer.
 func (r *rig) inside(g *gate, path string, s sending) (answer func() *httptest.ResponseRecorder) {
 	r.Helper()
 	got := make(chan *httptest.ResponseRecorder, 1)

@@ -43,8 +43,8 @@ var once = []string{
 	"Tracestate", "Access-Control-Allow-Origin",
 }
 
-// wantSameHeaders checks that the headers of a replay are those of the first answer, but
-// for its marks and those that are named.
+// wantSameHeaders checks that a replay has the headers of the first answer, except the replay's
+// marks and the named headers.
 func (r *rig) wantSameHeaders(first, second *httptest.ResponseRecorder, but ...string) {
 	r.Helper()
 	one, other := first.Result().Header, second.Result().Header
@@ -59,7 +59,7 @@ func (r *rig) wantSameHeaders(first, second *httptest.ResponseRecorder, but ...s
 	}
 }
 
-// A handler writes names in lower case into the map of headers. They count as those that they are.
+// A handler writes names in lower case into the map of headers. They count as the usual names.
 func TestHeadersInAnyLetterCase(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -107,7 +107,7 @@ func TestHandlerAddsToHeadersOfItsMiddleware(t *testing.T) { // E20
 	}
 }
 
-// Header bytes that are no text are repeated as they were.
+// Header bytes that are not text are repeated unchanged.
 func TestHeadersThatAreNoTextAreRepeated(t *testing.T) { // E24
 	t.Parallel()
 	r := newRig(t)
@@ -137,7 +137,7 @@ func TestHeadersThatAHandlerRemovesAreNotRepeated(t *testing.T) {
 			w.Header().Del("X-Frame-Options")
 			w.Header().Set("X-Robots-Tag", "none")
 			w.Header().Set("X-Nonce", w.Header().Get("X-Nonce")+"+")
-			w.Header()["Content-Type"] = nil // and it is not to be guessed
+			w.Header()["Content-Type"] = nil // so that net/http does not guess it
 			_, _ = w.Write([]byte("<html>"))
 		}))
 		r.mux.HandleFunc("/outside", func(w http.ResponseWriter, req *http.Request) {

@@ -43,8 +43,8 @@ func (c *codec) Decode(ctx context.Context, k idempotency.Key, kept []byte) ([]b
 	return c.turn.Decode(ctx, k, kept)
 }
 
-// What a codec or an archive does is an answer, and rolls back; it ends no goroutine and
-// keeps no connection.
+// If a codec or an archive fails in any way, the guard rolls back and answers with a problem. No
+// goroutine ends, and no connection is lost.
 func TestCallbacksThatFail(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func() error{

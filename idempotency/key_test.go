@@ -98,7 +98,8 @@ func TestDeriveKey(t *testing.T) {
 	}
 }
 
-// The run has its key from when it was due, wherever and whenever it is tried.
+// The key of a run contains the time at which it was due. It is the same wherever and whenever the
+// run is tried.
 func TestRunID(t *testing.T) {
 	t.Parallel()
 	due := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
@@ -113,7 +114,7 @@ func TestRunID(t *testing.T) {
 	}
 }
 
-// A ServeMux is what gives the pattern; this holds that net/http goes on to.
+// The pattern of a request comes from a ServeMux. The test fails if net/http no longer sets it.
 func TestPatternIsSet(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()

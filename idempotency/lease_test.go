@@ -17,7 +17,7 @@ import (
 
 var leased = idempotency.Route{Mode: idempotency.LeaseMode}
 
-// journey is a handler of lease mode in three steps, which breaks where it is told to.
+// journey is a handler of lease mode with three steps. It fails at a given step.
 type journey struct {
 	*rig
 	steps []string
@@ -59,8 +59,8 @@ func (j *journey) step(name string, err error, _ *int64) error {
 	return err
 }
 
-// What is done is not done again: an attempt goes on where the one before stopped, and a
-// call that is repeated has the same key.
+// No completed step is repeated. An attempt continues where the previous one stopped, and a
+// repeated call has the same key.
 func TestLeaseResumes(t *testing.T) { // C4, E6
 	t.Parallel()
 	for stop, want := range map[string][]string{
@@ -71,7 +71,7 @@ func TestLeaseResumes(t *testing.T) { // C4, E6
 		j := &journey{rig: newRig(t), stop: stop}
 		path := j.mount(leased, j.serve)
 		j.want(j.post(path, "k"), 502, "")
-		j.want(j.send(path, sending{key: "k", body: "2"}), 422, "idempotency_key_payload_mismatch") // a changed request is refused still
+		j.want(j.send(path, sending{key: "k", body: "2"}), 422, "idempotency_key_payload_mismatch") // a changed request is still refused
 		j.stop = ""
 		j.want(j.post(path, "k"), 201, "")
 		if !slices.Equal(j.steps, want) {
@@ -88,7 +88,7 @@ func TestLeaseResumes(t *testing.T) { // C4, E6
 	}
 }
 
-// claimed leaves a claim as a process that has died would, and returns its path.
+// claimed leaves a claim behind as a process does that dies, and returns the path.
 func (r *rig) claimed(rt idempotency.Route, h http.HandlerFunc) string {
 	path := r.mount(rt, h)
 	func() {
@@ -128,7 +128,7 @@ func TestClaimIsRenewed(t *testing.T) { // E4
 	const until = "SELECT lease_until::text FROM postroom.idempotency"
 	was := one[string](r, until)
 	devtest.Eventually(t, patience, "the claim is renewed", func() bool { return one[string](r, until) != was })
-	r.exec("UPDATE postroom.idempotency SET lease_until = now() + interval '1 h'") // whatever the machine's load
+	r.exec("UPDATE postroom.idempotency SET lease_until = now() + interval '1 h'") // so that it does not run out on a busy machine
 	r.want(r.post(path, "k"), 409, "idempotency_in_progress")
 	answer()
 	if n := r.counts()["idempotent.takeover"]; n != 0 {
@@ -188,14 +188,14 @@ func TestClaimCountsFromBeforeItsStatement(t *testing.T) { // E4
 		cause = context.Cause(req.Context())
 		w.WriteHeader(http.StatusCreated)
 	})
-	r.want(r.post(path, "k"), 201, "") // nobody has taken over, as keeping the answer finds
+	r.want(r.post(path, "k"), 201, "") // storing the answer finds that no other attempt has taken over
 	if !errors.Is(cause, idempotency.ErrLeaseLost) {
 		t.Errorf("the handler's context ended with %v, want ErrLeaseLost", cause)
 	}
 }
 
-// A holder that was stalled wakes up when another has taken over: it records nothing, and
-// what it made is not kept.
+// A stalled holder wakes up after another attempt has taken over. It records nothing, and its
+// answer is not kept.
 func TestStalledHolder(t *testing.T) { // E5
 	t.Parallel()
 	r := newRig(t)
@@ -233,7 +233,7 @@ func TestStalledHolder(t *testing.T) { // E5
 	r.wantCalls(2, 0)
 }
 
-// The same, where the stalled one only answers.
+// The same holds if the stalled holder only answers.
 func TestStalledHolderAnswers(t *testing.T) { // E5
 	t.Parallel()
 	for _, status := range []int{201, 500} {
@@ -301,7 +301,7 @@ func TestHolderThatLostItsClaimWritesNothing(t *testing.T) { // E5
 	}
 }
 
-// What has expired while it was held begins anew, behind the same fence.
+// A key that expired while it was claimed begins anew, and its fence goes on.
 func TestClaimOfAnExpiredKeyBeginsAnew(t *testing.T) {
 	t.Parallel()
 	j := &journey{rig: newRig(t), stop: "book"}
@@ -351,7 +351,7 @@ func TestChangeOfMode(t *testing.T) {
 	}
 }
 
-// Without its optional key, a request of lease mode runs as ever.
+// A request of lease mode without its optional key runs as usual.
 func TestLeaseWithoutKey(t *testing.T) {
 	t.Parallel()
 	j := &journey{rig: newRig(t)}
@@ -412,7 +412,8 @@ func TestUpgradeOfTheFingerprint(t *testing.T) { // 2.3
 		r.wantReplay(first, r.post("/new", "k"))
 		r.wantReplay(first, r.send("/raw", sending{key: "k", body: ` {"amount":1e3}`}))
 		r.want(r.send("/new", sending{key: "k", body: "2"}), 422, "")
-		// One of a kind that is not known yet says neither yes nor no, and runs nothing.
+		// If the kind of a fingerprint is unknown, the requests cannot be compared, and nothing
+		// runs.
 		r.exec(`UPDATE postroom.idempotency SET fingerprint = set_byte(fingerprint, 0, 30)`)
 		r.want(r.post("/new", "k"), 503, "idempotency_store_unavailable")
 		if n := r.calls.Load(); n != 1 {

@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// The effect and its key are in one database and one transaction: there is nothing else to
-// keep keys in.
+// The effect and its key are in one database and one transaction. Keys cannot be kept anywhere
+// else.
 func TestKeyAndEffectAreOneTransaction(t *testing.T) { // C11
 	t.Parallel()
 	r := newRig(t)
@@ -141,7 +141,8 @@ func TestRecordHasTheAnswer(t *testing.T) { // C20
 	}
 }
 
-// The bound is that of what is kept: of an answer of which a reference is kept, or of none.
+// The limit applies only to answers that are kept. It does not apply if only a reference is kept,
+// or nothing.
 func TestLargeAnswersThatAreNotKept(t *testing.T) { // C20, E23
 	t.Parallel()
 	r := newRig(t)
@@ -168,7 +169,7 @@ func TestLargeAnswersThatAreNotKept(t *testing.T) { // C20, E23
 	if w := r.send(path, sending{method: "PUT"}); w.Code != 200 || w.Body.String() != body[:16] {
 		r.Errorf("without a key: %d %s", w.Code, w.Body)
 	}
-	r.want(r.post(path, "k"), 500, "response_too_large") // and not the half of a 400
+	r.want(r.post(path, "k"), 500, "response_too_large") // and not a part of the 400
 }
 
 func TestNamesOfMetrics(t *testing.T) { // C21
@@ -183,7 +184,7 @@ func TestNamesOfMetrics(t *testing.T) { // C21
 			r.Errorf("%s is %d, want %d", name, got, want)
 		}
 	}
-	// Whoever wants other names has the SDK's views.
+	// For other names, use the views of the SDK.
 	view := metric.NewView(metric.Instrument{Name: "idempotent.replayed"}, metric.Stream{Name: "idempotent.replays"})
 	r.reset(func(c *idempotency.Config) {
 		r.meter = metric.NewManualReader()
@@ -234,7 +235,8 @@ func TestTimeoutHeader(t *testing.T) { // C27
 	}
 }
 
-// All faults are told at once, by their names, and no request runs meanwhile.
+// All faults are reported at once, each with the name of its field, and no request runs until they
+// are fixed.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	r := newRigOn(t, devtest.Pool(t), func(c *idempotency.Config) {
@@ -285,8 +287,8 @@ func TestDefaultMethods(t *testing.T) { // C7
 	}
 }
 
-// If the policy keeps an error, it is repeated as it was. A reference is not: it is about
-// effects that were rolled back.
+// If the policy keeps an error, the error is repeated unchanged. No reference is kept for it,
+// because the reference is about effects that were rolled back.
 func TestKeptErrorIsRepeatedAsItWas(t *testing.T) { // C20
 	t.Parallel()
 	for _, mode := range []idempotency.Mode{idempotency.TxMode, idempotency.LeaseMode} {

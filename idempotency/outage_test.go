@@ -19,8 +19,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// The database stops and starts, and is killed in the midst of a handler: while it is away
-// nothing runs, and each retry has a truthful answer.
+// The database stops and starts, and is killed while a handler runs. While it is away, nothing
+// runs. Each retry gets a true answer.
 func TestOutage(t *testing.T) { // C12, E6, E7
 	t.Parallel()
 	server := devtest.OwnPostgres(t, devstack.Config{Durable: true})
@@ -91,20 +91,20 @@ func TestOutage(t *testing.T) { // C12, E6, E7
 	r.wantCalls(4, 3)
 }
 
-// proxy stands between a guard and its database. When it is told to, it loses what one
-// side says next, and cuts the connection.
+// proxy stands between a guard and its database. On request, it loses the next message of one side,
+// and cuts the connection.
 type proxy struct {
 	listener net.Listener
 	to       string
-	skip     atomic.Int32 // so many answers pass before
+	skip     atomic.Int32 // how many answers pass before that
 	lose     atomic.Int32
 	lost     chan struct{}
 }
 
 const (
-	loseAnswer    = 1 // of the database: what was asked for has happened
-	loseRequest   = 2 // to the database: it has not
-	replaceAnswer = 3 // of the database, by the end of the session: what was asked for has happened
+	loseAnswer    = 1 // of the database: the request was carried out
+	loseRequest   = 2 // to the database: the request was not carried out
+	replaceAnswer = 3 // of the database, by the end of the session: the request was carried out
 )
 
 func newProxy(t *testing.T, to string) *proxy {
@@ -153,7 +153,7 @@ func (p *proxy) pass(to io.Writer, from io.Reader, what int32, end func()) {
 			p.lost <- struct{}{}
 			return
 		}
-		if n > 0 && what == loseAnswer && p.lose.CompareAndSwap(replaceAnswer, 0) { // as a pooler does that lost its server
+		if n > 0 && what == loseAnswer && p.lose.CompareAndSwap(replaceAnswer, 0) { // like a pooler that has lost its server
 			end := pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "XX000", Message: "the session ended"}
 			text, _ := end.Encode(nil) // it is short
 			_, _ = to.Write(text)
@@ -171,8 +171,8 @@ func (p *proxy) pass(to io.Writer, from io.Reader, what int32, end func()) {
 	}
 }
 
-// The answer to a COMMIT is lost, or the COMMIT itself: it is not known which, nothing is
-// run again in the process, and the retry finds out.
+// Either a COMMIT or its answer is lost, and the guard does not know which. It runs nothing again,
+// and the retry finds out.
 func TestLostReply(t *testing.T) { // E7
 	t.Parallel()
 	url := devtest.DatabaseURL(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// told is a result that calls a function when it is written: the record of the phase and
-// its commit come next.
+// told is a result that calls a function when it is encoded, just before the record of the phase
+// and its commit.
 type told struct{ then func() }
 
 func (r told) MarshalJSON() ([]byte, error) {
@@ -55,7 +55,7 @@ func TestPhaseRunsOnceIfItsCommitIsNotAnswered(t *testing.T) { // E7
 			return told{func() {
 				if lose {
 					lose = false
-					p.skip.Store(2) // those to still and to the record
+					p.skip.Store(2) // the answers to still.sql and to the record
 					p.lose.Store(loseAnswer)
 				}
 			}}, err
@@ -85,7 +85,7 @@ func TestPhaseRunsOnceIfItsCommitIsNotAnswered(t *testing.T) { // E7
 	}
 }
 
-// A phase's transaction ends with its record, and not by the handler's hand.
+// The guard ends a phase's transaction together with its record. The handler cannot end it.
 func TestPhaseOwnsItsTransaction(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -142,8 +142,8 @@ func TestPhaseThatEndsItsTransactionIsNotDone(t *testing.T) {
 	}
 }
 
-// Between look and take a key is forgotten, and claimed for another request: its steps
-// are not taken for those of the first.
+// Between look.sql and take.sql a key is deleted, and claimed for another request. The steps of
+// that request do not count for the first request.
 func TestTakeSeesTheRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -238,7 +238,7 @@ func TestStepDoesNotBeginWithinItself(t *testing.T) {
 						t.Errorf("%s while %s is under way: %v", with, what, err)
 					}
 				})
-				return 0, errors.Join(err, inner(ctx, func(context.Context) {})) // it is done, and not again
+				return 0, errors.Join(err, inner(ctx, func(context.Context) {})) // the step is done, and is not repeated
 			})
 			if n := r.effects(); err != nil || n != 1 {
 				t.Errorf("%s with %s: %d effects, %v", what, with, n, err)

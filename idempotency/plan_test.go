@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// Each statement fits the tables, is written down as it is sent, and uses the index that
-// its header names.
+// Each statement fits the tables, is sent as its file has it, and uses the index that its header
+// names.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -88,7 +88,7 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// A role that was granted what it needs can do all of it, and no more.
+// A role with the rights that it needs can do all that it must, and no more.
 func TestGrant(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -25,8 +25,8 @@ import (
 )
 
 // serve is the server process: POST /refunds in a transaction, POST /payouts and POST
-// /charges in lease mode. The header Crash has it killed, as kill -9 does, before or after
-// its commit, or in the call of a vendor.
+// /charges in lease mode. With the header Crash it is killed, as by kill -9: before or after its
+// commit, or during the call of a vendor.
 func serve(url string) error {
 	pool, err := pgxpool.New(context.Background(), url)
 	if err != nil {
@@ -68,7 +68,7 @@ func serve(url string) error {
 		return err
 	}
 	fmt.Println(listener.Addr())
-	go func() { // a server whose test is gone ends
+	go func() { // if the test is gone, the server ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
@@ -77,7 +77,7 @@ func serve(url string) error {
 	}))
 }
 
-// charges calls a vendor, who takes no keys and can be asked: a table stands for it.
+// charges calls a vendor that accepts no keys and can be asked. A table takes the vendor's part.
 func charges(vendor *pgxpool.Pool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, err := idempotency.Call(r.Context(), "charge", func(ctx context.Context, key string) (id int64, err error) {
@@ -108,7 +108,7 @@ func dieIf(r *http.Request, when string) {
 	}
 }
 
-// deadly has the process killed when an answer is about to leave: after the commit.
+// deadly kills the process just before it sends an answer, after the commit.
 type deadly struct {
 	http.ResponseWriter
 	r *http.Request
@@ -168,7 +168,7 @@ func (s *service) start() string {
 	return "http://" + strings.TrimSpace(line)
 }
 
-// call sends a request over the network. Where the server dies there is no status.
+// call sends a request over the network. If the server dies, it returns no status.
 func (s *service) call(url, key, crash string) (status int, body string, replayed bool) {
 	req, err := http.NewRequestWithContext(s.Context(), http.MethodPost, url, strings.NewReader(`{"amount":1000}`))
 	if err != nil {
@@ -193,8 +193,8 @@ func (s *service) call(url, key, crash string) (status int, body string, replaye
 
 var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100, DisableKeepAlives: false}}
 
-// A hundred requests with one key at once, at two processes: one refund, one entry in the
-// ledger. Then a hundred replays, each the same to the byte.
+// Two processes get a hundred requests with one key at the same time. There is one refund, and one
+// entry in the ledger. Then come a hundred replays, all equal byte by byte.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -240,8 +240,8 @@ func (s *service) wantRefunds(n int) {
 	}
 }
 
-// The server is killed before its commit: nothing was done, and the retry does it. It is
-// killed after its commit: the retry is told what was done.
+// If the server is killed before its commit, nothing was done, and the retry does it. If it is
+// killed after its commit, the retry gets the answer.
 func TestKilledServer(t *testing.T) { // E6
 	t.Parallel()
 	s := newService(t)
@@ -264,7 +264,8 @@ func TestKilledServer(t *testing.T) { // E6
 	}
 }
 
-// In lease mode the claim of the dead runs out, and the retry goes on where it stopped.
+// In lease mode the claim of the dead process expires, and the retry continues where that process
+// stopped.
 func TestKilledServerInLeaseMode(t *testing.T) { // E6
 	t.Parallel()
 	s := newService(t)
@@ -290,8 +291,8 @@ func TestKilledServerInLeaseMode(t *testing.T) { // E6
 	}
 }
 
-// It is killed in the call of a vendor, who does not recognise a repetition: before the
-// vendor had the call, and after that. The retry asks, and there is one charge.
+// The server is killed while it calls a vendor that recognises no repetition, before or after the
+// vendor got the call. The retry asks the vendor, and there is one charge.
 func TestKilledServerInACall(t *testing.T) { // E6
 	t.Parallel()
 	s := newService(t)
@@ -300,7 +301,7 @@ func TestKilledServerInACall(t *testing.T) { // E6
 		if status, _, _ := s.call(s.start()+"/charges", crash, crash); status != 0 {
 			t.Fatalf("the server was not killed: %d", status)
 		}
-		if got := one[int](s.rig, "SELECT count(*) FROM charge"); got != 2*n { // one of the first round
+		if got := one[int](s.rig, "SELECT count(*) FROM charge"); got != 2*n { // the first round had as many
 			t.Fatalf("killed %s: %d charges", crash, got)
 		}
 		s.exec("UPDATE postroom.idempotency SET lease_until = now() - interval '1 s' WHERE state = 'pending'")

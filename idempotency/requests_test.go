@@ -138,7 +138,8 @@ func TestPrincipal(t *testing.T) { // E19
 	long := strings.Repeat("x", 300)
 	r.wantReplay(r.send(path, sending{key: "k", as: long}), r.send(path, sending{key: "k", as: long}))
 	r.wantCalls(1, 1)
-	// Who is called what another one is kept as is not that one.
+	// A principal may have a name that equals the stored digest of another principal. It is not
+	// that other principal.
 	digest := one[string](r, "SELECT principal FROM postroom.idempotency")
 	if w := r.send(path, sending{key: "k", as: digest}); w.Header().Get("Idempotent-Replayed") != "" {
 		r.Error("another caller's answer was repeated")
@@ -179,7 +180,7 @@ func TestMiddlewareRefusesWithoutUsingAKey(t *testing.T) { // E20
 	r.want(r.post("/limited", "k"), 201, "")
 }
 
-// The guard stands there twice: the inner one passes on.
+// If there are two guards, the inner one passes the request on.
 func TestNested(t *testing.T) { // E34
 	t.Parallel()
 	r := newRig(t)
@@ -189,7 +190,8 @@ func TestNested(t *testing.T) { // E34
 	r.wantCalls(1, 1)
 }
 
-// A request of many, each with its key, within one that has none: each is its own.
+// A request without a key contains many requests with their own keys. Each of these is a separate
+// operation.
 func TestRequestsWithinARequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -202,7 +204,7 @@ func TestRequestsWithinARequest(t *testing.T) {
 	r.wantCalls(1, 1)
 }
 
-// If a handler is run again, it gets the request as it came, also if the first run changed it.
+// If a handler is run again, it gets the request as it came, even if the first run changed it.
 func TestSecondRunGetsTheRequestAsItCame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -253,7 +255,7 @@ func TestFilesOfMultipart(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	path := r.mount(idempotency.Route{Multipart: true, MaxBody: 1 << 20}, func(w http.ResponseWriter, req *http.Request) {
-		if err := req.ParseMultipartForm(1); err != nil { // so that it is a file
+		if err := req.ParseMultipartForm(1); err != nil { // so that the part is stored as a file
 			t.Error(err)
 		}
 		if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
@@ -292,14 +294,14 @@ func TestClientResendIsATwin(t *testing.T) { // E35
 		req.Header.Set("Authorization", "Bearer ann")
 		return server.Client().Do(req)
 	}
-	resp, err := send("warm") // so that the connection is a used one
+	resp, err := send("warm") // so that the connection has been used before
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
 	resp, err = send("k")
-	if err != nil { // it may or may not have resent
+	if err != nil { // the client may or may not have sent it again
 		resp, err = send("k")
 	}
 	if err != nil {
@@ -312,7 +314,7 @@ func TestClientResendIsATwin(t *testing.T) { // E35
 	r.wantCalls(2, 2)
 }
 
-// Host is no header of net/http's, and is compared all the same if a route says so.
+// net/http does not have Host among the headers, but it is compared if a route says so.
 func TestHostIsCompared(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -59,8 +59,8 @@ func onePool(t *testing.T, hooked bool) *pgxpool.Pool {
 	return pool
 }
 
-// wantClean checks that the connection has nothing of a handler's left, and still what the
-// pool's hook had set.
+// wantClean checks that nothing of a handler is left on the connection, and that the settings of
+// the pool's hook are still there.
 func (r *rig) wantClean(name, there string) {
 	r.Helper()
 	if one[bool](r, there) {
@@ -88,13 +88,13 @@ func TestSessionIsResetAfterAHandlerChangedIt(t *testing.T) {
 	}
 }
 
-// leak has handlers of all kinds leave something behind.
+// leak runs handlers of all kinds that leave something behind.
 func (r *rig) leak(name, sql, there string) {
 	leave := func(ctx context.Context, tx pgx.Tx) error {
 		is := false
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			r.Errorf("%s: %v", name, err)
-		} else if err := tx.QueryRow(ctx, there).Scan(&is); !is && name != "a channel" { // which is there after the commit
+		} else if err := tx.QueryRow(ctx, there).Scan(&is); !is && name != "a channel" { // this one is there only after the commit
 			r.Errorf("%s is not there in the transaction: %v", name, err)
 		}
 		return nil
@@ -160,7 +160,7 @@ func TestConnectionIsKeptAfterAnUsualRequest(t *testing.T) {
 	}
 }
 
-// What archives expired keys is a user's code as well.
+// The function that archives expired keys is a user's code as well.
 func TestSessionsAreSetBackAfterArchive(t *testing.T) {
 	t.Parallel()
 	r := newRigOn(t, onePool(t, false), func(c *idempotency.Config) {

@@ -118,8 +118,8 @@ func TestOwnAnswersAreNotKept(t *testing.T) { // E36
 	}
 }
 
-// What becomes of a call that was begun before is told, with what an operator needs to ask
-// the vendor; the caller's key may be hidden.
+// The log says what happens to a call that began earlier, with the facts that an operator needs to
+// ask the vendor. The caller's key may be hidden.
 func TestSignalsOfCalls(t *testing.T) {
 	t.Parallel()
 	b := &bank{rig: newRig(t, func(c *idempotency.Config) { c.RedactKeys = true }), answers: []error{errLost, errLost, errLost}}

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// withPool gives the rig's guard a pool of its own.
+// withPool gives the rig's guard its own pool.
 func (r *rig) withPool(most int32, mode pgx.QueryExecMode) {
 	r.Helper()
 	cfg := r.pool.Config()
@@ -26,7 +26,7 @@ func (r *rig) withPool(most int32, mode pgx.QueryExecMode) {
 	r.reset()
 }
 
-// serialize has a transaction fail as if it had lost against another one.
+// serialize makes a transaction fail as if it conflicted with another one.
 const serialize = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40001'; END $$"
 
 // If a goroutine of a handler keeps a nested transaction, it cannot reach the next transaction
@@ -66,7 +66,7 @@ func TestNestedTransactionDoesNotReachTheNextOne(t *testing.T) {
 	}
 }
 
-// A nested transaction that loses against another one is contention as well.
+// If a nested transaction conflicts with another one, that is contention as well.
 func TestContentionOfANestedTransaction(t *testing.T) { // E8
 	t.Parallel()
 	r := newRig(t)
@@ -89,8 +89,8 @@ func TestContentionOfANestedTransaction(t *testing.T) { // E8
 	r.wantCalls(2, 0)
 }
 
-// A statement fails, and the handler answers with what is kept without its effects. What
-// pgx prepares first would be refused in a transaction that has failed.
+// A statement fails, and the handler's answer is kept without its effects. The server would refuse
+// a statement that pgx prepares first in a failed transaction.
 func TestAnswerAfterAFailedStatementIsKept(t *testing.T) { // E31
 	t.Parallel()
 	r := newRig(t)
@@ -158,7 +158,8 @@ func TestChangeOfModeAfterAStep(t *testing.T) {
 	r.want(r.post(inTx, "k"), 200, "")
 	r.wantCalls(0, 1)
 
-	// Nor is a call that was begun, and of which nobody knows; one that was not, is no step.
+	// A call that began and whose outcome is unknown is not repeated either. A call that did not
+	// begin is not a step.
 	var failure error
 	calls := r.mount(rt, func(w http.ResponseWriter, req *http.Request) {
 		_, _ = idempotency.Call(req.Context(), "charge", func(context.Context, string) (int, error) { return 0, failure }, idempotency.VendorWindow(0))
@@ -173,7 +174,7 @@ func TestChangeOfModeAfterAStep(t *testing.T) {
 	r.wantCalls(1, 2)
 }
 
-// queries notes what is sent outside of batches.
+// queries records the statements that are sent outside of batches.
 type queries struct{ sent []string }
 
 func (q *queries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {

@@ -10,21 +10,22 @@ import (
 	"github.com/postroom/postroom/idempotency"
 )
 
-// before has all rows be of the version that rounded numbers to doubles: but for the byte
-// that says so, its fingerprints are those of today where nothing was rounded.
+// before changes all rows to rows of the version that rounded numbers to doubles. If nothing was
+// rounded, the fingerprints of that version differ from those of today only in the byte that says
+// so.
 func (r *rig) before() {
 	r.exec("UPDATE postroom.idempotency SET fingerprint = set_byte(fingerprint, 0, get_byte(fingerprint, 0) & 127)")
 }
 
 // A request that was under way during an upgrade is neither refused nor mistaken for
-// another. Where the row does not tell, the client is told to come again.
+// another. If the row does not show which it is, the client is told to send the request again.
 func TestRowsOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	path := r.mount(idempotency.Route{Key: idempotency.KeyFormat{Strict: true}}, r.refund)
 	for _, tt := range []struct {
 		name, first, then string
-		status            int // of the second
+		status            int // of the second request
 	}{
 		{"the same", `{"amount":1000.10,"id":"a"}`, `{"id":"a","amount":1000.1}`, 201},
 		{"another", `{"amount":1000.10}`, `{"amount":1000.11}`, 422},
@@ -46,7 +47,7 @@ func TestRowsOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
-// An input of Do is compared the same way.
+// Inputs of Do are compared in the same way.
 func TestInputsOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -33,7 +33,7 @@ func inTx(t *testing.T, pool *pgxpool.Pool, do func(tx pgx.Tx) error) {
 	}
 }
 
-// cancel cancels an event in a transaction of its own.
+// cancel cancels an event in its own transaction.
 func cancel(t *testing.T, pool *pgxpool.Pool, id string) (cancelled bool) {
 	t.Helper()
 	inTx(t, pool, func(tx pgx.Tx) (err error) {
@@ -69,8 +69,8 @@ func pastDue(t *testing.T, pool *pgxpool.Pool) {
 	mustExec(t, pool, "UPDATE postroom.outbox SET not_before = clock_timestamp() - interval '1 s', created_at = clock_timestamp() - interval '1 h' WHERE not_before IS NOT NULL")
 }
 
-// A transaction with one snapshot may not see that the event was published since, because an
-// operator had it published early. It fails then, and succeeds if nothing has happened.
+// A transaction with one snapshot may not see that an operator published the event early, after the
+// snapshot. If so, Cancel fails. If nothing happened meanwhile, it succeeds.
 func TestCancelWithOneSnapshot(t *testing.T) {
 	t.Parallel()
 	const serialization = "40001"
@@ -119,13 +119,13 @@ func TestCancelWithOneSnapshot(t *testing.T) {
 	}
 }
 
-// A producer calls off its scheduled event wherever it is, until its time has come.
+// A producer can cancel its scheduled event wherever the event is, until its time has come.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		before func(t *testing.T, pool *pgxpool.Pool, term eventlog.Term) // after it was written
 		want   bool
-		then   []string // what is published
+		then   []string // the events that are published
 	}{
 		"before the relay has read it": {func(*testing.T, *pgxpool.Pool, eventlog.Term) {}, true, []string{"other"}},
 		"when the relay has read it": {func(t *testing.T, _ *pgxpool.Pool, term eventlog.Term) {
@@ -209,7 +209,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// What is cancelled and what is written commit together, or neither does.
+// A cancellation and the other writes of its transaction commit together, or neither does.
 func TestCancelIsOfTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -238,8 +238,8 @@ func TestCancelIsOfTheTransaction(t *testing.T) {
 	wantIDs(t, everything(t, term), "kept")
 }
 
-// The relay moves an event to held while a transaction cancels it that cannot see that. The
-// event is not published, and leaves held when it is due.
+// The relay moves an event to held while a transaction cancels the event. The transaction cannot
+// see that. The event is not published, and it is removed from held when it is due.
 func TestCancelWhileTheRelayHoldsTheEvent(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -252,7 +252,7 @@ func TestCancelWhileTheRelayHoldsTheEvent(t *testing.T) {
 		if cancelled, err := shop.Cancel(t.Context(), tx, "later"); err != nil || !cancelled {
 			t.Errorf("cancel: %v, %v", cancelled, err)
 		}
-		record(t, term) // it waits for nothing
+		record(t, term) // the recording does not wait for the open transaction
 		return nil
 	})
 	var held string
@@ -270,8 +270,8 @@ func TestCancelWhileTheRelayHoldsTheEvent(t *testing.T) {
 	}
 }
 
-// Events that become due while their producer cancels them are published, or cancelled: never
-// both, and never neither; from the log as from held.
+// Events that become due while their producer cancels them are either published or cancelled: never
+// both, and never neither. That holds for events in the log and in held.
 func TestCancelAgainstTheRelay(t *testing.T) {
 	t.Parallel()
 	for name, recorded := range map[string]bool{"in held": true, "in the log": false} {
@@ -366,7 +366,7 @@ func TestCancelAgainstTheRelay(t *testing.T) {
 	}
 }
 
-// A producer needs the grant, and can cancel nothing by itself.
+// A producer needs the grant: without it, it can cancel nothing.
 func TestCancelNeedsTheGrant(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

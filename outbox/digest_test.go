@@ -63,8 +63,8 @@ func TestDigestTellsContentsApart(t *testing.T) {
 	}
 }
 
-// Whatever the event, the database computes the digest that Go does, and what
-// one has written is a no-op for the other.
+// For any event the database computes the same digest as Go. If one of them wrote an event, the
+// other changes nothing when it writes the event again.
 func TestDigestIsTheSameInSQL(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -81,7 +81,8 @@ func TestDigestIsTheSameInSQL(t *testing.T) {
 			Headers: rapid.MapOfN(rapid.StringMatching(`[A-Za-z0-9_-]{1,9}`), text, 0, 5).Draw(r, "headers"),
 		}
 		if rapid.Bool().Draw(r, "scheduled") {
-			// From a second after Go's zero time on: what is less than a microsecond after it is none.
+			// The times begin a second after Go's zero time, because a time less than a microsecond
+			// after it counts as zero.
 			ev.NotBefore = time.Unix(rapid.Int64Range(-62135596799, 253402300799).Draw(r, "second"), rapid.Int64Range(0, 999_999_999).Draw(r, "nanosecond"))
 		}
 		if ev.Validate() != nil {
@@ -115,7 +116,7 @@ func TestDigestIsTheSameInSQL(t *testing.T) {
 	}
 }
 
-// A header that is no text travels as its JSON, and so does its digest.
+// A header that is not a text is sent as its JSON, and the digest is computed from that.
 func TestDigestOfHeadersThatAreNoTexts(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -33,9 +33,8 @@ func documentedSQL(t *testing.T, page, beginning string) []string {
 	return found
 }
 
-// What the documentation shows of writing without Go can be pasted into psql, by a role
-// that has what the documentation grants; and the plain INSERT writes the event that
-// Write would write.
+// The statements with which the documentation writes events without Go can be pasted into psql, by
+// a role with the documented grants. The plain INSERT writes the same event as Write.
 func TestDocumentedWaysToWriteWithoutGo(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

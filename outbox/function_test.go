@@ -122,8 +122,8 @@ func TestSQLWriteKeepsToTheConstraints(t *testing.T) {
 	}
 }
 
-// A trigger, which is where SQL writes events most, under another schema, and
-// with functions of the same names found first.
+// SQL mostly writes events in a trigger. Here the tables are in another schema, and the search path
+// has other functions with the same names in front.
 func TestSQLWriteInATrigger(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
@@ -169,15 +169,15 @@ func TestSQLWriteInATrigger(t *testing.T) {
 	wantIDs(t, ids, "order-1", "order-2")
 }
 
-// An ordinary role to which grant_producer was applied can write in every way
-// there is, and do nothing else.
+// An ordinary role with the rights of grant_producer can write events in every way, and can do
+// nothing else.
 func TestGrantedProducer(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"postroom", "mail"} {
 		t.Run("schema "+name, func(t *testing.T) {
 			t.Parallel()
 			pool := devtest.EmptyPool(t)
-			// What others may do by default is not what this rests on.
+			// The test must not depend on default rights.
 			mustExec(t, pool, `ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;
 				ALTER DEFAULT PRIVILEGES REVOKE USAGE ON TYPES FROM PUBLIC`)
 			if _, err := schema.Migrate(t.Context(), pool, name); err != nil {
@@ -225,8 +225,7 @@ func TestGrantedProducer(t *testing.T) {
 	}
 }
 
-// producerRole creates a role, grants it what producers get, and drops it in
-// the end.
+// producerRole creates a role, grants it the rights of a producer, and drops it when the test ends.
 func producerRole(t *testing.T, pool *pgxpool.Pool, name string) string {
 	t.Helper()
 	var role string
@@ -248,7 +247,7 @@ func producerRole(t *testing.T, pool *pgxpool.Pool, name string) string {
 	return role
 }
 
-// producerWrites writes as a role, in each way of Go, new events and again.
+// producerWrites writes events as a role, in each way that Go has. It writes each event twice.
 func producerWrites(t *testing.T, pool *pgxpool.Pool, role, name string) {
 	t.Helper()
 	cfg := pool.Config()

@@ -91,7 +91,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// Who conflicts is said for each event, and for none that does not.
+// The error names each event that conflicts, and no other event.
 func TestConflictNamesItsEvents(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

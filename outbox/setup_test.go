@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// waysToWrite are those of Go.
+// waysToWrite returns the ways in which Go writes events.
 func waysToWrite(t *testing.T, pool *pgxpool.Pool) map[string]func(o *outbox.Outbox) error {
 	t.Helper()
 	db := stdlib.OpenDBFromPool(pool)
@@ -46,14 +46,15 @@ func waysToWrite(t *testing.T, pool *pgxpool.Pool) map[string]func(o *outbox.Out
 			if err != nil {
 				return err
 			}
-			defer func() { _ = tx.Rollback() }() // the error is that of the write
+			defer func() { _ = tx.Rollback() }() // only the error of the write matters
 			return o.WriteSQL(t.Context(), tx, postroom.Event{Type: "a"})
 		},
 		"Check": func(o *outbox.Outbox) error { return o.Check(t.Context(), pool) },
 	}
 }
 
-// wantAdvice checks that an error says what to do, once, and is still the database's.
+// wantAdvice checks that an error says once what to do, and still contains the error of the
+// database.
 func wantAdvice(t *testing.T, err error, state, advice string) {
 	t.Helper()
 	var pg *pgconn.PgError
@@ -68,7 +69,7 @@ func TestProducerNamesTheGrantThatItLacks(t *testing.T) {
 	for name, write := range waysToWrite(t, as) {
 		t.Run(name, func(t *testing.T) {
 			advice := "SELECT postroom.grant_producer('" + role + "')"
-			if name == "Queue" || name == "WriteSQL" { // neither has a connection to ask
+			if name == "Queue" || name == "WriteSQL" { // these two have no connection to ask
 				advice = "SELECT postroom.grant_producer("
 			}
 			wantAdvice(t, write(outbox.New(outbox.Config{Source: "/shop"})), "42501", advice)
@@ -83,7 +84,7 @@ func TestProducerNamesTheGrantThatItLacks(t *testing.T) {
 	wantAdvice(t, err, "42501", advice)
 }
 
-// If rights were granted before a migration, and are too few since then, the error names the
+// If rights were granted before a migration, and are no longer enough after it, the error names the
 // grant.
 func TestTermNamesTheGrantThatItLacks(t *testing.T) {
 	t.Parallel()

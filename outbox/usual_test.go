@@ -14,9 +14,9 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// An event without an ID takes a shorter statement where it has nothing else that is
-// rare, and the shortest one where its subject and content type are the usual ones.
-// Whatever it has comes into the log.
+// An event without an ID is written with a shorter statement if it has no other rare attribute. If
+// its subject and content type are the usual ones too, the shortest statement is used. All
+// attributes of the event get into the log.
 func TestEventsWithoutAnIDAreWrittenWhole(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 2, 3, 4, 5, 6, 0, time.UTC)

@@ -31,7 +31,7 @@ type way struct {
 	write func(ctx context.Context, pool *pgxpool.Pool, events ...postroom.Event) error
 }
 
-// ways are all there are. What holds for one holds for each.
+// ways are all ways to write. Each test runs for each of them.
 var ways = []way{
 	{"Write", func(ctx context.Context, pool *pgxpool.Pool, events ...postroom.Event) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return shop.Write(ctx, tx, events...) })
@@ -103,8 +103,8 @@ func writeSQL(ctx context.Context, db *sql.DB, events []postroom.Event) error {
 	return writeSQLAs(ctx, db, events, func(tx *sql.Tx) outbox.SQLTx { return tx })
 }
 
-// preparedTx is a transaction as GORM has it with PrepareStmt: it prepares each statement
-// first, and does not give its *sql.Tx out.
+// preparedTx is a transaction like that of GORM with PrepareStmt. It prepares each statement first,
+// and does not return its *sql.Tx.
 type preparedTx struct{ inner *sql.Tx }
 
 func (p *preparedTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
@@ -117,7 +117,7 @@ func (p *preparedTx) ExecContext(ctx context.Context, query string, args ...any)
 func (p *preparedTx) Commit() error   { return p.inner.Commit() }
 func (p *preparedTx) Rollback() error { return p.inner.Rollback() }
 
-// writeSQLAs writes in a transaction that wrap has something put around.
+// writeSQLAs writes events in a transaction that wrap has wrapped.
 func writeSQLAs(ctx context.Context, db *sql.DB, events []postroom.Event, wrap func(tx *sql.Tx) outbox.SQLTx) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	tx, err := db.BeginTx(ctx, nil)
@@ -130,8 +130,8 @@ func writeSQLAs(ctx context.Context, db *sql.DB, events []postroom.Event, wrap f
 	return tx.Commit()
 }
 
-// callWrite writes an event as one who has no Go would, and returns its id. A
-// conflict comes as the error that Go has for it, so that one test serves all.
+// callWrite writes an event with the SQL function, as a program without Go does, and returns its
+// id. It returns a conflict as Go's error, so that one test can check all ways.
 func callWrite(ctx context.Context, tx pgx.Tx, ev postroom.Event) (id string, err error) {
 	var headers *string
 	if ev.Headers != nil {
@@ -165,8 +165,8 @@ func callWrite(ctx context.Context, tx pgx.Tx, ev postroom.Event) (id string, er
 	return id, err
 }
 
-// plainDriver is a driver that takes from database/sql what every driver must,
-// and sends texts, as lib/pq does.
+// plainDriver is a driver that accepts only the types that every driver must accept from
+// database/sql. It sends texts, as lib/pq does.
 type plainDriver struct{ cfg *pgx.ConnConfig }
 
 func (d plainDriver) Driver() driver.Driver { return nil }
@@ -242,8 +242,8 @@ func eachWay(t *testing.T, f func(t *testing.T, w way, pool *pgxpool.Pool)) {
 	}
 }
 
-// odd is an event that has everything, and characters that mean something to
-// arrays, JSON or SQL.
+// odd is an event with all attributes, and with characters that have a meaning in arrays, JSON or
+// SQL.
 func odd(id string) postroom.Event {
 	return postroom.Event{
 		ID: id, Type: "order.placed", Subject: "eu.order.placed", Key: `Müller, {"Söhne"} \ NULL '`, ContentType: `text/plain; a="\\"`,
@@ -311,7 +311,7 @@ func TestEachWayWritesAgainWithoutHarm(t *testing.T) {
 	}
 }
 
-// A conflict is an error that says so, and nothing of the transaction stays.
+// A conflict is reported as ErrEventConflict, and the transaction leaves nothing behind.
 func TestEachWayRefusesAConflict(t *testing.T) {
 	t.Parallel()
 	other := func(id string) postroom.Event {

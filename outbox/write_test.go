@@ -27,8 +27,8 @@ func rowCount(t *testing.T, pool *pgxpool.Pool) (n int) {
 	return n
 }
 
-// Each kind of bad event: what the caller is told, what becomes of the caller's
-// transaction, and that nothing was written.
+// For each kind of bad event, the test checks the error, the state of the caller's transaction, and
+// that nothing was written.
 func TestWriteRefusesBadEvents(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -42,9 +42,9 @@ func TestWriteRefusesBadEvents(t *testing.T) {
 	tests := []struct {
 		name    string
 		events  []postroom.Event
-		field   string // named in the error
+		field   string // the field that the error names
 		is      error
-		aborted bool // the caller's transaction
+		aborted bool // whether the caller's transaction is aborted
 	}{
 		{"no type", with(func(e *postroom.Event) { e.Type = "" }), "Type", postroom.ErrInvalidEvent, false},
 		{"type with an empty token", with(func(e *postroom.Event) { e.Type = "a..b" }), "Type", postroom.ErrInvalidEvent, false},
@@ -192,9 +192,8 @@ func (q *queryCount) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 }
 func (q *queryCount) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// One event that is there already takes a second statement, which compares it.
-// It is sent also where the caller's context ended meanwhile: the transaction
-// would otherwise not be aborted.
+// If the log already has an event, a second statement compares it. That statement is sent even if
+// the caller's context ended meanwhile, because otherwise the transaction would not be aborted.
 func TestWriteComparesInASecondStatement(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -29,7 +29,7 @@ func session(t *testing.T, pool *pgxpool.Pool, name string) *pgx.Conn {
 
 const lockOutbox = "BEGIN; LOCK TABLE postroom.outbox IN ACCESS SHARE MODE"
 
-// looker begins the transaction that looks who is in the way.
+// looker begins the transaction that looks for blockers.
 func looker(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	tx, err := session(t, pool, "looker").Begin(t.Context())
@@ -65,8 +65,9 @@ func holders(t *testing.T, tx pgx.Tx) []string {
 }
 
 // The locks and the sessions are not read at one moment. If a session or its transaction ended
-// in between, it is no blocker. Within a transaction the server goes on to show the sessions of
-// its first look, so here the locks name one session and one transaction that the look lacks.
+// in between, it is no blocker. Within a transaction the server keeps showing the sessions that it
+// showed first. So in this test the locks name one session and one transaction that are not among
+// the shown sessions.
 func TestSessionThatJustEndedIsNoBlocker(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
@@ -109,7 +110,7 @@ func TestSessionBehindTheMigrationIsNoBlocker(t *testing.T) {
 	exec(t, behind, "BEGIN; SELECT")
 	exec(t, before, lockOutbox)
 	tx := looker(t, pool)
-	exec(t, tx, "LOCK TABLE postroom.outbox IN ACCESS SHARE MODE") // oneself is in nobody's way
+	exec(t, tx, "LOCK TABLE postroom.outbox IN ACCESS SHARE MODE") // this session is not a blocker of itself
 	held := holders(t, tx)
 	exec(t, behind, "LOCK TABLE postroom.outbox IN ACCESS SHARE MODE")
 	names := applications(t)
@@ -128,7 +129,7 @@ func TestSessionBehindTheMigrationIsNoBlocker(t *testing.T) {
 }
 
 // A role without pg_read_all_stats sees of other roles' sessions only that they exist. The same
-// holds for sessions that do not track their activity. These are named as blockers.
+// holds for sessions that do not track their activity. Such sessions are named as blockers.
 func TestHiddenSessionsAreNamedAsBlockers(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)

@@ -23,8 +23,8 @@ var copies = map[string]string{"archive": "held", "revision": "held", "relay_che
 // vague are words that do not say who acts.
 var vague = regexp.MustCompile(`(?i)\b(?:nobody|somebody|anybody|whoever|whichever|whatever|driven?|drives)\b`)
 
-// A person who looks at the tables with psql learns what each is for, and what its columns
-// mean.
+// Each table has a comment that says what it is for, and each column has one that says what it
+// means. A person sees them in psql.
 func TestTablesAndColumnsHaveComments(t *testing.T) {
 	t.Parallel()
 	type object struct{ Table, Column, Comment string } // of a table, if Column is empty

@@ -38,7 +38,8 @@ func insertEvent(name string, set map[string]string) string {
 	return fmt.Sprintf("INSERT INTO %s.outbox (%s) VALUES (%s)", name, strings.Join(columns, ", "), strings.Join(values, ", "))
 }
 
-// an event that Validate takes and the database as well, but for what set does.
+// event returns an event that set has changed. Without the change, both Validate and the database
+// accept it.
 func event(set func(ev *postroom.Event)) postroom.Event {
 	ev := postroom.NewEvent("order.placed", struct{}{})
 	set(&ev)
@@ -99,8 +100,7 @@ func row(t testing.TB, ev postroom.Event) map[string]string {
 
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// Whatever Validate finds wrong with an event, the database finds as well, for
-// writers in SQL.
+// The database finds every fault that Validate finds, for writers in SQL.
 func TestConstraintsMirrorValidate(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 256)
@@ -211,7 +211,7 @@ func wantViolation(t *testing.T, pool *pgxpool.Pool, sql, constraint string) {
 	}
 }
 
-// What Go has no way to write, a writer in SQL has.
+// A writer in SQL can write values that Go cannot write.
 func TestConstraintsForSQLOnly(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, column, value, constraint string }{
@@ -240,8 +240,7 @@ func TestConstraintsForSQLOnly(t *testing.T) {
 	}
 }
 
-// The database refuses nothing that Validate takes: it would be an error
-// without the name of a field.
+// The database refuses no event that Validate accepts. Its error would not name a field.
 func TestConstraintsTakeWhatValidateTakes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -368,8 +367,8 @@ func TestConstraintsAgreeOnCharacters(t *testing.T) {
 	}
 }
 
-// Every column of text, bytes or time of the log has a bound, for a writer that does
-// not say that it has kept it.
+// Every column of the log with texts, bytes or times has a bound. It applies if the writer does not
+// claim to have checked the event.
 func TestEveryColumnOfTheLogIsBounded(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -428,7 +427,8 @@ func TestInboxConstraints(t *testing.T) {
 	})
 }
 
-// All lengths that a text may have, and none besides.
+// The test tries the shortest and the longest lengths that a text may have, and lengths outside
+// these.
 func TestLengthsOfTexts(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -443,11 +443,11 @@ func TestLengthsOfTexts(t *testing.T) {
 	}
 }
 
-// Headers are measured as they travel, also those whose values are no texts.
+// Headers are measured in the form in which they are sent, even if their values are not texts.
 func TestSizeOfHeadersAsTheyTravel(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	// An array of a text of n quotes travels as 2n + 4 bytes, behind a name of one.
+	// An array with a text of n quotes is sent as 2n + 4 bytes, after a name of one byte.
 	quotes := func(n int) map[string]string {
 		return map[string]string{"headers": fmt.Sprintf(`jsonb_build_object('a', jsonb_build_array(repeat('"', %d)))`, n)}
 	}
@@ -464,7 +464,7 @@ const indexesOfLocale = `
 	     unnest(i.indcollation::oid[]) AS by
 	WHERE by NOT IN (0, '"C"'::regcollation)`
 
-// How a locale sorts changes with the operating system; what an index has must not.
+// The order of a locale changes with the operating system. The order of an index must not.
 func TestNoIndexDependsOnTheLocale(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -36,7 +36,8 @@ func (m Migrator) From(source fs.FS) Migrator {
 // MigrationsIn returns the migrations of another file system.
 func MigrationsIn(source fs.FS) ([]Migration, error) { return migrationsIn(source, "") }
 
-// LocksOf returns the tables that a migration locks before it does anything, and how.
+// LocksOf returns the tables that a migration locks before it does anything else, each with its
+// lock mode.
 func LocksOf(m Migration) map[string]string {
 	locks := map[string]string{}
 	for _, l := range locksOf(m.source) {
@@ -52,13 +53,12 @@ func Holders(ctx context.Context, tx pgx.Tx, table string) (holders []string, er
 	return holders, err
 }
 
-// Blockers returns who may be in the way.
+// Blockers returns the sessions that may block a migration.
 func Blockers(ctx context.Context, tx pgx.Tx, holders []string) ([]Blocker, error) {
 	return blockers(ctx, tx, DefaultName, holders)
 }
 
-// ReadBlockers returns who may be in the way, with the sessions as the transaction saw
-// them first.
+// ReadBlockers returns the blockers. It uses the sessions that the transaction saw first.
 func ReadBlockers(ctx context.Context, tx pgx.Tx, holders []string) ([]Blocker, error) {
 	return readBlockers(ctx, tx, DefaultName, holders)
 }

@@ -76,7 +76,8 @@ func TestHeldConstraints(t *testing.T) {
 	}
 }
 
-// Where an event stands in its key.
+// enter_key says whether an event may run, must wait behind another event of its key, is late, or
+// comes from an old term.
 func TestEnterKey(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -118,7 +119,7 @@ func wantRefused(t *testing.T, pool *pgxpool.Pool, sql, constraint string) {
 	}
 }
 
-// What a receipt says is about an event that is decided, and is possible.
+// A receipt must belong to a decided event, and must not contradict itself.
 func TestReceiptConstraints(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -164,7 +165,7 @@ func TestReceiptConstraints(t *testing.T) {
 	}
 }
 
-// Receipts go with the inbox row that they belong to, and with no other.
+// Receipts are removed with their own inbox row, and with no other row.
 func TestReceiptsExpireWithTheirEvent(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -179,7 +180,8 @@ func TestReceiptsExpireWithTheirEvent(t *testing.T) {
 	}
 }
 
-// Transactions that enter a key take turns; those of other keys and handlers do not wait.
+// Transactions that enter the same key take turns. Transactions of other keys and other handlers do
+// not wait.
 func TestKeyIsEnteredByOne(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

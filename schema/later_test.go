@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// later are migrations as later versions may bring them, behind those that there are. Each
-// way to lock a table that others use is among them.
+// later has migrations of the kind that later versions may add. They use each way to lock a table
+// that other sessions use.
 var later = fstest.MapFS{
 	"sql/0006_note.sql": file(`ALTER TABLE postroom.outbox ADD COLUMN note text;
 		ALTER TABLE postroom.held ADD COLUMN note text;`),
@@ -43,7 +43,7 @@ func laterSteps(t testing.TB) []schema.Migration {
 	return steps
 }
 
-// upTo brings an empty database to a version, as the code of the time did.
+// upTo migrates an empty database to an older version, as the code of that version did.
 func upTo(t testing.TB, db schema.DB, version int) {
 	t.Helper()
 	all := schema.With(later)
@@ -65,8 +65,8 @@ func upTo(t testing.TB, db schema.DB, version int) {
 	}
 }
 
-// An upgrade from the first version, in a database that is in use, keeps the rows that
-// there are; code of the first version goes on.
+// An upgrade from the first version keeps the existing rows, even if the database is in use. Code
+// of the first version continues to work.
 func TestUpgradeFromTheFirstVersion(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
@@ -99,8 +99,8 @@ func TestUpgradeFromTheFirstVersion(t *testing.T) {
 	exec(t, pool, insertEvent("postroom", nil))
 }
 
-// If one of several steps fails, those before it stay, nothing of it does, and the next
-// run goes on from there.
+// If one of several steps fails, the steps before it stay, and nothing of the failed step does. The
+// next run continues with the failed step.
 func TestMigrateGoesOnAfterAFailedStep(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)

@@ -120,8 +120,8 @@ func TestProducersGoOnWhileAMigrationWaits(t *testing.T) {
 	}
 }
 
-// Each migration behaves so, whatever it locks: the dump begins before it, and ends when
-// it has waited.
+// That holds for each migration, whatever it locks. The dump begins before the migration, and ends
+// when the migration has waited.
 func TestNoMigrationWaitsLong(t *testing.T) {
 	t.Parallel()
 	for version := 2; version <= len(laterSteps(t)); version++ {
@@ -149,11 +149,11 @@ func TestNoMigrationWaitsLong(t *testing.T) {
 	}
 }
 
-// A migration asks for the locks of tables before it does anything: else it would hold
-// some while it waits for others.
+// A migration asks for the locks of tables before it does anything: otherwise it would hold some
+// locks while it waits for others.
 func TestMigrationsLockFirst(t *testing.T) {
 	t.Parallel()
-	weaker := map[string]string{ // by a mode, the mode that a migration has to ask for at least
+	weaker := map[string]string{ // for each mode, the modes that are at least as strong
 		"ShareLock": "SHARE, SHARE ROW EXCLUSIVE, ACCESS EXCLUSIVE", "ShareRowExclusiveLock": "SHARE ROW EXCLUSIVE, ACCESS EXCLUSIVE",
 		"ExclusiveLock": "ACCESS EXCLUSIVE", "AccessExclusiveLock": "ACCESS EXCLUSIVE",
 	}

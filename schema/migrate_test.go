@@ -181,7 +181,7 @@ func TestMigrateUnderOtherSettings(t *testing.T) {
 	}
 }
 
-// A failing step leaves nothing behind, and what came before it stays.
+// A failing step leaves nothing behind, and the steps before it stay.
 func TestMigrateRollsBackAFailedStep(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
@@ -262,7 +262,7 @@ func addVersion(needs int) string {
 	return fmt.Sprintf("INSERT INTO postroom.migration (version, name, serves_from) VALUES (1000, 'later', %d)", needs)
 }
 
-// An outage is no refusal: waiting may cure it.
+// An outage is not an unrecoverable error, because it may end.
 func TestRequireOnAClosedPool(t *testing.T) {
 	t.Parallel()
 	pool := withDefault(t, devtest.EmptyPool(t), "application_name", "closed")
@@ -312,7 +312,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Status in a transaction leaves it usable, also where nothing is migrated.
+// After Status the caller's transaction can still be used, even if no migration is applied.
 func TestStatusInATransaction(t *testing.T) {
 	t.Parallel()
 	tx, err := devtest.EmptyPool(t).Begin(t.Context())
@@ -410,7 +410,7 @@ func TestTwoPostroomsInOneDatabase(t *testing.T) {
 		t.Error("both have one identity")
 	}
 
-	// Neither needs the other.
+	// Each schema works without the other.
 	exec(t, pool, "DROP SCHEMA postroom CASCADE")
 	if err := schema.Require(t.Context(), pool, "shop"); err != nil {
 		t.Errorf("Require(shop) without the other = %v", err)
@@ -441,8 +441,8 @@ func TestEveryTableHasAComment(t *testing.T) {
 	}
 }
 
-// Migrating needs no superuser: the owner of the database will do, and where an
-// administrator has made the schema, its owner.
+// A migration needs no superuser. The owner of the database can migrate. If an administrator
+// created the schema, the owner of the schema can migrate.
 func TestMigrateAsOrdinaryRole(t *testing.T) {
 	tests := []struct{ name, grant, schema string }{
 		{"owner of the database", "ALTER DATABASE %[1]s OWNER TO %[2]s", ""},
@@ -473,9 +473,8 @@ func TestMigrateAsOrdinaryRole(t *testing.T) {
 	}
 }
 
-// asOrdinaryRole returns a connection that works as a role without any
-// privilege but those that grant gives it. The role is called like the
-// database, with _role behind it.
+// asOrdinaryRole returns a connection that works as a role with only the privileges that grant
+// gives it. The role has the name of the database, followed by _role.
 func asOrdinaryRole(t testing.TB, pool *pgxpool.Pool, grant string) *pgx.Conn {
 	t.Helper()
 	if !one[bool](t, pool, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") {

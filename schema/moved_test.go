@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// The statements by which the documentation moves the tables to another schema leave
-// them as a migration makes them there.
+// The documentation has statements that move the tables to another schema. After them, the tables
+// are like those that a migration creates in that schema.
 func TestDocumentedMoveToAnotherSchema(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/howto/tenant-schemas.md")

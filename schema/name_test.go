@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// plainName is written out again on purpose: a mistake in the package's own
-// expression shows.
+// plainName repeats the rule in another form on purpose, so that the test finds a mistake in the
+// package's expression.
 var plainName = regexp.MustCompile(`\A[abcdefghijklmnopqrstuvwxyz_][abcdefghijklmnopqrstuvwxyz_0123456789]{0,62}\z`)
 
 var rejectedNames = []struct{ name, given string }{
@@ -71,7 +71,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// Nothing touches the database under a name that is refused.
+// If a name is refused, no statement is sent to the database.
 func TestInvalidNameReachesNoDatabase(t *testing.T) {
 	const given = `x"; DROP SCHEMA public CASCADE; --`
 	calls := map[string]func() error{

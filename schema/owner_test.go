@@ -11,7 +11,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Who may not migrate is told who may, and not which rights an operator needs.
+// If a role may not migrate, the error names the role that may, and not the rights that an operator
+// needs.
 func TestMigrateByARoleWithoutRights(t *testing.T) {
 	t.Parallel()
 	as, role := devtest.RolePool(t, devtest.EmptyPool(t))

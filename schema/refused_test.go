@@ -8,7 +8,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// Who may do what with the failures that a relay keeps.
+// The test checks which role may read or write the failures that a relay keeps.
 func TestRolesMayUseTheFailuresThatAreKept(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

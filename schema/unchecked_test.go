@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A transaction cannot commit with an event that breaks a rule, whatever it does between
-// the INSERT and its end, and keeps no trace of having been checked.
+// A transaction cannot commit with an event that breaks a rule, whatever it does between the INSERT
+// and its end. The check leaves no rows behind.
 func TestUncheckedRowsAreCheckedWhenTheyCommit(t *testing.T) {
 	t.Parallel()
 	good := insertEvent("postroom", nil)
@@ -25,7 +25,7 @@ func TestUncheckedRowsAreCheckedWhenTheyCommit(t *testing.T) {
 	tests := []struct {
 		name       string
 		statements []string
-		fails      int // the statement that does; -1: none, len(statements): the commit
+		fails      int // the number of the statement that fails; -1: none, len(statements): the commit
 		code       string
 	}{
 		{"good", []string{good, good}, -1, ""},
@@ -84,8 +84,8 @@ func TestUncheckedRowsAreCheckedWhenTheyCommit(t *testing.T) {
 	}
 }
 
-// A producer that may call no function but those of its grant has each way to write, and
-// is held to the rules.
+// A producer that may call only the functions of its grant can write in each way, and must keep the
+// rules.
 func TestProducerWithoutRightsOfPublic(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)
@@ -131,8 +131,8 @@ func TestProducerWithoutRightsOfPublic(t *testing.T) {
 	}
 }
 
-// The database takes the word of a row that says it is checked: nothing is looked at
-// twice where the Go package has looked.
+// If a row says that it is checked, the database does not check it again, because the Go package
+// has checked it.
 func TestCheckedRowsAreNotCheckedAgain(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

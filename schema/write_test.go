@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A violated constraint of a table quotes the whole row in the server's log,
-// with its data; one of a domain does not.
+// If a constraint of a table is violated, the server's log quotes the whole row with its data. For
+// a constraint of a domain it does not.
 func TestFaultsOfAnEventDoNotQuoteIt(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -34,9 +34,9 @@ func TestEveryFunctionHasAComment(t *testing.T) {
 	}
 }
 
-// Functions are the same in a schema of another name, but for that name. They run with
-// the rights of their caller, save those that do what a producer or an operator may not do by
-// itself: nothing of these is looked up by the caller's path.
+// Functions in a schema with another name differ only in that name. They run with the rights of
+// their caller. The exceptions are functions that do what a producer or an operator may not do:
+// they look up nothing by the caller's search path.
 func TestFunctionsInAnotherSchema(t *testing.T) {
 	t.Parallel()
 	pool := devtest.EmptyPool(t)

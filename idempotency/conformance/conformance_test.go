@@ -61,7 +61,7 @@ func TestGuardConforms(t *testing.T) {
 
 const faultyVar = "POSTROOM_TEST_FAULTY"
 
-// TestFaulty is run by TestFaultsAreFound, in a process of its own, which it fails.
+// TestFaulty is run by TestFaultsAreFound, in its own process, and fails there.
 func TestFaulty(t *testing.T) {
 	faulty := os.Getenv(faultyVar)
 	if faulty == "" {
@@ -81,7 +81,7 @@ func TestFaulty(t *testing.T) {
 	})
 }
 
-// An endpoint that ignores keys fails every part but the ones that it cannot.
+// An endpoint that ignores keys fails every part of the test that it can fail.
 func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFaulty$", "-test.v")

@@ -20,8 +20,8 @@ type endless struct{}
 func (endless) Error() string   { return "endless" }
 func (e endless) Unwrap() error { return e }
 
-// What an error of the database proves about a commit decides whether a request may be
-// carried out again: of each kind it is said what it is, and nothing more.
+// An error of the database may prove that nothing was committed. That decides whether a request may
+// be carried out again. So each kind of error must be in exactly its classes.
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	server := func(severity, code string) error {
