@@ -31,9 +31,9 @@ func (d *depot) poisoned() job {
 	}
 }
 
-// supervise starts a process again each time it is gone, until no event is owed. While the
-// killer lives more events come, so that others always run beside it. It returns how often the
-// process was gone, and how many events came.
+// supervise starts a process again each time it is gone, until no event is left to handle. While
+// the killer lives, more events come, so that other events always run beside it. It returns how
+// often the process was gone, and how many events came.
 func (d *depot) supervise(j job, bound int) (deaths, more int) {
 	d.Helper()
 	p := d.startInbox(j)
@@ -60,7 +60,8 @@ func (d *depot) supervise(j job, bound int) (deaths, more int) {
 	return deaths, more
 }
 
-// auditOf returns the worst that the audit shows of events.
+// auditOf returns how many events the audit has, the largest numbers of their attempts and
+// failures, and how many of its rows are dead.
 func (d *depot) auditOf(where string) (events, attempts, failures, dead int) {
 	d.Helper()
 	err := d.pool.QueryRow(d.Context(), `

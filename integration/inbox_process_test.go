@@ -47,7 +47,7 @@ type job struct {
 
 	Point string // where the process ends itself; see killer
 	Only  string // only for events whose ids begin with this, if a handler is the point
-	Spare int    // how often it passes there before
+	Spare int    // how often it passes the point before it ends
 }
 
 // connect gives a process its job, and connects it to the servers. The process ends with

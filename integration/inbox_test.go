@@ -238,7 +238,7 @@ func (d *depot) owes(handler string) int {
 	return d.number("SELECT count(*) FROM postroom.held WHERE handler = $1 AND dead_at IS NULL", handler)
 }
 
-// settle waits until every published event is decided and none is owed.
+// settle waits until every published event is decided, and no event is held that is not dead.
 func (d *depot) settle(handlers ...string) {
 	d.Helper()
 	for _, name := range handlers {

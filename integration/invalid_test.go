@@ -25,7 +25,8 @@ func TestFalselyCheckedRowDoesNotReachTheBroker(t *testing.T) {
 			o.write(several(20, "a", "early")...)
 			o.waitForStored("a", 20)
 
-			// Two good events follow at once. If there are batches, they get into its batch.
+			// Two good events follow at once, so that with atomic batches they are in the same
+			// batch.
 			lie := func(key, subject, headers string) {
 				o.exec(fmt.Sprintf(`INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, headers, data, checked)
 					SELECT decode(repeat('00', 16), 'hex'), '/office', '%[1]s-' || n, 'a', CASE n WHEN 0 THEN '%[2]s' ELSE '%[4]s' END, '%[1]s',

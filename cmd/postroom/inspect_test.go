@@ -298,7 +298,7 @@ func TestEventsTree(t *testing.T) {
 	// If one database cannot be reached, the command shows what the other databases have.
 	postroom(t, environment{}, append(both, "--database-url", "postgres://nobody@127.0.0.1:1/none")...).want(t, exitFailed).says(t, "books.entered *", `connect to database "none"`)
 	postroom(t, s.env, "events", "tree", "order-7", "--depth", "1", "--limit", "1").want(t, exitOK).says(t, "note: there are more events: the limit is 1\n")
-	postroom(t, inDatabase(other), "events", "tree", "order-7").want(t, exitOK).says(t, "? *", "not found: a service wrote it that was not asked")
+	postroom(t, inDatabase(other), "events", "tree", "order-7").want(t, exitOK).says(t, "? *", "not found: its service's database was not searched")
 	postroom(t, s.env, "events", "tree", "nothing").want(t, exitFailed).says(t, "tree of nothing: nothing is known about this event")
 	postroom(t, s.env, "events", "tree").want(t, exitUsage).says(t, "give the id of one event")
 	postroom(t, s.env, "events", "tree", "x", "--depth", "0").want(t, exitUsage).says(t, "--depth is 0, want 1 to 100")

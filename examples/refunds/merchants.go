@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// merchants are the merchants who may charge and refund, by a digest of their tokens. With a
-// digest, the time of a look-up shows nothing of a token. A real service has them in its
-// database.
+// merchants are the merchants who may charge and refund, by a digest of their tokens. Because the
+// map has digests, the time of a look-up reveals nothing about a token. A real service has them in
+// its database.
 var merchants = map[[sha256.Size]byte]string{
 	sha256.Sum256([]byte("ann-token")): "ann",
 	sha256.Sum256([]byte("bob-token")): "bob",

@@ -33,7 +33,7 @@ type kind struct {
 	event      string // announces it
 	prefix     string // of ids
 
-	// undoes says that it names the charge from which it takes the money.
+	// undoes says that a movement of this kind takes the money from a charge, which it names.
 	undoes bool
 
 	// hold locks the source of the money until tx ends. It returns the provider's name for the
@@ -102,9 +102,9 @@ type reservation struct {
 	Of       string
 }
 
-// carryOut moves money, once for each key. The key is claimed while it runs. Each step is
-// recorded when it is done. After a crash or a failure, the next request with the key goes on
-// behind the last recorded step. No transaction is open while the provider is called.
+// carryOut moves money, once for each key. The key is claimed while it runs. Each step is recorded
+// when it is done. After a crash or a failure, the next request with the key continues after the
+// last recorded step. No transaction is open while the provider is called.
 func (s *service) carryOut(ctx context.Context, k kind, m Movement) (Movement, receipt, error) {
 	held, err := idempotency.Phase(ctx, "reserve", func(ctx context.Context, tx pgx.Tx) (reservation, error) {
 		return s.reserve(ctx, tx, k, m)

@@ -43,7 +43,7 @@ func (d *deployment) play(ctx context.Context) (err error) {
 		{fmt.Sprintf("%d requests with one key at once, at both processes", d.opt.twins), w.twins},
 		{"the service is killed after the provider was called, and before that is recorded", w.crash(charge, afterCall)},
 		{"a refund, the same again, and one that is too large", w.refund},
-		{"two refunds with two keys at once, of which one alone can be had", w.race},
+		{"two refunds with two keys at once, of which only one can succeed", w.race},
 		{"the service is killed after a refund is committed, and before its answer is kept", w.crash(refund, afterCommit)},
 		{"a charge and a refund that the provider declines", w.decline},
 	} {
@@ -103,8 +103,8 @@ func (w *walk) others(ctx context.Context) error {
 	)
 }
 
-// twins sends one request many times at once. The provider is stopped until one request was
-// asked to come again. So they meet on any machine.
+// twins sends one request many times at once. The provider does not answer until one of the
+// requests is told to come again. So the requests overlap on any machine.
 func (w *walk) twins(ctx context.Context) error {
 	met := make(chan struct{})
 	w.provider.onCall(func(string) {

@@ -35,7 +35,7 @@ func (n *night) table(rows ...[]string) {
 	for _, row := range rows {
 		fmt.Fprintln(w, "  "+strings.Join(row, "\t"))
 	}
-	_ = w.Flush() // the same writer is written to all the time
+	_ = w.Flush() // errors of n.out are ignored everywhere
 }
 
 // pass is the whole night.

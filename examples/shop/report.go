@@ -75,7 +75,7 @@ func (r *result) verdict() error {
 	case r.Lost != 0 || r.Ghosts != 0 || r.Doubles != 0:
 		return fmt.Errorf("the proof FAILED: %d lost, %d ghosts, %d double effects", r.Lost, r.Ghosts, r.Doubles)
 	case r.Suppressed == 0:
-		return verdict.NewUndecided("no duplicate was suppressed, so nothing is proved of them")
+		return verdict.NewUndecided("no duplicate was suppressed, so nothing is proved about them")
 	}
 	return nil
 }

@@ -65,10 +65,10 @@ var applySQL string
 
 // apply is the handler: it adds the webhook's amount to its payment.
 //
-// Providers promise no order, so a capture may come before its authorization. That does not
-// matter here: sums are the same in any order, and the state follows from them (sql/tables.sql).
-// The inbox is what lets a sum have each summand once. To wait for the predecessor, with
-// postroom.RetryAfter, is for steps that cannot be done without it: a predecessor can be days late.
+// Providers promise no order, so a capture may come before its authorization. That does not matter
+// here: sums are the same in any order, and the state follows from them (sql/tables.sql). The inbox
+// makes sure that each amount is added once. A handler that cannot work without the earlier event
+// could wait for it with postroom.RetryAfter, but that event can be days late.
 func apply(ctx context.Context, tx pgx.Tx, ev postroom.Event, told notice) error {
 	if _, err := tx.Exec(ctx, applySQL, ev.ID, told.Data.Payment, told.Type, told.Data.Amount); err != nil {
 		return fmt.Errorf("apply %s: %w", told.Type, err)

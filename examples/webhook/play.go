@@ -43,7 +43,7 @@ type deployment struct {
 
 // open makes a database, the service and the provider. The caller closes the deployment.
 func open(ctx context.Context, server *devstack.Postgres, opt options, log *slog.Logger, story *demo.Story) (*deployment, error) {
-	db, err := demo.OpenDatabase(ctx, server, "webhook", workers+2+opt.senders, tablesSQL) // 2 are the inbox's to spare
+	db, err := demo.OpenDatabase(ctx, server, "webhook", workers+2+opt.senders, tablesSQL) // 2 more are for the inbox
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (d *deployment) play(ctx context.Context) error {
 	all := d.provider.all
 	d.story.Tell("a provider sends %s webhooks of %s payments, several times each and in no order, to %s",
 		demo.Grouped(int64(len(all))), demo.Grouped(int64(d.opt.payments)), d.provider.url)
-	scenes := []func(d *deployment, ctx context.Context, send func()) error{ // each lets send send its share
+	scenes := []func(d *deployment, ctx context.Context, send func()) error{ // each calls send, which sends the scene's share of the deliveries
 		(*deployment).cutConnections, (*deployment).restartHandlers, (*deployment).cutConnections, (*deployment).takeDatabaseAway, (*deployment).cutConnections,
 	}
 	var err error
@@ -168,14 +168,14 @@ func (d *deployment) admin(ctx context.Context, sql string, args ...any) (n int6
 	return n, err
 }
 
-// settle waits until no event is owed.
+// settle waits until every event is handled.
 func (d *deployment) settle(ctx context.Context) error {
 	return demo.Watch(ctx, d.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
 		var owed int64
 		hidden := d.db.Pool.QueryRow(ctx, owedSQL, handlerName).Scan(&owed) // an error: its connections were cut
 		return demo.Progress{
 			Done: hidden == nil && owed == 0, Mark: owed, Hidden: hidden,
-			Missing: fmt.Sprintf("%d of %d deliveries are answered, %d webhooks are owed", d.provider.finished.Load(), len(d.provider.all), owed),
+			Missing: fmt.Sprintf("%d of %d deliveries are answered, %d webhooks are not handled yet", d.provider.finished.Load(), len(d.provider.all), owed),
 		}, nil
 	})
 }

@@ -23,8 +23,8 @@ import (
 //go:embed sql/taken.sql
 var takenSQL string
 
-// schemes returns a scheme for each endpoint. The bytes of the secret are the key of all of
-// them; if it begins with whsec_, the rest is base64.
+// schemes returns a scheme for each endpoint. All of them use the bytes of the secret as their key.
+// If the secret begins with whsec_, the rest of it is decoded from base64.
 func schemes(secret string) map[string]webhook.Scheme {
 	key := secret
 	if rest, found := strings.CutPrefix(secret, "whsec_"); found {

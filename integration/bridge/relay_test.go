@@ -244,7 +244,7 @@ func eventOf(n numbered) postroom.Event {
 // reader is a consumer that remembers the events that came.
 type reader struct {
 	seen  map[string]bool // by source and id
-	next  map[int]int     // by key: the number of the next event that may come first
+	next  map[int]int     // by key: the number of the next event whose first copy may come
 	again int
 }
 

@@ -183,8 +183,8 @@ func (n *nemesis) stopLeader(f fault) error {
 // long, and a fault that ends earlier shows nothing.
 const replacedWithin = 20 * time.Second
 
-// replacing returns a function that waits until a relay leads other than the present leader, and
-// has recorded something.
+// replacing returns a function that waits until another relay than the present leader leads and has
+// recorded something.
 func (n *nemesis) replacing() (wait func()) {
 	epoch, high, err := n.recorded()
 	return func() {

@@ -115,7 +115,7 @@ func (n serverFaults) fillNATS(f fault) error {
 		return err
 	}
 	n.pause(f)
-	// If a server could not write to a stream, that stream does not work until the server is restarted.
+	// If a server could not write to a stream, that stream does not work until the server is
 	// restarted.
 	err := n.natsDisk.Free()
 	return errors.Join(err, n.withoutNATS(fault{lasts: f.lasts / 10}, n.nodes(), nil))

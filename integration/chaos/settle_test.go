@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// witness is evidence that a test makes up.
+// witness is evidence whose answers a test sets.
 type witness struct {
 	working bool // the processes get the processor
 	passes  bool // a later event reaches every handler

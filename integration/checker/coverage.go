@@ -2,8 +2,8 @@ package checker
 
 import "slices"
 
-// Coverage is how often faults met work. A run in which one of them did not proves
-// nothing about it.
+// Coverage is how often faults met work. If a fault did not meet work in a run, the run proves
+// nothing about that fault.
 //
 // Wide because it is a report.
 type Coverage struct {

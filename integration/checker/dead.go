@@ -85,7 +85,7 @@ func (c *check) released(effective map[place]bool) {
 	for _, e := range c.found.Domain {
 		at := place{e.Poison, e.ID}
 		if e.Poison != "" && effective[at] && !released[at] {
-			c.violated(DeadLetterComplete, "event %s took effect at %s, which cannot stand it, and no operator released it", e.ID, e.Poison)
+			c.violated(DeadLetterComplete, "event %s took effect at %s, which cannot handle it, and no operator released it", e.ID, e.Poison)
 		}
 	}
 	if c.found.OpenReplays > 0 && c.atRest {

@@ -35,7 +35,8 @@ func OpenJournal(dir, process string) (*Journal, error) {
 	return &Journal{process: process, file: file}, nil
 }
 
-// Note writes a record. If it cannot, it ends the process, which is of no use to the run then.
+// Note writes a record. If it cannot, it ends the process, because the run cannot use a process
+// without records.
 func (j *Journal) Note(r Record) {
 	r.At, r.Process, r.Life = time.Now(), j.process, os.Getpid()
 	line, err := json.Marshal(r)
@@ -72,7 +73,7 @@ func ReadHistory(dir string) ([]Record, error) {
 	return all, errors.Join(errs...)
 }
 
-// readJournal reads one. If the process was killed, the last line may be torn.
+// readJournal reads one journal. If the process was killed, the last line may be torn.
 func readJournal(name string) ([]Record, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package checker judges a run. It uses what the processes noted during the run, and what
 // the databases and brokers have after it.
 //
-// [Check] is a pure function. It does not know how a run is made. It believes the processes
-// only in what they alone can know: the answers that they got.
+// [Check] is a pure function. It does not know how a run is made. It trusts the processes only for
+// what no server knows: the answers that they got.
 package checker
 
 import "time"
@@ -23,10 +23,10 @@ const (
 	Signals     What = "signals"     // the counters of a process: the last record of a life has the sums
 )
 
-// Phase is how far that has come.
+// Phase is how far the subject of a record has come.
 type Phase string
 
-// Phases. Unknown is never read as another one.
+// Phases. The checker never treats Unknown as one of the others.
 const (
 	Invoked Phase = "invoked"
 	OK      Phase = "ok"

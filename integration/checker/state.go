@@ -49,7 +49,7 @@ type Message struct {
 	Republished bool // a repair published it again and marked it
 }
 
-// Held is an event that a handler still owes, or one that was discarded.
+// Held is an event that is held for a handler, or was discarded.
 type Held struct {
 	Event
 

@@ -47,8 +47,8 @@ const (
 func message(event, copy uint8) uint8 { return event*maxCopies + copy }
 func eventOf(message uint8) uint8     { return message / maxCopies }
 
-// beginHandling turns to the handler when no relay can do anything any more. A stream only
-// grows, so workers that start earlier can do the same and no more.
+// beginHandling starts the handler's part when no relay can do anything any more. A stream only
+// grows, so workers that started earlier could do nothing that they cannot do now.
 func beginHandling(s state) state {
 	next := state{handling: true}
 	for i, t := range s.txs {

@@ -3,10 +3,10 @@
 // handler. A crash is possible at every step.
 //
 // The model does not run the code. In a few hundred lines it repeats the promises of
-// docs/reference/guarantees.md and the rules by which the parts keep them. A test visits
-// every state that these rules allow. Without any one [Rule] an [Invariant] must break, and
-// the test prints the shortest way there in words. A rule that no invariant needs would not
-// be one.
+// docs/reference/guarantees.md and the rules by which the parts keep them. A test visits every
+// state that these rules allow. Without any one [Rule] an [Invariant] must break, and the test
+// prints the shortest way there in words. If no invariant needed a rule, it would not be a rule of
+// the design.
 //
 // What is modelled: transactions that take their xid, their seq and their end in any
 // order that PostgreSQL allows; passes that compare snapshots; the state row with its

@@ -20,8 +20,8 @@ const (
 	LateNew
 	// LateFirst: late rows go out before newer rows.
 	LateFirst
-	// OnePerKey: the next event of a key is sent only after one's own acknowledgement
-	// of the one before.
+	// OnePerKey: a relay sends the next event of a key only after it has itself got the
+	// acknowledgement of the event before.
 	OnePerKey
 	// SameMessageID: a repetition has the message id of the first publish.
 	SameMessageID

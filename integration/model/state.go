@@ -135,9 +135,9 @@ func (w World) canonical(s state) state {
 // isLast reports whether the present leader stays to the end.
 func (f Faults) isLast() bool { return f.Crashes == 0 && f.TakeOvers == 0 && f.Failovers == 0 }
 
-// simplify makes one snapshot of all that see the same rows up to high. A snapshot may not see
-// a row because its transaction was in progress, or because it began later. That difference
-// matters only if a rule for late rows is missing.
+// simplify changes a snapshot, so that all snapshots that see the same rows up to high become
+// equal. A snapshot may not see a row because its transaction was in progress, or because it began
+// later. That difference matters only if a rule for late rows is missing.
 func (w World) simplify(s *snapshot, d *db, high uint8) {
 	if !w.has(LateOpen | LateNew) {
 		return

@@ -97,7 +97,7 @@ func command() *cobra.Command {
 hour, 15 GB of disk and, if the figures are to mean anything, the whole machine.
 
 With --short every scenario runs for seconds. Then bounds on time and size are not
-judged; that nothing is lost, made up or out of order is.`,
+judged; but nothing may be lost, made up or out of order.`,
 		Example:       "  soak\n  soak --only order,relays --short\n  soak --report integration/results/soak.md",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
@@ -109,7 +109,7 @@ judged; that nothing is lost, made up or out of order is.`,
 	flags := cmd.Flags()
 	flags.StringSliceVar(&opt.only, "only", nil, "scenarios to run: "+strings.Join(names(), ", ")+" (default all)")
 	flags.BoolVar(&opt.short, "short", false, "run a small version of each, which takes seconds")
-	flags.DurationVar(&opt.openFor, "open-for", 5*time.Minute, "how long the transactions of the scenario open stay so")
+	flags.DurationVar(&opt.openFor, "open-for", 5*time.Minute, "how long the transactions of the scenario open stay open")
 	flags.IntVar(&opt.bytes, "retained-bytes", 0, "data of each row of the scenario retained (default 512, or 64 where the disk is small)")
 	flags.StringVar(&opt.report, "report", "", "write the report to this file, in Markdown")
 	flags.BoolVar(&opt.verbose, "verbose", false, "show what relays and servers log")

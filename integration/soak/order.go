@@ -68,7 +68,7 @@ func orderOn(ctx context.Context, r *stage.Stage, where string, servers int, cfg
 		return err
 	}
 
-	keys := stage.Pick(r, 1000, 20) // few are busier: a short run has to find something, too
+	keys := stage.Pick(r, 1000, 20) // with few keys each is busier, so that even a short run finds something
 	l := rig.NewLedger(keys)
 	p := &producer{
 		db: d, keys: keys, rate: stage.Pick(r, 3000.0, 600), total: stage.Pick(r, 200_000, 3000), slow: true,

@@ -62,7 +62,7 @@ func (h *handler) WithGroup(name string) slog.Handler {
 // guard calls the user's handler.
 func (h *handler) guard(f func() error) {
 	if err := Call(f); err != nil && !h.told.Swap(true) {
-		fmt.Fprintf(os.Stderr, "postroom: the handler of the logger that it was given does not work, lines are lost: %v\n", err)
+		fmt.Fprintf(os.Stderr, "postroom: the handler of the configured logger does not work, log lines are lost: %v\n", err)
 	}
 }
 

@@ -122,7 +122,7 @@ func parsePlace(s string) (p place, err error) {
 		err = json.Unmarshal(document, &p)
 	}
 	if err == nil && (p.Part < 0 || p.Part > partOfKey) {
-		err = errors.New("it is of no list")
+		err = errors.New("no list has such a place")
 	}
 	if err != nil {
 		return p, fmt.Errorf("read the start of a page (After): %w", err)
@@ -137,8 +137,8 @@ const (
 	// lookedAtOnce is the number of rows that one statement reads.
 	lookedAtOnce = 5000
 
-	// lookCost is the number of rows that a statement counts as if it reaches the end of
-	// a part.
+	// lookCost is subtracted from the rows that a page may read if a statement reaches the end of a
+	// part.
 	lookCost = 100
 
 	// fewOfKey is the largest number of events of a key for which Page looks up the
@@ -172,7 +172,7 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 		return nil, "", err
 	}
 	if from.Part == partOfKey && s.Key == "" {
-		return nil, "", errors.New("read the start of a page (After): it is of the events of a key, and the filter has none")
+		return nil, "", errors.New("read the start of a page (After): it is a place in the list of a key, but the filter has no key")
 	}
 	if from.Part == partOfKey || s.Key != "" && after == "" {
 		rows, next, few, err := r.ofKey(ctx, db, s, from, limit)

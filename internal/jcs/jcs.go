@@ -11,7 +11,7 @@ import (
 )
 
 // ErrNoForm says that a text has no canonical form.
-var ErrNoForm = errors.New("no JSON of which there is one canonical form")
+var ErrNoForm = errors.New("not JSON, or JSON without a canonical form")
 
 const (
 	maxDepth = 512 // of nested arrays and objects

@@ -11,13 +11,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Fetch requests n messages of a consumer and calls take for each as it comes. It returns nil
-// if take returned false, all have come or the broker ended the request, and otherwise an
-// error: of take, of the broker, or of ctx, which needs a deadline.
+// Fetch requests n messages of a consumer and calls take for each as it comes. It returns nil if
+// take returned false, if all messages have come, or if the broker ended the request. Otherwise it
+// returns the error of take, of the broker or of ctx. ctx must have a deadline.
 //
-// The client's own Fetch ends at a message without a body that has the header Status: it takes
-// that for a status of the broker. A consumer of headers sends no bodies, and another program
-// may have chosen the header.
+// The Fetch of the client library would end at a message without a body that has the header Status,
+// because it takes such a message for a status of the broker. If a consumer delivers only headers,
+// no message has a body, and another program may have set that header.
 func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, take func(msg *nats.Msg, meta *nats.MsgMetadata) (more bool, err error)) error {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -74,7 +74,7 @@ type pullRequest struct {
 // readStatus reports whether a status of the broker ends the request, and how.
 func readStatus(msg *nats.Msg) (ended bool, err error) {
 	switch status := msg.Header.Get("Status"); status {
-	case "100": // a sign of life
+	case "100": // a heartbeat
 		return false, nil
 	case "404", "408": // no more messages, or not in time
 		return true, nil

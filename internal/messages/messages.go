@@ -35,13 +35,13 @@ const forgetAfter = 5 * time.Second
 
 // Open returns a reader that begins at the message that cfg selects.
 func Open(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (*Reader, error) {
-	cfg.Description = "Postroom looks; it removes itself"
+	cfg.Description = "Postroom reads headers; the consumer is removed automatically"
 	cfg.AckPolicy = jetstream.AckNonePolicy
 	cfg.HeadersOnly, cfg.MemoryStorage, cfg.Replicas = true, true, 1
 	cfg.InactiveThreshold = forgetAfter
 	consumer, err := stream.CreateConsumer(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("make a consumer to look with: %w", err)
+		return nil, fmt.Errorf("make a consumer to read headers: %w", err)
 	}
 	return &Reader{nc: nc, stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}, nil
 }

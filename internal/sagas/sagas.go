@@ -1,4 +1,4 @@
-// Package sagas reads what tools other than package saga show of sagas: to which step an event
+// Package sagas reads data about sagas for other packages than package saga: to which step an event
 // belongs, which instances are stuck, and how many instances there are.
 package sagas
 
@@ -115,7 +115,7 @@ func (s Stuck) Finding() (text, remedy string) {
 		text = fmt.Sprintf("%d instances of saga %s are stuck: the first, %s,", s.Instances, s.Saga, s.Key)
 	}
 	text += fmt.Sprintf(" has waited for step %s for %s", s.Step, time.Duration(s.Seconds)*time.Second)
-	return text, fmt.Sprintf("'postroom saga list --saga %s --stuck' lists them; 'postroom saga show' has the command that one waits for", s.Saga)
+	return text, fmt.Sprintf("'postroom saga list --saga %s --stuck' lists them; 'postroom saga show' prints the command for which an instance waits", s.Saga)
 }
 
 // StuckOf returns the sagas with stuck instances. name is the schema's name, which schema.Name

@@ -1,5 +1,4 @@
-// Package sqlfile gives a package its statements, which lie in files of SQL beside it, as the
-// fields of a struct.
+// Package sqlfile reads the SQL statements of a package from files into the fields of a struct.
 package sqlfile
 
 import (
@@ -12,8 +11,9 @@ import (
 	"unicode"
 )
 
-// Read returns a T, whose fields are strings, with the text of a file in each: JobItems
-// has sql/job_items.sql. It is an error if a file is missing, or is no field's.
+// Read returns a T, a struct of strings. Each field has the text of its file: the field JobItems
+// has that of sql/job_items.sql. It returns an error if a file is missing, or if a file belongs to
+// no field.
 func Read[T any](files fs.FS) (T, error) {
 	var statements T
 	found, err := fs.Glob(files, "sql/*.sql")
@@ -33,12 +33,13 @@ func Read[T any](files fs.FS) (T, error) {
 		delete(unused, file)
 	})
 	for file := range unused {
-		errs = append(errs, fmt.Errorf("%s is no statement's", file))
+		errs = append(errs, fmt.Errorf("%s belongs to no field", file))
 	}
 	return statements, errors.Join(errs...)
 }
 
-// MustRead is Read of files that are a part of the program. It panics where Read fails.
+// MustRead is [Read] for files that are embedded in the program. It panics if Read returns an
+// error.
 func MustRead[T any](files fs.FS) T {
 	statements, err := Read[T](files)
 	if err != nil {
@@ -47,7 +48,7 @@ func MustRead[T any](files fs.FS) T {
 	return statements
 }
 
-// Map returns the statements with each one changed, for instance for a schema.
+// Map changes each statement, for instance for a schema, and returns the result.
 func Map[T any](statements T, change func(sql string) string) T {
 	each(&statements, func(_ string, field reflect.Value) { field.SetString(change(field.String())) })
 	return statements
@@ -62,7 +63,7 @@ func Names[T any](statements T) map[string]string {
 	return named
 }
 
-// each passes the fields of a struct, with their names.
+// each calls do for each field of a struct.
 func each[T any](statements *T, do func(name string, field reflect.Value)) {
 	v := reflect.ValueOf(statements).Elem()
 	for i := range v.NumField() {

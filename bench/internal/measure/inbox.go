@@ -34,7 +34,8 @@ const (
 	batchedPart = 2
 )
 
-// A handler always fails for rarely or often of 100 events, and fails once for flaky of 100.
+// These are numbers of events of each 100. A handler always fails for rarely or often of them, or
+// fails once for flaky of them.
 const (
 	rarely = 1
 	often  = 30
@@ -201,8 +202,8 @@ func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *
 	return sample{value: float64(l.events) / took.Seconds()}, nil
 }
 
-// wait waits until the backlog is done. Before the handler was called for every event it asks no
-// server, because that would slow the measured work.
+// wait waits until the backlog is done. It asks no server until the handler has been called for
+// every event, because that would slow the measured work.
 func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	for {
 		if l.count.Load() == int64(l.events) {

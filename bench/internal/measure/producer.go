@@ -193,8 +193,9 @@ func throughput(ctx context.Context, b *bench, do func(ctx context.Context) erro
 	return sample{value: rate}, err
 }
 
-// crew runs work in all clients until lead returns. Then it closes their end, and they finish their
-// present work. The first failure of a client ends the context of all clients, and is returned.
+// crew runs work in all clients until lead returns. Then it closes end, so that the clients finish
+// their present work. The first failure of a client ends the context of all clients, and is
+// returned.
 func crew(ctx context.Context, work func(ctx context.Context, client int, end <-chan struct{}) error, lead func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -117,8 +117,8 @@ func (b *Backlog) Handle(ctx context.Context) (err error) {
 	}
 }
 
-// isOver reports whether no event is left. Before the handler has run for every event it does not
-// ask the database, because that would slow the measured work.
+// isOver reports whether no event is left. It does not ask the database until the handler has run
+// for every event, because that would slow the measured work.
 func (b *Backlog) isOver(ctx context.Context) (bool, error) {
 	if b.ran.Load() < b.events {
 		return false, nil

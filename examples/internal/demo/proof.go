@@ -134,7 +134,7 @@ func Missed(all ...Met) error {
 	var faults []error
 	for _, met := range all {
 		if met.N == 0 {
-			faults = append(faults, verdict.NewUndecided("there were no %s, so nothing is proved of them", met.What))
+			faults = append(faults, verdict.NewUndecided("there were no %s, so nothing is proved about them", met.What))
 		}
 	}
 	return errors.Join(faults...)

@@ -1,5 +1,5 @@
--- The proof: a row for each check, with what a violation of it is (lost, ghost, double or
--- wrong) and how many there are. $1 is how many orders the operator gave up.
+-- The proof: a row for each check, with the kind of its violations (lost, ghost, double or wrong)
+-- and their number. $1 is how many orders the operator gave up.
 --
 -- Locks   none.
 -- Index   none; it reads everything.

@@ -1,5 +1,5 @@
--- The proof: a row for each check, with what a violation of it is (lost, ghost,
--- double or wrong) and how many there are.
+-- The proof: a row for each check, with the kind of its violations (lost, ghost, double or wrong)
+-- and their number.
 --
 -- $1 how many orders the customers placed
 --

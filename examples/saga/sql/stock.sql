@@ -8,7 +8,7 @@ CREATE TABLE item (
     supplied  boolean NOT NULL, -- by a supplier, who has to be asked
     before    bigint  NOT NULL, -- when the run began
     available bigint  NOT NULL,
-    lowest    bigint  NOT NULL  -- that it ever was
+    lowest    bigint  NOT NULL  -- the lowest value that available ever had
 );
 
 -- Every reservation, and with a negative number every release.

@@ -1,9 +1,9 @@
 -- Figures about the rows that the run wrote, and how long an event took.
 --
--- The latency is by the database's clock, in seconds, from the insert of the
--- event, just before its transaction committed, to the insert of the charge,
--- just before that committed: it includes the order's commit and not the
--- charge's. Orders that were held open on purpose are left out.
+-- The latency is the time in seconds, by the database's clock, from the insert of the event to the
+-- insert of the charge. Both inserts are just before the commits of their transactions. So the
+-- latency includes the commit of the order, but not the commit of the charge. Orders that were held
+-- open on purpose are left out.
 --
 -- Locks   none.
 -- Index   none; it reads everything.

@@ -1,5 +1,5 @@
--- The proof: a row for each check, with what a violation of it is (lost, ghost
--- or double) and how many there are. All zero is what Postroom promises.
+-- The proof: a row for each check, with the kind of its violations (lost, ghost or double) and
+-- their number. All zero is what Postroom promises.
 --
 -- $1 how many orders the clients know to be committed
 --

@@ -3,7 +3,7 @@
 -- held. A row can contain any text, so texts that are not a subject are left out.
 --
 -- Locks   none.
--- Index   outbox_pkey (seq), twice: from its end, and from high on; held_pkey (id), from its end.
+-- Index   outbox_pkey (seq), twice: from its end, and from relay.high; held_pkey (id), from its end.
 -- Order   by subject.
 -- Called  by doctor (checkTypes) and inspect (readTypes).
 SELECT DISTINCT subject::text

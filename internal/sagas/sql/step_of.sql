@@ -1,7 +1,7 @@
--- The steps of sagas that event $1 belongs to. It is the command of a step, or one of the events
--- $2, which caused it, is a command. For a command, it returns the time at which it was written.
--- For another event, it returns the time at which the saga used it, and the history row of that
--- time; no row if the saga has not used it.
+-- The steps of sagas to which event $1 belongs: event $1 is the command of the step, or it was
+-- caused by that command. $2 are the events that caused it. For a command, the time is when it was
+-- written. For another event, the time and the text are from the history row of the saga that used
+-- the event; they are NULL and empty if no saga has used it.
 --
 -- Locks   none.
 -- Index   saga_step_command (command_id); for other events saga_step's primary key, for one instance.

@@ -24,7 +24,7 @@ func Tree(out io.Writer, asJSON bool, tree *inspect.EventTree) error {
 			}
 			line := []string{indent + output.Cell(e.Type, 40) + mark, output.Cell(e.EventID, 40), output.OrDash(output.Cell(e.Key, 30)), output.Cell(e.Source, 30)}
 			if e.Missing {
-				line = []string{indent + "?" + mark, output.Cell(e.EventID, 40), "-", "-", "-", "not found: a service wrote it that was not asked, or retention removed it"}
+				line = []string{indent + "?" + mark, output.Cell(e.EventID, 40), "-", "-", "-", "not found: its service's database was not searched, or retention removed it"}
 			} else {
 				line = append(line, e.LoggedAt.Format("2006-01-02T15:04:05.000Z"), State(&e.EventSummary))
 			}

@@ -35,14 +35,14 @@ const (
 // The shapes of transactions.
 const (
 	Single    = "single"
-	several   = "several"   // events
+	several   = "several"   // it writes several events
 	undone    = "rollback"  // it is rolled back at its end
 	savepoint = "savepoint" // it writes another event, and rolls back to a savepoint
 	long      = "long"      // it stays open for a while
-	large     = "large"     // the event is
-	Burst     = "burst"     // many events at once, by the rig
-	poison    = "poison"    // a handler cannot stand the event
-	scheduled = "scheduled" // the event is, for later, and perhaps called off
+	large     = "large"     // its event is large
+	Burst     = "burst"     // the rig writes many events at once
+	poison    = "poison"    // a handler cannot handle the event
+	scheduled = "scheduled" // its event is scheduled, and perhaps cancelled before it is published
 )
 
 // producer changes the domain, and writes an event for each change.
@@ -95,7 +95,7 @@ type plan struct {
 type draft struct {
 	id   string
 	body Body
-	wait time.Duration // it is published later by this
+	wait time.Duration // how long after the commit it is published
 }
 
 func (p *producer) plan(luck *rand.Rand) plan {
@@ -149,7 +149,7 @@ func (p *producer) transact(ctx context.Context, pl plan) {
 	for {
 		events, err := p.attempt(ctx, pl)
 		phase := phaseOf(err)
-		if doubt && phase == checker.Failed { // this time; not before
+		if doubt && phase == checker.Failed { // this attempt failed, but an earlier one may have committed
 			phase = checker.Unknown
 		}
 		r := checker.Record{What: checker.Transaction, Phase: phase, ID: pl.id, Shape: pl.shape, Events: events}

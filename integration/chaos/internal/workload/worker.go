@@ -27,11 +27,11 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// All events have these, and this is their stream.
+// The source, the stream and the subject of all events.
 const (
 	Source  = "/shop"
 	Stream  = "CHAOS"
-	Subject = "shop.changed" // and type
+	Subject = "shop.changed" // also the type of all events
 
 	// Lease is short, so that even a short fault can outlast it.
 	Lease = time.Second
@@ -143,7 +143,7 @@ func (w *worker) count(name, outcome string) (n int64) {
 type Body struct {
 	Key    int    `json:"key"`
 	N      int    `json:"n"`
-	Poison string `json:"poison,omitempty"` // the handler that cannot stand it
+	Poison string `json:"poison,omitempty"` // the handler that cannot handle it
 	Fate   string `json:"fate,omitempty"`   // what its operator does with it
 	Secret string `json:"secret"`
 	Pad    string `json:"pad,omitempty"`

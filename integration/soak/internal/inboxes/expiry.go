@@ -79,7 +79,7 @@ func steady(ctx context.Context, e *expiryRun) error {
 // under runs the inbox while events come in, for as long as lead runs. The inbox goes on until
 // it has removed everything that it may.
 func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx context.Context) error) error {
-	for range deadEvents { // they are in the stream before the handler exists, so they are not too old at any age
+	for range deadEvents { // events that are stored before the handler exists are never too old
 		if err := e.traffic.c.send(deadKey, stage.Body(0, 1)); err != nil {
 			return err
 		}

@@ -89,7 +89,7 @@ func (o *office) where() []question {
 	}
 }
 
-// way is a journey in a line.
+// way describes in one line where an event is and what happened to it.
 func way(j inspect.EventTrace) string {
 	var parts []string
 	for _, l := range j.LogEntries {

@@ -1,5 +1,5 @@
--- Insert $1 inbox rows of handler $2, as events of source $3 leave them
--- whose ids rise with their time: UUIDs of version 7, as producers make them.
+-- Insert $1 inbox rows of handler $2 for events of source $3. The ids of the events rise with time:
+-- they are UUIDs of version 7, like the ids that producers make.
 --
 -- $4 age of the first row   $5 age of the last
 --
