@@ -46,7 +46,7 @@ func runErrands() error {
 	return in.Run(ctx)
 }
 
-// handle makes the calls of one event, and notes the event when it settles.
+// handle makes the calls of one event, and records the event in the transaction that finishes it.
 func (e *errand) handle(ctx context.Context, attempt *inbox.Attempt) error {
 	for _, name := range e.Steps {
 		result, err := attempt.Step(ctx, name, func(ctx context.Context, key string) ([]byte, error) {

@@ -71,8 +71,8 @@ func (m *merchant) waits(process string) int {
 	return m.inHand[process]
 }
 
-// Processes that call a vendor are killed during calls, and one stalls for longer than its
-// claims last. Each event is settled once, and all calls of a step have the same key.
+// Processes that call a vendor are killed during calls, and one stalls for longer than its claims
+// last. Each event is finished once, and all calls of a step have the same key.
 func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 	t.Parallel()
 	const handler, events = "errands", 400

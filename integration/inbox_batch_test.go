@@ -24,7 +24,7 @@ func TestBatchesOnFewRows(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		bad  int // one event in so many always fails
+		bad  int // of this many events, one always fails
 	}{
 		{"all succeed", 0},
 		{"one in a hundred fails", 100},

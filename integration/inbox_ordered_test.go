@@ -148,7 +148,7 @@ func TestOrderedProcessesThatAreKilled(t *testing.T) {
 		len(events), strikes, took, f.number("SELECT coalesce(sum(epoch), 0) FROM postroom.subscription"))
 }
 
-// external is a handler that makes its effects when it settles.
+// external is a handler whose effects are in the transaction that finishes an event.
 func (k *killer) external(name string) inbox.ExternalHandler {
 	return func(_ context.Context, attempt *inbox.Attempt) error {
 		if _, again := k.failed.LoadOrStore(name+" "+attempt.Event.ID, true); strings.HasPrefix(attempt.Event.ID, "flaky") && !again {
@@ -159,7 +159,7 @@ func (k *killer) external(name string) inbox.ExternalHandler {
 	}
 }
 
-// An ordered external handler settles each event once, in the order of its key.
+// An ordered external handler finishes each event once, in the order of its key.
 func TestOrderedExternalProcessesThatAreKilled(t *testing.T) {
 	t.Parallel()
 	const keys, each = 100, 10

@@ -41,7 +41,7 @@ type job struct {
 	Batch    int
 	Attempts int
 	Order    inbox.Order
-	External bool // the handler has a transaction only to settle in
+	External bool // the handler is external: it has a transaction only to finish an event
 	AckWait  time.Duration
 	Timeout  time.Duration
 

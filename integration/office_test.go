@@ -224,7 +224,7 @@ func (o *office) held() []heldEvent {
 	return held
 }
 
-// waitForHeld waits until so many events are held, and returns them.
+// waitForHeld waits until n events are held, and returns them.
 func (o *office) waitForHeld(n int) (held []heldEvent) {
 	o.Helper()
 	devtest.Eventually(o.T, refusalPatience, fmt.Sprintf("%d events to be held", n), func() bool {

@@ -257,8 +257,8 @@ func TestARelayRefusesATransactionPooler(t *testing.T) {
 	}
 }
 
-// keepBusy lets so many clients ask one question after the other, until the returned function
-// is called.
+// keepBusy makes the given number of clients ask one question after the other, until the returned
+// function is called.
 func keepBusy(t *testing.T, url string, clients int) (stop func()) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)

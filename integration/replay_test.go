@@ -82,7 +82,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 	}
 	operator := d.startRole("operator", operatorTask{replay.ID})
 	devtest.Eventually(t, depotPatience, "the canary to have passed", func() bool { return now().Succeeded > 1000 })
-	d.publish(d.again(4000)...) // some are settled, some released, some still dead
+	d.publish(d.again(4000)...) // some are finished, some are released, some are still dead
 	operator.signal(syscall.SIGKILL)
 	first.signal(syscall.SIGKILL)
 	<-operator.done

@@ -217,7 +217,7 @@ func (s *shop) orders() int {
 	return len(s.committed)
 }
 
-// grow waits until so many more changes are committed.
+// grow waits until n more changes are committed.
 func (s *shop) grow(n int) {
 	s.Helper()
 	target := s.orders() + n

@@ -14,7 +14,7 @@ const (
 	refusedEvery = 12
 
 	goods         = 12 // in stock
-	suppliedEvery = 25 // one order in so many is for goods of a supplier
+	suppliedEvery = 25 // of this many orders, one is for goods of a supplier
 	supplied      = "made-to-order"
 	mostQuantity  = 4
 )

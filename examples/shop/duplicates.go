@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	copyEvery  = 20 // one order event in so many is delivered twice
+	copyEvery  = 20 // of this many order events, one is delivered twice
 	copyHeader = "shop-copy"
 )
 

@@ -19,7 +19,7 @@ import (
 const (
 	people = 1000 // customers; the card of one in ten is declined
 
-	// One order in so many keeps its transaction open for a while after it wrote its event, as
+	// Of this many orders, one keeps its transaction open for a while after it wrote its event, as
 	// a slow service or a paused process would.
 	holdEvery          = 200
 	holdLeast, holdMax = 100 * time.Millisecond, 400 * time.Millisecond

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// One webhook in so many is sent again with another body, or by a sender without the secret.
+// Of this many webhooks, one is sent again with another body, or by a sender without the secret.
 const (
 	changeEvery = 20
 	forgeEvery  = 10

@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// loseEvery says that one in so many answers is lost on its way to the provider.
+// loseEvery is a number of answers. One of them is lost on its way to the provider.
 const loseEvery = 25
 
 // provider is the payment provider. It sends webhooks until they get a final answer, and
@@ -39,8 +39,9 @@ func newProvider(url string, all []delivery) *provider {
 
 func newSecret() string { return base64.StdEncoding.EncodeToString([]byte(rand.Text())) }
 
-// send sends some deliveries, so many at a time, and returns when each has a final answer. It
-// stops early when closing is closed, after the running ones, and when ctx ends.
+// send sends deliveries, at most senders at a time, and returns when each has a final answer. If
+// closing is closed, send finishes the running deliveries and begins no others. It also stops if
+// ctx ends.
 func (p *provider) send(ctx context.Context, some []delivery, signer webhook.Scheme, senders int, closing <-chan struct{}) {
 	var all sync.WaitGroup
 	var next atomic.Int64

@@ -26,7 +26,7 @@ var (
 )
 
 const (
-	heldEvery = 16 // one of so many events is held: five of six of these are dead
+	heldEvery = 16 // of this many events, one is held; of six held events, five are dead
 	small     = 50_000
 	most      = time.Second // the longest time for an answer
 	times     = 3           // each question is asked so often, and the slowest answer counts
@@ -103,7 +103,7 @@ func fill(ctx context.Context, pool *pgxpool.Pool, rows int) error {
 	return err
 }
 
-// questions are all questions about a database with so many events.
+// questions are all questions about a database with the given number of events.
 func questions(pool *pgxpool.Pool, rows int) []question {
 	i, store := inspect.New(pool, nil, inspect.Config{}), deadletter.New(pool, deadletter.Config{})
 	held := func(name string, f inspect.HeldFilter) question {

@@ -168,7 +168,7 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// sagaQuestions are all questions about a database with so many instances.
+// sagaQuestions are all questions about a database with the given number of instances.
 func sagaQuestions(t *testing.T, c checkout, rows int) []question {
 	t.Helper()
 	i, store := inspect.New(c.pool, nil, inspect.Config{}), saga.NewStore(c.pool, saga.StoreConfig{})

@@ -31,8 +31,8 @@ const (
 	processes = 2
 	workers   = 8 // of a handler and process
 
-	// So many calls of a process fail before its handler pauses: those of twenty events, and
-	// those that were on their way.
+	// before is the number of calls of a process that fail before its handler pauses: the calls of
+	// twenty events, and the calls that were on their way.
 	before = 20 + workers
 
 	// apart is the shortest time between two probes of a process. It is a little less than a

@@ -43,7 +43,7 @@ func order(ctx context.Context, r *stage.Stage) error {
 	return orderOn(ctx, r, "cluster", 3, jetstream.StreamConfig{Replicas: 3})
 }
 
-// orderOn is the scenario on so many servers.
+// orderOn runs the scenario on the given number of servers.
 func orderOn(ctx context.Context, r *stage.Stage, where string, servers int, cfg jetstream.StreamConfig) (err error) {
 	t := &trouble{stage: r}
 	if t.brokers, err = r.StartBrokers(ctx, servers); err != nil {

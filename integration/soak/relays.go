@@ -74,7 +74,7 @@ func relays(ctx context.Context, r *stage.Stage) error {
 // run.
 func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		const hands = 3 // so many goroutines, each with relays of its own
+		const hands = 3 // the number of goroutines, each with its own relays
 		end := time.Now().Add(span)
 		return stage.Together(ctx, hands, func(ctx context.Context, hand int) error {
 			for turn := hand; time.Now().Before(end) && childproc.Sleep(ctx, time.Duration(100+rand.IntN(500))*time.Millisecond); turn++ {

@@ -223,7 +223,7 @@ func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 
 // over reports whether every event is committed and acknowledged. An event that failed, or that an
 // external handler runs, is acknowledged when it is held. An external handler's event must also be
-// settled.
+// finished.
 func (l *backlog) over(ctx context.Context) (bool, error) {
 	stream, err := l.b.js.Stream(ctx, l.b.stream())
 	if err != nil {
