@@ -314,10 +314,12 @@ func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 
 // entry returns an empty entry with its own message.
 func (l *Scheduler) entry() *Entry {
-	e := &Entry{}
+	var e *Entry
 	if n := len(l.free); n > 0 {
 		e = l.free[n-1]
 		l.free = l.free[:n-1]
+	} else {
+		e = &Entry{}
 	}
 	e.Owner = e
 	return e

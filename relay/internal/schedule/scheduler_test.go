@@ -379,3 +379,25 @@ func TestUsualEvents(t *testing.T) {
 		t.Error("an event is usual whose stream takes none")
 	}
 }
+
+// A busy relay adds a hundred thousand events a second. An entry has some hundred bytes, so
+// the scheduler uses each one again.
+func TestEntriesAreUsedAgain(t *testing.T) {
+	l, now := New(1000, false), time.Unix(1000, 0)
+	page := make([]eventlog.Event, 100)
+	for i := range page {
+		page[i] = eventlog.Event{Seq: int64(i + 1), Event: postroom.Event{Key: fmt.Sprint(i)}}
+	}
+	allocs := testing.AllocsPerRun(20, func() {
+		l.Add(page)
+		for _, m := range l.Next(len(page), now) {
+			l.Done(m.Owner.(*Entry), "S", now)
+		}
+	})
+	if l.Size() != 0 {
+		t.Fatalf("%d events are left", l.Size())
+	}
+	if allocs > 20 { // the list of messages grows
+		t.Errorf("%d events cost %v allocations", len(page), allocs)
+	}
+}
