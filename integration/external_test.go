@@ -89,7 +89,7 @@ func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 	claims := func(id string) int {
 		return d.number("SELECT count(*) FROM postroom.held WHERE split_part(claimed_by, '/', 2) = $1", id)
 	}
-	busy := func(id string) { // at least one call: a claim that ran out makes its event run alone
+	busy := func(id string) { // one call is enough: if an event's claim has expired, the event runs alone
 		devtest.Eventually(t, depotPatience, "calls of process "+id, func() bool { return m.waits(id) > 0 })
 	}
 

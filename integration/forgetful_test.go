@@ -198,9 +198,9 @@ func (f *forgetful) end() int {
 	return int(stream.CachedInfo().State.LastSeq) //nolint:gosec // a count
 }
 
-// knowsItsStream reports whether the relay has recorded when its stream was created. It asks
-// that after the first acknowledgement. Until then it takes a stream that is made again for a
-// shorter one.
+// knowsItsStream reports whether the relay has recorded when its stream was created. The relay asks
+// for that time after the first acknowledgement. Before that, it mistakes a stream that was made
+// again for a stream that lost its end.
 func (f *forgetful) knowsItsStream() (does bool) {
 	f.Helper()
 	err := f.pool.QueryRow(f.Context(), "SELECT coalesce((streams -> $1 ->> 'created')::timestamptz > '2000-01-01', false) FROM postroom.relay", f.stream).Scan(&does)

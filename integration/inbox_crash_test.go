@@ -68,9 +68,9 @@ func (c crash) job(d *depot, i int) job {
 	}
 }
 
-// A process is killed at each step of a delivery, while others are under way, and another
-// process goes on. Each event takes effect once. The event that always fails is dead after the
-// allowed number of attempts.
+// A process is killed at each step of a delivery, while other deliveries are under way. Then
+// another process continues. Each event takes effect once. The event that always fails is dead
+// after the allowed number of attempts.
 func TestEventsTakeEffectOnceAfterACrashAtEveryStep(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t)

@@ -159,7 +159,7 @@ func (k *killer) enter(conn *pgx.Conn, kind string) {
 	switch kind {
 	case "decide", "rerun":
 		k.runs[conn] = kind
-	case "begin": // of another's transaction
+	case "begin": // another transaction begins on the connection
 		delete(k.runs, conn)
 	}
 }
@@ -174,9 +174,9 @@ type kindKey struct{}
 
 type connKey struct{}
 
-// runOf returns the run whose transaction a handler has. It does not ask the transaction for
-// its connection: then the inbox would not begin a next transaction on it, because it could
-// not see how the connection is used.
+// runOf returns the run to which a handler's transaction belongs. It does not call tx.Conn. After
+// such a call the inbox cannot see how the connection is used, and does not begin the next
+// transaction on it.
 func (k *killer) runOf(ctx context.Context, tx pgx.Tx) (string, error) {
 	var conn *pgx.Conn
 	_, err := tx.Exec(context.WithValue(ctx, connKey{}, &conn), "SELECT $1::int", 1)

@@ -308,7 +308,7 @@ func wantUntouched(t *testing.T, url string, size int) {
 	}
 }
 
-// A pooler that gives each client a connection of its own is like none.
+// A pooler that gives each client its own connection does not disturb a relay.
 func TestARelayThroughASessionPooler(t *testing.T) {
 	t.Parallel()
 	url, nc := devtest.DatabaseURL(t), devtest.NATS(t)

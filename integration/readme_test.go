@@ -103,8 +103,8 @@ func testFile(imports []string, test string) string {
 	return "package main\n\nimport (\n\t\"" + strings.Join(imports, "\"\n\t\"") + "\"\n\n\t\"github.com/postroom/postroom/postroomtest/servers\"\n)\n\n" + test
 }
 
-// The examples of the page about tests pass with a correct handler. The one about crashes
-// reports of a wrong handler what the page says.
+// The examples of the page about tests pass with a correct handler. For a wrong handler, the
+// example about crashes reports the error that the page shows.
 func TestExamplesOfThePageAboutTests(t *testing.T) {
 	t.Parallel()
 	shop, err := os.ReadFile("testdata/howto/main.go")

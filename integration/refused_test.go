@@ -56,8 +56,8 @@ func TestOneEventIsTooLarge(t *testing.T) {
 	o.wantInOrder("a", names...)
 }
 
-// If a subject has no stream, its events are held after a while, without an attempt. They come
-// out by themselves when there is a stream. Others go on at once.
+// If a subject has no stream, its events are held after a while, without an attempt. When there is
+// a stream, they are published without an operator. Other events are not delayed.
 func TestASubjectHasNoStream(t *testing.T) {
 	t.Parallel()
 	const each = 20
@@ -99,7 +99,7 @@ func TestUnknownRefusalIsAnAttempt(t *testing.T) {
 	o.write(several(3, "counter", "k")...)
 	o.relay(relay.Config{})
 
-	// while lets others pass while it waits.
+	// while writes events that are published normally, until cond is true.
 	while := func(what string, cond func() bool) {
 		t.Helper()
 		next := time.Now()
@@ -216,8 +216,8 @@ func TestAnOutageHoldsNothing(t *testing.T) {
 	}
 }
 
-// More events are refused than may be read: of one key, and of one subject. The others, which
-// are behind them in the log, go on.
+// More events are refused than the relay may have read and not published. They have one key, or one
+// subject. The other events, which come later in the log, are still published.
 func TestManyRefusedEventsStopNoOther(t *testing.T) {
 	t.Parallel()
 	const most = 2000 // the least that a relay accepts
@@ -225,8 +225,8 @@ func TestManyRefusedEventsStopNoOther(t *testing.T) {
 		name   string
 		refuse func(o *office)
 		size   int    // of the refused events
-		first  int    // of the others that are before the refused ones
-		class  string // of the first that is held
+		first  int    // the number of other events before the refused ones
+		class  string // of the first held event
 		oneKey bool
 	}{
 		{name: "no stream, one key", class: "no_stream", oneKey: true},

@@ -15,8 +15,7 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// leaderOf waits until one of the processes has begun another term than those counted, and
-// returns it.
+// leaderOf waits until a process has begun more terms than terms says, and returns that process.
 func leaderOf(t *testing.T, terms map[*process]int) *process {
 	t.Helper()
 	var leader *process

@@ -36,7 +36,7 @@ const (
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// shop is what every scenario runs: clients that count accounts up and write an event for each
+// shop is what every scenario runs: clients that increment accounts and write an event for each
 // change, and handlers that count these events.
 type shop struct {
 	*testing.T

@@ -24,9 +24,9 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// far is between clients and a server that is far away. Bytes of one side arrive later at the
-// other, and any amount may be on its way meanwhile. It sleeps to be far away; no test waits
-// for something in this way.
+// far is a proxy that makes a server seem far away: bytes of one side arrive later at the other
+// side, and any number of bytes may be on the way. It sleeps to delay them. No test waits for a
+// condition by sleeping.
 type far struct {
 	listener net.Listener
 	network  string

@@ -72,7 +72,8 @@ func TestDatabaseIsAway(t *testing.T) {
 		t.Errorf("while the database is away: %s", a)
 	}
 	release()
-	// On a slow machine the claim may have run out meanwhile, and the client gets that answer.
+	// On a slow machine the claim may have expired by now. Then the answer is
+	// idempotency_in_progress.
 	if a := <-sent; a.code() != "service_unavailable" && a.code() != "idempotency_in_progress" || a.header.Get("Retry-After") == "" {
 		t.Errorf("the request that was under way is answered %s", a)
 	}

@@ -111,11 +111,11 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	r.wantProof()
 }
 
-// point is a point at which a process is killed, with the state after that.
+// point is a point at which a process is killed, with the state after the kill and in the end.
 type point struct {
 	at       string
-	left     int  // rows, when the process is dead
-	moved    bool // by the provider, then
+	left     int  // rows after the kill
+	moved    bool // whether the provider has moved the money after the kill
 	calls    int  // of the provider, in the end
 	answered bool // the answer was stored
 }

@@ -33,7 +33,7 @@ func TestShort(t *testing.T) {
 	opt := options{short: true, openFor: 5 * time.Minute, report: file}
 	failed := opt.runOn(t.Context(), db, &out, progress{t})
 	t.Log(out.String())
-	if failed != nil { // last, because it is read first
+	if failed != nil { // after the log, because people read the end of the output first
 		t.Errorf("soak: %v", failed)
 	}
 	report, err := os.ReadFile(file)

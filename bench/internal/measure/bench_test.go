@@ -289,8 +289,8 @@ func TestRunSaysWhatItLeavesBehind(t *testing.T) {
 	}
 }
 
-// Transactions take turns with their reference. If two are measured together, they are not
-// measured again.
+// Transactions take turns with their reference. A transaction that was measured in turns with
+// others is not measured again for another figure.
 func TestTransactionsTakeTurns(t *testing.T) {
 	t.Parallel()
 	cfg := small(t)
@@ -304,7 +304,7 @@ func TestTransactionsTakeTurns(t *testing.T) {
 	for _, f := range report.Figures {
 		checkFigure(t, f)
 	}
-	if want := 3*cfg.Runs + 1; len(measured) != want { // turns, a writer with a relay and one without; and the end
+	if want := 3*cfg.Runs + 1; len(measured) != want { // in each run: the turns, a writer with a relay, and a writer without one; then the end
 		t.Errorf("measured %q, want %d steps", measured, want)
 	}
 }
