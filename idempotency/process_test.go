@@ -301,7 +301,7 @@ func TestKilledServerInACall(t *testing.T) { // E6
 		if status, _, _ := s.call(s.start()+"/charges", crash, crash); status != 0 {
 			t.Fatalf("the server was not killed: %d", status)
 		}
-		if got := one[int](s.rig, "SELECT count(*) FROM charge"); got != 2*n { // the first round had as many
+		if got := one[int](s.rig, "SELECT count(*) FROM charge"); got != 2*n { // one of them is from the first round
 			t.Fatalf("killed %s: %d charges", crash, got)
 		}
 		s.exec("UPDATE postroom.idempotency SET lease_until = now() - interval '1 s' WHERE state = 'pending'")

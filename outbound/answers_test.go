@@ -12,8 +12,7 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// Only an answer of 401 is a reason for a new authorization, and only if another attempt can
-// be made with it.
+// The transport gets a new authorization only after a 401, and only if it can make another attempt.
 func TestOnly401IsRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tt := range []struct {
@@ -52,7 +51,7 @@ func redirected(t *testing.T, from, to string) *http.Request {
 	return req
 }
 
-// A secret that is meant for one host and port is sent to no other, and not without TLS.
+// A secret for one host and port is sent to no other host or port, and not without TLS.
 func TestSecretIsSentToItsHostOnly(t *testing.T) {
 	for _, tt := range []struct {
 		from, to string
@@ -99,7 +98,7 @@ func TestARefreshStaysAtItsHost(t *testing.T) {
 	}
 }
 
-// An upgraded connection outlives all limits: its request is passed on, once.
+// No limit applies to an upgraded connection. Its request is passed on, once.
 func TestAnUpgradeIsPassedOn(t *testing.T) {
 	v := always(503)
 	req := request(t.Context(), t, "GET", "")
@@ -114,7 +113,7 @@ func TestAnUpgradeIsPassedOn(t *testing.T) {
 	}
 }
 
-// Each status and each error has its class, and is tried again or not.
+// Each status and each error has its class, which also says whether it is tried again.
 func TestClassesOfAnswers(t *testing.T) {
 	json := func(code int, media, body string) func(int, *http.Request) (*http.Response, error) {
 		return func(int, *http.Request) (*http.Response, error) {
@@ -199,7 +198,7 @@ func TestBusyVendorMayHaveActed(t *testing.T) {
 	}
 }
 
-// A response that was made by hand may have no body, nor name its request.
+// A response that was made by hand may have neither a body nor its request.
 func TestCheckOfAResponseWithoutABody(t *testing.T) {
 	for _, code := range []int{409, 500} {
 		var e *outbound.Error

@@ -54,7 +54,8 @@ func TestTheBreaker(t *testing.T) {
 		if _, err := c.Fetch(requestTo(t.Context(), t, "GET", "https://other.example/", "")); errors.Is(err, outbound.ErrBreakerOpen) {
 			t.Error("another host's breaker is open, too")
 		}
-		// Half open: one probe, whose failure opens it again.
+		// The breaker is half open: it lets one probe through, and a failure of the probe opens it
+		// again.
 		time.Sleep(6*time.Second + 1)
 		if err := call(); errors.Is(err, outbound.ErrBreakerOpen) || v.count() != 12 {
 			t.Fatalf("%v: the probe was not made", err)
@@ -155,7 +156,7 @@ func TestFailuresOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// A breaker that opens ends retrying, and the last response is kept.
+// If the breaker opens, there are no more retries, and the last response is kept.
 func TestABreakerEndsRetrying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := always(503)
@@ -171,7 +172,7 @@ func TestABreakerEndsRetrying(t *testing.T) {
 	})
 }
 
-// A Next that panics is no answer, and must not leave a probe taken for ever.
+// If Next panics, that is not an answer. The breaker must then let another probe through.
 func TestAPanicGivesTheProbeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
@@ -211,7 +212,7 @@ func TestAPanicGivesTheProbeBack(t *testing.T) {
 	})
 }
 
-// The window moves with the time: failures count together also where a fixed one of the same
+// The window moves with the time. So failures count together even if a fixed window of the same
 // length would have ended between them.
 func TestTheBreakersWindowMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +226,7 @@ func TestTheBreakersWindowMoves(t *testing.T) {
 		fail(1)
 		time.Sleep(26 * time.Second)
 		fail(5)
-		time.Sleep(8 * time.Second) // the first is forgotten
+		time.Sleep(8 * time.Second) // the first failure is forgotten
 		fail(5)
 		if _, err := c.Do(request(t.Context(), t, "GET", "")); !errors.Is(err, outbound.ErrBreakerOpen) || v.count() != 11 {
 			t.Errorf("%v after %d calls, want an open breaker after ten within 30s", err, v.count())
@@ -233,8 +234,8 @@ func TestTheBreakersWindowMoves(t *testing.T) {
 	})
 }
 
-// Hosts that nothing is known of any more are forgotten, so that a caller of many
-// does not grow without end.
+// Hosts without any state are forgotten, so that the memory of a caller of many hosts does not grow
+// without end.
 func TestIdleHostsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := outbound.New(outbound.Config{Next: always(200), Logger: quiet})
@@ -261,8 +262,8 @@ func TestIdleHostsAreForgotten(t *testing.T) {
 	})
 }
 
-// A call looks at no more hosts than it forgets, and at one beside, however many are
-// known and however many come.
+// A call examines only the hosts that it forgets and one more, however many hosts are known and
+// however many calls come.
 func TestManyHostsCostNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := outbound.New(outbound.Config{Next: always(200), Logger: quiet})

@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// Ten retries at once are there for a client with few requests, and again when the
-// window has passed; each host has its own.
+// A client with few requests may make ten retries at once, and ten more when the window has passed.
+// Each host has its own budget.
 func TestTheBudgetsFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := always(503)
@@ -38,7 +38,8 @@ func TestTheBudgetsFloor(t *testing.T) {
 	})
 }
 
-// An outage of hours is not kept: what is older than a window is forgotten.
+// The budget does not remember an outage of hours, because it forgets everything that is older than
+// a window.
 func TestTheBudgetForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := always(503)

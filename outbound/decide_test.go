@@ -16,7 +16,8 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// TestOutcomesDecideTheNumberOfAttempts has each attempt end the same way, and counts attempts.
+// TestOutcomesDecideTheNumberOfAttempts makes each attempt end the same way, and counts the
+// attempts.
 func TestOutcomesDecideTheNumberOfAttempts(t *testing.T) {
 	type ending struct {
 		resp func() *http.Response
@@ -31,8 +32,8 @@ func TestOutcomesDecideTheNumberOfAttempts(t *testing.T) {
 		name    string
 		end     ending
 		get     int // attempts by GET
-		keyed   int // by POST with a key
-		keyless int // by POST without one
+		keyed   int // attempts by POST with a key
+		keyless int // attempts by POST without a key
 	}{
 		{"200", answered(200), 1, 1, 1},
 		{"204", answered(204), 1, 1, 1},
@@ -112,7 +113,7 @@ func TestConflictOfACallThatIsUnderWay(t *testing.T) {
 	})
 }
 
-// What was looked at is still there for the caller.
+// The caller can still read the part of the body that the transport has read.
 func TestConflictKeepsItsBody(t *testing.T) {
 	const text = `{"code":"already_charged","charge":"ch_1"}`
 	v := &vendor{answer: func(int, *http.Request) (*http.Response, error) {
@@ -181,7 +182,7 @@ func TestDecideComesBeforeTheStatus(t *testing.T) {
 	})
 }
 
-// TestErrorsTellAHandlerWhatToDo goes through what an external handler makes of errors.
+// TestErrorsTellAHandlerWhatToDo checks what an external handler returns for each error.
 func TestErrorsTellAHandlerWhatToDo(t *testing.T) {
 	tests := []struct {
 		name      string

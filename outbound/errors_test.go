@@ -45,7 +45,7 @@ func TestErrorsNameTheirCause(t *testing.T) {
 	}
 }
 
-// No text shows what a URL or a header has that is secret.
+// No text of an error shows secrets of a URL or a header.
 func TestErrorsShowNoSecrets(t *testing.T) {
 	inner := &url.Error{Op: "Post", URL: "https://user:hush@login.example:8443/hush?client_secret=hush", Err: io.ErrUnexpectedEOF}
 	nexts := map[string]http.RoundTripper{
@@ -94,8 +94,8 @@ func TestCheckOfOtherResponses(t *testing.T) {
 	}
 }
 
-// A call that was not sent snoozes the event. One that was sent does not, whatever the
-// reason for which it was not tried again.
+// If a call was not sent, the event is snoozed. If it was sent, the event is not snoozed, whatever
+// the reason why there was no further attempt.
 func TestCallsThatWereNotSentForHandlers(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	for name, tt := range map[string]struct {
@@ -117,7 +117,7 @@ func TestCallsThatWereNotSentForHandlers(t *testing.T) {
 	}
 }
 
-// A conflict is final, but for one that may be about an earlier call with the key.
+// A conflict is final, unless it may be about an earlier call with the same key.
 func TestConflictsForHandlers(t *testing.T) {
 	for key, permanent := range map[string]bool{"": true, "k": false} {
 		_, err := client(always(409), outbound.Config{}).Do(request(outbound.WithKey(t.Context(), key), t, "POST", "x"))
@@ -127,8 +127,9 @@ func TestConflictsForHandlers(t *testing.T) {
 	}
 }
 
-// What the vendor says decides, and not the status: an answer after which it may act the next time is
-// not permanent for a handler. Without that word, or with one to stop, it is.
+// The vendor's word counts more than the status. If the vendor says that another attempt may
+// succeed, the error is not permanent for a handler. If it does not say so, or says to stop, the
+// error is permanent.
 func TestAnswersToTryAgainForHandlers(t *testing.T) {
 	const transient, again = "transient-error", "Stripe-Should-Retry"
 	decides := func(d outbound.Decision) func(*http.Response, error) outbound.Decision {
@@ -169,7 +170,7 @@ type source struct{ err error }
 func (s source) Read([]byte) (int, error) { return 0, s.err }
 func (s source) Close() error             { return nil }
 
-// A body that could not be read this time is no reason to give the event up for ever.
+// If a body could not be read this time, the event is not given up for ever.
 func TestBodiesForHandlers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err       error
@@ -194,7 +195,7 @@ func TestBodiesForHandlers(t *testing.T) {
 	}
 }
 
-// A body that cannot be read again, or that broke off, is not sent as if it was whole.
+// If a body cannot be read again, or broke off, it is not sent as if it were complete.
 func TestBodiesThatAreNotWhole(t *testing.T) {
 	refused := &vendor{answer: func(int, *http.Request) (*http.Response, error) { return nil, errRefused }}
 	req := request(t.Context(), t, "POST", "x") // without a key it is not kept in memory

@@ -28,7 +28,7 @@ type payments struct {
 	base string
 }
 
-// Charge takes an amount, once for each key.
+// Charge charges an amount, once for each key.
 func (p *payments) Charge(ctx context.Context, key string, o order) ([]byte, error) {
 	form := url.Values{"amount": {fmt.Sprint(o.Amount)}, "order": {o.ID}}.Encode()
 	req, err := http.NewRequestWithContext(outbound.WithKey(ctx, key), http.MethodPost, p.base+"/v1/charges", strings.NewReader(form))
@@ -39,9 +39,9 @@ func (p *payments) Charge(ctx context.Context, key string, o order) ([]byte, err
 	return p.api.Fetch(req)
 }
 
-// A charge at a vendor, called from a step of an event's handler with the step's
-// key. A step whose call certainly did nothing is begun anew; one that may have done
-// something is called again with the same key.
+// A step of an event's handler calls a vendor with the step's key. If the call certainly did
+// nothing, the step begins anew. If it may have done something, the step calls again with the same
+// key.
 func Example() {
 	var (
 		pool *pgxpool.Pool
@@ -49,7 +49,7 @@ func Example() {
 	)
 	vendor := &payments{base: "https://api.vendor.example", api: outbound.NewClient(outbound.Config{
 		Protocol: outbound.Stripe(),
-		Attempts: 2, // the inbox tries events again on a schedule of its own
+		Attempts: 2, // the inbox tries events again on its own schedule
 	})}
 	in := inbox.New(pool, nc, inbox.Config{})
 	in.HandleExternal(inbox.Subscription{
@@ -70,7 +70,7 @@ func Example() {
 	})
 }
 
-// A vendor who is out of order for a moment sees one key, and charges once.
+// A vendor that fails for a moment gets the same key each time, and charges once.
 func ExampleClient_Fetch() {
 	charges := make(map[string]int)
 	attempts := 0
@@ -78,7 +78,7 @@ func ExampleClient_Fetch() {
 		attempts++
 		charges[r.Header.Get("Idempotency-Key")]++
 		if attempts < 3 {
-			w.WriteHeader(http.StatusServiceUnavailable) // having charged
+			w.WriteHeader(http.StatusServiceUnavailable) // after it has charged
 			return
 		}
 		fmt.Fprint(w, "ch_1")
@@ -91,7 +91,7 @@ func ExampleClient_Fetch() {
 	// Output: ch_1 <nil> 3 1
 }
 
-// What an error says, and what can be asked of it.
+// An error has a text, and facts that a program can use.
 func ExampleError() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusPaymentRequired)

@@ -20,7 +20,7 @@ func (t *Transport) Parts() (n int) {
 	return n
 }
 
-// Looked returns at how many hosts a transport has looked in order to forget some.
+// Looked returns how many hosts a transport has examined in order to forget some.
 func (t *Transport) Looked() int {
 	t.hosts.mu.Lock()
 	defer t.hosts.mu.Unlock()

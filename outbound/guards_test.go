@@ -97,8 +97,8 @@ func (f *fragileBody) Read(p []byte) (int, error) {
 	return f.Reader.Read(p)
 }
 
-// A Next that closes a body and reads on, as http.Transport may when a connection breaks,
-// does not make that the fault of the caller's body.
+// Next may close a body and read on, as http.Transport may do when a connection breaks. That is not
+// a fault of the caller's body.
 func TestAReadBehindTheEndIsNoFaultOfTheBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -119,7 +119,7 @@ func TestAReadBehindTheEndIsNoFaultOfTheBody(t *testing.T) {
 	})
 }
 
-// Config.Decide is asked before the protocol, and nobody after it.
+// Config.Decide is asked before the protocol. After a decision, nothing else is asked.
 func TestTheOrderOfDeciding(t *testing.T) {
 	says := func(d outbound.Decision) func(*http.Response, error) outbound.Decision {
 		return func(*http.Response, error) outbound.Decision { return d }
@@ -170,7 +170,7 @@ func TestDecideIsNotCalledIfTheCallerEnded(t *testing.T) {
 	})
 }
 
-// If Decide calls a response a failure, it is one, also if its status is a success.
+// If Decide calls a response a failure, it is one, even if its status is a success.
 func TestASuccessThatIsRefusedIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, code := range []int{200, 409} {
@@ -184,7 +184,7 @@ func TestASuccessThatIsRefusedIsAFailure(t *testing.T) {
 	})
 }
 
-// If Next does not report its connections, some of its errors say that nothing was sent.
+// If Next does not report its connections, some of its errors still show that nothing was sent.
 func TestSomeErrorsSayThatNothingWasSent(t *testing.T) {
 	for name, err := range map[string]error{
 		"no such host":    &net.OpError{Op: "lookup", Err: &net.DNSError{Err: "no such host", Name: "api.vendor.example", IsNotFound: true}},
@@ -201,7 +201,7 @@ func TestSomeErrorsSayThatNothingWasSent(t *testing.T) {
 	}
 }
 
-// Settings that mean nothing are refused.
+// Settings that make no sense are refused.
 func TestSettingsOfLimits(t *testing.T) {
 	probes := math.MaxInt32
 	probes++

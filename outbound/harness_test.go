@@ -26,7 +26,7 @@ type vendor struct {
 	calls  []time.Time
 	keys   []string
 	bodies []string
-	open   atomic.Int64 // bodies of responses that nobody has closed
+	open   atomic.Int64 // bodies of responses that are not closed yet
 }
 
 func (v *vendor) RoundTrip(req *http.Request) (*http.Response, error) {

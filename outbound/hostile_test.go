@@ -20,8 +20,7 @@ func (e endless) Error() string {
 }
 func (e endless) Unwrap() []error { return []error{io.ErrUnexpectedEOF, e, e} }
 
-// If methods of Next's error panic, the error is classified all the same, and a caller can
-// unwrap it.
+// If methods of Next's error panic, the error still gets its class, and a caller can unwrap it.
 func TestErrorsWhoseMethodsFailAreClassified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(int, *http.Request) (*http.Response, error) { return nil, endless{} }}
@@ -37,7 +36,7 @@ func TestErrorsWhoseMethodsFailAreClassified(t *testing.T) {
 	})
 }
 
-// A Next that returns a response beside its error, or neither, is one that failed.
+// If Next returns both a response and an error, or neither, the attempt has failed.
 func TestANextThatBreaksItsContract(t *testing.T) {
 	both := &vendor{answer: func(int, *http.Request) (*http.Response, error) { return status(200), errReset }}
 	_, err := client(both, outbound.Config{Attempts: 1}).Do(request(t.Context(), t, "GET", ""))
@@ -60,7 +59,7 @@ type once struct {
 
 func (o *once) Close() error { o.closed.Add(1); return nil }
 
-// The caller's body is closed once: what a second Close does is not defined.
+// The caller's body is closed only once, because a second Close is not defined.
 func TestABodyIsClosedOnce(t *testing.T) {
 	twice := roundTripper(func(req *http.Request) (*http.Response, error) {
 		_, _ = io.Copy(io.Discard, req.Body)

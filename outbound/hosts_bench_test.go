@@ -8,8 +8,8 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// BenchmarkHosts calls so many hosts in turn: what a call costs does not depend on how many
-// there are.
+// BenchmarkHosts calls many hosts in turn. The cost of a call must not depend on the number of
+// hosts.
 func BenchmarkHosts(b *testing.B) {
 	for _, n := range []int{10, 1000, 16_000} {
 		b.Run(fmt.Sprintf("%d hosts", n), func(b *testing.B) {

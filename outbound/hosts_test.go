@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// Two transports, with a vendor of their own each so that it is seen who calls.
+// pair returns two transports. Each has its own vendor, so that the test sees which of them calls.
 func pair(hosts *outbound.Hosts, attempts int) (calls func() [2]int, clients [2]*outbound.Client) {
 	var vendors [2]*vendor
 	for i := range clients {
@@ -65,7 +65,7 @@ func TestTransportsShareABreaker(t *testing.T) {
 	})
 }
 
-// Without Hosts, each transport has its own.
+// Without Config.Hosts, each transport has its own budgets and breakers.
 func TestTransportsShareNothingUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, clients := pair(nil, 1)

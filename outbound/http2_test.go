@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// HTTP/2 has errors of its own: a stream that is reset was sent, and is repeated
-// where that is safe.
+// HTTP/2 has its own errors. If a stream is reset, the request was sent, and is repeated if that is
+// safe.
 func TestHTTP2(t *testing.T) {
 	var calls atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// TestOneKeyForAllAttempts is about where the key comes from.
+// TestOneKeyForAllAttempts is about the sources of the key.
 func TestOneKeyForAllAttempts(t *testing.T) {
 	hexKey := regexp.MustCompile(`^[0-9a-f]{32}$`)
 	tests := []struct {
@@ -155,8 +155,8 @@ func TestKeyOfTheBodyIsKept(t *testing.T) {
 	}
 }
 
-// A vendor without keys is sent none: http.Transport would repeat by itself what
-// has one.
+// A vendor that accepts no keys gets none, because http.Transport itself would repeat a request
+// with a key.
 func TestNoKeys(t *testing.T) {
 	v := always(503)
 	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
@@ -166,7 +166,7 @@ func TestNoKeys(t *testing.T) {
 	}
 }
 
-// TestRedirects has the first host send callers on.
+// TestRedirects makes the first host redirect its callers.
 func TestRedirects(t *testing.T) {
 	var elsewhere, here atomic.Pointer[http.Request]
 	second := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { elsewhere.Store(r) }))
@@ -260,7 +260,7 @@ func TestAKeyInTheHeaderOutlivesARedirect(t *testing.T) {
 				switch n {
 				case 1: // the vendor acts, and its answer is lost
 					return nil, errReset
-				case 2, 4: // its load balancer sends on
+				case 2, 4: // its load balancer redirects
 					return status(307, "Location", fmt.Sprint("/", n)), nil
 				case 3:
 					return nil, errReset
@@ -277,7 +277,7 @@ func TestAKeyInTheHeaderOutlivesARedirect(t *testing.T) {
 	}
 }
 
-// A key that was made is the same after a redirect.
+// A generated key is the same after a redirect.
 func TestAMadeKeyOutlivesARedirect(t *testing.T) {
 	var keys []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -295,7 +295,7 @@ func TestAMadeKeyOutlivesARedirect(t *testing.T) {
 	}
 }
 
-// TestPostIsRedirectedToItsHostOnly goes by the addresses.
+// TestPostIsRedirectedToItsHostOnly tries redirects to several addresses.
 func TestPostIsRedirectedToItsHostOnly(t *testing.T) {
 	tests := []struct {
 		name, from, to string

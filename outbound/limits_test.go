@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// long is a body of so many bytes, of which it counts those that are read.
+// long is a body with left bytes. It counts the bytes that are read.
 type long struct{ left, read int }
 
 func (l *long) Read(p []byte) (int, error) {
@@ -37,7 +37,7 @@ func answers(code int, body io.Reader, headers ...string) *vendor {
 	}}
 }
 
-// Fetch returns 10 MiB, and of what is longer neither a part nor all.
+// Fetch returns up to 10 MiB. Of a longer body it returns nothing.
 func TestFetchIsBounded(t *testing.T) {
 	const most = 10 << 20
 	whole := &long{left: most}
@@ -55,8 +55,8 @@ func TestFetchIsBounded(t *testing.T) {
 	}
 }
 
-// A conflict's body is read for its code, which stands at its beginning, and left to the
-// caller otherwise.
+// The transport reads the beginning of a conflict's body, because the code is there. It leaves the
+// rest to the caller.
 func TestConflictIsReadInPart(t *testing.T) {
 	const start = `{"code":"already_charged","detail":"`
 	rest := &long{left: 1 << 20}
@@ -84,20 +84,20 @@ func TestBudgetCountsRetriesThatWait(t *testing.T) {
 			}
 			return status(503), nil
 		}}
-		floor := outbound.Budget{Ratio: 1e-6} // and nothing beside it
+		floor := outbound.Budget{Ratio: 1e-6} // the floor, and nearly nothing else
 		c := outbound.NewClient(outbound.Config{Next: v, Logger: quiet, Attempts: 2, Schedule: soon, Budget: floor, Breaker: noBreaker})
 		call := func() error {
 			_, err := c.Do(request(t.Context(), t, "GET", ""))
 			return err
 		}
-		for range 10 { // which is the floor of a window
+		for range 10 { // this is the floor of a window
 			go func() { _ = call() }()
 		}
 		synctest.Wait()
 		if err := call(); !errors.Is(err, outbound.ErrBudget) || v.count() != 11 {
 			t.Errorf("%v after %d calls, want that the budget is spent for those that wait", err, v.count())
 		}
-		time.Sleep(11 * time.Second) // they were made after five
+		time.Sleep(11 * time.Second) // they were made after five seconds
 		if err := call(); !errors.Is(err, outbound.ErrBudget) || v.count() != 22 {
 			t.Errorf("%v after %d calls, want that they count for when they were made", err, v.count())
 		}
@@ -108,8 +108,8 @@ func TestBudgetCountsRetriesThatWait(t *testing.T) {
 	})
 }
 
-// A request's body that would have to be kept is read up to the limit, and not at all if
-// its length says that it is longer.
+// A request's body that must be kept in memory is read up to the limit. If its length is larger
+// than the limit, it is not read at all.
 func TestARequestsBodyIsBounded(t *testing.T) {
 	for length, most := range map[int64]int{-1: 1001, 5000: 0} {
 		v, body := always(200), &long{left: 5000}

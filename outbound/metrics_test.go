@@ -31,7 +31,8 @@ func TestMetricsAndSpans(t *testing.T) {
 			MeterProvider:  metric.NewMeterProvider(metric.WithReader(reader)),
 			TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(recorder)),
 		})
-		// 503, 503, 200; 503, 503, 503 and the breaker opens; the third finds it open.
+		// The first call gets 503, 503 and 200. The second gets 503 three times, and the breaker
+		// opens. The third call finds it open.
 		for range 3 {
 			_, _ = c.Fetch(request(outbound.WithKey(t.Context(), "k1"), t, "POST", "x"))
 		}
@@ -67,8 +68,8 @@ func TestMetricsAndSpans(t *testing.T) {
 	})
 }
 
-// Each retry, and what a breaker does, is logged; with the key, or a digest of it, and
-// nothing that the request says.
+// Retries and changes of a breaker are logged, with the key or its digest. The log has nothing else
+// of the request.
 func TestLogs(t *testing.T) {
 	for redact, key := range map[bool]string{false: "secret-key", true: "85dbe15d"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -98,7 +99,8 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// What is no method of HTTP is no name for metrics and spans: callers could make any number.
+// An unknown method does not appear in metrics and spans, because callers could create any number
+// of names.
 func TestUnusualMethodsAreOneInMetrics(t *testing.T) {
 	reader := metric.NewManualReader()
 	c := outbound.NewClient(outbound.Config{Next: always(200), Logger: quiet, MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})

@@ -48,7 +48,7 @@ func TestRedirectedPostMayHaveActed(t *testing.T) {
 			}
 		})
 	}
-	// What was only sent on was not done, and reading does nothing.
+	// A redirect alone does nothing, and neither does reading.
 	for method, code := range map[string]int{"POST": 307, "GET": 302} {
 		v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
 			if n == 1 {
@@ -63,8 +63,8 @@ func TestRedirectedPostMayHaveActed(t *testing.T) {
 	}
 }
 
-// login is a vendor whose session has ended, as seen by a POST: it sends the caller on,
-// and answers whatever is asked then with a page of status 200.
+// login is a vendor whose session has ended. It redirects a POST, and answers each later request
+// with a page of status 200.
 func login(code int, to string) *vendor {
 	return &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {
 		if n == 1 {
@@ -74,15 +74,15 @@ func login(code int, to string) *vendor {
 	}}
 }
 
-// clients are the ways in which a request reaches a Transport. CheckRedirect of the
-// caller's own client is the caller's; the rules hold all the same.
+// clients are the ways in which a request reaches a Transport. The caller's client has its own
+// CheckRedirect, but the rules still hold.
 func clients(v http.RoundTripper) map[string]func(*http.Request) (*http.Response, error) {
 	cfg := outbound.Config{Next: v, Logger: quiet, Budget: outbound.Budget{Off: true}, Breaker: noBreaker}
 	lenient := func(*http.Request, []*http.Request) error { return nil }
 	outer := roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := outbound.New(cfg).RoundTrip(req)
 		if resp != nil {
-			resp.Request = nil // it has lost what it answers
+			resp.Request = nil // the response does not name its request
 		}
 		return resp, err
 	})
@@ -100,7 +100,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A page that a redirect leads to is no answer to what was asked for.
+// A page to which a redirect leads is not an answer to the original request.
 func TestARedirectedCallIsNotApplied(t *testing.T) {
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
 		for code, to := range map[int]string{
@@ -112,7 +112,7 @@ func TestARedirectedCallIsNotApplied(t *testing.T) {
 					v := login(code, to)
 					resp, err := clients(v)[name](request(outbound.WithKey(t.Context(), "k"), t, method, "x"))
 					if resp != nil && err == nil {
-						err = outbound.Check(resp) // which http.Client did not follow
+						err = outbound.Check(resp) // http.Client did not follow this redirect
 					}
 					var e *outbound.Error
 					if !errors.As(err, &e) || !errors.Is(err, outbound.ErrRedirect) || e.Class != outbound.ClassRedirect || v.count() != 1 {
@@ -127,7 +127,7 @@ func TestARedirectedCallIsNotApplied(t *testing.T) {
 					if !errors.Is(outbound.ForHandler(err), postroom.ErrPermanent) {
 						t.Error("a handler would try it again, and be redirected again")
 					}
-					// Only 307 and 308 say that the vendor did nothing itself.
+					// Only 307 and 308 mean that the vendor did nothing itself.
 					if done := !outbound.NotApplied(err); done != (code < 307) {
 						t.Errorf("%v: NotApplied is %v", err, !done)
 					}
@@ -137,7 +137,7 @@ func TestARedirectedCallIsNotApplied(t *testing.T) {
 	}
 }
 
-// 304 says that what a GET asks for has not changed; it says nothing about an effect.
+// 304 says that the resource of a GET has not changed. It says nothing about an effect.
 func TestNotModifiedIsNoEffect(t *testing.T) {
 	for method, ok := range map[string]bool{"GET": true, "HEAD": true, "POST": false, "PUT": false, "DELETE": false} {
 		_, err := client(always(304), outbound.Config{}).Do(request(t.Context(), t, method, ""))
@@ -147,11 +147,11 @@ func TestNotModifiedIsNoEffect(t *testing.T) {
 	}
 }
 
-// The redirects of GET are bounded, also where the client's own rules do not bound them.
+// The number of redirects of a GET is bounded, even if the client's own rules do not bound it.
 func TestRedirectsAreBounded(t *testing.T) {
 	for name := range clients(nil) {
 		if name == "one whose responses are orphans" {
-			continue // follows none
+			continue // it follows no redirects
 		}
 		t.Run(name, func(t *testing.T) {
 			v := always(302, "Location", "/again")
@@ -166,7 +166,8 @@ func TestRedirectsAreBounded(t *testing.T) {
 	}
 }
 
-// What a redirect leads to is one attempt with it: attempts are not had anew there.
+// A redirect and the request to which it leads are one attempt. The redirect does not give the
+// operation new attempts.
 func TestARedirectIsOneAttempt(t *testing.T) {
 	v := &vendor{answer: func(n int, req *http.Request) (*http.Response, error) {
 		if req.URL.Path != "/next" && n > 1 {
@@ -186,7 +187,7 @@ func TestARedirectIsOneAttempt(t *testing.T) {
 	}
 }
 
-// A body that cannot be sent again is not sent on.
+// If a body cannot be sent again, the redirect is not followed.
 func TestABodyThatIsGoneIsNotSentOn(t *testing.T) {
 	v := login(307, "/next")
 	req := request(outbound.WithKey(t.Context(), "k"), t, "POST", "x")
@@ -196,7 +197,8 @@ func TestABodyThatIsGoneIsNotSentOn(t *testing.T) {
 	}
 }
 
-// A Next that follows redirects by itself has what it did told from an answer.
+// If Next follows redirects itself, the transport notices that and does not take the result for an
+// answer.
 func TestANextThatFollowsRedirects(t *testing.T) {
 	v := login(302, "/login")
 	next := roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -212,7 +214,7 @@ func TestANextThatFollowsRedirects(t *testing.T) {
 	}
 }
 
-// If Next reports whether it sent the request, that counts.
+// If Next reports whether it sent the request, the transport relies on that.
 func TestReportOfNextAboutItsRequestCounts(t *testing.T) {
 	for name, sent := range map[string]*http.Request{"nothing": nil, "a GET": requestTo(t.Context(), t, "GET", "https://api.vendor.example/login", "")} {
 		next := roundTripper(func(*http.Request) (*http.Response, error) {
@@ -288,7 +290,7 @@ func TestRequestFromAnotherHostIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Another protocol is no way past the rules.
+// A request for another protocol is bound by the rules too.
 func TestAnUpgradeFollowsNoRedirect(t *testing.T) {
 	v := login(302, "/login")
 	req := request(t.Context(), t, "POST", "x")
@@ -298,8 +300,8 @@ func TestAnUpgradeFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// A client that follows a redirect in its own way is not followed: one that keeps the method
-// after 302, or gives up the method after 307.
+// The transport refuses a client that follows redirects in another way: that keeps the method after
+// 302, or changes it after 307.
 func TestARedirectKeepsItsMethod(t *testing.T) {
 	for code, method := range map[int]string{302: "POST", 307: "GET"} {
 		v := always(200)

@@ -113,7 +113,7 @@ func TestNoWaitBeyondTheTime(t *testing.T) {
 	tests := []struct {
 		name   string
 		cfg    outbound.Config
-		within time.Duration // of the caller's context
+		within time.Duration // the time limit of the caller's context
 		header string
 		want   outbound.Reason
 	}{
@@ -229,7 +229,7 @@ func TestEndOfTheContextEndsTheOperation(t *testing.T) {
 	}
 }
 
-// A response that never ends is bounded like one that never begins.
+// The time limit also ends a response that never ends.
 func TestReadingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(_ int, req *http.Request) (*http.Response, error) {
@@ -254,7 +254,7 @@ func TestReadingIsBounded(t *testing.T) {
 	})
 }
 
-// A failed response that never ends holds the next attempt up for half a second.
+// A failed response that never ends delays the next attempt by only half a second.
 func TestDrainingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(n int, req *http.Request) (*http.Response, error) {
@@ -280,7 +280,7 @@ func TestDrainingIsBounded(t *testing.T) {
 	})
 }
 
-// slowly is a body that takes its time.
+// slowly is a body that is read slowly.
 type slowly time.Duration
 
 func (s slowly) Read([]byte) (int, error) {
@@ -288,8 +288,7 @@ func (s slowly) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Where the caller itself uses up the time, nothing is sent any more, and the host is not
-// blamed for it.
+// If the caller itself uses up the time, nothing is sent, and that does not count against the host.
 func TestTheCallerUsesUpTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(_ int, req *http.Request) (*http.Response, error) { return status(401), req.Context().Err() }}
@@ -337,8 +336,8 @@ func TestRedirectsShareTheTime(t *testing.T) {
 	})
 }
 
-// However large the numbers, a wait is within what its jitter says, counted without
-// any bound.
+// However large the numbers are, a wait is within the bounds of its jitter. The test computes these
+// bounds with numbers of any size.
 func TestExponentialKeepsToItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := outbound.Exponential{

@@ -16,20 +16,20 @@ import (
 
 const (
 	stormRate  = 200              // requests a second
-	stormFor   = 10 * time.Second // the vendor is out of order
-	stormAfter = 25 * time.Second // requests go on
+	stormFor   = 10 * time.Second // how long the vendor fails
+	stormAfter = 25 * time.Second // how long requests continue after that
 )
 
-// storm is what callers and a vendor have seen while the vendor was out of order.
+// storm has what callers and a vendor saw while the vendor failed.
 type storm struct {
 	calls  []time.Duration // when the vendor was called
-	failed map[error]int   // callers, by why there was no further attempt
-	last   time.Duration   // when the last of them began
-	begin  time.Duration   // when the vendor was out of order first
+	failed map[error]int   // callers that failed, by the reason why there was no further attempt
+	last   time.Duration   // when the last failed caller began
+	begin  time.Duration   // when the vendor began to fail
 }
 
-// weather has callers make 200 requests a second at a vendor that works for calm, is out
-// of order for ten seconds, and then works again. asks is the Retry-After of its refusals.
+// weather makes callers send 200 requests a second to a vendor. The vendor works for the time calm,
+// fails for ten seconds, and then works again. asks is the Retry-After of its refusals.
 func weather(t *testing.T, cfg outbound.Config, calm time.Duration, asks func(at time.Duration) string) *storm {
 	t.Helper()
 	s := &storm{failed: make(map[error]int), begin: calm}
@@ -79,7 +79,7 @@ func weather(t *testing.T, cfg outbound.Config, calm time.Duration, asks func(at
 	return s
 }
 
-// most returns the most calls of any stretch of time that is so long.
+// most returns the largest number of calls in any time of the given length.
 func (s *storm) most(window time.Duration) (most int) {
 	from := 0
 	for to := range s.calls {
@@ -91,7 +91,7 @@ func (s *storm) most(window time.Duration) (most int) {
 	return most
 }
 
-// during returns the calls while the vendor was out of order.
+// during returns the number of calls while the vendor failed.
 func (s *storm) during() (n int) {
 	for _, at := range s.calls {
 		if at >= s.begin && at < s.begin+stormFor {
@@ -101,7 +101,8 @@ func (s *storm) during() (n int) {
 	return n
 }
 
-// recovers checks that nobody fails who begins after the vendor works and patience is over.
+// recovers checks that no caller fails that begins after the vendor works again and patience has
+// passed.
 func (s *storm) recovers(t *testing.T, patience time.Duration) {
 	t.Helper()
 	if after := s.last - s.begin - stormFor; after > patience {
@@ -117,19 +118,19 @@ func (s *storm) log(t *testing.T) {
 
 var noBreaker = outbound.Breaker{Off: true}
 
-// With the budget alone, load is never more than 1.1 times the rate of requests and the
-// floor, in whichever second and ten seconds: from the start, when there is much that a calm
-// time left over, when nothing spreads the waits, and when the vendor has all come back at
+// With the budget alone, the load in any second, and in any ten seconds, is never more than 1.1
+// times the rate of requests plus the floor. That also holds at the start, after a calm time with
+// an unused budget, if the waits are not spread, and if the vendor asks all callers to come back at
 // one moment.
 func TestTheBudgetKeepsAStormDown(t *testing.T) {
 	t.Parallel()
-	// The whole floor of ten seconds may be used in one of them.
+	// The whole floor of ten seconds may be used in one second.
 	const second, ten = 1.1*stormRate + 10, 1.1*stormRate*10 + 10
 	for name, tt := range map[string]struct {
 		calm     time.Duration
 		schedule outbound.Schedule
 		asks     func(at time.Duration) string
-		least    int // retries while it lasts: less would not use the budget
+		least    int // the least number of retries during the storm; fewer would leave the budget unused
 	}{
 		"from the start":    {0, nil, nil, 150},
 		"after a calm time": {20 * time.Second, nil, nil, 190},
@@ -161,7 +162,7 @@ func TestTheBudgetKeepsAStormDown(t *testing.T) {
 	}
 }
 
-// Without a budget the same storm multiplies: this is what the other test is about.
+// Without a budget the same storm multiplies the load. That shows what the budget prevents.
 func TestWithoutABudgetAStormMultiplies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,18 +181,18 @@ func TestWithoutABudgetAStormMultiplies(t *testing.T) {
 	})
 }
 
-// The breaker takes the load away when most of what it saw in its window failed, and gives
-// it back by a probe: at the latest when it has been open once more after the vendor works.
-// After a long calm time it has not seen enough in ten seconds, and with the budget has
-// nothing to do. What comes until it opens is the budget's business.
+// The breaker stops the load when most calls in its window have failed. A probe brings the load
+// back, at the latest after the breaker was open once more since the vendor works again. After a
+// long calm time, too few calls fail within ten seconds, so with a budget the breaker does nothing.
+// Until the breaker opens, the budget limits the calls.
 func TestTheBreakerInAStorm(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		calm          time.Duration
 		budget        outbound.Budget
 		opens         bool
-		during        int // calls at the most
-		least, second int // calls in the busiest second
+		during        int // the most calls
+		least, second int // bounds for the calls in the busiest second
 	}{
 		"with the budget":               {2 * time.Second, outbound.Budget{}, true, 500, 200, 230},
 		"without it":                    {2 * time.Second, outbound.Budget{Off: true}, true, 600, 400, 800},

@@ -49,8 +49,8 @@ func real(t *testing.T, cfg outbound.Config) *outbound.Client {
 	return c
 }
 
-// TestBodiesAreRewound sends a body of random bytes three times, however the request
-// holds it.
+// TestBodiesAreRewound sends a body of random bytes three times, for each way in which a request
+// can have its body.
 func TestBodiesAreRewound(t *testing.T) {
 	sent := make([]byte, 300_000)
 	for i := range sent {
@@ -130,7 +130,7 @@ func TestBodiesThatCannotBeRewound(t *testing.T) {
 		}
 	}
 
-	// Where nothing would be sent again, nothing is kept.
+	// If nothing can be sent again, the body is not kept in memory.
 	body := long()
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, body)
 	var e *outbound.Error
@@ -147,7 +147,7 @@ type closing struct {
 
 func (c *closing) Close() error { c.closed.Store(true); return nil }
 
-// A fault of the caller's body is not the vendor's, and not tried again.
+// A fault of the caller's body does not count against the vendor, and is not tried again.
 func TestABodyThatFails(t *testing.T) {
 	s, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	gone := errors.New("the disk is gone")
@@ -164,7 +164,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// A reader that blocks does not hold up a caller who gives up.
+// If a body's reader blocks, a caller that gives up does not wait for it.
 func TestABodyThatBlocks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
@@ -176,7 +176,7 @@ func TestABodyThatBlocks(t *testing.T) {
 	}
 }
 
-// http.Transport reports its connections, which decides whether a request was sent.
+// http.Transport reports its connections. These reports decide whether a request was sent.
 func TestNotSent(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -192,7 +192,7 @@ func TestNotSent(t *testing.T) {
 	tests := []struct {
 		name, url string
 		notSent   bool
-		attempts  int // by a POST without key
+		attempts  int // attempts by a POST without a key
 	}{
 		{"connection refused", closed, true, 5},
 		{"cut off", cut.URL, false, 1},
@@ -224,7 +224,7 @@ func TestInvalidRequestIsNotRetried(t *testing.T) {
 	}
 }
 
-// TestCancelingLeavesNothing cancels at each point of a call at a real server.
+// TestCancelingLeavesNothing cancels a call to a real server at each point of the call.
 func TestCancelingLeavesNothing(t *testing.T) {
 	stop := make(chan struct{})
 	arrived := make(chan struct{}, 100)
@@ -337,7 +337,7 @@ func TestA401IsRefreshedOnce(t *testing.T) {
 	}
 }
 
-// A transport within another repeats nothing: 5 × 5 attempts help nobody.
+// A transport within another transport repeats nothing, because 5 × 5 attempts would not help.
 func TestOneLayerRepeats(t *testing.T) {
 	v := always(503)
 	inner := outbound.New(outbound.Config{Next: v, Logger: quiet, Schedule: soon})
@@ -358,7 +358,7 @@ func TestTimeoutHeader(t *testing.T) {
 	}
 }
 
-// The body of a request that is refused is closed, as that of one that is sent.
+// The body of a refused request is closed, like the body of a request that is sent.
 func TestRefusedBodiesAreClosed(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
