@@ -15,9 +15,9 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// Many keys whose events die by and by, while inboxes start and stop, and operators
-// replay, cancel and resume. In the end each event took effect once, no event is
-// stranded, and where the order was never given up it was kept.
+// Events of many keys die one after the other, while inboxes start and stop, and operators replay,
+// cancel and resume. In the end each event has taken effect once, and no event waits for ever. The
+// order of a key was kept unless it was given up.
 func TestReplaysWhileProcessesComeAndGo(t *testing.T) {
 	t.Parallel()
 	for _, order := range []inbox.Order{inbox.HoldKey, inbox.SkipKey} {
@@ -75,14 +75,14 @@ func (c *chaos) processes(ctx context.Context) {
 	for ctx.Err() == nil {
 		stop := c.handle(c.order, c.script)
 		wait, cancel := context.WithTimeout(ctx, time.Duration(200+rand.IntN(800))*time.Millisecond)
-		<-wait.Done() // a life
+		<-wait.Done() // the inbox runs for a while
 		cancel()
 		stop()
 	}
 }
 
-// operators replay whatever is dead, take up what others left, change their minds at
-// any step, and mend some of it now and then.
+// operators replay all dead events, continue replays that others left, cancel and resume at any
+// step, and now and then correct the cause of some failures.
 func (c *chaos) operators(ctx context.Context) {
 	for ctx.Err() == nil {
 		job, err := c.store.CreateReplay(ctx, deadletter.Filter{Handler: "o"}, deadletter.ReplayOptions{StopAt: 1, Limit: 1 + rand.IntN(60)}, c.by)
@@ -121,7 +121,7 @@ func (c *chaos) operate(ctx context.Context, job int64) {
 	c.tolerate(err)
 }
 
-// tolerate notes an error that is none of those that this leads to.
+// tolerate records an error, unless it is one that this chaos can cause.
 func (c *chaos) tolerate(err error) {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, deadletter.ErrReplayEnded) || errors.Is(err, deadletter.ErrNoMatch) || errors.Is(err, deadletter.ErrReplayRunning) || errors.Is(err, deadletter.ErrNotFound) {
@@ -130,7 +130,7 @@ func (c *chaos) tolerate(err error) {
 	c.Error(err)
 }
 
-// mend has some of the events that fail succeed from now on.
+// mend makes some of the failing events succeed from now on.
 func (c *chaos) mend(n int) {
 	c.script.mu.Lock()
 	defer c.script.mu.Unlock()
@@ -142,7 +142,7 @@ func (c *chaos) mend(n int) {
 	}
 }
 
-// finish runs all replays that are left to their end.
+// finish runs all remaining replays to their end.
 func (c *chaos) finish(want int) {
 	c.Helper()
 	c.mend(1 << 20)

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A discarded event stays discarded when it comes again, until somebody brings it back.
+// A discarded event stays discarded when it comes again, until an operator reopens it.
 func TestDiscardAndReopen(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -80,7 +80,7 @@ func TestDiscardAndReopen(t *testing.T) {
 	}
 }
 
-// What happened to an event stays known when it dies again.
+// If an event dies again, its earlier history is still known.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -107,8 +107,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// More than one transaction's worth: in parts, each of which has happened when it is
-// told, and is in the audit.
+// More events than one transaction handles are discarded in parts. Each part is committed, and is
+// in the audit, when progress is called for it.
 func TestBulk(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -138,7 +138,8 @@ func TestBulk(t *testing.T) {
 	n.want("dead", 1100, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND handler = 'h0'")
 }
 
-// One operator discards what another replays: each event ends in one way.
+// One operator discards the events that another replays. Each event is either discarded or
+// replayed.
 func TestDiscardBesideAReplay(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -178,8 +179,8 @@ func TestDiscardBesideAReplay(t *testing.T) {
 	n.want("held", 0, "SELECT count(*) FROM postroom.held")
 }
 
-// The whole filter at once, beside a replay that releases some of it: what is not dead
-// any more is passed over.
+// An operator discards all dead events while a replay releases some of them. Events that are no
+// longer dead are skipped.
 func TestDiscardOfAllBesideAReplay(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

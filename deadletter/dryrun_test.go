@@ -21,8 +21,7 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// contents returns a digest of every table, but for those that a process that lives
-// writes to.
+// contents returns a digest of every table, except tables that a running process writes to.
 func (n *night) contents() map[string]string {
 	n.Helper()
 	digests := map[string]string{}
@@ -47,7 +46,7 @@ func (n *night) try(f deadletter.Filter, each int) map[string]deadletter.DryRun 
 	return byEvent
 }
 
-// patient is a database that notes whether a statement has a deadline.
+// patient is a database that records whether a statement has a deadline.
 type patient struct {
 	*pgxpool.Pool
 
@@ -80,7 +79,7 @@ func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 	}
 }
 
-// A dry run leaves nothing behind, for each thing that a handler can do.
+// A dry run leaves nothing behind, whatever the handler does.
 func TestDryRunLeavesNothing(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -293,8 +292,8 @@ func TestDryRunSkipsEventsThatItMustNotRun(t *testing.T) {
 	}
 }
 
-// A dry run tries the given number of events of each cause, those that died first, also if
-// these are more than a process takes at a time.
+// A dry run tries the given number of events of each cause, those that died first, even if these
+// are more than a process takes at a time.
 func TestDryRunTakesSomeEventsOfEachCause(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

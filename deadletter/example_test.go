@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A handler's events died because the handler had a fault. Look at what they have in
-// common, mend the handler, replay them. The handler takes effect once for each.
+// Events died because their handler had a fault. The operator looks for the common cause, corrects
+// the handler and replays the events. The handler takes effect once for each event.
 func ExampleStore_CreateReplay() {
 	servers := devtest.ForExample() // a migrated database
 	defer servers.Close()
@@ -34,10 +34,10 @@ func ExampleStore_CreateReplay() {
 	fmt.Println(err)
 
 	job, err := store.CreateReplay(ctx, deadletter.Filter{Handler: "billing.charge"},
-		deadletter.ReplayOptions{Canary: 1}, // one first; the others follow if it succeeds
+		deadletter.ReplayOptions{Canary: 1}, // one event first; the others follow if it succeeds
 		deadletter.Audit{Actor: "ada", Reason: "the prices are back"})
 	fmt.Println(job.Events, "to replay:", err)
-	run(ctx, pool, nil, func(ctx context.Context) { // the handler's own processes run, mended
+	run(ctx, pool, nil, func(ctx context.Context) { // processes with the corrected handler run
 		job, err = store.RunReplay(ctx, job.ID, nil)
 	})
 	fmt.Println(job.State, job.Succeeded, "succeeded:", err)
@@ -48,8 +48,7 @@ func ExampleStore_CreateReplay() {
 	// done 3 succeeded: <nil>
 }
 
-// The one who placed an order took it back: its dead event is given up, and kept with the
-// reason.
+// A customer took an order back. Its dead event is discarded, and kept with the reason.
 func ExampleStore_Discard() {
 	servers := devtest.ForExample()
 	defer servers.Close()

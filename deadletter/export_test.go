@@ -32,7 +32,7 @@ func (b *broken) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A purge removes what it has written, and nothing where that failed.
+// A purge removes the events that it has written. If it could not write them, it removes nothing.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -135,9 +135,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// Replays that ended long ago go with what was discarded long ago; what was done stays.
-// A producer called an event off. While the log has the event, its row in the archive is all that
-// keeps it from being published: by a relay that has not read it, and by a republish.
+// A producer cancelled an event. While the log has the event, only its row in the archive prevents
+// that a relay or a republish publishes it.
 func TestPurgeKeepsCancelledEventsOfTheLog(t *testing.T) {
 	t.Parallel()
 	o := newOffice(newNight(t))

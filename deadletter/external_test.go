@@ -20,9 +20,9 @@ import (
 // vendor is another system. It charges, and mails.
 type vendor struct {
 	mu     sync.Mutex
-	calls  []string         // <step> <body>, as it was called
+	calls  []string         // <step> <body> of each call
 	keys   map[string]int   // calls, by key
-	faults map[string]error // of a step; it answers otherwise
+	faults map[string]error // by step; a step without a fault is answered
 }
 
 func newVendor() *vendor { return &vendor{keys: map[string]int{}, faults: map[string]error{}} }
@@ -55,10 +55,10 @@ func (v *vendor) step(name string, body []byte) func(context.Context, string) ([
 
 var (
 	errRejected = inbox.NotApplied(postroom.Permanent(errors.New("no such address"))) // it did not happen
-	errLost     = errors.New("the connection broke")                                  // nobody knows
+	errLost     = errors.New("the connection broke")                                  // the outcome is unknown
 )
 
-// external runs a handler that charges and then mails, and notes both results.
+// external runs a handler that charges and then mails, and records both results.
 func (n *night) external(v *vendor) (stop func()) {
 	n.Helper()
 	in := n.inbox()
@@ -81,8 +81,8 @@ func (n *night) external(v *vendor) (stop func()) {
 	return n.run(in)
 }
 
-// dies has an event accepted by the external handler, and waits for its death. It
-// returns the event's id in held.
+// dies accepts an event for the external handler, and waits until the event is dead. It returns the
+// event's id in held.
 func (n *night) dies(ev postroom.Event, class string) int64 {
 	n.Helper()
 	in := n.inbox()
@@ -156,8 +156,8 @@ func TestEditOfAnExternalEvent(t *testing.T) {
 	}
 }
 
-// Nobody knows whether a call happened. Until somebody says so the event cannot be
-// edited; then the call is made again, or not.
+// The outcome of a call is unknown. Until an operator resolves it, the event cannot be edited.
+// After that the call is made again, or not.
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -185,7 +185,7 @@ func TestResolve(t *testing.T) {
 			if w := n.show(id); len(w.Steps) != 1 || w.Steps[0].DoneAt != nil || w.Steps[0].Unanswered != 1 {
 				t.Errorf("steps: %+v", w.Steps)
 			}
-			// A replay now would not help: it is not called blindly.
+			// A replay does not help now, because the call is not repeated blindly.
 			if job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); job.Failed != 1 {
 				t.Errorf("replay: %+v", job)
 			}
@@ -276,7 +276,7 @@ func TestEditRefusesReleasedEvents(t *testing.T) {
 	n.want("revisions", 0, "SELECT count(*) FROM postroom.revision")
 }
 
-// An edit beside a replay: it is edited before it is released, or not at all.
+// An event is edited while a replay runs. It is edited before it is released, or not at all.
 func TestEditBesideAReplay(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -309,8 +309,8 @@ func TestEditBesideAReplay(t *testing.T) {
 	}
 }
 
-// What is edited is run from here and not published: its body may be as large as one that
-// is accepted.
+// An edited event runs from held and is not published. So its body may be as large as that of an
+// accepted event.
 func TestEditOfALargeBody(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// 20,000 dead events of five causes, in three handlers, are five groups, which are told
-// at once.
+// 20,000 dead events of three handlers have five causes. They are five groups, and Groups returns
+// them quickly.
 func TestGroupsOfMany(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -53,11 +53,11 @@ func TestGroupsOfMany(t *testing.T) {
 	}
 }
 
-// Each way of finding groups finds the same.
+// Each way to find groups finds the same groups.
 func TestGroupsByAnyProperty(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
-	n.seed(600, 3, 3) // a cause is one handler's
+	n.seed(600, 3, 3) // each cause belongs to one handler
 	n.exec("UPDATE postroom.held SET type = 'order.paid' WHERE event_id LIKE 'e1%' AND handler = 'h1'")
 	n.exec("UPDATE postroom.held SET fingerprint = NULL WHERE handler = 'h2'")
 	since := time.Now().Add(-100 * time.Second)
@@ -94,7 +94,7 @@ func TestGroupsByAnyProperty(t *testing.T) {
 	}
 }
 
-// A search looks at a bounded number of events, and says so.
+// A search reads a limited number of events, and reports that.
 func TestBoundsOfASearch(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -129,7 +129,7 @@ func TestBoundsOfASearch(t *testing.T) {
 	}
 }
 
-// Reads use a read-only transaction, so that they change nothing, also in a database where they
+// Reads use a read-only transaction. So they change nothing, even in a database in which they
 // could.
 func TestReadsUseAReadOnlyTransaction(t *testing.T) {
 	t.Parallel()

@@ -15,9 +15,9 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// What the conditions of the statements keep from happening.
+// These tests are about what the conditions of the statements prevent.
 
-// heldNow tells how each event stands, in the order of their ids.
+// heldNow returns the state of each event, in the order of their ids.
 func (n *night) heldNow() string {
 	n.Helper()
 	return strings.Join(n.texts(`SELECT id || ' ' || CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN claimed_by IS NOT NULL THEN 'running'
@@ -32,7 +32,7 @@ func (n *night) stepped(id int64) {
 	}
 }
 
-// outcomesOf tells what became of the events of a replay, in the order of their ids.
+// outcomesOf returns the outcomes of the events of a replay, in the order of their ids.
 func (n *night) outcomesOf(id int64) string {
 	n.Helper()
 	return strings.Join(n.texts("SELECT held || ' ' || coalesce(outcome, 'open') FROM postroom.job_item WHERE job = $1 ORDER BY held", id), ", ")
@@ -50,7 +50,7 @@ func (n *night) wantSame(what, got, want string) {
 func TestReplayReleasesOnlyDeadEvents(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name, is       string // events 1 and 2 of three
+		name, is       string // the change of events 1 and 2 in SQL; there are three events
 		only           []int64
 		held, outcomes string
 	}{
@@ -70,7 +70,7 @@ func TestReplayReleasesOnlyDeadEvents(t *testing.T) {
 	}
 }
 
-// Only an outgoing event counts as logged when it is replayed as new: what came in keeps
+// Only an outgoing event counts as logged when it is replayed as new: an event of a handler keeps
 // the time at which it was logged.
 func TestAsNewIsForOutgoingEvents(t *testing.T) {
 	t.Parallel()
@@ -94,8 +94,8 @@ func TestReplayReportsAnEventDiscardedBeforeItsTurn(t *testing.T) {
 	n.wantSame("the replay", n.outcomesOf(job.ID), "1 discarded, 2 open")
 }
 
-// A resumed replay takes up the events that it left out, if they are still dead and in no other
-// replay. It does not take up events that it tried.
+// A resumed replay gets back the events that it left out, if they are still dead and in no other
+// replay. It does not get back events that it tried.
 func TestResumeTakesUpEventsThatWereLeftOut(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -109,7 +109,7 @@ func TestResumeTakesUpEventsThatWereLeftOut(t *testing.T) {
 	}
 	n.wantSame("cancelled", n.outcomesOf(job.ID), "1 failed, 2 withdrawn, 3 withdrawn, 4 withdrawn")
 	n.replay(deadletter.Filter{IDs: []int64{2}}, deadletter.ReplayOptions{})
-	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 3") // by whoever
+	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 3") // another operator released it
 	if _, err := n.store.ResumeReplay(t.Context(), job.ID, n.by); err != nil {
 		t.Fatal(err)
 	}
@@ -128,12 +128,12 @@ func TestCancelTakesBackEventsThatHaveNotBegun(t *testing.T) {
 	job := n.replay(deadletter.Filter{IDs: []int64{1, 2, 3, 4, 5, 7, 8}}, deadletter.ReplayOptions{StopAt: 1, Canary: 6})
 	n.stepped(job.ID)
 	n.wantSame("released", n.heldNow(), "1 dead, 2 due, 3 due, 4 due, 5 due, 6 dead, 7 due, 8 due")
-	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 1") // by somebody else
+	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 1") // another operator released it
 	n.exec("UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 minute' WHERE id = 4")
-	n.exec("UPDATE postroom.job_item SET outcome = 'failed', ended_at = now() WHERE held = 2") // and was released again since
+	n.exec("UPDATE postroom.job_item SET outcome = 'failed', ended_at = now() WHERE held = 2") // it has been released again since then
 	n.exec("UPDATE postroom.job SET failed = 1")
 
-	// While the cancel waits to take them back, event 3 is begun, and event 8 dies.
+	// While the cancel waits to take the events back, event 3 begins to run, and event 8 dies.
 	tx, err := n.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestEventsReleasedByAWorkerAfterACancelAreDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.wantSame("cancelled", n.heldNow(), "1 running, 2 running, 3 running, 4 running")
-	n.exec("UPDATE postroom.held SET claimed_by = NULL, next_at = now() WHERE id = 1")                       // given back
+	n.exec("UPDATE postroom.held SET claimed_by = NULL, next_at = now() WHERE id = 1")                       // its process gave it back
 	n.exec("UPDATE postroom.held SET next_at = now() - interval '1 second' WHERE id = 2")                    // its claim ran out
 	n.exec("UPDATE postroom.held SET claimed_by = NULL, next_at = now() + interval '1 minute' WHERE id = 3") // it waits for another attempt
 	n.stepped(job.ID)
@@ -206,7 +206,7 @@ func TestReplayStopsAlsoIfAllEventsAreReleased(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		stopAt         float64
-		failed         int // of 40
+		failed         int // how many of 40 events failed
 		state          deadletter.ReplayState
 		skipped, going int
 	}{
@@ -254,7 +254,8 @@ func TestCanaryNeedsAnEventThatSucceeds(t *testing.T) {
 		t.Errorf("the first of the key failed: %+v, %v", got, err)
 	}
 
-	// Of a resumed replay others are the canary, and so they are if the canary is discarded.
+	// A resumed replay has another canary. If the canary is discarded, other events become the
+	// canary.
 	if _, err := n.store.ResumeReplay(t.Context(), job.ID, n.by); err != nil {
 		t.Fatal(err)
 	}
@@ -302,8 +303,8 @@ func TestDiscardSkipsEventsThatAreNoLongerDead(t *testing.T) {
 	}
 }
 
-// What events were before they were edited is kept for as long as they are, and until the
-// time before which all goes; so is a replay.
+// The earlier revisions of an event are kept as long as the event. After that they are removed when
+// they are older than the time of the purge. Replays are removed in the same way.
 func TestPurgeOfTheHistory(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -47,7 +47,7 @@ func (n *night) exec(sql string, args ...any) {
 	}
 }
 
-// number returns what a query counts.
+// number returns the number that a query returns.
 func (n *night) number(sql string, args ...any) (count int64) {
 	n.Helper()
 	if err := n.pool.QueryRow(n.Context(), sql, args...).Scan(&count); err != nil {
@@ -106,12 +106,12 @@ func apply(ctx context.Context, tx pgx.Tx, handler string, ev postroom.Event) er
 	return err
 }
 
-// sub is a subscription of which a failure is final.
+// sub is a subscription for which each failure is final.
 func sub(name string) inbox.Subscription {
-	return inbox.Subscription{Name: name, Workers: 1, Attempts: 1, Pause: inbox.Pause{Off: true}} // paused, it would kill no event
+	return inbox.Subscription{Name: name, Workers: 1, Attempts: 1, Pause: inbox.Pause{Off: true}} // a paused handler would not make its events dead
 }
 
-// die has events die at a handler: they are accepted, and fail with why.
+// die makes events dead at a handler: it accepts them, and they fail with the errors of why.
 func (n *night) die(handler string, why func(ev postroom.Event) error, events ...postroom.Event) {
 	n.Helper()
 	in := n.inbox()
@@ -134,7 +134,7 @@ func (n *night) accept(in *inbox.Inbox, handler string, ev postroom.Event) {
 	}
 }
 
-// handle runs a handler that applies its events, but those for which fails says why not.
+// handle runs a handler that applies its events, except those for which fails returns an error.
 func (n *night) handle(handler string, fails func(ev postroom.Event) error) (stop func()) {
 	n.Helper()
 	in := n.inbox()
@@ -151,8 +151,8 @@ func (n *night) handle(handler string, fails func(ev postroom.Event) error) (sto
 	return n.run(in)
 }
 
-// seed puts dead events straight into held, as many as a test of numbers needs. They
-// are of the handler h<i%handlers>, and their failures of as many causes as given.
+// seed writes dead events directly into held, as many as a test of numbers needs. Their handlers
+// are h<i%handlers>, and their failures have the given number of causes.
 func (n *night) seed(count, handlers, causes int) {
 	n.Helper()
 	n.exec(`INSERT INTO postroom.inbox (handler, dedupe_key)
@@ -204,7 +204,7 @@ func (n *night) replay(f deadletter.Filter, o deadletter.ReplayOptions) deadlett
 	return job
 }
 
-// wantOnce holds that each of the events took effect once.
+// wantOnce checks that each of the events took effect once.
 func (n *night) wantOnce(handler string, want int64) {
 	n.Helper()
 	n.want("events with an effect at "+handler, want, "SELECT count(DISTINCT id) FROM effect WHERE handler = $1", handler)

@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-// What is exported is what was held, byte for byte, also where it only looks like JSON.
+// An export has the exact bytes that were held, even if they only look like JSON.
 func TestExportKeepsBytes(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -38,7 +38,7 @@ func TestExportKeepsBytes(t *testing.T) {
 	}
 }
 
-// commits is a database whose commits end so.
+// commits is a database whose commits end in a given way.
 type commits struct {
 	*pgxpool.Pool
 
@@ -58,7 +58,8 @@ type committing struct {
 
 func (c *committing) Commit(ctx context.Context) error { return c.end(ctx, c.Tx) }
 
-// A purge whose end nobody knows says so: what it wrote may be all that is left.
+// If the outcome of a purge is unknown, its error says so. The text that it wrote may be the only
+// copy.
 func TestPurgeOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -99,7 +100,7 @@ func TestPurgeOfUnknownOutcome(t *testing.T) {
 	}
 }
 
-// Who discarded an event, and why, is told also where it was one of many.
+// The history shows who discarded an event and why, even if many events were discarded together.
 func TestShowWhoDiscardedMany(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -107,7 +108,7 @@ func TestShowWhoDiscardedMany(t *testing.T) {
 	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 2, n.by, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil { // the last, alone
+	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil { // the last event, by itself
 		t.Fatal(err)
 	}
 	for _, id := range []int64{1, 2, 3} {

@@ -36,12 +36,12 @@ func TestSearch(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.seed(100, 3, 5)
-	// Not dead, and so not to be found.
+	// This event is not dead, so no list has it.
 	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() + interval '1 hour' WHERE event_id = 'e50'")
 	n.exec("UPDATE postroom.held SET type = 'order.paid', class = '23505' WHERE event_id IN ('e7', 'e77')")
 	n.exec(`UPDATE postroom.held SET failures = jsonb_build_array(jsonb_build_object('text', 'older'), jsonb_build_object('text', 'Odd "Quoted" text')) WHERE event_id = 'e8'`)
 	n.exec(`UPDATE postroom.held SET data = '\x00ff' || convert_to('needle', 'UTF8') WHERE event_id = 'e9'`)
-	// All at one time: the id decides.
+	// All died at the same time, so the id decides.
 	n.exec("UPDATE postroom.held SET dead_at = '2026-01-01' WHERE event_id LIKE 'e3_'")
 	var cause string
 	if err := n.pool.QueryRow(t.Context(), "SELECT encode(fingerprint, 'hex') FROM postroom.held WHERE event_id = 'e4'").Scan(&cause); err != nil {
@@ -132,7 +132,8 @@ func TestSearchRefusesBadFilters(t *testing.T) {
 	}
 }
 
-// 5 causes in 3 handlers, of which each event words its failure otherwise, are 5 groups.
+// Three handlers have five causes, and each event's failure has a different text. They are five
+// groups.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

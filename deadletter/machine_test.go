@@ -14,28 +14,28 @@ import (
 	"github.com/postroom/postroom/deadletter"
 )
 
-// machine is replays of a few dead events, step by step, and whatever a handler and an
-// operator do between two steps. It knows what became of each event; the database has
-// to agree.
+// machine runs replays of a few dead events step by step. Between two steps, handlers and operators
+// do anything that they can do. The machine knows the fate of each event, and the database must
+// have the same.
 type machine struct {
 	*rapid.T
 
 	n      *night
 	fates  map[int64]fate
-	died   map[int64]time.Time // when each died last
+	died   map[int64]time.Time // when each event last died
 	jobs   map[int64]*replaying
 	audits int64
 
 	abandoned map[int64]bool // whether the process that runs an event has died
 }
 
-// replaying is what the machine knows of a replay.
+// replaying has the facts that the machine knows about a replay.
 type replaying struct {
 	id      int64
 	options deadletter.ReplayOptions
 	items   []int64
 	state   deadletter.ReplayState
-	runs    map[int64]int // how often each event was begun for it
+	runs    map[int64]int // how often each event began to run in this replay
 	resumed int
 }
 
@@ -49,9 +49,9 @@ const (
 	isDiscarded fate = "discarded"
 )
 
-// A replay releases what it was made for, each event once, in the order of its key, and
-// nothing else; what it says of them is what became of them; and whatever happens in
-// between, it ends, and no event is lost.
+// A replay releases its own events and no others, each event once, in the order of its key. The
+// outcomes that it reports are true. Whatever happens in between, the replay ends, and no event is
+// lost.
 func TestReplaysDoAsTheirModel(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -71,7 +71,7 @@ func TestReplaysDoAsTheirModel(t *testing.T) {
 }
 
 // newMachine empties the tables, and puts dead events into them: a dozen without a key,
-// and three of each of two.
+// and three events of each of two keys.
 func newMachine(t *rapid.T, n *night) *machine {
 	m := &machine{T: t, n: n, fates: map[int64]fate{}, died: map[int64]time.Time{}, jobs: map[int64]*replaying{}, abandoned: map[int64]bool{}}
 	n.exec("TRUNCATE postroom.held, postroom.inbox, postroom.job, postroom.job_item, postroom.archive, postroom.audit RESTART IDENTITY CASCADE")
@@ -84,7 +84,7 @@ func newMachine(t *rapid.T, n *night) *machine {
 	return m
 }
 
-// see reads what the database says of each event.
+// see reads the state of each event from the database.
 func (m *machine) see() {
 	seen := make(map[int64]fate)
 	rows, err := m.n.pool.Query(m.Context(), `SELECT id, dead_at, CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN claimed_by IS NOT NULL THEN 'running' ELSE 'released' END
@@ -118,7 +118,7 @@ func (m *machine) see() {
 	}
 }
 
-// pick draws one of the events that are so. If none is, rapid draws another action: its Skip
+// pick draws one of the events with this fate. If none is, rapid draws another action: its Skip
 // leaves out an action that is not possible now, and no test.
 func (m *machine) pick(t *rapid.T, is fate) int64 {
 	var ids []int64
@@ -181,7 +181,7 @@ func (m *machine) replay(t *rapid.T) {
 	m.jobs[job.ID] = made
 }
 
-// free returns the dead events of a filter that are in no replay that runs.
+// free returns the dead events of a filter that are in no running replay.
 func (m *machine) free(f deadletter.Filter) []int64 {
 	var free []int64
 	for id, is := range m.fates {
@@ -195,12 +195,12 @@ func (m *machine) free(f deadletter.Filter) []int64 {
 	return free
 }
 
-// owns reports whether an event was last taken up by a replay.
+// owns reports whether the replay is the last one that contained the event.
 func (m *machine) owns(job, event int64) bool {
 	return m.n.number("SELECT count(*) FROM postroom.held WHERE id = $1 AND job = $2", event, job) == 1
 }
 
-// step makes one step of a replay. Only what was dead and is of it may have changed.
+// step makes one step of a replay. Only dead events of this replay may have changed.
 func (m *machine) step(t *rapid.T) { m.advance(t, m.job(t)) }
 
 func (m *machine) advance(t *rapid.T, j *replaying) (moved bool) {
@@ -228,7 +228,7 @@ func (m *machine) advance(t *rapid.T, j *replaying) (moved bool) {
 	return moved
 }
 
-// know compares what a replay says with what became of its events.
+// know compares the numbers of a replay with the fates of its events.
 func (m *machine) know(t *rapid.T, j *replaying) {
 	job, err := m.n.store.GetReplay(m.Context(), j.id)
 	if err != nil {
@@ -257,8 +257,8 @@ func (m *machine) know(t *rapid.T, j *replaying) {
 	}
 }
 
-// hasFailed reports whether so many events of a replay failed, which was never resumed,
-// that no more of it may be released.
+// hasFailed reports whether too many events of a replay failed, so that no more may be released.
+// The replay was never resumed.
 func hasFailed(j deadletter.Replay) bool {
 	ended, share := j.Succeeded+j.Failed, j.Options.StopAt
 	if j.Phase == deadletter.PhaseCanary {
@@ -271,8 +271,8 @@ func hasFailed(j deadletter.Replay) bool {
 	return ended >= least && j.Remaining() > 0 && float64(j.Failed) > share*float64(ended)
 }
 
-// begin has a handler begin an event that is due. One that waits behind its key is not
-// begun: rapid draws another action.
+// begin makes a handler begin an event that is due. If the event waits behind its key, rapid draws
+// another action.
 func (m *machine) begin(t *rapid.T) {
 	id := m.pick(t, isReleased)
 	tag, err := m.n.pool.Exec(m.Context(), `UPDATE postroom.held SET claimed_by = 'w', epoch = epoch + 1, attempts = attempts + 1, next_at = now() + interval '1 hour'
@@ -294,7 +294,7 @@ func (m *machine) begin(t *rapid.T) {
 	}
 }
 
-// giveBack has a process give an event back that it had claimed, because it stops.
+// giveBack makes a process give back an event that it had claimed, because the process stops.
 func (m *machine) giveBack(t *rapid.T) {
 	id := m.running(t)
 	m.n.exec("UPDATE postroom.held SET claimed_by = NULL, attempts = attempts - 1, next_at = now() WHERE id = $1", id)
@@ -306,7 +306,7 @@ func (m *machine) giveBack(t *rapid.T) {
 	}
 }
 
-// die has the process die that has claimed an event.
+// die makes the process die that has claimed an event.
 func (m *machine) die(t *rapid.T) {
 	id := m.running(t)
 	m.n.exec("UPDATE postroom.held SET next_at = now() - interval '1 second' WHERE id = $1", id)
@@ -322,7 +322,8 @@ func (m *machine) running(t *rapid.T) int64 {
 	return id
 }
 
-// settle has the handler succeed: the event is gone, and the next of its key is due.
+// settle makes the handler succeed. The event is no longer held, and the next event of its key is
+// due.
 func (m *machine) settle(t *rapid.T) {
 	id := m.running(t)
 	m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING key, pos)
@@ -332,7 +333,7 @@ func (m *machine) settle(t *rapid.T) {
 	m.fates[id] = isSettled
 }
 
-// fail has the handler fail for the last time.
+// fail makes the handler fail for the last time.
 func (m *machine) fail(t *rapid.T) {
 	id := m.running(t)
 	m.n.exec("UPDATE postroom.held SET dead_at = clock_timestamp(), next_at = NULL, claimed_by = NULL WHERE id = $1", id)
@@ -371,8 +372,7 @@ func (m *machine) cancel(t *rapid.T) {
 	m.ending(j)
 }
 
-// ending holds that a replay that was stopped or cancelled has released no event that no
-// process has.
+// ending checks that after a stop or a cancel each released event of a replay belongs to a process.
 func (m *machine) ending(j *replaying) {
 	m.n.want("released by a replay that is ending, and not begun", 0, `SELECT count(*) FROM postroom.held h JOIN postroom.job_item i ON i.held = h.id
 		JOIN postroom.job ON job.id = i.job AND job.phase = 'ending'
@@ -395,7 +395,7 @@ func (m *machine) resume(t *rapid.T) {
 	m.know(t, j)
 }
 
-// check holds after every step.
+// check checks what must be true after every step.
 func (m *machine) check(*rapid.T) {
 	m.see()
 	m.n.want("audit rows", m.audits, "SELECT count(*) FROM postroom.audit")
@@ -410,8 +410,7 @@ func (m *machine) check(*rapid.T) {
 	}
 }
 
-// finish has the handler succeed with whatever is released, and runs every replay to
-// its end.
+// finish makes the handler succeed for all released events, and runs every replay to its end.
 func (m *machine) finish() {
 	for rounds := 0; ; rounds++ {
 		if rounds == 200 {

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// The head of a key died, and four wait behind it. A replay of the head has all five
-// take effect in their order; one that fails leaves everything as it was.
+// The first event of a key is dead, and four events wait behind it. If a replay of the first event
+// succeeds, all five take effect in their order. If the replay fails, everything stays as it was.
 func TestReplayOfAHeadOfAKey(t *testing.T) {
 	t.Parallel()
 	r := newRiver(newNight(t))
@@ -45,9 +45,9 @@ func TestReplayOfAHeadOfAKey(t *testing.T) {
 	r.wantSound()
 }
 
-// The head is discarded while more events of its key arrive: they all go on, in their
-// order, whether they wait in the database or come from the stream. What is reopened
-// later holds up nobody, and runs by itself.
+// The first event of a key is discarded while more events of the key arrive. All of these run in
+// their order, whether they wait in the database or come from the stream. If the discarded event is
+// reopened later, no other event waits for it, and it runs by itself.
 func TestDiscardOfAHeadOfAKey(t *testing.T) {
 	t.Parallel()
 	for _, waiting := range []int{1, 4, 150} {
@@ -77,7 +77,7 @@ func TestDiscardOfAHeadOfAKey(t *testing.T) {
 		job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 		finished := r.startReplay(job)
 		r.eventually("the reopened event to run", func() bool { return s.runs(e1) == 2 })
-		r.publish("k", 42+waiting, 42+waiting) // which does not wait for it
+		r.publish("k", 42+waiting, 42+waiting) // these do not wait for the reopened event
 		r.eventuallyEffects("k", waiting+41)
 		open()
 		if done := <-finished; done.Succeeded != 1 {
@@ -88,8 +88,8 @@ func TestDiscardOfAHeadOfAKey(t *testing.T) {
 	}
 }
 
-// Two events of a key died, and nothing waits for them. Replayed together they run one
-// after the other, whoever fails.
+// Two events of a key are dead, and no event waits for them. If they are replayed together, they
+// run one after the other, even if one of them fails.
 func TestReplayOfSkippedEvents(t *testing.T) {
 	t.Parallel()
 	r := newRiver(newNight(t))
@@ -127,8 +127,8 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	r.wantSound()
 }
 
-// lates puts events of a key in held as dead ones that came too late for their order:
-// they hold up nobody.
+// lates writes dead events of a key into held that came too late for their order. No event waits
+// behind them.
 func (r *river) lates(key string, from, to int) {
 	r.Helper()
 	r.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'o', '/shop ' || format('%s-%s', $1::text, lpad(i::text, 5, '0'))
@@ -147,8 +147,8 @@ func (n *night) dead() []string {
 	return n.texts("SELECT format('%s %s %s', event_id, extract(epoch FROM dead_at), key) FROM postroom.held WHERE dead_at IS NOT NULL ORDER BY event_id")
 }
 
-// Late events of a key that an ordered handler replays: in their order, although the
-// last of them died first. Where one fails, those behind it are as they were.
+// An ordered handler replays late events of a key. They run in their order, although the last of
+// them died first. If one fails, the events behind it stay as they were.
 func TestReplayOfLateEvents(t *testing.T) {
 	t.Parallel()
 	r := newRiver(newNight(t))
@@ -182,14 +182,15 @@ func TestReplayOfLateEvents(t *testing.T) {
 	}
 }
 
-// A replay of a chain that is cancelled, or stopped, while its head runs leaves no key
-// of its own behind, whatever becomes of the head, and what was not tried as it was.
+// A replay of late events is cancelled or stopped while the first of them runs. It leaves none of
+// its own keys behind, whatever happens to the first event. Events that were not tried stay as they
+// were.
 func TestEndOfAReplayOfAChain(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		order inbox.Order
-		fails bool // the head
+		fails bool // whether the first event fails
 		end   deadletter.ReplayState
 	}{
 		{"cancelled, and the head fails", inbox.HoldKey, true, deadletter.ReplayCancelled},
@@ -209,7 +210,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 			r.eventuallyEffects("z", 1)
 			head := name("k", 101)
 			r.lates("k", 101, 103) // the first to die
-			var opens []func()     // of the others, which wait for the head to run
+			var opens []func()     // the gates of the other events, which wait until the first event has run
 			for i := range 10 {
 				other := fmt.Sprint("other", i)
 				r.lates(other, 10-i, 10-i)
@@ -220,7 +221,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 			before := r.dead()
 			open := s.gate(head)
 			defer open()
-			// All that is released first fails but for the chain.
+			// All events that are released first fail, except the late events.
 			job := r.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 5})
 			finished := r.startReplay(job)
 			r.eventually("the head to run", func() bool { return s.runs(head) == 1 })
@@ -259,7 +260,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 	}
 }
 
-// A key may be as long as one can be.
+// A replay also works for keys of the greatest length.
 func TestReplayOfLongKeys(t *testing.T) {
 	t.Parallel()
 	r := newRiver(newNight(t))

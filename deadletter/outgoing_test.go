@@ -35,7 +35,7 @@ type office struct {
 	subject string
 }
 
-const small = 3000 // bytes that the stream takes
+const small = 3000 // the largest message that the stream takes, in bytes
 
 func newOffice(n *night) *office {
 	n.Helper()
@@ -98,7 +98,7 @@ func (o *office) relay() (stop func()) {
 	return stop
 }
 
-// message is one of the stream.
+// message is a message of the stream.
 type message struct{ id, msgID, logged string }
 
 // published returns the messages of the stream, in their order.
@@ -162,8 +162,8 @@ func ids(key string, from, to int) (msgIDs []string) {
 	return msgIDs
 }
 
-// The relay could not publish the head of a key. Replayed when the stream is mended it
-// goes out under an id of its own, and those behind it follow.
+// The relay could not publish the first event of a key. The stream is corrected and the event is
+// replayed. It is published with a new message id, and the events behind it follow.
 func TestReplayOfAnOutgoingEvent(t *testing.T) {
 	t.Parallel()
 	o := newOffice(newNight(t))
@@ -174,7 +174,7 @@ func TestReplayOfAnOutgoingEvent(t *testing.T) {
 	stands := with(all("waiting", names("k", 3, 5)...), all("dead", e2))
 	o.eventuallyHeld(stands)
 
-	// It is too large still: dead again after one attempt.
+	// It is still too large, so it is dead again after one attempt.
 	job := o.runReplay(o.replay(deadletter.Filter{Handler: deadletter.Outgoing}, deadletter.ReplayOptions{Attempts: 3}))
 	if job.State != deadletter.ReplayDone || job.Events != 1 || job.Failed != 1 {
 		t.Errorf("a replay that fails: %+v", job)
@@ -212,7 +212,8 @@ func TestIDsOfReplays(t *testing.T) {
 	o.write("k", 1, 2, 1)
 	o.eventuallyHeld(map[string]string{name("k", 1): "dead", name("k", 2): "waiting"})
 	o.takes(-1)
-	// The broker knows the first replay's id already: a later one is not lost to that.
+	// The broker knows the message id of the first replay already. A later replay has another id,
+	// so its message is not dropped.
 	for _, known := range []string{"", "#r1"} {
 		if _, err := o.nc.RequestMsg(&nats.Msg{Subject: o.subject, Header: nats.Header{"Nats-Msg-Id": {"/office#" + name("k", 1) + known}}}, patience); err != nil {
 			t.Fatal(err)
@@ -229,13 +230,14 @@ func TestIDsOfReplays(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("RunReplay = %v", err)
 	}
-	o.relay() // another takes over, and publishes what the broker drops: that is success
+	o.relay() // another relay takes over, and publishes a message that the broker drops: that is success
 	o.runReplay(job)
 	o.eventuallyHeld(nil)
 	o.wantPublished("/office#"+name("k", 1), "/office#"+name("k", 1)+"#r1", "/office#"+name("k", 2))
 }
 
-// A head that is given up lets the next of its key be published, by itself.
+// If the first event of a key is discarded, the next event of the key is published without an
+// operator.
 func TestDiscardOfAnOutgoingEvent(t *testing.T) {
 	t.Parallel()
 	o := newOffice(newNight(t))
@@ -247,7 +249,8 @@ func TestDiscardOfAnOutgoingEvent(t *testing.T) {
 	o.eventuallyHeld(with(all("waiting", names("k", 5, 6)...), all("dead", e4)))
 	o.wantPublished(append(ids("k", 1, 1), ids("k", 3, 3)...)...)
 
-	// Reopened, it holds up nobody, and is replayed while another of its key is dead.
+	// After it is reopened, no event waits for it. It is replayed while another event of its key is
+	// dead.
 	o.reopened(only(e2), 1)
 	o.takes(-1)
 	if job := o.runReplay(o.replay(only(e2), deadletter.ReplayOptions{})); job.Succeeded != 1 {
@@ -263,7 +266,7 @@ func TestDiscardOfAnOutgoingEvent(t *testing.T) {
 // Two events of a key are dead: the second died before the first became visible.
 func TestTwoDeadOutgoingEventsOfAKey(t *testing.T) {
 	t.Parallel()
-	for _, first := range []bool{true, false} { // whether the first is replayed too
+	for _, first := range []bool{true, false} { // whether the first event is replayed too
 		o := newOffice(newNight(t))
 		o.relay()
 		o.write("k", 1, 4, 2)
@@ -291,8 +294,8 @@ func TestTwoDeadOutgoingEventsOfAKey(t *testing.T) {
 	}
 }
 
-// What is older than consumers take has to be replayed as new, and counts as logged
-// then.
+// An event that is too old for its consumers must be replayed as new. It then counts as logged at
+// its release.
 func TestReplayAsNew(t *testing.T) {
 	t.Parallel()
 	o := newOffice(newNight(t))
@@ -321,7 +324,7 @@ func TestReplayAsNew(t *testing.T) {
 	}
 	o.want("noted", 1, "SELECT count(*) FROM postroom.audit WHERE details #>> '{options,as_new}' = 'true'")
 
-	// A process that takes less counts: one that keeps inbox rows for an hour.
+	// The process with the shortest time counts: this one keeps inbox rows for an hour.
 	in := inbox.New(o.pool, nil, inbox.Config{DedupeWindow: time.Hour, MaxEventAge: 30 * time.Minute})
 	in.Handle(sub("short"), newScript().handler("short"))
 	o.run(in)
@@ -334,7 +337,7 @@ func TestReplayAsNew(t *testing.T) {
 		t.Errorf("Replay = %v, want ErrTooOld", err)
 	}
 
-	// And one whose handler remembers events for twenty minutes.
+	// A handler of this process remembers events for only twenty minutes.
 	forgets := inbox.New(o.pool, nil, inbox.Config{})
 	shorter := sub("shorter")
 	shorter.DedupeWindow = 20 * time.Minute
@@ -347,8 +350,8 @@ func TestReplayAsNew(t *testing.T) {
 	})
 }
 
-// Relays come and go while events of many keys are replayed: each is published once,
-// and those of a key in their order.
+// Relays come and go while events of many keys are replayed: each event is published once, and the
+// events of a key in their order.
 func TestOutgoingReplaysWhileRelaysComeAndGo(t *testing.T) {
 	t.Parallel()
 	const keys, each = 40, 5
@@ -364,7 +367,7 @@ func TestOutgoingReplaysWhileRelaysComeAndGo(t *testing.T) {
 	job := o.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 100})
 	finished := o.startReplay(job)
 	running := true
-	life := 100 * time.Millisecond // of a relay; it grows, so that each machine gets beyond a start in the end
+	life := 100 * time.Millisecond // how long a relay lives; it grows, so that even a slow machine gets past the start
 	for running {
 		stop()
 		stop = o.relay()

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// No statement reads a whole table, however it is planned: for the values of a filter,
-// or long ago, when all was empty.
+// No statement reads a whole table, whether its plan is made for the values of a filter or was made
+// while all tables were empty.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	conn, err := devtest.Pool(t).Acquire(t.Context())
@@ -62,7 +62,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// bounded are statements that look at no more than they are told to, as they do it.
+// bounded are statements that read a limited number of rows, with the plans that they use.
 var bounded = []struct {
 	file, name string
 	args       []any
@@ -70,7 +70,7 @@ var bounded = []struct {
 }{
 	{"list", "nothing of 5000", append(filter(map[int]any{2: "none"}), nil, int64(0), 5000, 51), 700},
 	{"count", "nothing of 5000", append(filter(map[int]any{2: "none"}), 5000), 700},
-	{"count", "all", append(filter(nil), 1_000_000), 15_000}, // vacuum has not been here
+	{"count", "all", append(filter(nil), 1_000_000), 15_000}, // before a vacuum
 	{"groups_found", "nothing of 5000", append(filter(map[int]any{2: "none"}), 5000, false), 700},
 	{"groups_found", "none without a cause", append(filter(nil), 5000, true), 10},
 	{"groups", "all", []any{nil, nil, nil, nil, nil, 5000, 5000, 100}, 15_000},
@@ -80,7 +80,7 @@ var bounded = []struct {
 // kept are statements whose plans a connection keeps.
 var kept = []struct {
 	file, parameters, call string
-	pages                  int // that it may read
+	pages                  int // the most pages that it may read
 }{
 	{"show", "(bigint)", "100", 50},
 	{"steps", "(text, text)", "'h1', '/shop e1'", 50},
@@ -110,7 +110,7 @@ var kept = []struct {
 
 const fewPages = 50
 
-// filters are what operators ask for.
+// filters are filters that operators use.
 var filters = []struct {
 	name string
 	args []any
@@ -183,7 +183,7 @@ func (p *plans) text(file string) string {
 	return ""
 }
 
-// prepare has the connection keep the plan of a statement, made while all is empty.
+// prepare makes the connection keep the plan of a statement, while all tables are empty.
 func (p *plans) prepare(s struct {
 	file, parameters, call string
 	pages                  int
@@ -235,8 +235,8 @@ var (
 	wholeRead = regexp.MustCompile(`Seq Scan on (outbox|inbox|held|archive|job_item|audit|receipt|revision)\b.*`)
 )
 
-// want runs a statement, after another in its transaction. It may read so many pages, and
-// no large table whole.
+// want runs a statement, after another in its transaction. The statement may read at most that many
+// pages, and no large table completely.
 func (p *plans) want(what string, most int, before, sql string, args ...any) {
 	p.Helper()
 	var lines []string
@@ -256,7 +256,7 @@ func (p *plans) want(what string, most int, before, sql string, args ...any) {
 	}
 	plan, _, _ := strings.Cut(strings.Join(lines, "\n"), "Planning:")
 	pages := 0
-	for _, found := range pagesRead.FindAllStringSubmatch(plan, -1) { // what changes rows is not part of the first
+	for _, found := range pagesRead.FindAllStringSubmatch(plan, -1) { // the first number does not include the pages of changed rows
 		hit, _ := strconv.Atoi(found[1])
 		read, _ := strconv.Atoi(found[2])
 		pages = max(pages, hit+read)

@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A rate that is too large to bound anything is no bound.
+// A rate that is too large to limit anything counts as no limit.
 func TestHugeRateIsNoBound(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -20,8 +20,8 @@ func TestHugeRateIsNoBound(t *testing.T) {
 	}
 }
 
-// Whoever had an event when it died has lost it when it is released: a note that comes
-// late, or twice, is no outcome of the replay.
+// When an event is released, the process that had it when it died loses its claim. If that process
+// records a failure late or twice, that is not an outcome of the replay.
 func TestReleaseEndsFormerClaims(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -31,21 +31,22 @@ func TestReleaseEndsFormerClaims(t *testing.T) {
 	n.want("released, and still the former claim's", 0, "SELECT count(*) FROM postroom.held WHERE epoch = 7 AND dead_at IS NULL")
 }
 
-// The keys that a replay makes never equal the key of an event, also if an event's key is
-// written like one of them.
+// The keys that a replay makes never equal the key of an event, even if an event's key looks like
+// one of them.
 func TestKeysOfReplaysDifferFromKeysOfEvents(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h0', 'S', now(), 1)`)
 	n.seed(4, 1, 1)
 	n.exec("UPDATE postroom.held SET pos = id, event_key = 'k'")
-	n.exec("UPDATE postroom.held SET pos = 1, event_key = 'replay 1 k', key = 'replay 1 k' WHERE id = 4") // as they once were
+	n.exec("UPDATE postroom.held SET pos = 1, event_key = 'replay 1 k', key = 'replay 1 k' WHERE id = 4") // the form of such keys in an earlier version
 	n.release(n.replay(deadletter.Filter{Key: "k"}, deadletter.ReplayOptions{}))
 	n.want("due", 1, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
 	n.want("waiting behind it", 2, "SELECT count(*) FROM postroom.held WHERE next_at IS NULL AND dead_at IS NULL")
 }
 
-// Ids and keys of others' events may be longer than an index takes, or than our own.
+// Ids and keys of other programs' events may be longer than an index entry, or than Postroom
+// allows.
 func TestLongIDsAndKeys(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

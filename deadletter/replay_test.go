@@ -49,7 +49,8 @@ func TestReplay(t *testing.T) {
 	n.want("audit rows after that", 1, "SELECT count(*) FROM postroom.audit")
 }
 
-// One attempt by default, whatever the handler's own number: what fails is dead again.
+// By default a replayed event gets one attempt, whatever the handler's own number is. If it fails,
+// it is dead again.
 func TestAttemptsOfAReplay(t *testing.T) {
 	t.Parallel()
 	for _, attempts := range []int{1, 3} {
@@ -90,7 +91,7 @@ func TestCanaryStops(t *testing.T) {
 		WHERE held.dead_at = i.dead_at AND i.outcome = 'withdrawn'`)
 }
 
-// None of the others is released while one of the canary is open.
+// While an event of the canary is open, no other event is released.
 func TestCanaryIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -109,7 +110,7 @@ func TestCanaryIsWaitedFor(t *testing.T) {
 	go func() {
 		done, err := n.store.RunReplay(context.WithoutCancel(t.Context()), job.ID, func(j deadletter.Replay) {
 			if j.Phase == deadletter.PhaseCanary && j.Succeeded == 3 {
-				if steps++; steps == 3 { // it had its chance
+				if steps++; steps == 3 { // another event could have been released by now
 					if j.Released != 4 {
 						t.Errorf("released beside the canary: %+v", j)
 					}
@@ -147,7 +148,7 @@ func TestRate(t *testing.T) {
 	n.handle("billing", nil)
 	began := time.Now()
 	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 10}))
-	if took := time.Since(began); job.Succeeded != 6 || took < 500*time.Millisecond { // the first needs its tenth of a second, too
+	if took := time.Since(began); job.Succeeded != 6 || took < 500*time.Millisecond { // the first event takes a tenth of a second too
 		t.Errorf("6 events at 10 a second took %s: %+v", took, job)
 	}
 }
@@ -174,14 +175,14 @@ func TestReplayWithoutARateReleasesToTheBound(t *testing.T) {
 	n.want("released", 500, "SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL")
 }
 
-// What is fixed is fixed: an event that dies later is not part of it.
+// The events of a replay are fixed when it is created. An event that dies later is not part of it.
 func TestItemsAreFixed(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
 	n.die("billing", declined, events(3)...)
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Limit: 2})
 	n.die("billing", declined, event("later"))
-	n.exec("DELETE FROM postroom.held WHERE event_id = 'e2'") // settled by hand
+	n.exec("DELETE FROM postroom.held WHERE event_id = 'e2'") // as if an operator settled it by hand
 	n.handle("billing", nil)
 	done := n.runReplay(job)
 	if done.Events != 2 || done.Succeeded != 1 || done.Skipped != 1 || done.State != deadletter.ReplayDone {
@@ -190,7 +191,7 @@ func TestItemsAreFixed(t *testing.T) {
 	n.want("dead", 2, "SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL")
 }
 
-// Two operators, each with several processes: each event once.
+// Two operators replay with several processes each. Each event is replayed once.
 func TestTwoReplaysOfOneFilter(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -229,8 +230,8 @@ func TestTwoReplaysOfOneFilter(t *testing.T) {
 	n.want("released", 1000, "SELECT sum(released) FROM postroom.job")
 }
 
-// A cancelled replay leaves what it has not begun as it was; resumed, it goes on with
-// that, and not with what is settled.
+// A cancelled replay leaves the events that have not begun as they were. If it is resumed, it
+// continues with these events, and not with settled ones.
 func TestCancelAndResume(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -284,8 +285,8 @@ func TestCancelAndResume(t *testing.T) {
 	}
 }
 
-// A replay that stopped is resumed when the cause is mended: with what it left out, and
-// not with what it tried.
+// A replay stops, and is resumed after the cause was corrected. It continues with the events that
+// it left out, and not with those that it tried.
 func TestResumeAfterAStop(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -297,7 +298,7 @@ func TestResumeAfterAStop(t *testing.T) {
 		t.Errorf("stopped: %+v", job)
 	}
 	stop()
-	n.exec("UPDATE postroom.job SET stop_at = 0.01") // what failed before does not count
+	n.exec("UPDATE postroom.job SET stop_at = 0.01") // earlier failures do not count
 	n.handle("h0", nil)
 	resumed, err := n.store.ResumeReplay(t.Context(), job.ID, n.by)
 	if err != nil || resumed.Remaining() != all-canary || resumed.State != deadletter.ReplayRunning || resumed.EndedAt != nil {
@@ -316,7 +317,7 @@ func TestResumeAfterAStop(t *testing.T) {
 	}
 }
 
-// While a replay runs, the same events come again: the inbox knows them.
+// The same events come again while a replay runs. The inbox recognises them.
 func TestRepeatedEventsDuringAReplayHaveNoEffect(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// river is a stream beside a night's database, and ordered handlers that read it.
+// river is a night with a stream, and with ordered handlers that read the stream.
 type river struct {
 	*night
 
@@ -44,8 +44,8 @@ func newRiver(n *night) *river {
 	return r
 }
 
-// publish sends events of a key, as a relay does, under ids of their own for the
-// broker: their ids are <key>-<number>.
+// publish sends events of a key, as a relay does, each with a new message id. The events' ids are
+// <key>-<number>.
 func (r *river) publish(key string, from, to int) {
 	r.Helper()
 	for i := from; i <= to; i++ {
@@ -71,14 +71,14 @@ func names(key string, from, to int) (ids []string) {
 	return ids
 }
 
-// script says what becomes of an event each time it is run, and remembers which were.
+// script says how each run of an event ends, and remembers which events ran.
 type script struct {
 	mu     sync.Mutex
 	bad    map[string]bool
 	gates  map[string]chan struct{}
 	ran    []string
-	busy   map[string]int // events of a key that run
-	beside bool           // two of a key ran at once
+	busy   map[string]int // how many events of each key are running
+	beside bool           // two events of a key ran at the same time
 }
 
 func newScript(bad ...string) *script {
@@ -97,7 +97,7 @@ func (s *script) set(bad bool, ids ...string) {
 	}
 }
 
-// gate has an event wait until open is called.
+// gate makes an event wait until open is called.
 func (s *script) gate(id string) (open func()) {
 	gate := make(chan struct{})
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *script) begin(ev postroom.Event) (bad bool, gate chan struct{}) {
 	return s.bad[ev.ID], s.gates[ev.ID]
 }
 
-// handler applies what is not bad.
+// handler applies all events that are not bad.
 func (s *script) handler(name string) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		bad, gate := s.begin(ev)
@@ -205,7 +205,7 @@ func (n *night) eventuallyHeldBy(handler string, want map[string]string) {
 	devtest.Eventually(n.T, patience, fmt.Sprintf("held to be %v", want), func() bool { got = n.states(handler); return maps.Equal(got, want) })
 }
 
-// all gives each of some events one state.
+// all returns a map that gives each of the events the same state.
 func all(state string, ids ...string) map[string]string {
 	states := map[string]string{}
 	for _, id := range ids {
@@ -238,10 +238,10 @@ func (n *night) eventuallyEffects(key string, count int) {
 	devtest.Eventually(n.T, patience, fmt.Sprintf("%d effects of key %s", count, key), func() bool { return len(n.effects(key)) >= count })
 }
 
-// only means the event with an id.
+// only returns a filter for the event with an id.
 func only(id string) deadletter.Filter { return deadletter.Filter{EventID: id} }
 
-// discarded gives events up.
+// discarded discards events.
 func (n *night) discarded(f deadletter.Filter, want int64) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
@@ -260,7 +260,7 @@ func (n *night) reopened(f deadletter.Filter, want int64) {
 	}
 }
 
-// outcomes returns what became of the events of a replay.
+// outcomes returns the outcomes of the events of a replay.
 func (n *night) outcomes(job deadletter.Replay) map[string]string {
 	n.Helper()
 	rows, _ := n.pool.Query(n.Context(), "SELECT event_id, coalesce(outcome, 'none') FROM postroom.job_item WHERE job = $1", job.ID)
@@ -282,8 +282,8 @@ func (n *night) wantOutcomes(job deadletter.Replay, want map[string]string) {
 	}
 }
 
-// wantSound holds what is true of held at any time that no replay runs: no event is
-// stranded behind nothing, and no replay's own key is left.
+// wantSound checks what must be true of held whenever no replay runs: no event waits without an
+// event in front of it, and no key that a replay made is left.
 func (n *night) wantSound() {
 	n.Helper()
 	n.want("events that wait for nothing", 0, `SELECT count(*) FROM postroom.held h
@@ -292,7 +292,7 @@ func (n *night) wantSound() {
 	n.want("keys of replays", 0, "SELECT count(*) FROM postroom.held WHERE key LIKE 'replay %'")
 }
 
-// startReplay runs a replay beside the test.
+// startReplay runs a replay in another goroutine.
 func (n *night) startReplay(job deadletter.Replay) <-chan deadletter.Replay {
 	finished := make(chan deadletter.Replay, 1)
 	go func() {

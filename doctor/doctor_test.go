@@ -111,7 +111,7 @@ func asRole(t *testing.T, pool *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
 	return as, role
 }
 
-// If a role may read nothing, the report says what was not looked at, and why.
+// If a role may read nothing, the report says what was not checked, and why.
 func TestReportSaysWhatARoleCannotSee(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -123,7 +123,7 @@ func TestReportSaysWhatARoleCannotSee(t *testing.T) {
 	wantOne(t, report, "rights", doctor.Skipped, "cannot write to any of the tables")
 	wantOne(t, report, "connections", doctor.OK)
 
-	exec(t, pool, "SELECT postroom.grant_operator('"+role+"')") // what it was told
+	exec(t, pool, "SELECT postroom.grant_operator('"+role+"')") // as the report said
 	for _, f := range examine(t, as, nil, doctor.Config{}).Of(doctor.Skipped) {
 		if strings.Contains(f.Text, "42501") {
 			t.Errorf("with the rights of an operator: %+v", f)
@@ -131,8 +131,8 @@ func TestReportSaysWhatARoleCannotSee(t *testing.T) {
 	}
 }
 
-// A role of one part of Postroom is not taken for the role of another part that writes to the
-// same tables, also if it lacks a right.
+// A role of one part of Postroom is not taken for the role of another part that writes to the same
+// tables, even if it lacks a right.
 func TestRoleIsJudgedByItsOwnPart(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ part, does, revoke string }{
@@ -156,7 +156,7 @@ func TestRoleIsJudgedByItsOwnPart(t *testing.T) {
 	}
 }
 
-// The doctor writes nothing, whatever its statements would.
+// The doctor writes nothing, even if one of its statements tried to write.
 func TestExamineWritesNothing(t *testing.T) {
 	t.Parallel()
 	read := &readOnly{Pool: devtest.Pool(t)}
@@ -166,7 +166,7 @@ func TestExamineWritesNothing(t *testing.T) {
 	}
 }
 
-// readOnly notes whether all transactions with options are read only.
+// readOnly records whether all transactions with options are read only.
 type readOnly struct {
 	*pgxpool.Pool
 
@@ -213,7 +213,7 @@ func TestOldTransactions(t *testing.T) {
 	wantOne(t, examine(t, pool, nil, doctor.Config{}), "vacuum", doctor.OK)
 }
 
-// An account that is at its limit, and one without JetStream.
+// The test has an account at its limit, and an account without JetStream.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	server, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: `accounts {

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A stream that drops its oldest messages when it is full loses events; the doctor says so
-// before it is full, and what to type.
+// A stream that drops its oldest messages when it is full loses events. The doctor reports that
+// before the stream is full, and says which command corrects it.
 func ExampleDoctor_Examine() {
 	servers := devtest.ForExample() // a migrated database, a NATS server with JetStream
 	defer servers.Close()
@@ -26,7 +26,7 @@ func ExampleDoctor_Examine() {
 	report, err := doctor.New(servers.Pool, servers.NATS, doctor.Config{Streams: []string{"SHOP"}}).Examine(ctx)
 	fmt.Println("healthy:", report.Healthy(), err)
 	for _, f := range report.Of(doctor.Fault) {
-		if f.Check == "streams" { // this throwaway database has faults of its own
+		if f.Check == "streams" { // the example's database has other faults
 			fmt.Println(f.Subject+":", f.Text) // and f.Remedy
 		}
 	}

@@ -33,7 +33,7 @@ func wrong(report doctor.Report, check, stream string) (found []string) {
 	return found
 }
 
-// wantWrong compares them with parts that each has.
+// wantWrong compares the findings with texts that they must contain.
 func wantWrong(t *testing.T, found []string, want [][]string) {
 	t.Helper()
 	if len(found) != len(want) {
@@ -49,8 +49,8 @@ func wantWrong(t *testing.T, found []string, want [][]string) {
 	}
 }
 
-// subscribed makes a row of a handler that reads what is under the stream's name, and its
-// durable consumer, unless the handler is ordered.
+// subscribed adds the row of a handler that reads the subjects under the stream's name. Unless the
+// handler is ordered, it also creates its durable consumer.
 func subscribed(t *testing.T, pool *pgxpool.Pool, js jetstream.JetStream, stream string, ordered bool, cfg jetstream.ConsumerConfig) {
 	t.Helper()
 	exec(t, pool, "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects, floor_id) VALUES ('h', $1, now(), ARRAY[$2], CASE WHEN $3 THEN 'x' END)",
@@ -69,7 +69,7 @@ func subscribed(t *testing.T, pool *pgxpool.Pool, js jetstream.JetStream, stream
 	}
 }
 
-// What a stream imposes on the consumers of a handler, and what is wrong with the consumer
+// The test has limits of a stream for the consumers of a handler, and faults of the consumer
 // itself.
 func TestLimitsOfConsumers(t *testing.T) {
 	t.Parallel()
@@ -140,13 +140,13 @@ func TestLimitsOfConsumers(t *testing.T) {
 	}
 }
 
-// A stream that is nearly full, and one that is not.
+// The test has a stream that is nearly full, and one that is not.
 func TestLimitsOfStreams(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name          string
 		stream        jetstream.StreamConfig
-		bytes, events int // of each event, and how many
+		bytes, events int // the bytes of each event, and the number of events
 		want          [][]string
 	}{
 		{"half of the messages", jetstream.StreamConfig{MaxMsgs: 20}, 1, 10, nil},
@@ -174,7 +174,7 @@ func TestLimitsOfStreams(t *testing.T) {
 	}
 }
 
-// What an account may use is nearly used up: each of what the broker counts.
+// An account has nearly reached each of the limits that the broker counts.
 func TestLimitsOfAccounts(t *testing.T) {
 	t.Parallel()
 	server, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: `accounts {

@@ -24,18 +24,18 @@ var parameters = map[string][2]string{
 	"producer_rights": {"(text)", "('postgres')"},
 }
 
-// most is how many pages a statement may read that looks at one of the large tables;
-// all others read few.
+// most is how many pages a statement may read if it uses one of the large tables. All other
+// statements read few pages.
 var most = map[string]int{
 	"published_events": 16_000, // looks 2,000 events up in two indexes
 	"subjects":         200,
-	"unknown_handlers": 4000, // counts 10,000 held events of a handler that nobody has
+	"unknown_handlers": 4000, // counts 10,000 held events of a handler that no process runs
 	"overdue_events":   1500,
 	"old_dead":         12_000, // counts 10,000
 }
 
-// No statement reads a large table from one end to the other, by plans that are made
-// before and after the server knows how large it is.
+// No statement reads a large table completely, with plans that are made before or after the server
+// knows the size of the table.
 func TestStatementsReadLittle(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -62,7 +62,7 @@ func TestStatementsReadLittle(t *testing.T) {
 			plan, pages := explain(t, name)(pool.Begin(t.Context()))
 			limit := most[name]
 			if limit == 0 {
-				limit = 1000 // of the catalog, mostly
+				limit = 1000 // mostly pages of the catalog
 			}
 			if pages > limit {
 				t.Errorf("%s reads %d pages, want %d at most:\n%s", name, pages, limit, plan)

@@ -16,13 +16,13 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// The newest messages of a stream are read first, for they nearly always have the
-// newest events; what is not among them is looked for from its time on.
+// The newest messages of a stream are read first, because they nearly always have the newest
+// events. If an event is not among them, the search begins at its time.
 func TestTheEndOfAStreamIsReadFirst(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name          string
-		before, after int // messages of others
+		before, after int // how many messages of other services come before and after
 		looks         int
 	}{
 		{"at the end", 2500, 0, 1},

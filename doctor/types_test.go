@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// Types that a handler asks for and nobody writes are a warning; types that no handler
-// takes are a note, which is nothing wrong.
+// If a handler asks for a type that no producer writes, there is a warning. If no handler reads a
+// type, there is only a note, because that is no fault.
 func TestTypes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -7,7 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// A dead event is old by the time of its handler, and not by that of another.
+// Whether a dead event is old depends on the time of its own handler, and not on the time of
+// another handler.
 func TestDeadEventsAreOldByTheirHandler(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

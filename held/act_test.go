@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// all puts an event of each state into held, for a handler and on its way out.
+// all puts an event of each state into held, for a handler and as an outgoing event.
 func (d *desk) all() map[string]int64 {
 	d.Helper()
 	ids := make(map[string]int64)
@@ -136,7 +136,8 @@ func TestReschedule(t *testing.T) {
 	}
 	d.want("claim of the abandoned event", "none true", "SELECT coalesce(claimed_by, 'none') || ' ' || solitary FROM postroom.held WHERE id = $1", ids["abandoned"])
 	d.want("isolation of the due event", "false", "SELECT solitary::text FROM postroom.held WHERE id = $1", ids["due"])
-	// What was never published counts as logged when it is to be published.
+	// An event that was never published counts as logged at the time at which it is to be
+	// published.
 	d.want("time of the scheduled event", "180", "SELECT round(extract(epoch FROM logged_at - now()) / 60)::text FROM postroom.held WHERE id = $1", ids["out scheduled"])
 	d.want("time of the refused event", "0", "SELECT round(extract(epoch FROM logged_at - now()) / 60)::text FROM postroom.held WHERE id = $1", ids["out retrying"])
 
@@ -152,8 +153,8 @@ func TestReschedule(t *testing.T) {
 	}
 }
 
-// A process stands still until its claim has run out, and an operator reschedules the event. When the
-// process goes on, it has no effect.
+// A process stalls until its claim has expired, and an operator reschedules the event. When the
+// process continues, it has no effect.
 func TestRescheduleEndsAFormerClaim(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

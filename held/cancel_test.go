@@ -39,7 +39,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("the event behind a cancelled one of its key is due in %s minutes, want now", got)
 	}
 	r, err = d.store.Cancel(t.Context(), set, d.by, nil)
-	d.wantResult(r, err, 0, map[held.State]int64{held.Running: 4, held.Dead: 1, held.Gone: 6}) // the one that waited is due: the relay may have it
+	d.wantResult(r, err, 0, map[held.State]int64{held.Running: 4, held.Dead: 1, held.Gone: 6}) // the event that waited is due, so the relay may have it
 	page, err := inspect.New(d.pool, nil, inspect.Config{}).Event(t.Context(), "", "retrying")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// What waits behind a cancelled event of an ordered handler's key continues, in order.
+// If an event of an ordered handler is cancelled, the events behind it in its key continue in their
+// order.
 func TestCancelLetsLaterEventsOfTheKeyGoOn(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -83,7 +84,8 @@ func TestCancelLetsLaterEventsOfTheKeyGoOn(t *testing.T) {
 	}
 }
 
-// A cancelled event does not run if it comes again. Reopened, it is dead, and can be replayed.
+// A cancelled event does not run if it comes again. If it is reopened, it is dead and can be
+// replayed.
 func TestCancelledEventDoesNotRunIfItComesAgain(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -116,8 +118,9 @@ func TestCancelledEventDoesNotRunIfItComesAgain(t *testing.T) {
 	}
 }
 
-// Events that are cancelled while processes claim them are cancelled, or run: never both, and
-// never neither. What cannot be cancelled any more says that it runs, or is gone.
+// If processes claim events while an operator cancels them, each event is either cancelled or runs:
+// never both, and never neither. If an event can no longer be cancelled, the result says that it
+// runs or is gone.
 func TestEventIsCancelledOrRunsNeverBoth(t *testing.T) {
 	t.Parallel()
 	for name, handle := range map[string]func(in *inbox.Inbox){

@@ -62,8 +62,8 @@ func (d *desk) want(what, want, sql string, args ...any) {
 	}
 }
 
-// hold puts an event straight into held, in a state, and returns its id there. A waiting one
-// waits behind whatever else has its key.
+// hold writes an event in a given state directly into held, and returns its id there. A waiting
+// event waits behind the other events of its key.
 func (d *desk) hold(handler, id, key, state string) int64 {
 	d.Helper()
 	var dedupe *string

@@ -24,8 +24,8 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// Events of an ordered handler are cancelled while their keys run: each is cancelled, or runs
-// once; those that run keep the order of their key, and no key stops.
+// Events of an ordered handler are cancelled while their keys run. Each event is either cancelled
+// or runs once. The events that run keep the order of their key, and no key stops.
 func TestCancelKeepsTheOrderOfRunningKeys(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -91,7 +91,7 @@ func TestCancelKeepsTheOrderOfRunningKeys(t *testing.T) {
 	}
 	wg.Wait()
 	for key := range keys {
-		publish(key, each) // it runs, whatever was cancelled before it
+		publish(key, each) // this event runs, even if events before it were cancelled
 	}
 	devtest.Eventually(t, patience, "all keys to have run", func() bool {
 		return d.text("SELECT count(*)::text FROM effect") == fmt.Sprint(keys*(each+1)-int(cancelled)) && d.text("SELECT count(*)::text FROM postroom.held") == "0"

@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Events of a key are looked up, whether their handler is known or not, before the server has
-// statistics and after.
+// Events of a key are looked up in an index, with and without a handler, before and after the
+// server has statistics.
 func TestSelectByKeyReadsLittle(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

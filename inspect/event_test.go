@@ -35,7 +35,7 @@ func (p *place) rawOf(source, kind, id string) {
 func TestEventOfTheLogHasThePublishState(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	open, err := p.pool.Begin(t.Context()) // it takes seq 1, and commits last
+	open, err := p.pool.Begin(t.Context()) // this transaction takes seq 1, and commits last
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +64,14 @@ func TestEventOfTheLogHasThePublishState(t *testing.T) {
 			t.Errorf("%s is %+v, want %s", id, j.LogEntries, want)
 		}
 	}
-	p.exec("UPDATE postroom.relay SET floor = 5") // restored into another cluster: ids of transactions mean nothing
+	p.exec("UPDATE postroom.relay SET floor = 5") // as if the log was restored into another cluster, where ids of transactions mean nothing
 	if j := p.journey(p.alone(), "", "late"); j.LogEntries[0].State != inspect.Published {
 		t.Errorf("below the floor it is %s", j.LogEntries[0].State)
 	}
 }
 
-// One id, of three sources: each is found, and kept apart where a source is given.
+// Events of three sources have one id. All are found. If a source is given, only its event is
+// found.
 func TestEventsWithOneID(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -91,8 +92,8 @@ func TestEventsWithOneID(t *testing.T) {
 	}
 }
 
-// In the database of a consumer nothing is left of an event but inbox rows: the id's
-// time and the stream lead to its source.
+// In a consumer's database only inbox rows are left of an event. The time in its id and the stream
+// lead to its source.
 func TestEventOfAnotherService(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -110,7 +111,7 @@ func TestEventOfAnotherService(t *testing.T) {
 	if len(j.Decisions) != 1 || j.Decisions[0].Handler != "h" || !slices.Equal(j.Undecided, []string{"g"}) || len(j.Notes) != 1 {
 		t.Errorf("decided: %+v, undecided %v, notes %v", j.Decisions, j.Undecided, j.Notes)
 	}
-	if j := p.journey(p.alone(), "/shop", id); len(j.Decisions) != 1 { // told the source, without a broker
+	if j := p.journey(p.alone(), "/shop", id); len(j.Decisions) != 1 { // with the source, and without a broker
 		t.Errorf("decided: %+v", j.Decisions)
 	}
 	if _, err := p.alone().Event(t.Context(), "", id); !errors.Is(err, inspect.ErrNotFound) {
@@ -123,7 +124,7 @@ func TestEventOfAnotherService(t *testing.T) {
 	}
 }
 
-// What is not in the stream is said to be not there, with what was looked at.
+// If an event is not in the stream, the error says so, and names what was searched.
 func TestSearchThatFindsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -182,13 +183,13 @@ func TestSearchOfALongStreamIsBoundedInTime(t *testing.T) {
 	}
 }
 
-// Edits, replays, discards, steps and who did it.
+// An event shows its edits, replays, discards and steps, and who made them.
 func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.hold("pay", "1", "dead_at, class, revision, attempts, failures, key, pos",
 		`now(), 'panic', 1, 12, '[{"at": "2026-01-01T00:00:00+00:00", "class": "panic", "text": "boom", "frame": "main.pay", "stack": "…"}]', 'k', 1`)
-	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('mail', 'welcome:7'), ('other', 'welcome:7')") // a key of its own
+	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('mail', 'welcome:7'), ('other', 'welcome:7')") // the key of a DedupeKey function
 	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key, failures, result) VALUES ('ship', '/shop 1', '[{"at": "2026-01-01T00:00:00+00:00", "class": "error", "text": "not yet"}]', 'parcel 7')`)
 	p.exec(`INSERT INTO postroom.archive (id, audit, handler, dedupe_key, dead_at, held_at, attempts, solitary, class, revision, replays, logged_at, source,
 		event_id, type, subject, content_type, data) VALUES (77, 5, 'mail', 'welcome:7', now(), now(), 1, false, 'x', 0, 0, now(), '/shop', '1', 'a.b', 'a.b', 'text/plain', 'c4nary')`)

@@ -81,7 +81,7 @@ func withEvents(t *testing.T) *place {
 		SELECT 100 + n, 1, h, '/other ' || id, now(), now(), 1, false, 'error', 0, 0, date_trunc('hour', now()) - interval '20 hours', '/other', id, 'order.placed', 'order.placed',
 			'k1', 'a1', 'a1', $1, 'text/plain', 'c4nary'
 		FROM (VALUES (1, 'h', 'x3'), (2, 'g', 'x3'), (3, 'g', 'x2')) v (n, h, id)`, someParent)
-	// The log has these: they come once.
+	// The log has these events too, so they are listed only once.
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', '/shop a1'), ('g', '/shop a1'), ('h', '/shop a2')")
 	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, logged_at, source, event_id, type, subject, event_key, content_type, data)
 		VALUES ('h', '/shop a1', 'k1', 1, now(), '/shop', 'a1', 'order.placed', 'order.placed', 'k1', 'text/plain', 'c4nary')`)
@@ -133,7 +133,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A list says of each event how far it is: in the log, and at each handler.
+// A list shows the state of each event, in the log and at each handler.
 func TestListShowsTheStateOfEachEvent(t *testing.T) {
 	t.Parallel()
 	p := withEvents(t)
@@ -165,7 +165,8 @@ func TestListShowsTheStateOfEachEvent(t *testing.T) {
 	}
 }
 
-// A page that finds nothing among very many rows ends, says so, and the next one goes on.
+// If a page finds nothing in very many rows, it ends and reports that. The next page continues the
+// search.
 func TestEventsStopsToSearch(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -179,13 +180,13 @@ func TestEventsStopsToSearch(t *testing.T) {
 	if len(second.Events) != 1 || second.Next != "" || second.Stopped || second.Looked != 50_000 {
 		t.Fatalf("the second page = %+v; want the event", second)
 	}
-	// A time reads its part of the log alone.
+	// With a time, only that part of the log is read.
 	at := second.Events[0].LoggedAt
 	timed := p.events(inspect.EventFilter{Key: "old", Since: at.Add(-time.Hour), Until: at.Add(time.Hour)})
 	if len(timed.Events) != 1 || timed.Next != "" || timed.Looked > 4000 {
 		t.Errorf("of that time: %+v; want the event, of 3,725 rows", timed)
 	}
-	// So does a cause, which is looked up.
+	// A cause is looked up in an index, so it needs few rows as well.
 	if caused := p.events(inspect.EventFilter{CausationID: "none"}); caused.Looked != 0 || caused.Next != "" {
 		t.Errorf("of a cause: %+v; want no rows", caused)
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// put writes an event of the log, that was written so many minutes ago.
+// put adds an event to the log that was written the given number of minutes ago.
 func (p *place) put(ago int, source, id, cause, correlation string) {
 	p.Helper()
 	p.exec(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, causation_id, correlation_id, data, checked, created_at)
 		VALUES ($1, $2, '', 'a.b', 'a.b', nullif($3, ''), nullif($4, ''), 'c4nary', true, date_trunc('minute', now()) - $5 * interval '1 minute')`, source, id, cause, correlation, ago)
 }
 
-// withProcess returns the databases of two services. The event o1 of /shop caused p1 of
-// /billing, and that s1 of /shop, which caused m1. x1 is of a third service, and held. n1 has
-// their correlation id, and no cause.
+// withProcess returns the databases of two services. The event o1 of /shop caused p1 of /billing.
+// p1 caused s1 of /shop, and s1 caused m1. x1 belongs to a third service, and is held. n1 has the
+// same correlation id, and no cause.
 func withProcess(t *testing.T) (shop, billing *place) {
 	t.Helper()
 	shop, billing = newPlace(t), newPlace(t)
@@ -53,7 +53,8 @@ func (p *place) tree(q inspect.TreeQuery, others ...*place) *inspect.EventTree {
 	return tree
 }
 
-// drawn returns a tree as a text: a(b c(d)). What was asked for has a *, and what is missing a ?.
+// drawn returns a tree as a text: a(b c(d)). The event that was asked for has a *, and a missing
+// event has a ?.
 func drawn(events []*inspect.TreeEvent) string {
 	var all []string
 	for _, e := range events {
@@ -83,7 +84,7 @@ func TestTree(t *testing.T) {
 	t.Parallel()
 	shop, billing := withProcess(t)
 	whole := "o1(p1(s1(m1)) x1) n1"
-	for _, id := range []string{"o1", "p1", "s1", "m1", "x1", "n1"} { // the same, from each of its events
+	for _, id := range []string{"o1", "p1", "s1", "m1", "x1", "n1"} { // the tree is the same from each of its events
 		tree := shop.tree(inspect.TreeQuery{ID: id}, billing)
 		if got, want := drawn(tree.Roots), strings.Replace(whole, id, id+"*", 1); got != want || tree.Events != 6 || len(tree.Notes) != 0 {
 			t.Errorf("of %s: %s, %d events, notes %q; want %s", id, got, tree.Events, tree.Notes, want)
@@ -104,14 +105,14 @@ func TestTree(t *testing.T) {
 	if got := states(paid); got != "unpublished, [0 1], shop.mail dead 1, shop.ship done 1" {
 		t.Errorf("p1 is %s", got)
 	}
-	// In one database, what is of others is missing.
+	// With only one database, events of the other one are missing.
 	if got := drawn(shop.tree(inspect.TreeQuery{ID: "s1"}).Roots); got != "o1(p1(s1*(m1)) x1)" { // held has p1
 		t.Errorf("in the shop's: %s", got)
 	}
 	if got := drawn(billing.tree(inspect.TreeQuery{ID: "o1"}).Roots); got != "o1?*(p1) n1" {
 		t.Errorf("in billing's: %s", got)
 	}
-	// Retention removes the first event, and not what it caused.
+	// Retention removes the first event, but not the events that it caused.
 	shop.exec("DELETE FROM postroom.outbox WHERE event_id = 'o1'")
 	for id, want := range map[string]string{"o1": "o1?*(p1(s1(m1)) x1) n1", "m1": "o1?(p1(s1(m1*)) x1) n1"} {
 		if got := drawn(shop.tree(inspect.TreeQuery{ID: id}, billing).Roots); got != want {
@@ -131,13 +132,13 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// Some producers give a correlation id of their own, and no cause.
+// Some producers set their own correlation id, and no cause.
 func TestTreeOfACorrelationID(t *testing.T) {
 	t.Parallel()
 	p, q := newPlace(t), newPlace(t)
 	p.put(9, "/a", "1", "", "proc-9")
 	q.put(8, "/b", "1", "", "proc-9")
-	q.put(7, "/b", "2", "1", "proc-9") // its cause is the one of either source
+	q.put(7, "/b", "2", "1", "proc-9") // events of both sources have the id of its cause
 	p.put(6, "/a", "3", "", "proc-8")
 	tree := p.tree(inspect.TreeQuery{ID: "proc-9"}, q)
 	if tree.Events != 3 || countTree(tree.Roots) != 3 || strings.Contains(drawn(tree.Roots), "3") {
@@ -149,7 +150,7 @@ func TestTreeOfACorrelationID(t *testing.T) {
 	if tree := p.tree(inspect.TreeQuery{ID: "1", Source: "/a"}, q); tree.Events != 3 || strings.Count(drawn(tree.Roots), "*") != 1 {
 		t.Errorf("of one source: %s", drawn(tree.Roots))
 	}
-	// Events that cause each other, which only a mistake can have written.
+	// These events cause each other, which can happen only by mistake.
 	p.put(5, "/a", "c1", "c2", "c")
 	p.put(4, "/a", "c2", "c1", "c")
 	p.put(3, "/a", "c3", "c3", "")
@@ -186,7 +187,7 @@ func TestTreeStops(t *testing.T) {
 	}
 }
 
-// A correlation id is searched for among so many rows of the log and no more.
+// The search for a correlation id reads a limited number of rows of the log.
 func TestTreeStopsToSearch(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// What is wrong, and what to do about it. An event waits here, and no relay runs.
+// Status says what is wrong, and what to do about it. Here an event waits, and no relay runs.
 func ExampleInspector_Status() {
 	servers := devtest.ForExample() // a migrated database, a NATS server with JetStream
 	defer servers.Close()
@@ -35,7 +35,7 @@ func ExampleInspector_Status() {
 	// <nil>
 }
 
-// What became of one event.
+// Event shows what happened to one event.
 func ExampleInspector_Event() {
 	servers := devtest.ForExample()
 	defer servers.Close()

@@ -116,8 +116,8 @@ func (p *place) subscription(name string, kinds ...string) inbox.Subscription {
 	return sub
 }
 
-// fussy is a handler that refuses for good events whose id begins with "bad", and for
-// now those that begin with "later".
+// fussy is a handler that fails for some events. If an id begins with "bad", the failure is
+// permanent. If it begins with "later", it is not.
 func fussy(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
 	switch {
 	case strings.HasPrefix(ev.ID, "bad"):

@@ -108,7 +108,7 @@ func distinct(text string) int {
 	return len(slices.Compact(words))
 }
 
-// A page that finds nothing among very many rows ends, and the next one goes on.
+// If a page finds nothing in very many rows, it ends, and the next page continues the search.
 func TestHeldEventsStopsToSearch(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -127,7 +127,7 @@ func TestHeldEventsStopsToSearch(t *testing.T) {
 	if got := len(strings.Fields(p.heldIDs(inspect.HeldFilter{Limit: 1000}))); got != 60001 {
 		t.Errorf("all pages have %d events, want 60001", got)
 	}
-	// A key is looked up, and many events of it are a list.
+	// A key is looked up in an index, and its many events are listed page by page.
 	page, err := p.alone().HeldEvents(t.Context(), inspect.HeldFilter{Key: "one"})
 	if err != nil || len(page.Events) != 1 || page.Next != "" {
 		t.Errorf("the events of a key = %+v, %v; want one, and no next page", page, err)

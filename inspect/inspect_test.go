@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// A shop, its relay and its consumers, looked at from all sides: an event that took
-// effect and caused another, one that is dead, and one that holds up its key.
+// All answers agree about a shop, its relay and its consumers. One event took effect and caused
+// another event, one is dead, and one blocks its key.
 func TestAnswersAgreeAboutAShop(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -131,7 +131,7 @@ func (p *place) journey(i *inspect.Inspector, source, id string) *inspect.EventT
 	return j
 }
 
-// wantGood looks at an event that took effect.
+// wantGood checks the answers about an event that took effect.
 func (p *place) wantGood(i *inspect.Inspector) {
 	p.Helper()
 	j := p.journey(i, "", "good")
@@ -166,7 +166,7 @@ func (p *place) wantGood(i *inspect.Inspector) {
 	}
 }
 
-// wantBad looks at an event that is dead.
+// wantBad checks the answers about a dead event.
 func (p *place) wantBad(i *inspect.Inspector) {
 	p.Helper()
 	j := p.journey(i, "/shop", "bad")
@@ -228,7 +228,7 @@ func TestFaultsOfTheConfigAndTheSchema(t *testing.T) {
 	}
 }
 
-// An answer is of one moment, and its transaction cannot write.
+// An answer shows one moment, and its transaction cannot write.
 func TestAnswersUseOneReadOnlySnapshot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -244,7 +244,7 @@ func TestAnswersUseOneReadOnlySnapshot(t *testing.T) {
 	if spy.options.AccessMode != pgx.ReadOnly || spy.options.IsoLevel != pgx.RepeatableRead {
 		t.Errorf("transaction: %+v", spy.options)
 	}
-	if _, err := conn.Exec(t.Context(), "CREATE TABLE after ()"); err != nil { // the settings are gone with it
+	if _, err := conn.Exec(t.Context(), "CREATE TABLE after ()"); err != nil { // the settings ended with the transaction
 		t.Error(err)
 	}
 	var setting string

@@ -87,7 +87,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A page looks at a bounded number of keys, and the next page goes on from there.
+// A page reads a limited number of keys, and the next page continues from there.
 func TestKeysArePagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -153,7 +153,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// A page looks at a bounded number of actions, and the next page goes on from there.
+// A page reads a limited number of actions, and the next page continues from there.
 func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -167,7 +167,7 @@ func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 		t.Errorf("second page: %+v, %v", second, err)
 	}
 	recent, err := p.alone().Audit(t.Context(), inspect.AuditFilter{Since: time.Now().Add(-time.Hour)})
-	if err != nil || len(recent.Entries) != 0 || recent.Next != 0 { // all that is below is older
+	if err != nil || len(recent.Entries) != 0 || recent.Next != 0 { // all actions with lower ids are older
 		t.Errorf("of an hour: %+v, %v", recent, err)
 	}
 }
@@ -189,7 +189,7 @@ func TestTables(t *testing.T) {
 	if err := open.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM (SELECT pg_current_xact_id()) x").Scan(&pid); err != nil {
 		t.Fatal(err)
 	}
-	p.exec("CREATE TABLE later ()") // a transaction that began since
+	p.exec("CREATE TABLE later ()") // another transaction begins after that
 
 	tables, err := p.alone().Tables(t.Context())
 	if err != nil {
@@ -216,7 +216,7 @@ func TestTables(t *testing.T) {
 	if tables.Vacuum.Partial {
 		t.Error("a superuser sees all")
 	}
-	p.eventually("the open transaction to be among what keeps vacuum away", func() bool { // of ten: others test here too
+	p.eventually("the open transaction to be among what keeps vacuum away", func() bool { // only ten are listed, and other tests use this server too
 		tables, err := p.alone().Tables(t.Context())
 		return err == nil && slices.ContainsFunc(tables.Vacuum.Blockers, func(h inspect.VacuumBlocker) bool {
 			return h.Name == fmt.Sprint(pid) && h.Kind == "transaction" && strings.Contains(h.State, "idle in transaction") && h.Xids > 0
@@ -241,7 +241,7 @@ func TestRoleThatOnlyReads(t *testing.T) {
 	role := "reader_" + strings.ToLower(p.stream)
 	p.exec("CREATE ROLE " + role)
 	t.Cleanup(func() {
-		for _, sql := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} { // roles are the cluster's
+		for _, sql := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} { // roles belong to the cluster, not to the database
 			if _, err := p.pool.Exec(context.Background(), sql); err != nil {
 				t.Error(err)
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/internal/eventtype"
 )
 
-// tested are the statements that look at tables that grow: what they are called with,
-// and how many pages they may read.
+// tested are the statements that read growing tables, each with its arguments and the number of
+// pages that it may read.
 var tested = []struct {
 	file, parameters, call string
 	pages                  int
@@ -64,11 +64,11 @@ var tested = []struct {
 
 const pageParameters = "(text, text[], text, text, text, timestamptz, timestamptz, timestamptz, bigint, text, bigint, bigint)"
 
-// readsAll is a plan that reads a whole table that grows, or nearly.
+// readsAll matches a plan that reads all or nearly all of a growing table.
 var readsAll = regexp.MustCompile(`(Seq|Bitmap Heap) Scan on (outbox|inbox|held|refused|archive|audit|job_item|receipt|revision)\b`)
 
-// However much there is, no statement reads a table: without statistics, as after a
-// restore, and with them.
+// No statement reads a whole table, however large the tables are. That holds without statistics, as
+// after a restore, and with statistics.
 func TestNoStatementReadsATable(t *testing.T) {
 	t.Parallel()
 	conn, err := devtest.Pool(t).Acquire(t.Context())
@@ -83,12 +83,12 @@ func TestNoStatementReadsATable(t *testing.T) {
 		for _, s := range tested {
 			p.wantPages(s.file, s.parameters, s.call, s.pages)
 		}
-		// It counts: as many rows as are held, and no more than 100,000 of a handler.
+		// This statement counts held rows, up to 100,000 of each handler.
 		p.wantPages("held_counts", "", "", 60_000)
 	}
 }
 
-// plans are those that one connection makes.
+// plans are the plans of one connection.
 type plans struct {
 	*testing.T
 
@@ -120,7 +120,7 @@ func (p *plans) text(file string) string {
 	return ""
 }
 
-// fill has the tables grow.
+// fill adds many rows to the tables.
 func (p *plans) fill() {
 	p.Helper()
 	p.do(`ALTER TABLE postroom.outbox SET (autovacuum_enabled = off); ALTER TABLE postroom.inbox SET (autovacuum_enabled = off);
@@ -152,7 +152,7 @@ func (p *plans) fill() {
 
 var pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
 
-// wantPages runs a statement as the inspector does, which may read so many pages.
+// wantPages runs a statement as the inspector does. The statement may read at most that many pages.
 func (p *plans) wantPages(file, parameters, call string, most int) {
 	p.Helper()
 	p.do("BEGIN READ ONLY")

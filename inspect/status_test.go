@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// hold holds an event of a handler, with what SQL says of it.
+// hold holds an event of a handler, with the given columns in SQL.
 func (p *place) hold(handler, id, columns, values string) {
 	p.Helper()
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ($1, $2)", handler, "/shop "+id)
@@ -29,7 +29,7 @@ func (p *place) holdOutgoing(pos int, columns, values string) {
 		VALUES ('outbox', $1::bigint, now(), '/shop', 'out-' || $1::bigint, 'a.b', 'a.b', 'text/plain', 'c4nary', `+values+`)`, pos)
 }
 
-// lives has a process run handlers.
+// lives adds a process that runs handlers.
 func (p *place) lives(handlers ...string) {
 	p.Helper()
 	p.exec("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', $1, '30 days', '29 days')", handlers)
@@ -133,8 +133,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// Every state that a held event can be in is told apart, for handlers and on the way
-// out.
+// The answers distinguish all states of a held event, for events of handlers and for outgoing
+// events.
 func TestStatesOfHeldEvents(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -170,14 +170,14 @@ func TestStatesOfHeldEvents(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	for _, id := range []string{"due", "retrying", "running", "abandoned", "waiting", "dead"} { // and so one by one
+	for _, id := range []string{"due", "retrying", "running", "abandoned", "waiting", "dead"} { // now each state by itself
 		if held := p.journey(p.alone(), "/shop", id).Held; len(held) != 1 || string(held[0].State) != id {
 			t.Errorf("%s: %+v", id, held)
 		}
 	}
 }
 
-// What a handler reads and does not have any more is a finding, with a broker.
+// If the stream or the consumer of a handler is gone, that is a finding. It needs a broker.
 func TestFindingsOfTheBroker(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -206,7 +206,7 @@ func TestFindingsOfTheBroker(t *testing.T) {
 	}
 	p.exec("UPDATE postroom.subscription SET reader = 'p', reader_until = now() + interval '1 hour' WHERE handler = 'o'")
 
-	p.raw("placed", "1") // both are behind now
+	p.raw("placed", "1") // now both handlers are behind
 	p.eventually("what is pending to show", func() bool {
 		h, err := i.Handlers(t.Context())
 		if err != nil {

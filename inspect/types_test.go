@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// subscribed has an inbox run handlers, and waits until they are.
+// subscribed runs handlers in an inbox, and waits until they are subscribed.
 func (p *place) subscribed(subs ...inbox.Subscription) {
 	p.Helper()
 	in := inbox.New(p.pool, p.nc, inbox.Config{})
@@ -33,19 +33,20 @@ func (p *place) subscribed(subs ...inbox.Subscription) {
 	})
 }
 
-// A handler that asks for a type that is probably misspelt is a finding, and one whose
-// types are fine is none. What no handler takes is noted, and what nobody writes yet.
+// If a handler asks for a type that is probably misspelt, that is a finding. If its types are
+// right, there is none. There are notes about types that no handler reads, and about types without
+// events.
 func TestMisspeltTypeIsAFinding(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name    string
 		asks    []string // kinds, or with a '*' a subject
-		stream  []string // what is published, by others
-		log     []string // what is written here, and not published
-		finds   string   // in what the finding says; empty: none
+		stream  []string // types of events that other services published
+		log     []string // types of events that are written here and not published
+		finds   string   // a part of the finding's text; empty: there is no finding
 		alone   string   // the same without a broker
 		note    string
-		besides []string // of another handler
+		besides []string // what another handler asks for
 	}{
 		{name: "an empty stream", asks: []string{"plcaed"}},
 		{name: "all is well", asks: []string{"order.placed"}, stream: []string{"order.placed"}},
@@ -102,7 +103,7 @@ func TestMisspeltTypeIsAFinding(t *testing.T) {
 	}
 }
 
-// wantTypes wants one finding about types, or none.
+// wantTypes checks that there is one finding about types, or none.
 func (p *place) wantTypes(i *inspect.Inspector, says string) *inspect.Status {
 	p.Helper()
 	s := p.status(i)
@@ -116,8 +117,8 @@ func (p *place) wantTypes(i *inspect.Inspector, says string) *inspect.Status {
 	return s
 }
 
-// Of an event that no handler takes the journey says so, and which handler asks for
-// something like it.
+// If no handler reads an event, its trace says so, and names the handler that asks for a similar
+// type.
 func TestAnEventThatNoHandlerTakes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

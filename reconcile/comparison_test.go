@@ -45,13 +45,13 @@ func TestPaced(t *testing.T) {
 	})
 }
 
-// paper is a log, and a stream that has all of it, without servers.
+// paper is a log without servers, and a stream that has all of its events.
 type paper struct {
 	eventlog.History
 	broker.Verifier
 
 	pages, size int
-	says        map[string]broker.StreamState // of streams that are not as they should be
+	says        map[string]broker.StreamState // the states of faulty streams
 }
 
 func (p *paper) Positions(context.Context) ([]eventlog.StreamPosition, error) {
@@ -100,7 +100,7 @@ func TestReconcileLeavesTimeToOthers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		rate float64
-		want time.Duration // of 5,000 events
+		want time.Duration // how long 5,000 events must take
 	}{{0, 200 * time.Millisecond}, {1000, 5 * time.Second}, {1e9, 5 * time.Microsecond}} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &paper{pages: 5, size: 1000}
@@ -121,8 +121,8 @@ func TestReconcileLeavesTimeToOthers(t *testing.T) {
 	}
 }
 
-// Streams that cannot be compared keep nobody from comparing the others; and only those are
-// compared that were asked for, with those among them of which the log knows nothing.
+// If some streams cannot be compared, the others still are. Only the requested streams are
+// compared, even those of which the log knows nothing.
 func TestStreamsThatCannotBeCompared(t *testing.T) {
 	t.Parallel()
 	p := &paper{pages: 1, size: 3, says: map[string]broker.StreamState{

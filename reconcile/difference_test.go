@@ -23,22 +23,22 @@ func pages[T any](t *rapid.T, list []T, name string) reader[T] {
 	}
 }
 
-// Whatever a stream lacks is found, and nothing else, in whichever order it has the
-// rest, how often, and among whatever messages of others; and late is what stands
-// before an event of its key that the stream has.
+// Exactly the events that a stream lacks are found, whatever the order of its messages, even if it
+// has some twice, and messages of others. An event is out of order if the stream has a later event
+// of its key.
 func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
 
 func findsTheDifference(t *rapid.T) {
 	first := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	standing := broker.StreamState{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
-	if rapid.Bool().Draw(t, "recreated") { // it never had what the one before it dropped
+	if rapid.Bool().Draw(t, "recreated") { // the new stream never had the events that the old stream dropped
 		standing.Verdict = broker.Recreated
 	}
 	compared, unknown := 0, 0
 	var entries []eventlog.HistoryEntry
 	var stream []broker.StoredMessage
 	want := map[string][]int64{}
-	last := map[string]int64{} // of each key in the stream
+	last := map[string]int64{} // the last event of each key in the stream
 	for seq := range int64(rapid.IntRange(0, 30).Draw(t, "events")) {
 		e := eventlog.HistoryEntry{
 			Published: rapid.IntRange(0, 5).Draw(t, "published") > 0,
@@ -93,7 +93,7 @@ func findsTheDifference(t *rapid.T) {
 	}
 }
 
-// Where both have nearly the same order, little is remembered of them.
+// If log and stream have nearly the same order, the comparison keeps few events in memory.
 func TestDifferenceRemembersLittle(t *testing.T) {
 	const n = 20_000
 	var entries []eventlog.HistoryEntry

@@ -6,5 +6,5 @@ import (
 	"pgregory.net/rapid"
 )
 
-// FuzzDifference has the fuzzer choose what TestDifference otherwise draws.
+// FuzzDifference lets the fuzzer choose the values that TestDifference draws at random.
 func FuzzDifference(f *testing.F) { f.Fuzz(rapid.MakeFuzz(findsTheDifference)) }

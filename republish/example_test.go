@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// A consumer lost what it had stored of an order: the order's events are published again.
-// Whichever relay leads does it; the consumer's inbox knows those that it has.
+// A consumer lost its data about an order, so the order's events are published again. The leading
+// relay does that. The consumer's inbox recognises events that it still has.
 func ExampleStore_Start() {
 	servers := devtest.ForExample() // a migrated database
 	defer servers.Close()
@@ -35,7 +35,7 @@ func ExampleStore_Start() {
 	_, err = store.Start(ctx, order)
 	fmt.Println("nothing is published yet:", errors.Is(err, republish.ErrNoEvents))
 
-	publish(ctx, outbox.NewLog(pool)) // a relay does
+	publish(ctx, outbox.NewLog(pool)) // a relay does this
 	r, err := store.Start(ctx, order)
 	fmt.Println(r.State, r.Events, "event,", err)
 	// Output:
@@ -44,7 +44,7 @@ func ExampleStore_Start() {
 	// running 1 event, <nil>
 }
 
-// publish does as a relay does whose broker acknowledges everything.
+// publish does what a relay does if its broker acknowledges everything.
 func publish(ctx context.Context, log eventlog.Source) {
 	term, err := log.Lead(ctx, "example", time.Minute)
 	if err != nil {

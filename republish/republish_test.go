@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// spread has events written one minute after the other, the last one now.
+// spread writes events that were logged a minute apart, the last one now.
 func spread(t *testing.T, pool *pgxpool.Pool) (times []time.Time) {
 	t.Helper()
 	mustExec(t, pool, `UPDATE postroom.outbox SET created_at = now() - (SELECT count(*) FROM postroom.outbox o WHERE o.seq > outbox.seq) * interval '10 minutes'`)
@@ -40,7 +40,7 @@ func TestRepublishFiltersByTimeTypeAndKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Gaps, as rollbacks leave them, and times a little out of order.
+	// The log has gaps, as after rollbacks, and times that are a little out of order.
 	mustExec(t, pool, "DELETE FROM postroom.outbox WHERE event_id IN ('e003', 'e008')")
 	log := republish.New(pool)
 	term := lead(t, pool)
@@ -131,8 +131,8 @@ func TestRepublishReportsRemovedEvents(t *testing.T) {
 	}
 }
 
-// An order that is given again while its republish runs makes no second one; after its end
-// it makes new copies.
+// If a request is repeated while its republish runs, there is no second republish. After the end of
+// the republish, the request publishes new copies.
 func TestTheSameOrderIsOneRepublish(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(3)...)
@@ -241,7 +241,8 @@ func TestRepublishRefusesBadOrders(t *testing.T) {
 	}
 }
 
-// Of a schema that has an impossible name every method says so, and sends no statement.
+// If the name of the schema is not valid, every method returns an error that says so, and sends no
+// statement.
 func TestAnImpossibleSchema(t *testing.T) {
 	t.Parallel()
 	s := republish.New(devtest.EmptyPool(t)).WithSchema("no schema")

@@ -20,8 +20,8 @@ func lead(t *testing.T, pool *pgxpool.Pool) eventlog.Term {
 	return logtest.Lead(t, pglog.New(pool))
 }
 
-// publishedLog returns a log with events of which all are published, what publishes them
-// again, and the term that published them.
+// publishedLog returns a log whose events are all published, the store that publishes them again,
+// and the term that published them.
 func publishedLog(t *testing.T, ids ...string) (*pgxpool.Pool, *republish.Store, eventlog.Term) {
 	t.Helper()
 	pool := devtest.Pool(t)
@@ -57,7 +57,7 @@ func wantRepublish(t *testing.T, log *republish.Store, id int64, state republish
 	}
 }
 
-// wantAudit compares what operators did: who, what, how many, why.
+// wantAudit compares the rows of the audit: actor, action, number of events, reason.
 func wantAudit(t *testing.T, pool *pgxpool.Pool, want ...string) {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), "SELECT concat_ws(' ', actor, action, events, nullif(reason, '')) FROM postroom.audit ORDER BY id")

@@ -2,7 +2,7 @@ package republish_test
 
 import "github.com/postroom/postroom/internal/devtest/logtest"
 
-// What tests of the log share.
+// These are shared by the tests of the log.
 var (
 	shop         = logtest.Shop
 	named        = logtest.Named

@@ -26,7 +26,7 @@ func TestBegin(t *testing.T) {
 	if d := all[1]; d.Key != "t1" || d.NotBefore.IsZero() || d.CorrelationID != cmd.CorrelationID {
 		t.Errorf("the deadline is %+v", d)
 	}
-	w.begin("t1") // the same once more
+	w.begin("t1") // the same call again
 	w.wants()
 
 	// Another input.
@@ -70,8 +70,8 @@ func TestBeginIsRolledBack(t *testing.T) {
 	}
 }
 
-// A caller begins again after its transaction lost to another one. What the Local functions of the
-// first try changed in the state is not in its own.
+// A caller begins again after its transaction conflicted with another one. The caller's state does
+// not have the changes that Local functions made in the first try.
 func TestBeginAgainSharesNoState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) {
@@ -88,7 +88,7 @@ func TestBeginAgainSharesNoState(t *testing.T) {
 	}
 }
 
-// A first command that cannot be written fails the transaction of the caller.
+// If the first command cannot be written, the caller's transaction fails.
 func TestBeginWithACommandThatIsNotValid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) {
@@ -108,7 +108,7 @@ func TestBeginWithACommandThatIsNotValid(t *testing.T) {
 	}
 }
 
-// An event begins an instance, and comes again when it has ended.
+// An event begins an instance, and comes again after the instance has ended.
 func TestStartOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) {
@@ -139,7 +139,8 @@ func TestStartOn(t *testing.T) {
 	w.is("t1", "undone", "open")
 }
 
-// A handler begins an instance, and another one has it undone: both name their event as the cause.
+// One handler begins an instance, and another handler undoes it. Both name their event as the
+// cause.
 func TestBeginWithItsCause(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -16,18 +16,18 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// town is a saga with its participants in one database, as a scenario of Crash plays it. It keeps
-// nothing in memory.
+// town is a saga with its participants in one database, for a scenario of Crash. It keeps nothing
+// in memory.
 type town struct {
 	pool *pgxpool.Pool
-	look *pgxpool.Pool // whose connections are not cut: it looks what to do next
+	look *pgxpool.Pool // its connections are not cut; the test uses it to see what to do next
 	out  *outbox.Outbox
 	saga *saga.Saga[trip]
 
 	deadline bool // the payment is never answered, and an operator sends an Undo again
 }
 
-// play gives each event of the log to whom it is for, until the instance has ended.
+// play gives each event of the log to its handler, until the instance has ended.
 func (w *town) play(ctx context.Context) error {
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.saga.Begin(ctx, tx, "t1", trip{ID: "t1", Seats: 2}) })
 	if err != nil {
@@ -71,7 +71,7 @@ func (w *town) play(ctx context.Context) error {
 
 var replies = map[string]string{"seat.book": "seat.booked", "seat.free": "seat.freed", "payment.charge": "payment.charged", "payment.refund": "payment.refunded"}
 
-// participate does what a command says, once for each step, and answers it.
+// participate carries out a command, once for each step, and answers it.
 func (w *town) participate(ctx context.Context, tx pgx.Tx, cmd postroom.Event) error {
 	_, err := tx.Exec(ctx, "INSERT INTO did (step, type) VALUES ($1, $2) ON CONFLICT DO NOTHING", saga.StepKey(cmd), cmd.Type)
 	if err != nil || w.deadline && cmd.Type == "payment.charge" {
@@ -80,7 +80,7 @@ func (w *town) participate(ctx context.Context, tx pgx.Tx, cmd postroom.Event) e
 	return w.out.Write(ctx, tx, cmd.Follow(replies[cmd.Type], nil))
 }
 
-// disturb lets the time of the payment pass, and has an operator send the Undo of the seat again.
+// disturb lets the payment's deadline pass, and lets an operator send the Undo of the seat again.
 func (w *town) disturb(ctx context.Context, st saga.Status) error {
 	if !w.deadline {
 		return nil
@@ -116,17 +116,17 @@ func pendingStep(st saga.Status) string {
 	return ""
 }
 
-// What a saga leaves does not depend on where its process is killed: it is cut off before and after
-// every statement of Begin, of replies, of a deadline, of a decision, of local steps and of the
-// compensation. Afterwards there is one command for each step and direction, each has one effect,
-// and they are in order.
+// The result of a saga does not depend on the moment at which its process is killed. The connection
+// is cut before and after every statement of Begin, of replies, of a deadline, of a decision, of
+// local steps and of the compensation. In the end there is one command for each step and direction.
+// Each command has one effect, and they are in order.
 func TestCrashAnywhere(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		deadline bool
 		state    saga.State
-		did      string // by the participants
-		effects  string // of Local functions
+		did      string // what the participants did
+		effects  string // the effects of Local functions
 		sent     string
 	}{
 		{"done", false, saga.Done, "seat.book payment.charge", "confirmed", "seat.book payment.charge travel.booked"},

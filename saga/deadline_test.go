@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// When the time of a step is over, its outcome is not known: its own Undo comes first. A reply that
-// comes after that changes nothing.
+// When a step's deadline has passed, the outcome of the step is unknown, so its own Undo comes
+// first. A later reply changes nothing.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -39,8 +39,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// The deadline and the reply come at one moment: who gets the lock first decides, and the other
-// changes nothing.
+// The deadline and the reply come at the same moment. The one that gets the lock first decides, and
+// the other changes nothing.
 func TestDeadlineAndReplyAtOneMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -63,7 +63,7 @@ func TestDeadlineAndReplyAtOneMoment(t *testing.T) {
 	}
 }
 
-// A deadline of a step that is over, or that no program has written, changes nothing.
+// A deadline changes nothing if its step is over, or if no program has written it.
 func TestStaleDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -83,16 +83,16 @@ func TestStaleDeadline(t *testing.T) {
 	w.fails(w.try(bad), "decode", true)
 }
 
-// The deadline of the first step comes while a later step, with a later deadline, is pending. It
-// arms the next. So at most one is scheduled that counts.
+// The deadline of the first step comes while a later step with a later deadline is pending. It
+// schedules the next deadline. So at most one deadline that counts is scheduled.
 func TestDeadlineArmsTheNext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.begin("t1")
 	all := w.wants("seat.book", "travel.deadline")
 	w.give(w.reply(all[0], "seat.booked", nil))
-	w.wants("payment.charge") // its deadline is later: no event for it yet
-	w.give(all[1])            // it comes for nothing
+	w.wants("payment.charge") // its deadline is later, so no event is scheduled for it yet
+	w.give(all[1])            // this deadline changes nothing
 	next := w.wants("travel.deadline")[0]
 	if wait := next.NotBefore.Sub(all[1].NotBefore); wait < 58*time.Minute {
 		t.Errorf("the next deadline is %s later, want that of the payment", wait)
@@ -101,7 +101,7 @@ func TestDeadlineArmsTheNext(t *testing.T) {
 	if r := w.row("t1"); r.Revision != 2 {
 		t.Errorf("revision %d, although no step was made", r.Revision)
 	}
-	w.give(next) // too early: the clock of another server, before a failover
+	w.give(next) // too early, as after a failover to a server with another clock
 	again := w.wants("travel.deadline")[0]
 	if again.ID == next.ID || !again.NotBefore.Equal(next.NotBefore) {
 		t.Errorf("the deadline that came too early was not written again: %+v", again)
@@ -110,18 +110,20 @@ func TestDeadlineArmsTheNext(t *testing.T) {
 	w.wants("payment.refund")
 }
 
-// The event deadline was lost: an operator discarded it. The next step that has a deadline gets one.
+// The event deadline was lost, because an operator discarded it. The next step with a deadline gets
+// a new event.
 func TestDeadlineThatWasLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.begin("t1")
 	seat := w.wants("seat.book", "travel.deadline")[0]
-	w.expire("t1") // and it never comes
+	w.expire("t1") // the event never comes
 	w.give(w.reply(seat, "seat.booked", nil))
 	w.wants("payment.charge", "travel.deadline")
 }
 
-// A shorter deadline after a longer one gets an event of its own, and the older one means nothing.
+// If a step has an earlier deadline than the scheduled one, it gets its own event, and the later
+// event changes nothing.
 func TestEarlierDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) { d.Steps[1].Within, d.Steps[2].Within = time.Hour, time.Minute })
@@ -134,8 +136,8 @@ func TestEarlierDeadline(t *testing.T) {
 	w.is("t1", "running", "payment")
 }
 
-// All was down for an hour. A reply that waited in the stream counts if it comes before the
-// deadline event, at any later time.
+// After an outage of an hour, a reply that waited in the stream counts if it comes before the
+// deadline event.
 func TestReplyBeforeTheDeadlineCountsAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -148,7 +150,7 @@ func TestReplyBeforeTheDeadlineCountsAfterAnOutage(t *testing.T) {
 	w.is("t1", "done", "confirm")
 }
 
-// Deadlines are the database's: a process whose clock is wrong computes the same.
+// Deadlines use the database's clock. So a process with a wrong clock computes the same deadlines.
 func TestDeadlineIsTheDatabases(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -161,7 +163,7 @@ func TestDeadlineIsTheDatabases(t *testing.T) {
 	}
 }
 
-// A Failed of the first step has nothing to undo but what is local.
+// If the first step fails, only local steps are undone.
 func TestFirstStepFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -174,8 +176,8 @@ func TestFirstStepFails(t *testing.T) {
 	}
 }
 
-// A Local function gives up: what it wrote is rolled back, what it changed in the state stays, and
-// the steps before are undone in reverse order. Each Undone is awaited.
+// A Local function gives up. Its writes are rolled back, its changes of the state stay, and the
+// earlier steps are undone in reverse order. The saga waits for each Undone.
 func TestGiveUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) {
@@ -198,7 +200,7 @@ func TestGiveUp(t *testing.T) {
 	w.wants("travel.cancelled")
 }
 
-// A Local function fails: nothing of its event is stored, and another attempt finishes it.
+// A Local function fails. Nothing of its event is stored, and another attempt finishes the step.
 func TestLocalFails(t *testing.T) {
 	t.Parallel()
 	var broken error
@@ -231,8 +233,8 @@ func TestLocalFails(t *testing.T) {
 	w.is("t2", "undone", "open")
 }
 
-// An Undo is at its participant for long, and dies there. The saga waits, and goes on by itself
-// when the reply comes. Meanwhile it is stuck.
+// A participant has an Undo for a long time, and the Undo becomes dead there. The saga waits and is
+// stuck. When the reply comes, it continues by itself.
 func TestSagaWaitsForItsUndo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

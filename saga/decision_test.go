@@ -48,7 +48,7 @@ func TestDecisions(t *testing.T) {
 		_, payment := w.upTo("failed")
 		w.decide(saga.Decision{Key: "failed", Choice: saga.Retry})
 		w.wants("payment.charge")
-		w.give(w.reply(payment, "payment.declined", nil)) // the second may still take effect
+		w.give(w.reply(payment, "payment.declined", nil)) // the second command may still take effect
 		w.wants("payment.refund")
 	})
 	t.Run("the reply to the first of two commands", func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestLateDecisionsChangeNothing(t *testing.T) {
 		t.Errorf("%d rows of audit, want 1: %v", rows, err)
 	}
 
-	// The instance has gone on, and runs.
+	// This instance has changed since then, and still runs.
 	w.begin("t2")
 	seat := w.wants("seat.book", "travel.deadline")[0]
 	d = saga.Decision{Saga: "travel", Key: "t2", Revision: 1, Choice: saga.Skip}
@@ -145,8 +145,8 @@ func TestLateDecisionsChangeNothing(t *testing.T) {
 	}
 }
 
-// Anybody who may publish can write an event of type decision. It counts only with its row in the
-// audit, and with the content that the row has.
+// Every program that may publish can write an event of type decision. The event counts only if the
+// audit has a row for it, with the same content.
 func TestForgedDecisions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -215,7 +215,7 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 	}
 	w.wants()
 
-	// The saga itself refuses them, too.
+	// The saga itself refuses these decisions too.
 	w.fails(w.carryOut(saga.Decision{Key: "t1", Choice: saga.MarkDone, Type: "seat.freed"}), "not a reply that ends step payment", true)
 	w.is("t1", "running", "payment")
 	w.fails(w.carryOut(saga.Decision{Key: "t2", Choice: saga.Compensate}), "is already being undone", true)
@@ -223,14 +223,14 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 	w.fails(w.carryOut(saga.Decision{Key: "t3", Choice: saga.MarkDone}), "step confirm does not wait for a reply", true)
 }
 
-// carryOut writes a decision past the store, and gives it to the saga.
+// carryOut writes a decision without the store, and gives it to the saga.
 func (w *world) carryOut(d saga.Decision) error {
 	w.Helper()
 	w.exec("SELECT postroom.decide_saga('travel', $1, $2, $3, $4, NULL, 'ann', '')", d.Key, w.row(d.Key).Revision, d.Choice, d.Type)
 	return w.try(w.wants("travel.decision")[0])
 }
 
-// A program begins to undo an instance, in a transaction of its own.
+// A program begins to undo an instance, in its own transaction.
 func TestCompensate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

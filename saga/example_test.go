@@ -52,8 +52,8 @@ func checkout(confirm func(ctx context.Context, tx pgx.Tx, o *order) error) saga
 	}
 }
 
-// An order is paid at a vendor and confirmed. The saga, and the service that pays, run in one
-// program here; they can run in two that share a stream.
+// An order is paid at a vendor and confirmed. Here the saga and the paying service run in one
+// program. They can also run in two programs that share a stream.
 func Example() {
 	servers := devtest.ForExample(natsjs.ConnectOptions()...) // a migrated database, a NATS server with JetStream
 	defer servers.Close()
@@ -110,8 +110,8 @@ func Example() {
 	// the process is done <nil>
 }
 
-// A customer cancels by an event. Its handler has the process undone, and names the event as the
-// cause.
+// A customer's cancellation comes as an event. The event's handler undoes the process, and names
+// the event as the cause.
 func ExampleSaga_Compensate() {
 	process := saga.New(nil, outbox.New(outbox.Config{Source: "/shop"}), checkout(confirm))
 	in := inbox.New(nil, nil, inbox.Config{})
@@ -121,14 +121,14 @@ func ExampleSaga_Compensate() {
 		}))
 }
 
-// The page of an order shows how far its process is.
+// The page of an order shows the progress of its process.
 func ExampleSaga_StatusHandler() {
 	process := saga.New(nil, outbox.New(outbox.Config{Source: "/shop"}), checkout(confirm))
 	public := func(o order) any { return map[string]int{"amount": o.Amount} }
 	http.Handle("GET /orders/{key}/checkout", process.StatusHandler(public))
 }
 
-// A participant whose work is all in its own database answers in the same transaction.
+// If a participant works only in its own database, it answers in the same transaction.
 func ExampleParticipant() {
 	out := outbox.New(outbox.Config{Source: "/payments"})
 	var mux postroom.Mux
@@ -144,8 +144,8 @@ func ExampleParticipant() {
 	in.Handle(inbox.Subscription{Name: "payment", Stream: "SHOP", Types: mux.Types(), Order: inbox.HoldKey}, &mux)
 }
 
-// The vendor says later, in a webhook, that the order was paid. The command was stored with the
-// vendor's reference.
+// Later the vendor says in a webhook that the order was paid. The participant has stored the
+// command together with the vendor's reference.
 func ExampleAnswer() {
 	out := outbox.New(outbox.Config{Source: "/payments"})
 	_ = postroom.JSON(func(ctx context.Context, tx pgx.Tx, _ postroom.Event, r receipt) error {
@@ -158,7 +158,8 @@ func ExampleAnswer() {
 	})
 }
 
-// A command that its participant could not handle is an answer, too: the saga undoes what was done.
+// If a participant could not handle a command, it reports that as an answer, and the saga undoes
+// the earlier steps.
 func ExampleReportDeath() {
 	out := outbox.New(outbox.Config{Source: "/payments"})
 	types := map[string]string{"payment.charge": "payment.died"}

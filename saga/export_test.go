@@ -1,4 +1,4 @@
 package saga
 
-// LookAt lets a page that has to search look at fewer instances in one go.
+// LookAt makes a page that has to search read only n instances at a time.
 func (s *Store) LookAt(n int) { s.lookAt = n }

@@ -72,14 +72,14 @@ func wrote(line string) func(context.Context, pgx.Tx, *trip) error {
 	}
 }
 
-// world is a database with a saga. Its events are given to the saga by hand, each in a transaction
-// of its own, as the inbox does.
+// world is a database with a saga. Its events are given to the saga by hand, each in its own
+// transaction, as the inbox does.
 type world struct {
 	*testing.T
 	pool *pgxpool.Pool
 	out  *outbox.Outbox
 	saga *saga.Saga[trip]
-	seen int64 // the last event of the log that next has returned
+	seen int64 // the seq of the last event that events has returned
 }
 
 func newWorld(t *testing.T, set ...func(*saga.Definition[trip])) *world {
@@ -96,7 +96,7 @@ func newWorld(t *testing.T, set ...func(*saga.Definition[trip])) *world {
 	return w
 }
 
-// use makes a program with another definition of it.
+// use replaces the saga by a program with another definition.
 func (w *world) use(d saga.Definition[trip]) {
 	w.Helper()
 	w.saga = saga.New(w.pool, w.out, d)
@@ -122,7 +122,7 @@ func (w *world) try(ev postroom.Event) error {
 	return pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error { return w.saga.Handle(w.Context(), tx, ev) })
 }
 
-// give gives the saga an event that it has to take.
+// give gives the saga an event, and fails the test if the saga returns an error.
 func (w *world) give(ev postroom.Event) {
 	w.Helper()
 	if err := w.try(ev); err != nil {
@@ -169,14 +169,14 @@ func (w *world) wants(types ...string) []postroom.Event {
 	return all
 }
 
-// reply returns a reply to a command. It has an id of its own.
+// reply returns a reply to a command. It has its own id.
 func (w *world) reply(cmd postroom.Event, eventType string, data any) postroom.Event {
 	ev := cmd.Follow(eventType, data)
 	ev.Source = "/others"
 	return ev
 }
 
-// row is what tests look at of an instance.
+// row has the columns of an instance that tests look at.
 type row struct {
 	State, Step, Note string
 	Revision          int64
@@ -193,7 +193,7 @@ func (w *world) row(key string) (r row) {
 	return r
 }
 
-// is checks where an instance is.
+// is checks the state and the pending step of an instance.
 func (w *world) is(key, state, step string) {
 	w.Helper()
 	if r := w.row(key); r.State != state || r.Step != step {
@@ -219,8 +219,8 @@ func (w *world) exec(sql string, args ...any) {
 	}
 }
 
-// expire lets the time of the pending step of an instance pass: its deadline and alarm are set
-// back, and the event deadline is returned as it would come.
+// expire lets the deadline of an instance's pending step pass: it sets the deadline and the alarm
+// back, and returns the event deadline as it would come.
 func (w *world) expire(key string) postroom.Event {
 	w.Helper()
 	var at time.Time

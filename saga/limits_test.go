@@ -19,7 +19,7 @@ import (
 func TestSizeOfTheState(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) {
-		d.Steps[2].Do = saga.Send("payment.charge", seatsAre) // the state alone is as large as a body may be
+		d.Steps[2].Do = saga.Send("payment.charge", seatsAre) // the state alone is as large as an event's body may be
 		d.Ended = saga.End[trip]{}
 	})
 	_, payment := w.upTo("t1")
@@ -62,7 +62,7 @@ func TestStatus(t *testing.T) {
 	}
 	_, payment := w.upTo("t1")
 
-	// While another transaction has the row locked.
+	// Another transaction has locked the row.
 	tx, err := w.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -109,8 +109,8 @@ func states(body map[string]any) string {
 	return strings.Join(all, " ")
 }
 
-// Instances that have ended are removed after their time, when others end, and only
-// if the inbox has forgotten the events of that time. Those that run stay, however old.
+// When instances end, older ended instances are removed after their time, and only if the inbox has
+// forgotten the events of that time. Running instances stay, however old they are.
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -176,7 +176,7 @@ func TestParticipant(t *testing.T) {
 	if got := w.wants("seat.booked")[0]; got.CausationID != seat.ID || got.Key != "t1" || got.CorrelationID != seat.CorrelationID {
 		t.Errorf("the reply is %+v", got)
 	}
-	answer = func(postroom.Event) postroom.Event { return postroom.Event{} } // later
+	answer = func(postroom.Event) postroom.Event { return postroom.Event{} } // the participant will answer later
 	if err := handle(seat); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestParticipant(t *testing.T) {
 	bad.Data = []byte("x")
 	w.fails(handle(bad), "", true)
 
-	// Its death is an answer.
+	// The event about the dead command is an answer.
 	types := map[string]string{"seat.book": "seat.died", "other": "seat.died"}
 	died := saga.Death{Class: "permanent", Error: "no such seat"}
 	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
@@ -199,7 +199,7 @@ func TestParticipant(t *testing.T) {
 	w.wants("seat.died")
 }
 
-// A dead command may have had its effect: the step is undone, too.
+// A dead command may have had its effect, so its step is undone too.
 func TestDied(t *testing.T) {
 	t.Parallel()
 	d := travel()
@@ -221,7 +221,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// Tenants share a stream: all events of a saga have subjects of its tenant, decisions too.
+// Tenants share a stream. All events of a saga, even decisions, have subjects of its tenant.
 func TestSubjectPrefix(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) { d.SubjectPrefix = "tenant_a" })

@@ -34,8 +34,7 @@ func crowd(t *testing.T, pool *pgxpool.Pool, n int) {
 	}
 }
 
-// Pages that follow each other have each instance once, in order, however little each page looks
-// at.
+// A sequence of pages has each instance once, in order, however few instances each page reads.
 func TestPagesOfLists(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -104,8 +103,8 @@ func TestPagesOfLists(t *testing.T) {
 	}
 }
 
-// No list reads the table from its beginning, also by a plan from before the server knew how large
-// it is.
+// No list reads the table from its beginning, even with a plan that was made before the server knew
+// the size of the table.
 func TestPlansOfLists(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

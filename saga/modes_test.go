@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// A saga and a store work however pgx runs statements, such as behind a pooler.
+// A saga and a store work with each way in which pgx runs statements, for instance behind a pooler.
 func TestModesOfStatements(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

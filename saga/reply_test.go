@@ -91,19 +91,19 @@ func TestForeignEvents(t *testing.T) {
 			t.Errorf("the note is %q", note)
 		}
 	}
-	w.give(w.reply(seat, "seat.booked", nil)) // of an earlier step
+	w.give(w.reply(seat, "seat.booked", nil)) // a reply to an earlier step
 	unknown := w.reply(payment, "payment.charged", nil)
 	unknown.Key = "t3"
 	unknown.CausationID = "x"
 	w.give(unknown)
 	w.wants()
 	w.is("t1", "running", "payment")
-	w.give(w.reply(payment, "payment.charged", nil)) // and then the right one
+	w.give(w.reply(payment, "payment.charged", nil)) // the right reply
 	w.wants("travel.booked")
 	w.is("t2", "running", "payment")
 }
 
-// Two sagas take the same types.
+// Two sagas handle the same types.
 func TestTwoSagasWithTheSameTypes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -123,8 +123,8 @@ func TestTwoSagasWithTheSameTypes(t *testing.T) {
 	w.wants()
 }
 
-// The participant answers with a type that belongs to another step, or with data that does not
-// decode. Both are dead letters, and the instance stays as it is.
+// The participant answers with a type that belongs to another step, or with data that cannot be
+// decoded. Both events become dead letters, and the instance does not change.
 func TestWrongRepliesAreDead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -141,7 +141,7 @@ func TestWrongRepliesAreDead(t *testing.T) {
 	w.is("t1", "done", "confirm")
 }
 
-// The row of an instance is gone, as in a restored database: the reply to its command fails, and
+// The row of an instance is missing, as in a restored database. The reply to its command fails, and
 // is not dropped.
 func TestInstanceIsLost(t *testing.T) {
 	t.Parallel()
@@ -181,7 +181,7 @@ func TestAnswer(t *testing.T) {
 	w.wants("travel.booked")
 }
 
-// An event of any cause counts while its step is pending, and not before.
+// With OnAny, an event with any cause counts while its step is pending, and not before.
 func TestOnAny(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) {
@@ -194,7 +194,7 @@ func TestOnAny(t *testing.T) {
 	w.is("t1", "running", "payment")
 	w.give(w.reply(payment, "payment.charged", nil))
 	w.is("t1", "running", "approval")
-	late := w.reply(payment, "trip.approved", nil) // caused by a command before: it says nothing of this step
+	late := w.reply(payment, "trip.approved", nil) // an earlier command caused it, so it says nothing about this step
 	w.give(late)
 	w.is("t1", "running", "approval")
 	approved.ID = "second"
@@ -216,8 +216,8 @@ func TestLastReplyAgainChangesNothing(t *testing.T) {
 	w.is("t1", "done", "payment")
 }
 
-// Another service says that a step failed while its command is under way: the outcome of the command
-// is not known, so its own Undo comes first.
+// Another service says that a step failed while its command is under way. The outcome of the
+// command is unknown, so the step's own Undo comes first.
 func TestFailedOfAnyCause(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(d *saga.Definition[trip]) {
@@ -232,8 +232,8 @@ func TestFailedOfAnyCause(t *testing.T) {
 	w.is("t1", "compensating", "payment")
 }
 
-// The database was restored from a time before a command was written: its reply is not dropped, so
-// that it can be replayed when the instance is as far again.
+// The database was restored from a time before a command was written. The reply to the command is
+// not dropped, so that it can be replayed when the instance has written the command again.
 func TestReplyToAnUnknownCommandIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -250,7 +250,7 @@ func TestReplyToAnUnknownCommandIsKept(t *testing.T) {
 	second.CausationID += ".2"
 	w.fails(w.try(second), "database was restored", false)
 	w.is("t1", "running", "seat")
-	w.give(w.expire("t1")) // it goes another way than before
+	w.give(w.expire("t1")) // this time the instance takes another way
 	w.wants("seat.free")
 	w.fails(w.try(ahead), "database was restored", false)
 	w.give(w.reply(free, "seat.freed", nil))
@@ -258,8 +258,8 @@ func TestReplyToAnUnknownCommandIsKept(t *testing.T) {
 	w.fails(w.try(ahead), "database was restored", false)
 }
 
-// A command was written twice, and the participant refused the second one. The first may have had its
-// effect.
+// A command was written twice, and the participant refused the second one. The first command may
+// have had its effect.
 func TestFailureOfTheSecondCommand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

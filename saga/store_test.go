@@ -26,7 +26,7 @@ func TestStoreLists(t *testing.T) {
 			w.wants("travel.cancelled")
 		}
 	}
-	w.exec("UPDATE postroom.saga SET started_at = '2026-01-01' WHERE key < 't10'") // many that began at one moment
+	w.exec("UPDATE postroom.saga SET started_at = '2026-01-01' WHERE key < 't10'") // many instances that began at the same moment
 	w.exec("UPDATE postroom.saga SET waits_since = now() - interval '2 h', waits_hour = date_bin('1 hour', now() - interval '2 h', 'epoch') WHERE key IN ('t10', 't11', 't12')")
 	tests := map[string]struct {
 		filter saga.Filter

@@ -53,7 +53,7 @@ func TestTrial(t *testing.T) {
 	})
 }
 
-// recorder is a TB that keeps what a trial says.
+// recorder is a TB that keeps the text with which a trial fails.
 type recorder struct{ said string }
 
 func (*recorder) Helper() {}
@@ -62,7 +62,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	panic(r)
 }
 
-// said returns what a trial says about a test that is wrong.
+// said returns the text with which a trial fails a wrong test.
 func said(play func(tb saga.TB)) (text string) {
 	r := &recorder{}
 	defer func() {

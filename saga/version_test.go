@@ -23,8 +23,8 @@ func second() saga.Definition[trip] {
 	return d
 }
 
-// Instances end with the version with which they began. A process that does not know a version
-// leaves its events to others: they cost no attempt.
+// Instances end with the version with which they began. If a process does not know the version, it
+// leaves the events to other processes, and that costs no attempt.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -53,8 +53,8 @@ func TestVersions(t *testing.T) {
 	w.wants("travel.cancelled")
 	w.is("t1", "undone", "open")
 
-	// When all instances of the old version have ended, its definition can go: their deadlines come
-	// for nothing.
+	// When all instances of the old version have ended, its definition can be removed. Their
+	// deadlines change nothing.
 	d := second()
 	d.Older = nil
 	w.use(d)
@@ -113,7 +113,7 @@ func TestCheckOfVersions(t *testing.T) {
 		}
 	}
 
-	// Nor does a further reply, and the program before may come back.
+	// Another reply needs no new version either, and the previous program may come back.
 	further := travel()
 	further.Steps[1].Done = saga.OneOf(further.Steps[1].Done, saga.On("seat.upgraded", nothing))
 	for i, d := range []saga.Definition[trip]{further, travel(), further} {
@@ -122,8 +122,8 @@ func TestCheckOfVersions(t *testing.T) {
 		}
 	}
 
-	// A step at the end needs a version, too: a process of the old program would end an instance
-	// without it.
+	// An additional last step needs a new version, because a process of the old program would end
+	// an instance without that step.
 	longer := travel()
 	longer.Steps = append(longer.Steps, saga.Step[trip]{Name: "thanks", Do: saga.Local(wrote("thanked"))})
 	err = saga.New(w.pool, w.out, longer).Check(t.Context())
@@ -178,8 +178,8 @@ func bill[S any](change func(*S, int)) saga.Definition[S] {
 	}}
 }
 
-// An older program changes a state that a newer one has stored. Fields of structs in structs that it
-// does not know are kept, and those of elements of arrays.
+// An older program changes a state that a newer program has stored. Fields that it does not know
+// are kept, in nested structs and in elements of arrays.
 func TestNestedFieldsOfANewerProgram(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -220,8 +220,8 @@ func TestNestedFieldsOfANewerProgram(t *testing.T) {
 	}
 }
 
-// A field has another letter case than before, because its tag was removed. Its former name must not
-// bring its former value back.
+// A field's name has another letter case than before, because its tag was removed. The former name
+// must not bring the former value back.
 func TestLetterCaseOfAField(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -250,7 +250,7 @@ func TestLetterCaseOfAField(t *testing.T) {
 	}
 }
 
-// A state that does not decode is a dead letter, and stays as it is.
+// If a state cannot be decoded, the event becomes a dead letter, and the state does not change.
 func TestEventIsDeadIfTheStateDoesNotDecode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

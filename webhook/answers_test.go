@@ -38,7 +38,7 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// Each refusal has the same answer, to the byte, and its reason in the log.
+// All refusals have the same answer, byte by byte. The log has the reason of each.
 func TestRefused(t *testing.T) {
 	e := newEndpoint(t)
 	tenants := newEndpoint(t, func(c *webhook.Config) {
@@ -93,7 +93,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// verifier is a scheme of a user's.
+// verifier is a user's scheme.
 type verifier func() (webhook.Message, error)
 
 func (v verifier) Verify(http.Header, []byte, time.Time) (webhook.Message, error) { return v() }
@@ -131,7 +131,7 @@ func TestAnswers(t *testing.T) {
 		{"no id in the header", nil, signed(t, "", "{}"), 400, "webhook_without_id", "without_id"},
 		{"no id in the body", func(c *config) { c.Scheme = webhook.Stripe("s") }, request(t, webhook.Stripe("s"), "", "", `{"type":"a"}`), 400, "webhook_without_id", "without_id"},
 		{"no JSON, and the id would be in it", func(c *config) { c.Scheme = webhook.Stripe("s") }, request(t, webhook.Stripe("s"), "", "", "payment"), 400, "webhook_without_id", "without_id"},
-		{"no JSON, and the id is a header", nil, post("payment"), 200, "", "stored"}, // as untyped
+		{"no JSON, and the id is a header", nil, post("payment"), 200, "", "stored"}, // as an event without a type
 		{"a ping", github, request(t, webhook.GitHub("s"), "a", "ping", "{}"), 200, "", "handshake"},
 		{"a form", github, ofForm, 415, "webhook_is_form", "form"},
 		{"a type that is not stored", func(c *config) { c.Types = []string{"standard.a.*"} }, post(`{"type":"b"}`), 200, "", "ignored"},
@@ -192,7 +192,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What the inbox fails with decides the answer: it is never 200.
+// The error of the inbox decides the answer, which is never 200.
 func TestErrorsOfTheInbox(t *testing.T) {
 	for _, tt := range []struct {
 		err    error
@@ -226,7 +226,7 @@ func TestChallenge(t *testing.T) {
 	e.want(request(t, webhook.Slack("other"), "", "", body), 401, "webhook_verification_failed")
 }
 
-// Slack says that it leaves out events, in a request without an id. Nothing is stored.
+// In a request without an id Slack says that it leaves out events. Nothing is stored.
 func TestSlackLimitsTheRate(t *testing.T) {
 	slack := webhook.Slack("s")
 	e := newEndpoint(t, func(c *webhook.Config) { c.Scheme = slack })

@@ -66,7 +66,7 @@ func serve(url string) error {
 		return err
 	}
 	fmt.Println(listener.Addr())
-	go func() { // a process whose test is gone ends
+	go func() { // if the test is gone, the process ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
@@ -153,8 +153,8 @@ func count(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (n int) {
 	return n
 }
 
-// The receiving process is killed before its commit, while it waits for it, and after it. No
-// answer was sent, so the provider sends again, and there is one effect each.
+// The receiving process is killed before its commit, while it waits for the commit, and after the
+// commit. No answer was sent, so the provider sends each event again, and each has one effect.
 func TestReceiverIsKilled(t *testing.T) {
 	t.Parallel()
 	url := devtest.DatabaseURL(t)
@@ -202,8 +202,8 @@ func TestReceiverIsKilled(t *testing.T) {
 	applied(t, pool, 3)
 }
 
-// PostgreSQL is killed while webhooks come in, and comes back. What was answered 200 is
-// stored, and what was not is stored when it is sent again: one effect each.
+// PostgreSQL is killed while webhooks come in, and comes back. Events that were answered 200 are
+// stored. The others are stored when they are sent again. Each has one effect.
 func TestDatabaseIsKilled(t *testing.T) {
 	t.Parallel()
 	postgres := devtest.OwnPostgres(t, devstack.Config{Durable: true})
@@ -245,7 +245,7 @@ func TestDatabaseIsKilled(t *testing.T) {
 					good.Add(1)
 				case http.StatusServiceUnavailable:
 					bad.Add(1)
-					time.Sleep(time.Millisecond) // so that an outage does not make thousands
+					time.Sleep(time.Millisecond) // so that an outage does not lead to thousands of requests
 				default:
 					t.Errorf("%s is answered %d", id, status)
 				}

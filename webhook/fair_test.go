@@ -9,10 +9,10 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// backlog is how many deliveries to one endpoint are due before that of another.
+// backlog is how many deliveries to one endpoint are due before the delivery to another endpoint.
 const backlog = 20_000
 
-// pile makes deliveries to an endpoint due, for longer than any other.
+// pile makes deliveries to an endpoint due. They have been due for longer than all others.
 func (r *rig) pile(endpoint string, n int) {
 	r.Helper()
 	r.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'webhooks', $1 || ' /shop p' || n FROM generate_series(1, $2::int) n`, endpoint, n)
@@ -21,15 +21,15 @@ func (r *rig) pile(endpoint string, n int) {
 		FROM generate_series(1, $2::int) n`, endpoint, n)
 }
 
-// claims is how often deliveries to an endpoint were claimed that are not done.
+// claims returns how often the unfinished deliveries to an endpoint were claimed.
 func (r *rig) claims(endpoint string) int {
 	r.Helper()
 	return one[int](r, "SELECT coalesce(sum(epoch), 0) FROM postroom.held WHERE handler = 'webhooks' AND event_key = $1", endpoint)
 }
 
-// The many due deliveries to an endpoint that is paused do not hold up the one to another endpoint:
-// few of them are claimed before that. Their wait costs them no attempt, and they do not come back
-// before the pause ends.
+// Many due deliveries to a paused endpoint do not delay a delivery to another endpoint: few of them
+// are claimed before that one. Their wait costs them no attempt, and they do not come back before
+// the pause ends.
 func TestAPausedEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
@@ -52,7 +52,7 @@ func TestAPausedEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 	}
 }
 
-// The same of an endpoint that has as many deliveries under way as it may have.
+// The same holds for an endpoint that has as many deliveries under way as it may have.
 func TestASlowEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	r, fast, slow := newRig(t, nil), newReceiver(t), newReceiver(t)

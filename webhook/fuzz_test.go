@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// digest is the signature of a text, written down once more.
+// digest is another implementation of a text's signature.
 func digest(key, text string) []byte {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write([]byte(text))
@@ -24,7 +24,8 @@ func digest(key, text string) []byte {
 }
 
 // fuzz runs a scheme on any headers and bodies. It fails if Verify panics, keeps what it refused,
-// returns another error than a *VerifyError, or verifies what has no signature of signed.
+// returns another error than a *VerifyError, or accepts a request without a signature of the signed
+// text.
 func fuzz(f *testing.F, s webhook.Scheme, names [3]string, signed func(h http.Header, body string) bool) {
 	now := time.Unix(1_700_000_000, 0)
 	for _, body := range []string{"", "{}", `{"id":"a","type":"b","event_id":"c","event":{"type":"d"}}`, "\x00\xff"} {

@@ -145,7 +145,7 @@ func (e *endpoint) do(req *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// want fails the test unless a request is answered like this; code is part of the body.
+// want fails the test unless a request gets this answer. code is part of the body.
 func (e *endpoint) want(req *http.Request, status int, code string) *httptest.ResponseRecorder {
 	e.Helper()
 	w := e.do(req)

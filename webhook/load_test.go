@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// crowd has many endpoints on one server, told apart by their names.
+// crowd has many endpoints on one server, distinguished by their names.
 type crowd struct {
 	*rig
 
@@ -29,7 +29,7 @@ type crowd struct {
 	got map[string]map[string]int // how often an endpoint got an event
 }
 
-// isHealed reports whether the endpoints work that did not.
+// isHealed reports whether the failing endpoints work now.
 func (c *crowd) isHealed() bool {
 	select {
 	case <-c.healed:
@@ -63,7 +63,7 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c.got[id][req.Header.Get("webhook-id")]++
 }
 
-// count returns how many events came to endpoints whose names begin like this.
+// count returns how many events came to endpoints whose names begin with the prefix.
 func (c *crowd) count(prefix string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func newCrowd(t *testing.T, timeout time.Duration, works, hangs, breaks, moves i
 	return c
 }
 
-// start emits events and runs the sender. It returns how long those that work took.
+// start emits events and runs the sender. It returns how long the working endpoints took.
 func (c *crowd) start(events, works int) time.Duration {
 	c.Helper()
 	all := make([]inbox.Acceptance, events)
@@ -118,11 +118,11 @@ func (c *crowd) start(events, works int) time.Duration {
 	return time.Since(began)
 }
 
-// Endpoints that hang, break or move to where no webhook may go do not hold up the others, and
+// Endpoints that hang, break, or move to a forbidden address do not delay other endpoints, and
 // nothing is lost.
 func TestManyEndpoints(t *testing.T) {
 	events, timeout, full := 8, 10*time.Second, os.Getenv("POSTROOM_WEBHOOK_FULL") != ""
-	if full { // 10,000 deliveries, as a user would have them
+	if full { // 10,000 deliveries, as in production
 		events, timeout = 100, 20*time.Second
 	}
 	const works, hangs, breaks, moves = 89, 5, 5, 1

@@ -8,8 +8,8 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// serverVar makes of the test binary the receiving process that tests start and kill; it
-// holds the database's URL.
+// serverVar has the database's URL. If it is set, the test binary is the receiving process that
+// tests start and kill.
 const serverVar = "POSTROOM_TEST_RECEIVER_DATABASE"
 
 func TestMain(m *testing.M) {

@@ -83,8 +83,9 @@ func TestResend(t *testing.T) {
 	}
 }
 
-// The log has events that are no business of customers. An endpoint of all types gets those of
-// SenderConfig.Types, again and at first, and without such types nothing is sent again.
+// The log also has internal events. An endpoint of all types gets only the types of
+// SenderConfig.Types, from the fan-out and from Resend. Without SenderConfig.Types, Resend sends
+// nothing.
 func TestInternalEventsAreNotSent(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.Types = []string{"order.placed", "order.paid"} }), newReceiver(t)
@@ -121,7 +122,7 @@ func TestInternalEventsAreNotSent(t *testing.T) {
 	}
 }
 
-// most notes how many bytes of event data one round trip of a transaction has at the most.
+// most records the largest number of bytes of event data in one round trip of a transaction.
 type most struct {
 	pgx.Tx
 

@@ -54,7 +54,7 @@ func newRig(t *testing.T, change func(cfg *webhook.SenderConfig)) *rig {
 	return r
 }
 
-// authorities are those of the certificates that httptest's servers have.
+// authorities returns the authorities of the certificates that httptest's servers have.
 func authorities(t *testing.T) *x509.CertPool {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
@@ -138,7 +138,7 @@ type delivery struct {
 	Text     string
 }
 
-// heldOf returns the delivery that is held for an endpoint, if one is and is not running.
+// heldOf returns the delivery that is held for an endpoint, if there is one and it is not running.
 func (r *rig) heldOf(endpoint string) (d delivery, ok bool) {
 	r.Helper()
 	err := r.pool.QueryRow(r.Context(), `SELECT attempts, coalesce(class, ''), dead_at IS NOT NULL, coalesce(extract(epoch FROM next_at - now()), 0)::float8,
@@ -217,7 +217,7 @@ type names struct {
 	of    func(name string, lookup int) (ip string, ok bool)
 }
 
-// resolver returns one that asks of, which gets the number of the lookup, from 1. If ok is
+// resolver returns a resolver that asks of. of gets the number of the lookup, from 1. If ok is
 // false, the server fails.
 func resolver(of func(name string, lookup int) (ip string, ok bool)) *net.Resolver {
 	n := &names{count: make(map[string]int), of: of}

@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// reason returns why a request was refused, "" if it was not, and the error's text for another
-// error.
+// reason returns why a request was refused. It returns "" without an error, and the text of any
+// other error.
 func reason(err error) webhook.Reason {
 	var refusal *webhook.VerifyError
 	switch {
@@ -189,7 +189,8 @@ func sent(t testing.TB, s webhook.Scheme, m webhook.Message, body string) http.H
 	return h
 }
 
-// Each scheme verifies what it signs, with any of its secrets, and no signature twice.
+// Each scheme accepts what it signs with any of its secrets, and refuses a signature that is sent
+// twice.
 func TestSign(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	m := webhook.Message{ID: "evt_1", Type: "thing.made", Time: now}
@@ -316,7 +317,7 @@ func TestIDFromBody(t *testing.T) {
 	}
 }
 
-// What a body says is read as it is written.
+// The members of a body are read exactly as they are written.
 func TestMembers(t *testing.T) {
 	s := webhook.HMAC{Secrets: []string{"s"}, Signature: "X-S", ID: ".event.id", Type: ".type"}
 	for body, want := range map[string]webhook.Message{

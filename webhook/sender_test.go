@@ -25,7 +25,7 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// Each endpoint that gets an event's type gets the event, signed, and once.
+// Each endpoint that gets an event's type gets the event once, signed.
 func TestEventsGoToTheirEndpoints(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader = "tenant" }), newReceiver(t)
@@ -86,7 +86,7 @@ func TestOddEventsAreSentInBase64(t *testing.T) {
 	}
 }
 
-// The same webhook-id in each attempt and replay; timestamp and signatures are fresh.
+// Each attempt and each replay has the same webhook-id, with a new timestamp and new signatures.
 func TestAttemptsAndReplaysKeepTheirID(t *testing.T) {
 	t.Parallel()
 	r, to := newRig(t, nil), newReceiver(t)
@@ -133,7 +133,7 @@ func TestAttemptsAndReplaysKeepTheirID(t *testing.T) {
 	}
 }
 
-// Each row of the table of answers.
+// The test has each row of the documented table of answers.
 func TestAnswersOfEndpoints(t *testing.T) {
 	t.Parallel()
 	type want struct {
@@ -262,7 +262,7 @@ func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 	if n := len(to.requests()); n != 3 {
 		t.Errorf("%d requests, want 3: none to a disabled endpoint", n)
 	}
-	r.emit("e3", nil) // not for a disabled endpoint
+	r.emit("e3", nil) // a disabled endpoint does not get this event
 	r.eventually("it to be fanned out", func() bool {
 		return one[int](r, "SELECT count(*) FROM postroom.inbox WHERE handler = 'fanout'") == 3 && one[int](r, "SELECT count(*) FROM postroom.held WHERE handler = 'fanout'") == 0
 	})
@@ -287,8 +287,8 @@ func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 	}
 }
 
-// No more requests to one endpoint are under way than it may have: one while it is not known to
-// work, then InFlight at most. The other events wait, and that costs them no attempt.
+// The number of requests to one endpoint at a time is limited: to one until it is known to work,
+// and to InFlight after that. The other events wait, and that costs them no attempt.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	const most, events = 2, 12
@@ -316,7 +316,7 @@ func TestInFlight(t *testing.T) {
 	if n := peak.Load(); n != 1 {
 		t.Fatalf("%d requests are under way to an endpoint that was not tried before, want 1", n)
 	}
-	for n := range events { // two are under way when one more has begun
+	for n := range events { // two requests are under way when one more has begun
 		if n > 0 {
 			r.due()
 		}
@@ -329,7 +329,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// Where no webhook may go.
+// These are addresses to which no webhook may go.
 func TestBlockedAddresses(t *testing.T) {
 	t.Parallel()
 	to := newReceiver(t)
@@ -399,7 +399,7 @@ func TestLookupsOfAnEndpointFail(t *testing.T) {
 	})
 }
 
-// No name server knows anything. That is not held against the endpoint, and costs no attempt.
+// No name server answers. That does not count against the endpoint, and costs no attempt.
 func TestNoNameServerAnswers(t *testing.T) {
 	t.Parallel()
 	unreachable := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -445,8 +445,8 @@ func TestSenderConfig(t *testing.T) {
 	}
 }
 
-// Attempts are counted by what came of them, and so are endpoints that are disabled. Each request
-// has a span. No metric names a host.
+// Attempts are counted by their outcome. Disabled endpoints are counted too. Each request has a
+// span. No metric names a host.
 func TestDeliveriesAreCounted(t *testing.T) {
 	t.Parallel()
 	meter, spans := sdk.NewManualReader(), tracetest.NewSpanRecorder()

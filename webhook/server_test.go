@@ -15,14 +15,14 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// If the sender hangs up, what it sent whole is stored.
+// If the sender hangs up, a request that it sent completely is still stored.
 func TestSenderHangsUp(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t)
 	begun, gone := make(chan struct{}), make(chan struct{})
 	e.in.during = func(ctx context.Context) error {
 		close(begun)
-		<-gone // the server knows
+		<-gone // the server has noticed
 		return ctx.Err()
 	}
 	done := make(chan struct{})
@@ -70,7 +70,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// A body that does not come is given up.
+// If a body does not come, the receiver gives up.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t, func(c *webhook.Config) { c.Patience = 10 * time.Millisecond })
@@ -81,7 +81,7 @@ func TestSlowBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience / 3)); err != nil { // else a receiver that waits for ever would stop the test
+	if err := conn.SetDeadline(time.Now().Add(patience / 3)); err != nil { // otherwise a receiver that waits for ever would stop the test
 		t.Fatal(err)
 	}
 	if _, err := fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{"); err != nil {

@@ -18,8 +18,8 @@ func tenantOf(account string) func(ev *postroom.Event) {
 	return func(ev *postroom.Event) { ev.Headers = map[string]string{"tenant": account} }
 }
 
-// Endpoints of two customers are on one host. Those of one customer fail. The other's gets its event
-// at once, with its first attempt.
+// Endpoints of two customers are on one host. The endpoints of one customer fail. The other
+// customer's endpoint gets its event at once, with its first attempt.
 func TestFailingEndpointsDoNotStopOthersOnTheirHost(t *testing.T) {
 	t.Parallel()
 	const failing = 20
@@ -53,8 +53,8 @@ func TestFailingEndpointsDoNotStopOthersOnTheirHost(t *testing.T) {
 	}
 }
 
-// An endpoint hangs and does not read what it is sent. Another on the same host gets its event: no
-// connection is shared, whose window the first one fills.
+// An endpoint hangs and does not read. Another endpoint on the same host still gets its event. The
+// two share no connection, so the first endpoint cannot fill the window of the second.
 func TestAnEndpointThatDoesNotReadDoesNotStopOthersOnItsHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(cfg *webhook.SenderConfig) { cfg.AccountHeader = "tenant" })

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// vector is a request, the scheme that verifies it, and what is signed beside the body.
+// vector is a request, the scheme that verifies it, and the other signed values besides the body.
 type vector struct {
 	name   string
 	make   func(secrets ...string) webhook.Scheme
@@ -162,14 +162,15 @@ func (v vector) verify() (webhook.Message, error) {
 	return v.make(v.secret).Verify(v.header, []byte(v.body), v.now())
 }
 
-// with returns a copy of the headers with one set to other values.
+// with returns a copy of the headers in which one header has other values.
 func (v vector) with(name string, values ...string) http.Header {
 	h := v.header.Clone()
 	h[http.CanonicalHeaderKey(name)] = values
 	return h
 }
 
-// changed returns a text with each of its bytes changed, one at a time, and without its last.
+// changed returns copies of a text: each has one changed byte, and the last one lacks the last
+// byte.
 func changed(s string) []string {
 	var all []string
 	for i := range len(s) {

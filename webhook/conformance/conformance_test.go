@@ -39,7 +39,7 @@ func signer(s webhook.Scheme) conformance.Sign {
 	}
 }
 
-// A receiver of each scheme keeps to all rules.
+// A receiver keeps all rules, with each scheme.
 func TestReceiverConforms(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -93,7 +93,7 @@ func TestReceiverConforms(t *testing.T) {
 
 const faultyVar = "POSTROOM_TEST_FAULTY"
 
-// TestFaulty is run by TestFaultsAreFound, in a process of its own, which it fails.
+// TestFaulty is run by TestFaultsAreFound, in its own process, and fails there.
 func TestFaulty(t *testing.T) {
 	if os.Getenv(faultyVar) == "" {
 		t.Skip("it is a part of TestFaultsAreFound")
@@ -110,8 +110,8 @@ func TestFaulty(t *testing.T) {
 	})
 }
 
-// An endpoint that verifies nothing and recognises nothing fails every part but the ones that
-// it cannot.
+// An endpoint that verifies nothing and recognises nothing fails every part of the test that it can
+// fail.
 func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFaulty$", "-test.v")
