@@ -46,7 +46,7 @@ func openCluster(t *testing.T, atomic bool) *cluster {
 	return c
 }
 
-// leader waits until a server leads the stream that is not one of the others.
+// leader waits until a server other than the named one leads the stream, and returns its name.
 func (c *cluster) leader(other string) string {
 	c.Helper()
 	var name string

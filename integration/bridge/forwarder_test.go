@@ -241,8 +241,8 @@ func TestMoveFromTheForwarderToTheRelay(t *testing.T) {
 	m.wants(t, m.sell(t, placeAfter, 90, 120))
 }
 
-// The next move: the same outbox is published to JetStream. What one relay published the other
-// one does not, and an inbox handles the rest once.
+// The next move: the same outbox is published to JetStream. The new relay does not publish what the
+// old relay has published, and an inbox handles the rest once.
 func TestMoveFromTheBrokerToJetStream(t *testing.T) {
 	t.Parallel()
 	devtest.Postgres(t) // skipped if there is none

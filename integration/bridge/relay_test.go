@@ -126,9 +126,9 @@ func runRelay(ctx context.Context, pool *pgxpool.Pool) error {
 	return newRelay(pool, &flaky{Publisher: pub}).Run(ctx)
 }
 
-// startDoomed runs a relay in this process, because GoChannel is in this process. The kill
-// cuts all its connections and gives it no others, so it records nothing more and leaves its
-// lease. Calls of Publish that it has begun go on beside those of the next relay.
+// startDoomed runs a relay in this process, because GoChannel is in this process. The kill closes
+// all connections of the relay, and it gets no new ones. So it records nothing more and does not
+// release its lease. Calls of Publish that have begun continue while the next relay publishes.
 func startDoomed(t *testing.T, url string, pub *flaky) (kill func()) {
 	t.Helper()
 	var dead atomic.Bool

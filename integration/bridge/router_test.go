@@ -30,8 +30,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// runRouter is the process of a service that uses Watermill: a handler that charges orders
-// and returns messages, and one that receives these.
+// runRouter is the process of a service that uses Watermill: a handler that charges orders and
+// returns messages, and a handler that receives these messages.
 func runRouter(ctx context.Context, pool *pgxpool.Pool) error {
 	nc, err := nats.Connect(os.Getenv(natsVar), natsjs.ConnectOptions()...)
 	if err != nil {

@@ -39,7 +39,7 @@ func conclude(ctx context.Context, r *stage.Stage, where string, d *stage.Databa
 		found, err = l.Audit(ctx, c.Client, stage.StreamName)
 	}
 	if err != nil {
-		return errors.Join(childproc.ErrLate, err) // a stream that cannot be read now has not lost anything by that
+		return errors.Join(childproc.ErrLate, err) // that the stream cannot be read now does not mean that it lost anything
 	}
 	judge(r, where, l, found)
 	return nil

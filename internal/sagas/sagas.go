@@ -1,4 +1,4 @@
-// Package sagas reads data about sagas for other packages than package saga: to which step an event
+// Package sagas reads data about sagas for packages other than package saga: to which step an event
 // belongs, which instances are stuck, and how many instances there are.
 package sagas
 

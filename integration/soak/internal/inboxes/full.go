@@ -166,8 +166,9 @@ func (q *quietInbox) apply(ctx context.Context, r *stage.Stage, c *client, empty
 	return float64(n) / took.Seconds(), wal, err
 }
 
-// all waits until n events are handled, and returns how long that took from the first call.
-// Before the last call it asks no server, because that would slow what it measures.
+// all waits until n events are handled, and returns how long that took from the first call. It asks
+// no server until the handler has been called for every event, because that would slow the measured
+// work.
 func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration, err error) {
 	for until := time.Now().Add(appliedWithin); time.Now().Before(until) && childproc.Sleep(ctx, 2*time.Millisecond); {
 		calls, first := p.called()
