@@ -189,33 +189,33 @@ var bans = []struct {
 		who:  []string{"inbox/internal/..."},
 		what: []string{module + "/inbox/..."},
 		save: []string{inboxDeliveryPath},
-		why:  "a fault in one is not to reach the others; what they tell each other is in delivery, and the inbox joins them",
+		why:  "so a fault in one does not reach the others; the types that they share are in delivery, and the inbox connects them",
 	},
 	{
-		rule: "the root imports no other package of the module, save the guard and result, which import none",
+		rule: "the root imports no other package of the module, except guard and result, which import none",
 		who:  []string{"."},
 		what: []string{module + "/..."},
 		save: []string{guardPath, resultPath},
 		why:  "every other package imports it",
 	},
 	{
-		rule: "the relay has no broker in it",
+		rule: "the relay imports no broker",
 		who:  []string{"relay/..."},
 		what: []string{natsPath, natsjsPath},
-		why:  "it publishes through its Publisher, so that it can be tested, and run, without one",
+		why:  "it publishes through its Publisher, so that it can be tested and run without one",
 	},
 	{
-		rule: "the relay has no database in it",
+		rule: "the relay imports no database",
 		who:  []string{"relay/..."},
 		what: []string{"github.com/jackc/...", "database/sql/...", schemaPath},
-		why:  "it reads the log through its Source, so that it can be tested, and run, without one",
+		why:  "it reads the log through its Source, so that it can be tested and run without one",
 	},
 	{
-		rule: "nobody imports a program",
+		rule: "no package imports a program",
 		who:  []string{"..."},
 		what: []string{module + "/cmd/...", module + "/examples/...", module + "/integration/...", module + "/bench/..."},
 		own:  true,
-		why:  "programs stand at the top; what two of them share belongs in a package",
+		why:  "a program is not a library; code that two programs share belongs in a package",
 	},
 	{
 		rule: "no OpenTelemetry SDK outside programs",
@@ -239,18 +239,18 @@ var bans = []struct {
 		why:  "it starts servers, and imports package testing",
 	},
 	{
-		rule: "what is heavy stays out of the library",
+		rule: "large dependencies stay out of the library",
 		who:  []string{"..."},
 		but:  []string{"cmd/...", "examples/...", "bench/...", "integration/..."},
 		what: []string{natsServerPath, "github.com/testcontainers/...", "github.com/moby/...", "github.com/docker/...", "github.com/Shopify/...", "github.com/prometheus/...", "github.com/spf13/...", "golang.org/x/..."},
-		why:  "its go.mod lists what a user's packages need: each module in it stands in the module graph of every user",
+		why:  "each module in the library's go.mod is in the module graph of every user",
 	},
 	{
 		rule: "Watermill stays in postmill",
 		who:  []string{"..."},
 		but:  []string{"postmill", "integration/..."},
 		what: []string{watermillPath, module + "/postmill"},
-		why:  "the bridge is a module of its own, so that only its users get Watermill",
+		why:  "postmill is a separate module, so that only its users get Watermill",
 	},
 	{
 		rule: "no server in programs that users run",
@@ -309,8 +309,8 @@ func TestViolations(t *testing.T) {
 		{"nor, for the outbox, a broker", "outbox", "github.com/nats-io/nats.go", "not in the row"},
 		{"nor the relay", "outbox", module + "/relay", "do not import each other"},
 		{"the relay may import the ports", "relay", module + "/broker", ""},
-		{"but no broker", "relay", "github.com/nats-io/nats.go/jetstream", "no broker in it"},
-		{"nor what speaks to one", "relay", module + "/natsjs", "no broker in it"},
+		{"but no broker", "relay", "github.com/nats-io/nats.go/jetstream", "imports no broker"},
+		{"nor what speaks to one", "relay", module + "/natsjs", "imports no broker"},
 		{"natsjs may import a broker", "natsjs", "github.com/nats-io/nats.go/jetstream", ""},
 		{"but no relay", "natsjs", module + "/relay", "not in the row"},
 		{"nor, for the relay, outbox", "relay", module + "/outbox", "do not import each other"},
@@ -327,11 +327,11 @@ func TestViolations(t *testing.T) {
 		{"nor test servers", "inbox", module + "/internal/devstack", "no test servers"},
 		{"nor the test kit", "inbox", module + "/postroomtest", "the test kit is for tests"},
 		{"which may start servers", "postroomtest/servers", module + "/internal/devtest", ""},
-		{"nor a broker's server", "inbox", "github.com/nats-io/nats-server/v2/server", "what is heavy"},
-		{"nobody imports a command", "inbox", module + "/cmd/postroom", "nobody imports a program"},
-		{"nor an example", "schema", module + "/examples/quickstart", "nobody imports a program"},
-		{"nor the integration tests", "internal/wire", module + "/integration", "nobody imports a program"},
-		{"not even a program does", "examples/quickstart", module + "/cmd/postroom", "nobody imports a program"},
+		{"nor a broker's server", "inbox", "github.com/nats-io/nats-server/v2/server", "large dependencies"},
+		{"nobody imports a command", "inbox", module + "/cmd/postroom", "no package imports a program"},
+		{"nor an example", "schema", module + "/examples/quickstart", "no package imports a program"},
+		{"nor the integration tests", "internal/wire", module + "/integration", "no package imports a program"},
+		{"not even a program does", "examples/quickstart", module + "/cmd/postroom", "no package imports a program"},
 		{"but what lies in its own module", "bench", module + "/bench/internal/measure", ""},
 		{"a program may import parts", "cmd/postroom", module + "/relay", ""},
 		{"and the SDK", "cmd/postroom", "go.opentelemetry.io/otel/sdk/metric", ""},
@@ -385,7 +385,7 @@ func TestTheLibraryRequiresLittle(t *testing.T) {
 	for line := range strings.Lines(string(text)) {
 		name, more, ok := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "require ")), " v")
 		if ok && !strings.Contains(more, "// indirect") && !slices.Contains(libraryModules, name) {
-			t.Errorf("go.mod of the library requires %s: every user gets it; what only programs need belongs into a module of theirs", name)
+			t.Errorf("go.mod of the library requires %s: every user gets it; a dependency of programs belongs in the go.mod of the programs", name)
 		}
 	}
 
@@ -450,7 +450,7 @@ func TestDependenciesOfTheCore(t *testing.T) {
 		{[]string{containersPath, "github.com/docker/...", "github.com/moby/...", "github.com/containerd/..."}, "is a container client, which only tests need"},
 		{[]string{"github.com/chromedp/...", "github.com/go-rod/...", "github.com/playwright-community/..."}, "drives a browser"},
 		{[]string{module + "/internal/devstack/...", module + "/internal/devtest/..."}, "starts servers for tests and demos"},
-		{[]string{otelSDKPath, "go.opentelemetry.io/otel/exporters/..."}, "is the application's to choose"},
+		{[]string{otelSDKPath, "go.opentelemetry.io/otel/exporters/..."}, "the application chooses"},
 		{[]string{watermillPath, module + "/postmill/..."}, "is for the users of postmill"},
 	}
 	wants := map[string]string{ // if these are in the list, the list is complete
