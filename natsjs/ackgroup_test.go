@@ -128,7 +128,7 @@ func TestAnswersToAGroup(t *testing.T) {
 			if got := seqsOf(again); got != test.again {
 				t.Errorf("sent again: %q, want %q", got, test.again)
 			}
-			w.singlesLeft = 0 // whether others rest or not
+			w.singlesLeft = 0 // groups are allowed again, but events that are sent again are in none
 			if replies := w.sendNow(again); len(replies) != len(again) {
 				t.Errorf("%d events that are sent again have %d reply subjects, want one each", len(again), len(replies))
 			}

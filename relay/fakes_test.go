@@ -86,7 +86,7 @@ type fakeTerm struct {
 
 	source   *fakeSource
 	readErr  error
-	later    int // set aside by the next pass
+	later    int // what the next page says in Scheduled
 	records  []time.Time
 	pruned   []time.Time
 	released bool

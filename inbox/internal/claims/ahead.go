@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// How long a claim waits for a worker, and what follows from that. A claim should not wait for
+// These waits of a claim for a worker change how many claims may wait. A claim should not wait for
 // long, because another process may have a free worker for its event.
 const (
 	soon = 100 * time.Millisecond // after a shorter wait, one more claim may wait
@@ -14,7 +14,7 @@ const (
 
 // ahead is how many claims of a handler may wait for a worker. The number rises while workers take
 // claims soon, and falls if claims wait for long. Waiting claims save statements if handlers are
-// quick. If handlers are slow, they keep events from other processes.
+// quick. If handlers are slow, waiting claims keep events from other processes.
 type ahead struct {
 	most int
 

@@ -92,7 +92,7 @@ func (n *Node) TrustsFrom(w delivery.Window) time.Time {
 	if expired.IsZero() {
 		return from
 	}
-	if expired = expired.Add(min(w.Keep/100, mostSkew)); expired.After(from) { // w.Age is a hundredth shorter than w.Keep for the same reason
+	if expired = expired.Add(min(w.Keep/100, mostSkew)); expired.After(from) { // w.Age allows for the same skew
 		return expired
 	}
 	return from
