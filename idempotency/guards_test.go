@@ -51,7 +51,8 @@ func (r *rig) rightBefore(statement, change string) {
 
 const lapsed = "state = 'pending', owner = gen_random_uuid(), lease_until = now() - interval '1 s'"
 
-// A claim takes over the row that it read. If the row changed meanwhile, that counts.
+// A claim takes over a row that was read before. If the row changed since then, the claim heeds the
+// change.
 func TestTakeSeesChangesOfTheRow(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -89,7 +90,8 @@ func TestTakeSeesChangesOfTheRow(t *testing.T) {
 	}
 }
 
-// A row is not claimed while a transaction runs its operation and would take the row over.
+// A request in lease mode does not claim a row while a transaction runs the operation, because the
+// transaction would take the row over.
 func TestTakeWaitsForATransaction(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -130,7 +132,7 @@ func TestAClaimBeginsAnewOrGoesOn(t *testing.T) {
 			}
 		}
 		attempt()
-		// The rest of an old answer belongs to no claim, whoever kept the answer.
+		// A claim begins without the parts of an old answer, whoever kept that answer.
 		r.exec("UPDATE postroom.idempotency SET created_at = now() - interval '1 d', status = 1, headers = '{}', body = '1', ref = 'r', dropped = true, completed_at = now()")
 		if expired {
 			r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 s'")

@@ -355,14 +355,14 @@ func TestAcceptBesideAnOpenTransaction(t *testing.T) {
 	}()
 	b.eventually("it to wait for the transaction", func() bool { return b.blocked() > 0 })
 	twins := make(chan answer, 20)
-	for range cap(twins) { // they wait for the first of them, without a connection
+	for range cap(twins) { // these calls wait for the call above, and use no connections
 		go func() {
 			result, err := b.in.Accept(t.Context(), "bill", accepted("", "open", "1").Event)
 			twins <- answer{result, err}
 		}()
 	}
 	for _, id := range []string{"a", "b", "c"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // less than the event above waits
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // shorter than the calls above wait
 		got, err := b.in.Accept(ctx, "bill", accepted("", id, "1").Event)
 		cancel()
 		if got != inbox.Stored || err != nil {

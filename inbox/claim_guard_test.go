@@ -78,7 +78,7 @@ func TestAStalledOwnerCannotFail(t *testing.T) {
 	}
 }
 
-// maxRuns is more often than a handler is run for one attempt.
+// maxRuns is more than the number of times that a handler runs for one attempt.
 const maxRuns = 20
 
 // A stalled process does not give back an event that another process has claimed since.

@@ -195,7 +195,7 @@ func TestAClaimIsGivenBackOnce(t *testing.T) {
 	}
 }
 
-// A database that goes away under a claim costs no attempt.
+// If the database goes away while an event is claimed, that costs no attempt.
 func TestOutageDuringAClaimCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -246,7 +246,7 @@ func TestProcessClaimsOnlyTypesThatItTakes(t *testing.T) {
 	b.wantOnce("h", types...)
 }
 
-// A claim whose answer was lost is given back by the process that made it, and was
+// If the answer to a claim was lost, the process that made the claim gives it back, and that costs
 // no attempt.
 func TestClaimWithALostAnswerIsGivenBack(t *testing.T) {
 	t.Parallel()

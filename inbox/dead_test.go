@@ -214,7 +214,7 @@ func TestOnDeadThatAlwaysFailsStopsNoOthers(t *testing.T) {
 	}
 }
 
-// A handler that committed its transaction itself does not run again because OnDead fails.
+// If a handler committed its transaction itself and OnDead fails, the handler does not run again.
 func TestCommittedHandlerDoesNotRunAgainIfOnDeadFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

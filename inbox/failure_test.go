@@ -138,8 +138,8 @@ func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
 	}
 }
 
-// An event stays with the broker until it is held, whether it is held alone or, by the holder,
-// with others.
+// An event is not acknowledged before it is held. That is so if it is held alone, and if the holder
+// holds it together with others.
 func TestNothingIsAcknowledgedBeforeItIsHeld(t *testing.T) {
 	t.Parallel()
 	pending := func(b *bench, n int) func() bool {

@@ -124,7 +124,7 @@ func TestLongerWindowDoesNotTrustARemovedTime(t *testing.T) {
 	b.publishAged("removed", 50*time.Minute)
 	b.eventually("its effect", func() bool { return b.effects("h")["removed"] == 1 })
 	stop()
-	b.exec("UPDATE postroom.inbox SET at = now() - interval '3 h'") // as if two hours had passed, and one more
+	b.exec("UPDATE postroom.inbox SET at = now() - interval '3 h'") // as if three hours had passed, one more than the window
 	if removed, err := inbox.Sweep(t.Context(), b.in); removed != 1 || err != nil {
 		t.Fatalf("%d rows removed, %v; want 1", removed, err)
 	}

@@ -39,7 +39,7 @@ func (b *bench) readAgain(events int) {
 	b.publishKey("a", 0)
 	b.eventually("the first event to wait", func() bool { return b.waiting() != 0 })
 
-	// Another process read meanwhile, and left.
+	// As if another process had read meanwhile and had stopped.
 	b.exec("UPDATE postroom.subscription SET epoch = epoch + 1, reader = NULL, reader_until = NULL")
 	b.eventually("it to read again", func() bool { return b.reader("o") != "" })
 	for i := 1; i < events; i++ {
@@ -58,9 +58,9 @@ func (b *bench) readAgain(events int) {
 	b.wantOrder("o", "a", numbered("a", 0, events-1)...)
 }
 
-// If a process reads again, a worker may still have an event from the term before. Later
-// events of its key, which were read since, wait for it. They are not held together with it,
-// because it must no longer be held. They run one after the other.
+// If a process reads again, a worker may still have an event that it got in the term before. Later
+// events of its key, which were read since, wait for it. The event must not be held any more, so
+// they are not held together with it. All of them run one after the other.
 func TestEventsReadAgainWaitForAnEarlierWorker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

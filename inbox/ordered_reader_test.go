@@ -230,8 +230,8 @@ func TestOrderedHandlerNeedsAStreamThatKeepsEvents(t *testing.T) {
 	}
 }
 
-// Every process has to see what was committed while it waited for a key, not only the one that
-// reads.
+// Every process of an ordered handler, not only the reader, must see what was committed while the
+// process waited for a key.
 func TestOrderedHandlerNeedsReadCommitted(t *testing.T) {
 	t.Parallel()
 	b := newBenchOn(t, poolWith(t, func(cfg *pgxpool.Config) {

@@ -34,7 +34,7 @@ func TestStandByReadsTypesAddedMeanwhile(t *testing.T) {
 		}
 		return n == 1
 	})
-	// As subscribe.sql does for another version.
+	// This is what subscribe.sql does for a process of another version.
 	b.exec(`UPDATE postroom.subscription SET types = types || $1::text, subjects = subjects || $1::text, epoch = epoch + 1, reader = NULL, reader_until = NULL`,
 		b.stream+".paid")
 	b.publishKey("a", 0)

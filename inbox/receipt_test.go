@@ -56,7 +56,7 @@ type receiptCase struct {
 
 const (
 	hour    = time.Hour
-	timeout = 2 * time.Second // of the handler; the window is shorter by this
+	timeout = 2 * time.Second // of the handler; a step is called again only if the window does not end within this time
 )
 
 var receiptCases = []receiptCase{
@@ -155,7 +155,7 @@ func (tt *receiptCase) run(b *bench) {
 	}
 	result := fill(tt.result)
 	b.wantOnce("h", "e "+result)
-	noted := slices.ContainsFunc(b.receipts("h"), func(r receipt) bool { // under the key that it was done with
+	noted := slices.ContainsFunc(b.receipts("h"), func(r receipt) bool { // under the key of the call that did it
 		return r.Done && r.Result == result && (result == "ch" || strings.HasSuffix(result, r.Key))
 	})
 	if !noted {

@@ -144,7 +144,7 @@ func TestSnoozesAreRecordedAsOneFailure(t *testing.T) {
 	b.eventually("its end", func() bool { return len(b.held("h")) == 0 })
 }
 
-// Once an event was only snoozed for a day, its snoozes count.
+// If an event was only snoozed for a whole day, its further snoozes count as attempts.
 func TestSnoozesCountAfterADay(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -260,8 +260,8 @@ func discarding(decide func(id string) error) postroom.Handler {
 	})
 }
 
-// The events of a key go on after one that its handler discarded, even one that failed
-// before, behind which they wait.
+// If a handler discards an event, the later events of the key go on. That is so even if the
+// discarded event failed before, so that the others already wait behind it.
 func TestAKeyGoesOnAfterADiscardedEvent(t *testing.T) {
 	t.Parallel()
 	for _, first := range []bool{true, false} {

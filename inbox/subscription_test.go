@@ -294,7 +294,8 @@ func TestAHandlerWhoseRowWasDeletedIsNotNew(t *testing.T) {
 	b.wantOnce("h", "a", "b")
 }
 
-// A handler is ordered, then is not, and then is ordered again. The broker lost nothing.
+// A handler is ordered, then is not, and then is ordered again. The inbox does not take that for a
+// loss at the broker.
 func TestAHandlerThatIsOrderedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -286,7 +286,7 @@ func TestBrokenConnectionReportsWaitingEvents(t *testing.T) {
 	}
 }
 
-// After an ambiguous group, events go without groups for a while. That while grows with each
+// After an ambiguous group, events go without groups for a while. This time grows with each
 // ambiguous group.
 func TestGroupsRestAfterAnAmbiguousOne(t *testing.T) {
 	t.Parallel()
@@ -316,7 +316,7 @@ func TestGroupsRestAfterAnAmbiguousOne(t *testing.T) {
 			t.Fatal("no groups are sent")
 		}
 		w.answer(first[0], full)
-		w.answer(second[0], full) // was under way: no reason to rest for longer
+		w.answer(second[0], full) // was in flight already, so it does not prolong that time
 		w.takeAgain()
 	}
 	if n := singles(); n != 0 {

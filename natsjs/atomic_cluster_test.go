@@ -34,8 +34,8 @@ func TestAtomicBatchesInACluster(t *testing.T) {
 	}
 	publish(old, "batches", 2500)
 
-	// Some events of a batch are stored already, and one will never be. So all others of the batch
-	// are sent one by one.
+	// Some events of a batch are stored already, and one can never be stored. So all others of the
+	// batch are sent one by one.
 	again := series("TRIPLE.a", "batches", 2600, 7)[2400:]
 	again[150].Data, again[150].Key = make([]byte, 128<<10), ""
 	old.send(again...)

@@ -245,7 +245,7 @@ func TestAtomicOneBadEventAmongAThousand(t *testing.T) {
 	nc := devtest.NATS(t)
 	for _, tt := range []struct {
 		name   string
-		larger int // than the stream allows, or the client
+		larger int // bytes: more than the stream or the client allows
 		want   error
 	}{
 		{"refused by the stream", 64 << 10, nil},

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// If a stream is full and refuses a batch, that counts as no event's attempt. After a few
+// If a stream is full and refuses a batch, that is an attempt for none of its events. After a few
 // single events the publisher does not try the others.
 func TestAFullStreamRefusesABatch(t *testing.T) {
 	t.Parallel()

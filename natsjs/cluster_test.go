@@ -59,7 +59,7 @@ func freePorts(t *testing.T, n int) []int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = listener.Close() }() // when all are known, so that they differ
+		defer func() { _ = listener.Close() }() // not before all ports are known, so that they differ
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports

@@ -67,8 +67,8 @@ func (l lossy) Write(b []byte) (int, error) {
 	return l.client.Write(b)
 }
 
-// An event whose acknowledgement is lost may be stored or not. It was, and its
-// repetition finds that out.
+// If an acknowledgement is lost, the publisher cannot tell whether the event is stored. Here it is
+// stored, and sending it again shows that.
 func TestOutcomeOfALostAnswer(t *testing.T) {
 	t.Parallel()
 	direct := devtest.NATS(t)

@@ -164,7 +164,7 @@ func TestAnswersToTryAgainForHandlers(t *testing.T) {
 	}
 }
 
-// source is a request's body that is read from somewhere else.
+// source is the body of a request, and reads from another source that may fail.
 type source struct{ err error }
 
 func (s source) Read([]byte) (int, error) { return 0, s.err }

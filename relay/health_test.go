@@ -143,7 +143,7 @@ func TestHealthOfALeaderThatCannotRecord(t *testing.T) {
 		wantHealth(t, r, relay.Leading, "")
 		src.Set(func() { src.recorded, src.leadErr = hang, errors.New("database away") })
 		after(8 * time.Second)
-		after(8 * time.Second) // releasing hangs for a lease at the most
+		after(8 * time.Second) // Release hangs, but not for longer than the lease
 		wantHealth(t, r, relay.Starting, "database away")
 		src.Set(func() { src.recorded, src.leadErr = nil, nil })
 		after(2 * time.Second)

@@ -31,8 +31,8 @@ type measuredSource struct {
 func (s *measuredSource) Lag(context.Context) (eventlog.Lag, error) { return s.lag, nil }
 
 // values are the metrics at one moment: the sum over all points of an instrument,
-// or the sum over the points that have an attribute, as in "name attribute=value". Histograms
-// count.
+// or the sum over the points that have an attribute, as in "name attribute=value". The value of a
+// histogram is its count.
 type values map[string]float64
 
 func collect(t *testing.T, reader *sdk.ManualReader) values {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// A pass costs as much as many events. If events come fast, the relay waits between passes. The
-// wait depends on the time that a pass takes, within bounds. If events come slowly, nothing waits.
+// A pass costs as much as the publishing of many events. If events come fast, the relay waits
+// between passes. The wait depends on the time that a pass takes, within bounds. If events come
+// slowly, nothing waits.
 func TestPassesAreApartByTheirCost(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {

@@ -56,7 +56,8 @@ func neverAheadOfHeld(t *testing.T, pool *pgxpool.Pool, published ...int64) int 
 }
 
 // The table held refuses some of many events. These become dead, with the reason and their
-// content. The others are held in their usual form. The state never says more than is stored.
+// content. The others are held in their usual form. The recorded state never counts an event as
+// done that is neither published nor held.
 func TestEventsThatCannotBeHeldAreDead(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

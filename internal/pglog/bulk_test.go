@@ -117,7 +117,7 @@ func TestBulkLoadThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, condition string
-		share           int // one of so many rows of a load is written
+		share           int // a load writes one of this many rows
 		octets          int // the most bytes that pending may need for each written row
 	}{
 		{"without gaps is one range", "true", 1, 0},

@@ -26,7 +26,7 @@ func Lead(ctx context.Context, log *Log, owner string, lease time.Duration) (*Te
 // lease back.
 func (t *Term) Abandon() error { return t.close() }
 
-// PruneFromStart makes the next step of Prune start over: an hour has passed.
+// PruneFromStart makes the next step of Prune start over, as if an hour had passed.
 func (t *Term) PruneFromStart() { t.since = time.Now().Add(-pruneAgain) }
 
 // CheckpointNow makes the next recording of a published event make a checkpoint.

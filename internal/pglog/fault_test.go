@@ -160,7 +160,7 @@ func TestEventHeldInAnotherFormIsNotSent(t *testing.T) {
 	}
 }
 
-// The subjects that are looked for at the broker are subjects.
+// Subjects returns no bad subjects, because the broker is asked about each.
 func TestSubjectsSkipsBadSubjects(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -59,8 +59,8 @@ func TestWakingIsFenced(t *testing.T) {
 	wantHeld(t, pool, "a waiting 1")
 }
 
-// A term that was replaced makes no checkpoint: it would have the next term's state with its
-// own positions.
+// A term that was replaced makes no checkpoint. Such a checkpoint would mix the next term's state
+// with the positions of the replaced term.
 func TestMarkingIsFenced(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

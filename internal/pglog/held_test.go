@@ -113,7 +113,7 @@ func TestHeldEventsComeOutInTheOrderOfTheirKey(t *testing.T) {
 	ids, _, _ = read(t, term, 10)
 	wantIDs(t, ids) // all are on their way
 
-	// a passes, b is refused, c goes back.
+	// a is published, b is refused, and c was not sent.
 	err := term.Record(t.Context(), eventlog.Progress{
 		Published: []int64{seqs[0], seqs[3]},
 		Held:      []eventlog.Deferral{{Seq: seqs[1], Key: "k", Failure: refusal(1)}},
@@ -221,7 +221,7 @@ func TestALateEventTakesItsPlaceInHeld(t *testing.T) {
 	wantHeld(t, pool, "b retrying 1", "c waiting 0")
 	commit(t, tx)
 	_, _, page = read(t, term, 10)
-	hold(t, term, nil, page.Events...) // it follows its key
+	hold(t, term, nil, page.Events...) // it has its place among the events of its key
 	wantHeld(t, pool, "late due 0", "b waiting 1", "c waiting 0")
 	ids, seqs, _ := read(t, term, 10)
 	wantIDs(t, ids, "late", "b", "c")

@@ -254,7 +254,7 @@ func TestPlacesAreRecorded(t *testing.T) {
 	}
 }
 
-// Reading begins at about a time.
+// Events are read from about the given time on.
 func TestPublishedSinceATime(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

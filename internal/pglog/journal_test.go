@@ -88,8 +88,8 @@ func (j *journal) ghosts(t *testing.T, log []string) {
 	}
 }
 
-// disordered reports accounts whose changes were not published first in the
-// order in which they were made.
+// disordered reports accounts whose changes were published out of order. Only the first publication
+// of a change counts.
 func (j *journal) disordered(t *testing.T) {
 	t.Helper()
 	last, seen := map[int]int{}, map[change]bool{}

@@ -7,8 +7,9 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// An insert takes its seq before it takes the id of its transaction. A pass between the two
-// reads past the seq. Its snapshot does not have the transaction, whose id is a later one.
+// An insert takes its seq before it takes the id of its transaction. If a pass runs between the
+// two, it moves past the seq. The snapshot of that pass does not list the transaction as open,
+// because the transaction gets its id later.
 func TestALateRowOfALaterTransaction(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// The lease is counted from a time before the statement that takes it was sent, however long the
-// statement waits. It lasts at least for its length from that time.
+// A term counts its lease from a time before it sent the statement that takes the lease, however
+// long that statement waits. So the lease lasts at least as long as the term believes.
 func TestTheLeaseIsCountedFromBeforeItIsTaken(t *testing.T) {
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)

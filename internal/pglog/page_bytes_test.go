@@ -54,8 +54,8 @@ func wantBounded(t *testing.T, events []eventlog.Event, short bool) {
 	}
 }
 
-// readBounded reads pages of up to 1,000 events, as after small ones, until there are no
-// more, and returns the ids.
+// readBounded reads until there are no more events, and returns the ids. Each page may have 1,000
+// events, as if the events before were small.
 func readBounded(t *testing.T, term *pglog.Term) (ids []string, events []eventlog.Event) {
 	t.Helper()
 	for pages := 1; ; pages++ {
@@ -115,7 +115,7 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = tx.Rollback(t.Context()) }() // it is committed by then
+		defer func() { _ = tx.Rollback(t.Context()) }() // no effect after the commit
 		writeLarge(t, tx, "")
 		write(t, pool, "b")
 		term := lead(t, pglog.New(pool))
@@ -200,8 +200,8 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 	})
 }
 
-// Headers that the table has in compressed form are read only if they are no larger than those
-// of an event. A page of others would fill the memory.
+// Compressed headers are read only if, decompressed, they are small enough for an event. A page of
+// larger ones would fill the memory.
 func TestCompressedHeaders(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// The hot statements use the indexes that their headers name, even with a plan for no
-// particular parameters. All rows are of one transaction, as after a bulk load. The planner
-// then expects little of an index on transaction ids.
+// The hot statements use the indexes that their headers name, even with a generic plan. All rows
+// are of one transaction, as after a bulk load. So an index on transaction ids looks useless to the
+// planner.
 func TestStatementsUseTheirIndexes(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
@@ -160,7 +160,7 @@ func TestPassReadsNoRowsAboveHighForLateOnes(t *testing.T) {
 	const published, since, open = 2_000, 30_000, 20_000
 	for _, tt := range []struct {
 		name              string
-		planned, analysed bool // before the log was filled; after it
+		planned, analysed bool // planned before the log was filled; analysed after that
 	}{
 		{"planned while all was empty", true, false},
 		{"planned without statistics", false, false},
@@ -196,7 +196,7 @@ func TestPassReadsNoRowsAboveHighForLateOnes(t *testing.T) {
 			fill := `INSERT INTO postroom.outbox (digest, source, event_id, type, subject, data)
 				SELECT decode(repeat('00', 16), 'hex'), '/shop', gen_random_uuid()::text, 'a.b', 'a.b', '' FROM generate_series(1, %d) n`
 			mustExec(t, pool, fmt.Sprintf(fill, published-1))
-			held, err := pool.Begin(t.Context()) // up to high by its seqs, and open throughout
+			held, err := pool.Begin(t.Context()) // its seqs are not above high, and it stays open throughout
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -235,7 +235,8 @@ func TestPassReadsNoRowsAboveHighForLateOnes(t *testing.T) {
 					t.Fatal(err)
 				}
 				plan := strings.Join(lines, "\n")
-				// About 300 entries of the index are on a page; 30,000 rows would be 30,000 pages.
+				// A page of the index has about 300 entries. If the pass read 30,000 rows, it would
+				// read 30,000 pages.
 				if n := pagesOf(plan); n == 0 || n > 400 {
 					t.Errorf("%s reads %d pages:\n%s", call, n, plan)
 				}

@@ -176,7 +176,7 @@ func TestPruneOfARestoredLog(t *testing.T) {
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
 	commit(t, open)
-	// The ids of the transactions are of another cluster, far ahead of this one's.
+	// The log has transaction ids of another cluster, far ahead of the ids of this cluster.
 	mustExec(t, pool, `UPDATE postroom.outbox SET xid = (xid::text::bigint + 1000000)::text::xid8;
 		UPDATE postroom.relay SET cluster = cluster + 1,
 			snap = (SELECT format('%s:%s:%s', pg_snapshot_xmin(snap)::text::bigint + 1000000, pg_snapshot_xmax(snap)::text::bigint + 1000000,
@@ -185,7 +185,7 @@ func TestPruneOfARestoredLog(t *testing.T) {
 	term = lead(t, log)
 	prune(t, term, 0)
 	wantLog(t, pool, "owed", "b")
-	late := openWith(t, pool, "late") // its id means something here
+	late := openWith(t, pool, "late") // its transaction id is of this cluster
 	write(t, pool, "c")
 	_, seqs, _ = read(t, term, 10)
 	_, newer, _ := read(t, term, 10)
@@ -212,8 +212,8 @@ func TestPruneInAFormerTerm(t *testing.T) {
 	wantLog(t, pool)
 }
 
-// The state can change while a step waits for its row: an operator takes the
-// log's beginning back, or another leads.
+// While a step waits for the row of the state, the state can change: events must be published
+// again, or another relay begins to lead.
 func TestPruneHeedsAStateThatIsBeingWritten(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -334,7 +334,7 @@ func pagesOfAStep(t *testing.T, pool *pgxpool.Pool) int {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback(context.Background()) }() // with the settings
+	defer func() { _ = tx.Rollback(context.Background()) }() // this undoes the settings too
 	if _, err := tx.Exec(t.Context(), string(connect)+"UPDATE postroom.relay SET epoch = 1"); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func wantAudit(t *testing.T, pool *pgxpool.Pool, want ...string) {
 	}
 }
 
-// The events that a comparison found missing are published again, and none between them.
+// The events that a comparison found missing are published again, and no events between them.
 func TestRepublishTakesOnlyTheMissingEvents(t *testing.T) {
 	t.Parallel()
 	pool, log, term := publishedLog(t, letters(8)...)

@@ -252,8 +252,8 @@ func TestRefusedEventIsHeldWithItsRepublish(t *testing.T) {
 		t.Errorf("keys %q wait, %v; want none", keys, err)
 	}
 
-	// An operator replays it. It comes with the republish's id, and another event of its key
-	// passes it.
+	// An operator replays it. The event is read with the republish's id, and it does not hold up
+	// another event of its key.
 	mustExec(t, pool, "UPDATE postroom.held SET dead_at = NULL, next_at = now(), replays = 1")
 	writeKeyed(t, pool, "k", "c")
 	ids, seqs, live := read(t, term, 10)
@@ -353,8 +353,8 @@ func TestAPageOfARepublishIsBounded(t *testing.T) {
 	publishAll(t, pool)
 	log := pglog.New(pool)
 	term := lead(t, log)
-	// first_seq is that of the first match. This row says otherwise, as if the events below
-	// had been removed.
+	// The republish would begin at the first event that matches. So the row is changed to begin at
+	// the start of the log.
 	r := startRepublish(t, log, republish.Request{Types: []string{"c.d"}})
 	mustExec(t, pool, "UPDATE postroom.republish SET lo = 1, passed = 0")
 	pages := 0

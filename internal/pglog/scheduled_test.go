@@ -153,7 +153,7 @@ func TestEventInHeldAndInTheLogIsPublishedOnce(t *testing.T) {
 	_, seqs, _ := read(t, term, 10)
 	record(t, term, seqs...)
 	makeDue(t, pool)
-	// As after a crash, when the recording had stopped short of it.
+	// This is the state after a crash, if the last recording stopped before the event.
 	mustExec(t, pool, "UPDATE postroom.relay SET high = $1, snap = pg_current_snapshot(); ", seqs[0])
 	mustExec(t, pool, "UPDATE postroom.outbox SET not_before = clock_timestamp() - interval '1 s' WHERE event_id = 'both'")
 

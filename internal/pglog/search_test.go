@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// Both ways of searching find the rows of the definition, in steps of any width, while
-// transactions commit between the steps.
+// Both ways of searching find the rows that became visible between two snapshots, as PostgreSQL's
+// own functions tell it. The steps have any width, and transactions commit between them.
 func TestSearchFindsRowsThatBecameVisible(t *testing.T) {
 	t.Parallel()
 	for _, bySeq := range []bool{false, true} {
@@ -92,7 +92,8 @@ func (h *history) end(i int) {
 	h.open = slices.Delete(h.open, i, i+1)
 }
 
-// search compares one search with the definition, and returns how many rows were late.
+// search compares the result of one search with PostgreSQL's answer, and returns how many rows were
+// late.
 func (h *history) search(high, floor int64, snap string, bySeq bool) int {
 	h.Helper()
 	s, err := pglog.NewSearch(h.Context(), h.pool, high, floor, snap, bySeq)

@@ -21,7 +21,7 @@ func TestSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.MaxConns = 1 // for the plans that are kept
+	cfg.MaxConns = 1 // so that the test sees all plans that are kept
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestSizes(t *testing.T) {
 	write(t, pool, "a", "b", "c", "d")
 	mustExec(t, pool, "DELETE FROM postroom.outbox WHERE event_id = 'a'")
 	makeOld(t, pool, 72*time.Hour, "b")
-	makeOld(t, pool, 100*time.Hour, "c") // not the first row, so pruning does not reach it next
+	makeOld(t, pool, 100*time.Hour, "c") // not the first row, and Oldest is the age of the first
 	large := named("large")
 	large.Data = make([]byte, 500_000)
 	_, _ = crand.Read(large.Data) // never fails
@@ -67,13 +67,13 @@ func TestSizes(t *testing.T) {
 		t.Errorf("held %d then %d bytes, inbox %d then %d", empty.Held, got.Held, empty.Inbox, got.Inbox)
 	}
 
-	makeOld(t, pool, -200*time.Hour, "b") // a clock that was set back
+	makeOld(t, pool, -200*time.Hour, "b") // as after a clock was set back
 	if got, err = log.Sizes(t.Context()); err != nil || got.Oldest != 0 {
 		t.Errorf("Oldest = %s, %v, want 0", got.Oldest, err)
 	}
 	var kept int
 	err = pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%pg_total_relation_size%'").Scan(&kept)
-	if err != nil || kept > 1 { // this one is kept
+	if err != nil || kept > 1 { // the plan of this query itself is kept
 		t.Errorf("%d plans are kept, %v: one made while the log was empty would scan it later", kept-1, err)
 	}
 

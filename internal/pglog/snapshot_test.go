@@ -129,7 +129,7 @@ func (m *model) resume() {
 	m.maxPending = 1
 }
 
-// check holds after every step.
+// check is what must hold after every step.
 func (m *model) check(t *rapid.T) {
 	now := m.progress.state()
 	since, _ := strconv.Atoi(now.snap)
@@ -186,7 +186,7 @@ func TestProgressKeepsPendingShort(t *testing.T) {
 	}
 	p.readPage(page)
 	for seq := int64(2); seq <= 10_000; seq += 2 {
-		p.markDone([]int64{seq}) // every other one waits behind its key
+		p.markDone([]int64{seq}) // the events between are not published, for instance because they wait behind their keys
 	}
 	s := p.state()
 	if got := s.pending.Size(); got > maxPending {

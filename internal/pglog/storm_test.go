@@ -56,7 +56,7 @@ type weather struct {
 
 func (s *storm) weather() weather { return weather{s.crashes.Load(), s.down.Load()} }
 
-// excused reports whether a crash can be the cause of an error since then.
+// excused reports whether a crash may have caused an error that came since then.
 func (s *storm) excused(since weather) bool { return since.down || s.crashes.Load() != since.crashes }
 
 // strike kills the server and starts it again.
@@ -105,7 +105,7 @@ func (p *stormTerm) send(t *testing.T, j *journal, rng *rand.Rand) []int64 {
 func (s *storm) publish(ctx context.Context, t *testing.T, rng *rand.Rand) *journal {
 	j := newJournal()
 	log := pglog.New(s.pool)
-	var last *stormTerm // its successor has begun, and it does not know
+	var last *stormTerm // the term before, which does not know that it was replaced
 	for ctx.Err() == nil {
 		since := s.weather()
 		term, err := s.oneTerm(ctx, t, log, last, j, rng)
@@ -165,7 +165,7 @@ func (s *storm) oneTerm(ctx context.Context, t *testing.T, log *pglog.Log, last 
 	return term, nil
 }
 
-// zombie lets a term publish that has been replaced. The term cannot record it.
+// zombie lets a replaced term publish. The term cannot record that it published.
 func (s *storm) zombie(ctx context.Context, t *testing.T, last *stormTerm, j *journal, limit int, rng *rand.Rand) error {
 	if _, err := last.read(ctx, limit); err != nil {
 		return err

@@ -27,8 +27,8 @@ type stormWriter struct {
 
 // stormTransaction is the record of what one transaction wrote.
 type stormTransaction struct {
-	gid     string            // under which it is prepared
-	resolve string            // COMMIT or ROLLBACK, of the prepared one
+	gid     string            // the name under which it is prepared
+	resolve string            // COMMIT or ROLLBACK: how it ends if it is prepared
 	changes map[string]change // by event id
 	events  []postroom.Event
 	undone  map[string]change // rolled back with a savepoint
@@ -90,7 +90,8 @@ func (w *stormWriter) transact(ctx context.Context, x *stormTransaction) (commit
 	return x.resolve == "COMMIT", err
 }
 
-// fill writes the events of a transaction. Its error says how it is to end.
+// fill writes the events of a transaction. It returns errOnPurpose if the transaction must roll
+// back, and errPrepared if it is prepared.
 func (w *stormWriter) fill(ctx context.Context, tx pgx.Tx, x *stormTransaction) error {
 	background := context.WithoutCancel(ctx)
 	if w.rng.IntN(3) == 0 { // the id is older than everything that this transaction writes
@@ -119,7 +120,7 @@ func (w *stormWriter) fill(ctx context.Context, tx pgx.Tx, x *stormTransaction) 
 		w.mu.Lock()
 		w.prepared++
 		w.mu.Unlock()
-		return errPrepared // the ROLLBACK that follows has no transaction
+		return errPrepared // the ROLLBACK that follows has no effect on the prepared transaction
 	case n < 33:
 		pause(ctx, time.Duration(w.rng.IntN(500))*time.Millisecond)
 	case n < 50:
@@ -162,8 +163,8 @@ func (w *stormWriter) changes(ctx context.Context, tx pgx.Tx, x *stormTransactio
 	return shop.Write(ctx, tx, events...)
 }
 
-// repeat writes events again that are in the log: of this transaction, and of
-// one before it.
+// repeat writes events again: the events of this transaction, or an event that was committed
+// before.
 func (w *stormWriter) repeat(ctx context.Context, tx pgx.Tx, x *stormTransaction) error {
 	var again []postroom.Event
 	if w.rng.IntN(5) == 0 {
@@ -181,7 +182,7 @@ func (w *stormWriter) repeat(ctx context.Context, tx pgx.Tx, x *stormTransaction
 	return shop.Write(ctx, tx, again...)
 }
 
-// changedBy locks an account, counts it up and returns the event that says so.
+// changedBy locks an account, increments its count and returns an event with the new count.
 func changedBy(ctx context.Context, tx pgx.Tx, account int) (postroom.Event, change, error) {
 	c := change{Account: account}
 	err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", account).Scan(&c.N)

@@ -255,7 +255,7 @@ func TestLeadAdoptsARestoredLog(t *testing.T) {
 	record(t, term, seqs...)
 	commit(t, open) // visible late, and the dump was taken before a relay read it
 	write(t, pool, "newer")
-	// The ids of the transactions are of another cluster, far ahead of this one's.
+	// The log has transaction ids of another cluster, far ahead of the ids of this cluster.
 	mustExec(t, pool, `ALTER TABLE postroom.outbox DISABLE TRIGGER ALL;
 		UPDATE postroom.outbox SET xid = (xid::text::bigint + 1000000)::text::xid8;
 		UPDATE postroom.relay SET cluster = cluster + 1,

@@ -23,8 +23,8 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// What producers do in the torture tests. Every account is a key. A transaction locks the
-// accounts that it changes and counts each up. So the count shows the order in which the
+// What producers do in the torture tests. Every account is a key. A transaction locks the accounts
+// that it changes and increments the count of each. So the count shows the order in which the
 // transactions of a key committed.
 const (
 	tortureProducers = 24
@@ -115,8 +115,8 @@ func oneTransaction(ctx context.Context, tx pgx.Tx, shop *outbox.Outbox, l *ledg
 	return nil
 }
 
-// changeAccount locks an account, counts it up and writes the event, inside a
-// savepoint now and then.
+// changeAccount locks an account, increments its count and writes the event, inside a savepoint now
+// and then.
 func changeAccount(ctx context.Context, tx pgx.Tx, shop *outbox.Outbox, account int) (string, change, error) {
 	c := change{Account: account}
 	err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", account).Scan(&c.N)
@@ -165,8 +165,8 @@ type reader struct {
 	search    bool // each pass follows a search for late rows
 }
 
-// lead reads for one term of so many passes, or until ctx ends. If crash is set, it records
-// only every fifth pass, and ends without a last recording.
+// lead reads for one term, which has the given number of passes or ends with ctx. If crash is set,
+// it records only every fifth pass, and ends without a last recording.
 func (r *reader) lead(ctx context.Context, t *testing.T, passes int, crash bool) {
 	t.Helper()
 	background := context.WithoutCancel(ctx)
@@ -255,8 +255,9 @@ func torture(t *testing.T, crash, search bool) {
 	l.compare(t, r, crash)
 }
 
-// compare finds lost events, ghosts, doubles without a crash, and keys whose
-// first occurrences are not in the order of their commits.
+// compare reports lost events, events that were rolled back and published, and events that were
+// published twice without a crash. It also reports accounts whose changes were published out of
+// order, by the first publication of each.
 func (l *ledger) compare(t *testing.T, r *reader, crashed bool) {
 	t.Helper()
 	for id, c := range l.committed {

@@ -161,8 +161,8 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 	})
 }
 
-// The events behind an event go in the same batch, up to a full one. If the broker refused an
-// event, it goes alone. So do the probes of an unavailable stream.
+// An event goes in one batch with the events behind it, until the batch is full. If the broker
+// refused an event, it goes alone. So do the probes of an unavailable stream.
 func TestLanesFillBatches(t *testing.T) {
 	l := New(10_000, false)
 	l.batching = true
