@@ -16,8 +16,9 @@ import (
 )
 
 // Events of many keys die one after the other, while inboxes start and stop, and operators replay,
-// cancel and resume. In the end each event has taken effect once, and no event waits for ever. The
-// order of a key was kept unless it was given up.
+// cancel and resume. In the end each event has taken effect once, and no event waits for ever. With
+// HoldKey, the events of each key took effect in their order, except events that came too late for
+// it.
 func TestReplaysWhileProcessesComeAndGo(t *testing.T) {
 	t.Parallel()
 	for _, order := range []inbox.Order{inbox.HoldKey, inbox.SkipKey} {

@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// These tests are about what the conditions of the statements prevent.
+// These tests show what the conditions in the statements are for.
 
 // heldNow returns the state of each event, in the order of their ids.
 func (n *night) heldNow() string {

@@ -75,7 +75,7 @@ func TestTheAnswerLeavesAfterTheCommit(t *testing.T) { // E21, E22
 	}
 }
 
-// watched calls at when an answer begins.
+// watched calls the function at as soon as an answer begins.
 type watched struct {
 	*httptest.ResponseRecorder
 	at func()

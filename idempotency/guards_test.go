@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/idempotency"
 )
 
-// These tests are about what the conditions of the statements prevent.
+// These tests show what the conditions in the statements are for.
 
 // between does something once, before a statement is sent.
 type between struct {

@@ -249,8 +249,8 @@ func TestStalledHolderAnswers(t *testing.T) { // E5
 	}
 }
 
-// A holder that lost its claim writes nothing, in none of the ways to write, however it learns
-// of the loss, while the next holder is at work.
+// A holder that lost its claim writes nothing, in whatever way it tries to write, and however it
+// learns of the loss. Meanwhile the next holder is at work.
 func TestHolderThatLostItsClaimWritesNothing(t *testing.T) { // E5
 	t.Parallel()
 	r, broken := newRig(t), errors.New("broken")

@@ -74,8 +74,8 @@ func TestConflictIsReadInPart(t *testing.T) {
 	}
 }
 
-// Retries that wait count against the budget of a retry that would be made before them, if they
-// are within one window.
+// When the budget decides about a retry, it also counts retries that wait and will be made later,
+// if all are within one window.
 func TestBudgetCountsRetriesThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vendor{answer: func(n int, _ *http.Request) (*http.Response, error) {

@@ -23,9 +23,9 @@ func pages[T any](t *rapid.T, list []T, name string) reader[T] {
 	}
 }
 
-// Exactly the events that a stream lacks are found, whatever the order of its messages, even if it
-// has some twice, and messages of others. An event is out of order if the stream has a later event
-// of its key.
+// Exactly the events that a stream lacks are found, whatever the order of the stream's messages,
+// even if it has some events twice and has messages of other services. An event is out of order if
+// the stream has a later event of its key.
 func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
 
 func findsTheDifference(t *rapid.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 // crowd makes n instances of each of three sagas, most of them running, at three steps; some began at
-// one moment, and a third of those that have not ended is stuck, since 2 to 7 hours.
+// one moment, and a third of those that have not ended has been stuck for 2 to 7 hours.
 func crowd(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	for _, sql := range []string{
