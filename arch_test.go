@@ -420,7 +420,7 @@ func TestProgramsBuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes long")
 	}
-	args := []string{"vet", "-trimpath", "-atomic"} // one analysis, because the linters run the others
+	args := []string{"vet", "-atomic"} // one analysis, because the linters run the others
 	for _, m := range append([]string{"postmill"}, programModules...) {
 		args = append(args, "./"+m+"/...")
 		err := filepath.WalkDir(m, func(name string, _ fs.DirEntry, err error) error {
