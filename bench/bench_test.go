@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -59,8 +60,10 @@ func build(t *testing.T) string {
 func TestBenchDev(t *testing.T) {
 	t.Parallel()
 	devtest.Postgres(t) // or skip
+	// Package measure tests all figures. These need every server that --dev starts.
+	some := []string{"relay.atomic_fsync", "producer.write", "webhook.ack"}
 	var errs strings.Builder
-	cmd := exec.CommandContext(t.Context(), build(t), "--dev", "--json", "--events", "500", "--runs", "1", "--seconds", "0.2")
+	cmd := exec.CommandContext(t.Context(), build(t), "--dev", "--json", "--events", "500", "--runs", "1", "--seconds", "0.2", "--only", strings.Join(some, ","))
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
@@ -70,8 +73,12 @@ func TestBenchDev(t *testing.T) {
 	if err := json.Unmarshal(out, &report); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	if got, want := len(report.Figures), len(measure.Names()); got != want {
-		t.Errorf("%d figures, want %d", got, want)
+	var names []string
+	for _, f := range report.Figures {
+		names = append(names, f.Name)
+	}
+	if !slices.Equal(names, some) {
+		t.Errorf("figures %v, want %v", names, some)
 	}
 	if s := report.Machine.Postgres; s.Fsync != "on" && os.Getenv("POSTROOM_DATABASE_URL") == "" {
 		t.Errorf("the database is not durable: %+v", s)
