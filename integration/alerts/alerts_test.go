@@ -48,8 +48,8 @@ func readAlerts(t *testing.T) []rulefmt.Rule {
 // 131 times 1, then 30 times 2; "_" is no value. All other series keep theirs.
 type set map[string]string
 
-// Each alert has series that set it off, one by one, and series that just do not. Series have
-// a value each 15 s for 40 minutes. The alert is evaluated at the last one.
+// Each of the series in fires alone makes the alert fire. The series in quiet almost do. Series
+// have a value each 15 s for 40 minutes. The alert is evaluated at the last one.
 var cases = map[string]struct{ fires, quiet []set }{
 	"PostroomRelayBehind": {
 		fires: []set{{"postroom_relay_lag_age_seconds": "0x150 31x9"}},

@@ -26,8 +26,8 @@ type one struct {
 	value  string
 }
 
-// parse reads an exporter's output as a Prometheus does that calls its job shop and the
-// process a.
+// parse reads an exporter's output, as a Prometheus server does whose configuration names the job
+// shop and the instance a.
 func parse(t *testing.T, text string) series {
 	t.Helper()
 	var all series
