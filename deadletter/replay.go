@@ -152,8 +152,9 @@ func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) 
 
 // CancelReplay cancels a replay. Events that it has not released, or that no process has begun,
 // stay dead. Events that run continue, and [Store.RunReplay] waits for them. If a process claimed
-// an event and gives it back or dies, RunReplay makes that event dead again. CancelReplay returns
-// [ErrReplayEnded] if the replay has ended.
+// an event and gives it back or dies, RunReplay makes that event dead again. Outgoing events
+// that the replay has released are not taken back, because the relay may be publishing them.
+// CancelReplay returns [ErrReplayEnded] if the replay has ended.
 func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return Replay{}, err

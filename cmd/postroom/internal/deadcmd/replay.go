@@ -284,7 +284,8 @@ func newCancel(d *commands) *cobra.Command {
 		Use:   "cancel REPLAY",
 		Short: "End a replay; events that have not begun stay dead",
 		Long: `End a replay. Events that have not begun stay dead. The command waits for events that
-are running, and records their outcome.`,
+are running, and records their outcome. The relay still publishes outgoing
+events that the replay has released.`,
 		Example:           `  postroom dead cancel 7 --reason 'wrong group'`,
 		Args:              argument.OneID("a replay, as 'postroom dead replays' shows it"),
 		ValidArgsFunction: cobra.NoFileCompletions,
