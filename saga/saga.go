@@ -88,18 +88,18 @@ func (g *Saga[S]) Types() []string {
 	return types
 }
 
-// Begin begins an instance in the caller's transaction, and writes its first command. Local
-// functions of steps before that command run in that transaction. The key names the thing that the
-// process is about. All events of the process have this key.
+// Begin begins an instance in the caller's transaction, and writes its first command. If steps with
+// a Local function come before that command, these functions run in the same transaction. The key
+// names the thing that the process is about. All events of the process have this key.
 //
-// If an instance with the key began with the same state, running or ended, Begin changes nothing
-// and returns nil. If it began with another state, Begin returns [ErrConflict]. The instance and
-// its step are stored when tx commits. After any error the caller must roll back.
+// If an instance with the key exists, running or ended, and it began with the same state, Begin
+// changes nothing and returns nil. If it began with another state, Begin returns [ErrConflict]. The
+// instance and its step are stored when tx commits. After any error the caller must roll back.
 //
 // A key is for one process, for ever: the ids of commands are derived from it, and participants
-// recognise these ids even after the instance was removed. States are compared as JSON. So if S has
-// a new field, the same call of Begin has another state, unless the field is omitted while it is
-// empty.
+// recognise these ids even after the instance was removed. States are compared as JSON. So if S
+// gets a new field, a repeated call of Begin counts as one with another state, unless the field has
+// omitempty and is empty.
 func (g *Saga[S]) Begin(ctx context.Context, tx pgx.Tx, key string, s S) error {
 	if g.err != nil {
 		return g.err
@@ -144,7 +144,7 @@ func (g *Saga[S]) begin(ctx context.Context, tx pgx.Tx, key string, s S, input [
 	}
 	inst, err := decode[S](row{
 		key: key, version: p.version, state: Running, step: p.steps[0].Name, run: 1, correlation: start.correlation, cause: start.id,
-	}, data) // and so shares no memory with the caller's s, because the caller may try again
+	}, data) // decoded anew, so that inst shares no memory with the caller's s: the caller may try again with s
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (g *Saga[S]) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 		return g.withoutInstance(ctx, tx, ev)
 	}
 	p, err := g.planOf(r)
-	if err != nil && r.state.Ended() { // its alarm, or a late reply; no program has its definition any longer
+	if err != nil && r.state.Ended() { // an alarm or a late reply of an ended instance, whose version no program has any longer
 		g.signals.ignored(ctx, g.def.Name, stale)
 		return nil
 	}
@@ -338,7 +338,7 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 }
 
 // withoutInstance decides about an event whose key no instance has. If it is a reply to a command
-// of this saga, the instance is lost, for instance in a restored database.
+// of this saga, the instance was lost, perhaps because the database was restored.
 func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	if ev.Type == g.def.Name+deadlineSuffix || ev.Type == g.def.Name+decisionSuffix {
 		g.signals.ignored(ctx, g.def.Name, stale) // the instance ended long ago

@@ -38,7 +38,7 @@ type target struct {
 	disabled bool
 	fails    bool    // the last attempt failed
 	paused   float64 // for how many seconds it is paused
-	stale    bool    // a success must change its row
+	stale    bool    // if this attempt succeeds, the row of the endpoint must change
 }
 
 // Receipt is the result of a delivery's step: the answer of the endpoint.
@@ -102,8 +102,8 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	return nil
 }
 
-// noRoom returns what happens to an event if the limit of its endpoint's running deliveries is
-// reached.
+// noRoom returns the error that makes an event wait, because its endpoint has as many running
+// deliveries as it may.
 func (s *Sender) noRoom(to *target, w wait) error {
 	err := fmt.Errorf("webhook: the limit of running deliveries to endpoint %s is reached", to.id)
 	after := spread(s.waitFor(to, w.busy))
@@ -184,9 +184,10 @@ func request(ctx context.Context, ev postroom.Event, to *target) (*http.Request,
 	return req, nil
 }
 
-// webhookID returns the event's id. It is the same in each attempt and replay. Receivers refuse an
-// id with a dot, because they could read a part of it as the signed time, and an id must fit into a
-// header. For any other id, webhookID returns a digest of the event's source and id.
+// webhookID returns the event's id. It is the same in each attempt and replay. The id must fit into
+// a header. It must not have a dot: receivers refuse such an id, because they could read a part of
+// it as the signed time. If the event's id breaks one of these rules, webhookID returns a digest of
+// the event's source and id instead.
 func webhookID(ev postroom.Event) string {
 	if ev.ID != "" && !strings.ContainsFunc(ev.ID, func(r rune) bool { return r <= ' ' || r > '~' || r == '.' }) {
 		return ev.ID

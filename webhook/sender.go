@@ -43,9 +43,10 @@ type SenderConfig struct {
 	// Defaults to none: all events belong to the empty account.
 	AccountHeader string
 
-	// Types are the event types that customers may get, even through endpoints that get all types.
-	// Set them to the types of the fan-out's subscription. FanOut ignores events of other types.
-	// Resend reads the log, which also has internal events, and refuses to work without Types.
+	// Types are the only event types that customers may get. An endpoint that gets all types gets
+	// only these. Set them to the types of the fan-out's subscription. FanOut ignores events of
+	// other types. Resend reads the log, which also has internal events, and refuses to work
+	// without Types.
 	//
 	// Defaults to none: FanOut sends every event that its subscription gets.
 	Types []string
@@ -71,9 +72,9 @@ type SenderConfig struct {
 	// Defaults to 20 seconds.
 	Timeout time.Duration
 
-	// AllowedPrefixes are addresses to which webhooks may go although they are not public, and on
-	// any port: for instance 10.1.2.0/24, for your own services. If customers add endpoints, they
-	// can then reach these addresses.
+	// AllowedPrefixes are addresses to which webhooks may go, on any port, although the addresses
+	// are not public. An example is 10.1.2.0/24, for your own services. If customers add endpoints,
+	// they can then reach these addresses.
 	//
 	// Defaults to none: only public addresses, on port 443.
 	AllowedPrefixes []netip.Prefix
@@ -104,8 +105,8 @@ type SenderConfig struct {
 	TracerProvider trace.TracerProvider
 }
 
-// The schedule of Standard Webhooks: ten attempts, the first at once, within 75 hours and 35
-// minutes, with at most a fifth more at random.
+// The schedule of Standard Webhooks: ten attempts, the first at once and the last after 75 hours
+// and 35 minutes. Each wait is longer by up to 20 %, at random.
 const sendAttempts = 10
 
 func sendSchedule() postroom.Backoff {
@@ -119,7 +120,8 @@ func sendSchedule() postroom.Backoff {
 const DisableAfter = 5 * 24 * time.Hour
 
 // alike is the VendorWindow of a delivery's step: how long receivers recognise a webhook-id. It is
-// very long, because receivers expect at any time that a request is repeated with its webhook-id.
+// very long, because receivers must recognise a repeated request by its webhook-id, however late it
+// comes.
 const alike = 10 * 365 * 24 * time.Hour
 
 func (c SenderConfig) defaults() SenderConfig {
@@ -176,7 +178,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	}
 	s.out = outbound.New(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
-		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // a host may have endpoints of several customers: pauses and lanes are for each endpoint
+		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // these work for a whole host, which may have endpoints of several customers; pauses and lanes work for each endpoint
 		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // its metrics name hosts: here, those of customers
 	})
 	if err := errors.Join(cfg.validate(), s.endpoints.err); err != nil {
@@ -210,8 +212,8 @@ func (s *Sender) Check(ctx context.Context) error {
 	return s.endpoints.Check(ctx)
 }
 
-// FanOut returns a transactional handler that makes an event due for endpoints, in the handler's
-// transaction: for each endpoint of the event's account that is enabled and gets its type. If
+// FanOut returns a transactional handler. In its transaction, it accepts a delivery of the event
+// for each enabled endpoint of the event's account that gets the event's type. If
 // SenderConfig.Types is set, FanOut ignores events of other types. It sends nothing, so a receiver
 // that hangs does not delay it.
 //

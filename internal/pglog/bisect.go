@@ -26,12 +26,12 @@ func isAboutData(err error) bool {
 
 // bisect stores the changes if storeHeld fails because the database refuses one or more events. It
 // halves the events until it has found the refused ones, and stores all others unchanged. Each step
-// is a transaction with the epoch of the term, and records the events that are not held yet as
-// pending. So the recorded state is true at each moment, and no step is done twice.
+// is one transaction with the epoch of this relay. It records as pending all events that are not
+// held yet. So the recorded state is true at each moment, and no step is done twice.
 func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	n := held.rows()
 	if n == 0 {
-		return r.storeHeld(ctx, next, held) // so no event is the cause
+		return r.storeHeld(ctx, next, held) // there is no event to hold, so none is the cause
 	}
 	rest := changes{published: held.published, late: held.late, checkpoint: held.checkpoint, keys: slices.Clone(held.unblocked)}
 	rest.sortKeys()
@@ -44,8 +44,8 @@ func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // last, because the progress of republishes counts held events
 }
 
-// bisectRange stores the events to hold with the numbers from lo up to, but not
-// including, hi. Events before lo are stored already.
+// bisectRange stores the events to hold whose number (see rows) is at least lo and less than hi.
+// Events before lo are stored already.
 func (r *recorder) bisectRange(ctx context.Context, next state, held *changes, lo, hi int) error {
 	err := r.storeHeld(ctx, next.withPending(held.pendingFrom(hi)), held.portion(lo, hi))
 	if !isAboutData(err) {
@@ -61,8 +61,8 @@ func (r *recorder) bisectRange(ctx context.Context, next state, held *changes, l
 	return r.bisectRange(ctx, next, held, mid, hi)
 }
 
-// storeUnstorable holds an event in the form that always fits. If the key is the cause, it
-// holds the event without its key, and no other event waits behind it.
+// storeUnstorable holds an event in a reduced form that always fits (see asUnstorable). If the key
+// is the cause, it holds the event without its key, and no other event waits behind it.
 func (r *recorder) storeUnstorable(ctx context.Context, next state, u *unstorable) error {
 	err := r.storeHeld(ctx, next, u.changes())
 	if isAboutData(err) && u.key != nil {
@@ -80,14 +80,14 @@ func (r *recorder) storeUnstorable(ctx context.Context, next state, u *unstorabl
 // events, then events that were held before, then the others.
 func (c *changes) rows() int { return len(c.schedule) + len(c.holdAgain.seqs) + len(c.hold.seqs) }
 
-// cut returns which part of a list has the numbers from lo up to, but not including, hi.
-// The list has n events and begins with the number first.
+// cut returns which part of a list has the numbers that are at least lo and less than hi. The list
+// has n events, and the parameter first is the number of its first event.
 func cut(first, n, lo, hi int) (from, to int) {
 	return min(max(lo-first, 0), n), min(max(hi-first, 0), n)
 }
 
-// portion returns only the changes for the events to hold with the numbers from lo up to,
-// but not including, hi.
+// portion returns only the changes for the events to hold whose number is at least lo and less than
+// hi.
 func (c *changes) portion(lo, hi int) (p changes) {
 	from, to := cut(0, len(c.schedule), lo, hi)
 	p.schedule = c.schedule[from:to]
@@ -112,8 +112,9 @@ func (hs *deferrals) portion(from, to int) deferrals {
 	}
 }
 
-// pendingFrom returns the seqs of the pending events of the log among the events to hold, from a
-// number on. An event that is held already, or is held for a republish, is not pending.
+// pendingFrom takes the events to hold whose number is at least from, and returns the seqs of those
+// that are pending in the log. An event that is held already, or is held for a republish, is not
+// pending.
 func (c *changes) pendingFrom(from int) []int64 {
 	p := c.portion(from, c.rows())
 	seqs := slices.Clone(p.schedule)
@@ -141,7 +142,7 @@ type unstorable struct {
 	republishID   *int64
 }
 
-// asUnstorable returns the event with a number in the form that always fits.
+// asUnstorable returns the event with the given number in the reduced form that always fits.
 func (c *changes) asUnstorable(number int, err error) *unstorable {
 	p := c.portion(number, number+1)
 	u := &unstorable{text: "it cannot be held as it is: " + violation(err)}

@@ -30,7 +30,8 @@ Streams belong to the operator: neither a relay nor an inbox creates one.`
 	return cmd
 }
 
-// settings has the values of the flags. The server chooses a setting that has its zero value.
+// settings has the values of the flags. If a setting has its zero value, the server chooses the
+// value.
 type settings struct {
 	subjects []string
 	replicas int
@@ -54,8 +55,8 @@ one more subject, with which relays make sure that only one of them publishes. T
 nats-server 2.12 or later.
 
 If the stream exists, the command adds the subjects that it lacks and, with --atomic,
-allows batches. It changes nothing else. It reports other differences from the flags with
-exit status 3.`,
+allows batches. It changes nothing else. If the stream differs from the flags in another
+way, the command reports that and ends with exit status 3.`,
 		Example: `  postroom stream ensure SHOP --subjects 'order.>,payment.>'
   postroom stream ensure SHOP --subjects 'order.>' --replicas 3 --max-age 720h \
       --nats-url nats://nats:4222 --nats-creds /etc/postroom/nats.creds
