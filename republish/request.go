@@ -75,10 +75,10 @@ func checkBy(rate float64, actor, reason string) error {
 		faults = append(faults, fmt.Errorf("rate is %g, want more than 0 and %g at the most", rate, float64(maxRate)))
 	}
 	if actor == "" || len(actor) > 255 || !text.Valid(actor) {
-		faults = append(faults, errors.New("Actor says who wants it, and has to be 1 to 255 bytes of text"))
+		faults = append(faults, errors.New("the actor, who orders it, must be 1 to 255 bytes of text"))
 	}
 	if len(reason) > 4096 || !text.Valid(reason) {
-		faults = append(faults, errors.New("reason has to be at most 4096 bytes of text"))
+		faults = append(faults, errors.New("the reason must be at most 4096 bytes of text"))
 	}
 	return errors.Join(faults...)
 }
