@@ -27,7 +27,7 @@ import (
 var files embed.FS
 
 // statements are the statements of this package, for one schema. Each has a file in sql.
-type statements struct{ Pause, Resume, List string }
+type statements struct{ Pause, Resume, List, Handlers string }
 
 var written = sqlfile.MustRead[statements](files)
 
@@ -189,6 +189,19 @@ func (s *Store) List(ctx context.Context) ([]Pause, error) {
 		return nil, fmt.Errorf("control: list: %w", s.tables.Explain(err))
 	}
 	return all, nil
+}
+
+// Handlers returns the names of the handlers that a process runs now or ran before, sorted.
+func (s *Store) Handlers(ctx context.Context) ([]string, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	rows, _ := s.db.Query(ctx, s.sql.Handlers) // CollectRows reports the error
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("control: handlers: %w", s.tables.Explain(err))
+	}
+	return names, nil
 }
 
 func (s *Store) validName(handler string) error {

@@ -14,6 +14,12 @@ func TestHandlersPauseAndResume(t *testing.T) {
 	postroom(t, env, "handlers", "pause", "h").want(t, exitUsage).says(t, "--reason")
 	postroom(t, env, "handlers", "resume", "h").want(t, exitTodo).says(t, "h is not paused")
 	postroom(t, env, "handlers", "pause", "h", "--reason", "maintenance", "--for", "2h", "--actor", "ann").want(t, exitOK).says(t, "paused h\n")
+	if r := postroom(t, env, "handlers", "resume", "h").want(t, exitOK); r.out != "resumed h\n" {
+		t.Errorf("resume of a known handler says %q", r.out)
+	}
+	postroom(t, env, "handlers", "pause", "hh", "--reason", "a slip", "--actor", "ann").want(t, exitOK).says(t, "paused hh\n", "note: no process has run a handler hh yet; is the name right? (known handlers: h)\n")
+	postroom(t, env, "handlers", "resume", "hh").want(t, exitOK)
+	postroom(t, env, "handlers", "pause", "h", "--reason", "maintenance", "--for", "2h", "--actor", "ann").want(t, exitOK)
 	postroom(t, env, "handlers").want(t, exitOK).says(t, "! h is paused by ann since ", " until ", ": maintenance\n")
 	postroom(t, env, "status").want(t, exitOK).says(t, "handler h is paused by ann since ", ": maintenance\n")
 	got := decode[inspect.Handlers](t, postroom(t, env, "handlers", "--json").want(t, exitOK))

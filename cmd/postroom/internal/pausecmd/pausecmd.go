@@ -4,6 +4,8 @@ package pausecmd
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -131,6 +133,27 @@ func change(o *operator.Operator, cmd *cobra.Command, args []string, done string
 		case err != nil:
 			return err
 		}
-		return output.Line(cmd.OutOrStdout(), "%s %s", done, what)
+		if err := output.Line(cmd.OutOrStdout(), "%s %s", done, what); err != nil || len(args) == 0 {
+			return err
+		}
+		return noteUnknown(cmd, store, what)
 	})
+}
+
+// noteUnknown tells the operator if no process has run a handler: the name may be misspelt. A
+// handler may be paused before its first process starts, so this is no error.
+func noteUnknown(cmd *cobra.Command, store *control.Store, handler string) error {
+	known, err := store.Handlers(cmd.Context())
+	if err != nil || slices.Contains(known, handler) {
+		return err
+	}
+	names := "no handler is known"
+	if len(known) > 0 {
+		more := ""
+		if most := 10; len(known) > most {
+			known, more = known[:most], ", …"
+		}
+		names = "known handlers: " + strings.Join(known, ", ") + more
+	}
+	return output.Line(cmd.OutOrStdout(), "note: no process has run a handler %s yet; is the name right? (%s)", handler, names)
 }

@@ -1,0 +1,12 @@
+-- The handlers that a process runs now or ran before.
+--
+-- Locks   none.
+-- Index   none; node has as many rows as processes, the other tables have a row for each handler.
+-- Order   by name.
+-- Called  by Store.Handlers.
+SELECT handler FROM postroom.subscription
+UNION
+SELECT handler FROM postroom.dedupe_window
+UNION
+SELECT unnest(handlers) FROM postroom.node
+ORDER BY 1;
