@@ -56,7 +56,8 @@ func (s *Store) Reopen(ctx context.Context, f Filter, limit int, audit Audit, pr
 // former revision is kept. The event keeps its identity and its digest: if the original is
 // delivered again, it is a duplicate. Steps that are done stay done.
 //
-// Edit returns [ErrStepOpen] if a step has begun and its outcome is unknown (see [Store.Resolve]),
+// If two operators may edit the event at once, set Edit.Revision: the second edit then returns
+// [ErrEdited]. Edit returns [ErrStepOpen] if a step has begun and its outcome is unknown (see [Store.Resolve]),
 // and [ErrNotDead] if the event is not dead.
 func (s *Store) Edit(ctx context.Context, id int64, c Edit, audit Audit) (EditResult, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
@@ -70,6 +71,9 @@ func (s *Store) Edit(ctx context.Context, id int64, c Edit, audit Audit) (EditRe
 		e, err := lockDead(ctx, tx, s.sql.LockDead, id)
 		if err != nil {
 			return err
+		}
+		if c.Revision != nil && *c.Revision != e.revision {
+			return fmt.Errorf("%w: it is at revision %d, and this edit was made from revision %d; look at the event again", ErrEdited, e.revision, *c.Revision)
 		}
 		if len(e.open) > 0 {
 			return fmt.Errorf("%w: %s; ask the vendor whether the call happened, then call Resolve", ErrStepOpen, strings.Join(e.open, ", "))

@@ -130,7 +130,12 @@ func TestEditOfAnExternalEvent(t *testing.T) {
 	if err != nil || edited.Revision != 1 || !slices.Equal(edited.StepsDone, []string{"charge"}) {
 		t.Fatalf("Edit = %+v, %v", edited, err)
 	}
-	edited, err = n.store.Edit(t.Context(), id, deadletter.Edit{Headers: map[string]string{}, ContentType: "application/vnd.mail+json"}, n.by)
+	before, now := 0, 1
+	_, err = n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte(`{"to":"bob"}`), Revision: &before}, n.by)
+	if !errors.Is(err, deadletter.ErrEdited) {
+		t.Errorf("Edit of an event that was edited meanwhile = %v", err)
+	}
+	edited, err = n.store.Edit(t.Context(), id, deadletter.Edit{Headers: map[string]string{}, ContentType: "application/vnd.mail+json", Revision: &now}, n.by)
 	if err != nil || edited.Revision != 2 {
 		t.Fatalf("Edit = %+v, %v", edited, err)
 	}

@@ -309,7 +309,8 @@ func TestDeadEdit(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"amount": 8}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	postroom(t, env, "dead", "edit", ids[0], "--data", file, "--header", "tenant=a", "--reason", "comma").want(t, exitOK).says(t, "at revision 1")
+	postroom(t, env, "dead", "edit", ids[0], "--data", file, "--header", "tenant=a", "--reason", "comma", "--revision", "0").want(t, exitOK).says(t, "at revision 1")
+	postroom(t, env, "dead", "edit", ids[0], "--data", file, "--reason", "comma", "--revision", "0").want(t, exitFailed).says(t, "it is at revision 1, and this edit was made from revision 0")
 	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).says(t, `"amount": 8`, "header tenant", "revision 0", `"amount": 7`, "edit by", "comma")
 	postroom(t, env, "dead", "resolve", ids[0], "--step", "charge", "--happened").want(t, exitFailed).says(t, "this step has no open call; steps with an open call: none")
 }

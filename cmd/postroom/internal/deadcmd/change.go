@@ -158,13 +158,16 @@ func (d *commands) printChange(out io.Writer, verb string, done int64) error {
 func newEdit(d *commands) *cobra.Command {
 	var data, contentType string
 	var headers []string
+	var revision int
 	cmd := &cobra.Command{
 		Use:   "edit ID --data FILE --reason REASON",
 		Short: "Change the body of a dead event, in a new revision",
 		Long: `Change the body, the content type or the headers of a dead event. 'postroom dead show'
 still shows the original. The event stays dead: replay it afterwards.
 
-The edit is refused if the handler began a call for the event and the outcome of that
+With --revision, the edit is refused if somebody else has edited the event since you looked
+at it: give the revision that 'postroom dead show --json' prints, 0 for an event that was
+never edited. The edit is also refused if the handler began a call for the event and the outcome of that
 call is unknown. Calls that are done are not made again.`,
 		Example: `  postroom dead show 4711 --json | jq -r .data | base64 -d > body.json
   postroom dead edit 4711 --data body.json --reason 'amount had a comma'
@@ -176,6 +179,9 @@ call is unknown. Calls that are done are not made again.`,
 			change, err := editChange(cmd.InOrStdin(), data, contentType, headers, cmd.Flags().Changed("header"))
 			if err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("revision") {
+				change.Revision = &revision
 			}
 			return d.with(cmd.Context(), func(store *deadletter.Store) error {
 				edited, err := store.Edit(cmd.Context(), id, change, d.audit())
@@ -198,7 +204,8 @@ call is unknown. Calls that are done are not made again.`,
 	flags.StringVar(&data, "data", "", "file that contains the new body, or - for standard input")
 	flags.StringVar(&contentType, "content-type", "", "the new content type")
 	flags.StringArrayVar(&headers, "header", nil, "name=value; the headers that you give replace all headers; can be repeated. An empty value removes all headers")
-	command.NoFileCompletion(cmd, "content-type", "header")
+	flags.IntVar(&revision, "revision", 0, "the revision that you edited (default: any)")
+	command.NoFileCompletion(cmd, "content-type", "header", "revision")
 	d.AddAuditFlags(cmd)
 	d.DB.AddURLFlag(cmd)
 	command.AddJSON(cmd, &d.JSON)
