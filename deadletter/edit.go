@@ -19,7 +19,7 @@ type Edit struct {
 	Headers     map[string]string // all headers: a header that is not in the map is removed
 
 	// Revision is the revision that the change was made from, as [Store.Show] returns it. If the
-	// event has another revision now, because somebody else edited it, Edit changes nothing and
+	// event has another revision now, because another operator edited it, Edit changes nothing and
 	// returns [ErrEdited]. If it is nil, the revisions are not compared.
 	Revision *int
 }

@@ -165,7 +165,7 @@ func newEdit(d *commands) *cobra.Command {
 		Long: `Change the body, the content type or the headers of a dead event. 'postroom dead show'
 still shows the original. The event stays dead: replay it afterwards.
 
-With --revision, the edit is refused if somebody else has edited the event since you looked
+With --revision, the edit is refused if another operator edited the event after you looked
 at it: give the revision that 'postroom dead show --json' prints, 0 for an event that was
 never edited. The edit is also refused if the handler began a call for the event and the outcome of that
 call is unknown. Calls that are done are not made again.`,
