@@ -360,7 +360,7 @@ CREATE TABLE postroom.dedupe_window (
     expired_before timestamptz
 );
 COMMENT ON TABLE postroom.dedupe_window IS
-    'How long the inbox rows of each handler are kept. The sweep writes this table in the transaction that removes rows. If a handler has no row here, the sweep removes none of its inbox rows.';
+    'How long the inbox rows of each handler are kept. The sweep writes this table in the transaction that removes rows. If a handler has no row here, its inbox rows are kept for the longest time of all handlers.';
 COMMENT ON COLUMN postroom.dedupe_window.kept IS
     'The longest time that any process in node asks for that runs the handler. If no process runs it, the time that was asked for last.';
 COMMENT ON COLUMN postroom.dedupe_window.expired_before IS
