@@ -116,6 +116,10 @@ type stateRow struct {
 	AboveFloor    int64
 	AboveSnap     *string
 	Others        string
+
+	Running, Passed []int64 // the republishes that run, and how far they are
+	RunningPending  []string
+	Newest          int64 // the newest republish
 }
 
 // publishedReader reads the published events, page by page.
@@ -190,7 +194,9 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, er
 // page reads the rows after the seq from, up to and including the seq to. It returns the events
 // that are published or being published, and the seq of the last row, or 0 if there is no row.
 func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
-	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, r.state.Snap, r.state.Floor, r.state.Pending, publishedPage, r.state.High) // rows.Err reports the error
+	s := &r.state
+	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, s.Snap, s.Floor, s.Pending, publishedPage, s.High,
+		s.Running, s.Passed, s.RunningPending, s.Newest) // rows.Err reports the error
 	defer rows.Close()
 	for rows.Next() {
 		var e eventlog.HistoryEntry

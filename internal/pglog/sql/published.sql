@@ -1,13 +1,14 @@
 -- A page of the events with seq > $1 and <= $2 that are published, or that the relay may
 -- be publishing. Events up to high ($7) are published if their transaction is visible in
 -- $3, or if they are up to floor ($4), except those in pending ($5). Held and discarded
--- events, and events that a running republish will publish, are left out.
+-- events are left out. So are events that a republish had still to publish when the state was
+-- read: the stream may get them after its end was read. $8, $9 and $10 are the ids, passed and
+-- pending of the republishes that ran then, and $11 is the id of the newest one.
 --
 -- $6 the most rows
 --
 -- Locks   none.
--- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos),
---         republish_running (id).
+-- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos), republish_pkey (id).
 -- Order   by seq.
 -- Called  by Log.Entries.
 SELECT o.seq, o.source, o.event_id, o.subject, o.key,
@@ -16,7 +17,12 @@ SELECT o.seq, o.source, o.event_id, o.subject, o.key,
        NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = o.seq AND h.republish IS NULL)
            AND NOT EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.republish IS NULL)
            AND NOT EXISTS (SELECT FROM postroom.republish w
-                           WHERE w.state = 'running' AND (o.seq > w.passed AND o.seq <= w.hi OR w.pending @> o.seq)
+                           JOIN unnest($8::int8[], $9::int8[], $10::text[]) AS was (id, passed, pending) ON was.id = w.id
+                           WHERE (o.seq > was.passed AND o.seq <= w.hi OR was.pending::int8multirange @> o.seq)
+                             AND (w.seqs IS NULL OR w.seqs @> o.seq)
+                             AND (w.types IS NULL OR o.type = ANY (w.types)) AND (w.keys IS NULL OR o.key = ANY (w.keys)))
+           AND NOT EXISTS (SELECT FROM postroom.republish w
+                           WHERE w.id > $11 AND o.seq BETWEEN w.lo AND w.hi
                              AND (w.seqs IS NULL OR w.seqs @> o.seq)
                              AND (w.types IS NULL OR o.type = ANY (w.types)) AND (w.keys IS NULL OR o.key = ANY (w.keys))) AS relevant
 FROM (SELECT * FROM postroom.outbox WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $6) o

@@ -3,8 +3,10 @@
 -- late_by_xid.sql and late_by_seq.sql find the events that were not visible in the snapshot of
 -- the checkpoint. Without a checkpoint (0): all events of the log, from its first row on.
 --
+-- It also returns how far the running republishes are, and the id of the newest republish.
+--
 -- Locks   none.
--- Index   relay_checkpoint_pkey (id): there are few.
+-- Index   relay_checkpoint_pkey (id): there are few. republish_running (id), republish_pkey (id).
 -- Called  by Log.Entries.
 WITH checkpoint AS (
     SELECT high, floor, snap, pending FROM postroom.relay_checkpoint WHERE id = $1
@@ -13,6 +15,11 @@ SELECT r.high, r.floor, r.snap::text AS snap, r.pending::text AS pending,
        coalesce(checkpoint.high, 0) AS above, coalesce(checkpoint.floor, 0) AS above_floor, checkpoint.snap::text AS above_snap,
        (coalesce(checkpoint.pending, '{}')
             + coalesce((SELECT range_agg(s) FROM postroom.relay_checkpoint c, unnest(c.published_held) s
-                        WHERE c.id >= $1 AND EXISTS (SELECT FROM checkpoint)), '{}'))::text AS others
+                        WHERE c.id >= $1 AND EXISTS (SELECT FROM checkpoint)), '{}'))::text AS others,
+       running.ids AS running, running.passed, running.pending AS running_pending,
+       coalesce((SELECT max(id) FROM postroom.republish), 0) AS newest
 FROM postroom.relay r
+CROSS JOIN (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(passed), '{}') AS passed,
+                   coalesce(array_agg(pending::text), '{}') AS pending
+            FROM postroom.republish WHERE state = 'running') running
 LEFT JOIN checkpoint ON true;
