@@ -250,8 +250,8 @@ func TestEndpointIsDisabledAfterFiveDays(t *testing.T) {
 	})
 	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now() - interval '5 days 1 second'")
 	r.exec("UPDATE postroom.held SET next_at = now() + interval '1 day' WHERE event_id = 'e2' AND handler = 'webhooks'")
+	r.exec("UPDATE postroom.webhook_endpoint SET paused_until = NULL") // first, as in due
 	r.exec("UPDATE postroom.held SET next_at = now() WHERE event_id = 'e1' AND handler = 'webhooks'")
-	r.exec("UPDATE postroom.webhook_endpoint SET paused_until = NULL")
 	r.eventually("the endpoint to be disabled", func() bool {
 		return one[int](r, "SELECT count(*) FROM postroom.webhook_endpoint WHERE disabled_reason LIKE 'it failed since %'") == 1
 	})
