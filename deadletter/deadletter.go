@@ -41,8 +41,8 @@ var (
 	// outcome of the call is unknown: the vendor may have the unedited event.
 	ErrStepOpen = errors.New("a call was begun and its outcome is unknown")
 
-	// ErrEdited says that an event was edited since the revision that an [Edit] was made from.
-	ErrEdited = errors.New("the event was edited since")
+	// ErrEdited says that an [Edit] was made from a revision that is not the event's present one.
+	ErrEdited = errors.New("another operator edited the event")
 
 	// ErrUnknownOutcome says that a purge may or may not have taken effect. The text that it wrote
 	// may be the only copy of the events.

@@ -167,7 +167,9 @@ still shows the original. The event stays dead: replay it afterwards.
 
 With --revision, the edit is refused if another operator edited the event after you looked
 at it: give the revision that 'postroom dead show --json' prints, 0 for an event that was
-never edited. The edit is also refused if the handler began a call for the event and the outcome of that
+never edited.
+
+The edit is also refused if the handler began a call for the event and the outcome of that
 call is unknown. Calls that are done are not made again.`,
 		Example: `  postroom dead show 4711 --json | jq -r .data | base64 -d > body.json
   postroom dead edit 4711 --data body.json --reason 'amount had a comma'
