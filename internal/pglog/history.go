@@ -117,9 +117,16 @@ type stateRow struct {
 	AboveSnap     *string
 	Others        string
 
+	underway
+}
+
+// underway says which older events a relay may be publishing. See published.sql.
+type underway struct {
 	Running, Passed []int64 // the republishes that run, and how far they are
 	RunningPending  []string
-	Newest          int64 // the newest republish
+	Newest          int64  // the newest republish
+	Mark            int64  // the newest checkpoint
+	Noted           string // the events that were published from held after it
 }
 
 // publishedReader reads the published events, page by page.
@@ -196,7 +203,7 @@ func (r *publishedReader) next(ctx context.Context) ([]eventlog.HistoryEntry, er
 func (r *publishedReader) page(ctx context.Context, from, to int64) (page []eventlog.HistoryEntry, last int64, err error) {
 	s := &r.state
 	rows, _ := r.log.pool.Query(ctx, r.log.sql.Published, from, to, s.Snap, s.Floor, s.Pending, publishedPage, s.High,
-		s.Running, s.Passed, s.RunningPending, s.Newest) // rows.Err reports the error
+		s.Running, s.Passed, s.RunningPending, s.Newest, s.Mark, s.Noted) // rows.Err reports the error
 	defer rows.Close()
 	for rows.Next() {
 		var e eventlog.HistoryEntry

@@ -327,3 +327,52 @@ func TestEntriesLeavesOutWhatARepublishPublishesMeanwhile(t *testing.T) {
 		t.Errorf("events to compare: %v, want %v", ids, want)
 	}
 }
+
+// The relay may also publish held events after the end of the stream was read.
+func TestEntriesLeavesOutHeldEventsThatArePublishedMeanwhile(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	log := pglog.New(pool)
+	term := lead(t, log)
+	write(t, pool, "a", "b", "c")
+	_, _, page := read(t, term, 10)
+	a, b, c := page.Events[0], page.Events[1], page.Events[2]
+	hold(t, term, refusal(1), a, b)
+	publish := func(ev eventlog.Event) {
+		t.Helper()
+		err := term.Record(t.Context(), eventlog.Progress{
+			Published: []int64{ev.Seq}, Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: time.Unix(7, 5), Seq: uint64(ev.Seq), MessageID: ev.ID}}, //nolint:gosec // a sequence
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	term.CheckpointNow()
+	publish(c)
+	publishHeld := func(id string) {
+		t.Helper()
+		mustExec(t, pool, "UPDATE postroom.held SET next_at = now() - interval '1 s' WHERE event_id = $1", id)
+		_, _, page := read(t, term, 10)
+		if len(page.Events) != 1 || page.Events[0].ID != id {
+			t.Fatalf("due: %+v", page.Events)
+		}
+		publish(page.Events[0])
+	}
+	publishHeld("a") // it is in the stream when the comparison begins
+	next, err := log.Entries(t.Context(), eventlog.Checkpoint{}, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publishHeld("b")
+	found, err := next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, e := range found {
+		ids = append(ids, e.ID)
+	}
+	if want := []string{"a", "c"}; !slices.Equal(ids, want) {
+		t.Errorf("events to compare: %v, want %v", ids, want)
+	}
+}

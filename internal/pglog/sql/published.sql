@@ -1,14 +1,17 @@
 -- A page of the events with seq > $1 and <= $2 that are published, or that the relay may
 -- be publishing. Events up to high ($7) are published if their transaction is visible in
 -- $3, or if they are up to floor ($4), except those in pending ($5). Held and discarded
--- events are left out. So are events that a republish had still to publish when the state was
--- read: the stream may get them after its end was read. $8, $9 and $10 are the ids, passed and
--- pending of the republishes that ran then, and $11 is the id of the newest one.
+-- events are left out. So are two kinds of events that the stream may get after its end was read:
+--   - events that a republish had still to publish when the state was read. $8, $9 and $10 are
+--     the ids, passed and pending of the republishes that ran then; $11 is the newest one's id.
+--   - events that were published from held since the state was read: those that the checkpoints
+--     from $12 on have now, except those that checkpoint $12 had then ($13).
 --
 -- $6 the most rows
 --
 -- Locks   none.
--- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos), republish_pkey (id).
+-- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos), republish_pkey (id),
+--         relay_checkpoint_pkey (id).
 -- Order   by seq.
 -- Called  by Log.Entries.
 SELECT o.seq, o.source, o.event_id, o.subject, o.key,
@@ -16,6 +19,8 @@ SELECT o.seq, o.source, o.event_id, o.subject, o.key,
        o.seq <= $7 AND (o.seq <= $4 OR pg_visible_in_snapshot(o.xid, $3::pg_snapshot)) AND NOT o.seq <@ $5::int8multirange AS published,
        NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = 'outbox' AND h.pos = o.seq AND h.republish IS NULL)
            AND NOT EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = o.seq AND a.republish IS NULL)
+           AND NOT o.seq <@ (SELECT coalesce(range_agg(s), '{}') - $13::int8multirange
+                             FROM postroom.relay_checkpoint c, unnest(c.published_held) s WHERE c.id >= $12)
            AND NOT EXISTS (SELECT FROM postroom.republish w
                            JOIN unnest($8::int8[], $9::int8[], $10::text[]) AS was (id, passed, pending) ON was.id = w.id
                            WHERE (o.seq > was.passed AND o.seq <= w.hi OR was.pending::int8multirange @> o.seq)

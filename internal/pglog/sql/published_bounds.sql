@@ -3,7 +3,9 @@
 -- late_by_xid.sql and late_by_seq.sql find the events that were not visible in the snapshot of
 -- the checkpoint. Without a checkpoint (0): all events of the log, from its first row on.
 --
--- It also returns how far the running republishes are, and the id of the newest republish.
+-- It also returns what the relay may be publishing at this moment besides new events: how far
+-- the running republishes are, the id of the newest republish, and the newest checkpoint with
+-- the events that note_published.sql has added to it so far.
 --
 -- Locks   none.
 -- Index   relay_checkpoint_pkey (id): there are few. republish_running (id), republish_pkey (id).
@@ -17,9 +19,11 @@ SELECT r.high, r.floor, r.snap::text AS snap, r.pending::text AS pending,
             + coalesce((SELECT range_agg(s) FROM postroom.relay_checkpoint c, unnest(c.published_held) s
                         WHERE c.id >= $1 AND EXISTS (SELECT FROM checkpoint)), '{}'))::text AS others,
        running.ids AS running, running.passed, running.pending AS running_pending,
-       coalesce((SELECT max(id) FROM postroom.republish), 0) AS newest
+       coalesce((SELECT max(id) FROM postroom.republish), 0) AS newest,
+       coalesce(mark.id, 0) AS mark, coalesce(mark.published_held, '{}')::text AS noted
 FROM postroom.relay r
 CROSS JOIN (SELECT coalesce(array_agg(id), '{}') AS ids, coalesce(array_agg(passed), '{}') AS passed,
                    coalesce(array_agg(pending::text), '{}') AS pending
             FROM postroom.republish WHERE state = 'running') running
-LEFT JOIN checkpoint ON true;
+LEFT JOIN checkpoint ON true
+LEFT JOIN (SELECT id, published_held FROM postroom.relay_checkpoint ORDER BY id DESC LIMIT 1) mark ON true;
