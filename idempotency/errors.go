@@ -23,8 +23,8 @@ var (
 
 	// ErrOutcomeUnknown says that it is not known whether something was done. If a guard returns
 	// it, its commit was not answered: try the same key again to find out. If [Call] returns it,
-	// the call began earlier, and the vendor might not recognise a repetition. Call does not repeat
-	// it: a person or a [Lookup] has to ask the vendor.
+	// an earlier attempt or this one began the call, and the vendor might not recognise a repetition.
+	// Call does not repeat it: a person or a [Lookup] has to ask the vendor.
 	ErrOutcomeUnknown = errors.New("it is not known whether it was done")
 
 	// ErrContention says that the transaction conflicted with another one and was rolled back.

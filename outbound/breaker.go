@@ -12,7 +12,7 @@ import (
 )
 
 // Breaker stops calls to a host that does not work. Failed connections, timeouts and statuses from
-// 500 count as failures. A 4xx, even 429, shows that the host works. An attempt that its caller
+// 500 count as failures. But 501, 505 and each 4xx, even 429, show that the host works. An attempt that its caller
 // gives up does not count. While the breaker is open, calls fail at once with [ErrBreakerOpen].
 // After OpenFor the breaker lets probes through, and closes if they succeed.
 type Breaker struct {
