@@ -9,11 +9,11 @@ import (
 // waits are used up, the last one repeats. A nil Backoff does not wait.
 type Backoff []time.Duration
 
-// jitter is the largest share of a wait that is added at random. A wait is never
-// shortened.
+// jitter limits the random addition to a wait: at most this share of the wait is added. A wait is
+// never shortened.
 const jitter = 0.2
 
-// The number of attempts that a schedule allows: one more than it has waits.
+// The number of attempts for each schedule: the number of its waits plus one.
 const (
 	// DefaultAttempts is for [DefaultBackoff].
 	DefaultAttempts = 8
@@ -23,19 +23,19 @@ const (
 	FastAttempts = 5
 )
 
-// DefaultBackoff returns the schedule of a transactional handler that does not choose its
-// own: 500 ms, 2 s, 5 s, 30 s, 1 min, 3 min, 10 min. With [DefaultAttempts] an event is
-// tried for about a quarter of an hour (14 min 37 s, plus at most a random 20 %). So an
-// event does not become dead if a table is missing, or a lock is held, for some minutes.
+// DefaultBackoff returns the schedule of a transactional handler that does not choose its own: 500
+// ms, 2 s, 5 s, 30 s, 1 min, 3 min, 10 min. With [DefaultAttempts] an event is tried for about a
+// quarter of an hour (14 min 37 s, plus at most a random 20 %). So an event does not become dead if
+// a table is missing for some minutes, or if another session holds a lock for some minutes.
 func DefaultBackoff() Backoff {
 	return append(FastBackoff(), time.Minute, 3*time.Minute, 10*time.Minute)
 }
 
-// ExternalBackoff returns the schedule of an external handler that does not choose its
-// own: 1 s, 5 s, 30 s, 2 min, 10 min, 30 min, 2 h, 6 h, 11 h. With [ExternalAttempts] an
-// event is tried for about a day (19 h 42 min, plus at most a random 20 %). So an event
-// does not become dead if a vendor is down for hours. The last attempt is made within 24
-// hours. Many vendors recognise a key for that long.
+// ExternalBackoff returns the schedule of an external handler that does not choose its own: 1 s, 5
+// s, 30 s, 2 min, 10 min, 30 min, 2 h, 6 h, 11 h. With [ExternalAttempts] an event is tried for
+// about a day (19 h 42 min, plus at most a random 20 %). So an event does not become dead if a
+// vendor is down for hours. The last attempt is made within 24 hours, because many vendors remember
+// the key of a call for that long.
 func ExternalBackoff() Backoff {
 	return Backoff{
 		time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
@@ -43,17 +43,16 @@ func ExternalBackoff() Backoff {
 	}
 }
 
-// FastBackoff returns a schedule that ends within a minute, so that an operator learns of
-// a failure soon: 500 ms, 2 s, 5 s, 30 s. With [FastAttempts] an event is dead after 38
-// to 45 seconds. If a vendor or a table is missing for a minute, all events of that
-// minute become dead.
+// FastBackoff returns a schedule that ends within a minute, so that an operator learns of a failure
+// soon: 500 ms, 2 s, 5 s, 30 s. With [FastAttempts] an event is dead after 38 to 45 seconds. If a
+// vendor is down or a table is missing for a minute, all events of that minute become dead.
 func FastBackoff() Backoff {
 	return Backoff{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 30 * time.Second}
 }
 
-// Delay returns how long to wait after the given failed attempt, counted from 1: the wait
-// of the schedule, plus a random 0 to 20 %. So events that failed together are not tried
-// again together. An attempt below 1 counts as 1.
+// Delay returns how long to wait after the given failed attempt, counted from 1: the wait of the
+// schedule, plus a random 0 to 20 %. Because of the random part, events that failed together are
+// not tried again together. An attempt below 1 counts as 1.
 func (b Backoff) Delay(attempt int) time.Duration {
 	if len(b) == 0 {
 		return 0

@@ -19,8 +19,8 @@ func (e *codecError) Error() string { return e.problem }
 
 func (e *codecError) Unwrap() error { return e.err }
 
-// encode returns a value as JSON, or the reason why it does not encode. If a method of
-// the value panics, encode returns that as a fault, so that other events go on.
+// encode returns a value as JSON, or the reason why the value does not encode. If a method of the
+// value panics, encode returns the panic as a fault, so that other events go on.
 func encode(value any) (data []byte, fault error) {
 	problem := ""
 	err := guard.Call(func() (err error) {

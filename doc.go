@@ -1,11 +1,10 @@
 // Package postroom moves events between services without losing them and
 // without applying them twice.
 //
-// A producer writes a domain change and an event in one PostgreSQL
-// transaction. After the commit a relay publishes the event to NATS JetStream
-// and repeats it until the broker acknowledges. A consumer records the event in
-// its inbox and applies it in one transaction, and acknowledges after the
-// commit.
+// A producer writes a domain change and an event in one PostgreSQL transaction. After the commit a
+// relay publishes the event to NATS JetStream, again and again until the broker acknowledges it. A
+// consumer records the event in its inbox and applies it, both in one transaction. It acknowledges
+// the event after the commit.
 //
 //	service A                           service B
 //	┌───────────────────┐               ┌────────────────────┐
@@ -23,12 +22,12 @@
 //   - EffectOnce: what a handler writes in its transaction is committed once for each
 //     event.
 //   - KeyOrder: events with the same key reach the broker in the commit order of their
-//     transactions. This needs each transaction to lock what the key names before it
+//     transactions. For this, each transaction must lock the thing that the key names, before it
 //     writes the event.
 //
-// Effects outside the handler's transaction, such as a call to another system, are not
-// covered: after a crash the handler can run again. docs/reference/guarantees.md goes
-// through each crash point and lists what is not promised.
+// Effects outside the handler's transaction, such as a call to another system, are not covered:
+// after a crash the handler can run again. docs/reference/guarantees.md describes each point at
+// which a process can crash, and lists what Postroom does not promise.
 //
 // # Tour
 //

@@ -12,12 +12,11 @@ var (
 	// ErrInvalidEvent matches every [*FieldError].
 	ErrInvalidEvent = errors.New("invalid event")
 
-	// ErrEventConflict is returned for an event if another event with the same source and
-	// ID, but other content, exists. Choose another ID, or find out why two different
-	// events have the same one.
+	// ErrEventConflict means that another event has the same source and ID, and different content.
+	// Choose another ID, or find out why two different events have the same ID.
 	ErrEventConflict = errors.New("another event with this source and id exists")
 
-	// ErrUnknownType is returned by a [Mux] for a type that is not registered.
+	// ErrUnknownType means that a [Mux] has no handler for the type of an event.
 	ErrUnknownType = errors.New("no handler for event type")
 
 	// ErrPermanent matches any error made by [Permanent].
@@ -27,11 +26,10 @@ var (
 	ErrUnrecoverable = errors.New("unrecoverable")
 )
 
-// FieldError is one fault of an event. errors.Is(err, [ErrInvalidEvent]) holds
-// for it.
+// FieldError is one fault of an event. It matches [ErrInvalidEvent] with errors.Is.
 type FieldError struct {
 	Field   string // the Go name of the field, for instance "Headers[x-tenant]"
-	Problem string // what is wrong with it; never the value itself
+	Problem string // what is wrong with the field, without its value
 
 	err error // the cause, if there is one
 }
@@ -48,8 +46,8 @@ func (e *FieldError) Unwrap() error { return e.err }
 // event's data.
 type EventError struct {
 	Op   string // the operation: "write" or "handle"
-	ID   string // of the event; empty if it had none
-	Type string // of the event
+	ID   string // the event's id; empty if the event had none
+	Type string // the event's type
 	Err  error  // the cause
 }
 
@@ -60,10 +58,9 @@ func (e *EventError) Error() string {
 // Unwrap returns the cause.
 func (e *EventError) Unwrap() error { return e.Err }
 
-// Permanent marks err as permanent: another attempt would end the same way. The event is
-// dead at once, and kept until an operator decides. Permanent overrides [Discard], [Snooze]
-// and [RetryAfter]. It returns nil for nil. The result matches err and [ErrPermanent] with
-// errors.Is.
+// Permanent marks err as permanent: another attempt would end the same way. The event becomes dead
+// at once, until an operator decides. Permanent overrides [Discard], [Snooze] and [RetryAfter]. It
+// returns nil for nil. The result matches err and [ErrPermanent] with errors.Is.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -71,10 +68,10 @@ func Permanent(err error) error {
 	return fmt.Errorf("%w: %w", ErrPermanent, err)
 }
 
-// RetryAfter returns an error that says: make the next attempt after d at the earliest,
-// for instance because a vendor asked for that. The failed attempt counts; with [Snooze]
-// it does not. RetryAfter returns nil for a nil err. A negative d counts as zero.
-// [RetryDelay] reads d back.
+// RetryAfter returns an error that says: make the next attempt after d at the earliest, for
+// instance because a vendor asked for that. The failed attempt counts as an attempt; with [Snooze]
+// it does not. RetryAfter returns nil for a nil err. A negative d counts as zero. [RetryDelay]
+// returns d.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -102,17 +99,16 @@ func (e *retryError) Error() string {
 
 func (e *retryError) Unwrap() error { return e.err }
 
-// SnoozeBound is how long an event can be snoozed without an attempt that counts. After
-// that time each further [Snooze] counts as an attempt, so the event becomes dead in the
-// end.
+// SnoozeBound is how long a handler can snooze an event without an attempt that counts. After that
+// time each further [Snooze] counts as an attempt. So the event becomes dead in the end.
 const SnoozeBound = 24 * time.Hour
 
 // Snooze returns an error that says: the event cannot be handled now, for a reason outside the
-// event, such as a vendor that is out of reach or a budget that is spent. The event is due again
-// after d, and the attempt does not count. After an event has been snoozed for [SnoozeBound]
-// without an attempt that counts, further attempts count, and each waits at least as long as the
-// schedule says. Snooze overrides [RetryAfter]. It returns nil for a nil err. A negative d counts
-// as zero. [SnoozeDelay] reads d back.
+// event, such as a vendor that does not answer or a budget that is spent. The event is due again
+// after d, and the attempt does not count. If an event has been snoozed for [SnoozeBound] without
+// an attempt that counts, each further snooze counts as an attempt. The wait after it is then at
+// least as long as the schedule says. Snooze overrides [RetryAfter]. It returns nil for a nil err.
+// A negative d counts as zero. [SnoozeDelay] returns d.
 func Snooze(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -130,14 +126,15 @@ func SnoozeDelay(err error) (time.Duration, bool) {
 }
 
 // SnoozeKey is [Snooze] for an event whose key cannot be served now: an account is at its limit, or
-// an endpoint is away. The held events of the key that are due are postponed too, and this does not
-// count as an attempt of theirs: the first one is due after d, and each further one is due a pace
-// later. So pace is the time that the key needs for one event. In this way many events of one key
-// do not delay the events of other keys. A pace of zero or less counts as a millisecond.
+// an endpoint does not answer. The inbox also postpones the held events of the key that are due,
+// and does not count that as an attempt. The first of them is due after d. Each further one is due
+// by pace later than the one before it, so pace is the time that the key needs for one event. In
+// this way many events of one key do not delay the events of other keys. A pace of zero or less
+// counts as a millisecond.
 //
-// SnoozeKey is for handlers without an order. An ordered handler runs one event of a key at a time,
-// and for an event without a key, SnoozeKey is Snooze. [SnoozeDelay] reads d back, and [SnoozePace]
-// reads pace back.
+// SnoozeKey is for handlers that are not ordered. An ordered handler does not need it, because it
+// runs one event of a key at a time. For an event without a key, SnoozeKey is Snooze. [SnoozeDelay]
+// returns d, and [SnoozePace] returns pace.
 func SnoozeKey(d, pace time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -145,7 +142,7 @@ func SnoozeKey(d, pace time.Duration, err error) error {
 	return &snoozeError{after: max(d, 0), pace: max(pace, time.Millisecond), err: err}
 }
 
-// SnoozePace returns the pace that err asks for through [SnoozeKey], and whether it asks for one.
+// SnoozePace returns the pace that [SnoozeKey] put into err, and whether there is one.
 func SnoozePace(err error) (time.Duration, bool) {
 	s, ok := guard.As[*snoozeError](guard.Tree(err))
 	if !ok || s.pace == 0 {
@@ -166,11 +163,11 @@ func (e *snoozeError) Error() string {
 
 func (e *snoozeError) Unwrap() error { return e.err }
 
-// Discard returns an error that says: the event need not be handled, because it is out of
-// date or of no use. What the handler wrote is rolled back. The event does not run again
-// and is not dead: it is moved to the archive, from which an operator can bring it back. A
-// row of audit has the reason. Later events of its key do not wait for it. The reason must
-// not contain data of the event. [DiscardReason] reads it back.
+// Discard returns an error that says: the event need not be handled, because it is out of date or
+// of no use. The inbox rolls back what the handler wrote, and moves the event to the archive. The
+// event does not run again and is not dead. An operator can bring it back from the archive. A row
+// of audit has the reason. Later events of its key do not wait for it. The reason must not contain
+// the event's data. [DiscardReason] returns the reason.
 func Discard(reason string) error { return &discardError{reason: reason} }
 
 // DiscardReason returns the reason that [Discard] put into err, and whether there is one.
@@ -186,10 +183,10 @@ type discardError struct{ reason string }
 
 func (e *discardError) Error() string { return "discard the event: " + e.reason }
 
-// Unrecoverable marks err as a fault that only a person can correct, such as a missing
-// table or a wrong setting. If a Run method gets such an error, it returns the error. It
-// treats any other error as an outage and waits until that is over. Unrecoverable returns
-// nil for nil. The result matches err and [ErrUnrecoverable] with errors.Is.
+// Unrecoverable marks err as a fault that only a person can correct, such as a missing table or a
+// wrong setting. If a Run method gets such an error, it returns the error. A Run method treats any
+// other error as an outage, and waits until the outage is over. Unrecoverable returns nil for nil.
+// The result matches err and [ErrUnrecoverable] with errors.Is.
 func Unrecoverable(err error) error {
 	if err == nil {
 		return nil

@@ -11,19 +11,19 @@ import (
 // bytes. The zero value of every field but Type is valid. [NewEvent] sets the fields that most
 // events need.
 //
-// An Event is a value, but Data and Headers are shared by its copies: a
-// function that gets an Event must not change them.
+// An Event is a value, but its copies share Data and Headers. So a function that gets an Event must
+// not change Data and Headers.
 type Event struct {
-	// ID identifies the event within its source (CloudEvents id). If the same ID is
-	// written again with the same content, nothing happens. With other content, the write
-	// returns [ErrEventConflict]. An ID has at most [MaxID] bytes, without '#', white
-	// space and control characters.
+	// ID identifies the event within its source (CloudEvents id). If a service writes an ID again
+	// with the same content, nothing happens. With different content, the write returns
+	// [ErrEventConflict]. An ID has at most [MaxID] bytes, without '#', white space and control
+	// characters.
 	//
 	// NewEvent sets a UUIDv7 (RFC 9562). If ID is empty, the outbox sets one.
 	ID string
 
-	// Source names the service that wrote the event (CloudEvents source). The outbox
-	// fills it. If it is set, it must be the outbox's own source.
+	// Source names the service that wrote the event (CloudEvents source). If Source is empty, the
+	// outbox sets it. Otherwise it must be the outbox's own source.
 	Source string
 
 	// Type says what happened, for instance "order.placed" (CloudEvents type). It has
@@ -31,20 +31,19 @@ type Event struct {
 	// [MaxType] bytes.
 	Type string
 
-	// Subject is the NATS subject to which the event is published. The rules of Type
-	// apply. If Subject is empty, it is Type, so that the stream and the code use the
-	// same word.
+	// Subject is the NATS subject to which the event is published. The rules of Type apply to it.
+	// If Subject is empty, the outbox sets it to Type, so that the stream and the code use the same
+	// word.
 	Subject string
 
-	// Key names what the event is about, for instance an order number (CloudEvents
-	// partitionkey). Events with the same key are published in order, one at a time.
-	// Events without a key have no order. A key has at most [MaxKey] bytes, without
-	// control characters.
+	// Key names the thing that the event is about, for instance an order by its number (CloudEvents
+	// partitionkey). Events with the same key are published in order. The relay sends them one at a
+	// time, or several in one atomic batch. Events without a key have no order. A key has at most
+	// [MaxKey] bytes, without control characters.
 	Key string
 
-	// Time is when the event happened (CloudEvents time). If it is zero, the outbox sets
-	// the time of the database's clock when it writes the event. Postroom does not use it
-	// for any decision.
+	// Time is when the event happened (CloudEvents time). If the outbox gets a zero Time, consumers
+	// get LoggedAt as the Time of the event. Postroom uses Time for no decision.
 	Time time.Time
 
 	// NotBefore is the earliest time at which the event may be published, to the
@@ -64,19 +63,21 @@ type Event struct {
 	// broker, CloudEvents or Postroom (see [Event.Validate]).
 	Headers map[string]string
 
-	// CorrelationID is shared by all events of one business process. It is empty if no
-	// producer set one. If it is empty, [Event.Follow] sets it on the new event.
+	// CorrelationID is the same for all events of one business process. It is empty if no producer
+	// set it. [Event.Follow] copies it to the new event. If it is empty, Follow gives the new event
+	// the ID of this event as its CorrelationID.
 	CorrelationID string
 
-	// CausationID is the ID of the event that this one follows.
+	// CausationID is the ID of the event that caused this event.
 	CausationID string
 
 	// TraceParent and TraceState are the W3C trace context in which the event
 	// was written. The outbox takes them from the caller's context.
 	TraceParent, TraceState string
 
-	// LoggedAt is when the event was written, by the clock of the producer's database. It
-	// is set on events that were read from the log or the broker. The outbox ignores it.
+	// LoggedAt is when the event was written, by the clock of the producer's database. For a
+	// scheduled event it is NotBefore, if that is later. Events that were read from the log or the
+	// broker have it. The outbox ignores it.
 	LoggedAt time.Time
 
 	// fault is why NewEvent failed. Validate reports it.
@@ -98,8 +99,8 @@ func NewEvent(eventType string, data any) Event {
 	return ev
 }
 
-// Follow returns a new event that ev caused. It calls [NewEvent], and copies the key and
-// the correlation id of ev.
+// Follow returns a new event that ev caused. It calls [NewEvent], and copies the key and the
+// correlation id of ev. If ev has no correlation id, Follow takes the id of ev for it.
 func (ev Event) Follow(eventType string, data any) Event {
 	next := NewEvent(eventType, data)
 	next.Key = ev.Key

@@ -8,13 +8,14 @@ import (
 
 // Handler applies one event.
 //
-// Handle runs inside tx. The inbox's record of ev is in tx as well, so both commit or
-// neither does. Handle writes its effects with tx. It must not commit or roll back tx,
-// and must not use tx after it returns. Handle may be called concurrently. If a run did
-// not commit, Handle may be called again with the same event.
+// Handle writes its effects with tx. The inbox writes its record of ev with tx as well. So the
+// effects and the record commit together, or neither of them commits. Handle must not commit or
+// roll back tx, and must not use tx after it returns. The inbox may call Handle concurrently. If tx
+// did not commit, the inbox may call Handle again with the same event.
 //
-// A nil error commits. Any other error rolls back and leads to another attempt later.
-// [RetryAfter] says when; [Permanent] says that another attempt would fail too.
+// If Handle returns nil, the inbox commits tx. If Handle returns an error, the inbox rolls tx back,
+// and makes another attempt later. [RetryAfter] says when to make it. [Permanent] says that another
+// attempt would fail too.
 //
 // Handler is an interface because a [Mux], a [HandlerFunc] and the result of a
 // [Middleware] are all handlers.
@@ -45,11 +46,12 @@ func JSON[T any](f func(ctx context.Context, tx pgx.Tx, ev Event, payload T) err
 // Middleware wraps a handler, for instance to log or to set a deadline.
 type Middleware func(next Handler) Handler
 
-// Chain wraps h in the given middleware. The first one is outermost, so that
-// they run in the order in which they are written.
+// Chain wraps h in the given middleware. The first middleware is the outermost, so that all run in
+// the order in which they are written.
 //
-// The result has the methods Check and Types if h has them: an inbox calls these. If
-// several subscriptions use the handler, call Chain once and give all of them its result.
+// An inbox calls the methods Check and Types of a handler. The result passes these calls on to h,
+// if h has the methods. If several subscriptions use the handler, call Chain once and give its
+// result to all of them.
 func Chain(h Handler, middleware ...Middleware) Handler {
 	if len(middleware) == 0 {
 		return h
@@ -67,7 +69,7 @@ type chain struct {
 	wrapped Handler // without
 }
 
-// Check asks the wrapped handler whether it could work, if it has that method.
+// Check calls the method Check of the wrapped handler, if there is one.
 func (c *chain) Check(ctx context.Context) error {
 	if h, ok := c.wrapped.(interface {
 		Check(ctx context.Context) error
@@ -77,7 +79,7 @@ func (c *chain) Check(ctx context.Context) error {
 	return nil
 }
 
-// Types returns the types that the wrapped handler handles, if it has that method.
+// Types calls the method Types of the wrapped handler. If there is none, it returns nil.
 func (c *chain) Types() []string {
 	if h, ok := c.wrapped.(interface{ Types() []string }); ok {
 		return h.Types()

@@ -18,9 +18,8 @@ type Mux struct {
 	handlers map[string]Handler
 }
 
-// Handle passes ev to the handler of its type. For an unknown type it returns
-// [ErrUnknownType], which is not permanent: a newer version of this process may know the
-// type.
+// Handle passes ev to the handler of its type. For an unknown type it returns [ErrUnknownType].
+// This error is not permanent, because a newer version of this process may know the type.
 func (m *Mux) Handle(ctx context.Context, tx pgx.Tx, ev Event) error {
 	h, ok := m.handlers[ev.Type]
 	if !ok {
@@ -53,8 +52,9 @@ func (m *Mux) Types() []string {
 	return slices.Sorted(maps.Keys(m.handlers))
 }
 
-// Check calls the method Check of each handler that has one, once, and returns all faults. The
-// inbox calls Mux.Check.
+// Check calls the method Check of each handler that has this method, and returns all faults. If
+// several types have the same pointer as their handler, Check calls it once. The inbox calls
+// Mux.Check.
 func (m *Mux) Check(ctx context.Context) error {
 	var faults []error
 	var asked []Handler

@@ -10,17 +10,16 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Runner is a part of a service that works until its context ends: a relay, an
-// inbox. Run returns nil after a clean drain, and otherwise the error that
-// stopped it.
+// Runner is a part of a service that works until its context ends, such as a relay or an inbox. Run
+// returns nil after a clean drain. Otherwise it returns the error that stopped the part.
 //
 // Runner is an interface so that this package need not import the parts.
 type Runner interface {
 	Run(ctx context.Context) error
 }
 
-// Run runs the given parts together until ctx ends, then lets each drain and returns nil.
-// If a part stops by itself, with or without an error, Run stops the other parts too.
+// Run runs the given parts together until ctx ends. Then it waits until each part has drained, and
+// returns nil. If a part stops by itself, with or without an error, Run stops the other parts too.
 //
 // Run returns the errors of all parts, joined in the order in which the parts ended: the first one
 // is the cause. If a part ended after Run told the parts to stop, and its error says only that its
@@ -67,7 +66,7 @@ func run(ctx context.Context, part Runner) error {
 	return err
 }
 
-// isCancelled reports whether err is only context.Canceled, wrapped or joined with
+// isCancelled reports whether err is only context.Canceled, even if it is wrapped or joined with
 // itself. If a method of the error panics, it returns false.
 func isCancelled(err error) (is bool) {
 	most := 256 // a user's error may contain itself

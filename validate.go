@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of an event. The database enforces the same limits (postroom.check_event), for writers
-// that do not use this package. Together the limits keep a message below the broker's default
+// Limits of an event. The database enforces the same limits (postroom.check_event), because some
+// writers do not use this package. Together the limits keep a message below the broker's default
 // max_payload of 1 MiB and its header limit of 64 KiB.
 const (
 	// MaxID is the longest ID, source, correlation id and causation id, in bytes.
@@ -50,9 +50,9 @@ func (ev Event) ValidateAccepted() error {
 	return errors.Join(ev.Validate(), size)
 }
 
-// Validate reports every fault of ev at once, each a [*FieldError], joined. It returns
-// nil for an event that the outbox will accept. An empty ID, Source or Subject is not a
-// fault: the outbox fills it.
+// Validate returns all faults of ev, joined into one error. Each fault is a [*FieldError]. Validate
+// returns nil for an event that the outbox will accept. An empty ID, Source or Subject is not a
+// fault, because the outbox sets it.
 func (ev Event) Validate() error {
 	var faults []error
 	add := func(field, problem string) {
@@ -85,8 +85,9 @@ func (ev Event) Validate() error {
 	return errors.Join(append(faults, headerFaults(ev.Headers)...)...)
 }
 
-// headerFaults returns a fault for each user header that cannot be sent, or that has a
-// meaning for the broker or Postroom.
+// headerFaults returns a fault for each user header that cannot be sent, or whose name has a
+// meaning for the broker, CloudEvents or Postroom. It also returns a fault if there are too many
+// headers, or if they are too large.
 func headerFaults(headers map[string]string) []error {
 	if len(headers) == 0 {
 		return nil
@@ -136,8 +137,8 @@ func reservedHeader(lower string) bool {
 	return slices.Contains([]string{"traceparent", "tracestate", "content-type", "status", "description"}, lower)
 }
 
-// identifierProblem says what is wrong with an id or a source. '#' is not allowed because
-// it joins source and id in a message id.
+// identifierProblem says what is wrong with an id or a source. '#' is not allowed, because a
+// message id has '#' between the source and the id.
 func identifierProblem(s string) string {
 	if p := textProblem(s, MaxID); p != "" {
 		return p
@@ -183,8 +184,7 @@ func isSubject(s string) bool {
 }
 
 // contentTypeProblem says what is wrong with a content type. Content types that begin with
-// application/cloudevents are not allowed: they say that the body is the complete event, and a
-// reader would look for the event there.
+// application/cloudevents are not allowed: a reader would take the body for the complete event.
 func contentTypeProblem(s string) string {
 	if s == jsonType {
 		return ""
@@ -198,8 +198,8 @@ func contentTypeProblem(s string) string {
 	return ""
 }
 
-// timeProblem says what is wrong with a time. Times are stored and sent in UTC. The zero
-// time means no time, and its year is 1.
+// timeProblem says what is wrong with a time. Times are stored and sent in UTC. The zero time means
+// no time. It is valid, because its year is 1.
 func timeProblem(t time.Time) string {
 	if year := t.UTC().Year(); year < 1 || year > 9999 {
 		return "is outside the years 1 to 9999"
@@ -224,8 +224,8 @@ func textProblem(s string, limit int) string {
 	return ""
 }
 
-// isPlain reports whether s has only visible ASCII, as most texts do. It reads each byte
-// once. The search for a fault reads the bytes several times.
+// isPlain reports whether s has only visible ASCII, as most texts do. It saves time, because it
+// reads each byte once. The other checks of textProblem read the bytes several times.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {

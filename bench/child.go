@@ -7,15 +7,16 @@ import (
 	"github.com/postroom/postroom/bench/internal/measure"
 )
 
-// childCommand is the argument with which a benchmark starts a part of itself in another process.
+// childCommand is the first argument of a child. A benchmark starts this program as a child to run
+// a part in another process.
 const childCommand = "bench-child"
 
-// serveChild runs such a part until in ends.
+// serveChild runs the part that args names. If in ends, serveChild returns early.
 func serveChild(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 1 || args[0] != "relay" {
 		return usagef("say what to run: relay")
 	}
-	// A Ctrl-C reaches this process too. The parent ends this process, because the parent still has
-	// to remove its objects.
+	// Ctrl-C reaches this process too, but does not end it. The parent ends this process, and then
+	// the parent removes its objects from the servers.
 	return measure.ServeRelay(context.WithoutCancel(ctx), in, out)
 }

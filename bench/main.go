@@ -1,4 +1,4 @@
-// Bench measures Postroom on your own servers, or on throwaway ones:
+// Bench measures Postroom on your own servers, or on throwaway servers:
 //
 //	go run ./bench --dev
 package main
@@ -84,7 +84,7 @@ func main() {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		signal.Stop(signals) // first: the second signal ends the program at once
+		signal.Stop(signals) // from now on, a second signal ends the program at once
 		cancel()
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
@@ -118,7 +118,7 @@ func exitOf(err error, errs io.Writer) int {
 	return exitFailed
 }
 
-// wish is what the command line asks for.
+// wish has the values of the command line.
 type wish struct {
 	database, broker string
 	creds            string
@@ -132,7 +132,7 @@ type wish struct {
 	synced           string
 }
 
-// parse reads the command line. Groups may come before flags and after them.
+// parse reads the command line. Groups and flags may come in any order.
 func parse(args []string, getenv func(string) string, errs io.Writer) (w *wish, groups []string, err error) {
 	w = &wish{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -213,8 +213,8 @@ func (w *wish) run(ctx context.Context, groups []string, out, errs io.Writer) (e
 	return printReport(out, report)
 }
 
-// interrupted returns an error that says that the user ended the program. If an object could not be
-// removed, it also says that.
+// interrupted returns err, or an error that says that the user ended the program. If the program
+// could not remove an object, the error also says that.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -225,7 +225,8 @@ func interrupted(ctx context.Context, err error) error {
 	return errors.New("interrupted; everything that was created on the servers is removed")
 }
 
-// config is the part of the configuration that needs no servers.
+// config returns the configuration without the servers. It returns an error if a value of the
+// command line is wrong.
 func (w *wish) config(groups []string) (measure.Config, error) {
 	cfg := measure.Config{
 		Groups: groups, Only: w.only, Events: w.events, Runs: w.runs,
@@ -255,7 +256,8 @@ func (w *wish) config(groups []string) (measure.Config, error) {
 	return cfg, nil
 }
 
-// servers sets the servers to measure on, and returns a function that stops them.
+// servers writes the servers for the measurements into cfg. It returns a function that stops the
+// servers that it has started.
 func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() error, err error) {
 	if w.dev {
 		return startDev(ctx, cfg)
@@ -292,11 +294,11 @@ func (w *wish) servers(ctx context.Context, cfg *measure.Config) (stop func() er
 	return func() error { return nil }, nil
 }
 
-// answerPatience is how long the broker has to answer the first request.
+// answerPatience is the time that the broker has for the answer to the first request.
 const answerPatience = 5 * time.Second
 
-// hasJetStream asks the broker for JetStream. Without JetStream a measurement would wait until its
-// time is over.
+// hasJetStream returns an error if the broker has no JetStream. Without JetStream a measurement
+// would wait until its time is over.
 func hasJetStream(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
@@ -313,7 +315,8 @@ func hasJetStream(ctx context.Context, nc *nats.Conn) error {
 	return nil
 }
 
-// startDev starts servers with the settings of production: committed data is on the disk.
+// startDev starts throwaway servers. PostgreSQL has the settings of production, so committed data
+// is on the disk.
 func startDev(ctx context.Context, cfg *measure.Config) (stop func() error, err error) {
 	db, err := devstack.StartPostgres(ctx, devstack.Config{Durable: true, Logger: cfg.Logger})
 	if err != nil {

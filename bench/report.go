@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// printReport prints a report for people.
+// printReport prints a report as a table and notes.
 func printReport(w io.Writer, r *measure.Report) error {
 	rows := [][]string{{"FIGURE", "MEDIAN", "MIN", "MAX", "UNIT", "REFERENCE", "RATIO"}}
 	for _, f := range r.Figures {
@@ -65,7 +65,7 @@ func notes(r *measure.Report) string {
 	return text.String()
 }
 
-// number writes a number with three digits or more.
+// number returns a number as a text, with three digits or more.
 func number(v float64) string {
 	switch {
 	case v >= 100:

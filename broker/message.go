@@ -11,29 +11,30 @@ const (
 	MaxBatchBytes = 8 << 20 // the most bytes of their data
 )
 
-// Message is an event on its way to the broker. A [Publisher] must not use a Message
-// after it reported the outcome: the relay uses it again.
+// Message is an event on its way to the broker. A [Publisher] must not use a Message after it
+// reported the outcome, because the relay uses the Message again.
 type Message struct {
 	eventlog.Event
 
-	// AckGroup names a group of messages: those with the same AckGroup may share one
-	// acknowledgement. All of them go to one stream that takes events at the moment. If
-	// AckGroup is empty, the message needs its own acknowledgement. A publisher may clear
+	// AckGroup names a group of messages. The publisher may send messages with the same AckGroup
+	// together and wait for all their acknowledgements before it reports them. All messages of the
+	// group go to one stream, which takes events at the moment. If AckGroup is empty, the publisher
+	// must report the message as soon as its own acknowledgement comes. A publisher may clear
 	// AckGroup.
 	AckGroup string
 
-	// Isolated, LostSeq and FailedLookups belong to the publisher. If the relay sends the
-	// message again, these fields have the values that the publisher set.
-	Isolated      bool   // the broker refused the message in a batch, so it is sent alone from now on
-	LostSeq       uint64 // the sequence of the earlier copy: the broker called this message a duplicate of that copy, but the stream lost it
+	// Only the publisher sets Isolated, LostSeq and FailedLookups. If the relay sends the message
+	// again, these fields still have the publisher's values.
+	Isolated      bool   // the broker refused the message in a batch, so the publisher sends it alone from now on
+	LostSeq       uint64 // the sequence of an earlier copy that the stream lost, although the broker called this message a duplicate of it; 0: there is none
 	FailedLookups int    // how many times in a row the publisher could not find out whether the stream lost the message
 
-	// Owner belongs to the relay. A publisher must not change it.
+	// Only the relay uses Owner. A publisher must not change it.
 	Owner any
 }
 
-// MessageID returns the message id. By this id the broker recognises duplicates, and a
-// [Verifier] finds the message.
+// MessageID returns the message id. The broker recognises duplicates by this id, and a [Verifier]
+// finds the message by it.
 func (m *Message) MessageID() string {
 	return wire.MessageID(m.Event.Event, wire.Copy{Replays: m.Replays, RepublishID: m.RepublishID, Lost: m.LostSeq})
 }

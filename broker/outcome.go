@@ -23,19 +23,19 @@ var (
 	// wait in the log.
 	ErrFull = errors.New("there is no room for events, they wait")
 
-	// ErrNotAllowed means that the connection's user may not publish to the event's
-	// subject. Grant that right, or connect as another user.
+	// ErrNotAllowed means that the connection's user may not publish to the event's subject. Grant
+	// the user that right, or connect as another user.
 	ErrNotAllowed = errors.New("not allowed to publish to the event's subject")
 
-	// ErrReconnected is what Run returns after a broken connection was restored. The broker may
-	// have lost messages, so the relay compares the streams before it publishes more.
+	// ErrReconnected means that a broken connection was restored. Run returns it, because the
+	// broker may have lost messages. The relay compares the streams before it publishes more.
 	ErrReconnected = errors.New("connected to the broker again")
 
 	// ErrBlockedByKey is the error of an outcome of the class [BlockedByKey].
 	ErrBlockedByKey = errors.New("an earlier event of its key was not stored")
 )
 
-// Class is what an outcome means for an event.
+// Class says what an outcome means for an event.
 type Class int
 
 // The classes of outcomes, and what the relay does. Only Refused and Permanent count as
@@ -52,13 +52,13 @@ const (
 	// other events of the stream are stored meanwhile, it waits in held.
 	Unavailable
 
-	// Unroutable means that no stream takes the event, or that this user may not publish
-	// it. The event waits, as with Unavailable, until an operator fixes that.
+	// Unroutable means that no stream takes the event, or that the connection's user may not
+	// publish it. The event waits, as with Unavailable, until an operator corrects that.
 	Unroutable
 
-	// Refused means that the broker refused this event, for a reason that may pass. If
-	// other events are stored meanwhile, the relay tries the event again from held. The
-	// event is dead when it has no attempts left.
+	// Refused means that the broker refused this event now, but may take it later. If other events
+	// are stored meanwhile, the relay tries the event again from held. The event is dead when it
+	// has no attempts left.
 	Refused
 
 	// Permanent means that the broker will never take this event. The event is dead at
@@ -79,8 +79,8 @@ type Outcome struct {
 	Sequence  uint64 // for Stored: the event's sequence in that stream; zero if the stream has removed the event
 	Err       error  // what went wrong; nil for Stored
 
-	// Reason is one word for Err, from a small fixed set, for metrics and operators. It may
-	// be empty if Class or an error of this package says enough.
+	// Reason is one word for Err, from a small fixed set, for metrics and operators. It may be
+	// empty if Class says enough, or if Err is an error of this package.
 	Reason string
 }
 

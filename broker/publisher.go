@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Publisher sends events to a broker. No method is optional. A publisher that can only
-// publish embeds [PublishOnly], which has the other methods. Abilities says which of them
+// Publisher sends events to a broker. Every publisher has all these methods. A publisher that can
+// only publish embeds [PublishOnly], which has the other methods. Abilities says which methods
 // work.
 //
 // All methods may be called concurrently, except that only one Run or RunAtomic runs at a
@@ -32,12 +32,13 @@ type Publisher interface {
 	// may stop receiving while the broker is unavailable. It does not retry: the relay
 	// sends a failed event again in a later batch.
 	//
-	// For each message that it received, Run calls report once, from any goroutine: with
-	// the class Stored after the broker stored the event durably, otherwise with what went
-	// wrong. report does not block. After Run returned, report must not be called. If the
-	// error of Run matches [postroom.ErrUnrecoverable], the relay ends. After any other
-	// error, the relay calls Run again. Run returns [ErrReconnected] after a broken
-	// connection was restored. The relay then checks whether the broker lost messages.
+	// Run calls report at most once for each message that it received, from any goroutine. It
+	// reports the class Stored after the broker stored the event durably, and otherwise what went
+	// wrong. report does not block. After Run returned, report must not be called: a message that
+	// has no outcome then is not reported. If the error of Run matches [postroom.ErrUnrecoverable],
+	// the relay ends. After any other error, the relay calls Run again. Run returns
+	// [ErrReconnected] after a broken connection was restored. The relay then checks whether the
+	// broker lost messages.
 	Run(ctx context.Context, batches <-chan []*Message, report func(m *Message, o Outcome)) error
 
 	Inspector
@@ -47,16 +48,16 @@ type Publisher interface {
 
 // Inspector examines the configuration of streams.
 type Inspector interface {
-	// Inspect examines the streams with the given names or, without names, those that take
-	// the given subjects. Each fault is an error of its own:
+	// Inspect examines the streams with the given names. If there are no names, it examines the
+	// streams that take the given subjects. Each fault is an error of its own:
 	//
-	//   - If a [Risk] is in its tree, the relay's Config can accept it.
+	//   - If the error wraps a [Risk] that Abilities lists, the relay's Config can accept the risk.
 	//   - If it matches [postroom.ErrUnrecoverable], the relay does not start.
 	//   - If it matches [ErrNoStream] or [ErrFull], the relay waits until the fault is
 	//     gone.
 	//
-	// covered reports whether any of the subjects has a stream. err is an outage; the faults
-	// may then be incomplete.
+	// covered reports whether any of the subjects has a stream. If err is not nil, there is an
+	// outage, and faults may be incomplete.
 	Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)
 }
 
@@ -67,8 +68,8 @@ type Verifier interface {
 	// outage, and says nothing about the message.
 	Compare(ctx context.Context, at eventlog.StreamPosition) (StreamState, error)
 
-	// ReadStored begins to read which events a stream has in a range. Each call of next
-	// returns more events, and none at the end. Call stop when you are done.
+	// ReadStored begins to read which events a stream has in a range. Each call of next returns
+	// more events. At the end it returns none. Call stop after the last call of next.
 	ReadStored(ctx context.Context, stream string, within SeqRange) (next func(ctx context.Context) ([]StoredMessage, error), stop func(), err error)
 }
 
@@ -79,9 +80,9 @@ type AtomicPublisher interface {
 	// batches need.
 	InspectAtomic(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error)
 
-	// RunAtomic does what Run of [Publisher] does, in atomic batches. As soon as another
-	// term has begun, the broker refuses what this term sends. token.Confirm then returns
-	// an error, and RunAtomic returns that error.
+	// RunAtomic does what Run of [Publisher] does, in atomic batches. When another term has begun,
+	// the broker refuses the batches of this term. token.Confirm then returns an error, and
+	// RunAtomic returns that error.
 	//
 	// Events of a key in the same batch are stored in their order. If one of them is not
 	// stored, the later events of its key are not stored either. RunAtomic reports these
@@ -90,7 +91,7 @@ type AtomicPublisher interface {
 	RunAtomic(ctx context.Context, token LeaderToken, batches <-chan []*Message, report func(m *Message, o Outcome)) error
 }
 
-// LeaderToken distinguishes one term of a leader from all others of the same log.
+// LeaderToken distinguishes one term from all other terms of the same log.
 type LeaderToken struct {
 	Instance string // the identity of the log
 	Epoch    int64  // the number of the term, which is higher for each later term
@@ -118,15 +119,15 @@ type Abilities struct {
 	Risks []Risk
 }
 
-// Risk names a setting of a stream with which the broker loses events that it has
-// acknowledged, or stores no events. A relay does not start with a risk, unless its
-// Config accepts the risk. A Risk is an error, so that errors.Is finds it.
+// Risk names a danger for events, such as a setting of a stream with which the broker loses events
+// that it has acknowledged. A relay does not start if there is a risk that its Config does not
+// accept. A Risk is an error, so that errors.Is finds it.
 type Risk string
 
 // The risks of a publisher that cannot examine its streams.
 const (
 	// NotInspected means that the relay cannot check whether the streams keep what they
-	// acknowledge. A wrong setting is noticed only when events are gone.
+	// acknowledge. An operator notices a wrong setting only when events are gone.
 	NotInspected Risk = "not-inspected"
 
 	// NotVerified means that the relay cannot check whether streams still have what they
@@ -137,16 +138,16 @@ const (
 
 func (r Risk) Error() string { return string(r) }
 
-// PublishOnly has the methods that a publisher needs besides publishing: embed it in a
-// publisher that can only publish. Its methods return errors that match
-// [errors.ErrUnsupported], and its Abilities are false. A relay with such a publisher
-// starts only if its Config accepts [NotInspected] and [NotVerified].
+// PublishOnly has all methods of a [Publisher] except Check and Run. Embed it in a publisher that
+// can only publish. Its methods return errors that match [errors.ErrUnsupported], and its Abilities
+// are false. A relay with such a publisher starts only if its Config accepts [NotInspected] and
+// [NotVerified].
 type PublishOnly struct{}
 
 // Abilities returns the zero value: no ability.
 func (PublishOnly) Abilities() Abilities { return Abilities{} }
 
-// Connected returns true, because such a publisher does not know.
+// Connected returns true, because such a publisher does not know whether there is a connection.
 func (PublishOnly) Connected() bool { return true }
 
 // Inspect returns an error.

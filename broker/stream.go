@@ -26,17 +26,17 @@ type Verdict string
 
 // The verdicts.
 const (
-	// Intact means that the stream has them.
+	// Intact means that the stream still has these messages.
 	Intact Verdict = "intact"
 
-	// LostTail means that the stream ends before the last of them, or has another message
-	// in the place of the last one.
+	// LostTail means that the last of these messages is gone: the stream ends before it, or has
+	// another message or none in its place.
 	LostTail Verdict = "lost_tail"
 
 	// Recreated means that the stream was deleted and created again.
 	Recreated Verdict = "recreated"
 
-	// Missing means that there is no such stream.
+	// Missing means that the stream does not exist.
 	Missing Verdict = "missing"
 )
 

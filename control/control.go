@@ -2,9 +2,9 @@
 //
 // A pause is a row of the database. All processes that run the handler obey within two seconds,
 // even after a restart. A paused handler starts no event, but finishes the events that run already.
-// Its stream keeps what is published during the pause. An external handler goes on to store events,
-// but runs none. Paused relays send nothing: events wait in the log. Each action writes a row of
-// the audit in the same transaction.
+// The stream keeps the events that are published during the pause. For a paused external handler,
+// the inbox still stores events in held, but runs none. Paused relays send nothing: events wait in
+// the log. Each action writes a row of the audit in the same transaction.
 package control
 
 import (
@@ -52,7 +52,7 @@ type Config struct {
 type Store struct {
 	db     DB
 	schema string
-	err    error // what is wrong with the Config
+	err    error // the fault of the Config
 	tables change.Tables
 	sql    statements
 }
@@ -76,30 +76,30 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.tables.Explain(schema.Require(ctx, s.db, s.schema))
 }
 
-// Audit says who changes something, and why. It is stored with the change.
+// Audit says who changes something, and why. Each change stores it in the audit.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
 	Reason string // 4,096 bytes at most; Pause needs one
 }
 
-// Relay is the name of the relays in the result of [Store.List].
+// Relay is the name that the relays have in [Pause.Handler].
 const Relay = held.Outgoing
 
 // Pause says that an operator has paused a handler, or the relays.
 type Pause struct {
 	Handler  string    `json:"handler"` // or Relay
 	PausedAt time.Time `json:"paused_at"`
-	Until    time.Time `json:"until,omitzero"` // zero: until an operator resumes it
+	Until    time.Time `json:"until,omitzero"` // zero: until an operator ends the pause
 	Actor    string    `json:"actor"`
 	Reason   string    `json:"reason"`
 }
 
-// ErrNotPaused says that a handler, or the relay, was not paused.
+// ErrNotPaused says that there is no pause to end.
 var ErrNotPaused = errors.New("it is not paused")
 
-// Pause pauses a handler for the given length, or until it is resumed if length is 0. If
-// the handler is paused already, the new pause replaces the old one. A handler that has
-// never run can be paused too.
+// Pause pauses a handler for the given time. If length is 0, the pause lasts until [Store.Resume].
+// If the handler is paused already, the new pause replaces the old one. You can also pause a
+// handler that has never run.
 func (s *Store) Pause(ctx context.Context, handler string, length time.Duration, by Audit) error {
 	if err := s.validName(handler); err != nil {
 		return err
@@ -107,10 +107,10 @@ func (s *Store) Pause(ctx context.Context, handler string, length time.Duration,
 	return s.pause(ctx, handler, length, by)
 }
 
-// PauseRelay pauses all relays of the log for the given length, or until they are resumed if
-// length is 0. Within two seconds they stop sending, and finish what they have sent.
-// Producers can still write: their events wait in the log. If the relays are paused already,
-// the new pause replaces the old one.
+// PauseRelay pauses all relays of the log for the given time. If length is 0, the pause lasts until
+// [Store.ResumeRelay]. The relays stop sending within two seconds, and finish the events that they
+// have sent. Producers can still write: their events wait in the log. If the relays are paused
+// already, the new pause replaces the old one.
 func (s *Store) PauseRelay(ctx context.Context, length time.Duration, by Audit) error {
 	return s.pause(ctx, Relay, length, by)
 }
@@ -171,8 +171,7 @@ func (s *Store) resume(ctx context.Context, handler string, by Audit) error {
 	return nil
 }
 
-// List returns the pauses that are in force, sorted by name. The relays have the name
-// [Relay].
+// List returns the pauses that have not ended, sorted by name. The relays have the name [Relay].
 func (s *Store) List(ctx context.Context) ([]Pause, error) {
 	if s.err != nil {
 		return nil, s.err

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// bulkChange changes the events that match a filter when it begins. Each transaction changes
-// change.BulkSize events.
+// bulkChange changes the events that match a filter when it begins. Each transaction changes at
+// most change.BulkSize events.
 type bulkChange struct {
 	*database
 
@@ -23,7 +23,8 @@ type bulkChange struct {
 	progress func(n int64) // may be nil
 }
 
-// run calls do with change.BulkSize events at a time, and returns how many events do has changed.
+// run calls do with at most change.BulkSize events at a time, and returns how many events do has
+// changed.
 func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx.Tx, ids []int64) (int64, error)) (all int64, err error) {
 	if err := errors.Join(s.err, s.filter.validate(), s.by.validate()); err != nil {
 		return 0, err
@@ -55,8 +56,8 @@ func (s bulkChange) run(ctx context.Context, do func(ctx context.Context, tx pgx
 	return all, nil
 }
 
-// choose returns the ids of the events that match now. Events that match only later are not
-// changed.
+// choose returns the ids of the events that match now. run does not change events that match only
+// later.
 func (s bulkChange) choose(ctx context.Context) (ids []int64, err error) {
 	most := &s.limit
 	if s.limit == 0 {
@@ -127,7 +128,7 @@ func (s bulkChange) reopen(ctx context.Context, tx pgx.Tx, ids []int64) (n int64
 	return n, nil
 }
 
-// auditIDs records an action on events. If there is one event, the record names it.
+// auditIDs records an action on events. If it is one event, the record names the event.
 func (s bulkChange) auditIDs(ctx context.Context, tx pgx.Tx, name string, ids []int64) (int64, error) {
 	a := change.Action{Name: name, By: change.By(s.by), Events: int64(len(ids)), Details: map[string]any{"filter": s.filter}}
 	if len(ids) == 1 {

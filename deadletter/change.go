@@ -14,16 +14,17 @@ import (
 	"github.com/postroom/postroom/internal/change"
 )
 
-// Discard gives up the dead events that match, those that died first before others. It discards at
-// most limit events, or all if limit is zero, and returns how many it discarded. audit.Reason is
+// Discard gives up the dead events that match, in the order in which they died. It discards at most
+// limit events, or all if limit is zero, and returns how many it discarded. audit.Reason is
 // required.
 //
-// Discarded events move to the archive. Their rows in inbox stay: if a discarded event
-// is delivered again, it stays discarded. Later events of its key continue.
+// Discarded events move to the archive. Their rows in inbox stay, so a discarded event stays
+// discarded if it is delivered again. Later events of its key continue.
 //
 // Discard chooses the events when it begins. It skips an event that is no longer dead when its turn
 // comes. Each transaction discards up to 1,000 events and adds a row to the audit. After each
-// transaction Discard calls progress, if it is not nil, with the number of events so far.
+// transaction Discard calls progress, unless progress is nil, with the number of events that it has
+// discarded so far.
 func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
 	if audit.Reason == "" {
 		return 0, errors.New("deadletter: discard: Audit.Reason is empty: say why")
@@ -40,8 +41,8 @@ func (s *Store) Discard(ctx context.Context, f Filter, limit int, audit Audit, p
 }
 
 // Reopen brings back the discarded events that match: at most limit events, or all if limit is
-// zero. It chooses them as [Store.Discard] does. They are dead again. They block no other event,
-// because later events of their keys may have taken effect.
+// zero. It chooses them as [Store.Discard] does. Reopened events are dead again. They block no
+// other event, because later events of their keys may have taken effect.
 func (s *Store) Reopen(ctx context.Context, f Filter, limit int, audit Audit, progress func(n int64)) (int64, error) {
 	f.Discarded = true
 	b := bulkChange{&s.database, f, limit, audit, progress}
@@ -52,13 +53,13 @@ func (s *Store) Reopen(ctx context.Context, f Filter, limit int, audit Audit, pr
 	return n, nil
 }
 
-// Edit changes the body, the content type or the headers of a dead event, in a new revision. The
-// former revision is kept. The event keeps its identity and its digest: if the original is
-// delivered again, it is a duplicate. Steps that are done stay done.
+// Edit changes the body, the content type or the headers of a dead event. The event gets a new
+// revision, and the database keeps the previous revision. The event keeps its identity and its
+// digest: if the original is delivered again, it is a duplicate. Steps that are done stay done.
 //
-// If two operators may edit the event at once, set Edit.Revision: the second edit then returns
-// [ErrEdited]. Edit returns [ErrStepOpen] if a step has begun and its outcome is unknown (see [Store.Resolve]),
-// and [ErrNotDead] if the event is not dead.
+// If two operators may edit the event at the same time, set Edit.Revision. Then the second call of
+// Edit returns [ErrEdited]. Edit returns [ErrStepOpen] if a step has begun and its outcome is
+// unknown (see [Store.Resolve]), and [ErrNotDead] if the event is not dead.
 func (s *Store) Edit(ctx context.Context, id int64, c Edit, audit Audit) (EditResult, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return EditResult{}, err
@@ -101,9 +102,9 @@ func (s *Store) Edit(ctx context.Context, id int64, c Edit, audit Audit) (EditRe
 	return result, nil
 }
 
-// Resolve records the outcome of a call, if that outcome is unknown. Ask the vendor first. If the
-// call happened, result is what the step's function would have returned, and the step is not called
-// again. If the call did not happen, the next attempt calls the step.
+// Resolve records the outcome of a step's call, if this outcome is unknown. Ask the vendor first.
+// If the call happened, pass as result what the step's function would have returned. Then no
+// attempt calls the step again. If the call did not happen, the next attempt calls the step.
 func (s *Store) Resolve(ctx context.Context, id int64, step string, happened bool, result []byte, audit Audit) error {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return err
@@ -137,19 +138,19 @@ func (s *Store) Resolve(ctx context.Context, id int64, step string, happened boo
 	return nil
 }
 
-// Purge writes the events that were discarded before a time to w, then deletes them. While an event
-// is in the archive, its inbox row does not expire; after a purge it can. Purge also deletes
-// replays that ended before that time. It keeps the audit.
+// Purge writes to w the events that were discarded before the given time, and then deletes these
+// events. While an event is in the archive, its inbox row does not expire. After the purge it can
+// expire. Purge also deletes replays that ended before the given time. It keeps the audit.
 //
-// An outgoing event stays in the archive while the log has it: without its row in the archive, a
-// republish would publish it.
+// An outgoing event stays in the archive while the log has the event. Without its row in the
+// archive, a republish would publish the event.
 //
-// If w fails, Purge deletes nothing. If w has a method Flush and that fails, Purge deletes nothing
-// either. After [ErrUnknownOutcome] the events may be deleted: keep what was written. After any
-// other error nothing is deleted. If a purged event is delivered again after its inbox row has
-// expired, it is a new event.
+// If w has a method Flush, Purge calls Flush. If Write or Flush fails, Purge deletes nothing. After
+// [ErrUnknownOutcome] the events may be deleted: keep the text that w got. After any other error
+// nothing is deleted. If a purged event is delivered again after its inbox row has expired, it is a
+// new event.
 func (s *Store) Purge(ctx context.Context, before time.Time, w io.Writer, audit Audit, progress func(n int64)) (int64, error) {
-	complete := false // everything is done except the commit
+	complete := false // the transaction did everything except its commit
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return 0, err
 	}

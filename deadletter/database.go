@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// database is the database of a store, with the store's statements.
+// database is the database of a Store, with the Store's statements.
 type database struct {
 	db     DB
 	name   string // of the schema
@@ -24,8 +24,8 @@ type database struct {
 // explain adds advice to an error of the database.
 func (s *database) explain(err error) error { return s.tables.Explain(err) }
 
-// inTx runs do in a transaction. It tries again if the transaction fails because of another
-// transaction.
+// inTx runs do in a transaction. It tries again if the transaction fails because of a conflict with
+// another transaction.
 func (s *database) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	if s.err != nil {
 		return s.err

@@ -2,12 +2,12 @@
 // that the relay could not publish. Operators can list them, group them by cause, try them in a dry
 // run, and replay, edit or discard them.
 //
-// A dead event stays in the database until an operator decides. Each change of a dead event
-// is recorded in the same transaction: who did what, why, and to how many events.
+// A dead event stays in the database until an operator decides. Each change of a dead event is
+// recorded in the transaction of the change: who did what, why, and to how many events.
 //
-// A replay runs only the event's own handler, or publishes an event that was never published. It
-// does not repeat what the handler has done before: the inbox rows and the receipts hold for a
-// replay as for any other attempt.
+// A replay runs an event only in the handler for which the event is dead. Or it publishes an event
+// that the relay could not publish. It does not repeat what the handler has done before: its
+// attempts use the inbox rows and the receipts as all other attempts do.
 package deadletter
 
 import (
@@ -34,14 +34,14 @@ var (
 	ErrNoMatch = errors.New("no event matches")
 
 	// ErrTooOld says that a replay has outgoing events that are too old for their consumers: the
-	// consumers would hold them as too old.
+	// consumers would hold these events as dead.
 	ErrTooOld = errors.New("events are too old for their consumers")
 
 	// ErrStepOpen says that an event cannot be edited, because a call of its handler began and the
-	// outcome of the call is unknown: the vendor may have the unedited event.
+	// outcome of the call is unknown: the vendor may have got the event as it is now.
 	ErrStepOpen = errors.New("a call was begun and its outcome is unknown")
 
-	// ErrEdited says that an [Edit] was made from a revision that is not the event's present one.
+	// ErrEdited says that an [Edit] was made from another revision than the event has now.
 	ErrEdited = errors.New("another operator edited the event")
 
 	// ErrUnknownOutcome says that a purge may or may not have taken effect. The text that it wrote
@@ -90,7 +90,7 @@ func New(db DB, cfg Config) *Store {
 	return &Store{database{db: db, name: name, sql: load(name), held: held.NewReader(name), tables: change.New(db, name)}}
 }
 
-// Audit says who changes something, and why. It is stored with the change.
+// Audit says who makes a change, and why. It is stored in the transaction of the change.
 type Audit struct {
 	Actor  string // required, at most 255 bytes
 	Reason string // at most 4,096 bytes; a discard requires one

@@ -9,7 +9,7 @@ type Details struct {
 	Letter
 
 	DedupeKey     string            `json:"dedupe_key,omitempty"`  // the event's key in inbox
-	BlockedKey    string            `json:"blocked_key,omitempty"` // the key that the event blocks, or that it waits for
+	BlockedKey    string            `json:"blocked_key,omitempty"` // the key, if the event blocks it or waits behind an earlier event of it
 	Position      int64             `json:"position,omitempty"`    // the event's position among the events of that key
 	NextAt        *time.Time        `json:"next_at,omitempty"`
 	ClaimedBy     string            `json:"claimed_by,omitempty"`
@@ -34,15 +34,15 @@ type Failure struct {
 	At    time.Time `json:"at"`
 	Class string    `json:"class"`
 	Text  string    `json:"text"`
-	Frame string    `json:"frame,omitempty"` // the place of a panic
+	Frame string    `json:"frame,omitempty"` // for a panic, the place in the program
 	Stack string    `json:"stack,omitempty"`
 }
 
-// Step is a call of an external handler.
+// Step is a call of an external handler to another system.
 type Step struct {
 	Name       string     `json:"name"`
 	Revision   int        `json:"revision"`
-	Key        string     `json:"key"`        // the key that the vendor was given
+	Key        string     `json:"key"`        // the key that the vendor got
 	Unanswered int        `json:"unanswered"` // calls whose outcome is unknown
 	StartedAt  time.Time  `json:"started_at"`
 	DoneAt     *time.Time `json:"done_at,omitempty"`
@@ -67,5 +67,5 @@ type AuditEntry struct {
 	Action   string    `json:"action"`
 	Reason   string    `json:"reason,omitempty"`
 	ReplayID int64     `json:"replay_id,omitempty"`
-	Outcome  string    `json:"outcome,omitempty"` // outcome of the event's part in a replay
+	Outcome  string    `json:"outcome,omitempty"` // outcome of the event in the replay
 }

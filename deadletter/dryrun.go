@@ -10,18 +10,18 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PreviewGroup says what a replay would do with the events of one handler and type. Its numbers are
-// numbers of events.
+// PreviewGroup says what a replay would do with the events of one handler and type. Its numbers
+// count events, except KeysWaiting.
 type PreviewGroup struct {
 	Handler     string `json:"handler"`
 	Type        string `json:"type"`
-	Events      int64  `json:"events"`       // events that it would release
-	InReplay    int64  `json:"in_replay"`    // events that another running replay has; they are skipped
-	KeysWaiting int64  `json:"keys_waiting"` // keys, not events, that wait for one of the events and continue when it is done
+	Events      int64  `json:"events"`       // events that the replay would release
+	InReplay    int64  `json:"in_replay"`    // events that are in another running replay; this replay would skip them
+	KeysWaiting int64  `json:"keys_waiting"` // keys whose later events wait for one of the events, and then continue
 
-	Isolated   int64 `json:"isolated"`    // events that may crash a process: each runs alone
-	StepsDone  int64 `json:"steps_done"`  // events with steps that are done; these steps are not called again
-	StepsOpen  int64 `json:"steps_open"`  // events with calls whose outcome is unknown: the handler asks the vendor by the key, or the event dies again
+	Isolated   int64 `json:"isolated"`    // events that may crash a process; each of them runs alone
+	StepsDone  int64 `json:"steps_done"`  // events with steps that are done; the replay does not call these steps again
+	StepsOpen  int64 `json:"steps_open"`  // events with calls of unknown outcome: each handler asks the vendor by the key, or the event dies again
 	TooOld     int64 `json:"too_old"`     // outgoing events that are too old for their consumers: use ReplayOptions.AsNew
 	HasProcess bool  `json:"has_process"` // a live process runs the handler
 }
@@ -33,13 +33,13 @@ type DryRun struct {
 	EventID       string `json:"event_id"`
 	Type          string `json:"type"`
 	Cause         string `json:"cause,omitempty"`
-	PreviousClass string `json:"previous_class"` // the class of the failure that made it dead
+	PreviousClass string `json:"previous_class"` // the class of the failure after which the event was dead
 
 	Verdict DryRunVerdict `json:"verdict"`
 	Class   string        `json:"class,omitempty"` // the class of the failure
 	Text    string        `json:"text,omitempty"`
 	Took    time.Duration `json:"took_ns,omitempty"`
-	Changes []TableChange `json:"changes,omitempty"` // the changes that it would have committed
+	Changes []TableChange `json:"changes,omitempty"` // the changes that the handler would have committed
 	Steps   []Step        `json:"steps,omitempty"`   // for an external handler: which steps are done, and which are open
 }
 
@@ -50,8 +50,8 @@ type DryRunVerdict string
 const (
 	DryRunPasses     DryRunVerdict = "passes"     // the handler succeeded, and its transaction could have been committed
 	DryRunFails      DryRunVerdict = "fails"      // the handler failed again
-	DryRunExternal   DryRunVerdict = "external"   // the handler calls other systems, so it was not run; Steps says which calls are done
-	DryRunIsolated   DryRunVerdict = "isolated"   // the event may crash the process, so it was not run
+	DryRunExternal   DryRunVerdict = "external"   // the handler calls other systems, so no process ran it; Steps says which calls are done
+	DryRunIsolated   DryRunVerdict = "isolated"   // the event may crash the process, so no process ran it
 	DryRunGone       DryRunVerdict = "gone"       // the event is no longer held
 	DryRunBroken     DryRunVerdict = "broken"     // the dry run itself failed
 	DryRunUnanswered DryRunVerdict = "unanswered" // no process answered in time
@@ -89,8 +89,8 @@ func (s dryRunner) choose(ctx context.Context, f Filter, o ReplayOptions, each i
 	return trials, nil
 }
 
-// wait waits for the results. It does not cancel a statement at the timeout, because that would
-// close a connection that is still needed.
+// wait waits for the results. It does not cancel a statement at the timeout, because pgx would then
+// close the connection, which remove still needs.
 func (s dryRunner) wait(ctx context.Context, wait time.Duration) error {
 	ids := make([]int64, 0, len(s.asked))
 	for id := range s.asked {

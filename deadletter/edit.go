@@ -12,22 +12,23 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Edit is a change of an event. A field that is nil or empty is not changed.
+// Edit is a change of an event. A field that is nil or empty leaves its property as it is.
 type Edit struct {
 	Data        []byte
 	ContentType string
-	Headers     map[string]string // all headers: a header that is not in the map is removed
+	Headers     map[string]string // all headers: Store.Edit removes a header that is not in the map
 
-	// Revision is the revision that the change was made from, as [Store.Show] returns it. If the
-	// event has another revision now, because another operator edited it, Edit changes nothing and
-	// returns [ErrEdited]. If it is nil, the revisions are not compared.
+	// Revision is the revision from which the change was made: the Revision of the event that
+	// [Store.Get] returned. If the event has another revision now, because another operator edited
+	// it, [Store.Edit] changes nothing and returns [ErrEdited]. If Revision is nil, Store.Edit does
+	// not compare the revisions.
 	Revision *int
 }
 
 // EditResult is the result of an edit.
 type EditResult struct {
 	Revision  int      `json:"revision"`
-	StepsDone []string `json:"steps_done"` // these steps are done and are not called again
+	StepsDone []string `json:"steps_done"` // steps that are done: no attempt calls them again
 }
 
 // lockedEvent is a dead event whose row is locked.
@@ -60,7 +61,7 @@ func (e *lockedEvent) arguments(ctx context.Context, r reader, id int64, c Edit)
 		return nil, errors.New("it is a message that could not be read as an event: only its body can be edited")
 	}
 	if !e.raw {
-		// Only the changes are checked. Another system may have sent the rest.
+		// Check only what the edit changes. Another system may have sent the rest of the event.
 		ev := postroom.Event{Type: "edited", ContentType: c.ContentType, Data: c.Data, Headers: c.Headers}
 		check := ev.ValidateAccepted // for an event that runs from held and is not published
 		if e.handler == Outgoing {

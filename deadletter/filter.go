@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// Filter selects events. An event matches if it has all properties that are set. The zero value
-// selects all dead events.
+// Filter selects events. An event must match every field that is set. The zero value selects all
+// dead events.
 type Filter struct {
 	IDs     []int64 `json:"ids,omitempty"`     // ids of the events in held
 	Handler string  `json:"handler,omitempty"` // [Outgoing] for events that could not be published
@@ -19,16 +19,16 @@ type Filter struct {
 	Source  string  `json:"source,omitempty"`
 	EventID string  `json:"event_id,omitempty"`
 
-	// Text selects events with this text in the body, compared byte by byte, or in the text of a
-	// failure, without regard to case.
+	// Text selects events with this text in the body or in the text of a failure. The body is
+	// compared byte by byte, the text of a failure without regard to case.
 	Text string `json:"text,omitempty"`
 
-	// Since and Until select events that died at Since or later, and before Until. For discarded
-	// events the time of the discard counts.
+	// Since and Until select events that died at Since or later, and before Until. Of discarded
+	// events they compare the time of the discard.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 
-	// Discarded selects discarded events instead of dead ones.
+	// Discarded selects discarded events instead of dead events.
 	Discarded bool `json:"discarded,omitempty"`
 }
 
@@ -45,5 +45,5 @@ func (f Filter) validate() error {
 	return nil
 }
 
-// arguments returns the parameters of a statement. The filter's come first, then more.
+// arguments returns the parameters of a statement: first those of the filter, then more.
 func (f Filter) arguments(more ...any) []any { return held.Filter(f).Arguments(more...) }

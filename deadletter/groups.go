@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// maxGroups is the most groups that Groups returns.
+	// maxGroups is the largest number of groups that Groups returns.
 	maxGroups = 200
 
-	// Groups counts maxCauses causes and countedInGroups events. It reads type and key of
-	// sampledInGroups of them.
+	// Groups counts at most maxCauses causes and countedInGroups events. It reads the types and
+	// keys of at most sampledInGroups of these events.
 	maxCauses       = 5000
 	countedInGroups = 1_000_000
 	sampledInGroups = 20_000
 
-	// foundInGroups is how many events Groups reads if the filter has conditions that the index of
-	// causes does not have.
+	// foundInGroups is how many events Groups reads at most, if the filter has conditions on
+	// columns that the index of causes lacks.
 	foundInGroups = 50_000
 )
 
@@ -36,7 +36,7 @@ type groupCounter struct {
 
 // byCause adds the group of each cause, from the index of causes.
 func (g *groupCounter) byCause(ctx context.Context) error {
-	args := held.Filter(g.filter).Arguments()                                                                                                     // the mode, ids, handler, type, key, class, cause, source, event, text, since, until
+	args := held.Filter(g.filter).Arguments()                                                                                                     // args has the mode, ids, handler, type, key, class, cause, source, event, text, since, until
 	rows, _ := g.db.Query(ctx, g.sql.Groups, args[0], args[2], args[5], args[6], args[10], args[11], maxCauses, countedInGroups, sampledInGroups) // ForEachRow reports the error
 	var one Group
 	var text *string

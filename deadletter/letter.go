@@ -18,7 +18,7 @@ type Letter struct {
 	HeldAt      time.Time  `json:"held_at"`
 	Attempts    int        `json:"attempts"`
 	Class       string     `json:"class,omitempty"`     // class of the last failure
-	Cause       string     `json:"cause,omitempty"`     // equal for failures with the same cause
+	Cause       string     `json:"cause,omitempty"`     // failures with the same cause have the same value
 	Error       string     `json:"error,omitempty"`     // text of the last failure
 	Revision    int        `json:"revision"`            // how many times it was edited
 	ReplayID    int64      `json:"replay_id,omitempty"` // the last replay that contained it
@@ -36,15 +36,15 @@ type State string
 
 // The states.
 const (
-	Dead      State = "dead"      // its attempts are used up: an operator decides
-	Retrying  State = "retrying"  // its next attempt is due at a time
+	Dead      State = "dead"      // it has no further attempt until an operator decides
+	Retrying  State = "retrying"  // its next attempt is due now or later
 	Running   State = "running"   // a process has claimed it
 	Waiting   State = "waiting"   // an earlier event of its key is held
 	Scheduled State = "scheduled" // it will be published at a time, and has not failed
-	Discarded State = "discarded" // an operator discarded it
+	Discarded State = "discarded" // it was discarded or cancelled
 )
 
-// newLetter returns a row in the form that lists have.
+// newLetter returns a row as a Letter.
 func newLetter(r *held.Row) Letter {
 	e, c := &r.Event, &r.Progress
 	l := Letter{
@@ -58,8 +58,8 @@ func newLetter(r *held.Row) Letter {
 	return l
 }
 
-// stateOf maps the states of package held to fewer states, because an event is due or abandoned
-// only for moments.
+// stateOf maps the states of package held to fewer states: an event is due or abandoned only for a
+// moment, so these states have no name of their own.
 func stateOf(r *held.Row) State {
 	switch r.State {
 	case held.Due, held.Retrying, held.Scheduled:
@@ -80,19 +80,19 @@ func timeOrNil(t time.Time) *time.Time {
 	return &t
 }
 
-// Page selects a part of a list. The zero value selects its beginning.
+// Page selects a part of a list. The zero value selects the first page.
 type Page struct {
-	// Limit is the most events of the page, up to 1,000.
+	// Limit is the largest number of events in the page, at most 1,000.
 	//
 	// Defaults to 50.
 	Limit int
 
-	// After is where the previous page ended: the cursor that [Store.List] returned with it.
+	// After is the cursor that [Store.List] returned with the previous page.
 	After Cursor
 }
 
-// Cursor is a position in a list. Events that are added or removed between two pages do not move
-// it: no event is skipped, and none is listed twice.
+// Cursor is a position in a list. If events are added or removed between two pages, [Store.List]
+// returns every other event exactly once.
 type Cursor struct {
 	At time.Time `json:"at"`
 	ID int64     `json:"id"`
@@ -113,17 +113,17 @@ type Group struct {
 	FirstDeadAt time.Time `json:"first_dead_at"` // when the first of the counted events died
 	LastDeadAt  time.Time `json:"last_dead_at"`
 	ExampleID   int64     `json:"example_id"` // the id of the event that died last
-	Types       []string  `json:"types"`      // types of the events that died last, of 20,000 events in all groups together
-	Keys        int64     `json:"keys"`       // how many keys these events have
+	Types       []string  `json:"types"`      // types of the events that died last; Groups reads 20,000 events for all groups together
+	Keys        int64     `json:"keys"`       // how many keys the same events have
 	Error       string    `json:"error"`      // text of the example's last failure
 }
 
 // GroupList has dead events, grouped by cause.
 type GroupList struct {
 	Groups []Group `json:"groups"` // the largest first, at most 200
-	All    int     `json:"all"`    // how many groups there are
+	All    int     `json:"all"`    // how many groups were found
 
-	// More says that not all dead events were counted. Then there may be more groups, and more
+	// More says that Groups did not count all dead events. Then there may be more groups, and more
 	// events in these groups.
 	More bool `json:"more"`
 }

@@ -7,36 +7,39 @@ import (
 )
 
 // ReplayOptions says how to replay events. The zero value replays all events that match, each with
-// one attempt, as fast as handlers run them. It stops if more than a tenth of them fail.
+// one attempt, as fast as handlers run them. Such a replay stops if more than a tenth of its events
+// fail.
 type ReplayOptions struct {
-	// Limit is how many events to replay at most. Those that died first come first. Zero means all.
+	// Limit is the largest number of events in the replay, which takes the events that died first.
+	// Zero means all.
 	Limit int `json:"limit,omitempty"`
 
-	// Attempts is how many attempts an event has before it is dead again, 1 to 1,000.
+	// Attempts is how many attempts an event has before it is dead again: 1 to 1,000.
 	//
 	// Defaults to 1.
 	Attempts int `json:"attempts"`
 
-	// Rate is how many events to release per second at most. Zero means no limit.
+	// Rate is how many events the replay releases per second, at most. Zero means no limit.
 	Rate float64 `json:"rate,omitempty"`
 
-	// Canary is how many events are released first. The rest follow when all of these have ended,
-	// if the share that failed is not larger than StopAt. If an event of the canary is left out,
-	// because it is no longer dead or waits behind a dead event of its key, another event takes its
-	// place. Events of a key are released together, so the canary can be larger than Canary. Zero
-	// means no canary.
+	// Canary is how many events the replay releases first, as a test. When all of these events have
+	// ended, the replay releases the other events, if the share that failed is at most StopAt. If
+	// an event of the canary is skipped, because it is no longer dead or waits behind a dead event
+	// of its key, another event takes its place. The replay releases all events of a key together,
+	// so it may release more than Canary events first. Zero means no canary.
 	Canary int `json:"canary,omitempty"`
 
 	// StopAt is a share from 0 to 1. The replay stops when a larger share of the events that have
-	// ended has failed. Without a canary the share counts once ten events have ended. With
-	// [StopAtFirstFailure] the first failure stops the replay, with [NeverStop] none does.
+	// ended has failed. Without a canary, the replay compares the share only after ten events have
+	// ended. With [StopAtFirstFailure] the first failure stops the replay. With [NeverStop] no
+	// failure does.
 	//
 	// Defaults to 0.1.
 	StopAt float64 `json:"stop_at"`
 
-	// AsNew gives each outgoing event the time of its release as the time at which it was logged.
-	// Use it for events that are older than the inbox rows of their consumers, because a consumer
-	// holds such an event as dead.
+	// AsNew gives each outgoing event the time of its release as its log time. Use it for events
+	// that are older than the time for which their consumers keep inbox rows. Without AsNew a
+	// consumer holds such an event as dead.
 	AsNew bool `json:"as_new,omitempty"`
 }
 
@@ -56,7 +59,7 @@ func (o ReplayOptions) defaults() ReplayOptions {
 	return o
 }
 
-// limit returns how many events to replay at most. nil means all.
+// limit returns the largest number of events in the replay. nil means all.
 func (o ReplayOptions) limit() *int {
 	if o.Limit == 0 {
 		return nil
@@ -96,20 +99,21 @@ type Replay struct {
 	Released  int `json:"released"`  // of these, how many were released
 	Succeeded int `json:"succeeded"` // took effect, or were published
 	Failed    int `json:"failed"`    // are dead again
-	Skipped   int `json:"skipped"`   // were left out: no process began them, or they were no longer dead
+	Skipped   int `json:"skipped"`   // were skipped: no process began them, or they were no longer dead
 
 	LastStepAt *time.Time `json:"last_step_at,omitempty"` // when RunReplay last made a step
 	EndedAt    *time.Time `json:"ended_at,omitempty"`
 
-	// Idle is the time since the last step, by the database's clock. If no process runs a running
-	// replay, it makes no progress until [Store.RunReplay] is called.
+	// Idle is the time since the last step, by the database's clock. A running replay makes
+	// progress only while a process runs it with [Store.RunReplay].
 	Idle time.Duration `json:"idle_ns"`
 }
 
-// Open returns how many events are released and have not ended.
+// Open returns how many released events have not ended.
 func (j Replay) Open() int { return max(j.Released-j.Succeeded-j.Failed, 0) }
 
-// Remaining returns how many events have not ended, released or not.
+// Remaining returns how many events have not ended. It counts released events and events that are
+// not released yet.
 func (j Replay) Remaining() int { return max(j.Events-j.Succeeded-j.Failed-j.Skipped, 0) }
 
 // ReplayState is the state of a replay.
@@ -119,8 +123,8 @@ type ReplayState string
 const (
 	ReplayRunning   ReplayState = "running"   // it has events that have not ended
 	ReplayDone      ReplayState = "done"      // every event has ended
-	ReplayStopped   ReplayState = "stopped"   // too many events failed; those that had not begun are still dead
-	ReplayCancelled ReplayState = "cancelled" // an operator cancelled it; those that had not begun are still dead
+	ReplayStopped   ReplayState = "stopped"   // too many events failed; events that had not begun are still dead
+	ReplayCancelled ReplayState = "cancelled" // an operator cancelled it; events that had not begun are still dead
 )
 
 // ReplayPhase is the phase of a running replay.
@@ -128,7 +132,7 @@ type ReplayPhase string
 
 // Phases of a replay.
 const (
-	PhaseCanary ReplayPhase = "canary" // the canary's events run: their outcomes decide whether the rest follow
+	PhaseCanary ReplayPhase = "canary" // the events of the canary run: their outcomes decide whether the replay releases the rest
 	PhaseRest   ReplayPhase = "rest"
 	PhaseEnding ReplayPhase = "ending" // it was stopped or cancelled, and waits for events that run
 )

@@ -41,8 +41,8 @@ func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	return w, err
 }
 
-// decodeHeaders decodes headers from a JSON object. A value that is not a string, which SQL can
-// store, is returned as JSON text.
+// decodeHeaders decodes headers from a JSON object. SQL can also store a value that is not a
+// string. decodeHeaders returns such a value as JSON text.
 func decodeHeaders(object []byte) (map[string]string, error) {
 	if object == nil {
 		return nil, nil //nolint:nilnil // there are no headers
@@ -104,8 +104,8 @@ func (s reader) history(ctx context.Context, l Letter) ([]AuditEntry, error) {
 	return entries, nil
 }
 
-// export writes events to w. If purges is true, it writes only those that may be purged. It returns
-// how many it wrote, and their ids if they are discarded events.
+// export writes events to w. If purges is true, it writes only events that Purge may delete. It
+// returns how many events it wrote and, if they are discarded events, their ids.
 func (s reader) export(ctx context.Context, f Filter, purges bool, w io.Writer, progress func(n int64)) (n int64, ids []int64, err error) {
 	sql, args := s.sql.Export, f.arguments()
 	if f.Discarded {

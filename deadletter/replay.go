@@ -12,14 +12,14 @@ import (
 	"github.com/postroom/postroom/internal/change"
 )
 
-// The pauses of RunReplay between two steps. The first applies while events are open or a step
-// changed something, the second otherwise.
+// The pauses of RunReplay between two steps. busyPause applies while events are open, and after a
+// step that changed something. Otherwise idlePause applies.
 const (
 	busyPause = 20 * time.Millisecond
 	idlePause = 250 * time.Millisecond
 )
 
-// Preview says which events a replay would release, by handler and type. It runs nothing;
+// Preview counts the events that a replay would release, by handler and type. It runs nothing;
 // [Store.DryRun] does.
 func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]PreviewGroup, error) {
 	o = o.defaults()
@@ -34,11 +34,11 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]Previ
 	return forecasts, nil
 }
 
-// DryRun tries events of a replay: for each cause, up to each events. A process that runs the
-// handler runs it in a transaction, checks deferred constraints, and rolls back. Only effects
-// remain that no rollback undoes, such as the next values of sequences. Handlers that call other
-// systems are not run. DryRun returns when it has all results, or when wait has passed. An event
-// without a result is [DryRunUnanswered].
+// DryRun tries events that a replay would release: at most each events of each cause. A process
+// that has the handler runs it in a transaction, checks deferred constraints, and rolls back. Some
+// effects remain, because no rollback undoes them, such as the next values of sequences. DryRun
+// does not run handlers that call other systems. It returns when it has all results, or when wait
+// has passed. The verdict of an event without a result is [DryRunUnanswered].
 func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
@@ -69,8 +69,8 @@ func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int,
 }
 
 // CreateReplay creates a replay of the dead events that match now. It releases none of them;
-// [Store.RunReplay] does. It skips events that are in another running replay, so that each event is
-// replayed once if several operators replay it.
+// [Store.RunReplay] does. It skips events that are in another running replay. So an event is
+// replayed once, even if several operators replay it.
 func (s *Store) CreateReplay(ctx context.Context, f Filter, o ReplayOptions, audit Audit) (Replay, error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate(), audit.validate()); err != nil {
@@ -103,8 +103,8 @@ func (s *Store) GetReplay(ctx context.Context, id int64) (Replay, error) {
 }
 
 // ListReplays returns at most limit replays, the newest first. If before is not zero, it returns
-// replays that were created before the replay with this id. If running is true, it returns only
-// running replays.
+// only replays that were created before the replay with the id before. If running is true, it
+// returns only running replays.
 func (s *Store) ListReplays(ctx context.Context, limit int, before int64, running bool) ([]Replay, error) {
 	var behind *int64
 	if before != 0 {
@@ -114,12 +114,12 @@ func (s *Store) ListReplays(ctx context.Context, limit int, before int64, runnin
 }
 
 // RunReplay runs a replay until it has ended, and returns it. It releases events as the options
-// say, and records their outcomes. Several processes may run one replay: each step is its own
-// transaction, which locks the replay. If the process ends, the replay makes no progress until
+// say, and records their outcomes. Several processes may run one replay: each step is a transaction
+// that locks the replay. If no process runs the replay any longer, it makes no progress until
 // RunReplay is called again.
 //
-// RunReplay calls progress, if it is not nil, after each step. When ctx ends, RunReplay returns the
-// error of ctx, and the last state of the replay. It does not cancel the replay.
+// RunReplay calls progress after each step, unless progress is nil. When ctx ends, RunReplay
+// returns the error of ctx, and the last state of the replay. It does not cancel the replay.
 func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) (Replay, error) {
 	for {
 		moved, err := s.step(ctx, id)
@@ -150,11 +150,11 @@ func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) 
 	}
 }
 
-// CancelReplay cancels a replay. Events that it has not released, or that no process has begun,
-// stay dead. Events that run continue, and [Store.RunReplay] waits for them. If a process claimed
-// an event and gives it back or dies, RunReplay makes that event dead again. Outgoing events
-// that the replay has released are not taken back, because the relay may be publishing them.
-// CancelReplay returns [ErrReplayEnded] if the replay has ended.
+// CancelReplay cancels a replay. Events that the replay has not released stay dead. Released events
+// that no process has begun are dead again. Events that run continue, and [Store.RunReplay] waits
+// for them. If a process gives back an event that it claimed, or dies, RunReplay makes this event
+// dead again. CancelReplay does not take back released outgoing events, because the relay may be
+// publishing them. CancelReplay returns [ErrReplayEnded] if the replay has ended.
 func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return Replay{}, err
@@ -181,9 +181,10 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay
 	return s.GetReplay(ctx, id)
 }
 
-// ResumeReplay resumes a replay that was stopped or cancelled. The replay gets the skipped events
-// back that are still dead. [Store.RunReplay] runs it. Only events that end from now on count for
-// ReplayOptions.StopAt. ResumeReplay returns [ErrReplayRunning] if the replay has not ended.
+// ResumeReplay resumes a replay that was stopped or cancelled. Skipped events that are still dead
+// are part of the replay again. Call [Store.RunReplay] to run it. For ReplayOptions.StopAt only
+// events count that end from now on. ResumeReplay returns [ErrReplayRunning] if the replay has not
+// ended.
 func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return Replay{}, err

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Check returns an error if the database lacks the tables that a store needs.
+// Check returns an error if the database lacks the tables that a Store needs.
 func (s *Store) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
@@ -21,11 +21,11 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.name))
 }
 
-// List returns a page of the events that match, those that died last first, and the cursor of the
-// next page. The cursor is zero if this is the last page.
+// List returns a page of the events that match, and the cursor of the next page. The events that
+// died last, or were discarded last, come first. The cursor is zero if this is the last page.
 //
-// A page reads no more than 50,000 events, and no more than 10,000 if the filter has a Text. So a
-// page can have a cursor although it has fewer events than its limit, or none.
+// For a page, List reads at most 50,000 events, or 10,000 if the filter has a Text. So it can
+// return a cursor together with fewer events than the limit, or none.
 func (s *Store) List(ctx context.Context, f Filter, p Page) ([]Letter, Cursor, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return nil, Cursor{}, err
@@ -73,9 +73,10 @@ func (s *Store) Count(ctx context.Context, f Filter) (n int64, more bool, err er
 // Groups returns the dead events that match, grouped by cause: the largest groups first, and at
 // most 200.
 //
-// It counts 1,000,000 events, or 50,000 until vacuum has processed the table. If there are more, it
-// counts the same number of events for each cause at most. If the filter has IDs, Type, Key,
-// Source, EventID or Text, it reads the 50,000 events that died last, or 5,000 with a Text.
+// It counts at most 1,000,000 events, or 50,000 if vacuum has not processed most of the table. If
+// there are more dead events, it divides this number equally among the causes. If the filter has
+// IDs, Type, Key, Source, EventID or Text, it reads the 50,000 events that died last, or 5,000 with
+// a Text.
 func (s *Store) Groups(ctx context.Context, f Filter) (GroupList, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return GroupList{}, err
@@ -100,7 +101,7 @@ func (s *Store) Groups(ctx context.Context, f Filter) (GroupList, error) {
 	return list, nil
 }
 
-// Get returns the held or discarded event with an id, in any state.
+// Get returns the event with this id. The event may be held, in any state, or discarded.
 func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 	if s.err != nil {
 		return Details{}, s.err
@@ -122,8 +123,8 @@ func (s *Store) Get(ctx context.Context, id int64) (Details, error) {
 	return w, nil
 }
 
-// Export writes the events that match to w, each as a line of JSON with everything that the
-// database has about it. The body is in "data" if it is JSON, in "text" if it is UTF-8, and
+// Export writes the events that match to w. Each event is a line of JSON with its properties, its
+// body and its failures. The body is in "data" if it is JSON, in "text" if it is UTF-8, and
 // otherwise in "data_base64". Export returns how many events it wrote. If w has a method Flush, as
 // a bufio.Writer has, Export calls Flush at the end.
 func (s *Store) Export(ctx context.Context, f Filter, w io.Writer, progress func(n int64)) (int64, error) {

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// maxOpen is how many events of a replay may be open, and so how many can still fail after the
-	// failure that stops the replay.
+	// maxOpen is how many events of a replay may be open at once. So at most as many events can
+	// still fail after the failure that stops the replay.
 	maxOpen = 500
 
-	// minEnded is how many events must have ended before the share of failures counts, if there is
-	// no canary.
+	// minEnded is how many events must have ended before a replay without a canary compares the
+	// share of failures with StopAt.
 	minEnded = 10
 )
 
 // replayState is a replay whose row is locked, with the counts that a step adds to it.
 type replayState struct {
 	limits
-	counts // including those that this step adds
+	counts // including the counts that this step adds
 
 	id       int64
 	state    ReplayState
@@ -46,7 +46,7 @@ type limits struct {
 // counts are numbers of events of a replay.
 type counts struct{ released, succeeded, failed, skipped int }
 
-// remaining is how many events are still to be released.
+// remaining returns how many events the replay has not released or skipped yet.
 func (j *replayState) remaining() int { return j.items - j.released - j.skipped }
 
 // replayStep is one step of a replay: a transaction in which the replay's row is locked.
@@ -64,7 +64,8 @@ func (s *replayStep) advance(ctx context.Context) error {
 		return err
 	}
 	if j.phase == PhaseEnding {
-		// A process gives back events that it has claimed, when it stops or the handler is paused.
+		// A process may have given back events that it had claimed, because it stopped or its
+		// handler was paused.
 		if err := s.takeBack(ctx, s.sql.ReplayUnclaimed); err != nil {
 			return err
 		}
@@ -98,8 +99,8 @@ func (j *replayState) failsTooOften() bool {
 	failed, before := j.failed-j.atResume.failed, j.atResume.succeeded+j.atResume.failed
 	ended := j.succeeded + j.failed - before
 	if j.phase == PhaseCanary {
-		// This is the share of failures if all other events of the canary succeed. Events that were
-		// left out do not count.
+		// Compare the share of failures that results if all other events of the canary succeed.
+		// Skipped events do not count.
 		unreleased := max(min(j.canary, j.items)-j.released-j.skipped, 0)
 		return float64(failed) > j.stopAt*float64(ended+j.open+unreleased)
 	}
@@ -137,9 +138,9 @@ func (s *replayStep) save(ctx context.Context) error {
 	return nil
 }
 
-// recordOutcomes records which of the released events have ended. If an event died, it takes back
-// the events of its key that were released behind it, because they would wait as long as it is
-// dead.
+// recordOutcomes records which of the released events have ended. If an event died, recordOutcomes
+// takes back the released events that wait behind the dead event: they would wait for as long as it
+// is dead.
 func (s *replayStep) recordOutcomes(ctx context.Context) error {
 	j := s.j
 	var good, bad, discarded int
@@ -157,7 +158,7 @@ func (s *replayStep) recordOutcomes(ctx context.Context) error {
 	if len(chained) == 0 {
 		return nil
 	}
-	if _, err := s.tx.Exec(ctx, s.sql.ReplayUnchain, j.id, chained); err != nil { // nothing waits behind them any longer
+	if _, err := s.tx.Exec(ctx, s.sql.ReplayUnchain, j.id, chained); err != nil { // no event waits behind these events any longer
 		return fmt.Errorf("remove the key from failed events: %w", err)
 	}
 	return nil
@@ -169,7 +170,7 @@ func (j *replayState) countTakenBack(n int) {
 	j.added.skipped, j.skipped = j.added.skipped+n, j.skipped+n
 }
 
-// takeBack makes those released events dead again that a statement selects.
+// takeBack makes dead again the released events that a statement selects.
 func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	j := s.j
 	rows, _ := s.tx.Query(ctx, which, j.id) // CollectRows reports the error
@@ -193,7 +194,8 @@ func (s *replayStep) takeBack(ctx context.Context, which string) error {
 	return nil
 }
 
-// stopReleasing ends the release of events. Events that no process has begun stay dead.
+// stopReleasing ends the release of events. Released events that no process has begun are dead
+// again.
 func (s *replayStep) stopReleasing(ctx context.Context, verdict ReplayState) error {
 	j := s.j
 	if err := s.takeBack(ctx, s.sql.ReplayUnclaimed); err != nil {
@@ -216,7 +218,7 @@ func (s *replayStep) release(ctx context.Context) error {
 	j := s.j
 	most := min(maxOpen-j.open, j.remaining())
 	if j.phase == PhaseCanary {
-		most = min(most, j.canary-j.released) // other events take the place of those that were left out
+		most = min(most, j.canary-j.released) // other events take the place of skipped events
 	}
 	if j.credit != nil {
 		most = int(min(float64(most), *j.credit)) // the credit may be more than an int can hold

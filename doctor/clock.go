@@ -8,18 +8,18 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// Differences between clocks from which a finding is reported.
+// The doctor reports a finding if two clocks differ by more than this.
 const (
-	clockWarning = time.Second // from here on ages and lags are useless
-	clockFault   = time.Minute // from here on events are too old, or due, at the wrong time
+	clockWarning = time.Second // with a larger difference, ages and lags are useless
+	clockFault   = time.Minute // with a larger difference, events become due or too old at the wrong time
 )
 
 // clock says how far the clock of another machine is ahead of the clock of this machine.
 // uncertainty is half of the time that the answer took.
 type clock struct{ ahead, uncertainty time.Duration }
 
-// measureClock returns the clock of a server. told is the server's time, which it told at some
-// moment between before and after.
+// measureClock returns the clock of a server. told is the time that the server told at a moment
+// between before and after.
 func measureClock(before, told, after time.Time) clock {
 	doubt := after.Sub(before) / 2
 	return clock{ahead: told.Sub(before.Add(doubt)), uncertainty: doubt}
@@ -39,8 +39,8 @@ func checkDatabaseClock(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// checkRoundTrip compares the time that the database takes to answer with the lease of the relays,
-// which a relay must renew in time.
+// checkRoundTrip compares the time that the database takes to answer with the lease of the relays.
+// A relay must renew its lease before it ends.
 func checkRoundTrip(ctx context.Context, e *examination) error {
 	c, err := e.databaseClock(ctx)
 	if err != nil {
@@ -70,7 +70,8 @@ func compareLease(e *examination, roundTrip time.Duration) {
 	}
 }
 
-// checkBrokerClock takes the broker's clock from its answer about a stream.
+// checkBrokerClock compares the clocks of the broker and the database. The broker tells its time in
+// its answer about a stream.
 func checkBrokerClock(ctx context.Context, e *examination) error {
 	database, err := e.databaseClock(ctx)
 	if err != nil {

@@ -42,8 +42,8 @@ func checkConsumers(ctx context.Context, e *examination) error {
 			case err != nil:
 				e.skip(sub.Handler, e.remedyOf(err), "could not be checked: %v", err)
 			case info == nil && sub.Led && !sub.Lives:
-				// The handler may be ordered, and may not have decided an event yet. An ordered
-				// handler has no durable consumer.
+				// The handler may be ordered: its row shows that only after the handler has decided
+				// an event. An ordered handler has no durable consumer.
 			case info == nil:
 				e.fault(sub.Handler, "start a process of the handler, or restart it: it makes the consumer again, at the handler's last position",
 					"its consumer %s is not on the stream %s: no event reaches it", sub.consumer(), s.name)
@@ -60,7 +60,7 @@ func checkConsumers(ctx context.Context, e *examination) error {
 	return err
 }
 
-// checkLimits examines the limits of a stream for the consumers of a handler.
+// checkLimits examines the limits that a stream sets for the consumers of a handler.
 func checkLimits(e *examination, s *stream, sub subscription) {
 	faults := consumer.ExamineLimits(s.info.Config, sub.Ordered, sub.Subjects)
 	for _, fault := range faults {
@@ -96,7 +96,7 @@ func checkConsumer(e *examination, s *stream, sub subscription, info *jetstream.
 const maxConsumers = 10_000
 
 // checkStrayConsumers looks for durable consumers of this database whose handler is not subscribed.
-// They matter if a stream keeps events until its consumers have acknowledged them.
+// Such a consumer does harm if its stream keeps events until all consumers have acknowledged them.
 func checkStrayConsumers(ctx context.Context, e *examination) error {
 	subs, err := e.loadSubscriptions(ctx)
 	if err != nil {

@@ -28,7 +28,8 @@ var databaseChecks = []check{
 	{"producer-rights", tables, "", checkProducers},
 }
 
-// checkSchema also records for later checks whether the tables exist.
+// checkSchema examines the version of the tables. It also records for later checks whether the
+// tables exist.
 func checkSchema(ctx context.Context, e *examination) error {
 	d := e.d
 	required := schema.Require(ctx, d.db, d.name)
@@ -141,9 +142,10 @@ func checkIsolation(ctx context.Context, e *examination) error {
 	})
 }
 
-// timeouts are settings of the server that end the work of a handler. Each has the shortest value
-// that leaves a handler enough time. In the transactions of handlers an inbox sets its own
-// lock_timeout and idle_in_transaction_session_timeout, but not in its other transactions.
+// timeouts are settings of the server that end the work of a handler. least is the shortest value
+// that leaves a handler enough time. An inbox sets its own lock_timeout and
+// idle_in_transaction_session_timeout in the transactions of handlers, but not in its other
+// transactions.
 var timeouts = []struct {
 	name  string
 	least time.Duration
@@ -172,7 +174,7 @@ func checkTimeouts(ctx context.Context, e *examination) error {
 }
 
 // milliseconds parses a timeout. A value in pg_settings has no unit and is in milliseconds. A value
-// that a person set has a unit, such as 5s.
+// that a person set for a role or a database may have a unit, such as 5s.
 func milliseconds(value string) (time.Duration, bool) {
 	value = strings.ReplaceAll(value, " ", "")
 	if n, err := strconv.Atoi(value); err == nil {
@@ -182,7 +184,7 @@ func milliseconds(value string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// nearlyFull is the share of a limit above which a warning is reported.
+// nearlyFull is the share of a limit above which the doctor warns.
 const nearlyFull = 0.9
 
 func checkConnections(ctx context.Context, e *examination) error {

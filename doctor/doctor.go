@@ -1,9 +1,10 @@
-// Package doctor finds faults of a set-up before they cost an event: streams that lose acknowledged
+// Package doctor finds faults of a set-up before events are lost: streams that lose acknowledged
 // messages, consumers that drop or delay events, settings of the database with which a crash loses
 // commits, missing or excessive rights, and processes that no longer run.
 //
-// It changes nothing. Its transactions are read-only. None of its statements reads a large table
-// completely, and it reads a stream for a few seconds at most.
+// It changes no data: its transactions are read-only, and at the broker it creates only temporary
+// consumers. None of its statements reads a large table completely. It reads a stream for a few
+// seconds at most.
 package doctor
 
 import (
@@ -18,8 +19,9 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// DB is a *pgxpool.Pool or a *pgx.Conn. It is an interface to allow both. If a statement takes too
-// long, its connection is lost: a pool has others, but without a pool that ends the examination.
+// DB is a *pgxpool.Pool or a *pgx.Conn. It is an interface to allow both. If a check takes too
+// long, pgx closes the connection of its statement. A pool opens another connection. Without a
+// pool, all later checks of the database are skipped.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
@@ -32,8 +34,8 @@ type Config struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// Streams are more streams to examine. The streams in use are always examined: those that
-	// handlers read, and those that store the subjects of the newest events.
+	// Streams are additional streams to examine. The doctor always examines the streams in use: the
+	// streams that handlers read, and the streams that store the subjects of the newest events.
 	Streams []string
 
 	// ProducerRoles are roles that only write events. The doctor checks that they have the rights
@@ -41,7 +43,7 @@ type Config struct {
 	ProducerRoles []string
 
 	// Ignore lists findings that you know and accept, each as the name of a check or as
-	// "check:subject". They are reported as [OK], with their text.
+	// "check:subject". The report has them as [OK], with their text.
 	Ignore []string
 
 	// Retention is how long the relays keep published events in the log. Set it to the value of
@@ -50,13 +52,13 @@ type Config struct {
 	// Defaults to 72 hours.
 	Retention time.Duration
 
-	// Lease is the lease of the relays (relay.Config.Lease), if you set it.
+	// Lease is the lease of the relays, if you set relay.Config.Lease.
 	//
-	// Defaults to none: a relay lengthens its lease if the database is slow.
+	// Defaults to none: each relay chooses its lease, and a longer one if the database is slow.
 	Lease time.Duration
 
-	// OldTransaction is the age from which an open or prepared transaction is reported. While it is
-	// open, vacuum cannot remove rows that were deleted since it began.
+	// OldTransaction is the age from which the doctor reports an open or prepared transaction.
+	// While such a transaction is open, vacuum cannot remove rows that were deleted after it began.
 	//
 	// Defaults to an hour.
 	OldTransaction time.Duration
@@ -78,8 +80,8 @@ type Doctor struct {
 	err  error // the faults of the Config
 }
 
-// New returns a doctor. nc may be nil: then the checks that need the broker are reported as
-// skipped. New does no I/O and cannot fail: [Doctor.Examine] returns the faults of the Config.
+// New returns a doctor. If nc is nil, the report has the checks that need the broker as [Skipped].
+// New does no I/O and cannot fail: [Doctor.Examine] returns the faults of the Config.
 func New(db DB, nc *nats.Conn, cfg Config) *Doctor {
 	d := &Doctor{db: db, nc: nc, cfg: cfg.defaults()}
 	if d.name, d.err = schema.Name(cfg.Schema); d.err == nil {
@@ -88,9 +90,10 @@ func New(db DB, nc *nats.Conn, cfg Config) *Doctor {
 	return d
 }
 
-// Examine makes all checks. If a check cannot be made, because a right or the broker is missing,
-// the report has it as [Skipped], and Examine continues with the next check. It returns an error
-// only if the database does not answer, so that nothing could be examined.
+// Examine makes all checks. If it cannot make a check, because this role lacks a right or there is
+// no connection to the broker, the report has the check as [Skipped], and Examine continues with
+// the next check. It returns an error if the Config is wrong, if the database does not answer at
+// the beginning, or if ctx ended.
 func (d *Doctor) Examine(ctx context.Context) (Report, error) {
 	e, err := d.begin(ctx)
 	if err != nil {

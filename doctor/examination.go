@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// checkTimeout limits a check that does not have its own limit.
+// checkTimeout is the time limit of each check.
 const checkTimeout = 15 * time.Second
 
 // requirement is what a check needs.
@@ -54,7 +54,7 @@ type examination struct {
 	losses    lazy[Losses]
 }
 
-// lazy is a value that several checks need. It is loaded once.
+// lazy is a value that several checks need. The first check that needs it loads it.
 type lazy[T any] struct {
 	fetched bool
 	value   T
@@ -151,7 +151,7 @@ func (e *examination) remedyOf(err error) string {
 	return "see the error; the other checks were made"
 }
 
-// read runs f in a read-only transaction that does not wait for locks.
+// read runs f in a read-only transaction that waits at most a second for a lock.
 func (e *examination) read(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return e.d.read(ctx, f)
 }
@@ -180,7 +180,7 @@ func query[T any](ctx context.Context, e *examination, sql string, args ...any) 
 	return all, err
 }
 
-// queryOne is query for a statement that returns one row.
+// queryOne is query for a statement that must return exactly one row.
 func queryOne[T any](ctx context.Context, e *examination, sql string, args ...any) (T, error) {
 	all, err := query[T](ctx, e, sql, args...)
 	if err != nil || len(all) == 1 {

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// loadSettings returns the settings of the server that checks read. Like all lazy values they are
-// loaded once.
+// loadSettings returns the settings of the server that checks read. It loads them once, as all load
+// functions do.
 func (e *examination) loadSettings(ctx context.Context) (map[string]string, error) {
 	return e.settings.get(func() (map[string]string, error) {
 		type setting struct{ Name, Value string }
@@ -25,8 +25,9 @@ func (e *examination) loadSettings(ctx context.Context) (map[string]string, erro
 	})
 }
 
-// loadRoleSettings returns the settings of other roles that write to the tables. If there are no
-// tables, it returns none, because the grants on the tables show which roles write.
+// loadRoleSettings returns the settings of this database, and of other roles that write to the
+// tables. If there are no tables, it returns none, because only the rights on the tables show which
+// roles write.
 func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, error) {
 	if e.noTables != "" {
 		return nil, nil
@@ -37,13 +38,13 @@ func (e *examination) loadRoleSettings(ctx context.Context) ([]roleSetting, erro
 }
 
 // eachSetting calls f with the value of a setting for this role, and with its values for other
-// roles.
+// roles and for this database.
 func (e *examination) eachSetting(ctx context.Context, name string, f func(of, value string)) error {
 	own, err := e.loadSettings(ctx)
 	if err != nil {
 		return err
 	}
-	if value, ok := own[name]; ok { // some servers do not have every setting
+	if value, ok := own[name]; ok { // not every server has every setting
 		f("", value)
 	}
 	others, err := e.loadRoleSettings(ctx)
@@ -109,8 +110,8 @@ func (e *examination) js() (jetstream.JetStream, error) {
 }
 
 // loadStreams returns the streams that handlers read, the streams that store the subjects of the
-// newest events, and the streams that the Config names. If no stream stores some subjects, it also
-// returns a stream without a name, which lists those subjects.
+// newest events, and the streams that the Config names. The last stream that it returns has no
+// name: its field missing lists the subjects that no stream stores.
 func (e *examination) loadStreams(ctx context.Context) ([]*stream, error) {
 	return e.streams.get(func() ([]*stream, error) {
 		js, err := e.js()
@@ -176,8 +177,8 @@ func (e *examination) useSubjects(ctx context.Context, js jetstream.JetStream, u
 	return missing, nil
 }
 
-// each calls f for each stream that the broker described, and adds a skipped finding for every
-// other stream.
+// each calls f for each stream that the broker described. It adds a skipped finding for each stream
+// that could not be examined.
 func (e *examination) each(ctx context.Context, f func(s *stream)) error {
 	all, err := e.loadStreams(ctx)
 	for _, s := range all {

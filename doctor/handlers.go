@@ -29,7 +29,7 @@ type subscription struct {
 	AckFloorID      string
 	AckFloorStored  *time.Time
 	Ordered         bool
-	Led             bool // its epoch was raised, which a reader does
+	Led             bool // its epoch is above 0: a reader has raised it
 	Lives           bool // a live process runs the handler
 	instance        string
 }
@@ -108,7 +108,7 @@ func eventsAre(n, most int64) string {
 // overdueAfter is how long an event may be due before it counts as overdue.
 const overdueAfter = 5 * time.Minute
 
-// checkOverdue looks for due events that no process of their handler runs, because only another
+// checkOverdue looks for due events that no process of their handler runs. Perhaps only another
 // version of the program knows their type.
 func checkOverdue(ctx context.Context, e *examination) error {
 	type overdue struct {

@@ -34,7 +34,7 @@ func checkSequence(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// relayLateAfter is the age of an unpublished event from which the leading relay counts as late.
+// relayLateAfter is how old an unpublished event may be before the leading relay counts as late.
 const relayLateAfter = time.Minute
 
 func checkRelay(ctx context.Context, e *examination) error {

@@ -17,7 +17,7 @@ import (
 type StreamVerdict string
 
 const (
-	// Intact says that the stream matches.
+	// Intact says that the stream matches the handler's position.
 	Intact StreamVerdict = "intact"
 
 	// Recreated says that the stream was deleted and created again.
@@ -71,7 +71,7 @@ func (l Losses) Any() bool {
 	return false
 }
 
-// Losses compares streams with the database: with the position of each handler, and with the newest
+// Losses compares streams with the position of each handler in the database, and with the newest
 // events that the relay recorded as published. It returns an error if nothing could be compared.
 func (d *Doctor) Losses(ctx context.Context) (Losses, error) {
 	e, err := d.begin(ctx)
@@ -133,8 +133,9 @@ func (s *stream) handlerPosition(ctx context.Context, sub subscription) HandlerP
 	case !kept:
 		return judge(LostTail, "the message at %d is not the one that was decided there: the broker lost messages, and stored others in their place", sub.AckFloor)
 	case at.AckFloor+1 < state.FirstSeq && !reads:
-		// If a process reads from the consumer, it has got all messages for the consumer. Its floor
-		// stays behind if the newest messages are for other handlers.
+		// If a process is waiting for messages of the consumer, the consumer has delivered all of
+		// its messages. The floor of the consumer stays behind if the newest messages of the stream
+		// are for other handlers.
 		return judge(AgedOut, "the handler has decided every event up to %d, and the stream begins at %d: it may have dropped up to %s that the handler had not read",
 			at.AckFloor, state.FirstSeq, countOf(state.FirstSeq-at.AckFloor-1, "message"))
 	}

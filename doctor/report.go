@@ -6,13 +6,14 @@ import "slices"
 type Severity string
 
 const (
-	// Fault says that events are lost, stuck or applied wrongly, or will be at the next failure.
+	// Fault says that events are lost, stuck or applied wrongly, or will be when the next failure
+	// happens.
 	Fault Severity = "fault"
 
 	// Warning says that something may become a fault, or may be one.
 	Warning Severity = "warning"
 
-	// Note says something that an operator may want to know. It is not a fault of this Postroom.
+	// Note is a fact that an operator may want to know. It is not a fault of this Postroom.
 	Note Severity = "note"
 
 	// Skipped says that the check could not be made. Remedy says what the check needs.
@@ -33,10 +34,10 @@ type Finding struct {
 	// empty if the finding is about the set-up as a whole.
 	Subject string `json:"subject,omitempty"`
 
-	// Text says what is wrong, with the figures.
+	// Text says what the check found, with the figures.
 	Text string `json:"text"`
 
-	// Remedy says which command to run or what to change. It is empty if Severity is OK.
+	// Remedy says which command to run or what to change. It is empty if Severity is OK or Note.
 	Remedy string `json:"remedy,omitempty"`
 }
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// checkRights examines the rights of the role that the doctor uses. A role that cannot write
-// anything is taken for the role of a person who only reads.
+// checkRights examines the rights of the role that the doctor uses. If the role cannot write
+// anything, checkRights assumes that it is the role of a person who only reads.
 func checkRights(ctx context.Context, e *examination) error {
 	type right struct {
 		Part, Relation, Privilege string
@@ -26,8 +26,9 @@ func checkRights(ctx context.Context, e *examination) error {
 	}
 	isWhole := func(part string) bool { return len(lacking[part]) == 0 }
 	whole := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !isWhole(part) })
-	// A role is meant for a part if it may write the tables of that part. A table does not count if
-	// the role may write it for another part too.
+	// The role is meant for a part if it lacks some rights of the part and may write one of its
+	// tables. A table does not count if the role has all rights of another part that also uses this
+	// table.
 	meant := slices.DeleteFunc(parts, func(part string) bool {
 		return isWhole(part) || !slices.ContainsFunc(needs, func(r right) bool {
 			shared := slices.ContainsFunc(needs, func(o right) bool { return o.Relation == r.Relation && isWhole(o.Part) })
@@ -35,7 +36,7 @@ func checkRights(ctx context.Context, e *examination) error {
 		})
 	})
 	switch {
-	case len(meant) > 0: // the role is meant for the part whose rights it lacks least
+	case len(meant) > 0: // report the part of which the role lacks the fewest rights
 		part := slices.MinFunc(meant, func(a, b string) int { return len(lacking[a]) - len(lacking[b]) })
 		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
 			"this role has some of the rights of %s, and lacks %s", roleNames[part], firstOf(lacking[part]))
@@ -51,7 +52,7 @@ func checkRights(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// roleNames are the parts of Postroom that a role may be for, as texts name them.
+// roleNames has the name, in texts, of each part of Postroom that may have its own role.
 var roleNames = map[string]string{
 	"relay": "the relay", "inbox": "the inbox", "idempotency": "a guard of requests", "sagas": "a saga", "webhooks": "a sender of webhooks",
 	"operator": "an operator",

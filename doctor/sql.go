@@ -23,7 +23,7 @@ type statements struct {
 
 var written = sqlfile.MustRead[statements](files)
 
-// load returns the statements for a schema. schema.Name has accepted the name.
+// load returns the statements for the schema name, which schema.Name has accepted.
 func load(name string) statements {
 	return sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })
 }

@@ -31,8 +31,8 @@ var brokerChecks = []check{
 	{"retention", tables | broker, "", checkRetention},
 }
 
-// brokerTimeout limits the wait for the broker, because it does not answer a user without
-// permission.
+// brokerTimeout limits the wait for an answer of the broker. The broker does not answer a user
+// without permission.
 const brokerTimeout = 3 * time.Second
 
 // stream is a stream that is in use, or that the Config names.
@@ -41,14 +41,14 @@ type stream struct {
 	nc       *nats.Conn
 	handle   jetstream.Stream
 	info     *jetstream.StreamInfo // nil if the stream does not exist, or if err is set
-	err      error                 // why the stream could not be examined
+	err      error                 // why the stream could not be examined, or nil
 	clock    clock                 // the clock of the stream's server
 	handlers []subscription        // the handlers that read the stream
-	log      bool                  // it stores subjects of the log
+	log      bool                  // it stores events of the log
 	missing  []string              // subjects that no stream stores; only in the stream without a name
 }
 
-// maxMissing is how many subjects without a stream end the search.
+// maxMissing is the number of subjects without a stream after which useSubjects stops.
 const maxMissing = 10
 
 func (s *stream) takes(subject string) bool {
@@ -104,7 +104,7 @@ func checkBroker(ctx context.Context, e *examination) error {
 	return nil
 }
 
-// compareTier adds a warning for each limit that is nearly reached.
+// compareTier adds a warning for each limit of which more than nearlyFull is used.
 func compareTier(e *examination, of string, t jetstream.Tier) {
 	for _, l := range []struct {
 		what      string

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxTailEvents is how many published events compareTail looks for in a stream.
+	// maxTailEvents is how many published events compareTail looks for in a stream, at most.
 	maxTailEvents = 200
 	// newestFirst is how many of the newest messages compareTail reads first.
 	newestFirst = 2000
@@ -54,7 +54,8 @@ type publishedEvent struct {
 }
 
 // eventName identifies an event in a stream. The message id does not identify it, because an event
-// that an operator published again has another message id. A source and an id have no white space.
+// that an operator published again has another message id. The name is unique, because a source and
+// an id have no white space.
 func eventName(source, id string) string { return source + " " + id }
 
 // compareTails looks for the newest published events in their streams. It reads the log
@@ -124,7 +125,7 @@ func (s *stream) compareTail(ctx context.Context, events []publishedEvent, datab
 func mayHaveDropped(info *jetstream.StreamInfo, at time.Time) bool {
 	cfg, state := info.Config, info.State
 	if cfg.MaxAge == 0 && cfg.MaxMsgs <= 0 && cfg.MaxBytes <= 0 && cfg.MaxMsgsPerSubject <= 0 {
-		return false // missing messages were purged
+		return false // without a limit the stream drops no message
 	}
 	at = at.Add(-skew)
 	if cfg.MaxAge > 0 && at.Before(info.TimeStamp.Add(-cfg.MaxAge).Add(2*skew)) {
@@ -133,10 +134,10 @@ func mayHaveDropped(info *jetstream.StreamInfo, at time.Time) bool {
 	return state.Msgs > 0 && state.FirstSeq > 1 && at.Before(state.FirstTime)
 }
 
-// findMissing reads the headers of the messages since a time, and returns the events that these
-// messages do not contain. read reports whether it read all of the messages. It reads the newest
-// messages first: they nearly always contain all the events, and all messages may be too many to
-// read.
+// findMissing reads the headers of the messages since a time, and returns the events that are not
+// among these messages. read reports whether it read all of the messages or found all events. It
+// reads the newest messages first, because nearly always all events are among them. All messages
+// may be too many to read.
 func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, events []publishedEvent, since time.Time) (missing []publishedEvent, read bool, err error) {
 	if info.State.Msgs == 0 {
 		return events, true, nil
@@ -159,7 +160,7 @@ func (s *stream) findMissing(ctx context.Context, info *jetstream.StreamInfo, ev
 }
 
 // missingAmong returns the events that are not among the messages of a consumer up to a sequence.
-// read reports whether it reached that sequence in time.
+// read reports whether it reached that sequence in time or found all events.
 func (s *stream) missingAmong(ctx context.Context, cfg jetstream.ConsumerConfig, last uint64, end time.Time, events []publishedEvent) (missing []publishedEvent, read bool, err error) {
 	consumer, err := s.handle.CreateConsumer(ctx, cfg)
 	if err != nil {

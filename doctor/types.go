@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// checkTypes looks for types that handlers ask for and no producer writes, and for types in a
-// stream that no handler reads.
+// checkTypes looks for types for which handlers ask and that no producer writes. It also looks for
+// types in a stream that no handler reads.
 func checkTypes(ctx context.Context, e *examination) error {
 	used, err := query[struct{ Subject string }](ctx, e, schema.In(e.d.name, eventtype.UsedSQL))
 	if err != nil {

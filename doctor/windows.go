@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// process is a live process.
+// process is a living process that runs handlers.
 type process struct {
 	Name     string
 	Handlers []string
 	Windows  []float64 // for how many seconds each handler needs its inbox rows
-	Ages     []float64 // how many seconds old an event of each handler may be to run
+	Ages     []float64 // the greatest age, in seconds, of an event that runs, for each handler
 }
 
 // defaultWindow is the default of inbox.Config.DedupeWindow.
@@ -33,8 +33,8 @@ func (s span) String() string {
 	return duration(s.least) + " to " + duration(s.most)
 }
 
-// windows returns for how long live processes need the inbox rows of their handlers, and for how
-// long they rely on those rows.
+// windows returns for how long the living processes keep the inbox rows of their handlers, and for
+// how long they rely on these rows: an older event does not run.
 func (e *examination) windows(ctx context.Context) (kept, trusted span, err error) {
 	nodes, err := e.loadProcesses(ctx)
 	for _, n := range nodes {

@@ -13,8 +13,8 @@ type Event struct {
 	// refused it before, or it waited behind an earlier event of its key.
 	Held bool
 
-	// Unordered reports whether the event has no order among others of its key: it was
-	// scheduled, or its key is not valid.
+	// Unordered reports whether the event has no order among other events of its key, because it
+	// was scheduled or its key is not valid.
 	Unordered bool
 
 	// Attempts is the number of times the broker refused the event.
@@ -28,22 +28,22 @@ type Event struct {
 	// published under a new message id, because the broker may remember the previous one.
 	Replays int
 
-	// RepublishID is the id of the republish that reads the event; zero if the event is
-	// published for the first time. An event of a republish is sent with an extra header
-	// and its own message id. It does not delay other events of its key, and does not
-	// wait for held events of its key.
+	// RepublishID is the id of the republish for which the event was read; zero if the event is
+	// published for the first time. An event of a republish is sent with an extra header and its
+	// own message id. It does not delay other events of its key, and does not wait for held events
+	// of its key.
 	RepublishID int64
 
-	// Fault says what is wrong with the row of the event, besides what
-	// [postroom.Event.Validate] finds; nil if nothing is wrong. A row can have values that no
-	// event can have, because the database trusts a writer that says it checked its rows. A
-	// Fault matches [postroom.ErrInvalidEvent]. An event with a Fault is never sent, and the
-	// log leaves out those parts of it that are too large.
+	// Fault says what is wrong with the row of the event, besides what [postroom.Event.Validate]
+	// finds; nil if nothing is wrong. A row can have values that no event can have, because the
+	// database does not check a row if its writer says that it has checked the row. A Fault matches
+	// [postroom.ErrInvalidEvent]. The relay never sends an event with a Fault. The log leaves out
+	// those parts of the event that are too large.
 	Fault error
 }
 
-// OrderKey returns the key of the events that this event waits for, or "" if it waits for
-// no event.
+// OrderKey returns the key in whose order the event is published. It returns "" if the event has no
+// order.
 func (e *Event) OrderKey() string {
 	if e.Unordered {
 		return ""

@@ -20,7 +20,7 @@ type Lag struct {
 	// total of 100,000.
 	Held map[HeldReason]HeldCount
 
-	// HeldKeys is the number of keys that wait for a held event.
+	// HeldKeys is the number of keys whose later events wait for a held event.
 	HeldKeys int64
 
 	// Overdue is how long ago the held event with the earliest due time became due.
@@ -44,8 +44,8 @@ type Lag struct {
 	// Sagas has the counts of each saga of the database.
 	Sagas []SagaCount
 
-	// SagasHidden reports whether the relay's role may not count the instances of sagas. If
-	// so, grant it the rights of a relay again.
+	// SagasHidden reports whether the relay's role may not count the instances of sagas. If it is
+	// true, call postroom.grant_relay for the role again.
 	SagasHidden bool
 }
 
@@ -53,9 +53,10 @@ type Lag struct {
 type SagaCount struct {
 	Saga string
 
-	// Running and Compensating are the numbers of instances in that state, up to 10,000.
+	// Running and Compensating are the numbers of instances in these states, up to 10,000 each.
 	// Stuck is the number of instances in either state that have waited for longer than their
-	// definition allows. Only the 10,000 that began to wait first are checked for that.
+	// definition allows. The log looks only at the 10,000 instances that have waited for the
+	// longest.
 	Running, Compensating, Stuck int64
 
 	// Oldest is the longest time that an instance has waited for its current step.
@@ -73,8 +74,8 @@ const (
 	HeldDead      HeldReason = "dead"      // an operator has to decide
 )
 
-// HeldCount is the number of events that are held for one reason, and how long the oldest
-// has been held.
+// HeldCount is the number of events that are held for one reason, and for how long the oldest of
+// them has been held.
 type HeldCount struct {
 	Events int64
 	Age    time.Duration

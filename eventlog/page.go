@@ -1,9 +1,8 @@
 package eventlog
 
-// PageBytes limits the memory of one read. A read finds events of several kinds: late
-// events, the next events, held events that are due, events of a republish. For each
-// kind, the read stops after the event with which the data of that kind reaches this many
-// bytes.
+// PageBytes limits the memory of one read. A read finds events of several kinds: late events, the
+// next events, held events that are due, events of a republish. The read adds events of a kind
+// until their data has this many bytes together.
 const PageBytes = 4 << 20
 
 // Page is the result of one read of the log.
@@ -20,13 +19,14 @@ type Page struct {
 	// next Record moves them to held.
 	Scheduled int
 
-	// Unstorable is the number of events since the last page that did not fit the table
-	// held. They are dead, and held has their seq, their content as text, and the reason.
+	// Unstorable is the number of events since the last page whose values do not fit into the
+	// columns of the table held. They are dead. Their rows of held have the seq, the content as
+	// text, and the reason.
 	Unstorable int
 
-	// More reports whether another read would find more now, because the search for late
-	// events has not ended, or the data reached PageBytes. If so, read again at once,
-	// even if Events is short or empty.
+	// More reports whether another read would find more now, because the search for late events has
+	// not ended, or the data reached PageBytes. If More is true, read again at once, even if Events
+	// is short or empty.
 	More bool
 
 	// Missing is the number of events that were due but are gone from the log: their rows

@@ -2,7 +2,7 @@ package eventlog
 
 import "time"
 
-// Progress says what happened to events that were read, since the last Record.
+// Progress says what happened since the last Record to events that were read.
 type Progress struct {
 	// Published are the seqs of events that the broker has.
 	Published []int64
@@ -18,9 +18,9 @@ type Progress struct {
 	// are published again unchanged, before newer events.
 	Lost []int64
 
-	// LostBehindKey are the seqs of lost events if the broker still has later events of
-	// the same key. Their order cannot be restored, so they are republished: beside other
-	// events, and with the header of a republish.
+	// LostBehindKey are the seqs of lost events if the broker still has later events of the same
+	// key. Their order cannot be restored. So a republish publishes them, beside other events and
+	// with the header of a republish.
 	LostBehindKey []int64
 
 	// Positions are the new positions of streams whose position changed.
@@ -55,7 +55,7 @@ type Deferral struct {
 type Failure struct {
 	Class    string        // from a closed set
 	Text     string        // tells an operator what happened; never contains the event's data
-	Attempts int           // spent so far, with this one if it counts
+	Attempts int           // the number of attempts so far, including this one if it counts
 	Dead     bool          // no attempt follows
 	After    time.Duration // if not Dead: how long until the next attempt
 }

@@ -11,10 +11,10 @@ type RepublishPage struct {
 	// caller owns the slice.
 	Events []Event
 
-	// Begins reports whether this term reads the republish for the first time.
+	// Begins reports whether this is the first read of the republish in this term.
 	Begins bool
 
-	// Advanced reports whether the read moved forward in the log. If not, the republish
+	// Advanced reports whether the read moved forward in the log. If it is false, the republish
 	// waits for events that are on their way.
 	Advanced bool
 
@@ -22,10 +22,10 @@ type RepublishPage struct {
 	Ended []RepublishStatus
 }
 
-// RepublishStatus is how far a republish is.
+// RepublishStatus is the progress of a republish.
 type RepublishStatus struct {
 	ID        int64
-	Rate      float64 // events a second, at most
+	Rate      float64 // the most events that are published in a second
 	Events    int64   // the number of events when the republish was ordered
 	Published int64
 	Skipped   int64 // events that are held or discarded, or were not published yet

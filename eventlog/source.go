@@ -11,9 +11,9 @@ import (
 
 // Source is a log of committed events. Only one process at a time may publish them.
 //
-// All its methods may be called concurrently. An error that matches
-// [postroom.ErrUnrecoverable] is a fault of the set-up. Any other error is an outage,
-// unless a method says otherwise.
+// All its methods may be called concurrently. An error that matches [postroom.ErrUnrecoverable] is
+// a fault of the set-up. Any other error is an outage, unless the comment of a method says
+// otherwise.
 type Source interface {
 	History
 
@@ -39,8 +39,8 @@ type Source interface {
 	Lag(ctx context.Context) (Lag, error)
 }
 
-// History is a log's knowledge of what was published. The relay and package reconcile use
-// it to find what a broker lost. All its methods may be called concurrently.
+// History says what a log has published. The relay and package reconcile use it to find the events
+// that a broker lost. All its methods may be called concurrently.
 type History interface {
 	// Positions returns the positions of the streams, as a relay last recorded them.
 	Positions(ctx context.Context) ([]StreamPosition, error)
@@ -51,34 +51,33 @@ type History interface {
 	// Checkpoints returns the checkpoints of a stream, the newest first.
 	Checkpoints(ctx context.Context, stream string) ([]Checkpoint, error)
 
-	// Entries begins to read the events that were or may have been published after a
-	// checkpoint, and events that may be on their way. If since is not zero, it begins
-	// with events of about that time. Each call of next returns more events, in the order
-	// of their seqs, and none at the end.
+	// Entries begins to read the events that were published after a checkpoint, and the events that
+	// may be on their way or published. If since is not zero, it begins with events of about that
+	// time. Each call of next returns more events, in the order of their seqs. At the end it
+	// returns none.
 	Entries(ctx context.Context, after Checkpoint, since time.Time) (next func(ctx context.Context) ([]HistoryEntry, error), err error)
 }
 
-// Term is the time in which one relay leads. After any error the term is over: the relay
-// calls Release, forgets what it read in this term, and begins a new one. It must forget,
-// because a database that failed over assigns some seqs again: if the relay remembered the
-// old seqs, it would skip new events.
+// Term is the time during which one relay leads. After any error the term is over: the relay calls
+// Release, forgets what it read in this term, and begins a new term. It must forget, because a
+// database that failed over assigns some seqs again. If the relay remembered the old seqs, it would
+// skip new events.
 //
-// Read may run beside Renew, Record or Release. No method runs twice at the same time.
+// Read may run at the same time as Renew, Record or Release. No method runs twice at the same time.
 type Term interface {
 	// LeaseStart returns the time at which the lease began: a moment before the statement
 	// that took the lease was sent. It also returns how long the log takes to answer.
 	LeaseStart() (at time.Time, roundTrip time.Duration)
 
-	// Renew makes the lease last for the given time from now. Each later Record does that
-	// as well. If another term has begun, Renew returns an error that matches
-	// [ErrLeaseLost]. It must not run at the same time as Record, Prune or Release.
+	// Renew makes the lease last for the given time from now. Each later Record also makes it last
+	// for this time. If another term has begun, Renew returns an error that matches [ErrLeaseLost].
+	// It must not run at the same time as Record, Prune or Release.
 	Renew(ctx context.Context, lease time.Duration) error
 
-	// Read returns the next events in publishing order: about limit events, or fewer
-	// because of [PageBytes]. If there are no more events, it returns none. It returns each
-	// event once in a term. Read may reuse the memory of into and overwrite the events in
-	// it. The caller owns the slice that Read returns, but must not change memory that
-	// events share.
+	// Read returns the next events in publishing order: about limit events, or fewer because of
+	// [PageBytes]. If there are no more events, it returns none. It returns each event once in a
+	// term. Read may reuse the memory of into, and overwrite the events in that slice. The caller
+	// owns the slice that Read returns, but must not change memory that events share.
 	Read(ctx context.Context, limit int, into []Event) (Page, error)
 
 	// ReadRepublish returns the next events of the running republish: at most limit events,
@@ -96,17 +95,17 @@ type Term interface {
 	// [ErrLeaseLost].
 	Record(ctx context.Context, p Progress) error
 
-	// Prune deletes published events that are older than keep from the log. It deletes a
-	// limited number of events, and returns how many, and whether there are more to
-	// delete. It must not run at the same time as Record or Release.
+	// Prune deletes from the log the published events that are older than keep. One call deletes a
+	// limited number of events. It returns this number, and whether there are more to delete. It
+	// must not run at the same time as Record or Release.
 	Prune(ctx context.Context, keep time.Duration) (removed int64, more bool, err error)
 
-	// Positions returns the positions that the streams had when the term began. It is
-	// called before the first Record.
+	// Positions returns the positions that the streams had when the term began. The relay calls it
+	// before the first Record.
 	Positions() []StreamPosition
 
-	// Token returns what distinguishes this term from all others: the identity of the log,
-	// and the number of the term, which is higher for each later term.
+	// Token returns two values that distinguish this term from all others: the identity of the log,
+	// and the number of the term. Each later term has a higher number.
 	Token() (instance string, epoch int64)
 
 	// Confirm returns nil if this term still leads. If another term has begun, it returns

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/change"
 )
 
-// Retry makes events due now that would be due later: events of handlers are tried at once,
-// and scheduled events are published. If progress is not nil, Retry calls it after each 1,000
+// Retry makes events due now that would be due later: handlers run their events at once, and the
+// relay publishes outgoing events at once. If progress is not nil, Retry calls it after each 1,000
 // events with the number of events so far.
 //
 // Retry does not change events that are due, running or dead, or that wait behind an earlier
@@ -28,11 +28,11 @@ func (s *Store) Retry(ctx context.Context, set Set, audit Audit, progress func(n
 }
 
 // Reschedule makes events due at the given time, by the database's clock. If that time has passed,
-// they are due now. Reschedule also moves events of handlers that are due already. It calls
-// progress as [Store.Retry] does.
+// they are due now. Reschedule also changes events that are due already, if they are events of
+// handlers. It calls progress as [Store.Retry] does.
 //
-// Reschedule does not change events that are running or dead, or that wait behind an earlier
-// event of their key. If later events of its key wait for an event, they wait until its new
+// Reschedule does not change events that are running or dead, or that wait behind an earlier event
+// of their key. If later events of a key wait behind a rescheduled event, they wait until its new
 // time.
 func (s *Store) Reschedule(ctx context.Context, set Set, at time.Time, audit Audit, progress func(n int64)) (Result, error) {
 	if at.IsZero() || at.Year() > 9999 {
@@ -62,13 +62,13 @@ func (s *Store) RescheduleIn(ctx context.Context, set Set, in time.Duration, aud
 	return s.Reschedule(ctx, set, now.Add(in), audit, progress)
 }
 
-// Cancel gives up events that have not run: it moves them to the archive, as discarded events
-// are moved, and later events of their keys go on. audit.Reason is required. Cancel calls progress
-// as [Store.Retry] does.
+// Cancel gives up events that are scheduled, retrying, due or waiting: it moves them to the
+// archive, where discarded events are too. Later events of their keys go on. audit.Reason is
+// required. Cancel calls progress as [Store.Retry] does.
 //
-// A cancelled event of a handler does not run, even if it is delivered again. A cancelled
-// outgoing event is not published. Package deadletter lists cancelled events among the
-// discarded events, and can reopen them.
+// A cancelled event of a handler does not run, even if the broker delivers it again. A cancelled
+// outgoing event is not published. Package deadletter lists cancelled events among the discarded
+// events, and can reopen them.
 //
 // Cancel does not change events that are running or dead. It does not change outgoing events
 // that are due, because the relay may be publishing them, or outgoing events that wait behind
@@ -100,7 +100,7 @@ type action struct {
 	at    *time.Time // the new time; nil: now
 }
 
-// run acts on the events of the set, at most change.BulkSize in a transaction.
+// run acts on the events of the set, on at most change.BulkSize of them in each transaction.
 func (a *action) run(ctx context.Context) (all Result, err error) {
 	if err := errors.Join(a.err, change.By(a.by).Validate()); err != nil {
 		return Result{}, err
@@ -122,7 +122,7 @@ func (a *action) run(ctx context.Context) (all Result, err error) {
 	return all, nil
 }
 
-// step acts on some events in a transaction.
+// step acts on the events ids, in one transaction.
 func (a *action) step(ctx context.Context, tx pgx.Tx, ids []int64) (r Result, err error) {
 	free, err := a.lock(ctx, tx, ids, &r)
 	if err != nil || len(free) == 0 {
@@ -154,7 +154,7 @@ func (a *action) lock(ctx context.Context, tx pgx.Tx, ids []int64, r *Result) (f
 		r.leave(Running, int64(len(busy)))
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id int64) bool { return slices.Contains(busy, id) })
 	}
-	if !a.moves { // lock their keys too, because later events of these keys go on
+	if !a.moves { // it ends events, so later events of their keys go on: lock these keys too
 		if err := a.tables.Lock(ctx, tx, ids); err != nil {
 			return nil, err
 		}

@@ -4,10 +4,10 @@
 // deadletter is for dead events. Package inspect lists all held events.
 //
 // An action has two steps. First, [Store.Select] chooses the events. Then [Store.Retry],
-// [Store.Reschedule] or [Store.Cancel] acts on exactly these events. If an event runs or is being
-// published, it is not changed, and the [Result] says so: the first transaction to lock its row
-// decides. Each action writes a row of the audit in the same transaction: who did what, why, and
-// to how many events.
+// [Store.Reschedule] or [Store.Cancel] acts on exactly these events. An action does not change an
+// event that runs or is being published, and the [Result] counts such events. If two transactions
+// want to change an event, the first one to lock its row does. Each action writes a row of the
+// audit in the same transaction: who did what, why, and to how many events.
 package held
 
 import (
@@ -27,8 +27,8 @@ import (
 // ErrNoMatch says that no event matches the filter.
 var ErrNoMatch = errors.New("no event matches")
 
-// Outgoing is the handler's name that outgoing events have in held. Outgoing events are on
-// their way to the broker.
+// Outgoing is the name that outgoing events have in held instead of a handler's name. Outgoing
+// events are on their way to the broker.
 const Outgoing = held.Outgoing
 
 // DB is the connection that a [Store] uses: a *pgxpool.Pool or a *pgx.Conn.
@@ -53,7 +53,7 @@ type Config struct {
 type Store struct {
 	db     DB
 	schema string
-	err    error // what is wrong with the Config
+	err    error // the fault of the Config
 	tables change.Tables
 	sql    statements
 }
@@ -76,7 +76,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.tables.Explain(schema.Require(ctx, s.db, s.schema))
 }
 
-// Audit says who changes something, and why. It is stored with the change.
+// Audit says who changes something, and why. Each action stores it in the audit.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
 	Reason string // 4,096 bytes at most; Cancel needs one
@@ -89,7 +89,7 @@ type State string
 const (
 	Scheduled State = "scheduled" // it will be published later
 	Due       State = "due"       // its time has come, and no process has claimed it
-	Retrying  State = "retrying"  // it failed, and its next attempt is later
+	Retrying  State = "retrying"  // an attempt failed, and the next attempt is later
 	Running   State = "running"   // a process has claimed it, or the relay may be publishing it
 	Waiting   State = "waiting"   // it waits behind an earlier event of its key
 	Dead      State = "dead"      // an operator has to decide
@@ -105,7 +105,7 @@ type Filter struct {
 	IDs []int64 `json:"ids,omitempty"`
 
 	Handler string  `json:"handler,omitempty"` // [Outgoing] for events on their way to the broker
-	States  []State `json:"states,omitempty"`  // the event is in one of these states
+	States  []State `json:"states,omitempty"`  // the event has one of these states
 	Type    string  `json:"type,omitempty"`
 	Key     string  `json:"key,omitempty"`   // the key that its producer gave it
 	Class   string  `json:"class,omitempty"` // the class of its last failure
@@ -131,7 +131,7 @@ func (f Filter) selection() held.Selection {
 	return s
 }
 
-// Set is the events for an action. [Store.Select] returns a Set, or fill IDs yourself.
+// Set has the events for an action. Get a Set from [Store.Select], or set IDs yourself.
 type Set struct {
 	IDs    []int64         `json:"ids"`
 	Filter Filter          `json:"filter"` // the filter that selected the events, for the audit
@@ -142,8 +142,7 @@ type Set struct {
 type Result struct {
 	Events int64 `json:"events"` // the number of changed events
 
-	// Unchanged is the number of events that were not changed, by the state that they were
-	// in.
+	// Unchanged is the number of events that the action did not change, by the state that they had.
 	Unchanged map[State]int64 `json:"unchanged,omitempty"`
 }
 

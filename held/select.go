@@ -13,8 +13,9 @@ import (
 // selectable are the states in which a filter finds events.
 var selectable = []State{Scheduled, Due, Retrying, Running, Waiting}
 
-// Select chooses events that match now: the limit events that are due first, or all if limit
-// is zero. It changes nothing. If no event matches, it returns [ErrNoMatch].
+// Select chooses events that match now. If limit is zero, it chooses all; if not, it chooses at
+// most limit events, those that are due first. It changes nothing. If no event matches, it returns
+// [ErrNoMatch].
 func (s *Store) Select(ctx context.Context, f Filter, limit int) (Set, error) {
 	if err := errors.Join(s.err, f.validate()); err != nil {
 		return Set{}, err
@@ -56,8 +57,8 @@ func (f Filter) validate() error {
 	return nil
 }
 
-// arguments returns the parameters of choose.sql. The server makes a plan for these
-// values.
+// arguments returns the parameters of choose.sql. pgx.QueryExecModeExec makes the server plan the
+// query for these values.
 func (f Filter) arguments(limit int) []any {
 	var states []string
 	for _, state := range f.States {
@@ -72,7 +73,7 @@ func (f Filter) arguments(limit int) []any {
 	}
 }
 
-// given returns a pointer to s, or nil, which is NULL, if s is empty.
+// given returns a pointer to s. If s is empty, it returns nil, which is NULL.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -30,7 +30,7 @@ const (
 	TTLJobs = 7 * 24 * time.Hour
 )
 
-// Omit is the name of a header that is not sent.
+// Omit, in place of the name of a header, says that the guard does not send the header.
 const Omit = "-"
 
 // Config has the settings that all routes of a [Guard] share. The zero value is ready to
@@ -43,20 +43,20 @@ type Config struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// Principal returns who sends a request, as authentication found it: for instance a customer,
-	// or the id of an API key. Each principal has its own keys: if two principals use the same key,
-	// these are two operations. If Principal returns an error or no name, the guard refuses the
-	// request with 401, or with 503 if a time limit or a context ended meanwhile. Use [Anonymous]
-	// for services without authentication. Required for Handler.
+	// Principal returns the caller that sends a request, for instance a customer or the id of an
+	// API key. Authentication must have checked the caller. Each principal has its own keys: if two
+	// principals use the same key, there are two operations. If Principal returns an error or no
+	// name, the guard answers 401, or 503 if the error says that a time limit or a context ended.
+	// Use [Anonymous] for services without authentication. Required for Handler.
 	Principal func(r *http.Request) (string, error)
 
 	// HashPrincipal stores only a digest of the principal, for a principal that is a
 	// secret, such as a token.
 	HashPrincipal bool
 
-	// StatusHeader and ReplayedHeader name headers of answers. If an answer is kept, the guard
-	// sends "StatusHeader: stored". If an answer is repeated, it sends "StatusHeader: replayed" and
-	// "ReplayedHeader: true". [Omit] leaves a header out.
+	// StatusHeader and ReplayedHeader name headers of answers. If the guard keeps an answer, it
+	// sends the StatusHeader with "stored". If it repeats an answer, it sends the StatusHeader with
+	// "replayed", and the ReplayedHeader with "true". [Omit] leaves a header out.
 	//
 	// Default to Idempotency-Status and Idempotent-Replayed.
 	StatusHeader, ReplayedHeader string
@@ -64,15 +64,15 @@ type Config struct {
 	// Codes replaces the codes of problems, with [CodesUpper], [CodesDotted], or other codes.
 	Codes map[Code]string
 
-	// DocsURL is the page on which the service describes its use of keys. If it is set, the type of
-	// a problem is this URL with the code as fragment, and a Link header points to it.
+	// DocsURL is the page on which the service describes its use of keys. If DocsURL is set, the
+	// type of a problem is this URL with the code as fragment, and a Link header has this URL.
 	DocsURL string
 
-	// Codec changes the bodies of answers on their way to and from the database.
+	// Codec encodes the bodies of answers before the guard stores them, and decodes them later.
 	Codec Codec
 
-	// StoreTimeout limits each use of the database, except by the handler. If a use takes longer,
-	// the guard treats the database as unavailable and answers 503.
+	// StoreTimeout limits each use of the database by the guard, but not by the handler. If a use
+	// takes longer, the guard treats the database as unavailable and answers 503.
 	//
 	// Defaults to 5 seconds.
 	StoreTimeout time.Duration
@@ -82,22 +82,22 @@ type Config struct {
 	// Defaults to an hour.
 	PurgeEvery time.Duration
 
-	// Archive, if set, gets the records that a purge removes, in the transaction of the purge. Each
-	// call gets up to 4 MiB of answers, or one larger answer. If the Codec cannot decode an answer,
-	// Archive gets it in its stored form ([Record.Undecoded]), and may refuse it with an error:
-	// then the purge removes none of these records.
+	// Archive, if set, gets the records that a purge removes, in the transaction of the purge. A
+	// call gets records until their answers have 4 MiB or more. If the Codec cannot decode an
+	// answer, Archive gets it in its stored form ([Record.Undecoded]). If Archive returns an error,
+	// the purge removes none of the records of this call.
 	Archive func(ctx context.Context, tx pgx.Tx, gone []Record) error
 
 	// RedactKeys makes logs and spans show a digest in place of a key.
 	RedactKeys bool
 
-	// LogOutcomes is the level at which the guard logs the result of each request with a key: one
-	// line with the outcome and the duration. Logs and spans then show a digest of the key.
+	// LogOutcomes is the lowest level of the line that the guard logs for each request with a key:
+	// its outcome and duration. If it is set, logs and spans show a digest of the key.
 	//
-	// Defaults to nil: the line is debug output, unless something went wrong.
+	// Defaults to nil: the level is debug, or higher for takeovers, mismatches and database errors.
 	LogOutcomes slog.Leveler
 
-	// Logger receives the outcome of each request with a key.
+	// Logger receives the guard's messages and the outcome of each request with a key.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -108,8 +108,8 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 }
 
-// Codec changes bodies on their way to the database and back, for instance encrypts them. Decode
-// must return exactly the bytes that Encode was given. Both are called concurrently.
+// Codec encodes bodies before they are stored, for instance encrypts them, and decodes them later.
+// Decode must return exactly the bytes that Encode got. The guard calls both concurrently.
 type Codec interface {
 	Encode(ctx context.Context, k Key, body []byte) ([]byte, error)
 	Decode(ctx context.Context, k Key, kept []byte) ([]byte, error)

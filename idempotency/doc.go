@@ -1,16 +1,16 @@
-// Package idempotency answers a repeated request with its first answer, without a second effect. It
-// implements Idempotency-Key for net/http, and does the same for any function.
+// Package idempotency answers a repeated request with the answer to the first one, without a second
+// effect. It implements Idempotency-Key for net/http, and also guards any function.
 //
 // A [Guard] keeps answers in PostgreSQL. [Guard.Handler] puts the guard in front of an
 // [http.Handler]. [Do] guards a function without HTTP, and [Job] guards a run of a scheduled job. A
-// request is identified by its key, its operation (method and route) and its caller. A guard
+// guard identifies a request by its key, its operation (method and route) and its caller. It
 // refuses a different request with the same key.
 //
 // # Transaction mode
 //
-// This is the default. The handler gets a transaction from [Tx]. Everything that it writes in this
-// transaction, also events of an outbox, commits together with its answer, and the guard sends the
-// answer after the commit. So an effect never exists without its answer:
+// This is the default. The handler gets a transaction from [Tx]. Everything that the handler writes
+// in this transaction, including events of an outbox, commits together with the answer. The guard
+// sends the answer after the commit. So an effect never exists without its answer:
 //
 //	mux.Handle("POST /refunds", guard.Handler(idempotency.Route{}, http.HandlerFunc(
 //		func(w http.ResponseWriter, r *http.Request) {
@@ -24,17 +24,18 @@
 //
 // # Lease mode
 //
-// Use it for handlers that call other systems, because a call must not keep a transaction open. The
-// guard first claims the key for a limited time. The handler works in phases ([Phase]) and calls
-// ([Call]), and the guard records each of them. If the process dies, the next attempt with the key
-// continues after the last recorded step. A claim has a fence: an attempt that lost its claim can
-// record nothing. If a vendor recognises keys only for a time, or not at all, use [VendorWindow]
-// and [Lookup]. Then the guard also records the beginning of each call. If the outcome of a call is
-// unknown, the guard asks the Lookup, and never repeats the call blindly.
+// This mode is for handlers that call other systems, because a call must not keep a transaction
+// open. The guard claims the key for a limited time. The handler works in phases ([Phase]) and
+// calls ([Call]), which the guard records. If the process dies, the next attempt continues after
+// the last recorded step. A claim has a fence, so an attempt that lost its claim can record
+// nothing. If a vendor recognises keys only for a time, or not at all, use [VendorWindow] and
+// [Lookup]. Then the guard also records when a call begins. If a call's outcome is unknown and the
+// vendor may no longer recognise the key, the guard asks the Lookup. It never repeats a call
+// blindly.
 //
 // # What is not covered
 //
-// A key protects as long as its row is kept ([Route.TTL]). Two requests with different keys are
-// two operations, even if they are otherwise equal. Unless [Route.Store] says so, the guard
-// does not keep an error: it had no effect, and the client may try the same key again.
+// A key protects as long as its row is kept ([Route.TTL]). Two requests with different keys are two
+// operations, even if they are otherwise equal. Unless [Route.Store] says so, the guard keeps no
+// error: the client may send the same key again. In transaction mode an error has no effect.
 package idempotency

@@ -18,7 +18,7 @@ var (
 	// this key.
 	ErrMismatch = errors.New("the key was used for another request")
 
-	// ErrUnavailable says that the database did not answer, so nothing was run.
+	// ErrUnavailable says that the guard could not use the database. This attempt had no effect.
 	ErrUnavailable = errors.New("the store of keys is not available")
 
 	// ErrOutcomeUnknown says that it is not known whether something was done. If a guard returns
@@ -30,15 +30,15 @@ var (
 	// ErrContention says that the transaction conflicted with another one and was rolled back.
 	ErrContention = errors.New("the transaction conflicted with another one")
 
-	// ErrInterrupted says that a context or a time limit of the database ended too early. Nothing
-	// was done, and the same call may succeed later.
+	// ErrInterrupted says that a context or a time limit of the database ended before the operation
+	// was done. Nothing was done, and the same call may succeed later.
 	ErrInterrupted = errors.New("the time was over before the operation was done")
 
-	// ErrNotCommitted says that the function succeeded but its transaction could not commit: a
-	// statement in it had failed, or a constraint refused the commit. Nothing was done.
+	// ErrNotCommitted says that the function succeeded but a statement or a constraint of its
+	// transaction failed. Nothing was done, unless the function ended the transaction.
 	ErrNotCommitted = errors.New("the transaction could not be committed")
 
-	// ErrTooLarge says that an answer is too large to be kept. It was rolled back.
+	// ErrTooLarge says that an answer is too large to be kept. The attempt was rolled back.
 	ErrTooLarge = answer.ErrTooLarge
 
 	// ErrDropped says that the operation was done, but its answer was too large to be
@@ -60,14 +60,14 @@ var (
 	ErrRunning = errors.New("idempotency: the guard runs already")
 )
 
-// errNoTx says that a handler did not use the transaction.
+// errNoTx says that a handler succeeded and did not call Tx.
 var errNoTx = errors.New("the handler answered with success and did not ask for the transaction: use idempotency.Tx")
 
-// errTwin says that another attempt has answered: its row appeared meanwhile.
+// errTwin says that another attempt has stored an answer since this attempt began.
 var errTwin = errors.New("another attempt has answered")
 
 // whyFailed returns the error of a transaction in which a statement failed. The error depends on
-// the cause, because the next attempt can succeed if the statement was not at fault.
+// the cause, because the next attempt may succeed if the cause was not the statement itself.
 func whyFailed(what string, cause error) error {
 	switch {
 	case failure.IsContention(cause), failure.HasCode(cause, "55P03"): // it waited too long for a lock

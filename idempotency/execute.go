@@ -33,7 +33,7 @@ func (o Outcome) String() string {
 // operation is one call, with or without a key.
 type operation struct {
 	key     Key  // in its stored form
-	keyed   bool // there is a key, so there is a row
+	keyed   bool // there is a key, so the answer gets a row
 	lock    int64
 	rules   *Route
 	timeout time.Duration // limit of run; 0 means none
@@ -41,7 +41,7 @@ type operation struct {
 	print   fingerprint.Sum
 	reprint func(kind fingerprint.Kind) (fingerprint.Sum, error)
 
-	// run does the work. It is called once for each attempt, with the attempt's context.
+	// run does the work. The guard calls it once for each attempt, with the attempt's context.
 	run func(ctx context.Context, a *attempt) (result, error)
 }
 
@@ -67,9 +67,9 @@ type result struct {
 type verdict int
 
 const (
-	undo       verdict = iota // neither is kept
-	keepAll                   // both are
-	keepAnswer                // only the answer is
+	undo       verdict = iota // effects and answer are dropped
+	keepAll                   // effects and answer are kept
+	keepAnswer                // only the answer is kept
 )
 
 // callResult is the result of a call.
@@ -86,7 +86,7 @@ type callResult struct {
 }
 
 const (
-	twinRounds = 3 // how often a call looks again after another attempt answered
+	twinRounds = 3 // how often a call tries at most, if other attempts change the row meanwhile
 	pollFirst  = 10 * time.Millisecond
 	pollMost   = 250 * time.Millisecond
 )
@@ -226,7 +226,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	defer func() {
 		cancel()
 		letGo()
-		if !returned { // it panics
+		if !returned { // run panicked
 			l.Fail(ctx)
 		}
 	}()
@@ -238,7 +238,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	case err != nil || res.verdict == undo:
 		l.Fail(ctx)
 		e.to = StateFailed
-		if errors.Is(context.Cause(inner), ErrLeaseLost) { // whichever error the handler returned
+		if errors.Is(context.Cause(inner), ErrLeaseLost) { // even if the handler returned another error
 			e.err, e.to = errors.Join(ErrLeaseLost, err), StatePending
 		}
 	default:
@@ -249,7 +249,7 @@ func (g *Guard) inLease(ctx context.Context, op *operation) (e callResult) {
 	return e
 }
 
-// claim takes the key for an attempt, or returns why it could not.
+// claim tries to take the key. It returns the row that the key had, and what the row means.
 func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 	bounded, cancel := g.store.bounded(ctx)
 	defer cancel()
@@ -261,7 +261,7 @@ func (g *Guard) claim(ctx context.Context, l *lease) (*row, decision, error) {
 		if err != nil {
 			return nil, free, fmt.Errorf("%w: look up key: %w", ErrUnavailable, err)
 		}
-		if found == nil { // a transaction is using the key, or the row was just removed
+		if found == nil { // a transaction has the key's lock, or the row was just removed
 			mine, err := l.took(l.Take(bounded))
 			if mine || err != nil {
 				return nil, free, err
@@ -302,7 +302,7 @@ type decision int
 
 const (
 	free   decision = iota // there is no valid row
-	replay                 // it is answered
+	replay                 // the row has an answer
 	resume                 // an attempt failed, or its claim expired
 )
 
@@ -317,7 +317,7 @@ func (op *operation) decide(f *row) (decision, error) {
 		}
 		other, err := op.reprint(fingerprint.Kind(seen[0]))
 		switch {
-		case err != nil: // a newer version of this service may know the kind
+		case err != nil: // for instance, a newer version of this service wrote the row
 			return free, fmt.Errorf("%w: compare with the first request: %w", ErrUnavailable, err)
 		case other != seen:
 			return free, ErrMismatch
@@ -356,12 +356,12 @@ func attemptFrom(ctx context.Context) *attempt {
 type Info struct {
 	Key     Key
 	Mode    Mode
-	Attempt int    // from 1; in lease mode, failed attempts count
-	Point   string // the last phase that an earlier attempt completed
+	Attempt int    // counted from 1; in lease mode, failed attempts count too
+	Point   string // the last phase or call that an earlier attempt completed
 }
 
 // FromContext returns the attempt in which a handler, or a function given to [Do], runs. ok is
-// false if ctx belongs to no attempt.
+// false if ctx is not the context of an attempt.
 func FromContext(ctx context.Context) (Info, bool) {
 	a := attemptFrom(ctx)
 	if a == nil {
@@ -375,8 +375,8 @@ func FromContext(ctx context.Context) (Info, bool) {
 }
 
 // KeepRef stores a reference in place of the answer. For a repeated request [Route.Render] makes
-// the answer from this reference. An error is stored unchanged and without a reference, and so is
-// the result of [Do]. KeepRef panics outside a handler.
+// the answer from this reference. The guard ignores the reference if the answer is an error, and in
+// [Do]. KeepRef panics outside a handler.
 func KeepRef(ctx context.Context, ref string) {
 	a := attemptFrom(ctx)
 	if a == nil {
@@ -385,7 +385,7 @@ func KeepRef(ctx context.Context, ref string) {
 	a.ref = ref
 }
 
-// refOf returns the reference to store for a result. A stored error has no reference: its effects
+// refOf returns the reference to store for a result. A stored error has no reference: the effects
 // are rolled back, and the reference may refer to them.
 func (a *attempt) refOf(res result) string {
 	if res.verdict != keepAll {
@@ -394,10 +394,9 @@ func (a *attempt) refOf(res result) string {
 	return a.ref
 }
 
-// recent remembers operations that were answered recently, by their locks. For these operations the
+// recent remembers the locks of operations that were answered recently. For these operations the
 // guard first tries one statement without a transaction, which probably finds the answer. For other
-// operations that statement would be wasted. recent is only a guess: correctness does not depend on
-// it.
+// operations that statement would probably find nothing. Correctness does not depend on recent.
 type recent [4096]atomic.Int64
 
 func (r *recent) add(lock int64)      { r[uint64(lock)%uint64(len(r))].Store(lock) }

@@ -19,8 +19,8 @@ import (
 type Operation struct {
 	Scope, Principal, Key string
 
-	// Input is the input of the operation. Inputs are compared as JSON: the same key with another
-	// input is [ErrMismatch]. The input is not stored.
+	// Input is the input of the operation. Inputs are compared as JSON. If a key was used with
+	// another input, the error matches [ErrMismatch]. The input is not stored.
 	Input any
 
 	// TTL is how long the result is kept.
@@ -28,21 +28,21 @@ type Operation struct {
 	// Defaults to 24 hours.
 	TTL time.Duration
 
-	// Wait is how long to wait for another call that is running the same operation.
+	// Wait is how long a call waits while another call runs the same operation.
 	Wait time.Duration
 
-	// Timeout limits the function, through its context.
+	// Timeout limits the time of the function, through its context.
 	//
 	// Defaults to 5 minutes.
 	Timeout time.Duration
 
-	// Lease is how long a claim remains after its process has died. DoLease only.
+	// Lease is how long a claim remains after its process has died. It is for DoLease only.
 	//
 	// Defaults to a minute.
 	Lease time.Duration
 
 	// Isolation is the isolation level of the transaction. TxRetries is how many times fn runs
-	// again if its transaction conflicts with another one. Do only.
+	// again if its transaction conflicts with another one. Both are for Do only.
 	Isolation pgx.TxIsoLevel
 	TxRetries int
 }
@@ -52,28 +52,28 @@ const noCaller = "(none)"
 
 const doTimeout = 5 * time.Minute
 
-// Do runs fn once for an operation, in a transaction that commits together with fn's result. Every
-// later call for the operation returns that result and does not run fn. T must survive encoding as
-// JSON.
+// Do runs fn once for an operation, in a transaction, and stores the result in this transaction.
+// Each later call for the operation returns the stored result and does not run fn. Values of T must
+// survive encoding as JSON.
 //
-// If fn returns an error, Do returns it unchanged and stores nothing, and the next call
-// runs fn again. Other errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable],
-// [ErrOutcomeUnknown], [ErrContention], [ErrInterrupted] or [ErrNotCommitted]. If ctx
-// ends, so does fn's context, and the transaction is rolled back.
+// If fn returns an error, Do returns it unchanged and stores nothing, and the next call runs fn
+// again. Other errors match [ErrInProgress], [ErrMismatch], [ErrUnavailable], [ErrOutcomeUnknown],
+// [ErrContention], [ErrInterrupted] or [ErrNotCommitted]. If ctx ends, fn's context also ends, and
+// Do rolls the transaction back.
 func Do[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, TxMode, func(ctx context.Context) (T, error) { return fn(ctx, Tx(ctx)) })
 }
 
-// DoLease is [Do] in lease mode: fn works with [Phase] and [Call]. After a crash or an error the
-// next call continues after the last recorded step. If fn returns an [ErrOutcomeUnknown] of a Call,
-// DoLease returns it unchanged.
+// DoLease is [Do] in lease mode: fn uses [Phase] and [Call]. After a crash or an error the next
+// call of DoLease continues after the last recorded step. If fn returns [ErrOutcomeUnknown] of a
+// Call, DoLease returns it unchanged.
 func DoLease[T any](ctx context.Context, g *Guard, op Operation, fn func(ctx context.Context) (T, error)) (T, Outcome, error) {
 	return do(ctx, g, op, LeaseMode, fn)
 }
 
 // Job runs fn once for each run of a scheduled job, in a transaction. scheduled is the time at
-// which the run was due. If an attempt at that run has succeeded, Job does not run fn. Job is Do
-// with [RunID] as the key, kept for a week.
+// which the run was due. If an earlier attempt at the run has succeeded, Job does not run fn. Job
+// calls Do with [RunID] as the key, and keeps the result for a week.
 func Job(ctx context.Context, g *Guard, job string, scheduled time.Time, fn func(ctx context.Context, tx pgx.Tx) error) (Outcome, error) {
 	op := Operation{Scope: "job " + job, Key: RunID(job, scheduled), TTL: TTLJobs}
 	_, outcome, err := Do(ctx, g, op, func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
@@ -93,7 +93,7 @@ func do[T any](ctx context.Context, g *Guard, op Operation, mode Mode, fn func(c
 		if out, failure = fn(ctx); failure != nil {
 			return result{}, nil // verdict: undo
 		}
-		a.ref = "" // there is no Render that could make the result from it
+		a.ref = "" // Do has no Render that could make the result from the reference
 		text, err := json.Marshal(out)
 		if err != nil {
 			return result{}, fmt.Errorf("%w: write the result: %w", ErrNotCommitted, guard.Seal(err))

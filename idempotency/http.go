@@ -28,16 +28,16 @@ type route struct {
 }
 
 // Handler puts the guard in front of next. Put authentication, rate and size limits, CORS and
-// compression outside of it, so that a request that they refuse uses up no key.
+// compression around it: if they refuse a request, the request must not use up its key.
 //
-// next gets a copy of the request, with the body in memory, and a ResponseWriter that keeps the
-// answer back until it is committed. So next cannot stream, hijack or send trailers. The
+// next gets a copy of the request, with the body in memory, and a ResponseWriter that holds the
+// answer back until the guard has stored it. So next cannot stream, hijack or send trailers. The
 // ResponseWriter has the headers that outer code set, and next may remove them. The request's
 // context does not end when the client disconnects; see [Route.Timeout]. If next panics, the guard
 // rolls back, and the panic continues.
 //
-// [Guard.Check] returns a fault of rt. Until the fault is fixed, the guard answers all requests
-// with 500.
+// [Guard.Check] returns the faults of rt. Until they are fixed, the guard answers all requests with
+// 500.
 func (g *Guard) Handler(rt Route, next http.Handler) http.Handler {
 	r := &route{Route: rt.defaults(), g: g, next: next}
 	if err := r.validate(); err != nil {
@@ -68,8 +68,8 @@ type guardMark struct{}
 // ServeHTTP answers a request.
 func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	lines := rt.lines(r)
-	// An outer guard already serves this request: pass it on. Exception: the request has a key and
-	// the outer request has none, as for one request of a batch.
+	// If an outer guard already serves this request, pass it on. Exception: this request has a key
+	// and the outer request has none, for instance because the outer request is a batch.
 	if keyed, ok := r.Context().Value(guardMark{}).(bool); ok && (keyed || len(lines) == 0) {
 		rt.next.ServeHTTP(w, r)
 		return
@@ -111,7 +111,7 @@ func detail(err error) string {
 	return ""
 }
 
-// lines returns the lines of the first header that carries a key.
+// lines returns the lines of the first header that has a key.
 func (rt *route) lines(r *http.Request) []string {
 	for _, name := range rt.Headers {
 		if lines := r.Header.Values(name); len(lines) > 0 {
@@ -127,8 +127,8 @@ func (rt *route) misconfigured(w http.ResponseWriter, r *http.Request, fault err
 	rt.refuse(w, CodeMisconfigured, "")
 }
 
-// operation returns the operation that a request asks for. If there is none, operation answers the
-// request.
+// operation returns the operation that a request asks for. If it cannot, it answers the request and
+// returns false.
 func (rt *route) operation(w http.ResponseWriter, r *http.Request, value string) (*operation, []byte, bool) {
 	principal, err := rt.g.cfg.Principal(r)
 	if err != nil && failure.IsInterruption(err) { // Principal ran out of time
@@ -207,7 +207,7 @@ func (rt *route) timeout(r *http.Request) time.Duration {
 	return min(rt.Timeout, time.Duration(ms)*time.Millisecond)
 }
 
-// read returns the complete body of the request.
+// read returns the complete body. If it cannot, it answers the request and returns false.
 func (rt *route) read(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	if r.Body == nil {
 		return nil, true
@@ -274,7 +274,7 @@ func (rt *route) runner(w http.ResponseWriter, r *http.Request, body []byte) fun
 	}
 }
 
-// verdict decides by the answer's status what is kept.
+// verdict says whether effects and answer are kept, by the answer's status.
 func (rt *route) verdict(status int) verdict {
 	switch {
 	case status >= 200 && status < 400:

@@ -21,8 +21,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Guard prevents a second effect of an operation. It is safe for concurrent use, and any number of
-// processes can share a database.
+// Guard prevents a second effect of an operation. It is safe for concurrent use. Guards in any
+// number of processes can use the same database.
 type Guard struct {
 	store   *store
 	cfg     Config
@@ -53,8 +53,8 @@ func New(pool *pgxpool.Pool, cfg Config) *Guard {
 	return g
 }
 
-// Check returns why the guard cannot work: all faults of its Config and its routes, or a wrong
-// version of the schema.
+// Check returns an error if the guard cannot work: all faults of its Config and its routes, or that
+// the database does not answer or its schema has a wrong version.
 func (g *Guard) Check(ctx context.Context) error {
 	if err := g.fault(); err != nil {
 		return fmt.Errorf("idempotency: %w", postroom.Unrecoverable(err))
@@ -65,15 +65,15 @@ func (g *Guard) Check(ctx context.Context) error {
 	return nil
 }
 
-// outage has the waits of Run between its tries while the database does not answer.
+// outage says how long Run waits after a failed try, before it tries again.
 var outage = postroom.Backoff{time.Second, 5 * time.Second, 30 * time.Second}
 
-// purgeAtOnce is how many rows one step of a purge removes.
+// purgeAtOnce is the largest number of rows that Run removes with one call of Purge.
 const purgeAtOnce = 1000
 
-// Run removes expired rows, every [Config.PurgeEvery], until ctx ends. It returns an error only if
-// [Guard.Check] refuses the set-up. It is enough if one process for each database runs it, and any
-// number may. The guard serves requests even if Run does not run.
+// Run removes expired rows, once every [Config.PurgeEvery], until ctx ends. It returns an error
+// only if it runs already or [Guard.Check] finds a fault. For each database, one process that calls
+// Run is enough, but more may call it. The guard serves requests even if Run does not run.
 func (g *Guard) Run(ctx context.Context) error {
 	if !g.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -109,14 +109,14 @@ func (g *Guard) purgeAll(ctx context.Context) error {
 	}
 }
 
-// archiveBytes is how many bytes of answers one step of a purge gives to Archive. One larger answer
-// is given alone.
+// archiveBytes limits the answers that one call of Archive gets. The answer that reaches the limit
+// is the last one of the call.
 const archiveBytes = 4 << 20
 
 // Purge removes up to limit expired rows, and returns how many it removed, even if it returns an
-// error. It uses one short transaction, or with [Config.Archive] one transaction for each 4 MiB of
-// answers. It skips rows that an attempt holds. [Guard.Run] calls Purge; your own job can call it
-// in place of Run.
+// error. It uses one short transaction, or one transaction for each call of [Config.Archive]. It
+// skips rows that an attempt holds. [Guard.Run] calls Purge. Your own job can call Purge in place
+// of Run.
 func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	if g.cfg.Archive == nil {
 		tag, err := g.store.pool.Exec(ctx, g.store.sql.Purge, limit)
@@ -141,8 +141,8 @@ func (g *Guard) Purge(ctx context.Context, limit int) (int, error) {
 	return removed, nil
 }
 
-// archive makes one step of a purge with Archive. An answer that cannot be decoded does not stop
-// other answers, unless the time to decode it was over.
+// archive gives some rows to Archive and removes them. If the Codec cannot decode an answer,
+// Archive gets the stored form. If the Codec ran out of time, archive returns an error.
 func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 	var gone []Record
 	what := watched.Of(g.store.sessions)
@@ -170,7 +170,7 @@ func (g *Guard) archive(ctx context.Context, limit int) (int, error) {
 	return len(gone), err
 }
 
-// Get returns the record of a key, or [ErrNotFound] if the key does not exist or has expired.
+// Get returns the record of a key. It returns [ErrNotFound] if the key has no row or has expired.
 func (g *Guard) Get(ctx context.Context, k Key) (Record, error) {
 	f, err := g.store.look(ctx, k.stored(g.cfg.HashPrincipal))
 	if err != nil {

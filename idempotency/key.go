@@ -16,10 +16,10 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Key identifies one operation by all three parts: the same value of another caller, or for another
-// scope, is another key.
+// Key identifies one operation. All three parts count: the same value from another caller, or in
+// another scope, is another key.
 type Key struct {
-	// Scope is the operation: method and route, or the name of a job.
+	// Scope is the name of the operation: method and route, or the name of a job.
 	Scope string
 
 	// Principal is the caller.
@@ -35,7 +35,7 @@ const (
 	maxPartLen    = 255 // of scope and principal
 )
 
-// check returns the faults of a key that did not come over HTTP.
+// check returns the faults of a key.
 func (k Key) check() error {
 	var faults []error
 	for _, part := range []struct{ name, value string }{{"Scope", k.Scope}, {"Principal", k.Principal}, {"Value", k.Value}} {
@@ -49,9 +49,9 @@ func (k Key) check() error {
 	return errors.Join(faults...)
 }
 
-// stored returns a key in its stored form. A principal that is long or is not valid text is stored
-// as a digest. A principal that looks like a digest is too, because it could otherwise equal the
-// digest of another principal. If hash is set, all principals are stored as digests.
+// stored returns a key in the form in which it is stored. The stored principal is a digest if the
+// principal is long, is not valid text or looks like a digest, or if hash is set. A principal that
+// looks like a digest could otherwise equal the digest of another principal.
 func (k Key) stored(hash bool) Key {
 	if hash || len(k.Principal) > maxPartLen || !text.Valid(k.Principal) || isDigest(k.Principal) {
 		sum := sha256.Sum256([]byte(k.Principal))
@@ -65,9 +65,9 @@ func isDigest(s string) bool {
 	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// lock is the number of the advisory lock that prevents two transactions from running the same
-// operation. Two operations can share a number by chance. Then a request may sometimes be told that
-// it is in progress, but nothing worse happens.
+// lock returns the number of the advisory lock that prevents two transactions from running the same
+// operation. Two operations can have the same number by chance. Then the guard may sometimes answer
+// that a request is in progress although it is not. Nothing worse happens.
 func (k Key) lock(schemaName string) int64 {
 	h := sha256.New()
 	for _, part := range [...]string{"postroom.idempotency", schemaName, k.Scope, k.Principal, k.Value} {
@@ -77,8 +77,8 @@ func (k Key) lock(schemaName string) int64 {
 	return int64(binary.BigEndian.Uint64(h.Sum(sum[:0])))
 }
 
-// DeriveKey returns a key for a step of the operation with the given key. The same parent and step
-// always result in the same key, and other parents or steps in another key. The key has 32
+// DeriveKey returns a key for a step of the operation whose key is parent. The same parent and step
+// always result in the same key. Another parent or step results in another key. The key has 32
 // lower-case hexadecimal digits, which every vendor accepts.
 func DeriveKey(parent, step string) string {
 	h := sha256.New()
@@ -101,7 +101,7 @@ var (
 	ErrInvalidKey = header.ErrInvalid
 )
 
-// KeyFormat says which keys are accepted. The zero value accepts what clients commonly send.
+// KeyFormat says which keys a guard accepts. The zero value accepts what clients commonly send.
 type KeyFormat struct {
 	// MaxLen is the longest accepted key in bytes. It may be at most 255.
 	//
@@ -129,8 +129,8 @@ func UUIDv4(key string) bool {
 	return parts != nil && parts[1] == "4" && strings.Contains("89abAB", parts[2])
 }
 
-// ParseKey returns the key in the lines of a header. Its errors match [ErrMissingKey] if there is
-// no key, or else [ErrInvalidKey]. They do not quote the key.
+// ParseKey returns the key in the lines of a header. Its errors match [ErrMissingKey] if there are
+// no lines, and [ErrInvalidKey] otherwise. They do not quote the key.
 func ParseKey(lines []string, f KeyFormat) (string, error) {
 	return header.Parse(lines, header.Form{MaxLen: cmp.Or(f.MaxLen, defaultKeyLen), Strict: f.Strict, Match: f.Match})
 }

@@ -16,28 +16,28 @@ import (
 // State is the state of an operation.
 type State string
 
-// The states of an operation. Transaction mode has only complete, because it stores no row before.
+// The states of an operation. Transaction mode stores no row before it is complete.
 const (
-	StatePending  State = "pending"  // an attempt has claimed it, or died
-	StateFailed   State = "failed"   // an attempt gave up, and the next attempt continues
+	StatePending  State = "pending"  // an attempt claimed the key, and runs or died
+	StateFailed   State = "failed"   // an attempt failed, and the next attempt continues
 	StateComplete State = "complete" // answered
 )
 
 // Response is a kept answer.
 type Response struct {
 	Status int
-	Header http.Header // with the handler's changes; a removed header has no values
+	Header http.Header // what the handler set or changed; a header that it removed has no values
 	Body   []byte
 }
 
-// Record is the state that the guard stores for a key.
+// Record is what the guard stores for a key.
 type Record struct {
 	Key
 
 	Fingerprint Fingerprint
 	State       State
 	Attempts    int
-	Point       string // the last completed phase
+	Point       string // the last phase or call that is done
 
 	CreatedAt, CompletedAt, ExpiresAt time.Time
 
@@ -45,8 +45,8 @@ type Record struct {
 	Ref      string // the reference from which Route.Render makes the answer, if KeepRef was called
 	Dropped  bool   // the answer was too large to be kept
 
-	// Undecoded is set if the Codec returned an error for the answer. Then Response.Body is the
-	// stored form. Only [Config.Archive] gets such a record.
+	// Undecoded is set if the Codec returned an error for the answer. Then Response.Body has the
+	// stored form. Only [Config.Archive] gets a record with Undecoded.
 	Undecoded bool
 }
 
@@ -58,7 +58,7 @@ type row struct {
 	headers []byte
 	live    bool // it has not expired
 	leased  bool // an attempt holds it
-	begun   bool // attempts in lease mode have done steps, or may have
+	begun   bool // attempts in lease mode have done or begun steps
 }
 
 // counts reports whether the row is still valid.

@@ -29,16 +29,16 @@ type StorePolicy int
 
 // The policies for keeping answers.
 const (
-	// StoreSuccess keeps 2xx and 3xx. After any other answer the effects are rolled
-	// back, and the same key may be tried again.
+	// StoreSuccess keeps 2xx and 3xx. After any other answer, transaction mode rolls the effects
+	// back, and the client may send the same key again.
 	StoreSuccess StorePolicy = iota
 
-	// StoreFinal also keeps 4xx answers that another attempt would get too: all except
-	// 401, 403, 408, 409, 421, 423, 425 and 429. Their effects are rolled back.
+	// StoreFinal also keeps 4xx answers that another attempt would get too: all except 401, 403,
+	// 408, 409, 421, 423, 425 and 429. Transaction mode rolls their effects back.
 	StoreFinal
 
-	// StoreAll keeps every answer of a handler, even 500. Only the effects of 2xx and 3xx
-	// are committed.
+	// StoreAll keeps every answer of a handler, even 500. Transaction mode commits only the effects
+	// of 2xx and 3xx.
 	StoreAll
 )
 
@@ -57,8 +57,8 @@ type Oversize int
 
 // What happens to a large answer.
 const (
-	// OversizeFails rolls back and answers 500. Lease mode cannot roll back, and does the same as
-	// OversizeDrops.
+	// OversizeFails rolls the effects back and answers 500. Lease mode cannot roll back. It does
+	// what OversizeDrops does.
 	OversizeFails Oversize = iota
 
 	// OversizeDrops sends the answer, and records that it was sent. A repeated request
@@ -66,32 +66,32 @@ const (
 	OversizeDrops
 )
 
-// Route is how one operation treats keys. The zero value is ready to use.
+// Route says how a guard treats keys of one operation. The zero value is ready to use.
 //
-// Wide because each field is an independent choice. A service sets two or three of them. If they
-// were grouped in structs, each would need a nested literal.
+// Wide because each field is an independent choice. A service sets two or three of them. If the
+// fields were grouped in structs, each setting would need a nested literal.
 type Route struct {
 	// Mode says how the guard prevents two effects: with a transaction or with a claim.
 	Mode Mode
 
-	// Required are the methods that must carry a key, Optional those that may. The guard passes
-	// requests with other methods on. An optional request without a key runs in its own
-	// transaction, and its answer is not kept.
+	// Required lists the methods whose requests must have a key, Optional the methods whose
+	// requests may have a key. The guard passes requests with other methods on to the handler. A
+	// request of Optional without a key runs in its own transaction, and its answer is not kept.
 	//
-	// Required defaults to POST and PATCH, except methods in Optional. Optional defaults to PUT and
-	// DELETE, except methods in Required. An empty list means no methods.
+	// Required defaults to POST and PATCH, without methods in Optional. Optional defaults to PUT
+	// and DELETE, without methods in Required. An empty list that is not nil means no methods.
 	Required, Optional []string
 
-	// Unsupported answers 400 to a request with a key, and passes all other requests on. Use it for
-	// operations that do not recognise a repetition.
+	// Unsupported makes the guard answer 400 to a request with a key, and pass all other requests
+	// on. Use it for operations that do not recognise a repetition.
 	Unsupported bool
 
-	// Headers are the headers that may carry the key. The first of them that a request has counts.
+	// Headers are the headers that may have the key, in the order in which the guard looks for it.
 	//
 	// Defaults to Idempotency-Key.
 	Headers []string
 
-	// Key says which keys are accepted.
+	// Key says which keys the guard accepts.
 	Key KeyFormat
 
 	// Scope returns the operation's name, from a small set of names. Two routes with the same name
@@ -101,21 +101,21 @@ type Route struct {
 	// Defaults to the method and the pattern of http.ServeMux.
 	Scope func(r *http.Request) string
 
-	// TTL is how long an answer is kept, and From is when that time begins. An answer is kept for
-	// at least half of TTL after it was stored.
+	// TTL is how long an answer is kept, and From says when that time begins. The guard keeps an
+	// answer for at least half of TTL after it stored the answer.
 	//
 	// Defaults to 24 hours from completion.
 	TTL  time.Duration
 	From TTLBasis
 
-	// RetryWindow is the longest time over which a client repeats a request. A TTL that is shorter
-	// than twice RetryWindow is a fault. Zero means that the time is not known.
+	// RetryWindow is the longest time over which a client repeats a request. [Guard.Check] refuses
+	// a TTL that is shorter than twice RetryWindow. Zero means that the time is not known.
 	RetryWindow time.Duration
 
 	// Print says how requests are compared. Headers in PrintHeaders are compared too; in that list,
-	// Host means the host to which the request was sent. If PrintFunc is set, its result is
-	// compared instead. If Multipart is set, multipart bodies are compared by their parts.
-	// Otherwise they are refused with 415, because a client writes them differently each time.
+	// Host means the host to which the request was sent. If PrintFunc is set, its result replaces
+	// Print. If Multipart is set, multipart bodies are compared by their parts. If neither is set,
+	// multipart bodies get 415, because a client writes them differently each time.
 	//
 	// Defaults to PrintRequest.
 	Print        Print
@@ -129,12 +129,12 @@ type Route struct {
 	// Defaults to 422.
 	MismatchStatus int
 
-	// Wait is how long a request waits for a running request with the same key. It uses no
-	// connection while it waits. After Wait it is answered 409.
+	// Wait is how long a request waits for a running request with the same key. While it waits, it
+	// holds no connection of the pool. After Wait the guard answers it with 409.
 	Wait time.Duration
 
-	// StatusURL, if set, returns a Location: if the key of a request is in progress, the guard
-	// answers 202 with this Location instead of 409.
+	// StatusURL, if set, returns a URL. If the key of a request is in progress, the guard answers
+	// 202 with this URL as Location instead of 409.
 	StatusURL func(r *http.Request, k Key) string
 
 	// RetryAfter is the Retry-After header of answers to requests that the client should
@@ -143,7 +143,7 @@ type Route struct {
 	// Defaults to a second.
 	RetryAfter time.Duration
 
-	// Store says which answers are kept.
+	// Store says which answers the guard keeps.
 	Store StorePolicy
 
 	// ReplayStatus, if set, returns the status of a repeated answer. kept is the status of the kept
@@ -151,20 +151,20 @@ type Route struct {
 	ReplayStatus func(kept int) int
 
 	// OmitHeaders are headers that a repeated answer does not have. Some headers are never
-	// repeated, because they belong to one answer or one caller: cookies, credentials, dates,
-	// limits, request ids and headers of the connection.
+	// repeated, because they are only for one answer or one caller: cookies, credentials, dates,
+	// rate limits, request ids and headers of the connection.
 	OmitHeaders []string
 
 	// AuthorizeReplay, if set, can refuse to repeat an answer. For a repeated answer the handler
-	// and its own checks do not run. If AuthorizeReplay returns an error, the request is answered
-	// 403, or 503 if a time limit or a context ended meanwhile.
+	// and its own checks do not run. If AuthorizeReplay returns an error, the guard answers 403, or
+	// 503 if the error says that a time limit or a context ended.
 	AuthorizeReplay func(r *http.Request, rec Record) error
 
-	// Render makes an answer from the reference that the handler gave to [KeepRef], if it
-	// kept a reference instead of the answer.
+	// Render makes the answer to a repeated request from the reference that the handler gave to
+	// [KeepRef].
 	Render func(ctx context.Context, ref string) (Response, error)
 
-	// MaxBody is the largest request body in bytes. A request with a larger body is answered 413.
+	// MaxBody is the largest request body in bytes. The guard answers 413 to a larger one.
 	//
 	// Defaults to 1 MiB.
 	MaxBody int64
@@ -176,8 +176,8 @@ type Route struct {
 	MaxResponse int64
 	Oversize    Oversize
 
-	// Timeout limits the handler, through its context. The context does not end with the
-	// client's connection, so the handler finishes its work, and a retry finds the answer.
+	// Timeout limits the time of the handler, through its context. The context does not end when
+	// the client's connection ends, so the handler finishes its work, and a retry finds the answer.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration
@@ -187,24 +187,24 @@ type Route struct {
 	// reads no such header.
 	TimeoutHeader string
 
-	// CancelOnDisconnect ends the handler's context when the client's connection ends,
-	// and rolls back. Transaction mode only.
+	// CancelOnDisconnect makes the guard end the handler's context and roll back when the client's
+	// connection ends. It is for transaction mode only.
 	CancelOnDisconnect bool
 
 	// Lease is how long a claim remains after its process has died. A live process renews its
-	// claim. Lease mode only.
+	// claim. Lease is for lease mode only.
 	//
 	// Defaults to a minute.
 	Lease time.Duration
 
-	// Isolation is the isolation level of the transaction. Above read committed, a handler may
-	// sometimes run although another attempt has just committed. Its effects are then rolled back.
+	// Isolation is the transaction's isolation level. Above read committed, a handler may sometimes
+	// run although another attempt has just committed. Then its effects are rolled back.
 	//
-	// Defaults to the database's.
+	// Defaults to the database's default.
 	Isolation pgx.TxIsoLevel
 
-	// TxRetries is how many times a handler runs again if its transaction conflicts with another
-	// one (SQLSTATE 40001 and 40P01). The handler must have no effects outside the transaction.
+	// TxRetries is how many times a handler runs again after a conflict with another transaction
+	// (SQLSTATE 40001, 40P01, or 55P03 if ignored). The handler must have no effects elsewhere.
 	TxRetries int
 
 	// TxRequired makes it an error if a handler succeeds without calling Tx. It is for tests.

@@ -16,15 +16,15 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Phase runs a step of a handler in lease mode: fn runs in a transaction that commits together with
-// the record that the step is done. If an earlier attempt has done the step, Phase returns that
-// result and does not run fn. T must survive encoding as JSON, without U+0000. Names must be unique
-// within an operation. If a second step begins while a step of the same name runs, it gets an
-// error.
+// Phase runs a step of a handler in lease mode. It runs fn in a transaction, and records in the
+// same transaction that the step is done. If an earlier attempt has done the step, Phase returns
+// the recorded result and does not run fn. Values of T must survive encoding as JSON, and have no
+// U+0000. Names must be unique within an operation. Phase returns an error if a step of the same
+// name runs.
 //
-// If Phase returns [ErrLeaseLost], the step was not done, and another attempt is at work: return
-// from the handler. If it returns [ErrOutcomeUnknown], the commit was not answered: also return,
-// and the next attempt will find out. Phase panics outside a handler of lease mode.
+// If Phase returns [ErrLeaseLost], the step was not done, and another attempt may run: return from
+// the handler. If it returns [ErrOutcomeUnknown], the database did not answer the commit: return
+// too, and the next attempt will find out. Phase panics outside a handler of lease mode.
 func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	l := leaseFrom(ctx, "Phase")
 	var out T
@@ -77,7 +77,7 @@ func Phase[T any](ctx context.Context, name string, fn func(ctx context.Context,
 	return out, nil
 }
 
-// because adds the cause to an error if the context ended because the claim was lost.
+// because adds ErrLeaseLost to an error if the context ended because the claim was lost.
 func because(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), ErrLeaseLost) {
 		return err
@@ -96,7 +96,7 @@ func leaseFrom(ctx context.Context, who string) *lease {
 	return a.lease
 }
 
-// enter marks a step as running, unless a step of its name already runs.
+// enter marks a step as running. It returns an error if a step of this name already runs.
 func (l *lease) enter(what, name string) error {
 	if !l.Enter(name) {
 		return fmt.Errorf("%s %s: %w", what, name, errStepBusy)
@@ -104,7 +104,7 @@ func (l *lease) enter(what, name string) error {
 	return nil
 }
 
-// derived returns the key of a step for the vendor.
+// derived returns the key that the vendor gets for a step.
 func (l *lease) derived(name string) string {
 	if !l.op.keyed {
 		return DeriveKey(l.Owner(), name)
@@ -114,7 +114,7 @@ func (l *lease) derived(name string) string {
 	return DeriveKey(here, DeriveKey(DeriveKey(k.Scope, k.Principal), DeriveKey(k.Value, name)))
 }
 
-// checkpoint reads the result of a completed step.
+// checkpoint reads the result of a step if the step is done.
 func (l *lease) checkpoint(name string, into any) (bool, error) {
 	if name == "" {
 		return true, errStepName
@@ -130,9 +130,9 @@ func (l *lease) checkpoint(name string, into any) (bool, error) {
 }
 
 // NotApplied wraps an error of a call's function. Use it if the call certainly had no effect: the
-// connection was refused, or the vendor rejected the request. The call then counts as never begun.
-// Do not wrap an error after which the call may have had an effect, such as a timeout. NotApplied
-// returns nil if err is nil.
+// connection was refused, or the vendor rejected the request. Then Call treats the call as not
+// begun. Do not wrap an error after which the call may have had an effect, such as a timeout.
+// NotApplied returns nil if err is nil.
 func NotApplied(err error) error { return failure.NotApplied(err) }
 
 // CallOption changes how one [Call] is made.
@@ -153,11 +153,11 @@ func VendorWindow(d time.Duration) CallOption {
 	return func(o *callOptions) { o.noted, o.window = true, max(d, 0) }
 }
 
-// Lookup sets a function that asks the vendor whether a call happened. Call calls f if the outcome
+// Lookup sets a function that asks the vendor whether a call happened. Call runs f if the outcome
 // is unknown and the vendor may no longer recognise the key. f gets the key of the earlier calls.
-// If f finds the call, result must be the result that the call's function would have returned, with
-// the same type. If f does not find the call, Call makes it again, so f must find every call that
-// arrived. An error of f is the error of Call.
+// If f finds a call, result must be what the call's function would have returned, with the same
+// type. If f finds no call, Call makes the call again. So f must find every call that reached the
+// vendor. If f returns an error, Call returns it.
 func Lookup[T any](f func(ctx context.Context, key string) (result T, found bool, err error)) CallOption {
 	return func(o *callOptions) { o.noted, o.lookup = true, f }
 }
@@ -169,15 +169,15 @@ var (
 
 // Call runs a step of a handler in lease mode that calls another system. fn gets a key, made with
 // [DeriveKey]. The key is the same in every attempt, and different in each schema and database.
-// Give it to the vendor, because a call is made again if its record was lost. If an earlier attempt
-// has recorded the call, Call returns that result and does not run fn. T must survive encoding as
-// JSON, without U+0000. Names must be unique within an operation.
+// Give the key to the vendor: if the record of a call is lost, Call makes the call again. If an
+// earlier attempt recorded the call, Call returns that result and does not run fn. Values of T must
+// survive encoding as JSON, without U+0000. Names must be unique within an operation.
 //
 // Without options Call assumes that the vendor recognises the key for ever. If the vendor
 // recognises keys only for a time, or not at all, use [VendorWindow], and use [Lookup] to ask the
-// vendor about a call. Then Call records the beginning of the call before it runs fn. The outcome
-// of a begun call is unknown if fn returned an error or the process ended. Then Call makes the call
-// again with the same key while the vendor recognises the key. After that it asks Lookup. Without a
+// vendor about a call. With an option, Call records the beginning of the call before it runs fn. If
+// fn then returns an error or the process ends, the outcome is unknown. While the vendor recognises
+// the key, Call makes the call again with the same key. After that it asks Lookup. Without a
 // Lookup, Call returns an error that matches [ErrOutcomeUnknown], now and in every later attempt:
 // it never repeats a call blindly. If fn wraps an error in [NotApplied], the outcome is known. If
 // the database does not accept the record of a known outcome, Call tries again until ctx ends.
@@ -221,7 +221,7 @@ func Call[T any](ctx context.Context, name string, fn func(ctx context.Context, 
 	return out, err
 }
 
-// call is the state of one run of Call.
+// call has the arguments and options of one run of Call.
 type call[T any] struct {
 	l      *lease
 	name   string
@@ -230,7 +230,7 @@ type call[T any] struct {
 	lookup func(ctx context.Context, key string) (T, bool, error)
 }
 
-// run makes a call whose beginning is recorded, and returns the result.
+// run records that a call begins, makes the call, and returns the result.
 func (c *call[T]) run(ctx context.Context) (T, error) {
 	var none T
 	noted, free, err := c.l.Begin(ctx, c.name, c.l.derived(c.name), c.window)
@@ -267,8 +267,8 @@ func (c *call[T]) run(ctx context.Context) (T, error) {
 	return result, err
 }
 
-// ask asks the Lookup whether calls with an unknown outcome happened. If they did not, the step
-// counts as not begun.
+// ask asks the Lookup whether one of the calls with an unknown outcome happened. If none did, ask
+// records that.
 func (c *call[T]) ask(ctx context.Context, noted claim.Receipt) (result T, found bool, err error) {
 	if c.lookup == nil {
 		return result, false, c.unknown(ctx, noted)

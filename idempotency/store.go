@@ -33,7 +33,7 @@ func (s *store) advise(err error) error {
 }
 
 // bounded returns a context for a use of the database. It does not end when the caller's context
-// ends, because that would close the connection.
+// ends, because pgx would then close the connection.
 func (s *store) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
@@ -59,7 +59,7 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// touch extends the time of an answer that was just repeated.
+// touch extends the TTL of an answer that the guard has just repeated.
 func (s *store) touch(ctx context.Context, op *operation) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -68,10 +68,10 @@ func (s *store) touch(ctx context.Context, op *operation) {
 	}
 }
 
-// Tx returns the transaction of the request. Everything that the handler does in it commits
-// together with the answer. The handler must not end the transaction, and must not use it after
-// returning. Tx panics in lease mode and outside a handler, because an effect there would not be
-// protected.
+// Tx returns the transaction of the request. Everything that the handler writes in this transaction
+// commits together with the answer. The handler must not end the transaction, and must not use it
+// after returning. Tx panics in lease mode and outside a handler, because an effect would not be
+// protected there.
 func Tx(ctx context.Context) pgx.Tx {
 	a := attemptFrom(ctx)
 	if a == nil || a.tx == nil {
@@ -81,14 +81,14 @@ func Tx(ctx context.Context) pgx.Tx {
 	return a.tx
 }
 
-// rollbackPatience limits a rollback. After that the connection is closed instead.
+// rollbackPatience limits the time of a rollback. If it takes longer, the connection is closed.
 const rollbackPatience = 5 * time.Second
 
 // savepoint is the savepoint to which effects are rolled back if only the answer is kept.
 const savepoint = "postroom_handler"
 
-// open begins a transaction, takes the operation's lock and looks for its row. If there is no row,
-// that needs one round trip. held reports whether the lock was free.
+// open begins a transaction, tries to take the operation's lock and looks for the operation's row.
+// If there is no row, that is one round trip. held says that open has the lock or needs none.
 func (s *store) open(ctx context.Context, op *operation) (_ *tx, found *row, held bool, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -132,9 +132,9 @@ func (t *tx) finish(ctx context.Context, a *attempt, found *row, res result) err
 	ctx, cancel := t.store.bounded(ctx)
 	defer cancel()
 	op, batch := a.op, &pgx.Batch{}
-	// The first statement checks that the transaction is still the same. If effects are kept,
-	// store.sql checks that. If a statement failed, the savepoint checks that, because only this
-	// transaction has it.
+	// If the handler ended this transaction and began another, the batch must fail. If effects are
+	// kept, store.sql fails. If a statement failed, the rollback to the savepoint fails, because
+	// only this transaction has the savepoint. Otherwise still.sql fails.
 	if !t.failed() && (!op.keyed || res.verdict == keepAnswer) {
 		batch.Queue(t.store.sql.Still, t.began)
 	}
@@ -167,14 +167,14 @@ type tx struct {
 	watched.Handle
 
 	store *store
-	owner *pgxpool.Conn // nil when it was given back
-	began time.Time     // by the database's clock; distinguishes it from other transactions of the connection
-	lent  bool          // a handler has it
+	owner *pgxpool.Conn // nil after it was given back
+	began time.Time     // by the database's clock; no other transaction of the connection began then
+	lent  bool          // a handler got it
 }
 
-// undo rolls the effects back to the savepoint. If a statement has failed, it does so at once and
-// not in the batch: pgx may first prepare the statements of the batch, and the server refuses that
-// in a failed transaction.
+// undo rolls the effects back to the savepoint, with a statement of the batch. If a statement has
+// failed, undo rolls back at once and not in the batch: pgx may first prepare the batch's
+// statements, and the server refuses that in a failed transaction.
 func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 	const sql = "ROLLBACK TO SAVEPOINT " + savepoint
 	if !t.failed() {
@@ -191,8 +191,8 @@ func (t *tx) undo(ctx context.Context, batch *pgx.Batch) error {
 // failed reports whether a statement of the transaction has failed.
 func (t *tx) failed() bool { return t.owner.Conn().PgConn().TxStatus() == 'E' }
 
-// end sends the statements that end the transaction. If one fails, the server skips the rest, so
-// there is no commit unless all succeed.
+// end sends the statements that end the transaction. If one fails, the server skips the rest. So it
+// commits only if all succeed.
 func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	t.Fate.End()
 	statements := batch.Len()
@@ -205,7 +205,7 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 			break
 		}
 	}
-	left := results.Close() // an error here comes from the reset of the session: the commit is already decided
+	left := results.Close() // an error that comes only now is from the reset of the session, after the commit
 	switch {
 	case err == nil && tag.String() != "COMMIT":
 		err = fmt.Errorf("%w: the server answered %s", ErrNotCommitted, tag)
@@ -225,7 +225,7 @@ func (t *tx) end(ctx context.Context, batch *pgx.Batch) error {
 	return err
 }
 
-// rollback rolls the transaction back. It gives the connection back even if ctx has ended.
+// rollback rolls the transaction back and gives the connection back, even if ctx has ended.
 func (t *tx) rollback(ctx context.Context) {
 	t.Fate.End()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
@@ -238,17 +238,17 @@ func (t *tx) rollback(ctx context.Context) {
 	t.give(ctx, left)
 }
 
-// give gives the connection back. left is the error because of which the connection was closed.
+// give gives the connection back. left is the error after which the connection was closed, or nil.
 func (t *tx) give(ctx context.Context, left error) {
 	t.store.given(ctx, t.owner.Conn(), t.Fate, left)
 	t.owner.Release() // closes the connection if it is not idle
 	t.owner = nil
 }
 
-// given resets the session of a handler's connection before the connection goes back to the pool.
+// given closes a handler's connection if its session has changes that a reset cannot undo.
 func (s *store) given(ctx context.Context, conn *pgx.Conn, f *watched.Fate, left error) {
 	if f.Keeps() {
-		_ = conn.Close(ctx) // the pool opens another
+		_ = conn.Close(ctx) // the pool opens a new connection
 	}
 	if left != nil {
 		s.cfg.Logger.WarnContext(ctx, "connection closed: a handler changed its session", "error", left)
@@ -273,9 +273,9 @@ func (s *store) lend(ctx context.Context, level pgx.TxIsoLevel, f *watched.Fate,
 	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: level}, fn)
 }
 
-// healthy returns an error if the transaction cannot commit, because a statement in it failed and
-// its effects must be kept. Only the server knows whether it is still the transaction that the
-// guard began: see still.sql.
+// healthy returns an error if the transaction cannot end as v says: its connection is closed or
+// busy, or a statement failed and the effects must be kept. Only the server knows whether this is
+// still the transaction that the guard began: see still.sql.
 func (t *tx) healthy(v verdict) error {
 	switch conn := t.owner.Conn(); {
 	case conn.IsClosed():

@@ -18,14 +18,13 @@ type AcceptResult = delivery.AcceptResult
 const (
 	// Stored says that the event is committed, and that its handler will run.
 	Stored = delivery.Accepted
-	// Duplicate says that the handler has decided this event already, or that the event
-	// is held already.
+	// Duplicate says that the handler has decided this event already: it took effect or is held.
 	Duplicate = delivery.AcceptedBefore
-	// Changed says that an event with the same identity and other content was decided or is
-	// held, and that this event was dropped: see [Acceptance.IgnoreChanged].
+	// Changed says that the handler has decided an event with the same identity and other content,
+	// and that Accept dropped this event: see [Acceptance.IgnoreChanged].
 	Changed = delivery.AcceptChanged
-	// Conflict says that another event with the same identity was decided or is held.
-	// Accept stores this event too: it is held as dead, of class conflict.
+	// Conflict says that the handler has decided another event with the same identity. Accept
+	// stores this event too: it is held as dead, of class conflict.
 	Conflict = delivery.AcceptConflict
 )
 
@@ -34,43 +33,43 @@ type Acceptance struct {
 	Handler string
 	Event   postroom.Event
 
-	// IgnoreChanged says what happens if the source and id of the event are known with
-	// other content. If true, Accept drops the event and returns [Changed]. If false,
-	// Accept returns [Conflict].
+	// IgnoreChanged says what Accept does if it knows an event with the same source and id, and
+	// other content. If true, Accept drops the new event and returns [Changed]. If false, Accept
+	// stores it as dead and returns [Conflict].
 	IgnoreChanged bool
 }
 
-// Accept stores an event for a handler without a broker, for instance a webhook or a line of an
-// import. When Accept returns [Stored], the event is committed in table held, and a process that
-// runs the handler will handle it. Accept itself runs no handler. The event may be of any age.
+// Accept stores an event that comes without a broker, such as a webhook or a line of an import.
+// When Accept returns [Stored], the event is committed in table held, and a process that runs the
+// handler will handle it. Accept itself runs no handler. The event may be of any age.
 //
 // Register the handler first, with [Inbox.Handle] or [Inbox.HandleExternal], or with
-// [Inbox.Declare] in a process that does not run it. [Inbox.Run] need not run. For an
-// ordered handler, Accept returns [ErrOrdered], because its events get their order from a
-// stream. An event without an ID gets a new ID, so it is never a duplicate. An event
-// without a TraceParent gets the trace of ctx.
+// [Inbox.Declare] in a process that does not run it. [Inbox.Run] need not run. For an ordered
+// handler, Accept returns [ErrOrdered], because the handler's events get their order from a stream.
+// An event without an ID gets a new ID, so it is never a duplicate. An event without a TraceParent
+// gets the trace of ctx.
 //
-// Accept is safe for concurrent use, and one statement stores the events of several calls.
-// If ctx ends before that statement begins, the event is not stored. After any later
-// error, the event may be stored: accept it again, with the same id.
+// Accept is safe for concurrent use, and one statement stores the events of several calls. If ctx
+// ends before that statement begins, the event is not stored. After an error of the statement, the
+// event may be stored: accept it again, with the same id.
 //
-// The body may have up to postroom.MaxAccepted bytes (8 MiB). The limit for events that go through
-// a broker is smaller, so it also applies to events that the handler writes with outbox.Write.
+// The body may have up to postroom.MaxAccepted bytes (8 MiB). An event that goes through a broker
+// has a smaller limit. That limit applies to the events that the handler writes with outbox.Write.
 //
 // Accept recognises an event by its source and id, and then compares the content. An event with the
 // same identity and other content is a [Conflict]: it is dead and waits for an operator. Some
 // providers send an event again with one field changed. An example is Stripe's pending_webhooks,
 // the number of endpoints that have not answered yet. For such providers, use [Inbox.AcceptAll]
-// with [Acceptance.IgnoreChanged], or set [Subscription.DedupeKey]. Both drop the later event. With
-// DedupeKey, a later event with the same key is a [Duplicate], even if its content differs:
+// with [Acceptance.IgnoreChanged], or set [Subscription.DedupeKey]. Both settings drop the later
+// event. With DedupeKey, a later event with the same key is a [Duplicate], even with other content:
 //
 //	in.HandleExternal(inbox.Subscription{
 //		Name:      "stripe",
 //		DedupeKey: func(ev postroom.Event) string { return "stripe " + ev.ID }, // evt_…
 //	}, handle)
 //
-// If a key leaves out too much, different events have the same key, and all but the first are
-// dropped. So use the provider's id of the event, not the id of the object that the event is about.
+// If different events have the same key, Accept drops all of them except the first. So make the key
+// from the provider's id of the event, not from the id of the object that the event is about.
 func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) (AcceptResult, error) {
 	results, err := in.AcceptAll(ctx, Acceptance{Handler: handler, Event: ev})
 	if err != nil {
@@ -79,16 +78,16 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 	return results[0], nil
 }
 
-// AcceptAll is [Inbox.Accept] for several events, which may have different handlers. Either
-// all of them are stored or none. AcceptAll returns a result for each event.
+// AcceptAll is [Inbox.Accept] for several events, which may have different handlers. It stores all
+// of them or none, and returns a result for each event.
 func (in *Inbox) AcceptAll(ctx context.Context, all ...Acceptance) ([]AcceptResult, error) {
 	return in.accept(ctx, nil, all)
 }
 
-// AcceptTx is [Inbox.AcceptAll] in the caller's transaction: the events are stored when tx
-// commits. So a change and the work that follows from it commit together, without a broker. A
-// worker of this process begins soon after the commit. If tx commits later than a tenth of a
-// second after AcceptTx, a worker begins within Config.IdlePoll.
+// AcceptTx is [Inbox.AcceptAll] in the caller's transaction: the events are stored when tx commits.
+// So a change and the work that follows from it commit together, without a broker. A worker of this
+// process begins with the events soon after the commit. If tx commits more than a tenth of a second
+// after the call of AcceptTx, a worker begins within Config.IdlePoll of the commit.
 //
 // If AcceptTx returns an error, roll back. If two transactions accept the same events in different
 // orders, they can deadlock. So accept all events of a transaction in one call, which sorts them.

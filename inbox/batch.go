@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/ledger"
 )
 
-// batchLoop has the methods of a loop that package batch needs.
+// batchLoop implements batch.Loop for a loop.
 type batchLoop struct{ *loop }
 
 func batchesOf(c *loop) batch.Batches {
@@ -47,7 +47,7 @@ func (c batchLoop) Outage(life delivery.Lifetime, err error, failures int) {
 	c.inbox.outage(life, c.log, err, failures)
 }
 
-// batchTx has the methods of a transaction that package batch needs.
+// batchTx implements batch.Tx for a transaction of package ledger.
 type batchTx struct {
 	*ledger.Tx
 

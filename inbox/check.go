@@ -13,11 +13,11 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Check reports whether the inbox could start. It checks the Config, the subscriptions, the size of
+// Check reports whether the inbox can start. It checks the Config, the subscriptions, the size of
 // the pool, the schema's version and the streams. A person must correct an error that matches
-// postroom.ErrUnrecoverable. Any other error is an outage, and Run would wait until the outage
-// ends. If another process gives a handler a different DedupeWindow, Check logs a warning. That is
-// not an error, because the longer DedupeWindow counts.
+// postroom.ErrUnrecoverable. Any other error is an outage, and Run waits until the outage ends. If
+// another process gives a handler a different DedupeWindow, Check logs a warning. That is not an
+// error, because the longer DedupeWindow counts.
 func (in *Inbox) Check(ctx context.Context) error {
 	if err := in.checkSettings(); err != nil {
 		return fmt.Errorf("inbox: %w", postroom.Unrecoverable(err))
@@ -58,7 +58,7 @@ func (in *Inbox) checkSettings() error {
 	return share.Check(in.needs(), in.pool.Config().MaxConns)
 }
 
-// needs returns the share of connections and memory that each handler needs.
+// needs returns how many workers and connections each handler needs, and whether it reads a stream.
 func (in *Inbox) needs() []share.Handler {
 	all := make([]share.Handler, len(in.loops))
 	for i, c := range in.loops {
@@ -70,10 +70,10 @@ func (in *Inbox) needs() []share.Handler {
 // Lag is the number of events that a handler still has to handle.
 type Lag = delivery.Lag
 
-// Lag returns how many events each handler still has to handle. It asks the database and
-// the broker. Use it in tests that wait until all events are handled, and to scale
-// processes. It returns an error if Run has not begun. If there is an ordered handler,
-// Lag also returns an error in a process that does not read the stream for that handler.
+// Lag returns how many events each handler still has to handle. It asks the database and the
+// broker. Use it in tests that wait until all events are handled, and to choose the number of
+// processes. It returns an error if a handler reads a stream and Run has not begun. If there is an
+// ordered handler, Lag also fails in a process that does not read that handler's stream.
 func (in *Inbox) Lag(ctx context.Context) ([]Lag, error) {
 	pending := make(map[string]int64)
 	for _, c := range in.loops {
@@ -82,5 +82,5 @@ func (in *Inbox) Lag(ctx context.Context) ([]Lag, error) {
 			return nil, fmt.Errorf("inbox: handler %s: %w", c.sub.Name, in.advise(err))
 		}
 	}
-	return ledger.Upkeep{DB: in.db}.Lag(ctx, pending) // ask the database last, because a message that was delivered in between may be held by now
+	return ledger.Upkeep{DB: in.db}.Lag(ctx, pending) // ask the database last: an event that the inbox holds after the broker's answer must be counted too
 }

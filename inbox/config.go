@@ -26,23 +26,23 @@ type Config struct {
 	Schema string
 
 	// AckWait is how long the broker waits for a sign of life from a process that has an event.
-	// After that time the broker delivers the event to another process. A process sends three
-	// signs in each AckWait. The claims of external handlers, and the lease of the process that
-	// reads for an ordered handler, last as long as AckWait and are renewed as often.
+	// After that time the broker delivers the event again, to any process. The claims of external
+	// handlers, and the lease of the process that reads for an ordered handler, last one AckWait. A
+	// process sends signs, and renews its claims and leases, three times in each AckWait.
 	//
 	// Defaults to 30 seconds.
 	AckWait time.Duration
 
 	// DrainTimeout is how long Run waits for running handlers after its context ended. After that
-	// time Run cancels the handlers' contexts, and their events are delivered again.
+	// time Run cancels the handlers' contexts, and their events run again later.
 	//
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
 
-	// DedupeWindow is how long a handler remembers a decided event, so that it recognises
-	// the event when it comes again. After that time the event's inbox row is removed,
-	// unless the event is still held. [Subscription.DedupeWindow] sets the time for one
-	// handler. If two processes give a handler different times, the longer one counts.
+	// DedupeWindow is how long a handler remembers a decided event, so that it recognises the event
+	// when it comes again. After that time the inbox removes the event's row. If the event is held
+	// or in the archive, its row stays. [Subscription.DedupeWindow] sets the time for one handler.
+	// If two processes give a handler different times, the longer one counts.
 	//
 	// Defaults to 30 days.
 	DedupeWindow time.Duration
@@ -50,53 +50,53 @@ type Config struct {
 	// MaxEventAge is how old an event may be when it is delivered. The inbox row of an older event
 	// may be gone, so an older event does not run: it is held as dead, of class too_old. Events
 	// that were in the stream before the handler existed are exempt. MaxEventAge must be at least
-	// one percent shorter than DedupeWindow. If DedupeWindow was shorter in the past, events from a
-	// time whose rows were removed are too old as well. For a handler with
+	// one percent shorter than DedupeWindow. If DedupeWindow was shorter in the past, the inbox may
+	// have removed rows of younger events. Those events are too old as well. For a handler with
 	// [Subscription.DedupeWindow], the greatest age is 29 thirtieths of that window.
 	//
 	// Defaults to 29 thirtieths of DedupeWindow, which is 29 days.
 	MaxEventAge time.Duration
 
 	// PullBytes is about how many bytes of events all handlers together request from the broker and
-	// keep in memory. Each handler has at least 2 MiB. PullBytes must be well below the server's
+	// keep in memory. Each handler gets at least 2 MiB. PullBytes must be well below the server's
 	// max_pending (64 MB), because the server disconnects a client for which more bytes wait. Over
 	// a slow link a handler requests less: as much as arrives in an eighth of AckWait.
 	//
 	// PullBytes also limits the bytes of the held events that all handlers together have claimed. A
-	// further limit of the same size is for events that run in one transaction with a claimed event
-	// because they have the same key. Each handler may claim at least 2 MiB, and at least one event
-	// of any size. So a handler of large events runs fewer events at a time than it has workers.
+	// second limit of the same size applies to events of the same key that run in the transaction
+	// of a claimed event. Each handler may claim at least 2 MiB, and at least one event of any
+	// size. So a handler of large events may run fewer events than it has workers.
 	//
 	// Defaults to 32 MiB.
 	PullBytes int
 
-	// IdlePoll is how often the inbox looks for held events while none is due. If this
-	// process itself held an event, it runs the event when it is due, without a poll.
+	// IdlePoll is how often the inbox looks for held events while none is due. If this process
+	// itself held an event, it runs the event as soon as the event is due.
 	//
 	// Defaults to 250 milliseconds.
 	IdlePoll time.Duration
 
 	// OnDead is called when an event of one of this inbox's handlers becomes dead, in the
-	// same transaction, for instance to write an event about that with outbox.Write. OnDead
-	// must return within 10 seconds and must not end the transaction. If the transaction
-	// does not commit, it may be called again. So use it only for work in that transaction.
+	// transaction that records this. It can write an event with outbox.Write, for instance. OnDead
+	// must return within 10 seconds and must not end the transaction. If the transaction does not
+	// commit, the inbox may call OnDead again. So use it only for work in that transaction.
 	//
-	// If OnDead returns an error, the event does not become dead: its last attempt is made again
-	// after a minute. But if no handler can run the event, for instance because it is too old, the
-	// event stays in the stream and is delivered again. And if a handler committed its transaction
-	// itself, it must not run again, so its event becomes dead anyway. OnDead is not called for
-	// events that an operator makes dead, or for events that a relay cannot publish.
+	// If OnDead returns an error, the event does not become dead: the inbox makes its last attempt
+	// again after a minute. If no handler can run the event, for instance because it is too old, it
+	// stays in the stream and is delivered again. If a handler itself committed its transaction,
+	// the event must not run again, so it becomes dead anyway. OnDead is not called for events that
+	// an operator makes dead, or for events that a relay cannot publish.
 	//
 	// Defaults to nil, which does nothing.
 	OnDead func(ctx context.Context, tx pgx.Tx, l Letter) error
 
-	// Logger receives the errors that do not end Run, and what Run does about them.
+	// Logger receives the errors that do not end Run. The log lines say what Run does about them.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
 
 	// LogOutcomes is the level at which the inbox logs the outcome of each delivery: one line with
-	// the outcome, the event's id, the attempt and how long it took. A slog.Level is a Leveler.
+	// the outcome, the event's id, the attempt and its duration. A slog.Level is a Leveler.
 	//
 	// Defaults to nil: only failures are logged.
 	LogOutcomes slog.Leveler
@@ -126,7 +126,7 @@ func (c Config) defaults() Config {
 // ageWithin returns the default greatest age of an event for a DedupeWindow.
 func ageWithin(dedupeWindow time.Duration) time.Duration { return dedupeWindow / 30 * 29 }
 
-// window returns how long a handler needs its inbox rows.
+// window returns how long a handler needs its inbox rows, and how old its events may be.
 func (c Config) window(s Subscription) delivery.Window {
 	if s.DedupeWindow != 0 {
 		return delivery.Window{Handler: s.Name, Keep: s.DedupeWindow, Age: ageWithin(s.DedupeWindow)}

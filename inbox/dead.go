@@ -52,7 +52,7 @@ func (c deaths) within(ctx context.Context, t delivery.Task, as delivery.Holding
 	})
 }
 
-// store stores an event that is held instead of handled, and returns its fate.
+// store holds an event that is not handled now, and returns the event's fate.
 func (c deaths) store(ctx context.Context, o ledger.Owed) (fate delivery.Fate, err error) {
 	if !c.inbox.tells(o.H) {
 		fates, err := c.inbox.db.Store(ctx, o)

@@ -13,12 +13,12 @@ import (
 
 // [Inbox.Check] and [Inbox.Run] return these errors, wrapped, if a person must correct something.
 var (
-	// ErrForeignConsumer says that the handler's durable consumer belongs to another
-	// Postroom database. That database does not have the inbox rows of this one.
+	// ErrForeignConsumer says that another Postroom database uses the handler's durable consumer.
+	// That database does not have the inbox rows of this one.
 	ErrForeignConsumer = consumer.ErrForeign
 
-	// ErrOtherStream says that a handler's subscription names a different stream than the
-	// one recorded for the handler. A handler has one position, so it reads one stream.
+	// ErrOtherStream says that a subscription names another stream than the database has recorded
+	// for the handler. A handler has one position, so it reads only one stream.
 	ErrOtherStream = stream.ErrOtherStream
 
 	// ErrStreamLimit says that a limit of the stream or of the account does not allow
@@ -30,7 +30,7 @@ var (
 	ErrIsolation = preflight.ErrIsolation
 )
 
-// ErrRunning is what [Inbox.Run] returns if another Run of the same inbox has not ended.
+// ErrRunning is the error of [Inbox.Run] if another Run of the same inbox has not ended.
 var ErrRunning = errors.New("inbox: already running")
 
 // Errors of [Inbox.Accept] for a handler that cannot accept events.
@@ -42,8 +42,8 @@ var (
 	ErrOrdered = accept.ErrOrdered
 )
 
-// ErrTxOwned is what Commit and Rollback of a handler's transaction return. The inbox ends
-// the transaction after the handler returned.
+// ErrTxOwned is the error of Commit and Rollback of a handler's transaction. Only the inbox ends
+// the transaction, after the handler returned.
 var ErrTxOwned = ledger.ErrTxOwned
 
 // ErrOutcomeUnknown is what [Attempt.Step] returns if the outcome of a call of the step, in this

@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/inbox/internal/steps"
 )
 
-// The default number of workers of an external handler, and how many of them may settle
-// an event at the same time. A worker needs a connection only while it settles.
+// The default number of workers of an external handler, and how many of its workers may settle
+// events at the same time. A worker needs a connection only while it settles.
 const (
 	externalWorkers = 32
 	externalSettles = 4
@@ -47,7 +47,7 @@ func (c *retries) serve(life delivery.Lifetime, cl *claim) error {
 	return err
 }
 
-// settleCall settles an event of a handler that returned nil, and runs the functions of OnSuccess.
+// settleCall runs the functions of OnSuccess after the handler returned nil, and settles the event.
 func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(ctx context.Context, tx pgx.Tx) error, said string) error {
 	if len(settles) == 0 && cl.Blocking == "" && said == "" {
 		return c.inbox.receipts.Settle(cl.ID, cl.Epoch)
@@ -59,7 +59,7 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := c.endedBefore(ctx, cl.began); err != nil { // the handler may have committed an earlier round itself
+	if err := c.endedBefore(ctx, cl.began); err != nil { // in an earlier round, a function of OnSuccess may have committed the transaction itself
 		return err
 	}
 	tx, err := c.ledger.Begin(ctx)
@@ -80,5 +80,5 @@ func (c *retries) settleCall(life delivery.Lifetime, cl *claim, settles []func(c
 	if err == nil && said != "" {
 		err = c.ledger.NoteResult(ctx, tx, cl.Key, said)
 	}
-	return c.endClaim(life, tx, cl, err) // endClaim locks the key, and the claim can be renewed only until then
+	return c.endClaim(life, tx, cl, err) // last, because it locks the held row, and from then on the claim is not renewed
 }

@@ -47,8 +47,8 @@ func newHandler(in *Inbox, sub Subscription, apply postroom.Handler, external Ex
 // grace returns how long the inbox waits for a handler after the handler's context ended.
 func (h *handler) grace() time.Duration { return invoke.Grace(h.sub.Timeout) }
 
-// lease returns how long a claim lasts. A claim of an external handler is renewed. Any other claim
-// lasts long enough for the process to abandon a handler that does not return, and to record that.
+// lease returns how long a claim lasts: for an external handler, renewed. Any other claim lasts
+// long enough for the process to abandon a handler that does not return, and to record that.
 func (h *handler) lease(renewed time.Duration) time.Duration {
 	if h.external != nil {
 		return renewed
@@ -65,7 +65,7 @@ func (h *handler) connections() int {
 	return h.sub.Workers
 }
 
-// leases returns how many connections of the pool a handler needs to keep its leases.
+// leases returns how many connections of the pool a handler needs to renew its lease to read.
 func (h *handler) leases() int {
 	if h.isOrdered() {
 		return 1
@@ -78,9 +78,9 @@ func (h *handler) failed(t delivery.Task, f delivery.Failure) delivery.Holding {
 	return f.Hold(h.sub.Schedule, 1, h.sub.Attempts, 0, h.gate.Failed(t.Key, f))
 }
 
-// spared returns how many claims on an event may expire before the event runs alone. It is 1 for
-// external handlers. A process that dies may have many long calls under way. If each of their
-// events ran alone after that, all other events would wait for long.
+// spared returns a number of attempts: if the claim of a later attempt expires, the event runs
+// alone from then on. The number is 1 for external handlers. A process that dies may have many long
+// calls under way. If all events of these calls ran alone, the other events would wait for long.
 func (h *handler) spared() int32 {
 	if h.external != nil {
 		return 1
@@ -99,7 +99,7 @@ func (h *handler) blocks(d *delivery.Delivery, as delivery.Holding) string {
 	return delivery.Bounded(d.Event.Key)
 }
 
-// owe returns the row for an event that must be held.
+// owe returns what the ledger needs to hold an event.
 func (h *handler) owe(d *delivery.Delivery, as delivery.Holding) ledger.Owed {
 	return ledger.Owed{Handler: h.sub.Name, Blocking: h.blocks(d, as), D: d, H: as}
 }

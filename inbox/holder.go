@@ -21,18 +21,18 @@ type holds struct {
 	owing sync.WaitGroup // counts the deliveries that the holder still has to hold
 }
 
-// holdWithOthers queues a delivery, and the deliveries that follow it, for the holder.
-// The holder holds and finishes them.
+// holdWithOthers queues a delivery, and the deliveries that follow it, for the holder. The holder
+// stores them in held and finishes them.
 func (c *holds) holdWithOthers(d *delivery.Delivery, h delivery.Holding, along ...*delivery.Delivery) delivery.Result {
 	c.owing.Add(1)
 	c.inbox.holder.Put(holder.Parcel{Owner: c, D: d, H: h, Along: along})
 	return delivery.Result{}
 }
 
-// leaveToOthers handles an event of a type that this process did not ask for. If another
-// process of this handler asked for the type, leaveToOthers holds the event, and that
-// process runs it. If no process asked for the type, the event was delivered only because
-// its subject differs from its type, and leaveToOthers skips it.
+// leaveToOthers holds or skips an event of a type that this process did not ask for. If another
+// process of this handler asked for the type, leaveToOthers holds the event, and that process runs
+// it. If no process asked for the type, leaveToOthers skips the event: it came only because its
+// subject is the name of another type.
 func (c *holds) leaveToOthers(life delivery.Lifetime, d *delivery.Delivery) delivery.Result {
 	asked := true
 	err := c.persist(life, func() (err error) {
@@ -77,7 +77,7 @@ func (c *holds) hold(life delivery.Lifetime, d *delivery.Delivery, h delivery.Ho
 		return delivery.Result{Outcome: delivery.Released, Err: err}
 	}
 	if delivery.IsAboutTheRow(err) && !h.Raw {
-		// The event could be decoded, but a column of the table refuses it: keep the
+		// The event could be decoded, but a column of the table refuses a value of it: keep the
 		// message as it came.
 		d, h = delivery.Unreadable(d), delivery.Holding{Failure: h.Failure, Raw: true}
 		if h.Failure == nil {
@@ -127,10 +127,10 @@ func (c *holds) fated(life delivery.Lifetime, d *delivery.Delivery, h delivery.H
 	return c.hold(life, delivery.Conflicting(d), delivery.AsConflict)
 }
 
-// holdCommitted checks whether the delivery is decided only because a handler committed
-// the transaction itself and then failed. Such a delivery must not count as done, because
-// the inbox does not know what the handler did. So holdCommitted holds it. It returns the
-// result, and whether it held the delivery.
+// holdCommitted checks whether the delivery is decided only because a handler committed the
+// transaction itself and then failed. Such a delivery must not count as done, because the inbox
+// does not know what the handler did. So holdCommitted holds it and returns the result. For any
+// other delivery it returns false.
 func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (delivery.Result, bool) {
 	if d.Began == "" {
 		return delivery.Result{}, false
@@ -152,8 +152,8 @@ func (c *holds) holdCommitted(life delivery.Lifetime, d *delivery.Delivery) (del
 	return c.hold(life, d, delivery.Holding{Failure: &f, Attempts: 1, Decided: true}), true
 }
 
-// moved logs that an event is now held, or still held, and counts it. It makes the runner look
-// again when the event is due.
+// moved logs and counts an event that is now held, or still held. It makes the runner look again
+// when the event is due.
 func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to delivery.Outcome, h delivery.Holding) {
 	c.signals.Moved(ctx, t, from, to, h)
 	if h.After != nil {
@@ -161,10 +161,10 @@ func (c *holds) moved(ctx context.Context, t delivery.Task, from string, to deli
 	}
 }
 
-// holdBehind holds a delivery behind its key, together with the deliveries of the key that wait for
-// it. If no event of the key is held any more, all of them go on instead. Deliveries of another
-// term are not held together with this one: the database might refuse the deliveries of one term
-// and store those of the other, and the order of the key would be lost.
+// holdBehind holds a delivery behind the held event of its key, together with the deliveries of the
+// key that wait for it. If no event of the key is held any more, all these deliveries run instead.
+// holdBehind leaves out deliveries of another term: the database might refuse the deliveries of one
+// term and store those of the other, and the order of the key would be lost.
 func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 	bytes := len(d.Event.Data)
 	along := c.flights.Along(d, holder.Most-1, func(o *delivery.Delivery) bool {
@@ -177,8 +177,8 @@ func (c *holds) holdBehind(d *delivery.Delivery) delivery.Result {
 }
 
 // finishTogether finishes a parcel: a delivery that was to be held, and the deliveries that
-// followed it. They have the same key and the same term, so either all of them may go on, or none.
-// The exception is the last deliveries, if their term ended before they were stored.
+// followed it. They have the same key and the same term, so either all of them may run, or none.
+// Only if their term ends while they are stored, the last deliveries can have another fate.
 func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became []delivery.Fate) {
 	if became[0] == delivery.FateFree {
 		c.flights.Back(p.D, p.Along)
@@ -191,8 +191,8 @@ func (c *holds) finishTogether(life delivery.Lifetime, p holder.Parcel, became [
 	c.finish(life.Work, p.D, c.fated(life, p.D, p.H, became[0])) // last, because this starts the next delivery of its key
 }
 
-// again queues a delivery that should have waited behind its key, because no event of the
-// key is held by now.
+// again queues a delivery once more. It should have waited behind a held event of its key, but by
+// now no event of the key is held.
 func (c *holds) again(d *delivery.Delivery) delivery.Result {
 	c.keys.Doubt(delivery.Bounded(d.Event.Key))
 	c.lanes.Put(d)
@@ -214,7 +214,7 @@ func (c *holds) unpark(key string) {
 	}
 }
 
-// newHolder returns the part that stores the deliveries of all handlers together.
+// newHolder returns the part of the inbox that holds the deliveries of all handlers together.
 func newHolder(in *Inbox) *holder.Holder {
 	room := 0
 	for _, c := range in.loops {
@@ -244,9 +244,9 @@ func storing(in *Inbox) holder.Store {
 	}
 }
 
-// IsStale implements [holder.Owner]. It hands back a delivery of an external handler if its term is
-// over. An earlier event of its key may have been handed back, and this event must not be held
-// before that one. For other handlers IsStale returns false.
+// IsStale implements [holder.Owner]. It hands back a delivery of an external handler if the
+// delivery's term is over. An earlier event of the key may have been handed back, and must be held
+// before this one. For other handlers IsStale returns false.
 func (c *holds) IsStale(ctx context.Context, d *delivery.Delivery) bool {
 	if c.external == nil || !d.IsOver() {
 		return false

@@ -1,13 +1,13 @@
 // Package inbox applies events exactly once.
 //
-// Each handler has a durable consumer, and rows in table inbox. For each delivery the inbox
-// runs one transaction. It inserts an inbox row, which says that this handler has decided
-// this event, and then runs the handler. After the commit it acknowledges the message. If
-// the broker delivers the event again, the inbox finds the row and does not run the handler.
+// A handler gets events from a stream, and has rows in table inbox. For each delivery the inbox
+// runs one transaction. In it, the inbox inserts a row, which says that this handler has decided
+// this event, and then runs the handler. After the commit it acknowledges the message. If the
+// broker delivers the event again, the inbox finds the row and does not run the handler.
 //
-// If a handler fails, the event is held: its inbox row stays, so that another delivery does not run
-// the event, and the event gets a row in table held. The inbox tries a held event again on the
-// handler's schedule. When its attempts are used up, the event is dead, and an operator decides.
+// If a handler fails, the event is held: it gets a row in table held. Its inbox row stays, so that
+// another delivery does not run the event. The inbox tries a held event again on the handler's
+// schedule. When its attempts are used up, the event is dead, and an operator decides.
 package inbox
 
 import (
@@ -46,7 +46,7 @@ import (
 type Inbox struct {
 	core
 
-	err      error // the fault of the Config, if there is one
+	err      error // the faults of the Config and the subscriptions, or nil
 	loops    []*loop
 	running  atomic.Bool
 	node     *upkeep.Node
@@ -69,8 +69,8 @@ type core struct {
 	gates   gate.Set
 	lines   repeat.Lines // limits log lines that repeat
 
-	// alone makes an event that may end the process run alone: this event takes the write
-	// lock, and all other events take the read lock.
+	// alone lets an event that may end the process run alone: this event runs with the write lock,
+	// and all other events run with the read lock.
 	alone sync.RWMutex
 }
 
@@ -114,11 +114,11 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 	return in
 }
 
-// Handle registers a transactional handler. What the handler does in its transaction is
-// committed once for each event. Call Handle before Run. It panics if the name has a
-// handler already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other faults of
-// the subscription. They call h.Check(ctx) if h has that method. If h has a method Types,
-// as a Mux does, they compare its result with the types of all subscriptions of h.
+// Handle registers a transactional handler. The changes that the handler makes in its transaction
+// are committed once for each event. Call Handle before Run. It panics if the name has a handler
+// already, or if h is nil. [Inbox.Check] and [Inbox.Run] return other faults of the subscription.
+// They call h.Check(ctx) if h has that method. If h has a method Types, as a Mux does, they check
+// that the subscriptions of h have all these types.
 func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: Handle: no handler for %q", sub.Name))
@@ -126,16 +126,16 @@ func (in *Inbox) Handle(sub Subscription, h postroom.Handler) {
 	in.register(sub, h, nil)
 }
 
-// HandleExternal registers a handler that calls other systems, which no transaction of
-// this database can undo. The inbox first stores the event in held and acknowledges it.
-// Then it runs the handler outside a transaction, because a call may take long. One
-// process at a time runs the handler for an event. While the handler runs, the process
-// renews its claim on the event. If that process dies or stalls, another process takes
-// over after Config.AckWait. It knows from the receipts which steps are done.
+// HandleExternal registers a handler that calls other systems. No transaction of this database can
+// undo such a call. The inbox first stores the event in held and acknowledges it. Then it runs the
+// handler outside a transaction, because a call may take long. One process at a time runs the
+// handler for an event. While the handler runs, the process renews its claim on the event. If that
+// process dies or stalls, another process takes over after Config.AckWait. The receipts tell the
+// new process which steps are done.
 //
-// A step happens at least once, and only once if the vendor recognises keys: see
-// [Attempt.Step]. What functions that are registered with [Attempt.OnSuccess] write is
-// committed once. Call HandleExternal before Run. It panics as [Inbox.Handle] does.
+// A step happens at least once, and only once if the vendor recognises keys: see [Attempt.Step].
+// The changes of the functions of [Attempt.OnSuccess] are committed once. Call HandleExternal
+// before Run. It panics as [Inbox.Handle] does.
 func (in *Inbox) HandleExternal(sub Subscription, h ExternalHandler) {
 	if h == nil {
 		panic(fmt.Sprintf("inbox: HandleExternal: no handler for %q", sub.Name))
@@ -202,7 +202,7 @@ func (in *core) advise(err error) error {
 	return jsremedy.Explain(remedy.Explain(err, remedy.Use{Grant: "inbox", Schema: cmp.Or(in.cfg.Schema, schema.DefaultName), DB: in.pool}))
 }
 
-// warn logs an error with advice. The inbox will try again what failed.
+// warn logs an error with advice. The inbox will try the failed work again.
 func (in *core) warn(ctx context.Context, what string, err error, args ...any) {
 	in.lines.Warn(ctx, in.cfg.Logger, what, in.advise(err), args...)
 }
@@ -211,8 +211,8 @@ func (in *core) warn(ctx context.Context, what string, err error, args ...any) {
 //
 // When ctx ends, Run takes no more events, and gives events that have not begun back to the broker.
 // It waits for running handlers up to Config.DrainTimeout, and returns nil. It returns an error
-// only if [Inbox.Check] would return one that a person must correct, or if the connection to the
-// broker was closed. It logs an outage and waits until it ends.
+// only if [Inbox.Check] returns one that a person must correct, if the connection to the broker was
+// closed, or if another Run has not ended. It logs an outage and waits until the outage ends.
 func (in *Inbox) Run(ctx context.Context) error {
 	if !in.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -249,7 +249,7 @@ func (in *Inbox) Run(ctx context.Context) error {
 		in.holder.Close()
 	}()
 	err := postroom.Run(ctx, parts...)
-	in.node.Leave(ctx) // only after the handlers ended, because until Leave their inbox rows are kept for as long as they need
+	in.node.Leave(ctx) // only after the handlers ended: until Leave, no process removes inbox rows that they still need
 	for _, c := range in.loops {
 		c.invoker.Close()
 	}

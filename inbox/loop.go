@@ -45,7 +45,7 @@ func newLoop(in *Inbox, h *handler) *loop {
 	return c
 }
 
-// orderedHand is the least number of events in memory that an ordered handler may have.
+// orderedHand is the smallest limit for the number of events that an ordered handler has in memory.
 const orderedHand = 2048
 
 // open creates the queues of a run. The lanes have room for every delivery in memory, so
@@ -150,8 +150,8 @@ func (c *loop) read(life delivery.Lifetime) error {
 	return nil
 }
 
-// Take queues a delivery. If another delivery with the same key or identity is under way,
-// this one waits until that one is finished. Take implements stream.Receiver.
+// Take queues a delivery. If another delivery with the same Flight is under way, the delivery waits
+// until the other one is finished. Take implements stream.Receiver.
 func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	c.signals.Consumed(ctx)
 	d.Identify(c.sub.DedupeKey, c.sub.Timeout)
@@ -160,9 +160,9 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	case keyed && c.external == nil:
 		d.Flight = "\x00" + d.Event.Key // no dedupe key begins with \x00
 	case keyed:
-		// The holder takes deliveries in the order in which they come. The epoch keeps two
-		// deliveries of one event apart that were read in two terms. Without it, the second
-		// delivery would wait for the first, and reach the holder after later events of its key.
+		// The holder takes deliveries in the order in which they come. If an event is read in two
+		// terms, its deliveries have different epochs, and the second delivery does not wait for
+		// the first. If it waited, it would reach the holder after later events of its key.
 		d.Flight = fmt.Sprintf("\x00%d %s", d.Epoch(), d.Key)
 	}
 	if c.flights.Begin(d) {
@@ -172,9 +172,9 @@ func (c *loop) Take(ctx context.Context, d *delivery.Delivery) {
 	}
 }
 
-// Begin reads which keys have held events. That may take long, and the lease is renewed during that
-// time. Because this process has the lease already, the previous reader can hold no more events,
-// except those that it was just storing. This reader will find that those events are decided.
+// Begin reads which keys have held events. That may take long, but the lease is renewed meanwhile.
+// Because this process has the lease already, the previous reader can hold no more events, except
+// those that it is storing now. This reader will find that those events are decided.
 func (c *loop) Begin(ctx context.Context) error {
 	keys, err := c.records.HeldKeys(ctx, dispatch.MaxKeys+1)
 	if err != nil {
@@ -191,7 +191,7 @@ func (c *loop) Lost(ctx context.Context, reason string) {
 	c.signals.Lost(ctx, reason)
 }
 
-// work processes deliveries, and runs held events that are due, until ctx ends.
+// work processes deliveries, and runs held events that are due, until the process stops.
 func (c *loop) work(life delivery.Lifetime, lane <-chan *delivery.Delivery) {
 	for !life.IsStopping() {
 		select {
@@ -236,10 +236,10 @@ func (c *loop) lane(worker int) <-chan *delivery.Delivery {
 	return c.lanes.Of(worker)
 }
 
-// deliverRun decides the delivery in next and the deliveries that wait behind it, until
-// something else must come first. Each commit also begins the transaction of the next delivery.
-// While a transaction is open the worker must not wait for the broker, so the goroutine of
-// acknowledge finishes the committed deliveries.
+// deliverRun decides the delivery in next and the deliveries that wait behind it, until none waits
+// or the worker must do something else first. Each commit also begins the transaction of the next
+// delivery. While a transaction is open the worker must not wait for the broker, so the goroutine
+// of acknowledge finishes the committed deliveries.
 func (c *loop) deliverRun(life delivery.Lifetime, next *ledger.Ahead) {
 	for d := next.Pop(); d != nil; d = next.Pop() {
 		pass, ok := c.enter(life, d, next)
@@ -265,7 +265,7 @@ func (c *loop) acknowledge(ctx context.Context) {
 	}
 }
 
-// handBackRest gives deliveries that wait for a worker or for their key back to the broker.
+// handBackRest gives back to the broker the deliveries that wait for a worker or for their key.
 func (c *loop) handBackRest(ctx context.Context) {
 	for _, d := range c.keys.UnparkAll() {
 		c.finish(ctx, d, delivery.HandedBack)
@@ -273,7 +273,7 @@ func (c *loop) handBackRest(ctx context.Context) {
 	c.lanes.Drain(func(d *delivery.Delivery) { c.finish(ctx, d, delivery.HandedBack) })
 }
 
-// level returns the numbers of deliveries that the handler has in memory.
+// level returns how many deliveries the handler has in memory, and whether it is paused.
 func (c *loop) level() signals.Level {
 	l := signals.Level{
 		Of: c.signals, InFlight: c.inflight.Len() + c.retries.queue.Claimed(), Capacity: c.inflight.Most() + c.retries.queue.Cap(),

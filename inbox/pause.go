@@ -10,11 +10,12 @@ import (
 )
 
 // Pause says when a handler pauses because something that it needs is unavailable. Each process
-// decides for itself. While a handler is paused, its process reads nothing from the stream, and
-// tries one event at a time as a probe. The first success resumes the handler. The failures that
-// caused the pause and those during the pause together cost an event at most one attempt. Failures
-// that are about the event itself ([postroom.Permanent], [postroom.Discard]) neither cause a pause
-// nor end it. If a probe fails in that way, the next probe follows at once.
+// decides for itself. While a handler is paused, its process runs only one event at a time, as a
+// probe, and reads no others. (An external handler still reads and holds them.) The first success
+// resumes the handler. Together, the failures that cause a pause and those during it cost an event
+// at most one attempt. Failures that are about the event itself ([postroom.Permanent],
+// [postroom.Discard]) neither cause a pause nor end it. If a probe fails in that way, the next
+// probe follows at once.
 type Pause struct {
 	Off bool // turns pauses off
 
@@ -33,8 +34,8 @@ type Pause struct {
 	// Defaults to a minute.
 	Window time.Duration
 
-	// Probe is how long after the beginning of the pause the first probe is made. The wait
-	// doubles before each further probe, up to MaxProbe.
+	// Probe is the time from the beginning of the pause to the first probe. The wait doubles before
+	// each further probe, up to MaxProbe.
 	//
 	// Defaults to 1 second, and MaxProbe to a minute.
 	Probe, MaxProbe time.Duration
@@ -64,7 +65,7 @@ func (c *loop) deliverBatch(life delivery.Lifetime, d *delivery.Delivery, lane <
 	}
 }
 
-// watcher returns the part that logs and counts the handler's pauses.
+// watcher returns the part of the loop that logs and counts the handler's pauses.
 func (c *loop) watcher() gate.Watcher {
 	return gate.Watcher{
 		Gate: c.gate, Handler: c.sub.Name, Log: c.log, Warn: c.inbox.warn, GiveBack: ledger.Claims{DB: c.inbox.db}.GiveBack,

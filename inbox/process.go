@@ -14,9 +14,9 @@ func (c *loop) deliver(life delivery.Lifetime, d *delivery.Delivery) {
 	c.finish(life.Work, d, c.process(life, d, nil))
 }
 
-// finish ends a delivery. If the event's effect is committed, or the event is held, it
-// acknowledges the message. Otherwise it gives the message back to the broker. It counts
-// the delivery, and starts the next delivery with the same identity.
+// finish ends a delivery. If the event is decided, or no process asked for it, finish acknowledges
+// the message. Otherwise it gives the message back to the broker. It counts the delivery, and
+// starts the next delivery that waited for this one.
 func (c *loop) finish(ctx context.Context, d *delivery.Delivery, r delivery.Result) {
 	if r.Outcome == "" { // another worker may already have the delivery
 		return
@@ -102,9 +102,9 @@ func (c *loop) decide(life delivery.Lifetime, d *delivery.Delivery, ahead *ledge
 	}
 }
 
-// aside reports whether a delivery must be held instead of handled at once, and how it is
-// held. If an event was delivered so often that it may be the cause why processes end, it
-// is held as solitary, and [claims.Runner] runs it alone.
+// aside reports whether a delivery must be held instead of handled at once, and how it is held. If
+// an event was delivered so often that it may have ended processes, it is held as solitary, and
+// [claims.Runner] runs it alone.
 func (c *loop) aside(d *delivery.Delivery) (delivery.Holding, bool) {
 	switch {
 	case d.Fault != nil:
@@ -131,14 +131,14 @@ func (c *loop) isTooOld(d *delivery.Delivery) bool {
 	return !d.Place.Ageless && d.Since().Before(c.inbox.node.TrustsFrom(c.window))
 }
 
-// maxRounds is how often one delivery is run again at once after a fault that neither the event nor
-// the handler caused: a serialization failure, a deadlock, or a commit whose answer was lost.
+// maxRounds is how often one transaction is run in a row if neither the event nor the handler
+// causes its failures, such as serialization failures, deadlocks and commits whose answers were
+// lost.
 const maxRounds = 10
 
-// persist runs one transaction. If the transaction fails and the event is not the cause,
-// persist runs it again: after a conflict with other transactions up to maxRounds times,
-// and in an outage until the outage ends or the process stops. See delivery.IsShort for a
-// server that lacks resources.
+// persist runs one transaction. If it fails and the event is not the cause, persist runs it again:
+// after conflicts with other transactions for at most maxRounds rounds, and in an outage until the
+// outage ends or the process stops. See delivery.IsShort for a server that lacks resources.
 func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	rounds, failures := 0, 0
 	for {
@@ -157,9 +157,9 @@ func (c *loop) persist(life delivery.Lifetime, apply func() error) error {
 	}
 }
 
-// apply runs one transaction: it inserts the inbox row, runs the handler, and commits or
-// rolls back. If there is a next delivery, the same round trip begins its transaction.
-// apply returns a failed attempt as a delivery.AttemptError.
+// apply runs one transaction: it inserts the inbox row, runs the handler, and commits or rolls
+// back. If there is a next delivery, the last round trip also begins its transaction. apply returns
+// a failed attempt as a delivery.AttemptError.
 func (c *loop) apply(life delivery.Lifetime, d *delivery.Delivery, ahead *ledger.Ahead) error {
 	if !c.inbox.alone.TryRLock() {
 		ahead.Drop(life.Work) // an open transaction must not wait for an event that runs alone
@@ -229,8 +229,8 @@ func (c *loop) leave(life delivery.Lifetime, tx *ledger.Tx, failed error, ahead 
 // waits for a worker.
 const mostAhead = 8
 
-// peek returns the statement that decides this worker's next delivery. It returns nil if
-// no delivery waits, or if something else must come first.
+// peek returns the statement that decides this worker's next delivery. It returns nil if no
+// delivery waits, or if that delivery cannot be decided at once.
 func (c *loop) peek(ctx context.Context, ahead *ledger.Ahead) *ledger.Statement {
 	if ahead == nil || ctx.Err() != nil || !c.gate.IsOpen() || c.retries.queue.Waiting() > 0 && ahead.Run() >= mostAhead {
 		return nil

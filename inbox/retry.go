@@ -17,10 +17,10 @@ type retries struct {
 	*loop
 
 	queue    *claims.Queue // due events; set while the inbox runs
-	settling chan struct{} // limits how many external handlers settle at the same time
+	settling chan struct{} // limits how many workers of an external handler settle at the same time
 }
 
-// open creates the queues of a run.
+// open creates the queue of the claims of a run.
 func (c *retries) open() {
 	room, running := max(1, c.workers/4), 0
 	switch {
@@ -49,7 +49,7 @@ type claim struct {
 	*claims.Claim
 
 	began string        // the id of its last transaction; empty if the inbox committed that transaction
-	ahead *ledger.Ahead // the worker's next delivery, if this claim's commit begins its transaction; or nil
+	ahead *ledger.Ahead // the worker's next delivery, if this claim's commit may begin the transaction of that delivery; or nil
 
 	reach int             // how many more events of its key may run in its transaction
 	along []*claims.Claim // the events that run in its transaction; they have no claims of their own
@@ -264,7 +264,7 @@ func (c *retries) rerun(life delivery.Lifetime, cl *claim) error {
 		}
 		defer c.inbox.alone.RUnlock()
 	}
-	if err := c.endedBefore(life.Work, cl.began); err != nil { // the handler may have committed an earlier round itself
+	if err := c.endedBefore(life.Work, cl.began); err != nil { // in an earlier round, the handler may have committed the transaction itself
 		return err
 	}
 	tx, err := c.beginRerun(life.Work, cl)
@@ -299,7 +299,7 @@ func (c *retries) beginRerun(ctx context.Context, cl *claim) (*ledger.Tx, error)
 	return tx, err
 }
 
-// failRerun rolls back a failed attempt and records it.
+// failRerun rolls back a failed attempt. It also records it, unless Config.OnDead must be called.
 func (c *retries) failRerun(ctx context.Context, tx *ledger.Tx, cl *claim, failed error) error {
 	h := c.failedAgain(cl, delivery.FailureOf(failed))
 	if c.inbox.tells(h) {
@@ -335,8 +335,8 @@ func (c *retries) runAlong(life delivery.Lifetime, tx *ledger.Tx, cl *claim) err
 	return nil
 }
 
-// finishClaim settles an event for which no other event of its key waits, and commits. The
-// same round trip begins the transaction of the event that this worker runs next.
+// finishClaim settles an event that blocks no other event, and commits. The same round trip begins
+// the transaction of the event that this worker runs next.
 func (c *retries) finishClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim) error {
 	opened, err := c.ledger.SettleAndCommit(life.Work, tx, &cl.HeldEvent, c.beginning(life, cl))
 	switch {
@@ -350,7 +350,7 @@ func (c *retries) finishClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim) 
 }
 
 // beginning returns the statement that begins the transaction of the event that this worker runs
-// next. It returns nil if no event waits, or if the next event does not need that transaction.
+// next. It returns nil if no event waits, or if the next event cannot use that transaction.
 func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement {
 	switch {
 	case cl.ahead != nil && c.reader != nil:
@@ -367,9 +367,9 @@ func (c *retries) beginning(life delivery.Lifetime, cl *claim) *ledger.Statement
 	return c.ledger.Beginning()
 }
 
-// settleKey settles an event for which others of its key may wait, and the events that ran in
-// the same transaction. It makes the next event of the key due. If cl.leads is set, it claims
-// the next event, and this process runs that event at once.
+// settleKey settles an event for which other events of its key may wait, and the events that ran in
+// the same transaction. It makes the next event of the key due. If cl.leads is set, it claims the
+// next event, and this process runs that event at once.
 func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error {
 	cl.next = nil
 	ids, last := make([]int64, len(cl.along)), cl.Pos
@@ -381,7 +381,7 @@ func (c *retries) settleKey(ctx context.Context, tx *ledger.Tx, cl *claim) error
 	switch {
 	case err != nil:
 		return err
-	case !s.Whole: // an operator has decided one of the events
+	case !s.Whole: // an operator has acted on one of the events
 		cl.reach = 0
 		return &delivery.AlongError{Err: delivery.ErrSettled}
 	}
@@ -402,10 +402,10 @@ func (c *retries) follower(claims bool) ledger.Follower {
 	return f
 }
 
-// endClaim ends the transaction of a held event. If err is nil, it settles the event first. If that
-// statement claimed the next event of the key, this process has the new claim from the commit on.
-// If it claimed none, the commit also begins the transaction of the event that the worker runs
-// next.
+// endClaim ends the transaction of a held event. If err is nil, it settles the event first. If the
+// settling statement claimed the next event of the key, this process has the new claim from the
+// commit on. If it claimed none, the commit also begins the transaction of the event that the
+// worker runs next.
 func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err error) error {
 	switch {
 	case err == nil && cl.Blocking == "":
@@ -435,7 +435,7 @@ func (c *retries) endClaim(life delivery.Lifetime, tx *ledger.Tx, cl *claim, err
 }
 
 // alone makes a claim run without other events of its key if a handler ended their common
-// transaction. The reason is that it is not known for which event the handler did that.
+// transaction, because the inbox does not know for which event the handler did that.
 func (c *retries) alone(cl *claim, err error) error {
 	if delivery.IsEnded(err) && len(cl.along) > 0 {
 		cl.reach = 0
@@ -450,8 +450,8 @@ func (c *retries) skips(cl *claim, h delivery.Holding) bool {
 	return cl.Blocking != "" && h.After == nil && (c.sub.Order == SkipKey || h.IsDiscarded())
 }
 
-// failure returns a failed attempt to record. If later events do not wait for a dead
-// event, it says that the next event of the key goes on.
+// failure returns a failed attempt in the form that the ledger records. If later events of the key
+// need not wait for this event, the ledger makes the next event of the key due.
 func (c *retries) failure(cl *claim, h delivery.Holding) ledger.Failed {
 	return ledger.Failed{Held: &cl.HeldEvent, Holding: h, Skipped: c.skips(cl, h), By: c.follower(false)}
 }

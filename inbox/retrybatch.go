@@ -8,9 +8,9 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// runBatch runs a held event of a handler that reads no stream, together with other
-// events that are due. If an event of the batch fails, nothing of the batch is committed,
-// and each event runs alone in its transaction.
+// runBatch runs a held event of a handler that reads no stream, together with other events that are
+// due. If an event of the batch fails, nothing of the batch is committed, and each event runs in
+// its own transaction.
 func (c *retries) runBatch(life delivery.Lifetime, first *claims.Claim) {
 	for all := c.queue.Collect(first, c.sub.Batch); len(all) > 0; {
 		members, ended := c.runTogether(life, all)
@@ -40,7 +40,7 @@ func (c *retries) runTogether(life delivery.Lifetime, all []*claims.Claim) (memb
 		return nil, ""
 	}
 	err := c.persist(life, func() (err error) {
-		if err := c.endedBefore(life.Work, began); err != nil { // the handler may have committed an earlier round itself
+		if err := c.endedBefore(life.Work, began); err != nil { // in an earlier round, the handler may have committed the transaction itself
 			return err
 		}
 		members, began, err = c.applyTogether(life, all, until.Add(-2*c.grace()))

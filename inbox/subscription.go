@@ -24,8 +24,8 @@ const (
 	DeliverNew
 )
 
-// Order says whether events with the same key are handled in the order of the stream, and
-// whether later events of a key wait for a dead one.
+// Order says whether events with the same key are handled in the order of the stream, and whether
+// later events of a key wait for a dead event of that key.
 type Order int
 
 const (
@@ -57,18 +57,18 @@ type Subscription struct {
 	// Stream is the JetStream stream to read.
 	Stream string
 
-	// Types are the event types to handle. The inbox reads the subjects of these names, because an
-	// event's subject is its type unless the producer chose another subject. The database has the
-	// types of all processes of this handler. If another process has an event's type in Types and
-	// this process does not, the event is held, and a process with the type runs it. If no process
-	// has the type, the event is acknowledged and counted as skipped.
+	// Types are the event types to handle. The inbox reads the subjects that have these names: if
+	// the producer chose no subject, an event's subject is its type. The database has the types of
+	// all processes of this handler. If another process has an event's type in Types and this
+	// process does not, the event is held, and a process with the type runs it. If no process has
+	// the type, the event is acknowledged and counted as skipped.
 	//
-	// A new type begins at the handler's position in the stream: older events of the type are not
-	// read. A removed type stays recorded and is still read: its events wait in table held.
+	// If you add a type, its events before the handler's position in the stream are not read. If
+	// you remove a type, it stays recorded: its events are still read, and wait in table held.
 	Types []string
 
-	// Subjects are the NATS subjects to read, with wildcards, instead of Types. Every event
-	// on them is handled.
+	// Subjects are the NATS subjects to read, in place of Types. They may have wildcards. The
+	// handler gets every event on these subjects.
 	Subjects []string
 
 	// From says where a new handler begins in the stream. It does not move a handler that
@@ -98,9 +98,9 @@ type Subscription struct {
 
 	// Batch is the largest number of events that one transaction handles, one after the other.
 	// Batches save commits and suit handlers of many small events. Events with the same key go to
-	// the same worker, in their order. If the handler fails, the batch is run again with a
-	// savepoint before each event, and only the events that fail are held. Events of [Inbox.Accept]
-	// are run again one by one instead. So the handler may be called more than once for an event.
+	// the same worker, in their order. If an event fails, the batch is run again with a savepoint
+	// before each event, and only the events that fail are held. Events of [Inbox.Accept] are run
+	// again one by one instead. So the handler may be called more than once for an event.
 	//
 	// Defaults to 1.
 	Batch int
@@ -113,12 +113,12 @@ type Subscription struct {
 	Isolation pgx.TxIsoLevel
 
 	// DedupeKey returns the key by which an event is recognised as a duplicate, for instance
-	// "commission:" and an order number. Of all events with the same key only the first takes
-	// effect, for as long as DedupeWindow. DedupeKey must always return the same key for the same
-	// event, and may be called concurrently. If it returns an empty text, the event is dead.
+	// "commission:" and an order number. Of all events with the same key within DedupeWindow, only
+	// the first takes effect. DedupeKey must always return the same key for the same event, and may
+	// be called concurrently. If the key is empty or not UTF-8, the event is dead.
 	//
-	// Defaults to the event's source and id. With the default, an event with the same
-	// source and id as another event but different content is held as a conflict.
+	// Defaults to the event's source and id. With the default, an event is held as a conflict if it
+	// has the same source and id as another event, and different content.
 	DedupeKey func(postroom.Event) string
 
 	// DedupeWindow is how long this handler remembers a decided event, for instance 90 days
@@ -135,31 +135,31 @@ type Subscription struct {
 	// postroom.ExternalAttempts, which is 10.
 	Attempts int
 
-	// Schedule has the waits after failed attempts. When the schedule is used up, its last
-	// wait is used after every further attempt. Set Attempts to match.
+	// Schedule has the waits after failed attempts. When the schedule is used up, its last wait is
+	// used after every further attempt. Usually Attempts is one more than the number of waits.
 	//
 	// Defaults to postroom.DefaultBackoff, which takes about a quarter of an hour;
 	// external handlers: postroom.ExternalBackoff, which takes about a day.
 	// postroom.FastBackoff ends within a minute.
 	Schedule postroom.Backoff
 
-	// Classify says what an error of the handler means. It returns [postroom.Permanent],
-	// [postroom.RetryAfter], [postroom.Snooze] or [postroom.Discard] of the error, or nil
-	// to leave the error as it is. It is not called for panics. It is not called for lost
-	// connections and conflicts with other transactions either, which cost no attempt. It
-	// may be called concurrently, and runs within Timeout.
+	// Classify says what an error of the handler means. It returns an error of
+	// [postroom.Permanent], [postroom.RetryAfter], [postroom.Snooze] or [postroom.Discard], or nil
+	// to leave the error as it is. The inbox does not call it for panics. It does not call it for
+	// lost connections and conflicts with other transactions either, after which the event is run
+	// again at once. Classify may be called concurrently, and runs within Timeout.
 	Classify func(error) error
 
-	// Pause says when the handler pauses because it fails for nearly all events.
+	// Pause says when the handler pauses because nearly all its events fail.
 	//
 	// Defaults to a pause when 80 % of at least 20 different events failed within a minute.
 	Pause Pause
 
 	// VendorWindow is how long the vendors of an external handler recognise a key that they got
-	// before. Set it to the time in their documentation, or less if that is vague. If the
-	// outcome of a step is not known, the step is called again only until VendorWindow minus
-	// Timeout has passed since its first call. For a handler with several vendors, use the
-	// option [VendorWindow].
+	// before. Set it to the time in their documentation, or to less if the documentation is vague.
+	// If the outcome of a step is not known, the step is called again only until VendorWindow minus
+	// Timeout has passed since its first call. For a handler with several vendors, use the option
+	// [VendorWindow].
 	//
 	// Attempts of the schedule can come after VendorWindow. Such an attempt asks the
 	// step's [Lookup] instead of calling again. Without a Lookup the event is dead, of
@@ -169,12 +169,12 @@ type Subscription struct {
 	// Defaults to 0: a step whose outcome is not known is never called again.
 	VendorWindow time.Duration
 
-	// Timeout is how long one run of the handler may take. After that time the handler's
-	// context ends. If the handler ignores that, it is abandoned, together with its
-	// transaction, after half of Timeout more, but after 5 s at the latest. If a process
-	// dies while it runs a held event, the event is run again after Timeout and a few
-	// seconds. If an attempt of an external handler runs out of time, and its steps waited
-	// for the database for at least half of the time, the attempt does not count.
+	// Timeout is how long one run of the handler may take. After that time the handler's context
+	// ends. If the handler does not return then, the inbox waits for half of Timeout, but for no
+	// more than 5 s, and abandons the handler and its transaction. If a process dies while it runs
+	// a held event, the event is run again after Timeout and a few seconds. If an attempt of an
+	// external handler runs out of time, and its steps waited for the database for at least half of
+	// the time, the attempt does not count.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration
@@ -200,7 +200,7 @@ func (s Subscription) defaults(external bool) Subscription {
 	return s
 }
 
-// reservedName is the handler's name of outgoing events in table held.
+// reservedName is the name in the column handler of table held for outgoing events.
 const reservedName = "outbox"
 
 // Upper limits, so that a typing error does not become an outage.

@@ -8,21 +8,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// AuditFilter says which actions to return. The zero value returns the latest hundred.
+// AuditFilter says which actions to return. The zero value selects the latest 100 actions.
 type AuditFilter struct {
-	Actor    string // the person
+	Actor    string // the person who acted
 	Action   string // the kind of action
 	Handler  string
 	EventID  string // the id of the event on which an operator acted
 	ReplayID int64  // the replay of the action
 
-	// Since is the earliest time.
+	// Since selects the actions at this time or later.
 	Since time.Time
 
-	// Before is where the page begins: the Next of the previous page.
+	// Before is the Next of the previous page. Zero selects the first page.
 	Before int64
 
-	// Limit is how many actions a page has at most.
+	// Limit is the largest number of actions in a page.
 	//
 	// Defaults to 100; at most 1,000.
 	Limit int
@@ -32,9 +32,9 @@ type AuditFilter struct {
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
 
-	// Next is where the next page begins. It is zero if this is the last page. Without EventID and
-	// ReplayID, a page searches at most 10,000 actions. So a page with a Next can have fewer
-	// actions than Limit, or none.
+	// Next is the Before of the next page. It is zero if this is the last page. If EventID and
+	// ReplayID are not set, Audit reads at most 10,000 actions for a page. So a page with a Next
+	// can have fewer actions than Limit, or none.
 	Next int64 `json:"next,omitzero"`
 }
 
@@ -64,8 +64,8 @@ func scanAuditEntry(row pgx.CollectableRow, a *AuditEntry) error {
 		&a.wanted, &a.last)
 }
 
-// clockSlop is how much later an action may be than an action with a higher id, because its
-// transaction took longer.
+// clockSlop limits how much later an action can be than an action with a higher id. The time of an
+// action is the start of its transaction, and a long transaction takes its id late.
 const clockSlop = time.Hour
 
 func readAudit(m *view, f AuditFilter) ([]AuditEntry, error) {
@@ -99,7 +99,7 @@ func ofReplay(all []AuditEntry, job int64) (some []AuditEntry) {
 	return some
 }
 
-// fill adds the found actions to the page. If one action does not fit, there is a next page.
+// fill adds the found actions to the page. If an action does not fit, fill sets Next.
 func (p *AuditPage) fill(all []AuditEntry, f AuditFilter) {
 	for _, a := range all {
 		if len(p.Entries) == limit(f.Limit) {

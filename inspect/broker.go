@@ -19,7 +19,7 @@ import (
 // Broker says whether an answer contains facts that only the broker knows.
 type Broker struct {
 	Asked bool   `json:"asked"`
-	Fault string `json:"fault,omitempty"` // why the broker did not answer, or not completely
+	Fault string `json:"fault,omitempty"` // why the broker did not answer, or answered only in part
 }
 
 // BrokerView has the facts that the broker knows about a handler.
@@ -31,7 +31,7 @@ type BrokerView struct {
 	Consumer string `json:"consumer,omitempty"`
 
 	// Pending is how many messages for the handler are not delivered yet. AckPending is how many
-	// are delivered and not acknowledged.
+	// messages are delivered and not acknowledged yet.
 	Pending    uint64 `json:"pending"`
 	AckPending uint64 `json:"ack_pending"`
 
@@ -44,19 +44,19 @@ type BrokerView struct {
 	OldestAt   time.Time `json:"oldest_at,omitzero"`
 	LagSeconds float64   `json:"lag_seconds"`
 
-	// Fault says which facts are missing in this answer.
+	// Fault says which facts are missing here, and why.
 	Fault string `json:"fault,omitempty"`
 
 	missing Finding // set if the stream or the consumer does not exist
 }
 
-// brokerPatience limits the time for all requests to the broker for one answer.
+// brokerPatience limits the time of all requests that handlerViews sends to the broker.
 const brokerPatience = 5 * time.Second
 
-// brokerClient asks the broker. It has no connection if the broker must not be asked.
+// brokerClient asks the broker. If nc is nil, there is no broker to ask.
 type brokerClient struct{ nc *nats.Conn }
 
-// jetStream returns the broker's API, or nil if there is no connection to the broker.
+// jetStream returns the broker's API, or an error if there is no connection to the broker.
 func (o brokerClient) jetStream() (jetstream.JetStream, error) {
 	if !o.nc.IsConnected() {
 		return nil, errors.Join(nats.ErrDisconnected, o.nc.LastError())
@@ -64,9 +64,9 @@ func (o brokerClient) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(o.nc)
 }
 
-// handlerViews asks the broker about handlers, and returns its answers by the handlers' names. If
-// deep is set, it also finds the age of the oldest message. For that it creates a consumer for a
-// moment.
+// handlerViews asks the broker about handlers, and returns the answers by the handlers' names. If
+// deep is true, it also finds the age of each handler's oldest undecided message. To find it, it
+// creates a temporary consumer.
 func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscription, deep bool) map[string]*BrokerView {
 	if o.nc == nil {
 		return nil
@@ -87,15 +87,15 @@ func (o brokerClient) handlerViews(ctx context.Context, b *Broker, subs []subscr
 		v := &BrokerView{}
 		if err := v.ask(ctx, js, sub, deep); err != nil {
 			b.Fault = fmt.Sprintf("handler %s, stream %s: %s", sub.Handler, sub.Stream, faultOf(err))
-			break // the next request would wait as long
+			break // the next request would take as long to fail
 		}
 		views[sub.Handler] = v
 	}
 	return views
 }
 
-// jetStreamFault returns why there is no JetStream, or "". It also returns "" if the user has no
-// permission to ask.
+// jetStreamFault returns why there is no JetStream, or "" if there is one. It also returns "" if
+// the user has no permission to ask.
 func jetStreamFault(ctx context.Context, js jetstream.JetStream) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -103,8 +103,8 @@ func jetStreamFault(ctx context.Context, js jetstream.JetStream) string {
 	return jsremedy.Do(err)
 }
 
-// ask stores the facts that the broker knows about a handler. An error means that the broker did
-// not answer.
+// ask stores in v the facts that the broker knows about a handler. An error means that the broker
+// did not answer.
 func (v *BrokerView) ask(ctx context.Context, js jetstream.JetStream, sub subscription, deep bool) error {
 	stream, err := js.Stream(ctx, sub.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -152,7 +152,7 @@ func (v *BrokerView) setMissing(code, handler, text, do string) {
 	v.missing = Finding{Code: code, Handler: handler, Text: text, Remedy: do}
 }
 
-// measureLag finds the oldest message for the handler, beginning at a sequence.
+// measureLag finds the handler's first message at the sequence from or later, and stores its age.
 func (v *BrokerView) measureLag(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, subjects []string, from uint64, now time.Time) {
 	r, err := messages.Open(ctx, nc, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, FilterSubjects: wildcard.Union(nil, subjects),
@@ -175,7 +175,7 @@ func (v *BrokerView) measureLag(ctx context.Context, nc *nats.Conn, stream jetst
 	}
 }
 
-// faultOf describes an error of the broker for a person.
+// faultOf describes an error of the broker for an operator.
 func faultOf(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -23,7 +23,7 @@ func newEventTrace(id string) *EventTrace {
 	}
 }
 
-// readByID reads everything that is found by the event's id.
+// readByID reads all rows that can be found by the event's id.
 func (m *view) readByID(j *EventTrace, source string) (err error) {
 	if j.LogEntries, err = rows(m, "the log", m.sql.LogEntries, scanLogEntry, source, j.EventID); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (m *view) readRelated(j *EventTrace) (err error) {
 	return err
 }
 
-// readLedger reads the inbox rows of the event, by its source and id, and what they refer to.
+// readLedger reads the event's rows in the inbox, its receipts, and its steps of sagas.
 func (m *view) readLedger(j *EventTrace) (err error) {
 	keys := []string{}
 	for _, s := range j.Sources {
@@ -128,7 +128,7 @@ func (m *view) readLedger(j *EventTrace) (err error) {
 	return m.readSagas(j)
 }
 
-// noteUndecided notes which handlers should get the event and have not decided it.
+// noteUndecided lists the handlers that should get the event and have not decided it.
 func (j *EventTrace) noteUndecided(subs []subscription) {
 	subjects := j.subjects()
 	for _, s := range subs {
@@ -142,8 +142,8 @@ func (j *EventTrace) noteUndecided(subs []subscription) {
 	}
 }
 
-// noteNoHandler notes that no handler reads the event, if there are handlers and a subject of the
-// event is known. A handler that has decided the event, or for which it is held, does read it.
+// noteNoHandler adds a note if there are handlers, a subject of the event is known, and no handler
+// reads the event. A handler that decided the event, or for which it is held, counts as a reader.
 func (j *EventTrace) noteNoHandler(subs []subscription) {
 	subjects := j.subjects()
 	taken := len(j.Decisions) > 0 || slices.ContainsFunc(slices.Concat(j.Held, j.Discarded), func(h HeldEvent) bool { return h.Handler != Outgoing })
@@ -198,8 +198,8 @@ func (j *EventTrace) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
 }
 
-// empty reports whether nothing is known about the event. Events that it caused, and actions
-// without a source, do not count: they are found by the id alone, and may belong to another event.
+// empty reports whether nothing is known about the event. If source is given, caused events,
+// revisions, and actions without a source do not count: they may be of another source.
 func (j *EventTrace) empty(source string) bool {
 	found := slices.ContainsFunc(j.Streams, func(s StreamSearch) bool { return s.Found })
 	its := slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.Source == source })
@@ -207,7 +207,7 @@ func (j *EventTrace) empty(source string) bool {
 		(source != "" || len(j.Audit)+len(j.Caused)+len(j.Revisions) == 0)
 }
 
-// placesSearched lists the places that were searched in vain.
+// placesSearched lists the places in which the event was not found.
 func (j *EventTrace) placesSearched(source string) string {
 	places := []string{"in the log, in held, in the archive, in replays and in the audit"}
 	if source == "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/postroom/postroom/internal/eventsearch"
 )
 
-// EventFilter says which events to return: those that have all properties that are set. The zero
-// value returns the newest hundred events.
+// EventFilter selects events. An event must match every field that is set. The zero value selects
+// the newest 100 events.
 //
 // Wide because these are the properties of an event.
 type EventFilter struct {
@@ -19,23 +19,23 @@ type EventFilter struct {
 	CorrelationID string
 	CausationID   string
 
-	// TraceID selects the events that were written in one trace. It has 32 hexadecimal digits, or
-	// is the W3C header traceparent that contains them.
+	// TraceID selects the events that were written in one trace. It is a trace id of 32 hexadecimal
+	// digits, or a W3C traceparent header that contains the trace id.
 	TraceID string
 
 	// Any selects events that have this value as their id, key, correlation id, causation id or
 	// trace id.
 	Any string
 
-	// Since and Until select events that were written at Since or later, and before Until. With
-	// them an answer is quicker, because only their part of the log is read. Events may be missing
-	// if the database's clock was set back by more than a minute.
+	// Since and Until select events that were written at Since or later, and before Until. They
+	// make an answer quicker, because Events reads only this part of the log. Events may be missing
+	// from the answer if the database's clock was set back by more than a minute.
 	Since, Until time.Time
 
-	// After is where the page begins: the Next of the previous page.
+	// After is the Next of the previous page. Empty selects the first page.
 	After string
 
-	// Limit is how many events a page has at most.
+	// Limit is the largest number of events in a page.
 	//
 	// Defaults to 100; at most 1,000.
 	Limit int
@@ -45,23 +45,23 @@ type EventFilter struct {
 type EventPage struct {
 	Events []EventSummary `json:"events"`
 
-	// Next is where the next page begins. It is empty if this is the last page. A page reads
-	// 200,000 rows of the log at most, for about five seconds. So a page with a Next can have fewer
-	// events than Limit, or none.
+	// Next is the After of the next page. It is empty if this is the last page. For a page, Events
+	// reads at most 200,000 rows of the log, and for about five seconds. So a page with a Next can
+	// have fewer events than Limit, or none.
 	Next string `json:"next,omitempty"`
 
-	// Looked is how many rows of the log the page read. Reached is when the oldest of them was
-	// written.
+	// Looked is how many rows of the log Events read for this page. Reached is when the oldest of
+	// these rows was written.
 	Looked  int       `json:"looked"`
 	Reached time.Time `json:"reached,omitzero"`
 
-	// Stopped says that the page ended because it must not read more rows.
+	// Stopped says that the page ended because Events reached its limit of rows or of time.
 	Stopped bool `json:"stopped"`
 }
 
-// EventSummary says what an event is, and how far it is.
+// EventSummary describes an event and its progress.
 //
-// Wide because it describes an event in one document.
+// Wide because programs read it as one JSON document.
 type EventSummary struct {
 	Source        string    `json:"source"`
 	EventID       string    `json:"event_id"`
@@ -72,14 +72,14 @@ type EventSummary struct {
 	TraceID       string    `json:"trace_id,omitempty"`
 	LoggedAt      time.Time `json:"logged_at"`
 
-	// Seq is the event's place in the log, and Published its state there. They are zero if the log
-	// does not have the event: another service wrote it, or retention removed it. Such an event is
-	// known because it is held or was discarded.
+	// Seq is the event's number in the log, and Published is its state there. Both are zero if the
+	// log does not have the event, because another service wrote it or retention removed it. Such
+	// an event was found because it is held or was discarded.
 	Seq       int64        `json:"seq,omitzero"`
 	Published PublishState `json:"published,omitempty"`
 
-	// Handlers are the handlers that have decided the event or for which it is held. Outgoing is
-	// among them if the event is held on its way to the broker.
+	// Handlers are the handlers that have decided the event or for which it is held. They include
+	// Outgoing if the event is held on its way to the broker.
 	Handlers []HandlerState `json:"handlers"`
 }
 
@@ -91,20 +91,20 @@ type HandlerState struct {
 	Handler string `json:"handler"`
 	State   State  `json:"state"`
 
-	// Database is the database of the handler in a tree. 0 is the database of the first inspector
-	// that Tree was given.
+	// Database is set in a tree: it is the number of the handler's database. 0 is the database of
+	// the first inspector that was passed to Tree.
 	Database int `json:"database"`
 }
 
-// Events returns the events that match, newest first. Most of them are in the log. Events that the
-// log does not have, but that are held or were discarded, stand among them by time. Of these, a
-// page reads those first that were held last. The log has an index only for CausationID; for other
-// properties a page reads the log from its end.
+// Events returns the events that match, newest first. It searches the log. It also returns events
+// that the log does not have, if they are held or were discarded. In held and in the archive it
+// reads the events first that were held last. The log has an index only for CausationID. For the
+// other properties Events reads the log from its end.
 func (i *Inspector) Events(ctx context.Context, f EventFilter) (*EventPage, error) {
 	s := eventsearch.Selection{
 		Key: f.Key, Type: f.Type, Source: f.Source, CorrelationID: f.CorrelationID, CausationID: f.CausationID, Any: f.Any, Since: f.Since, Until: f.Until,
 	}
-	s.TraceID, _ = eventsearch.TraceIDOf(f.TraceID) // Validate refuses an invalid one
+	s.TraceID, _ = eventsearch.TraceIDOf(f.TraceID) // Validate refuses an invalid trace id
 	if id, ok := eventsearch.TraceIDOf(f.Any); ok {
 		s.Any = id
 	}

@@ -12,7 +12,7 @@ import (
 
 // Finding is one fault of the system.
 type Finding struct {
-	Code    string `json:"code"`              // from a fixed set, for scripts
+	Code    string `json:"code"`              // one of the constants Found…, for scripts
 	Handler string `json:"handler,omitempty"` // the handler with the fault
 	Text    string `json:"text"`              // the fault
 	Remedy  string `json:"remedy"`            // what to do next
@@ -22,7 +22,7 @@ type Finding struct {
 const (
 	FoundNoRelay         = "no_relay"         // no relay leads
 	FoundUnpublished     = "unpublished"      // an event has waited for more than a minute to be published
-	FoundDead            = "dead"             // an operator must decide about events
+	FoundDead            = "dead"             // events are dead: an operator must decide about them
 	FoundNoProcess       = "no_process"       // no living process runs a handler
 	FoundOverdue         = "overdue"          // events are due, and no process runs them
 	FoundPaused          = "paused"           // a handler fails for nearly all events, and has paused itself
@@ -36,7 +36,7 @@ const (
 	FoundBroker          = "broker"           // the broker could not be asked
 )
 
-// Times after which something counts as a finding.
+// Times after which a delay is a finding.
 const (
 	unpublishedFor = time.Minute
 	overdueFor     = 30 * time.Second
@@ -140,7 +140,7 @@ func handlersOf(s *Status, subs []subscription) []string {
 	return slices.Compact(all)
 }
 
-// eventsAre returns the number of events as the beginning of a sentence.
+// eventsAre returns the beginning of a sentence, such as "2 events are".
 func eventsAre(n int64, more bool) string {
 	switch {
 	case more:

@@ -24,8 +24,8 @@ type Handler struct {
 	Types    []string `json:"types"`
 	Subjects []string `json:"subjects"`
 
-	// AckFloor is the recorded sequence up to which every event is decided. If the handler is not
-	// ordered, it is recorded once a minute.
+	// AckFloor is a sequence of the stream. The handler has decided every event up to it. If the
+	// handler is not ordered, the inbox records AckFloor once a minute.
 	AckFloor   int64     `json:"ack_floor"`
 	AckFloorAt time.Time `json:"ack_floor_at,omitzero"`
 
@@ -53,12 +53,12 @@ type Handler struct {
 // Reader is the process that reads the stream for an ordered handler.
 type Reader struct {
 	Name  string    `json:"name,omitempty"` // empty if no process reads
-	Until time.Time `json:"until,omitzero"` // when its lease ends, unless it renews the lease
+	Until time.Time `json:"until,omitzero"` // when its lease ends if it does not renew the lease
 	Reads bool      `json:"reads"`          // the lease has not ended
 	Epoch int64     `json:"epoch"`          // how many times a process has taken the lease
 
-	// Takeovers is how many readers in a row ended without giving up their lease while the floor
-	// did not move.
+	// Takeovers is how many readers in a row ended without releasing their lease and without moving
+	// AckFloor.
 	Takeovers int64 `json:"takeovers"`
 }
 

@@ -26,16 +26,16 @@ const (
 	Abandoned State = "abandoned" // a process had claimed it, and the claim expired
 	Waiting   State = "waiting"   // it waits behind an earlier event of its key
 	Dead      State = "dead"      // an operator must decide
-	Discarded State = "discarded" // an operator has decided
+	Discarded State = "discarded" // it was discarded or cancelled
 )
 
-// StateCount says how many events are held in one state.
+// StateCount counts the held events in one state.
 type StateCount struct {
 	State  State `json:"state"`
 	Events int64 `json:"events"`
 
 	// OldestAgeSeconds is how long the oldest event has been held. If State is Dead, it is how long
-	// the event has been dead.
+	// the event that died first has been dead.
 	OldestAgeSeconds float64 `json:"oldest_age_seconds"`
 
 	// OverdueSeconds is how long the first of these events has been due.
@@ -65,12 +65,12 @@ func (h HeldSummary) Events(states ...State) int64 {
 	return n
 }
 
-// overdue returns for how long events have been due. No process has claimed these events, or the
-// broker does not accept them from the relay.
+// overdue returns how long the first due event has been due. No process has claimed this event, or
+// the broker does not accept it from the relay.
 func (h HeldSummary) overdue() float64 {
 	var seconds float64
 	for _, c := range h.States {
-		if c.State == Due || c.State == Abandoned || c.State == Running { // a claim of a handler ends in the future, so it is not overdue
+		if c.State == Due || c.State == Abandoned || c.State == Running { // a handler's claim ends in the future and adds 0
 			seconds = max(seconds, c.OverdueSeconds)
 		}
 	}
@@ -109,15 +109,15 @@ func heldOf(all []HeldSummary, handler string) HeldSummary {
 	return HeldSummary{Handler: handler, States: []StateCount{}}
 }
 
-// HeldFilter says which held events to return: those that have all properties that are set. The
-// zero value returns the first hundred.
+// HeldFilter selects held events. An event must match every field that is set. The zero value
+// selects the first 100 held events.
 type HeldFilter struct {
-	// Handler selects the events of one handler, or with Outgoing the events on their way to the
-	// broker. Empty means all.
+	// Handler selects the events of one handler. Outgoing selects the events on their way to the
+	// broker. Empty selects all.
 	Handler string
 
-	// States selects events in one of these states. Empty means any state. Discarded events are not
-	// held.
+	// States selects events in one of these states. Empty means any state. Discarded is not
+	// allowed, because discarded events are not held.
 	States []State
 
 	Type  string
@@ -125,13 +125,13 @@ type HeldFilter struct {
 	Class string // class of the last failure
 
 	// DueSince and DueUntil select events that are due at DueSince or later, and before DueUntil.
-	// Events that wait behind their key, and dead events, have no due time.
+	// Events that wait behind an earlier event of their key, and dead events, have no due time.
 	DueSince, DueUntil time.Time
 
-	// After is where the page begins: the Next of the previous page.
+	// After is the Next of the previous page. Empty selects the first page.
 	After string
 
-	// Limit is how many events a page has at most.
+	// Limit is the largest number of events in a page.
 	//
 	// Defaults to 100; at most 1,000.
 	Limit int
@@ -141,15 +141,16 @@ type HeldFilter struct {
 type HeldPage struct {
 	Events []HeldEvent `json:"events"`
 
-	// Next is where the next page begins. It is empty if this is the last page. A page searches
-	// about 50,000 events. So a page with a Next can have fewer events than Limit, or none.
+	// Next is the After of the next page. It is empty if this is the last page. For a page,
+	// HeldEvents reads about 50,000 events. So a page with a Next can have fewer events than Limit,
+	// or none.
 	Next string `json:"next,omitempty"`
 }
 
-// HeldEvents returns the events that are held, in any state, sorted by handler. For each handler,
-// events with a due time come first, by that time; then events that wait behind their key; then
-// dead events, those that died last first. With Key, events are in the order in which they were
-// held.
+// HeldEvents returns held events, sorted by handler. For each handler, events with a due time come
+// first, sorted by this time. Then come events that wait behind an earlier event of their key, and
+// last dead events, the latest death first. If Key is set and it has at most 5,000 held events,
+// events are in the order in which they were held.
 func (i *Inspector) HeldEvents(ctx context.Context, f HeldFilter) (*HeldPage, error) {
 	s := held.Selection{Handler: f.Handler, Type: f.Type, Key: f.Key, Class: f.Class, DueSince: f.DueSince, DueUntil: f.DueUntil}
 	for _, state := range f.States {

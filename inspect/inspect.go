@@ -2,9 +2,10 @@
 // relay leads, which processes read, what happened to an event, and what operators did. Use it to
 // build a command line or a console.
 //
-// It changes nothing. Each answer comes from its own read-only transaction. Every statement uses an
-// index and stops at a limit, so an answer takes well under a second, even if the tables are large.
-// If a limit was reached, the answer says so. No answer contains the data of an event.
+// It changes no data: its transactions are read-only. Every statement uses an index and stops at a
+// limit, so most answers take well under a second, even if the tables are large. Events, Tree and
+// the broker can take seconds. If a limit was reached, the answer says so. No answer contains the
+// data of an event.
 package inspect
 
 import (
@@ -38,10 +39,10 @@ type Config struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// Retention is how long the relay keeps published events in the log. It serves only to say for
-	// how long the oldest event is overdue.
+	// Retention is how long the relay keeps published events in the log. [Inspector.Tables] uses it
+	// to compute for how long the oldest event is overdue for removal.
 	//
-	// Defaults to 72 hours, as the relay's does.
+	// Defaults to 72 hours, as relay.Config.Retention does.
 	Retention time.Duration
 }
 
@@ -58,8 +59,8 @@ type Inspector struct {
 }
 
 // New returns an inspector for the tables in db and the broker behind nc. If nc is nil, answers
-// leave out facts that only the broker knows, and say so. New does no I/O and cannot fail: the
-// methods return the faults of the Config.
+// leave out facts that only the broker knows, and say so. New does no I/O and cannot fail: if the
+// Config has a fault, each method returns it.
 func New(db DB, nc *nats.Conn, cfg Config) *Inspector {
 	i := &Inspector{db: db, broker: brokerClient{nc}, retention: cmp.Or(cfg.Retention, 72*time.Hour)}
 	if i.schema, i.err = schema.Name(cfg.Schema); i.err == nil {
@@ -142,8 +143,8 @@ func (i *Inspector) Status(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-// Handlers returns the state of each handler that is subscribed, that a living process runs, or for
-// which events are held, sorted by name.
+// Handlers returns the state of each handler, sorted by name. A handler is listed if it is
+// subscribed, if a living process runs it, or if events are held for it.
 func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	var subs []subscription
 	var processes []Process
@@ -175,13 +176,13 @@ func (i *Inspector) Handlers(ctx context.Context) (*Handlers, error) {
 	return h, nil
 }
 
-// Event returns what happened to the event with this id and source. If source is empty, it includes
-// every event with the id. It searches the broker for at most half a second. It returns
-// [ErrNotFound] if it finds nothing.
+// Event returns what happened to the event with this id and source. If source is empty, the answer
+// has the events of all sources with this id. Event searches the broker for at most half a second.
+// It returns [ErrNotFound] if it finds nothing.
 //
-// A search for inbox rows needs source and id. So give the source if only an inbox row is left. If
-// a subscription has a DedupeKey, its events are found in the inbox only while they are held, or
-// after they were discarded.
+// A search for inbox rows needs source and id. So give the source if the event may have left only
+// an inbox row. If a subscription has a DedupeKey, Event finds the inbox row only while the event
+// is held, or after it was discarded.
 func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, error) {
 	j := newEventTrace(id)
 	if source != "" {
@@ -209,8 +210,8 @@ func (i *Inspector) Event(ctx context.Context, source, id string) (*EventTrace, 
 	return j, nil
 }
 
-// Keys returns the keys with held events. Each has the event at its head, which blocks the other
-// events of the key.
+// Keys returns the keys that have held events, each with its first event. This event blocks the
+// other events of the key.
 func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 	page := &Keys{Keys: []Key{}}
 	err := i.inTx(ctx, func(m *view) error {
@@ -234,7 +235,7 @@ func (i *Inspector) Keys(ctx context.Context, f KeyFilter) (*Keys, error) {
 	return page, nil
 }
 
-// Tables returns how large each table is, how old its oldest row is, and what hinders vacuum.
+// Tables returns the size of each table, the age of its oldest row, and what hinders vacuum.
 func (i *Inspector) Tables(ctx context.Context) (*Tables, error) {
 	t := &Tables{}
 	err := i.inTx(ctx, func(m *view) (err error) {

@@ -7,22 +7,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// KeyFilter says which keys to return. The zero value returns the first hundred.
+// KeyFilter says which keys to return. The zero value selects the first 100 keys.
 type KeyFilter struct {
-	// Handler selects the keys of one handler, or with Outgoing the keys of events on their way to
-	// the broker. Empty means all.
+	// Handler selects the keys of one handler. Outgoing selects the keys of events on their way to
+	// the broker. Empty selects all.
 	Handler string
 
 	// Key selects one key. Empty means all.
 	Key string
 
-	// State is the state of the event at the head of the key. Empty means any state.
+	// State selects the keys whose first event is in this state. Empty means any state.
 	State State
 
-	// After is where the page begins: the Next of the previous page.
+	// After is the Next of the previous page. Nil selects the first page.
 	After *KeyPosition
 
-	// Limit is how many keys a page has at most.
+	// Limit is the largest number of keys in a page.
 	//
 	// Defaults to 100; at most 1,000.
 	Limit int
@@ -38,12 +38,12 @@ type KeyPosition struct {
 type Keys struct {
 	Keys []Key `json:"keys"`
 
-	// Next is where the next page begins. It is nil if this is the last page. A page searches at
-	// most 10,000 keys. So a page with a Next can have fewer keys than Limit, or none.
+	// Next is the After of the next page. It is nil if this is the last page. For a page, Keys
+	// reads at most 10,000 keys. So a page with a Next can have fewer keys than Limit, or none.
 	Next *KeyPosition `json:"next,omitempty"`
 }
 
-// Key is a key for which events wait.
+// Key is a key that has held events.
 type Key struct {
 	Handler string `json:"handler"`
 	Key     string `json:"key"`
@@ -55,7 +55,7 @@ type Key struct {
 
 // Head is the first event of a key. The other events of the key wait for it.
 type Head struct {
-	ID       int64     `json:"id"` // in held
+	ID       int64     `json:"id"` // id of its row in held
 	Source   string    `json:"source"`
 	EventID  string    `json:"event_id"`
 	Type     string    `json:"type"`
@@ -63,9 +63,9 @@ type Head struct {
 	Class    string    `json:"class,omitempty"`
 	Failure  string    `json:"failure,omitempty"` // text of the last failure
 	Attempts int64     `json:"attempts"`
-	NextAt   time.Time `json:"next_at,omitzero"` // when the next attempt is due, or the claim ends
+	NextAt   time.Time `json:"next_at,omitzero"` // when the next attempt is due, or when the claim ends
 
-	// Since is when the event died, or first failed, or was held.
+	// Since is when the event died, or else when it first failed, or else when it was held.
 	Since      time.Time `json:"since"`
 	AgeSeconds float64   `json:"age_seconds"`
 }
@@ -84,7 +84,7 @@ func scanKey(row pgx.CollectableRow, k *keyRow) error {
 		&h.Attempts, at(&h.NextAt), at(&h.Since), &h.AgeSeconds, &k.Behind)
 }
 
-// limits of a page.
+// The limits of a page.
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
@@ -92,7 +92,7 @@ const (
 
 func limit(n int) int { return min(max(cmp.Or(n, defaultLimit), 1), maxLimit) }
 
-// fill adds the found keys to the page. If one key does not fit, there is a next page.
+// fill adds the found keys to the page. If a key does not fit, fill sets Next.
 func (p *Keys) fill(all []keyRow, room int) {
 	for _, k := range all {
 		if len(p.Keys) == room {

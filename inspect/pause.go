@@ -10,26 +10,26 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Pause is an operator's pause of a handler or of the relays. Package control makes and ends them.
+// Pause is an operator's pause of a handler or of the relays. Package control makes and ends it.
 type Pause struct {
 	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // zero: until an operator resumes the handler
+	Until  time.Time `json:"until,omitzero"` // zero if the pause lasts until an operator ends it
 	Actor  string    `json:"actor"`
 	Reason string    `json:"reason"`
 
 	handler string
 }
 
-// SelfPause says since when a handler has paused itself in a process, because it fails for nearly
-// all events, and with which failure.
+// SelfPause is the pause that a handler made by itself in one process, because it fails for nearly
+// all events. Class and Text describe its failure.
 type SelfPause struct {
 	Since time.Time `json:"since"`
 	Class string    `json:"class"`
 	Text  string    `json:"text"`
 }
 
-// Pauses says who or what paused the handler, since when, and why. It is empty if the handler is
-// not paused.
+// Pauses returns a text for each pause of the handler: who or what paused it, since when, and why.
+// It returns none if the handler is not paused.
 func (h *Handler) Pauses() (all []string) {
 	if h.Pause != nil {
 		all = append(all, "is "+h.Pause.String())
@@ -63,7 +63,7 @@ func selfPauses(all []Process, handler string) (processes []string, last SelfPau
 	return processes, last
 }
 
-// pauseNotes says what operators have paused, with Postroom or at the broker.
+// pauseNotes returns a text for each pause that an operator made, with Postroom or at the broker.
 func pauseNotes(pauses map[string]*Pause, views map[string]*BrokerView) (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(pauses)) {
 		if name == Outgoing {

@@ -14,19 +14,19 @@ type Process struct {
 	StartedAt time.Time `json:"started_at"`
 	SeenAt    time.Time `json:"seen_at"`
 
-	// SilentSeconds is how long ago its last sign of life was. A process gives a sign of life every
-	// ten seconds.
+	// SilentSeconds is how long ago the process last renewed its row. A process renews its row
+	// every ten seconds.
 	SilentSeconds float64 `json:"silent_seconds"`
 
-	// Alive is false if the process gave no sign of life for a minute: it ended without removing
-	// its row.
+	// Alive is false if the process did not renew its row for a minute. Probably it ended without
+	// removing the row.
 	Alive bool `json:"alive"`
 
 	// Paused are the handlers that paused themselves in this process, because they fail for nearly
 	// all events.
 	Paused map[string]SelfPause `json:"paused,omitempty"`
 
-	ledger float64 // for how many seconds it keeps inbox rows at most
+	ledger float64 // the longest time for which it keeps inbox rows, in seconds
 }
 
 func readProcesses(m *view) ([]Process, error) {

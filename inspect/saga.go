@@ -7,15 +7,15 @@ import (
 	"github.com/postroom/postroom/internal/sagas"
 )
 
-// SagaStep says how an event belongs to a step of a saga.
+// SagaStep names a step of a saga, and the role that an event has in it.
 type SagaStep struct {
 	Saga      string `json:"saga"`
 	Key       string `json:"key"` // key of the instance
 	Step      string `json:"step"`
 	Direction string `json:"direction"` // do or undo
 
-	// Kind is command, reply, deadline or decision. An event that a command caused is also a reply
-	// if the saga has not counted it.
+	// Kind is command, reply, deadline or decision. Another event that the command caused is also a
+	// reply, which the saga has not counted.
 	Kind string `json:"kind"`
 
 	// Outcome is what the saga recorded for a reply or deadline (done, failed or undone), or an
@@ -24,7 +24,7 @@ type SagaStep struct {
 	At      time.Time `json:"at,omitzero"` // when the command was written, or when the saga recorded the outcome
 }
 
-// readSagas reads the steps of sagas to which the event belongs.
+// readSagas reads the steps of sagas in which the event has a role.
 func (m *view) readSagas(j *EventTrace) error {
 	var types, causes []string
 	for _, l := range j.LogEntries {
@@ -43,5 +43,5 @@ func (m *view) readSagas(j *EventTrace) error {
 	return err
 }
 
-// String describes how the event belongs to the step.
+// String describes the role that the event has in the step.
 func (s SagaStep) String() string { return sagas.Step(s).String() }

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// searchFor limits the whole search of streams for one event.
+	// searchFor limits the time of the search for one event in all streams.
 	searchFor = 500 * time.Millisecond
 
-	// searchBefore is how long before the event's time in the log the search begins, because the
+	// searchBefore is how much earlier than the event's log time the search begins, because the
 	// broker's clock may differ.
 	searchBefore = 2 * time.Second
 
-	// searchBatch is how many messages are requested at a time.
+	// searchBatch is how many messages one request asks for.
 	searchBatch = 1000
 )
 
-// streamSearcher searches one stream, beginning at a time.
+// streamSearcher searches one stream for an event, from a time on.
 type streamSearcher struct {
 	stream   string // empty means the stream that stores the subject
 	subjects []string
@@ -64,8 +64,8 @@ func (o brokerClient) search(ctx context.Context, j *EventTrace, subs []subscrip
 	}
 }
 
-// searches returns which streams to search, and from which time on. The time is that of the log or
-// of a copy in held. If there is neither, it is the time in a UUIDv7.
+// searches returns which streams to search, each from the event's log time on. If the log, held and
+// archive do not have the event, the search begins at the time in its id, if the id is a UUIDv7.
 func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	var all []streamSearcher
 	add := func(q streamSearcher) {
@@ -106,7 +106,7 @@ func (j *EventTrace) searches(subs []subscription) []streamSearcher {
 	return all
 }
 
-// timeOfID returns the time that an id contains.
+// timeOfID returns the time in an id that is a UUIDv7.
 func timeOfID(id string) (time.Time, bool) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {
@@ -115,7 +115,7 @@ func timeOfID(id string) (time.Time, bool) {
 	return time.Unix(u.Time().UnixTime()).UTC(), true
 }
 
-// search looks through a stream until it finds the event, or time is up.
+// search reads a stream until it finds the event, reaches the end of the stream, or ctx ends.
 func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id string) (StreamSearch, error) {
 	s := StreamSearch{Stream: q.stream, From: q.since.Add(-searchBefore).UTC()}
 	if len(q.subjects) == 1 {
@@ -156,7 +156,7 @@ func (q streamSearcher) search(ctx context.Context, js jetstream.JetStream, id s
 	return s, nil
 }
 
-// matches reports whether a message is the event. If it is, matches records that in s.
+// matches reports whether a message is the event. If so, it records the message in s.
 func (q streamSearcher) matches(m messages.Message, id string, s *StreamSearch) bool {
 	ev, err := wire.Decode(m.Subject, m.Header, nil)
 	if err != nil || ev.ID != id || q.source != "" && ev.Source != q.source {

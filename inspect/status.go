@@ -16,11 +16,11 @@ type Status struct {
 	Processes   []Process         `json:"processes"`
 	Broker      Broker            `json:"broker"`
 
-	// Findings says what is wrong, and what to do about it. It is empty if nothing wrong was found.
+	// Findings says what is wrong, and what to do about it. It is empty if Status found no fault.
 	Findings []Finding `json:"findings"`
 
-	// Notes are interesting facts that are not faults: handlers for whose types there are no events
-	// yet, and types of events in a stream that no handler of this database reads.
+	// Notes are facts that are not faults: types without events, types in a stream that no handler
+	// of this database reads, operators' pauses, and webhook endpoints that fail or are disabled.
 	Notes []string `json:"notes"`
 
 	operatorPauses map[string]*Pause // by the handler's name
@@ -28,21 +28,21 @@ type Status struct {
 
 // RelayStatus says which relay leads, and how far behind it is.
 type RelayStatus struct {
-	// Owner is the relay that leads, or the last leader if it did not give its lease back.
+	// Owner is the relay that leads, or the last leader if it did not release its lease.
 	Owner string `json:"owner,omitempty"`
 	Leads bool   `json:"leads"`
 	Epoch int64  `json:"epoch"` // how many times a relay has taken the lead
 
-	// Until is when the lease ends unless it is renewed, or when it ended. RemainingSeconds is the
-	// time until then. It is negative if the lease has ended.
+	// Until is when the lease ends if the relay does not renew it, or when the lease ended.
+	// RemainingSeconds is the time from now to Until. It is negative if the lease has ended.
 	Until            time.Time `json:"until,omitzero"`
 	RemainingSeconds float64   `json:"remaining_seconds"`
 
 	// Pause is the operator's pause of all relays. It is nil if there is none.
 	Pause *Pause `json:"pause,omitempty"`
 
-	// EstimatedUnpublished is about how many events are committed and not published. Gaps in the
-	// log count as events.
+	// EstimatedUnpublished estimates how many committed events are not published. It also counts
+	// seqs that no event has.
 	EstimatedUnpublished int64 `json:"estimated_unpublished"`
 
 	// OldestUnpublishedAt is when the oldest unpublished event was written.

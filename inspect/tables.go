@@ -26,11 +26,11 @@ type Table struct {
 	VacuumedAt time.Time `json:"vacuumed_at,omitzero"`
 	AnalyzedAt time.Time `json:"analyzed_at,omitzero"`
 
-	// OldestAt is the time of the oldest row, if that is known without reading all rows.
+	// OldestAt is the time of the oldest row, if it can be found without reading all rows.
 	OldestAt         time.Time `json:"oldest_at,omitzero"`
 	OldestAgeSeconds float64   `json:"oldest_age_seconds,omitzero"`
 
-	// OverdueSeconds is for how many seconds the oldest row is overdue for removal.
+	// OverdueSeconds is how long the oldest row is overdue for removal. Only table outbox has it.
 	OverdueSeconds float64 `json:"overdue_seconds,omitzero"`
 }
 
@@ -40,25 +40,25 @@ type Sweep struct {
 	Pages int64 `json:"pages"`
 
 	// KeptSeconds is the longest time for which a process keeps inbox rows. It is zero if no
-	// process lives.
+	// process is alive.
 	KeptSeconds float64 `json:"kept_seconds"`
 
-	// OverdueSeconds is how long the next pages have been due. If it is more than a few minutes, no
-	// process with an inbox runs.
+	// OverdueSeconds is how long the next step of the sweep has been due. If it is more than a few
+	// minutes, no process with an inbox runs.
 	OverdueSeconds float64 `json:"overdue_seconds"`
 }
 
 // VacuumStatus says what keeps vacuum from removing dead rows, in this and all other databases of
 // the cluster.
 type VacuumStatus struct {
-	Blockers []VacuumBlocker `json:"blockers"` // the furthest behind first, at most ten
+	Blockers []VacuumBlocker `json:"blockers"` // at most ten, the largest Xids first
 
 	// Partial says that this role cannot see the transactions of other roles: grant it pg_monitor.
 	Partial bool `json:"partial"`
 }
 
-// VacuumBlocker is a transaction, or something else with the same effect, such as a replication
-// slot.
+// VacuumBlocker is a transaction, a replication slot or a standby that keeps vacuum from removing
+// dead rows.
 type VacuumBlocker struct {
 	Kind        string  `json:"kind"` // transaction, prepared, slot, standby
 	Name        string  `json:"name"` // the process id of a transaction
@@ -68,7 +68,7 @@ type VacuumBlocker struct {
 	Client      string  `json:"client,omitempty"` // address of the client
 	State       string  `json:"state,omitempty"`
 	AgeSeconds  float64 `json:"age_seconds,omitzero"` // zero if the age is not known
-	Xids        int64   `json:"xids"`                 // how many transactions began since then
+	Xids        int64   `json:"xids"`                 // its age, counted in transactions
 }
 
 func scanTable(row pgx.CollectableRow, t *Table) error {

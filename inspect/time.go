@@ -7,7 +7,7 @@ import (
 )
 
 // timeScanner scans a time as UTC. NULL, infinity and times outside the years 1 to 9999 become
-// zero, because JSON cannot have them.
+// zero, because JSON cannot represent them.
 type timeScanner struct{ to *time.Time }
 
 func at(to *time.Time) *timeScanner { return &timeScanner{to} }
@@ -21,7 +21,7 @@ func (i *timeScanner) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-// utc returns a time in UTC. If JSON cannot have the time, utc returns zero.
+// utc returns a time in UTC. If JSON cannot represent the time, utc returns zero.
 func utc(t time.Time) time.Time {
 	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
 		return time.Time{}

@@ -35,7 +35,7 @@ func (j *EventTrace) Timeline() []TimelineEntry {
 		j.addHeld(add, h)
 	}
 	for _, d := range j.Decisions {
-		if d.State == "" { // otherwise held says what happened
+		if d.State == "" { // otherwise addHeld has told it
 			add(d.At, d.Handler, "took effect%s", because(d.Result))
 		}
 	}
@@ -90,8 +90,8 @@ func (j *EventTrace) addHeld(add func(at time.Time, where, format string, args .
 	add(h.DiscardedAt, where, "%s (audit %d)", given, h.AuditID)
 }
 
-// addPastFailures adds failures from before a replay or a success that held no longer has. It adds
-// a failure once, even if several places have it.
+// addPastFailures adds failures that held no longer has: failures before a replay or before a
+// success. It adds each failure once, even if several tables have it.
 func (j *EventTrace) addPastFailures(add func(at time.Time, where, format string, args ...any)) {
 	type failure struct {
 		at             time.Time
@@ -126,7 +126,7 @@ func (j *EventTrace) hasAction(audit int64) bool {
 	return slices.ContainsFunc(j.Audit, func(a AuditEntry) bool { return a.ID == audit })
 }
 
-// outcome says what a republish that has ended did with the event.
+// outcome says what happened to the event in a republish that has ended.
 func (r RepublishItem) outcome() string {
 	if r.Passed {
 		return r.State + "; the relay was done with this event"
@@ -144,8 +144,8 @@ func (j *EventTrace) replaced(a AuditEntry) string {
 	return ""
 }
 
-// attempt says which attempt failed. It returns nothing if failures were left out because held
-// stores only ten.
+// attempt says in which attempt failure n happened. It returns "" if held does not have one failure
+// of each attempt.
 func attempt(h HeldEvent, n int) string {
 	if int64(len(h.Failures)) != h.Attempts {
 		return ""

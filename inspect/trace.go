@@ -15,7 +15,7 @@ import (
 type EventTrace struct {
 	EventID string `json:"event_id"`
 
-	// Sources are the sources for which something was found. An id is unique within a source.
+	// Sources are the sources that have an event with this id. An id is unique within a source.
 	Sources []string `json:"sources"`
 
 	LogEntries []LogEntry     `json:"log_entries"` // from the log of this database
@@ -28,23 +28,22 @@ type EventTrace struct {
 	Replays    []ReplayItem   `json:"replays"`
 	Audit      []AuditEntry   `json:"audit"`
 
-	// Republishes are requests to publish events again that select this event, oldest first: at
-	// most 100, from the last 1,000 requests.
+	// Republishes are the republishes that cover this event, oldest first. They are at most 100,
+	// from the last 1,000 republishes.
 	Republishes []RepublishItem `json:"republishes"`
 
-	// Undecided are the handlers that get the event's subject and have no decision under its source
-	// and id.
+	// Undecided are the handlers that read the event's subject and for which no decision was found.
 	Undecided []string `json:"undecided"`
 
-	// CausedBy is the event that caused it, if the log has that event. Caused are at most 100
-	// events that it caused.
+	// CausedBy is the event that caused this event, if the log has it. Caused are events that this
+	// event caused, at most 100.
 	CausedBy []LogEntry     `json:"caused_by"`
 	Caused   []RelatedEvent `json:"caused"`
 
-	// Sagas are the steps of sagas to which the event belongs.
+	// Sagas are the steps of sagas in which the event has a role.
 	Sagas []SagaStep `json:"sagas"`
 
-	// Notes say what could not be found out, and why.
+	// Notes say what Event could not find out, and other facts for an operator.
 	Notes []string `json:"notes"`
 
 	Broker Broker `json:"broker"`
@@ -64,7 +63,7 @@ const (
 
 // LogEntry is an event in the log.
 //
-// Wide because it has a row of the log in one document.
+// Wide because programs read it as one JSON document.
 type LogEntry struct {
 	Seq           int64        `json:"seq"`
 	Source        string       `json:"source"`
@@ -81,7 +80,7 @@ type LogEntry struct {
 	OccurredAt    time.Time    `json:"occurred_at,omitzero"`
 	State         PublishState `json:"state"`
 
-	// Failures are the last ten failures before the event was published from held.
+	// Failures are the last ten failures before the relay published the event from held.
 	Failures []Failure `json:"failures"`
 }
 
@@ -91,8 +90,8 @@ type StreamSearch struct {
 	Subject string `json:"subject,omitempty"`
 	Source  string `json:"source,omitempty"`
 
-	// Found says whether the event was found between From and Through. If Complete is true, Through
-	// is the end of the stream.
+	// Found says whether the event is among the messages stored from From to Through. If Complete
+	// is true, the search read the stream to its end.
 	Found    bool      `json:"found"`
 	From     time.Time `json:"from"`
 	Through  time.Time `json:"through,omitzero"`
@@ -111,7 +110,7 @@ type Decision struct {
 	Handler   string `json:"handler"`
 	DedupeKey string `json:"dedupe_key"`
 
-	// At is when the event was decided or, if it was held, settled.
+	// At is when the event was decided or, if it was held, when it took effect or was discarded.
 	At time.Time `json:"at"`
 
 	// State is the state of an event that is held or was discarded. It is empty if the event took
@@ -138,13 +137,13 @@ type HeldEvent struct {
 	Type          string    `json:"type"`
 	Subject       string    `json:"subject"`
 	Key           string    `json:"key,omitempty"`
-	BlockedKey    string    `json:"blocked_key,omitempty"` // the key that it blocks, or for which it waits
+	BlockedKey    string    `json:"blocked_key,omitempty"` // the key, if the event blocks it or waits behind an earlier event of it
 	Position      int64     `json:"position,omitzero"`
 	State         State     `json:"state"`
 	Attempts      int64     `json:"attempts"`
 	Class         string    `json:"class,omitempty"`
 	Error         string    `json:"error,omitempty"` // text of the last failure
-	Failures      []Failure `json:"failures"`        // the last ten failures; none if the event is in a list
+	Failures      []Failure `json:"failures"`        // the last ten; HeldEvents leaves them out
 	HeldAt        time.Time `json:"held_at"`
 	NextAt        time.Time `json:"next_at,omitzero"`
 	DeadAt        time.Time `json:"dead_at,omitzero"`
@@ -170,7 +169,7 @@ type Failure struct {
 	Stack string    `json:"stack,omitempty"`
 }
 
-// Step is one call of an external handler.
+// Step is one call of an external handler to another system.
 type Step struct {
 	Handler    string    `json:"handler"`
 	Step       string    `json:"step"`
@@ -208,11 +207,11 @@ type ReplayItem struct {
 	Failures []Failure `json:"failures"`
 }
 
-// RepublishItem is a request to publish events again that selects this event.
+// RepublishItem is a republish that covers this event.
 type RepublishItem struct {
 	RequestID int64     `json:"request_id"`
 	Seq       int64     `json:"seq"`  // seq of the event in the log
-	Kind      string    `json:"kind"` // whether an operator made the request, or a comparison with the stream
+	Kind      string    `json:"kind"` // who made the request: an operator, or a comparison with the stream
 	Actor     string    `json:"actor"`
 	Reason    string    `json:"reason,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
@@ -265,7 +264,7 @@ func heldEvents(rows []held.Row) []HeldEvent {
 	return all
 }
 
-// readFailures parses the stored failures, unless err says that the row could not be read.
+// readFailures parses the stored failures. If err is set, the row was not read, and it returns err.
 func readFailures(to *[]Failure, document []byte, err error) error {
 	if err == nil {
 		err = json.Unmarshal(document, to)

@@ -15,15 +15,15 @@ type TreeQuery struct {
 	// ID is the id of an event. If no event has it, it is used as a correlation id.
 	ID string
 
-	// Source selects one of several events with the id. Empty means all.
+	// Source selects one of several events with this id. Empty selects all of them.
 	Source string
 
-	// Depth is how many levels of causes and of effects are shown.
+	// Depth is how many levels of causes, and of effects, the tree has at most.
 	//
 	// Defaults to 20; at most 100.
 	Depth int
 
-	// Limit is how many events a tree has at most.
+	// Limit is the largest number of events in a tree.
 	//
 	// Defaults to 200; at most 1,000.
 	Limit int
@@ -31,8 +31,8 @@ type TreeQuery struct {
 
 // EventTree is a business process. Each event is below its cause.
 type EventTree struct {
-	// Roots are the events without a cause, and those whose cause is not known, by time. There may
-	// be several, because a correlation id also connects events that do not cause each other.
+	// Roots are the events without a known cause, sorted by their times. There may be several,
+	// because a correlation id also connects events that do not cause each other.
 	Roots []*TreeEvent `json:"roots"`
 
 	// Events is how many events the tree has.
@@ -42,17 +42,17 @@ type EventTree struct {
 	Notes []string `json:"notes"`
 }
 
-// TreeEvent is an event with its effects.
+// TreeEvent is an event with its effects: the events that it caused.
 type TreeEvent struct {
 	EventSummary
 
 	// Databases are the databases that have the event in their log, hold it, or have discarded it.
-	// 0 is the database of the first inspector that Tree was given.
+	// 0 is the database of the first inspector that was passed to Tree.
 	Databases []int `json:"databases"`
 
 	Asked   bool         `json:"asked"`   // the query asked for its id
 	Missing bool         `json:"missing"` // no database has it: only its id is known
-	Effects []*TreeEvent `json:"effects"` // by time
+	Effects []*TreeEvent `json:"effects"` // sorted by time
 }
 
 const (
@@ -60,11 +60,11 @@ const (
 	defaultTree            = 200
 )
 
-// Tree returns the causes and the effects of an event, in the databases of all given inspectors: a
-// process of several services is in several databases. It finds causes and effects by causation id.
-// It adds events with the same correlation id, from 200,000 rows of each log, beginning at the
-// first event of the process. Handlers has the states in all databases. It returns [ErrNotFound] if
-// no database has the event or an effect of it.
+// Tree returns the causes of an event and its effects: the events that it caused. It searches the
+// databases of all inspectors, because each service may have its own. It finds causes and effects
+// by causation id. It adds events with the same correlation id, from 200,000 rows of each log,
+// beginning at the first event of the process. TreeEvent.Handlers has the states in all databases.
+// Tree returns [ErrNotFound] if no database has the event or an effect.
 //
 // It keeps a read-only transaction open in each database until it returns. It does not ask the
 // broker.
@@ -101,7 +101,7 @@ func inAll(ctx context.Context, of []*Inspector, opened []eventsearch.Database, 
 	if len(of) == 0 {
 		return do(opened)
 	}
-	var inner error // the inner error is not of this database
+	var inner error // an error of do or of another database
 	err := of[0].inTx(ctx, func(m *view) error {
 		inner = inAll(m.ctx, of[1:], append(opened, eventsearch.Database{Reader: m.events, DB: m.tx}), do)
 		return inner

@@ -13,10 +13,10 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// typesPatience limits the time for requests to the broker about types.
+// typesPatience limits the time of all requests to the broker about types.
 const typesPatience = 2 * time.Second
 
-// readTypes returns the subjects of some thousand events in this database.
+// readTypes returns the subjects of a few thousand events in this database.
 func readTypes(m *view) ([]string, error) {
 	return rows(m, "types in use", schema.In(m.schema, eventtype.UsedSQL), func(row pgx.CollectableRow, s *string) error { return row.Scan(s) })
 }
@@ -24,12 +24,12 @@ func readTypes(m *view) ([]string, error) {
 // streamTypes are the types of a stream's events.
 type streamTypes struct {
 	subjects []string
-	complete bool // they are all types of the stream
+	complete bool // subjects has all types of the stream
 	accepts  []string
 }
 
-// types asks the broker which types the events in streams have. If the broker does not answer for a
-// stream, types leaves the stream out, because an unknown type is not urgent.
+// types asks the broker which types the events in streams have. If the broker does not answer about
+// a stream, types leaves the stream out, because an unknown type is not urgent.
 func (o brokerClient) types(ctx context.Context, b *Broker, subs []subscription) map[string]streamTypes {
 	all := map[string]streamTypes{}
 	if o.nc == nil || b.Fault != "" {
@@ -86,8 +86,7 @@ func (l *findingList) checkTypes(subs []subscription, streams map[string]streamT
 	return notes
 }
 
-// unhandledNotes returns notes about types of events in streams that no handler of this database
-// reads.
+// unhandledNotes returns notes about the types in streams that no handler of this database reads.
 func unhandledNotes(subs []subscription, streams map[string]streamTypes, seen []string) []string {
 	var notes []string
 	for _, name := range streamsOf(subs) {

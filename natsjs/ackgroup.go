@@ -10,38 +10,38 @@ const (
 	// The largest number of events in an ack group.
 	maxGroup = 32
 
-	// After an ambiguous group, this many events are sent without a group. The number
-	// doubles each time, and gets smaller when groups succeed. The reason is that few
-	// groups succeed if other programs publish much to the same stream.
+	// After an ambiguous group (see ackGroup), this many events are sent without a group. The
+	// number doubles after each ambiguous group, and falls when groups succeed: few groups succeed
+	// if other programs publish much to the same stream.
 	minSingles = 1 << 10
 	maxSingles = 1 << 20
 )
 
-// ackGroup is a group of events whose acknowledgements come on one subject. For each answer,
-// the broker looks up who listens on its subject, and it caches the last lookups. With a
-// different subject for each event the cache never helps, and that is a tenth of the
-// broker's work for an event.
+// ackGroup is a group of events whose acknowledgements come on one subject. For each answer, the
+// broker looks up which clients listen on the answer's subject, and it caches the last lookups. If
+// each event had its own subject, the cache would never help, and the lookups would be a tenth of
+// the broker's work for an event.
 //
-// An acknowledgement does not say which event it is for. That is no problem if there are as many
-// acknowledgements as events, all from one stream, with consecutive sequences. The broker stores a
-// connection's messages in order, and no message gets two sequences. So the sequence of each event
-// follows from its place in the group. Either all events must be new or all must be duplicates. The
-// reason is that a cluster answers a duplicate at once, but answers a new message only after it is
-// stored. Any other answers make the group ambiguous. Then the events are sent again, each without
-// a group, and the stream drops the events that it already has, because it knows their ids.
+// An acknowledgement does not say which event it is for. But the broker stores a connection's
+// messages in order, and no message gets two sequences. So an event's place in the group gives its
+// sequence, if there are as many acknowledgements as events, all from one stream, with consecutive
+// sequences. Also, all events must be new, or all must be duplicates: a cluster answers a duplicate
+// at once, but answers a new message only after it is stored. Any other answers make the group
+// ambiguous. Then the events are sent again, each without a group. The stream drops the events that
+// it already has, because it knows their ids.
 type ackGroup struct {
 	messages      []*broker.Message // none if the slot is vacant
 	serial        uint64
 	sent          time.Time
 	shared        bool // it had several events when it was sent
-	allSent       bool // all were written to the connection; before that, the events must not be reported
+	allSent       bool // all events were written to the connection; before that, they must not be reported
 	earlyFailures []earlyFailure
 
 	stream    string // the stream in the answers
 	last      uint64 // the last sequence in the answers
 	answered  int
-	duplicate bool // the answers are to duplicates
-	ambiguous bool // it is not clear from the answers which event is stored
+	duplicate bool // the broker called the events duplicates
+	ambiguous bool // the answers do not say clearly which events are stored
 }
 
 // earlyFailure is a failure that came while a group was being sent.
@@ -93,8 +93,8 @@ func (w *window) split(batch []*broker.Message) (messages, rest []*broker.Messag
 	return batch[:n], batch[n:]
 }
 
-// resolve reports the outcomes of a group if all answers are there. If the group is
-// ambiguous, its events are sent again.
+// resolve reports the outcomes of a group if all answers are there. If the group is ambiguous,
+// resolve sends its events again.
 func (w *window) resolve(slot int) {
 	g := &w.slots[slot]
 	switch {
@@ -114,8 +114,8 @@ func (w *window) resolve(slot int) {
 	w.vacate(slot)
 }
 
-// backOff is called after an ambiguous group: no groups are made for a while. Other groups that
-// were in flight at that time may be ambiguous for the same reason, so backOff ignores them.
+// backOff stops the making of groups for a while, after an ambiguous group. Other groups that were
+// in flight at that time may be ambiguous for the same reason, so backOff ignores them.
 func (w *window) backOff(g *ackGroup) {
 	if g.serial <= w.lastAmbiguous {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/natsjs/internal/replies"
 )
 
-// maxRoutes is the number of subjects for which the stream is remembered.
+// maxRoutes is the number of subjects for which an atomicRun remembers the stream.
 const maxRoutes = 10_000
 
 // atomicRun is one call of RunAtomic. The main goroutine splits batches by stream, some
@@ -75,8 +75,8 @@ func (r *atomicRun) serve(ctx context.Context, batches <-chan []*broker.Message,
 }
 
 // split passes the events of a batch to their streams. An atomic batch goes to one stream. If the
-// events of a key go to several streams, split passes on the first of them that go to the same
-// stream. The other events of the key wait.
+// events of a key go to several streams, split passes them on until one goes to another stream.
+// That event and the later ones of its key get BlockedByKey.
 func (r *atomicRun) split(ctx context.Context, batch []*broker.Message) {
 	if name, one := r.oneStream(batch); one {
 		r.stream(ctx, name).push(batch)
@@ -158,7 +158,7 @@ func (r *atomicRun) lookUp(ctx context.Context, subject string, messages []*brok
 		return
 	}
 	r.mu.Lock()
-	if len(r.routes) >= maxRoutes { // the subjects may contain ids: forget all
+	if len(r.routes) >= maxRoutes { // subjects that contain ids do not come again: forget all
 		clear(r.routes)
 	}
 	r.routes[subject] = o.Stream
@@ -199,8 +199,8 @@ func (r *atomicRun) reportAll(messages []*broker.Message, o broker.Outcome) {
 	r.reportBatch(messages, outcomes)
 }
 
-// reportBatch reports the outcomes of events that were sent together. If an event is not
-// stored, later events of its key get BlockedByKey, and are reported first.
+// reportBatch reports the outcomes of events that were sent together. If an event is not stored,
+// later events of its key get BlockedByKey. reportBatch reports these later events first.
 func (r *atomicRun) reportBatch(messages []*broker.Message, outcomes []broker.Outcome) {
 	var missed map[string]struct{}
 	for i, f := range messages {
@@ -221,7 +221,7 @@ func (r *atomicRun) reportBatch(messages []*broker.Message, outcomes []broker.Ou
 		for i := len(messages) - 1; i >= 0; i-- {
 			if outcomes[i].Class == broker.BlockedByKey {
 				r.reportFn(messages[i], outcomes[i])
-				messages[i] = nil // the message belongs to the relay again
+				messages[i] = nil // the relay uses the message again
 			}
 		}
 	}

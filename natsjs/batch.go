@@ -21,15 +21,15 @@ const (
 	batchCommit   = "Nats-Batch-Commit"
 )
 
-// batchSender sends batches to one stream. If the stream has one replica, the next batch is
-// sent while the broker stores the previous one. A stream with several replicas stores one
+// batchSender sends batches to one stream. If the stream has one replica, batchSender sends the
+// next batch while the broker stores the previous one. A stream with several replicas gets one
 // batch at a time.
 type batchSender struct {
 	run       *atomicRun
 	name      string
 	encoder   *wire.Encoder
 	fence     fence
-	msg       nats.Msg // for reuse, like its headers
+	msg       nats.Msg // memory for reuse, as are id and seq
 	id, seq   []string
 	maxEvents int // the largest number of events in a batch
 
@@ -152,7 +152,7 @@ type batch struct {
 // maxPipelined is the largest number of batches in flight to a stream with one replica.
 const maxPipelined = 2
 
-// work sends what is pushed until ctx ends or the term ends.
+// work sends the pushed events until ctx ends or the term ends.
 func (b *batchSender) work(ctx context.Context) error {
 	var open []*batch // in the order in which they were sent
 	for {
@@ -224,8 +224,8 @@ func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*b
 	return next, nil
 }
 
-// refence takes the fence. If that fails, it reports the outcomes of the batch's events,
-// and done is true.
+// refence takes the fence. If that fails, done is true: refence has reported the outcomes of the
+// batch's events, or the term or ctx has ended.
 func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {
@@ -267,7 +267,7 @@ func (b *batchSender) sendAll(of *batch) (done bool) {
 		switch {
 		case err == nil:
 			return false
-		case !of.refused(of.sent[n-1], err): // if it is refused, the batch starts again without that event
+		case !of.refused(of.sent[n-1], err): // if the client refused the event, the batch starts again without it
 			of.reply.Put(replies.Answer{Err: fmt.Errorf("%w: %w", broker.ErrUnacknowledged, err)})
 			return false
 		}
@@ -310,8 +310,8 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 	return true
 }
 
-// send sends the n-th message of a batch. The first message has the fence: if the fence does not
-// hold, the broker stores nothing of the batch. The last message commits the batch.
+// send sends the n-th message of a batch. The first message has the fence: if the lease message is
+// no longer the last one, the broker stores nothing of the batch. The last message commits it.
 func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1
@@ -319,7 +319,7 @@ func (b *batchSender) send(of *batch, n int) error {
 	if len(of.sent) > 1 {
 		b.id[0], b.seq[0] = of.id, strconv.Itoa(n+1)
 		header[batchID], header[batchSequence] = b.id, b.seq
-	} else { // for a batch of one, the server would create a file
+	} else { // if a batch of one message had these headers, the server would create a file
 		delete(header, batchID)
 		delete(header, batchSequence)
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// If a fence is refused although the term still leads, it is taken again at most this
-	// many times.
+	// If the broker refuses a fence although the term still leads, the fence is taken again at most
+	// this many times.
 	maxFences = 2
 
 	// If the broker is storing another message with the same fence, a message is sent
@@ -24,7 +24,7 @@ const (
 	processWait  = 2 * time.Millisecond
 	maxInProcess = 20
 
-	// If a stream takes none of this many events, the other events are not tried.
+	// If a stream is unavailable for this many events and stores none, the others are not sent.
 	maxProbes = 16
 )
 
@@ -109,8 +109,8 @@ func (b *batchSender) lookUp(ctx context.Context, subject string) broker.Outcome
 	return streamOf(ctx, b.run.js, subject)
 }
 
-// retry handles a batch whose fence was refused, because another term has begun, or
-// because the lease message was removed.
+// retry handles a batch whose fence the broker refused: another term has begun, the lease message
+// was removed, or the broker is storing another message with the same fence.
 func (b *batchSender) retry(ctx context.Context, of *batch, cause error) error {
 	var refused *BrokerError
 	for of.tries++; of.tries <= maxFences && errors.As(cause, &refused); of.tries++ {
@@ -191,7 +191,7 @@ func (b *batchSender) reportStored(of *batch, last uint64) {
 	b.run.reportBatch(of.messages, outcomes)
 }
 
-// reportNotStored reports a batch that is not stored, or of which that is not known.
+// reportNotStored reports a batch that is not stored, or for which that is unknown.
 func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	if o.Stream == "" && o.Class != broker.Unroutable {
 		o.Stream = b.name
@@ -206,10 +206,10 @@ func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	b.run.reportBatch(of.messages, outcomes)
 }
 
-// sendOneByOne sends events one by one, with the fence, and waits for each answer before it
-// sends the next event. So each event gets its own outcome. If an event is stored already,
-// the broker calls it a duplicate. If the stream takes none of the first events, the other
-// events are not tried.
+// sendOneByOne sends events one by one, with the fence, and waits for each answer before it sends
+// the next event. So each event gets its own outcome. If an event is stored already, the broker
+// calls it a duplicate. If no answer comes, or maxProbes events find the stream unavailable, the
+// others are not sent.
 func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Message) error {
 	outcomes := make([]broker.Outcome, len(messages))
 	missed := make(map[string]struct{})
@@ -249,7 +249,8 @@ func (b *batchSender) sendOneByOne(ctx context.Context, messages []*broker.Messa
 	return nil
 }
 
-// sendOne sends a single event, with the fence, until its outcome is known. An error ends the term.
+// sendOne sends a single event, with the fence. If the fence was refused, or the stream lost the
+// first copy of a duplicate, sendOne sends the event again. An error ends the term.
 func (b *batchSender) sendOne(ctx context.Context, f *broker.Message) (broker.Outcome, error) {
 	fences := 0
 	for waits := 0; ; {

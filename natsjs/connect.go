@@ -14,9 +14,9 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// ErrUnsafeConnection is what Check returns for a connection with unsafe options. With these,
-// the client would send old events after the relay gave up on them, block for a long time,
-// or close the connection for good. Connect with [ConnectOptions].
+// ErrUnsafeConnection means that a connection has unsafe options. With these options, the client
+// would send old events after the relay gave up on them, block for a long time, or close the
+// connection for good. Check returns this error. Connect with [ConnectOptions].
 var ErrUnsafeConnection = errors.New("unsafe connection to NATS")
 
 // ConnectOptions returns the options that a relay's connection needs. Pass them to
@@ -67,7 +67,7 @@ func checkConnection(nc *nats.Conn) error {
 	return nil
 }
 
-// withCause adds a cause, unless it is nil or err contains it already.
+// withCause adds cause to err, if cause is not nil and err does not contain it already.
 func withCause(err, cause error) error {
 	if cause == nil || errors.Is(err, cause) {
 		return err
@@ -75,10 +75,10 @@ func withCause(err, cause error) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// EnsureStream makes a stream with the given configuration. A new stream refuses messages when
-// a limit is reached, and never drops old ones. It cannot be purged, and its messages cannot
-// be deleted. This holds even if cfg says otherwise. If cfg does not say how to store and keep
-// messages, the stream is stored in files and has limits retention.
+// EnsureStream creates a stream with the given configuration. At its limit of messages or bytes, a
+// new stream refuses messages and drops no old ones. It cannot be purged, and its messages cannot
+// be deleted. EnsureStream sets this even if cfg says otherwise. If cfg does not say how to store
+// and keep messages, the stream is stored in files and has limits retention.
 //
 // If cfg allows atomic batches (AllowAtomicPublish), the stream also gets the subject that
 // they need; see [LeaseSubjects].
@@ -86,7 +86,7 @@ func withCause(err, cause error) error {
 // If the stream exists already, EnsureStream changes only two things: it adds the subjects
 // that the stream lacks, and allows atomic batches if cfg does.
 //
-// A relay never creates a stream, because streams belong to the operator.
+// A relay never creates a stream, because the operator decides about streams.
 func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -113,8 +113,8 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 	return nil
 }
 
-// A server can fail to create the files of a stream for a moment. That was seen right after
-// a stream of the same name was deleted.
+// Right after a stream was deleted, a server can fail for a moment to create the files of a new
+// stream of the same name. Then EnsureStream tries again.
 const (
 	storeTries = 20
 	storeWait  = 50 * time.Millisecond

@@ -28,8 +28,8 @@ const (
 // longer has. The broker remembers message ids, but not whether it still has the messages.
 var errLostCopy = errors.New("the broker calls it a duplicate of a message that it no longer has")
 
-// duplicateVerifier looks up whether the broker still has the first message, if the broker
-// called an event a duplicate of it. That message may have been deleted or lost within the
+// duplicateVerifier handles events that the broker called duplicates of a first message. It looks
+// up whether the stream still has this message, which may have been deleted or lost within the
 // duplicate window.
 type duplicateVerifier struct {
 	p          *Publisher
@@ -119,8 +119,8 @@ type duplicateAnswer struct {
 	outcome broker.Outcome
 }
 
-// reportOrVerify reports the outcome of an event. If the broker called it a duplicate, it
-// queues a lookup instead.
+// reportOrVerify reports the outcome of an event. If the broker called the event a duplicate,
+// reportOrVerify queues a lookup instead.
 func (w *window) reportOrVerify(f *broker.Message, o broker.Outcome) {
 	if !o.Duplicate || w.verify == nil {
 		w.report(f, o)

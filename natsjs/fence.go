@@ -43,28 +43,28 @@ var (
 	ErrNotAtomic = errors.New("the stream is not set up for atomic batches; change that with 'postroom stream ensure --atomic' or natsjs.EnsureStream")
 )
 
-// LeaseSubjects returns the subject filter that a stream needs for atomic batches. When a
-// term begins, the leader publishes a message to a subject that matches it. Consumers can
-// ignore these messages.
+// LeaseSubjects returns the subject filter that a stream needs for atomic batches. In each term,
+// the leader publishes a message to a subject that matches the filter. Consumers can ignore this
+// message.
 func LeaseSubjects(stream string) string { return wire.LeasePrefix + "*." + stream }
 
-// fence prevents a leader that was replaced from storing anything in a stream. Each term publishes
-// one message, the lease message, on a subject that belongs to the log. Each later publish of the
-// term asks the broker to store it only if that message is still the last one on the subject.
+// fence prevents a leader that was replaced from storing anything in a stream. In each term, the
+// leader publishes the lease message on a subject that only its log uses. With each later publish,
+// it asks the broker to store it only if the lease message is still the last one on that subject.
 type fence struct {
 	run     *atomicRun
 	stream  string
 	created time.Time // when the stream was created, as the term first saw it
 	subject string
-	seq     uint64 // the sequence of the term's message; 0 if there is none
+	seq     uint64 // the sequence of the term's lease message; 0 if there is none
 
 	replicas int // the stream's number of replicas
 }
 
-// take publishes the term's message, in three steps: it reads the last message of the
-// subject, confirms that the term still leads, and publishes on the condition that the
-// last message has not changed. If the process stalls between two steps and another leader
-// replaces it, the broker refuses the third step.
+// take publishes the lease message, in three steps: it reads the last message of the subject,
+// confirms that the term still leads, and publishes on the condition that the last message has not
+// changed. If the process stalls between two steps and another leader replaces it, the broker
+// refuses the third step.
 func (f *fence) take(ctx context.Context) error {
 	f.seq = 0
 	ctx, cancel := context.WithTimeout(ctx, 2*ackTimeout)
@@ -78,8 +78,7 @@ func (f *fence) take(ctx context.Context) error {
 	}
 }
 
-// maxRaces is the number of times that another publish may come first, before take
-// returns an error.
+// maxRaces is how many times take tries again because another message was published first.
 const maxRaces = 10
 
 func (f *fence) try(ctx context.Context) error {
@@ -88,9 +87,9 @@ func (f *fence) try(ctx context.Context) error {
 		return err
 	}
 	if last == 0 {
-		// The next publish names the last message of the subject, so there must be one. Without it,
-		// for instance because it became too old, the broker could not refuse a leader that
-		// stalled.
+		// The publish at the end needs a last message of the subject as its condition. If there
+		// were none, for instance because it became too old, the broker could not refuse a leader
+		// that stalled. So put publishes a message first.
 		if _, err := f.put(ctx, 0); err != nil {
 			return err
 		}
@@ -126,8 +125,8 @@ func (f *fence) look(ctx context.Context) (last uint64, err error) {
 		return 0, fmt.Errorf("%w: %w", ErrNotAtomic, faults[0])
 	}
 	f.replicas = info.Config.Replicas
-	// A stream that was created again soon has the same sequences as before. So the time
-	// of its creation is part of the subject.
+	// A stream that was created again soon reaches the same sequences as before. So the time of its
+	// creation is part of the subject.
 	f.subject = wire.LeasePrefix + f.run.token.Instance + "-" + strconv.FormatInt(info.Created.UnixNano(), 36) + "." + f.stream
 	msg, err := stream.GetLastMsgForSubject(ctx, f.subject)
 	switch {
@@ -165,8 +164,8 @@ func (f *fence) put(ctx context.Context, last uint64) (seq uint64, err error) {
 	return seq, nil
 }
 
-// set adds the fence to the headers of a message. A message must not be sent while there
-// is no fence: with a sequence of 0 the broker would store it if no term has a fence.
+// set adds the fence to the headers of a message. Do not send a message while there is no fence:
+// the sequence is 0 then, and the broker would store the message if no term has a lease message.
 func (f *fence) set(header map[string][]string) {
 	header[expectedSequence] = []string{strconv.FormatUint(f.seq, 10)}
 	header[expectedSubject] = []string{f.subject}

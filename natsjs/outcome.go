@@ -28,10 +28,10 @@ func failure(err error) broker.Outcome {
 // codes are the classes of JetStream's API errors. The texts of the errors change from
 // version to version, so they are not used.
 var codes = map[int]broker.Class{
-	10071: broker.Unknown, // the fence does not hold; single publishes have no fence
+	10071: broker.Unknown, // the broker refused the fence; Run sends no fence
 	10158: broker.Unknown, // the same message id is being stored
 	10164: broker.Unknown, // a message with the same fence is being stored
-	10201: broker.Unknown, // part of a batch is stored
+	10201: broker.Unknown, // a message of the batch is stored already
 
 	10002: broker.Unavailable, // the account is full
 	10008: broker.Unavailable, // no quorum
@@ -108,8 +108,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// copyOf says which message of the event is sent. Each message of an event has a
-// different message id.
+// copyOf says which copy of the event is sent. Each copy of an event has its own message id.
 func copyOf(m *broker.Message) wire.Copy {
 	return wire.Copy{Replays: m.Replays, RepublishID: m.RepublishID, Lost: m.LostSeq}
 }

@@ -82,7 +82,7 @@ func (p *Publisher) Check(ctx context.Context) error {
 }
 
 // Run publishes batches as [broker.Publisher] describes. One subscription receives all
-// acknowledgements. The reply subject says for which events an acknowledgement is.
+// acknowledgements. The subject of an acknowledgement says which events it is for.
 func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(f *broker.Message, o broker.Outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	reconnects := p.nc.Stats().Reconnects
@@ -102,7 +102,7 @@ func (p *Publisher) Run(ctx context.Context, batches <-chan []*broker.Message, r
 	tick := time.NewTimer(ackTimeout)
 	tick.Stop() // so that an idle relay does not wake up
 	defer tick.Stop()
-	denied := p.nc.LastError() // checked, because the program may have replaced our error handler
+	denied := p.nc.LastError() // the loop compares it, because the program may have replaced our error handler
 	for {
 		incoming := batches
 		if !p.nc.IsConnected() {
@@ -180,8 +180,8 @@ func (p *Publisher) startLookups(ctx context.Context, w *window) (wait func()) {
 	return asking.Wait
 }
 
-// checkTimeouts reports events whose acknowledgement is overdue. If the connection's last error is
-// not the given one, it reports that as a denial. It returns the connection's last error.
+// checkTimeouts reports events whose acknowledgement is overdue. If the connection has another last
+// error than the given one, it calls Deny with that error. It returns the connection's last error.
 func (p *Publisher) checkTimeouts(w *window, now time.Time, last error) error {
 	w.expire(now.Add(-ackTimeout))
 	err := p.nc.LastError()
@@ -237,9 +237,9 @@ func (p *Publisher) refuseClosed(err error) error {
 	return err
 }
 
-// send writes a batch to the connection, unless the connection broke and was restored since
-// Run began. It does not use an event after its group was sent: as soon as the event is
-// acknowledged, it belongs to the relay.
+// send writes a batch to the connection, unless the connection broke and was restored since Run
+// began. It does not use an event after its group was sent: as soon as the event is acknowledged,
+// the relay uses it again.
 func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) {
 	if p.nc.Stats().Reconnects != reconnects {
 		reportAll(batch, failure(nats.ErrDisconnected), w.reportFn)
@@ -252,7 +252,7 @@ func (p *Publisher) send(batch []*broker.Message, w *window, reconnects uint64) 
 			w.msg.Subject, w.msg.Reply = f.Subject, group.reply
 			w.msg.Header = w.encoder.Encode(&f.Event.Event, copyOf(f))
 			w.msg.Data = f.Data
-			if err := p.nc.PublishMsg(&w.msg); err != nil { // if nil, it was copied into the connection's buffer
+			if err := p.nc.PublishMsg(&w.msg); err != nil { // if err is nil, the message was copied into the connection's buffer
 				if failed == nil {
 					failed = make(map[*broker.Message]broker.Outcome)
 				}

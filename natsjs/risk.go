@@ -27,7 +27,7 @@ const (
 	// to store a new one, even if no consumer has read the old event.
 	DiscardOld broker.Risk = "discard-old"
 
-	// Rollup means that one message with a rollup header removes all other messages.
+	// Rollup means that one message with a rollup header can remove all other messages.
 	Rollup broker.Risk = "rollup"
 
 	// AsyncPersistence means that the stream acknowledges an event before it writes the event.
@@ -41,14 +41,14 @@ const (
 	ShortDuplicateWindow broker.Risk = "short-duplicate-window"
 
 	// SmallMessages means that the stream refuses large events that the log accepts.
-
 	SmallMessages broker.Risk = "small-messages"
+
 	// SubjectTransform means that the stream stores events under a different subject.
 	// Handlers that subscribe to an event's own subject do not get it.
 	SubjectTransform broker.Risk = "subject-transform"
 )
 
-// The risks that cannot be accepted: such a stream cannot work.
+// The risks that cannot be accepted, because a relay cannot work with such a stream.
 const (
 	// NoAcks means that the stream does not acknowledge.
 	NoAcks broker.Risk = "no-acks"
@@ -203,7 +203,7 @@ func dropsOld(cfg jetstream.StreamConfig) string {
 // StreamError is a fault of a stream. It matches its Risk and postroom.ErrUnrecoverable with
 // errors.Is.
 type StreamError struct {
-	Stream  string      // its name
+	Stream  string      // the stream's name
 	Risk    broker.Risk // what is wrong with it
 	Problem string      // what is wrong, in words
 	Remedy  string      // what to change

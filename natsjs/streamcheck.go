@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Inspect examines streams as [broker.Inspector] describes. If names are given, it reads
-// only these streams, so the connection's user needs no permission to read other streams.
+// Inspect examines streams as [broker.Inspector] describes. If it gets names, it reads only these
+// streams, so the connection's user needs no permission to read other streams.
 func (p *Publisher) Inspect(ctx context.Context, streams, subjects []string) (covered bool, faults []error, err error) {
 	return p.inspect(ctx, streams, subjects, ExamineStream)
 }
@@ -56,9 +56,9 @@ func (p *Publisher) inspect(ctx context.Context, streams, subjects []string, exa
 type inspection struct {
 	js       jetstream.JetStream
 	examine  func(jetstream.StreamConfig) []*StreamError
-	subjects []string                 // in use
-	streams  []jetstream.StreamConfig // examined so far
-	covered  []string                 // by these streams
+	subjects []string                 // the subjects in use
+	streams  []jetstream.StreamConfig // the streams that were examined so far
+	covered  []string                 // the subjects that these streams take
 	faults   []error
 }
 
@@ -125,8 +125,8 @@ func (i *inspection) stream(ctx context.Context, name string) error {
 	return i.checkRoom(ctx, s)
 }
 
-// explain adds advice to a timeout: which permission may be missing. The broker does not
-// answer a request that is not allowed.
+// explain adds advice to a timeout. A permission may be missing, because the broker does not answer
+// a request that is not allowed.
 func explain(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w (may this user publish to $JS.API.STREAM.INFO.* and, unless Config.Streams is set, $JS.API.STREAM.NAMES?)", what, err)

@@ -19,10 +19,10 @@ import (
 // lookTimeout is the time limit of a request about a stream.
 const lookTimeout = 2 * ackTimeout
 
-// Compare compares a stream with a position, as [broker.Verifier] describes. If the
-// message at the position was deleted, that counts as a loss: a stream that
-// [EnsureStream] created does not allow to delete messages. It does not count as a loss if the
-// configuration of the stream removes messages that are not the oldest.
+// Compare compares a stream with a position, as [broker.Verifier] describes. If the message at the
+// position was deleted, that counts as a loss, because a stream that [EnsureStream] created does
+// not allow deletes. But it is no loss if the configuration of the stream can remove messages that
+// are not the oldest.
 func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (broker.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -54,7 +54,7 @@ func (p *Publisher) Compare(ctx context.Context, at eventlog.StreamPosition) (br
 		s.Verdict = broker.Recreated
 	case at.Seq > s.Last.Seq:
 		s.Verdict = broker.LostTail
-	case at.Seq < s.First || at.MessageID == "": // the message was removed because of its age, or no message id was recorded
+	case at.Seq < s.First || at.MessageID == "": // the stream removed its oldest messages up to this one, or no message id was recorded
 	default:
 		id, err := p.messageAt(ctx, at.Stream, at.Seq)
 		if err != nil {
@@ -115,8 +115,8 @@ func (p *Publisher) messageAt(ctx context.Context, stream string, seq uint64) (s
 
 var errUnreadable = errors.New("the answer cannot be read")
 
-// ReadStored reads the headers of a stream's messages, as [broker.Verifier] describes. It
-// creates a consumer for that, which is removed at the end.
+// ReadStored reads the headers of a stream's messages, as [broker.Verifier] describes. It creates a
+// consumer, which stop removes.
 func (p *Publisher) ReadStored(ctx context.Context, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	js, err := jetstream.New(p.nc)
 	if err != nil {

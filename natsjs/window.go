@@ -35,7 +35,7 @@ type window struct {
 	resends
 	duplicates
 
-	toLookUp chan []slotRef // groups without an answer, whose streams must be looked up
+	toLookUp chan []slotRef // events that no stream answered; their streams must be looked up
 }
 
 // sendState has the fields that only the sending goroutine uses.
@@ -167,9 +167,9 @@ func (w *window) Deny(err error) {
 	}
 }
 
-// fail reports the events for which the function which returns true. A denial can come while the
-// group of an event is still being sent. In that case fail reports the event after the group was
-// sent. Other events of the same group are sent again.
+// fail reports each event for which the function returns true. A denial can come while the group of
+// an event is still being sent. In that case fail reports the event after the group was sent. The
+// publisher sends the other events of the group again.
 func (w *window) fail(err error, which func(g *ackGroup, f *broker.Message) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -265,8 +265,8 @@ func (w *window) unanswered(p slotRef) {
 	}
 }
 
-// ask queues a lookup of an event's stream. The lookup is needed because the server gives
-// the same answer if no stream takes the subject, and if the stream has no leader.
+// ask queues a lookup of an event's stream. The lookup is needed because the server gives the same
+// answer in two cases: no stream takes the subject, or the stream has no leader.
 func (w *window) ask(p slotRef) {
 	unanswered := []slotRef{p}
 	for {
@@ -316,7 +316,7 @@ func (w *window) subject(p slotRef) (string, bool) {
 	return "", false
 }
 
-// streamOf returns the outcome of an event without an answer.
+// streamOf returns the outcome of an event without an answer. It looks up the event's stream.
 func streamOf(ctx context.Context, js jetstream.JetStream, subject string) broker.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout/2)
 	defer cancel()

@@ -29,7 +29,7 @@ func (op *operation) attempt() result {
 		return result{err: err, class: ClassCanceled, reason: ReasonCanceled}
 	}
 	limit := min(op.t.cfg.AttemptTimeout, time.Until(op.deadline))
-	if limit <= 0 { // the caller's body or Refresh used up the time: not a fault of the host
+	if limit <= 0 { // the caller's body or Refresh used up the time, which is not a fault of the host
 		return result{err: errLate, class: ClassTimeout, reason: ReasonDeadline}
 	}
 	sending, err := op.body.open()
@@ -43,7 +43,7 @@ func (op *operation) attempt() result {
 		}
 		return result{class: ClassBreaker, reason: ReasonBreaker}
 	}
-	word := errNoWord // errNoWord remains if Next panics
+	word := errNoWord // word stays errNoWord if Next panics
 	defer func() { done(word) }()
 	op.attempts++
 	op.attemptsLeft--
@@ -98,7 +98,7 @@ func (op *operation) send(ctx context.Context, body *sentBody, limit time.Durati
 	op.setHeaders(req, limit)
 	op.t.metrics.propagate(ctx, req.Header)
 	resp, err := op.t.cfg.Next.RoundTrip(req)
-	err = guard.Seal(err) // the error may have methods of a user's code
+	err = guard.Seal(err) // a user's code may have made the error
 	switch {
 	case err != nil && resp != nil:
 		if resp.Body != nil {
@@ -119,7 +119,7 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	if op.foreign {
 		goAbroad(req.Header)
 	}
-	if op.authorization != "" { // never set for another host: see refresh
+	if op.authorization != "" { // refresh never sets it for another host
 		req.Header.Set("Authorization", op.authorization)
 	}
 	if name := op.t.cfg.TimeoutHeader; name != "" {
@@ -127,7 +127,7 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	}
 	carrier := op.t.cfg.Protocol.header()
 	if op.foreign || op.key == "" && !isSafe(req.Method) {
-		// http.Transport itself repeats a request with one of these headers.
+		// http.Transport itself may repeat a request that has one of the next two headers.
 		req.Header.Del("Idempotency-Key")
 		req.Header.Del("X-Idempotency-Key")
 		if carrier != "" {
@@ -138,7 +138,8 @@ func (op *operation) setHeaders(req *http.Request, limit time.Duration) {
 	}
 }
 
-// account records what the vendor may have done because of the attempt, and asks Decide.
+// account records what the vendor may have done because of the attempt, and asks the functions
+// Decide.
 func (op *operation) account(r *result, unsent bool) {
 	r.unsent = r.err != nil && unsent
 	if !r.unsent {
@@ -158,7 +159,7 @@ func (op *operation) account(r *result, unsent bool) {
 		decision = op.t.cfg.Protocol.Decide(r.resp)
 	}
 	if decision == Undecided && r.resp != nil && op.key != "" && r.class != "" && r.resp.Header.Get("Idempotent-Replayed") == "true" {
-		decision = Stop // the vendor keeps this answer under the key, so it does not change
+		decision = Stop // the vendor keeps this answer with the key, so the next answer would be the same
 	}
 	switch decision {
 	case Retry:

@@ -22,7 +22,7 @@ type body struct {
 	object map[string]json.RawMessage
 }
 
-// newBody takes over the body of a request. It reads a body that must be in memory.
+// newBody takes over the body of a request. If the body must be in memory, newBody reads it.
 func newBody(req *http.Request, inMemory, repeat bool, limit int64) (*body, error) {
 	b := &body{length: req.ContentLength}
 	if req.Body == nil || req.Body == http.NoBody {

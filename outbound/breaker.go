@@ -12,11 +12,12 @@ import (
 )
 
 // Breaker stops calls to a host that does not work. Failed connections, timeouts and statuses from
-// 500 count as failures. But 501, 505 and each 4xx, even 429, show that the host works. An attempt that its caller
-// gives up does not count. While the breaker is open, calls fail at once with [ErrBreakerOpen].
-// After OpenFor the breaker lets probes through, and closes if they succeed.
+// 500, except 501 and 505, count as failures. But 501, 505 and each 4xx, even 429, show that the
+// host works. If the caller gives an attempt up, the attempt does not count. While the breaker is
+// open, calls fail at once with [ErrBreakerOpen]. After OpenFor the breaker lets some attempts
+// through, the probes, and closes if they succeed.
 type Breaker struct {
-	// Window is how old an attempt may be to count.
+	// Window is how long an attempt counts.
 	//
 	// Defaults to 30 seconds.
 	Window time.Duration
@@ -38,8 +39,8 @@ type Breaker struct {
 	// Defaults to 10 seconds.
 	OpenFor time.Duration
 
-	// Probes is how many attempts the breaker lets through at once after OpenFor. They
-	// must succeed.
+	// Probes is how many attempts the breaker lets through at once after OpenFor. If all of them
+	// succeed, the breaker closes.
 	//
 	// Defaults to 1.
 	Probes int
@@ -77,7 +78,7 @@ func (b Breaker) validate() error {
 	return errors.Join(faults...)
 }
 
-// Results of an attempt for the breaker.
+// Results of an attempt, for the breaker. nil is a success.
 var (
 	errOutage = errors.New("out of order")
 	errNoWord = errors.New("says nothing") // for instance if the caller gave up
@@ -92,8 +93,8 @@ type breaker struct {
 	opened  atomic.Pointer[time.Time] // when the breaker last opened
 }
 
-// newBreaker returns a breaker that calls changed when its state changes. changed must
-// not call the breaker.
+// newBreaker returns a breaker. It calls changed when its state changes. changed must not call
+// methods that lock the breaker.
 func newBreaker(cfg Breaker, changed func(to gobreaker.State)) *breaker {
 	if cfg.Off {
 		return nil
@@ -127,7 +128,7 @@ func (b *breaker) allow() (done func(error), ok bool) {
 	return done, err == nil
 }
 
-// open reports whether an attempt would be refused now, and for how long at least.
+// open reports whether the breaker is open, and for how long it stays open at least.
 func (b *breaker) open() (time.Duration, bool) {
 	if b == nil || b.circuit.State() != gobreaker.StateOpen {
 		return 0, false
@@ -135,7 +136,7 @@ func (b *breaker) open() (time.Duration, bool) {
 	return b.remaining(), true
 }
 
-// remaining returns how long the breaker stays open, or 0 if it is not open.
+// remaining returns how long the breaker stays open, or 0 if that time is over or it never opened.
 func (b *breaker) remaining() time.Duration {
 	at := b.opened.Load()
 	if at == nil {

@@ -10,18 +10,19 @@ import (
 )
 
 // Budget limits the retries at each host. The retries within any Window are at most Ratio times the
-// requests in the Window, plus Floor for each of its seconds. The retries within any second are at
-// most Ratio times the average requests of a second, plus the Floor of one Window. So calls cannot
-// spend the unused budget of calm times at once when trouble begins. The budget decides about a
-// retry before its wait, by the requests so far. The retry counts at the time at which it will be
-// made, so that retries that wait for the same moment are limited too.
+// requests in the Window, plus Floor for each second of the Window. The retries within any second
+// are at most Ratio times the average requests of a second, plus Floor for each second of a Window.
+// So calls cannot spend the budget of a whole Window at once when a vendor begins to fail. The
+// budget decides about a retry before the retry's wait, by the requests so far. The retry counts at
+// the time when the wait ends. So the budget also limits retries that will be made at the same
+// moment.
 type Budget struct {
-	// Ratio is the share of requests that may be retried.
+	// Ratio is how many retries each request within Window adds.
 	//
 	// Defaults to 0.1.
 	Ratio float64
 
-	// Window is how old requests and retries may be to count.
+	// Window is how long requests and retries count.
 	//
 	// Defaults to 10 seconds.
 	Window time.Duration
@@ -58,7 +59,7 @@ func (b Budget) validate() error {
 }
 
 // parts is how many parts a window has. A window that begins inside a part ends inside another
-// part, so it touches one more.
+// part, so it touches parts+1 of them.
 const parts = 50
 
 // account is the budget of one host.
@@ -68,9 +69,9 @@ type account struct {
 	start time.Time
 
 	mu       sync.Mutex
-	current  int64 // the number of the part in which the last call was
+	current  int64 // the number of the part in which account was last used
 	requests [parts]int
-	retries  map[int64]int // by the part in which they are made, which may be in the future
+	retries  map[int64]int // by the part in which they are made; it may be in the future
 }
 
 func newAccount(cfg Budget, now time.Time) *account {

@@ -19,8 +19,8 @@ type Client struct {
 // call return faults of the Config.
 func NewClient(cfg Config) *Client {
 	t := New(cfg)
-	// The transport enforces its rules of redirects for every client. This client checks
-	// none itself, so that a refused redirect always ends with an Error.
+	// The transport enforces its rules for redirects for every client. This client checks no
+	// redirect itself, so that a refused redirect always ends with an Error.
 	follow := func(*http.Request, []*http.Request) error { return nil }
 	return &Client{transport: t, http: &http.Client{Transport: t, CheckRedirect: follow}}
 }
@@ -28,18 +28,18 @@ func NewClient(cfg Config) *Client {
 // Check returns all faults of the Config.
 func (c *Client) Check() error { return c.transport.Check() }
 
-// HTTP returns an http.Client for a library of the vendor, which needs to see responses
-// with any status.
+// HTTP returns an http.Client for a library of the vendor. Such a library needs responses with any
+// status.
 func (c *Client) HTTP() *http.Client { return c.http }
 
-// Do carries out one operation. It returns a response with a status of 2xx, or 304 for
-// GET and HEAD, or an [Error]. The caller closes the response's body.
+// Do carries out one operation. It returns a response if the status is 2xx, or 304 for GET and
+// HEAD. Otherwise it returns an [Error]. The caller must close the response's body.
 //
-// GET and HEAD follow up to ten redirects. If one leads to another host, or from TLS to
-// plain HTTP, Do sends only headers that describe the request. It never sends the key,
-// cookies, the Authorization or any header that may be a secret. POST, PUT, PATCH and
-// DELETE follow 307 and 308 within their host, with the same key. Any other redirect is
-// an error that matches [ErrRedirect], and Do does not follow it.
+// GET and HEAD follow up to ten redirects. If a redirect leads to another host, or from TLS to
+// plain HTTP, Do sends only headers that describe the request. There it does not send the key,
+// cookies, the Authorization or any other header that may be a secret. POST, PUT, PATCH and DELETE
+// follow 307 and 308 within their host, with the same key. Any other redirect is an error that
+// matches [ErrRedirect], and Do does not follow it.
 func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	last := new(*operation)
 	resp, err := c.http.Do(req.WithContext(context.WithValue(req.Context(), lastOf{}, last)))
@@ -52,7 +52,8 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Fetch is Do, and reads the response's body, up to 10 MiB.
+// Fetch does what Do does, and then reads the response's body. A body of more than 10 MiB is an
+// error.
 func (c *Client) Fetch(req *http.Request) ([]byte, error) {
 	resp, err := c.Do(req)
 	if err != nil {
@@ -70,8 +71,8 @@ func (c *Client) Fetch(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// brokeOff returns the error of a response that could not be read: the vendor acted, but
-// its answer is not known.
+// brokeOff returns the error of a response whose body could not be read: the vendor acted, but its
+// answer is not known.
 func brokeOff(resp *http.Response, err error) error {
 	ctx := resp.Request.Context()
 	class := ClassConnection
@@ -93,9 +94,9 @@ func brokeOff(resp *http.Response, err error) error {
 	return e
 }
 
-// unwrap removes what http.Client puts around an error, because that shows the whole URL.
-// last is the operation that was carried out last, if http.Client would not follow a
-// redirect.
+// unwrap removes the url.Error that http.Client puts around an error, because it shows the whole
+// URL. last is the last operation that the Transport carried out, or nil. After that operation,
+// http.Client may return an error of its own, because it cannot follow a redirect.
 func unwrap(req *http.Request, last *operation, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -112,7 +113,7 @@ func unwrap(req *http.Request, last *operation, err error) error {
 	if last != nil {
 		e.Attempts = last.attempts
 		e.sent, e.unsure = last.mayHaveActed(), last.mayHaveActed()
-		if last.class == ClassRedirect { // to a Location that is not an address
+		if last.class == ClassRedirect { // the redirect had a Location that is not an address
 			e.Class, e.Reason, e.sent = ClassRedirect, ReasonFinal, true
 		}
 	}

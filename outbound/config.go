@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Config tunes a [Transport]. The zero value is ready to use. It is for callers that wait for the
-// answer. For other callers, use [Background].
+// Config tunes a [Transport]. The zero value is ready to use, for callers that wait for the answer.
+// For other callers, use [Background].
 //
 // Wide because each field is an independent choice, and a caller sets two or three of them. Fields
 // that belong together are types: Protocol, Budget, Breaker, Hosts.
@@ -40,14 +40,14 @@ type Config struct {
 	// repetitions after a restart of the process.
 	GenerateKeys bool
 
-	// Attempts is how many times an operation is tried at most.
+	// Attempts is the largest number of attempts that an operation may have.
 	//
 	// Defaults to 5.
 	Attempts int
 
 	// Schedule says how long to wait between attempts. postroom.Backoff is a Schedule.
 	//
-	// Defaults to Exponential{}: full jitter below 200 ms, 400 ms, 800 ms, 1.6 s.
+	// Defaults to Exponential{}: random waits of up to 200 ms, 400 ms, 800 ms, 1.6 s.
 	Schedule Schedule
 
 	// AttemptTimeout limits one attempt. The attempt ends when its response has been read.
@@ -56,7 +56,7 @@ type Config struct {
 	AttemptTimeout time.Duration
 
 	// Total limits an operation: attempts, the waits between them, and reading the response. If a
-	// wait would end after that time, the operation ends before the wait.
+	// wait would end after Total, the operation ends without the wait.
 	//
 	// Defaults to 10 seconds.
 	Total time.Duration
@@ -67,8 +67,9 @@ type Config struct {
 	// Defaults to 30 seconds.
 	MaxRetryAfter time.Duration
 
-	// MaxBody is the largest request body in bytes that is kept in memory, so that it can be sent
-	// again if the request has no GetBody. A larger body is refused.
+	// MaxBody is the largest request body in bytes that the Transport reads into memory. It does so
+	// if it must be able to send the body again and the request has no GetBody, or if the key is a
+	// member of the body. The Transport refuses a larger body.
 	//
 	// Defaults to 1 MiB.
 	MaxBody int64
@@ -79,29 +80,29 @@ type Config struct {
 	// Breaker stops calls to a host that does not work.
 	Breaker Breaker
 
-	// Hosts lets several transports share the budget and the breaker of each host. It has its own
-	// settings for both, so Budget and Breaker must be empty.
+	// Hosts lets several transports share the budget and the breaker of each host. Hosts has its
+	// own settings for both, so Budget and Breaker of the Config must be empty.
 	//
-	// Defaults to hosts that only this transport uses, with Budget and Breaker.
+	// Defaults to Hosts that only this transport uses, with the settings Budget and Breaker.
 	Hosts *Hosts
 
-	// Decide is the first to be asked about the response or the error of an attempt. It must not
-	// read the response's body. If the vendor may have acted on a call, Decide cannot make the
-	// Transport repeat the call: see [Repeatable].
+	// Decide says whether to try again after the response or the error of an attempt. The Transport
+	// calls it before Protocol.Decide. Decide must not read the response's body. If it is not safe
+	// to repeat a call, Decide cannot make the Transport repeat it: see [Repeatable].
 	Decide func(resp *http.Response, err error) Decision
 
-	// Refresh returns a new value for the Authorization header. If an operation is answered 401,
-	// the Transport calls Refresh once, and then tries again with the new value.
+	// Refresh returns a new value for the Authorization header. If the vendor answers 401, the
+	// Transport calls Refresh once for an operation, and then tries again with the new value.
 	Refresh func(req *http.Request) (authorization string, err error)
 
 	// TimeoutHeader names a header that tells the vendor how many milliseconds the attempt has, for
-	// instance X-Request-Timeout. If TimeoutHeader is empty, no such header is sent.
+	// instance X-Request-Timeout. If TimeoutHeader is empty, the Transport sends no such header.
 	TimeoutHeader string
 
 	// RedactKeys makes logs and spans show a digest in place of a key.
 	RedactKeys bool
 
-	// Logger receives retries and changes of breakers.
+	// Logger receives messages about retries and changes of breakers.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -117,9 +118,9 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
-// Background returns settings for calls whose caller does not wait, for instance a job: waits of
-// 500 ms, 2 s, 5 s and 30 s, each with up to a fifth more; 30 s for an attempt; three minutes for
-// the operation.
+// Background returns settings for calls whose caller does not wait, for instance a job. Waits are
+// 500 ms, 2 s, 5 s and 30 s, each with up to a fifth more. An attempt may take 30 s and an
+// operation three minutes.
 func Background() Config {
 	return Config{
 		Schedule: postroom.FastBackoff(), AttemptTimeout: 30 * time.Second, Total: 3 * time.Minute, MaxRetryAfter: time.Minute,
@@ -146,7 +147,7 @@ func (c Config) defaults() Config {
 }
 
 // defaultNext returns a transport that keeps more idle connections than the default transport, so
-// that many calls to one vendor use the same connections.
+// that many calls to one vendor can reuse connections.
 func defaultNext() http.RoundTripper {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {

@@ -19,7 +19,7 @@ import (
 // Class says how an attempt ended.
 type Class string
 
-// The classes. ClassConnection also has all errors that fit no other class.
+// The classes. An error that fits no other class has ClassConnection.
 const (
 	ClassConnection  Class = "connection"   // there was no connection, or it broke
 	ClassTimeout     Class = "timeout"      // no answer in time, or 408
@@ -63,7 +63,7 @@ func classOf(method string, resp *http.Response) (Class, bool) {
 }
 
 // underWay reports whether a 409 means that a call with the same key is running: the response has a
-// Retry-After, or the code for that.
+// Retry-After, or the code idempotency_in_progress.
 func underWay(resp *http.Response) bool {
 	if resp.Header.Get("Retry-After") != "" {
 		return true
@@ -113,8 +113,9 @@ func isOutage(status int) bool {
 	return status >= 500 && status != http.StatusNotImplemented && status != http.StatusHTTPVersionNotSupported
 }
 
-// classOfError returns the class of an attempt's error, and whether another attempt may
-// end differently. asked says that the attempt asked for a connection.
+// classOfError returns the class of an attempt's error, and whether another attempt may end
+// differently. native says that Next is an http.Transport. asked says that the attempt asked for a
+// connection.
 func classOfError(err error, native, asked bool) (Class, bool) {
 	var (
 		verification *tls.CertificateVerificationError
@@ -127,7 +128,7 @@ func classOfError(err error, native, asked bool) (Class, bool) {
 	)
 	switch {
 	case errors.Is(err, postroom.ErrPermanent):
-		return ClassInvalid, false // Next refuses the request: not a fault of the host
+		return ClassInvalid, false // Next refused the request, which is not a fault of the host
 	case errors.As(err, &inner):
 		return inner.Class, inner.Class == ClassConnection || inner.Class == ClassTimeout
 	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname),
@@ -138,7 +139,7 @@ func classOfError(err error, native, asked bool) (Class, bool) {
 	case errors.As(err, &network) && network.Timeout():
 		return ClassTimeout, true
 	case native && !asked && !errors.As(err, &network):
-		return ClassInvalid, false // http.Transport itself refuses such a request
+		return ClassInvalid, false // http.Transport refused the request before it asked for a connection
 	}
 	return ClassConnection, true
 }

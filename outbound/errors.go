@@ -17,13 +17,13 @@ import (
 )
 
 var (
-	// ErrNotSent matches an [Error] if no attempt sent anything: the breaker was open,
-	// there was no connection, or the request could not be made. Calling again is safe,
-	// with or without a key.
+	// ErrNotSent matches an [Error] if no attempt sent anything: the breaker was open, there was no
+	// connection, or the request could not be made. It is safe to call again, with or without a
+	// key.
 	ErrNotSent = errors.New("nothing was sent")
 
-	// ErrRejected matches an [Error] if the vendor rejected the request, and did nothing
-	// in earlier attempts either.
+	// ErrRejected matches an [Error] if the vendor rejected the request, and also did nothing in
+	// earlier attempts.
 	ErrRejected = errors.New("the vendor rejected the request")
 
 	// ErrAttempts matches an [Error] if all attempts of the operation are used up.
@@ -39,11 +39,11 @@ var (
 
 	// ErrRedirect matches an [Error] if the vendor redirected the request to a place that the
 	// request must not follow. After 307 and 308 the vendor certainly did nothing. After any other
-	// redirect it may have acted.
+	// redirect the vendor may have acted.
 	ErrRedirect = errors.New("the vendor redirected the request to a place that it must not follow")
 
-	// ErrDeadline matches an [Error] if the operation was not tried again because the time of
-	// Config.Total or of the context was over, or because Retry-After was too long.
+	// ErrDeadline matches an [Error] if the operation was not tried again because Config.Total or
+	// the deadline of the context left no time, or because Retry-After was too long.
 	ErrDeadline = errors.New("no time is left")
 )
 
@@ -63,9 +63,8 @@ const (
 	ReasonRequest  Reason = "request"     // the request cannot be sent, or cannot be sent again
 )
 
-// Error is the error of a failed operation. Its text names the host and what happened,
-// but no path, query or header. With errors.Is it matches sentinels of this package and
-// the errors in Err.
+// Error is the error of a failed operation. Its text has the host and what happened, but no path,
+// query or header. errors.Is matches it with sentinels of this package and with the errors in Err.
 type Error struct {
 	Method   string
 	Host     string
@@ -84,8 +83,8 @@ type Error struct {
 	Err error
 
 	sent   bool // some attempt sent something
-	unsure bool // the vendor may have acted on it
-	keyed  bool // the vendor was given a key
+	unsure bool // the vendor may have acted on the operation
+	keyed  bool // the vendor got a key
 	later  bool // another call may end differently, even after ClassInvalid
 }
 
@@ -163,24 +162,25 @@ func (e *Error) Is(target error) bool {
 func (e *Error) Timeout() bool { return e.Class == ClassTimeout }
 
 // NotApplied reports whether err says that the vendor certainly did nothing: nothing was sent, or
-// the vendor rejected everything. Then wrap err, so that the step may begin again: in
-// inbox.NotApplied in a step of an external handler, or in idempotency.NotApplied in a call of
-// lease mode.
+// the vendor rejected everything. If NotApplied returns true, wrap err, so that the step can begin
+// again. In a step of an external handler, wrap it with inbox.NotApplied. In a call of lease mode,
+// wrap it with idempotency.NotApplied.
 func NotApplied(err error) bool {
 	return errors.Is(err, ErrNotSent) || errors.Is(err, ErrRejected)
 }
 
-// SnoozeUnsent is how long a handler waits before it is called again if its call was not sent. If
-// the breaker is open, the handler waits until the breaker lets a call through.
+// SnoozeUnsent is how long the inbox waits before it runs a handler again, if the handler's call
+// was not sent. If the breaker is open, the inbox waits until the breaker lets a call through.
 const SnoozeUnsent = 15 * time.Second
 
 // ForHandler converts err for a handler of events. It returns:
 //
-//   - [postroom.Permanent] if another attempt would end the same way, unless the vendor or
-//     Decide said to try again, or the status may mean that a call with the key is under way;
-//   - [postroom.Snooze] if nothing was sent, because the breaker was open, or there was no
-//     budget, no connection or no address: after SnoozeUnsent, or when the breaker lets the
-//     next call through;
+//   - [postroom.Permanent] if another attempt would end the same way. It may end differently if the
+//     vendor or Decide said to try again, or if the status may mean that a call with the same key
+//     is running;
+//   - [postroom.Snooze] if nothing was sent, because the breaker was open, the budget was spent, or
+//     there was no connection or no address. The handler runs again after SnoozeUnsent, or when the
+//     breaker lets the next call through;
 //   - [postroom.RetryAfter] if the vendor asks for a wait;
 //   - otherwise err unchanged.
 func ForHandler(err error) error {
@@ -198,7 +198,7 @@ func ForHandler(err error) error {
 		}
 		return postroom.Permanent(err)
 	case ClassConflict:
-		// With a key, the answer may be about an earlier call with the same key.
+		// If the call has a key, the answer may be about an earlier call with the same key.
 		if !e.keyed {
 			return postroom.Permanent(err)
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// Hosts has the budgets and circuit breakers of the hosts that transports call. A [Transport] has
-// its own Hosts. If several transports share one through Config.Hosts, the limits apply to their
-// calls together. Hosts is safe for concurrent use.
+// Hosts has the budgets and circuit breakers of the hosts that transports call. By default a
+// [Transport] has its own Hosts. If several transports have the same Hosts in Config.Hosts, the
+// limits apply to their calls together. Hosts is safe for concurrent use.
 type Hosts struct {
 	budget  Budget
 	breaker Breaker
@@ -33,21 +33,22 @@ type host struct {
 	used    time.Time // guarded by Hosts.mu
 }
 
-// NewHosts returns budgets and breakers for several transports in this process, for instance if two
-// of them call one vendor with different protocols or times. Set it as Config.Hosts of each
-// transport. NewHosts cannot fail: [Transport.Check] returns the faults of the settings. The
-// transport that calls a host first logs and counts the changes of the host's breaker.
+// NewHosts returns budgets and breakers for several transports in this process. Use it, for
+// instance, if two transports call one vendor with different protocols or times. Set the result as
+// Config.Hosts of each transport. NewHosts cannot fail: [Transport.Check] returns the faults of the
+// settings. The first transport that calls a host logs and counts the changes of the host's
+// breaker.
 func NewHosts(budget Budget, breaker Breaker) *Hosts {
 	h := &Hosts{budget: budget.defaults(), breaker: breaker.defaults(), known: make(map[string]*list.Element), byUse: list.New()}
 	h.err = errors.Join(h.budget.validate(), h.breaker.validate())
 	return h
 }
 
-// manyHosts is how many hosts are remembered. If there are more, hosts are forgotten that have been
-// idle for so long that they have no state.
+// manyHosts is how many hosts Hosts remembers in any case. If there are more, it forgets hosts that
+// have been idle for so long that their budget and breaker have no state.
 const manyHosts = 1000
 
-// of returns the host of a URL that a transport calls.
+// of returns the state of the host of a URL that a transport calls.
 func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 	name, now := hostOf(u), time.Now()
 	hs.mu.Lock()
@@ -71,8 +72,9 @@ func (hs *Hosts) of(u *url.URL, t *Transport) *host {
 
 func hostIn(e *list.Element) *host { return e.Value.(*host) } //nolint:forcetypeassert // the list has only hosts
 
-// forget removes hosts that have been idle for a long time, if there are many hosts. Idle hosts are
-// at the front of the list, so forget examines only those that it removes, and one more.
+// forget removes hosts that have been idle for a long time, if there are many hosts. The list
+// begins with the host that has been idle for longest, so forget examines only the hosts that it
+// removes, and one more.
 func (hs *Hosts) forget(now time.Time) {
 	idle := max(hs.budget.Window, hs.breaker.Window, hs.breaker.OpenFor) + hs.total
 	if len(hs.known) < manyHosts {

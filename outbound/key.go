@@ -16,9 +16,10 @@ type (
 	lastOf     struct{} // a **operation: the last operation of a call that follows redirects
 )
 
-// WithKey returns a context whose operation has the given key. It replaces a key in the request:
-// client libraries of vendors set a key there that is lost if the process restarts. Use a key for
-// one operation only. The key is sent with all methods except GET, HEAD, OPTIONS and TRACE.
+// WithKey returns a context whose operation has the given key. This key replaces a key in the
+// request, because client libraries of vendors set a key there that is lost if the process
+// restarts. Use a key for one operation only. The Transport sends the key with all methods except
+// GET, HEAD, OPTIONS and TRACE.
 func WithKey(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyOf{}, key)
 }
@@ -31,8 +32,8 @@ func NewKey() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Repeatable says that requests with the returned context may be sent again with any
-// method, such as a search by POST.
+// Repeatable returns a context whose requests the Transport may send again with any method, for
+// instance a search by POST.
 func Repeatable(ctx context.Context) context.Context {
 	return context.WithValue(ctx, repeatable{}, true)
 }
@@ -54,10 +55,10 @@ func isIdempotent(method string) bool {
 func (c *Config) chooseKey(req *http.Request, b *body, from origin) (keys, error) {
 	p := c.Protocol
 	if p.Keyless || isSafe(req.Method) || from.foreign {
-		return keys{}, nil // the caller's header stays, unless a redirect led to another host
+		return keys{}, nil // setHeaders removes the caller's header, except for a safe method within the host
 	}
 	if from.earlier != nil && from.earlier.sent != "" {
-		return from.earlier.keys, nil // byte for byte, because the caller may have formatted it
+		return from.earlier.keys, nil // unchanged, because the caller may have formatted the key
 	}
 	given, _ := req.Context().Value(keyOf{}).(string)
 	switch {

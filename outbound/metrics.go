@@ -50,7 +50,7 @@ func (m *metrics) retried(ctx context.Context, host string, class Class, wait ti
 	m.delay.Record(ctx, wait.Seconds(), why)
 }
 
-// ended counts a call that was given up although another attempt might have succeeded.
+// ended counts a call that ended with a reason other than ReasonFinal.
 func (m *metrics) ended(ctx context.Context, host string, reason Reason) {
 	m.ends.Add(ctx, 1, telemetry.With(telemetry.Server.String(host), telemetry.Reason.String(string(reason))))
 }

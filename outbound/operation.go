@@ -26,14 +26,14 @@ type operation struct {
 	tries
 	authorization string // the result of Config.Refresh, if that was called
 	doubt
-	last *Response // the last response of an attempt before the final one
+	last *Response // the last response of the attempts before the final one
 	conclusion
 }
 
 // origin says where an operation comes from, if a redirect led to it.
 type origin struct {
-	earlier *operation // the operation whose response redirected here
-	foreign bool       // the redirect came from another host
+	earlier *operation // the operation whose response was the redirect
+	foreign bool       // a redirect led to another host
 }
 
 // keys has the key of an operation in two forms.
@@ -48,7 +48,7 @@ type tries struct{ attempts, attemptsLeft int }
 // doubt says what the vendor may have done.
 type doubt struct {
 	delivered bool // an attempt sent something
-	unsure    bool // the vendor may have acted on it
+	unsure    bool // the vendor may have acted on the operation
 }
 
 // conclusion says how the last attempt ended, and why no other attempt followed.
@@ -66,11 +66,12 @@ type result struct {
 	again   bool   // another attempt may end differently
 	later   bool   // another call may end differently, after some time
 	unsent  bool   // nothing was sent
-	reason  Reason // set if there is nothing to decide
+	reason  Reason // set if it is certain that no attempt follows
 	release context.CancelFunc
 }
 
-// prepare prepares the parts that all attempts share. Its errors are never the vendor's fault.
+// prepare prepares the parts that all attempts share. An error of prepare is never the vendor's
+// fault.
 func (op *operation) prepare() error {
 	req, p := op.req, op.t.cfg.Protocol
 	if err := contextError(req.Context()); err != nil {
@@ -100,7 +101,7 @@ func (op *operation) prepare() error {
 		return nil
 	}
 	if err != nil && isIdempotent(req.Method) {
-		op.key, op.sent = "", "" // the request has no place for a key, and needs none
+		op.key, op.sent = "", "" // the body has no place for a key, and the method needs none
 		return nil
 	}
 	if err != nil {
@@ -109,7 +110,8 @@ func (op *operation) prepare() error {
 	return b.insert(p.Field, op.sent)
 }
 
-// repeatable reports whether a request may be sent again after the vendor may have acted on it.
+// repeatable reports whether it is safe to send the request again, even if the vendor has acted on
+// it.
 func (op *operation) repeatable() bool {
 	return op.sent != "" || isIdempotent(op.req.Method) || op.req.Context().Value(repeatable{}) != nil
 }
@@ -174,7 +176,8 @@ func (op *operation) next(r result) (time.Duration, Reason) {
 	return wait, ""
 }
 
-// refresh asks once for a new Authorization if the vendor refused the old one.
+// refresh asks once for a new Authorization if the vendor refused the old one, and reports whether
+// it got one.
 func (op *operation) refresh(r result) bool {
 	if op.t.cfg.Refresh == nil || op.authorization != "" || op.attemptsLeft == 0 || op.foreign ||
 		r.resp == nil || r.resp.StatusCode != http.StatusUnauthorized || !op.body.rewindable() {
@@ -233,9 +236,9 @@ func (op *operation) hostName() string {
 	return op.host.name
 }
 
-// Check returns an [Error] if a response is a failure: any status except 2xx, and 304 for
-// GET and HEAD. Then it reads a part of the body and closes it. Otherwise it returns nil
-// and does not touch the response.
+// Check returns an [Error] if a response is a failure. Then it reads a part of the body and closes
+// the body. A status of 2xx is not a failure, and neither is 304 for GET and HEAD. If a response is
+// not a failure, Check returns nil and does not touch it.
 func Check(resp *http.Response) error {
 	req := resp.Request
 	if req == nil || req.URL == nil { // the response was not made by net/http
@@ -266,8 +269,8 @@ func Check(resp *http.Response) error {
 }
 
 const (
-	keepAtMost = 64 << 10               // how much of the response of a failed attempt is kept
-	drainFor   = 500 * time.Millisecond // limits the time to read the rest
+	keepAtMost = 64 << 10               // how many bytes of the body of a failed attempt are kept
+	drainFor   = 500 * time.Millisecond // limits the time to read the body of an attempt that is not the last
 )
 
 // keep reads the part of a response that an Error keeps.
@@ -282,8 +285,8 @@ func keep(resp *http.Response) *Response {
 	return kept
 }
 
-// discard keeps a part of an attempt's response and closes it, so that its connection can
-// be used again.
+// discard keeps a part of the response of an attempt and closes the body, so that the connection
+// can be used again.
 func (op *operation) discard(r result) {
 	if r.resp != nil {
 		limit := time.AfterFunc(drainFor, r.release)

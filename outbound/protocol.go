@@ -18,31 +18,32 @@ type Protocol struct {
 	// Defaults to Idempotency-Key if Field is empty.
 	Header string
 
-	// Field is the member of the request's JSON object that carries the key. The body is read into
-	// memory, up to Config.MaxBody. Only the new member is added: the rest of the body stays the
-	// same, byte for byte.
+	// Field is the member of the request's JSON object that carries the key. The Transport reads
+	// the body into memory, up to Config.MaxBody, and adds the member. The rest of the body stays
+	// the same, byte for byte.
 	Field string
 
-	// Keyless says that the vendor accepts no key. No key is sent, even if there is one, and a
-	// request that is not idempotent is repeated only if nothing was sent.
+	// Keyless says that the vendor accepts no key. The Transport sends no key, even if there is
+	// one. It repeats a request that is not idempotent only if nothing was sent.
 	Keyless bool
 
 	// Format converts a key into the form that the vendor gets. It must always return the same
-	// result for the same key. If it is nil, the key is sent unchanged.
+	// result for the same key. If Format is nil, the vendor gets the key unchanged.
 	Format func(key string) string
 
-	// MaxLen is the length of the longest key that the vendor accepts, in the form that is sent.
+	// MaxLen is the length in bytes of the longest key that the vendor accepts. The Transport
+	// checks the result of Format.
 	//
 	// Defaults to 255.
 	MaxLen int
 
-	// Busy lists statuses that may mean that a call with this key is running. So they do not prove
-	// that the vendor did nothing, and ForHandler does not make them permanent if a key was sent.
-	// 409 is always one of them.
+	// Busy lists statuses that may mean that a call with this key is running. Such a status does
+	// not prove that the vendor did nothing. If a key was sent, ForHandler does not make the error
+	// permanent. 409 always counts as one of these statuses.
 	Busy []int
 
-	// Decide is asked about a response after Config.Decide. It must not read the body. If
-	// it is nil, the status decides.
+	// Decide says whether to try again after a response, if Config.Decide did not say so. It must
+	// not read the body. If Decide is nil or returns Undecided, the status decides.
 	Decide func(resp *http.Response) Decision
 }
 
@@ -50,9 +51,9 @@ type Protocol struct {
 type Decision int
 
 // The decisions. Retry alone does not lead to another attempt: an attempt, time and budget must be
-// left, and repeating must be safe.
+// left, and it must be safe to repeat the call.
 const (
-	Undecided Decision = iota // the next decides: Protocol.Decide, then the status
+	Undecided Decision = iota // no decision: Protocol.Decide is asked after Config.Decide, and then the status decides
 	Retry                     // another attempt may end differently
 	Stop                      // another attempt would end the same way
 )
@@ -71,8 +72,8 @@ func Stripe() Protocol {
 	}}
 }
 
-// Adyen is the protocol of Adyen: keys of up to 64 characters, and a header that says that a
-// failure was not kept with the key.
+// Adyen is the protocol of Adyen: keys of up to 64 characters, and a header that says that the
+// vendor did not keep a failure with the key.
 func Adyen() Protocol {
 	return Protocol{MaxLen: 64, Busy: []int{http.StatusUnprocessableEntity}, Decide: func(resp *http.Response) Decision {
 		if resp.Header.Get("transient-error") == "true" {
@@ -94,7 +95,7 @@ func AmazonPay() Protocol { return Protocol{Header: "x-amz-pay-idempotency-key",
 // Square is the protocol of Square: the key is a member of the body and has up to 45 characters.
 func Square() Protocol { return Protocol{Field: "idempotency_key", MaxLen: 45} }
 
-// Draft is the Idempotency-Key header as the IETF's draft writes it: in quotes.
+// Draft is the protocol of the IETF draft: the Idempotency-Key header has the key in quotes.
 func Draft() Protocol {
 	return Protocol{Format: func(key string) string {
 		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
@@ -175,7 +176,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// digestOf returns the digest of a key that logs must not contain.
+// digestOf returns a digest of a key, for logs that must not show the key.
 func digestOf(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:4])

@@ -12,9 +12,9 @@ import (
 // http.Client allows more.
 const maxRedirects = 10
 
-// follow finds out whether http.Client made the request to follow a redirect, and of which
-// operation. The time and the attempts of that operation continue to count, and so does the doubt
-// whether the vendor acted on it. follow also records whether the redirects left the host.
+// follow finds out whether http.Client made the request to follow a redirect, and which operation
+// was redirected. follow takes the deadline, the count of attempts, and the doubt whether the
+// vendor acted from that operation. It also records whether a redirect led to another host.
 //
 // The rules for redirects are enforced here and not in CheckRedirect, because each http.Client of a
 // Transport may have its own CheckRedirect.
@@ -41,12 +41,12 @@ func (op *operation) follow() {
 // redirected to it.
 func (op *operation) mayHaveActed() bool { return op.unsure && !isSafe(op.req.Method) }
 
-// strayed returns why a request must not follow the redirects that led to it, and the response with
-// the forbidden redirect. It returns nil if the request may follow them.
+// strayed checks the redirects that led to a request. If the request must not follow one of them,
+// strayed returns the response with that redirect, and an error. Otherwise it returns nil.
 //
 // A request with effects follows 307 and 308 within its host, because these keep method and body.
-// After any other redirect http.Client sends a GET, and success of that GET says nothing about the
-// original request.
+// After any other redirect http.Client sends a GET, and the answer to that GET says nothing about
+// the original request.
 func strayed(req *http.Request) (*http.Response, error) {
 	hops := 0
 	for next := req; next.Response != nil; next = next.Response.Request {
@@ -70,7 +70,7 @@ func strayed(req *http.Request) (*http.Response, error) {
 	return nil, nil
 }
 
-// refuse ends an operation, because it must not follow the redirect in resp.
+// refuse ends an operation that must not follow the redirect in resp.
 func (op *operation) refuse(resp *http.Response, err error) *Error {
 	op.body.close()
 	op.class, op.reason = ClassRedirect, ReasonFinal

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Schedule says how long to wait after the n-th failed attempt, counted from 1. It is called
+// Schedule says how long to wait after the n-th failed attempt, counted from 1. Delay is called
 // concurrently. postroom.Backoff and [Exponential] are Schedules.
 type Schedule interface {
 	Delay(attempt int) time.Duration
@@ -21,14 +21,14 @@ type Jitter int
 // The wait after the n-th attempt. upper is Base·2ⁿ, or Cap if that is less.
 const (
 	FullJitter  Jitter = iota // 0 to upper: spreads calls best
-	RangeJitter               // half of upper to upper, so that each wait is longer than the previous one
+	RangeJitter               // half of upper to upper, so that waits do not become shorter before Cap
 	NoJitter                  // upper
 )
 
 // Exponential is a schedule of waits that double. The zero value waits up to 200 ms,
 // 400 ms, 800 ms, 1.6 s and then 2 s.
 type Exponential struct {
-	// Base is half of the longest first wait.
+	// Base is half of the longest wait after the first attempt.
 	//
 	// Defaults to 100 milliseconds.
 	Base time.Duration

@@ -47,9 +47,10 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// RoundTrip carries out one operation. It does not change the request, and closes its body. If the
-// last attempt had a response, RoundTrip returns it, with its body open and complete; [Check] says
-// whether it is a failure, and why. If there was no response, the error is an [Error].
+// RoundTrip carries out one operation. It does not change the request, and closes the request's
+// body. If the last attempt had a response, RoundTrip returns the response, with its body open and
+// complete. [Check] says whether the response is a failure, and why. If there was no response, the
+// error is an [Error].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.err != nil {
 		closeBody(req)
@@ -84,7 +85,7 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// breakerIs is called while the breaker is locked.
+// breakerIs logs and counts a change of a breaker. The breaker is locked meanwhile.
 func (t *Transport) breakerIs(h *host, state gobreaker.State) {
 	t.metrics.breakerIs(h.name, state)
 	switch state {
@@ -95,7 +96,7 @@ func (t *Transport) breakerIs(h *host, state gobreaker.State) {
 	}
 }
 
-// hostOf returns the host of a URL, with its port unless that is the scheme's default.
+// hostOf returns the host of a URL, and the port if it is not the default port of the scheme.
 func hostOf(u *url.URL) string {
 	name, port := strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")), u.Port()
 	if port == "" || port == portOf(u) {
@@ -112,7 +113,7 @@ func portOf(u *url.URL) string {
 }
 
 // sameOrigin reports whether secrets for one URL may be sent to another URL: both have the same
-// host and port, or the same host and only the second has TLS.
+// scheme, host and port, or both have the same host and default ports, and only the second has TLS.
 func sameOrigin(from, to *url.URL) bool {
 	if !strings.EqualFold(from.Hostname(), to.Hostname()) {
 		return false

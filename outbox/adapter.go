@@ -23,10 +23,10 @@ type SQLTx interface {
 	Rollback() error
 }
 
-// WriteSQL is [Outbox.Write] for a transaction of database/sql, with pgx/stdlib, lib/pq or
-// another driver for PostgreSQL. With Bun or sqlx, pass the library's transaction. With
-// sqlc, pass the transaction that you gave to its code. With GORM, with or without
-// PrepareStmt, get the transaction like this:
+// WriteSQL is [Outbox.Write] for a transaction of database/sql, with pgx/stdlib, lib/pq or another
+// driver for PostgreSQL. With Bun or sqlx, pass the library's transaction. With sqlc, pass the
+// transaction that you gave to sqlc's code. With GORM, with or without PrepareStmt, get the
+// transaction like this:
 //
 //	db.Transaction(func(db *gorm.DB) error {
 //		if err := db.Create(&order).Error; err != nil {
@@ -51,8 +51,8 @@ func (o *Outbox) WriteSQL(ctx context.Context, tx SQLTx, events ...postroom.Even
 	return written.explain(o.advise(err, nil))
 }
 
-// plain converts a parameter to a type that every driver accepts. An array becomes the
-// text of its SQL literal.
+// plain converts a parameter to a type that every driver accepts. It converts a slice to the text
+// of an SQL array.
 func plain(parameter any) any {
 	switch values := parameter.(type) {
 	case []string:
@@ -77,8 +77,7 @@ func plain(parameter any) any {
 	return parameter
 }
 
-// literal returns the SQL literal of an array. text returns the text of an element, or
-// false for NULL.
+// literal returns the text of an SQL array. text returns the text of an element, or false for NULL.
 func literal[T any](values []T, text func(T) (string, bool)) string {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	var b strings.Builder

@@ -16,7 +16,7 @@ import (
 // jsonType is the default content type, here and in the table.
 const jsonType = "application/json"
 
-// newRow is a complete and valid event, with the other columns of its row.
+// newRow is a complete and valid event, with the values of its row that are not in the event.
 type newRow struct {
 	postroom.Event
 	digest  []byte
@@ -24,7 +24,7 @@ type newRow struct {
 	made    bool    // this package made its id
 }
 
-// encode sets the other columns of the row.
+// encode sets digest and headers, and Data if it is nil.
 func (r *newRow) encode() error {
 	r.digest = contentDigest(r.Event)
 	if r.Data == nil {
@@ -40,14 +40,14 @@ func (r *newRow) encode() error {
 	return nil
 }
 
-// isNew reports whether the event cannot be in the log yet, because this package made its
-// id, and insert_new.sql has a parameter for each value that it has.
+// isNew reports whether insert_new.sql can insert the event: this package made its id, so that the
+// log cannot have the event yet, and insert_new.sql has a parameter for each of its values.
 func (r *newRow) isNew() bool {
 	return r.made && r.CorrelationID == "" && r.CausationID == "" && r.TraceState == "" &&
 		r.headers == nil && r.Time.IsZero() && r.NotBefore.IsZero()
 }
 
-// isUsual reports whether insert_usual.sql is enough for an event that isNew accepts.
+// isUsual reports whether insert_usual.sql can insert an event that isNew accepts.
 func (r *newRow) isUsual() bool { return r.Subject == r.Type && r.ContentType == jsonType }
 
 // usualParameters returns the parameters of insert_usual.sql.
@@ -78,8 +78,7 @@ func (r *newRow) parameters() []any {
 	return parameters
 }
 
-// orNull returns s, or nil if s is empty. A driver encodes nil in less time than a nil
-// pointer.
+// orNull returns s, or nil if s is empty. A driver encodes nil faster than a nil pointer.
 func orNull(s string) any {
 	if s == "" {
 		return nil
@@ -138,13 +137,13 @@ func optionalTime(t time.Time) *time.Time {
 }
 
 // contentDigest returns the first 16 bytes of a SHA-256 over the content of an event: type,
-// subject, key, data and user headers. The length of each field comes before the field, so
-// that different contents never give the same bytes. Headers are sorted by name. NotBefore
-// comes last, after an '@', with which no header's name begins.
+// subject, key, data and user headers. The length of each field comes before the field, so that
+// different contents never give the same bytes. Headers are sorted by name. NotBefore comes last,
+// after an '@'. No header's name begins with '@'.
 //
 // postroom.content_digest (schema/sql/0001_log.sql) computes the same digest in SQL.
 func contentDigest(ev postroom.Event) []byte {
-	fields := make([]byte, 0, 256) // so that Write is called a few times only, and the data is not copied
+	fields := make([]byte, 0, 256) // one buffer for the short fields: few calls of Write, and no copy of the data
 	fields = appendField(fields, ev.Type)
 	fields = appendField(fields, ev.Subject)
 	fields = appendField(fields, ev.Key)

@@ -11,14 +11,15 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// conflictState is the SQLSTATE that postroom.refuse_conflict raises if the id belongs to an
-// event with other content. Every statement that writes events calls that function.
+// conflictState is the SQLSTATE that postroom.refuse_conflict raises if the log has an event with
+// the same source and id, and other content. The statements of Write, Queue and WriteSQL call this
+// function if the log has the id already.
 const conflictState = "23PR1"
 
-// explain converts the error of an insert into an error of this package. A conflict
-// becomes one error for each event that conflicts.
+// explain converts the error of an insert into an error of this package. It converts a conflict
+// into one error for each event that conflicts.
 func (rs newRows) explain(err error) error {
-	var server interface{ SQLState() string } // the errors of all drivers have it
+	var server interface{ SQLState() string } // the errors of all drivers have this method
 	switch {
 	case err == nil:
 		return nil
@@ -36,7 +37,7 @@ func (rs newRows) explain(err error) error {
 			conflicts = append(conflicts, &postroom.EventError{Op: "write", ID: r.ID, Type: r.Type, Err: postroom.ErrEventConflict})
 		}
 	}
-	if len(conflicts) == 0 { // this driver does not show the detail
+	if len(conflicts) == 0 { // this driver's error is no PgError, so the ids are not known
 		return fmt.Errorf("outbox: write: %w: %w", postroom.ErrEventConflict, err)
 	}
 	return fmt.Errorf("outbox: %w", errors.Join(conflicts...))

@@ -7,21 +7,21 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// [Log] returns these errors if a relay cannot rely on the database.
+// [Log] returns one of these errors if a relay cannot rely on the database.
 var (
-	// ErrSequenceBehind says that the log's sequence is lower than seqs that are recorded
-	// as published. So new events would count as published. Causes are TRUNCATE with
-	// RESTART IDENTITY, and logical replication, which does not copy sequences. Call
-	// setval to set the sequence above the recorded high.
+	// ErrSequenceBehind says that the log's sequence is lower than seqs that the relay recorded as
+	// published. So new events would count as published. Causes are TRUNCATE with RESTART IDENTITY,
+	// and logical replication, which does not copy sequences. Call setval to set the sequence above
+	// the highest seq that the relay recorded.
 	ErrSequenceBehind = pglog.ErrSequenceBehind
 
 	// ErrSequenceOptions says that the log's sequence has CYCLE, or a CACHE or INCREMENT
 	// other than 1. With such a sequence, seqs do not order the events of a key.
 	ErrSequenceOptions = pglog.ErrSequenceOptions
 
-	// ErrRowSecurity says that row-level security hides rows of the log's tables from the
-	// relay's role. Events that it cannot see would count as published. Give the role
-	// BYPASSRLS, or disable row-level security for these tables.
+	// ErrRowSecurity says that row-level security hides rows of the log's tables from the relay's
+	// role. Events that the role cannot see would count as published. Give the role BYPASSRLS, or
+	// disable row-level security for these tables.
 	ErrRowSecurity = pglog.ErrRowSecurity
 
 	// ErrPooled says that there is a transaction pooler between the relay and
@@ -29,22 +29,22 @@ var (
 	ErrPooled = pglog.ErrPooled
 )
 
-// Log is the log of a database, for a relay. It implements [eventlog.Source]. It is safe
-// for concurrent use and keeps no connection. An [eventlog.Term] keeps connections.
+// Log is the log of a database, for a relay. It implements [eventlog.Source]. It is safe for
+// concurrent use. A Log keeps no connection, but an [eventlog.Term] does.
 type Log struct {
 	eventlog.Source
 	log *pglog.Log // the same as Source
 }
 
-// NewLog returns the log in the schema postroom of pool's database. It does no I/O. While a
-// relay leads, it uses two connections outside the pool. They are opened with the settings
-// of the pool. They must go to PostgreSQL directly or through a session pooler.
+// NewLog returns the log in the schema postroom of pool's database. It does no I/O. A relay that
+// leads opens two connections outside the pool, with the pool's settings. These connections must go
+// to PostgreSQL directly or through a session pooler.
 func NewLog(pool *pgxpool.Pool) *Log { return newLog(pglog.New(pool)) }
 
 func newLog(log *pglog.Log) *Log { return &Log{Source: log, log: log} }
 
-// ForOperator returns the same log for use by an operator. If a right is missing, the
-// error says how to grant the rights of an operator instead of a relay's.
+// ForOperator returns the same log for use by an operator. If a right is missing, the error says
+// how to grant the rights of an operator, and not those of a relay.
 func (l *Log) ForOperator() *Log { return newLog(l.log.ForOperator()) }
 
 // WithSchema returns the log in the schema with the given name; an empty name means

@@ -5,8 +5,8 @@
 // written outside the caller's transaction can be lost, or can announce a change that never
 // happened.
 //
-// [NewLog] is for relays: it returns the log, from which the leading relay reads every
-// committed event in order.
+// [NewLog] is for relays: it returns the log. The relay that leads reads every committed event from
+// the log, in order.
 package outbox
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// comparePatience bounds the second statement of a Write.
+// comparePatience limits the time of the second statement of a Write.
 const comparePatience = 10 * time.Second
 
 // Config describes an [Outbox].
@@ -66,10 +66,10 @@ func New(cfg Config) *Outbox {
 	return &Outbox{source: cfg.Source, schema: name, sql: load(name), err: errors.Join(faults...)}
 }
 
-// Write appends any number of events in the caller's transaction, in one round trip. After
-// tx commits, the events of each key are published in the order of the arguments. Events of
-// different transactions keep the order of the commits only if each transaction first locks
-// the row that the key names. So call Write after the statement that locks that row.
+// Write appends any number of events in the caller's transaction, in one round trip. After tx
+// commits, the events of each key are published in the order of the arguments. Events of different
+// transactions keep the order of the commits only if each transaction first locks the row of the
+// thing that the key names. So call Write after the statement that locks this row.
 //
 // If the log already has an event with the same source, id and content, Write changes
 // nothing and returns nil. This may take a second round trip. Write fills empty fields: ID
@@ -99,16 +99,16 @@ func (o *Outbox) advise(err error, db any) error {
 	return remedy.Explain(err, remedy.Use{Grant: "producer", Schema: o.schema, DB: db})
 }
 
-// writeOne inserts one event. If no row was inserted, a second statement compares the event
-// with the one in the log. write_one.sql does both at once, but that takes the server
-// longer for each event, and few events are written twice.
+// writeOne inserts one event. If the log has the id already, a second statement compares the event
+// with the one in the log. write_one.sql does both at once, but takes the server longer for each
+// event, and few events are written twice.
 func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 	tag, err := tx.Exec(ctx, o.sql.InsertOne, one[0].parameters()...)
 	if err != nil || tag.RowsAffected() > 0 {
 		return err
 	}
-	// Not ctx: if ctx ended just now, nothing would be sent, and the caller could still
-	// commit the transaction without its event.
+	// This context does not end with ctx: if ctx ended now, the statement would not be sent, and
+	// the caller could still commit the transaction without its event.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), comparePatience)
 	defer cancel()
 	_, err = tx.Exec(ctx, o.sql.Compare, one[0].Source, one.ids(), one.digests())
@@ -132,8 +132,8 @@ func (o *Outbox) writeOne(ctx context.Context, tx pgx.Tx, one newRows) error {
 // database, with SQLSTATE 23PR1, instead.
 //
 // The driver prepares the statements of a batch before it sends any. If tables or rights are
-// missing, that fails, and Queue does not see the error. Pass it to [Outbox.Explain], which
-// adds what to do.
+// missing, this fails, and Queue cannot add advice to the error. Pass the error to
+// [Outbox.Explain], which adds the advice.
 //
 // Queue has no context, so it cannot set the trace: set TraceParent yourself. Queue keeps
 // Data until the batch is sent.
@@ -143,7 +143,7 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 		return err
 	}
 	sql, parameters := o.insert(written)
-	// Fn and not Exec of the queued query: Exec calls its function only after a success.
+	// This sets Fn, because a function that is given to Exec runs only after a success.
 	batch.Queue(sql, parameters...).Fn = func(results pgx.BatchResults) error {
 		_, err := results.Exec()
 		return written.explain(o.advise(err, nil))
@@ -151,21 +151,21 @@ func (o *Outbox) Queue(batch *pgx.Batch, events ...postroom.Event) error {
 	return nil
 }
 
-// Cancel cancels a scheduled event of this outbox's source, in the caller's transaction: if
-// Cancel returned true and tx commits, the event is never published. It works before and
-// after the relay moves the event to held, and in the transaction that writes the event. If
-// the event is cancelled already, Cancel returns true.
+// Cancel cancels a scheduled event of this outbox's source, in the caller's transaction: if Cancel
+// returned true and tx commits, the event is never published. Cancel works before and after the
+// relay moves the event to held, and also in the transaction that writes the event. If the event is
+// cancelled already, Cancel returns true.
 //
 // Cancel returns false if the event was published, or was not scheduled. It returns false if
 // the event's time has come, because the relay may be publishing the event. It also returns
 // false if neither the log nor held has the id: retention removes published events from the
 // log.
 //
-// While a transaction that cancels an event is open, the relay does not publish the event,
-// even if it is due. So keep the transaction short. If the transaction has an isolation level
-// above read committed, Cancel can fail with a serialization failure: try the transaction
-// again. The cancelled event goes to the archive, as a discarded event does, and the audit
-// names the database role. If the event is written again, it stays cancelled.
+// While a transaction that cancels an event is open, the relay does not publish the event, even if
+// it is due. So keep the transaction short. If the transaction has an isolation level above read
+// committed, Cancel can fail with a serialization failure: try the transaction again. Cancel moves
+// the event to the archive, where discarded events are too, and writes a row of the audit with the
+// database role. If the event is written again, it stays cancelled.
 func (o *Outbox) Cancel(ctx context.Context, tx pgx.Tx, id string) (cancelled bool, err error) {
 	if o.err != nil {
 		return false, fmt.Errorf("outbox: %w", o.err)
@@ -176,12 +176,12 @@ func (o *Outbox) Cancel(ctx context.Context, tx pgx.Tx, id string) (cancelled bo
 	return cancelled, nil
 }
 
-// Explain adds advice to an error of PostgreSQL: if Postroom's tables or the rights to write
-// to them are missing, the command that corrects that. It returns any other error unchanged.
-// The result wraps err, so that errors.As finds the driver's error. Write and WriteSQL give
-// this advice themselves. Call Explain for the error of a batch with [Outbox.Queue]. If one
-// of your own statements failed, the advice may be wrong: an error about a missing table of
-// yours has the same SQLSTATE.
+// Explain adds advice to an error of PostgreSQL: if Postroom's tables or the rights to write to
+// them are missing, the advice is the command that corrects this. Explain returns any other error
+// unchanged. The result wraps err, so that errors.As finds the driver's error. Write and WriteSQL
+// give this advice themselves. Call Explain for the error of a batch with [Outbox.Queue]. If one of
+// your own statements failed, the advice may be wrong: an error about a missing table of yours has
+// the same SQLSTATE.
 func (o *Outbox) Explain(err error) error { return o.advise(err, nil) }
 
 // Check returns nil if Write can work: the Config is valid, and the schema has the right
@@ -193,8 +193,8 @@ func (o *Outbox) Check(ctx context.Context, db schema.DB) error {
 	return o.advise(schema.Require(ctx, db, o.schema), db)
 }
 
-// insert returns a statement and its parameters. The statement inserts the events, and
-// compares events that the log has already.
+// insert returns a statement and its parameters. The statement inserts the events. If the log
+// already has the id of an event, it compares the two.
 func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	switch {
 	case len(written) > 1:
@@ -207,8 +207,8 @@ func (o *Outbox) insert(written newRows) (sql string, parameters []any) {
 	return o.sql.InsertNew, written[0].newParameters()
 }
 
-// prepare completes and validates events. If an event is in the list twice with the same
-// content, prepare returns it once.
+// prepare completes and validates events. If an event is in events twice with the same content,
+// prepare returns it once.
 func (o *Outbox) prepare(trace telemetry.Trace, events []postroom.Event) (newRows, error) {
 	if o.err != nil {
 		return nil, fmt.Errorf("outbox: %w", o.err)
@@ -249,8 +249,8 @@ func (o *Outbox) prepare(trace telemetry.Trace, events []postroom.Event) (newRow
 	return prepared, nil
 }
 
-// errTwice is a conflict between two events of one call. It is found before anything is
-// sent, so it also matches ErrInvalidEvent.
+// errTwice is a conflict between two events of one call. prepare finds it before anything is sent,
+// so it also matches ErrInvalidEvent.
 var errTwice = fmt.Errorf("%w: %w: it stands twice in this call, with different content",
 	postroom.ErrInvalidEvent, postroom.ErrEventConflict)
 
@@ -276,7 +276,7 @@ func (o *Outbox) fill(ev *postroom.Event, trace telemetry.Trace) error {
 	if ev.ContentType == "" {
 		ev.ContentType = jsonType
 	}
-	ev.NotBefore = ev.NotBefore.Truncate(time.Microsecond) // as it is stored
+	ev.NotBefore = ev.NotBefore.Truncate(time.Microsecond) // PostgreSQL stores microseconds
 	if ev.TraceParent == "" {
 		ev.TraceParent, ev.TraceState = trace.Parent, trace.State
 	}

@@ -11,19 +11,20 @@ import (
 )
 
 // ErrNoTx is returned by [Publisher.Publish] for a message whose context has no transaction, and by
-// [Middleware] for a message that does not come from a [Subscriber]. Set the context with [WithTx],
-// or call [Publisher.In]. In a Router add [Middleware].
+// [Middleware] for a message that does not come from a [Subscriber]. Set the message's context with
+// [WithTx], or publish with [Publisher.In]. If a Router publishes the message, add [Middleware] to
+// the Router.
 var ErrNoTx = errors.New("postmill: the message's context has no transaction: set it with postmill.WithTx, publish with Publisher.In, or add postmill.Middleware to the Router")
 
 // delivery is the part of a message's context that describes its delivery.
 type delivery struct {
 	tx     pgx.Tx
 	event  postroom.Event // its ID is empty outside of a handler
-	failed *failure       // nil if no Subscriber waits for it
+	failed *failure       // where Middleware stores the handler's error for the Subscriber; nil if there is no Subscriber
 }
 
 // failure is the error with which a handler of a Router ended. The Router logs the error and nacks
-// the message, but a nack has no error.
+// the message, but a nack does not carry the error.
 type failure struct{ err error }
 
 type deliveryKey struct{}
@@ -37,8 +38,8 @@ func (d delivery) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, deliveryKey{}, d)
 }
 
-// WithTx returns a context with a transaction. A [Publisher] writes messages that have this context
-// in the transaction. It does not commit the transaction.
+// WithTx returns a context with a transaction. If a message has this context, a [Publisher] writes
+// the message in the transaction. The Publisher does not commit the transaction.
 //
 //	msg.SetContext(postmill.WithTx(ctx, tx))
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
@@ -50,8 +51,8 @@ func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 // Tx returns the transaction of a message's context: the transaction of [WithTx] or, in a handler,
 // the transaction in which the inbox handles the message. Changes in it commit if the handler
 // returns nil or acks the message. Commit and Rollback of a handler's transaction return
-// inbox.ErrTxOwned. Tx panics if there is no transaction, because a change outside of it could be
-// lost or made twice.
+// inbox.ErrTxOwned. Tx panics if there is no transaction, because a change outside of a transaction
+// could be lost or made twice.
 func Tx(ctx context.Context) pgx.Tx {
 	tx := deliveryOf(ctx).tx
 	if tx == nil {
@@ -68,8 +69,8 @@ func Event(ctx context.Context) (postroom.Event, bool) {
 	return ev, ev.ID != ""
 }
 
-// mergedContext ends when its Context ends. It has the values of both contexts; a value of Context
-// comes first.
+// mergedContext ends when its Context ends. It has the values of both contexts. If both have a
+// value for a key, it returns the value of Context.
 type mergedContext struct {
 	context.Context
 
@@ -83,7 +84,8 @@ func (j mergedContext) Value(key any) any {
 	return j.beside.Value(key)
 }
 
-// pass copies the delivery of a message, and its trace, to the messages that its handler returned.
+// pass copies the delivery and the trace of a message to the messages that its handler returned. If
+// such a message has a transaction already, pass does not change it.
 func pass(from *message.Message, to []*message.Message) {
 	for _, m := range to {
 		if deliveryOf(m.Context()).tx == nil {

@@ -16,12 +16,12 @@
 // # A message as an event
 //
 // UUID, metadata and payload arrive unchanged. A UUID does not identify an event, because Watermill
-// publishes one UUID on several topics, and again after a failure. It is in the header
-// watermill-uuid. The event has its own id, unless [PublisherConfig].Dedupe makes the id from UUID
-// and topic. The metadata is JSON in the header watermill-metadata, of at most 32 KiB with all
-// other headers. The event's type is the topic, and its subject is "wm." followed by the topic. The
-// content type and the correlation id of the metadata are also those of the event. Messages of
-// Watermill's own publisher for JetStream arrive unchanged too.
+// publishes one UUID on several topics, and again after a failure. The header watermill-uuid has
+// the UUID, and the event has its own id. The id is made from UUID and topic only if
+// [PublisherConfig].Dedupe is set. The header watermill-metadata has the metadata as JSON. All
+// headers of an event together have at most 32 KiB. The event's type is the topic, and its subject
+// is "wm." followed by the topic. If the metadata has a content type or a correlation id, the event
+// has it too. Messages of Watermill's own publisher for JetStream arrive unchanged too.
 //
 // # Nacks
 //
@@ -41,11 +41,12 @@
 //   - Deduplication by the broker: an event that the relay publishes again, after an error or a
 //     crash, arrives again. Consumers recognise it by [MetadataID] and [MetadataSource], and drop it.
 //   - Batches: each message is a separate call of Publish.
-//   - Refusals, unless [RelayConfig].Classify knows them: the relay repeats an event that the
-//     broker will never accept, and the later events of its key wait.
+//   - Refusals, if [RelayConfig].Classify does not recognise them: the relay repeats an event that
+//     the broker will never accept, and the later events of its key wait.
 //
-// The relay still promises: each committed event is published until Publish returns nil (NoLoss),
-// no event of a transaction that was rolled back is published (NoGhost), and the events of a key
-// are published in their order (KeyOrder), because the relay has only one event of a key in flight.
-// For this the publisher must return nil only after its broker stored the message.
+// The relay still keeps three promises. It publishes each committed event until Publish returns nil
+// (NoLoss). If a transaction was rolled back, it publishes none of its events (NoGhost). It
+// publishes the events of a key in their order (KeyOrder), because it has only one event of a key
+// in flight. For these promises, the publisher must return nil only after its broker stored the
+// message.
 package postmill

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// ErrNacked is the error of an attempt whose message was nacked without any other error.
+// ErrNacked is the error of an attempt whose message was nacked, if there is no other error.
 var ErrNacked = errors.New("postmill: the message was nacked")
 
 // Handler runs a Watermill handler as a handler of an inbox, without a Router. The changes that the
@@ -19,9 +19,9 @@ var ErrNacked = errors.New("postmill: the message was nacked")
 // inbox's record that the event is handled: all or nothing.
 //
 // Messages that the handler returns are published to topic. If topic is empty, the handler must
-// return no messages, and pub may be nil. An error or a nack rolls back, and the event is tried
-// again by the schedule of its subscription. [postroom.Permanent] and [postroom.RetryAfter] work as
-// in any handler.
+// return no messages, and pub may be nil. After an error or a nack, the inbox rolls back, and tries
+// the event again on the schedule of the subscription. [postroom.Permanent] and
+// [postroom.RetryAfter] work as in any handler.
 func Handler(pub *Publisher, topic string, h message.HandlerFunc) postroom.Handler {
 	return postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		msg := toMessage(ev)

@@ -20,25 +20,25 @@ const (
 	metadataHeader = "watermill-metadata"
 )
 
-// jetStreamUUIDHeader has the UUID of a message that Watermill's own publisher for JetStream
-// sent. Its other headers are the metadata.
+// jetStreamUUIDHeader has the UUID of a message that Watermill's own publisher for JetStream sent.
+// The other headers of that message are its metadata.
 const jetStreamUUIDHeader = "_watermill_message_uuid"
 
-// Metadata that is also a property of the event. It stays in the metadata.
+// Keys of metadata whose values also become properties of the event. They stay in the metadata.
 const (
 	contentTypeKey   = "content-type"
 	correlationIDKey = "correlation_id" // of Watermill's middleware
 )
 
-// anyBytes is the content type of a payload whose metadata names none.
+// anyBytes is the content type of an event if the metadata has no valid content type.
 const anyBytes = "application/octet-stream"
 
-// subjectPrefix begins the subjects of topics unless SubjectOf says otherwise.
+// subjectPrefix is the beginning of each topic's subject if SubjectOf is not set.
 const subjectPrefix = "wm."
 
 func prefixed(topic string) string { return subjectPrefix + topic }
 
-// checkTopic reports whether a topic can be a part of a subject.
+// checkTopic returns an error if a topic cannot be a part of a subject.
 func checkTopic(topic string) error {
 	if (postroom.Event{Type: topic}).Validate() == nil {
 		return nil
@@ -46,7 +46,7 @@ func checkTopic(topic string) error {
 	return fmt.Errorf("%w: topic %q: write tokens of letters, digits, '_' and '-' with single dots between them", postroom.ErrInvalidEvent, topic)
 }
 
-// setContent sets payload, UUID and metadata of a message in an event.
+// setContent puts the payload, the UUID and the metadata of a message into an event.
 func setContent(ev *postroom.Event, msg *message.Message) error {
 	ev.Data, ev.ContentType = msg.Payload, anyBytes
 	ev.Headers = map[string]string{uuidHeader: quoteUnlessPlain(msg.UUID)}

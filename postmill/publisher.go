@@ -18,20 +18,22 @@ import (
 
 // PublisherConfig tunes a [Publisher]. The zero value is ready to use.
 type PublisherConfig struct {
-	// Pool allows Publish to write messages without a transaction: the messages of one call in
-	// their own transaction. It commits even if the change that the messages announce does not.
-	// Leave it nil in a service that has such changes.
+	// Pool allows Publish to write messages whose contexts have no transaction. Publish then writes
+	// the messages of one call in a transaction of its own. That transaction commits even if the
+	// change that the messages announce does not commit. So leave Pool nil in a service that has
+	// such changes.
 	//
-	// A message that a Router publishes for a handler of a [Subscriber] needs the handler's
-	// transaction in any case.
+	// If a Router publishes a message for a handler of a [Subscriber], the message needs the
+	// handler's transaction, even if Pool is set.
 	//
 	// Defaults to nil: Publish returns [ErrNoTx].
 	Pool *pgxpool.Pool
 
-	// Dedupe makes the event's id from the message's UUID and topic. Then a message that is
-	// published twice on one topic is one event; with other content it is
-	// [postroom.ErrEventConflict]. Messages with the same UUID and different contents, and messages
-	// that are published again on purpose, are refused or dropped.
+	// Dedupe makes the event's id from the message's UUID and topic. If a message is published
+	// twice on one topic, it is one event: the outbox drops the second message. If two messages
+	// have the same UUID and topic but different contents, Publish returns
+	// [postroom.ErrEventConflict]. Publish also drops or refuses a message that you publish again
+	// on purpose.
 	//
 	// Defaults to false: each published message is a new event.
 	Dedupe bool
@@ -69,7 +71,8 @@ func (c PublisherConfig) defaults() PublisherConfig {
 var _ message.Publisher = (*Publisher)(nil)
 
 // Publisher is a Watermill publisher that writes to an outbox. A relay publishes the messages after
-// the transaction has committed. It may be used concurrently, if its transactions may.
+// the transaction has committed. It may be used concurrently if each goroutine has its own
+// transaction.
 type Publisher struct {
 	out *outbox.Outbox
 	cfg PublisherConfig
@@ -80,10 +83,10 @@ func NewPublisher(out *outbox.Outbox, cfg PublisherConfig) *Publisher {
 	return &Publisher{out: out, cfg: cfg.defaults()}
 }
 
-// Publish writes messages in the transaction of each message's context: see [WithTx]. If one of
-// them has no transaction, nothing is written and the error is [ErrNoTx], unless Config.Pool is
-// set. After an error that matches [postroom.ErrInvalidEvent] the transaction can still be used.
-// After any other error it cannot be committed.
+// Publish writes each message in the transaction of the message's context: see [WithTx]. If a
+// message has no transaction and PublisherConfig.Pool is nil, Publish writes nothing and returns
+// [ErrNoTx]. After an error that matches [postroom.ErrInvalidEvent] the transaction can still be
+// used. After any other error, the transaction cannot be committed.
 //
 // UUID, metadata and payload arrive unchanged at a [Subscriber] or [Handler].
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
@@ -111,8 +114,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 // contextOf returns the context in which messages are written together. If an event has no trace,
-// an outbox gives it the trace of this context. So contextOf returns the context of a message
-// without a trace, if there is one.
+// the outbox gives it the trace of this context. But a message without a trace must not get the
+// trace of another message. So if there is a message without a trace, contextOf returns its
+// context.
 func contextOf(messages []*message.Message) context.Context {
 	for _, m := range messages {
 		if !trace.SpanContextFromContext(m.Context()).IsValid() {
@@ -122,7 +126,7 @@ func contextOf(messages []*message.Message) context.Context {
 	return messages[0].Context()
 }
 
-// write writes events in a transaction. If tx is nil, it begins its own transaction.
+// write writes events in tx. If tx is nil, it begins and commits its own transaction.
 func (p *Publisher) write(ctx context.Context, tx pgx.Tx, events []postroom.Event) error {
 	if tx != nil {
 		return p.out.Write(ctx, tx, events...)
@@ -179,8 +183,8 @@ func (p *Publisher) event(topic string, m *message.Message) (postroom.Event, err
 	return ev, nil
 }
 
-// Close does nothing: a publisher holds no resources, and several handlers of a Router may share
-// it. It may be called more than once.
+// Close does nothing: a publisher has no resources to free, and several handlers of a Router may
+// share it. It may be called more than once.
 func (p *Publisher) Close() error { return nil }
 
 // In returns a publisher that writes every message in tx, even if the message's context has

@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Metadata that [Relay] adds to a message, so that consumers recognise an event that arrives again:
-// ID and source identify the event.
+// Metadata that [Relay] adds to a message. If an event arrives again, consumers recognise it by id
+// and source, which together identify the event.
 const (
 	MetadataID     = "postroom-id"
 	MetadataSource = "postroom-source"
@@ -44,9 +44,9 @@ type RelayConfig struct {
 	// Defaults to 32.
 	Workers int
 
-	// Timeout limits a call of Publish. After it the message's context ends. Most publishers of
-	// Watermill obey the context or have their own limit. A publisher without either can occupy a
-	// worker for any time.
+	// Timeout limits a call of Publish. After that time the message's context ends. Most publishers
+	// of Watermill obey the context or have their own limit. If a publisher does neither, a call
+	// can occupy a worker without limit.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration
@@ -64,7 +64,8 @@ func (c RelayConfig) defaults() RelayConfig {
 	return c
 }
 
-// topicOf returns the topic for a subject that a Publisher made by default.
+// topicOf returns the topic of an event: the event's subject. If a Publisher made the event,
+// topicOf removes the prefix of the subject.
 func topicOf(ev postroom.Event) string {
 	if _, ours := ev.Headers[uuidHeader]; ours {
 		return strings.TrimPrefix(ev.Subject, subjectPrefix)
@@ -75,10 +76,10 @@ func topicOf(ev postroom.Event) string {
 // Relay returns a publisher for a relay that publishes with a Watermill publisher: to Kafka, AMQP,
 // Redis and others. The caller closes pub when the relay has ended.
 //
-// Such a relay loses no committed event, publishes no event that was rolled back, and keeps the
-// order of a key, if pub returns nil only after the broker stored the message. It cannot inspect
-// the broker, so set relay.Config.Accept to [broker.NotInspected] and [broker.NotVerified]. The
-// documentation of this package lists what the relay cannot do then.
+// If pub returns nil only after the broker stored the message, such a relay loses no committed
+// event, publishes no event of a transaction that was rolled back, and keeps the order of a key. It
+// cannot inspect the broker, so set relay.Config.Accept to [broker.NotInspected] and
+// [broker.NotVerified]. The documentation of this package lists what such a relay cannot do.
 //
 // A message has the UUID, metadata and payload that a [Publisher] got. If an event was not a
 // message, its message has the event's id as UUID, and the event's headers as metadata. Relay adds
@@ -94,8 +95,8 @@ type relayPublisher struct {
 	cfg RelayConfig
 }
 
-// Check returns the faults of the Config. It cannot ask a Watermill publisher whether it could
-// publish.
+// Check returns an error if the RelayConfig has a fault. It cannot ask a Watermill publisher
+// whether it could publish.
 func (p *relayPublisher) Check(context.Context) error {
 	switch {
 	case p.pub == nil:
@@ -109,7 +110,7 @@ func (p *relayPublisher) Check(context.Context) error {
 }
 
 // Run publishes as broker.Publisher describes. The relay has only one event of a key in flight, so
-// messages may be published in any order.
+// Run may publish the messages in any order.
 func (p *relayPublisher) Run(ctx context.Context, batches <-chan []*broker.Message, report func(*broker.Message, broker.Outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	run := &relayRun{report: report, open: make(map[*broker.Message]struct{})}
@@ -157,11 +158,11 @@ func (p *relayPublisher) publish(ctx context.Context, ev postroom.Event) broker.
 		return broker.Outcome{Class: broker.Stored}
 	}
 	o := broker.Outcome{Class: broker.Unknown, Err: err, Reason: "watermill"}
-	_ = guard.Call(func() error { // a Classify that panics gives no class
+	_ = guard.Call(func() error { // if Classify panics, the class stays Unknown
 		o.Class = p.cfg.Classify(err)
 		return nil
 	})
-	if o.Class == broker.BlockedByKey { // only batches have this class
+	if o.Class == broker.BlockedByKey { // only events of an atomic batch may have this class
 		o.Class = broker.Unknown
 	}
 	if o.Class == broker.Stored {
@@ -181,7 +182,7 @@ func identify(msg *message.Message, ev postroom.Event) {
 // endGrace is how long Run waits at its end for calls of Publish whose contexts have ended.
 const endGrace = 5 * time.Second
 
-// awaitAll waits for goroutines. It leaves goroutines behind that do not end in time.
+// awaitAll waits until all goroutines have ended, but not longer than endGrace.
 func awaitAll(working *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {
@@ -196,7 +197,8 @@ func awaitAll(working *sync.WaitGroup) {
 	}
 }
 
-// relayRun reports the outcome of each message that one Run received, once.
+// relayRun reports the outcomes of the messages that one call of Run received: one outcome for each
+// message.
 type relayRun struct {
 	report func(*broker.Message, broker.Outcome)
 
@@ -216,18 +218,18 @@ func (r *relayRun) begin(batch []*broker.Message) {
 func (r *relayRun) tell(m *broker.Message, o broker.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended { // the relay already uses m for another event
+	if r.ended { // the relay may already use m for another event
 		return
 	}
 	delete(r.open, m)
 	r.report(m, o)
 }
 
-// errEnded is the error of a message that was not published, or perhaps not published, when Run
-// ended.
+// errEnded is the error of a message if Run ended before the publisher answered. The message may
+// have been published or not.
 var errEnded = errors.New("postmill: the relay stopped before the publisher answered")
 
-// end reports all messages that are left. After that nothing is reported.
+// end reports errEnded for all messages that have no outcome yet. After that, tell reports nothing.
 func (r *relayRun) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,11 +49,12 @@ type SubscriberConfig struct {
 	// ack or nack at the same time, and defaults to 1.
 	//
 	// Timeout begins when the message is offered on the channel. If the message is not received and
-	// acked in that time, an attempt has failed.
+	// acked in that time, the attempt counts as failed.
 	Subscription inbox.Subscription
 
 	// Inbox tunes the inbox that each call of Subscribe runs. Its DrainTimeout is how long Close
-	// waits for messages that are offered or received and not yet acked. It defaults to 1 second.
+	// waits for messages that are offered or received and not yet acked. DrainTimeout defaults to 1
+	// second.
 	Inbox inbox.Config
 }
 
@@ -93,11 +94,11 @@ var (
 
 // Subscriber is a Watermill subscriber that delivers each message inside the transaction of an
 // inbox. An ack commits the transaction. A nack, the end of the message's time, and Close roll it
-// back. [Tx] of the message's context is the transaction. Changes in it take effect once.
+// back. [Tx] of the message's context returns the transaction. Changes in it take effect once.
 //
-// A message that was acked is delivered again if its transaction could not commit. If the
-// subscription keeps an order, held messages of a key may share a transaction: then a nack of one
-// message rolls back, and repeats, the messages before it.
+// If the transaction of an acked message cannot commit, the message is delivered again. If the
+// subscription keeps an order, held messages of a key may share a transaction. A nack of one of
+// them also rolls back the messages before it, and these are delivered again.
 //
 // Each call of Subscribe runs its own inbox, which uses one connection of the pool for each worker,
 // one more if it keeps an order, and a few for short times. A subscriber may be used concurrently.
@@ -105,7 +106,7 @@ type Subscriber struct {
 	pool *pgxpool.Pool
 	nc   *nats.Conn
 	cfg  SubscriberConfig
-	err  error // what is wrong with the Config
+	err  error // the faults of the Config, or nil
 
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -125,9 +126,9 @@ func NewSubscriber(pool *pgxpool.Pool, nc *nats.Conn, cfg SubscriberConfig) *Sub
 // closes the channel. The messages' contexts have the values of ctx. They end when the message is
 // acked or nacked.
 //
-// Subscribe fails if the tables, the stream or the rights of the set-up are missing, as
-// inbox.Inbox.Check does, and if a server cannot be reached. Once it runs, it waits for servers
-// that are unavailable.
+// Subscribe returns an error if inbox.Inbox.Check returns one: for instance if the tables, the
+// stream or the rights are missing, or if a server cannot be reached. Once the subscription runs,
+// it waits for servers that are unavailable.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	s.mu.Lock()
 	if s.life.Err() != nil {
@@ -153,7 +154,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		defer stop()
 		defer close(sub.messages)
 		err := in.Run(ctx)
-		sub.handling.Wait() // for handlers that Run left behind
+		sub.handling.Wait() // an abandoned handler may still use the channel after Run
 		if err != nil {
 			s.cfg.Inbox.Logger.ErrorContext(ctx, "subscription ended", "handler", s.handlerName(topic), "error", err)
 		}
@@ -164,9 +165,9 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 // initPatience limits SubscribeInitialize, which has no context.
 const initPatience = 30 * time.Second
 
-// SubscribeInitialize returns an error if Subscribe could not work. It changes nothing: a stream
-// keeps messages that are published before the first subscription. Make the stream with 'postroom
-// stream ensure' or natsjs.EnsureStream.
+// SubscribeInitialize returns an error if Subscribe would return one. It creates nothing, because a
+// stream also keeps messages that are published before the first subscription. Make the stream with
+// 'postroom stream ensure' or natsjs.EnsureStream.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
 	if s.life.Err() != nil {
 		return ErrClosed
@@ -237,8 +238,9 @@ func (s *Subscriber) handlerName(topic string) string {
 }
 
 // Close ends all subscriptions, waits for them, and closes their channels. Messages that were
-// received have until Config.Inbox.DrainTimeout for their ack. All other messages are handled again
-// later, which does not count as a failed attempt. Close may be called more than once.
+// received can still be acked for the time of SubscriberConfig.Inbox.DrainTimeout. All other
+// messages are handled again later, which does not count as a failed attempt. Close may be called
+// more than once.
 func (s *Subscriber) Close() error {
 	s.mu.Lock()
 	s.end()
@@ -267,7 +269,7 @@ func (s *subscription) Handle(ctx context.Context, tx pgx.Tx, ev postroom.Event)
 	select {
 	case s.messages <- msg:
 	case <-s.stopping:
-		<-ctx.Done() // an error before that would be a failed attempt
+		<-ctx.Done() // an error before the end of ctx would count as a failed attempt
 		return context.Cause(ctx)
 	case <-ctx.Done():
 		return fmt.Errorf("postmill: the message was not received: %w", context.Cause(ctx))

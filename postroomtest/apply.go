@@ -29,24 +29,24 @@ type Outcome string
 
 // The outcomes of a delivery.
 const (
-	// Applied: the handler returned nil, and its changes are committed.
+	// Applied means that the handler returned nil, and its changes are committed.
 	Applied Outcome = "applied"
 
-	// Duplicate: the event had been applied before. The handler was not called.
+	// Duplicate means that the event was applied before. The handler was not called.
 	Duplicate Outcome = "duplicate"
 
-	// Retried: the handler failed, all its changes are rolled back, and an inbox would call it
-	// again later.
+	// Retried means that the handler failed, and all its changes are rolled back. An inbox would
+	// call the handler again later.
 	Retried Outcome = "retried"
 
-	// Snoozed: like Retried, but the attempt does not count: see [postroom.Snooze].
+	// Snoozed is like Retried, but the attempt does not count: see [postroom.Snooze].
 	Snoozed Outcome = "snoozed"
 
-	// Dead: the handler failed, all its changes are rolled back, and an inbox would not call it
-	// again before an operator asks for that.
+	// Dead means that the handler failed, and all its changes are rolled back. An inbox would call
+	// the handler again only if an operator orders a replay.
 	Dead Outcome = "dead"
 
-	// Discarded: the handler discarded the event: see [postroom.Discard].
+	// Discarded means that the handler discarded the event: see [postroom.Discard].
 	Discarded Outcome = "discarded"
 )
 
@@ -55,31 +55,35 @@ type Result struct {
 	Outcome Outcome
 
 	// Err is the error of the handler, or the reason why its transaction did not commit. It is nil
-	// for an event that was applied, now or before.
+	// if the event was applied, now or before.
 	Err error
 
 	// Class is the class that an operator would see for the failure: permanent, panic, timeout,
-	// error, the SQLSTATE of an error of the database, and others. It is empty without a failure.
+	// error, the SQLSTATE of an error of the database, and others. If there was no failure, it is
+	// empty.
 	Class string
 
 	// RetryAfter is the time that the handler requested with [postroom.RetryAfter] or
 	// [postroom.Snooze], or zero.
 	RetryAfter time.Duration
 
-	// Attempts is how many times the handler was called.
+	// Attempts is the number of calls of the handler.
 	Attempts int
 
-	// Written are the events that the handler wrote. They are committed if the outcome is Applied.
-	// Otherwise they are rolled back: Written then has the events from before the failure.
+	// Written are the events that the handler wrote. [Apply] commits them if the outcome is
+	// Applied. Otherwise Apply rolls them back, and Written has the events that the handler wrote
+	// before the failure.
 	Written []postroom.Event
 }
 
-// Apply makes one delivery of an event to a handler, as an inbox does: in one transaction, which
-// begins with the record that the event is handled. The transaction commits if the handler returns
-// nil, and is rolled back otherwise. An event that is applied a second time is a [Duplicate].
+// Apply delivers an event once to a handler, as an inbox does, in one transaction. The transaction
+// first records that the handler has decided the event. If the handler returns nil, Apply commits
+// the transaction. Otherwise Apply rolls the transaction back. If the event was applied before, the
+// outcome is [Duplicate].
 //
-// Apply sets ID and Source of an event that has none. A panic of the handler is a failure, as in an
-// inbox; t.FailNow in the handler ends the test. The tables are those of the schema "postroom".
+// If the event has no ID or no Source, Apply sets one. A panic of the handler is a failure, as in
+// an inbox. A call of t.FailNow in the handler ends the test. Apply uses the tables in the schema
+// "postroom".
 func Apply(t testing.TB, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event) Result {
 	t.Helper()
 	ev, err := delivered(ev)
@@ -94,8 +98,8 @@ func Apply(t testing.TB, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Eve
 	return r
 }
 
-// Deliver is [Apply] for the Run of a [Scenario]. It returns nil if the event is applied, now or
-// before. Otherwise it returns the error, so that another delivery can follow.
+// Deliver is [Apply] for the Run of a [Scenario]. It returns nil if the event was applied, now or
+// before. Otherwise it returns the error, so that Run can deliver the event again.
 func Deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event) error {
 	ev, err := delivered(ev)
 	if err != nil {
@@ -104,7 +108,8 @@ func Deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	return deliver(ctx, pool, h, ev, nil).Err
 }
 
-// delivered returns an event in the form that a handler gets.
+// delivered returns an event with the fields that a handler expects: it sets the fields that are
+// empty.
 func delivered(ev postroom.Event) (postroom.Event, error) {
 	if ev.ID == "" {
 		id, err := uuid.NewV7()
@@ -129,13 +134,14 @@ func delivered(ev postroom.Event) (postroom.Event, error) {
 // handlerName is the name of all handlers that this package calls.
 const handlerName = "postroomtest"
 
-// brokenError says that a delivery could not be made. It says nothing about the handler.
+// brokenError says that this package could not make a delivery. It says nothing about the handler.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string { return e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-// deliver makes one delivery. If look is not nil, it reads the events that the handler wrote.
+// deliver makes one delivery. If look is not nil, deliver calls look to read the events that the
+// handler wrote.
 func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev postroom.Event,
 	look func(context.Context, Querier) ([]postroom.Event, error),
 ) (r Result) {
@@ -143,7 +149,7 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	if err != nil {
 		return failed(&brokenError{fmt.Errorf("begin: %w", err)}, r)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // fails after the commit
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // this fails if the transaction is committed
 	digest := sha256.Sum256(append([]byte(ev.Type+"\x00"), ev.Data...))
 	key := strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID
 	tag, err := tx.Exec(ctx, decideSQL, handlerName, key, digest[:16])
@@ -174,7 +180,7 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	return r
 }
 
-// handlersTx is the transaction that a handler gets: only the inbox ends it.
+// handlersTx is the transaction that a handler gets. The handler cannot end it.
 type handlersTx struct{ pgx.Tx }
 
 // Commit returns [inbox.ErrTxOwned].
@@ -188,7 +194,7 @@ var (
 	errEnded      = errors.New("the handler ended its transaction with its own statement")
 )
 
-// overlooked returns an error that a handler did not return although its transaction failed.
+// overlooked returns an error if a handler returned nil although its transaction failed or ended.
 func overlooked(tx pgx.Tx) error {
 	switch conn := tx.Conn().PgConn(); {
 	case conn.IsClosed():
@@ -217,7 +223,7 @@ func failed(err error, r Result) Result {
 	return r
 }
 
-// classOf returns the class that an inbox would give to a failure.
+// classOf returns the class of a failure. It uses the words of an inbox, but knows fewer classes.
 func classOf(err error) string {
 	var panicked *guard.PanicError
 	var pg *pgconn.PgError
@@ -240,5 +246,5 @@ func classOf(err error) string {
 	return "error"
 }
 
-// is reports whether err has an error of type T in it.
+// is returns the second result of a function. The first result does not matter here.
 func is[T any](_ T, ok bool) bool { return ok }

@@ -21,16 +21,17 @@ import (
 //go:embed sql/held.sql
 var heldSQL string
 
-// ApplyExternal runs a handler that calls other systems for one event, in an inbox. It ends when
-// the handler returned nil, the event is dead, or the next attempt is more than two seconds away.
-// It needs no broker.
+// ApplyExternal accepts one event in an inbox, and runs the inbox with an external handler for it.
+// It returns when the handler has returned nil, when the event is dead or discarded, or when the
+// next attempt is more than two seconds away. It needs no broker.
 //
-// sub says how the handler is run. If it is empty, there are as many attempts as
-// [inbox.Subscription] has by default, and the next attempt follows after ten milliseconds. Written
-// are the events that were written meanwhile.
+// sub has the settings of the handler. If sub is empty, the number of attempts is the default of
+// [inbox.Subscription], and the next attempt follows after ten milliseconds. Written has all events
+// that were committed to the log meanwhile.
 //
-// A second call with the same event and name of the handler is a [Duplicate], unless the event is
-// still held for the handler. The tables are those of the schema "postroom".
+// If an earlier call with the same event and the same name of the handler finished the event, the
+// outcome is [Duplicate]. If the event is still held for the handler, the inbox continues with it.
+// ApplyExternal uses the tables in the schema "postroom".
 func ApplyExternal(t testing.TB, pool *pgxpool.Pool, sub inbox.Subscription, h inbox.ExternalHandler, ev postroom.Event) Result {
 	t.Helper()
 	ev, err := delivered(ev)
@@ -59,7 +60,7 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 	in.HandleExternal(sub, func(ctx context.Context, call *inbox.Attempt) error {
 		err := errors.New("the handler did not return")
 		defer func() {
-			attempts++ // one attempt at a time
+			attempts++ // the inbox runs one attempt at a time
 			last.Store(&err)
 		}()
 		err = h(ctx, call)
@@ -86,13 +87,13 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 		return r, err
 	}
 	r.Attempts = attempts
-	if found != nil && (attempts > 0 || found.class != "discarded") { // otherwise it was discarded before
+	if found != nil && (attempts > 0 || found.class != "discarded") { // if the event is discarded without an attempt, an earlier call discarded it
 		r.Outcome, r.Class, r.Err, r.RetryAfter = found.outcome(), found.class, errors.New(found.text), found.next
 		if err := last.Load(); err != nil {
 			r.Err = cmp.Or(*err, r.Err)
 		}
 	}
-	if attempts > 0 && r.Outcome == Duplicate { // it was held, by a process that ended
+	if attempts > 0 && r.Outcome == Duplicate { // the event was held, by an earlier call or another process
 		r.Outcome = Applied
 	}
 	after, err := written(context.WithoutCancel(ctx), pool)
@@ -103,7 +104,7 @@ func applyExternal(ctx context.Context, pool *pgxpool.Pool, sub inbox.Subscripti
 	return r, nil
 }
 
-// heldEvent is the state of an event in held.
+// heldEvent is the state of an event that is held or discarded.
 type heldEvent struct {
 	attempts    int
 	dead, later bool
@@ -125,8 +126,8 @@ func (h heldEvent) outcome() Outcome {
 	return Retried
 }
 
-// awaitExternal waits until an event is finished, dead, or due later. It returns nil for an event
-// that is finished.
+// awaitExternal waits until an event is finished, dead or discarded, or its next attempt is more
+// than two seconds away. It returns nil if the event is finished.
 func awaitExternal(ctx context.Context, pool *pgxpool.Pool, handler string, ev postroom.Event, ended chan error) (*heldEvent, error) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

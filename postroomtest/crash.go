@@ -16,43 +16,46 @@ import (
 	"github.com/postroom/postroom/postroomtest/servers"
 )
 
-// Scenario is work that must survive the loss of its connection to the database at any moment.
+// Scenario is work that must have the right outcome even if it loses its connection to the database
+// at any moment.
 type Scenario struct {
 	// Setup prepares a fresh database, and everything else that a run needs: tables, rows, the
-	// contents of a queue. Its connection is not cut. It may be nil.
+	// contents of a queue. [Crash] does not cut its connection. Setup may be nil.
 	Setup func(ctx context.Context, pool *pgxpool.Pool) error
 
-	// Run does the work. It returns nil when the work is done. If it returns an error, it is called
-	// again, like a process that is started again after a failure, up to ten times. Data that Run
-	// keeps outside of itself stands for systems that survive a process: a queue, a vendor.
+	// Run does the work. It returns nil when the work is done. If it returns an error, [Crash]
+	// calls it again, as a process is started again after a failure. Crash calls it at most ten
+	// times. Variables outside of Run keep their values between these calls, like systems that
+	// survive the process: a queue, a vendor.
 	Run func(ctx context.Context, pool *pgxpool.Pool) error
 }
 
 // Limits of a scenario.
 const (
 	mostRuns    = 10          // calls of Run after one cut
-	runPatience = time.Minute // for all calls together, before their context ends
+	runPatience = time.Minute // for all these calls together; then their context ends
 )
 
-// Crash tests that a scenario has the right outcome if it loses its connection at any statement.
+// Crash tests whether a scenario has the right outcome if it loses its connection at any statement.
 // check returns nil if the outcome is right.
 //
 // Crash runs the scenario once and records its statements. Then it runs the scenario twice for each
-// statement, each time on a fresh database. Once it cuts the connection before the statement
-// reaches the server. Once it cuts the connection after the server has executed the statement, so
-// that only the answer is lost. The scenario cannot tell the two apart. Afterwards the scenario
-// continues: its other connections work, the pool opens new ones, and Run is called again if it
-// returns an error. At the end Crash calls check.
+// statement, each time on a fresh database. The first time it cuts the connection before the
+// statement reaches the server. The second time it cuts the connection after the server has
+// executed the statement, so that only the answer is lost. The scenario cannot tell the two cases
+// apart. After the cut, the scenario continues: its other connections still work, the pool opens
+// new connections, and Crash calls Run again if Run returns an error. At the end of each run Crash
+// calls check.
 //
-// BEGIN, COMMIT and ROLLBACK are statements too, and so is each statement of a batch. A statement
-// is recognised by its text and by how many times that text was sent before, so a scenario may do
-// several things at once. If a later run does not reach a statement, the connection is not cut
-// there.
+// BEGIN, COMMIT and ROLLBACK are statements too, and so is each statement of a batch. Crash
+// recognises a statement by its text, and by how many times the scenario has sent that text before.
+// So a scenario may do several things at once. If a later run does not reach a statement, Crash
+// does not cut the connection in that run.
 //
-// The databases are those of package servers. Run and check run on the test's goroutine.
+// Package servers provides the databases. Run and check run on the test's goroutine.
 func Crash(t testing.TB, scenario Scenario, check func(ctx context.Context, pool *pgxpool.Pool) error) {
 	t.Helper()
-	servers.PostgresURL(t) // fails if there is no server
+	servers.PostgresURL(t) // this ends the test if there is no server
 	fresh := newDatabases(t)
 	defer fresh.end()
 	counted, err := run(t, fresh, scenario, check, nil)
@@ -109,7 +112,8 @@ func run(t testing.TB, fresh *databases, scenario Scenario, check func(ctx conte
 	return w, check(ctx, plain)
 }
 
-// runWatched calls Run until it returns nil, with a pool whose connections are watched.
+// runWatched calls f, a scenario's Run, until f returns nil. f gets a pool whose connections w
+// watches.
 func runWatched(ctx context.Context, url string, w *watcher, f func(ctx context.Context, pool *pgxpool.Pool) error) error {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -139,8 +143,8 @@ func runWatched(ctx context.Context, url string, w *watcher, f func(ctx context.
 	return fmt.Errorf("the scenario's Run failed %d times: %w", mostRuns, errors.Join(faults...))
 }
 
-// databases makes fresh databases. Making a database takes longer than most scenarios. So the next
-// database is made while a scenario runs, and used databases are dropped meanwhile.
+// databases makes fresh databases. It takes longer to make a database than to run most scenarios.
+// So databases makes the next database, and drops used databases, while a scenario runs.
 type databases struct {
 	t      testing.TB
 	ready  chan database
@@ -178,7 +182,7 @@ func (d *databases) next() (database, error) {
 	return db, db.err
 }
 
-// drop drops a database that was used.
+// drop begins to drop a used database, and does not wait for the end.
 func (d *databases) drop(db database) {
 	if db.err != nil {
 		return
@@ -190,14 +194,14 @@ func (d *databases) drop(db database) {
 	})
 }
 
-// end drops the databases that are left.
+// end drops the database that no run has used, and waits until all databases are dropped.
 func (d *databases) end() {
 	d.stop()
 	d.making.Wait()
 	d.drops.Wait()
 }
 
-// statement is a statement that a scenario sends: the nth with its text.
+// statement is a statement that a scenario sends. It is the nth statement with this text.
 type statement struct {
 	text string
 	nth  int

@@ -14,23 +14,24 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// drainPatience limits a Drain, unless the deadline of go test is earlier.
+// drainPatience limits a Drain. If the deadline of go test is earlier, the Drain ends lastWords
+// before that deadline.
 const (
 	drainPatience = time.Minute
-	lastWords     = 10 * time.Second // before that deadline, to report what is left
+	lastWords     = 10 * time.Second // the time to report what is left
 )
 
-// Drain runs relays and inboxes until they have nothing left to do, and stops them: each committed
-// event is published, each published event is decided by the given handlers, and no event is held
-// for another attempt or behind its key. Events that handlers write meanwhile count too. If that
-// takes longer than a minute, or one of the parts fails, Drain fails the test and reports what is
-// left.
+// Drain runs relays and inboxes until they have nothing left to do, and then stops them. They have
+// nothing left to do if each committed event is published and the given handlers have decided each
+// published event. Also no event may wait for another attempt or behind an earlier event of its
+// key. Events that handlers write meanwhile count too. If that takes longer than a minute, or if
+// one of the parts fails, Drain ends the test and reports what is left.
 //
-// Drain does not wait for dead events, and logs them. It does not wait for events that will be
-// published later.
+// Drain does not wait for dead events, but logs how many there are. It does not wait for scheduled
+// events.
 //
-// No program other than the parts may write to the log or handle events meanwhile. Drain also runs
-// any other [postroom.Runner] among the parts.
+// Meanwhile only the parts may write to the log or handle events. A part may also be another
+// [postroom.Runner]: Drain runs it too.
 func Drain(t testing.TB, parts ...postroom.Runner) {
 	t.Helper()
 	patience := drainPatience
@@ -41,7 +42,7 @@ func Drain(t testing.TB, parts ...postroom.Runner) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for _, p := range parts { // Run would return this error, but may be stopped before
+	for _, p := range parts { // Run would return this error too, but Drain may stop Run before that
 		if c, ok := p.(interface {
 			Check(ctx context.Context) error
 		}); ok {
@@ -66,14 +67,15 @@ func Drain(t testing.TB, parts ...postroom.Runner) {
 	}
 }
 
-// remains says what parts still have to do.
+// remains is the work that parts have left.
 type remains struct {
-	open     []string // what is waited for
+	open     []string // the work for which Drain waits
 	dead     []string
-	appended int64 // seqs that the logs have assigned
+	appended int64 // how many seqs the logs have assigned
 }
 
-// await waits until parts have nothing left to do.
+// await waits until the parts have nothing left to do. If it fails, it returns the work that is
+// left.
 func await(ctx context.Context, parts []postroom.Runner, ended chan error) (remains, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -107,8 +109,8 @@ func texts(open []string) []error {
 }
 
 // remain asks all parts what they have left to do. Events go from a relay to an inbox, and events
-// that a handler writes go from an inbox to a relay. So nothing is left if first the relays had
-// nothing, then the inboxes had nothing, and no event was written to the logs meanwhile.
+// that a handler writes go from an inbox to a relay. So nothing is left if first the relays had no
+// work, then the inboxes had no work, and no handler wrote an event to the logs meanwhile.
 func remain(ctx context.Context, parts []postroom.Runner) (remains, error) {
 	before, err := unpublished(ctx, parts)
 	if err != nil || len(before.open) > 0 {
@@ -126,7 +128,7 @@ func remain(ctx context.Context, parts []postroom.Runner) (remains, error) {
 	return after, err
 }
 
-// unpublished adds what relays have left to do.
+// unpublished returns the work that the relays have left.
 func unpublished(ctx context.Context, parts []postroom.Runner) (left remains, err error) {
 	for _, p := range parts {
 		r, ok := p.(*relay.Relay)
@@ -153,7 +155,7 @@ func unpublished(ctx context.Context, parts []postroom.Runner) (left remains, er
 	return left, nil
 }
 
-// undecided adds what inboxes have left to do.
+// undecided returns the work that the inboxes have left.
 func undecided(ctx context.Context, parts []postroom.Runner) (left remains, err error) {
 	for _, p := range parts {
 		in, ok := p.(*inbox.Inbox)

@@ -10,24 +10,24 @@ import (
 	"testing"
 )
 
-// Behaviour is how a vendor treats one request.
+// Behaviour says what a vendor does with one request.
 type Behaviour int
 
 // The behaviours of a vendor.
 const (
-	// Answers: it does the work and answers.
+	// Answers: the vendor does the work and answers.
 	Answers Behaviour = iota
 
-	// TimesOut: it does nothing, and the caller waits until it gives up.
+	// TimesOut: the vendor does nothing and does not answer. The caller waits until it gives up.
 	TimesOut
 
-	// AnswersLate: it does the work, but the answer comes after the caller gave up.
+	// AnswersLate: the vendor does the work, but answers only after the caller gave up.
 	AnswersLate
 
-	// AnswersTwice: it does the work once and answers, and calls OnAnswer twice.
+	// AnswersTwice: the vendor does the work once, calls OnAnswer twice, and answers.
 	AnswersTwice
 
-	// Rejects: it does nothing and answers 503 Service Unavailable.
+	// Rejects: the vendor does nothing and answers 503 Service Unavailable.
 	Rejects
 )
 
@@ -41,23 +41,23 @@ type Request struct {
 
 // Answer is the answer of a vendor.
 type Answer struct {
-	Status int // zero is 200
+	Status int // zero means 200
 	Body   []byte
 }
 
-// External is a vendor for tests: an HTTP server that misbehaves as you tell it, and that remembers
-// keys as good vendors do. It is safe for concurrent use.
+// External is a vendor for tests. It is an HTTP server that fails as the test requests, and that
+// remembers idempotency keys as good vendors do. It is safe for concurrent use.
 type External struct {
 	// URL is the server's URL, without a slash at its end.
 	URL string
 
-	// Forgetful makes a vendor that knows no keys: it does the work for each request. Set it before
-	// the first request.
+	// Forgetful makes the vendor ignore keys: it does the work for each request. Set Forgetful
+	// before the first request.
 	Forgetful bool
 
-	// OnAnswer, if it is not nil, is called with each answer when the work is done, before the
-	// answer is sent. Use it for a vendor that also answers by a webhook. Set it before the first
-	// request.
+	// OnAnswer may be nil. The vendor calls it with each answer when the work is done, before it
+	// sends the answer. Use OnAnswer for a vendor that also answers with a webhook. Set it before
+	// the first request.
 	OnAnswer func(r Request, a Answer)
 
 	work func(r Request) Answer
@@ -69,8 +69,9 @@ type External struct {
 	works    []Request
 }
 
-// NewExternal returns a vendor. It calls work for each request that has no key, or a key that it
-// has not seen. If work is nil, the vendor answers 200. The server is closed when the test ends.
+// NewExternal returns a vendor. The vendor calls work for each request that has no key, or for
+// whose key it has not done the work. work must not call methods of the vendor. If work is nil, the
+// vendor answers 200. NewExternal closes the server when the test ends.
 func NewExternal(t testing.TB, work func(r Request) Answer) *External {
 	t.Helper()
 	if work == nil {
@@ -79,27 +80,27 @@ func NewExternal(t testing.TB, work func(r Request) Answer) *External {
 	e := &External{work: work, done: map[string]Answer{}}
 	server := httptest.NewServer(e)
 	t.Cleanup(server.Close)
-	t.Cleanup(server.CloseClientConnections) // the connections first, because requests may wait for their callers
+	t.Cleanup(server.CloseClientConnections) // this runs first, because requests may wait until their callers give up
 	e.URL = server.URL
 	return e
 }
 
-// Next says how the vendor behaves for the next requests, one after the other. Later requests get
-// [Answers].
+// Next sets the behaviours of the vendor for the next requests, in this order. For later requests
+// the behaviour is [Answers].
 func (e *External) Next(all ...Behaviour) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.next = append(e.next, all...)
 }
 
-// Requests returns the requests that arrived so far.
+// Requests returns the requests that the vendor has got so far.
 func (e *External) Requests() []Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.requests)
 }
 
-// Works returns the requests for which work was done.
+// Works returns the requests for which the vendor has done the work.
 func (e *External) Works() []Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,7 +155,8 @@ func (e *External) receive(req Request) Behaviour {
 	return b
 }
 
-// answer returns the answer to a request. If the work for it is not done yet, answer does it.
+// answer returns the answer to a request. If the work for the request is not done yet, answer calls
+// work.
 func (e *External) answer(req Request) Answer {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 type cut struct {
 	statement
 
-	after bool // after the server has executed it: only the answer is lost
+	after bool // cut after the server has executed the statement, so that only the answer is lost
 	made  atomic.Bool
 }
 
@@ -28,32 +28,32 @@ func (c *cut) when() string {
 	return "before"
 }
 
-// watcher records the statements that are sent on the connections of a pool, and cuts the
-// connection at one of them.
+// watcher records the statements that the client sends on the connections of a pool. It cuts the
+// connection at one of these statements.
 type watcher struct {
-	cut *cut // nil: it only records
+	cut *cut // if nil, the watcher only records
 
 	mu   sync.Mutex
 	sent []statement
-	n    map[string]int // how many times each text was sent
+	n    map[string]int // how many times the client has sent each text
 }
 
-// watch is called with each new connection.
+// watch returns a new connection of the pool, wrapped so that the watcher sees its messages.
 func (w *watcher) watch(_ context.Context, _ *pgconn.Config, conn net.Conn) (net.Conn, error) {
 	return &wire{Conn: conn, watcher: w, texts: map[string]string{}, portals: map[string]string{}, syncs: 1}, nil
 }
 
-// statements returns the statements that were sent.
+// statements returns the statements that the client has sent.
 func (w *watcher) statements() []statement {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.sent)
 }
 
-// sees records a statement, and reports whether the connection must be cut at it.
+// sees records a statement, and reports whether to cut the connection at this statement.
 func (w *watcher) sees(text string) bool {
 	if trimmed := strings.TrimSpace(text); trimmed == "" || trimmed == ";" || trimmed == "-- ping" {
-		return false // the pool checks whether the connection still works
+		return false // not a statement of the scenario: the pool checks whether the connection still works
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,8 +66,8 @@ func (w *watcher) sees(text string) bool {
 	return w.cut != nil && s == w.cut.statement && w.cut.made.CompareAndSwap(false, true)
 }
 
-// wire is a connection that reads all messages. The client's messages show which statements are
-// sent, the server's messages show which of them are done.
+// wire is a connection that reads all messages. The client's messages show which statements the
+// client sends. The server's messages show which of these statements are done.
 //
 // Wide because it keeps both sides of the protocol.
 type wire struct {
@@ -76,37 +76,39 @@ type wire struct {
 	watcher *watcher
 
 	mu      sync.Mutex
-	started bool              // the first message, which has no type, was sent
+	started bool              // the client has sent its first message, which has no type
 	texts   map[string]string // of prepared statements, by name
 	portals map[string]string // texts of bound statements, by name
-	syncs   int               // answers that end with ReadyForQuery and have not arrived yet
-	open    int               // statements that were sent and that no such answer has ended yet
-	done    int               // how many of those are done
+	syncs   int               // the number of ReadyForQuery messages that the server still has to send
+	open    int               // the number of statements since the client's last Sync
+	done    int               // how many statements the server has finished since its last ReadyForQuery
 	copies  bool              // the server waits for the data of a COPY
 	answer  reader
-	cutting bool // answers of the server are dropped
-	flushed bool // the awaited answer does not end with ReadyForQuery
+	cutting bool // the cut has begun: the client gets no more answers
+	flushed bool // the answer for which the cut waits does not end with ReadyForQuery
 }
 
-// Write sends messages of the client: all of them, or those up to the cut. After the cut it only
-// pretends to send, because the client must not see at which call it lost the connection.
+// Write sends messages of the client: all messages, or the messages up to the cut. After the cut it
+// sends nothing and returns no error, because the client must not see at which call it lost the
+// connection.
 func (w *wire) Write(b []byte) (int, error) {
 	send, closes, cutting := w.plan(b)
 	if !cutting {
 		return w.Conn.Write(b)
 	}
 	if len(send) > 0 {
-		_, _ = w.Conn.Write(send) // an error means that the connection is cut earlier
+		_, _ = w.Conn.Write(send) // an error means that the connection ended earlier
 	}
 	if closes {
-		_ = w.Close() // the client notices when it reads
+		_ = w.Close() // the client notices the cut when it reads
 	}
 	return len(b), nil
 }
 
-// plan returns which of the client's messages are sent, and whether the connection is closed after
-// them. cutting reports whether the connection is cut at one of these messages, or was cut before.
-// If it is false, all messages are sent.
+// plan decides what to do with messages of the client. cutting reports whether the connection is
+// cut at one of these messages, or was cut before. If cutting is false, Write sends all messages.
+// If it is true, Write sends only the bytes in send, and then closes the connection if closes is
+// true.
 func (w *wire) plan(b []byte) (send []byte, closes, cutting bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,13 +126,14 @@ func (w *wire) plan(b []byte) (send []byte, closes, cutting bool) {
 	w.cutting = true
 	send = slices.Clone(b[:upTo])
 	if waits && w.flushed {
-		send = append(send, 'H', 0, 0, 0, 4) // Flush: the server answers what it has
+		send = append(send, 'H', 0, 0, 0, 4) // Flush: the server sends the answers that it has
 	}
 	return send, !waits, true
 }
 
-// scan reads messages of the client. If the connection must be cut at one of them, scan returns how
-// many bytes are still sent, and whether to wait for the server's answer.
+// scan reads messages of the client. If one of them has the statement of the cut, scan returns how
+// many bytes of b to send before the cut, and whether to wait for the server's answer. Otherwise
+// upTo is -1.
 func (w *wire) scan(b []byte) (upTo int, waits bool) {
 	for at := 0; at+5 <= len(b); {
 		size := 1 + int(binary.BigEndian.Uint32(b[at+1:]))
@@ -169,18 +172,18 @@ func (w *wire) scan(b []byte) (upTo int, waits bool) {
 	return -1, false
 }
 
-// stop says which of the messages are sent. One of them has the statement at which the connection
-// is cut.
+// stop returns the results of scan for a cut. The message from at to end in b has the statement of
+// the cut.
 func (w *wire) stop(b []byte, at, end int) (upTo int, waits bool) {
 	if !w.watcher.cut.after {
 		w.flushed = true
-		return at, w.open > 0 // the statements before it are executed
+		return at, w.open > 0 // the server still executes the statements before this one
 	}
 	switch {
 	case b[at] == 'Q':
 		w.syncs++
 		return end, true
-	case end < len(b) && b[end] == 'S': // which commits it, unless a transaction is open
+	case end < len(b) && b[end] == 'S': // a Sync, which commits the statement if no transaction is open
 		w.syncs++
 		return end + 5, true
 	}
@@ -190,7 +193,7 @@ func (w *wire) stop(b []byte, at, end int) (upTo int, waits bool) {
 }
 
 // Read returns the server's answers. After the cut it waits until the server has executed the
-// statements that it must execute, and then fails.
+// statements that Write has sent, and then returns an error.
 func (w *wire) Read(b []byte) (int, error) {
 	for {
 		n, err := w.Conn.Read(b)
@@ -219,7 +222,7 @@ func (w *wire) see(kind byte) {
 		w.done, w.copies = 0, false
 	case 'C', 'I', 's': // CommandComplete, EmptyQueryResponse, PortalSuspended
 		w.done++
-	case 'E': // ErrorResponse: later statements are not executed
+	case 'E': // ErrorResponse: the server does not execute later statements
 		w.done = w.open
 	case 'G': // CopyInResponse: the server waits for data, which the client no longer sends
 		w.copies = true
@@ -239,8 +242,8 @@ func (w *wire) isDone() bool {
 
 // reader splits the messages of a server, even if they arrive in pieces.
 type reader struct {
-	head []byte // of a message whose fifth byte has not arrived
-	rest int    // bytes of the message that have not arrived
+	head []byte // the first bytes of a message, as long as fewer than five have arrived
+	rest int    // how many bytes of the message have not arrived
 }
 
 func (r *reader) read(b []byte, see func(kind byte)) {

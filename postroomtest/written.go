@@ -27,26 +27,27 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Want describes an event. A field that is empty is not compared.
+// Want describes an event. [RequireWritten] does not compare a field that is empty.
 type Want struct {
 	Type    string
 	Key     string
 	Subject string
 
-	// JSON is the data. Two documents are equal if they have the same values, even if they are
-	// formatted differently.
+	// JSON is the data. Two documents are equal if they have the same values, even if their formats
+	// differ.
 	JSON string
 
 	// Headers are headers that the event must have. It may have more.
 	Headers map[string]string
 }
 
-// RequireWritten ends the test unless exactly these events were written, in this order. It returns
-// them. Without a Want, it ends the test if any event was written.
+// RequireWritten checks that exactly the wanted events were written, in this order, and returns
+// them. If other events were written, it ends the test. Without a Want, it ends the test if any
+// event was written.
 //
-// If db is a transaction, the events are those that this transaction wrote, including its
-// savepoints. Otherwise they are all events of the database, for code that commits by itself. The
-// tables are those of the schema "postroom".
+// If db is a transaction, RequireWritten reads the events that this transaction and its savepoints
+// wrote. Otherwise it reads all events of the database: use this for code that commits by itself.
+// It uses the tables in the schema "postroom".
 func RequireWritten(t testing.TB, db Querier, wants ...Want) []postroom.Event {
 	t.Helper()
 	events, err := written(t.Context(), db)
@@ -59,7 +60,8 @@ func RequireWritten(t testing.TB, db Querier, wants ...Want) []postroom.Event {
 	return events
 }
 
-// written returns the events that a transaction wrote, or all events if db is not a transaction.
+// written returns the events that db wrote if db is a transaction, and otherwise all events of the
+// database.
 func written(ctx context.Context, db Querier) ([]postroom.Event, error) {
 	_, own := db.(pgx.Tx)
 	rows, _ := db.Query(ctx, writtenSQL, own) // CollectRows reports the error
@@ -82,7 +84,7 @@ func scanEvent(row pgx.CollectableRow) (postroom.Event, error) {
 	return ev, err
 }
 
-// compare returns the differences between the events and the wanted events.
+// compare returns an error for each difference between the events and the wanted events.
 func compare(events []postroom.Event, wants []Want) error {
 	if len(events) != len(wants) {
 		return fmt.Errorf("%d events were written, want %d", len(events), len(wants))

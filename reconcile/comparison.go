@@ -10,9 +10,9 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// overlap is the number of messages before a mark that are read again. If the
+// overlap is the number of messages before a checkpoint that are read too. If the first
 // acknowledgement of an event was lost, the event was recorded as published only after the
-// mark, but its message may be before the mark.
+// checkpoint, but its message may be before the checkpoint.
 const overlap = 10_000
 
 // comparison compares what a log has published with what a stream has.
@@ -20,19 +20,18 @@ type comparison struct {
 	log     eventlog.History
 	streams broker.Verifier
 	mark    eventlog.Checkpoint
-	since   time.Time // zero: from the mark on
+	since   time.Time // zero: from the checkpoint on
 	rate    float64   // events that are read in a second; 0: no limit
 
 	compared int // events that the stream should have
-	unknown  int // events of which it is not known whether the stream should have them
-	messages int // that were read
+	unknown  int // events that the stream may have dropped, because they are older than its first message
+	messages int // messages that were read
 }
 
-// run returns the seqs of the events that the stream should have and does not have,
-// ascending. It returns those that are out of order separately. It first reads which
-// events are published, and then calls look to read the stream's state. So events that are
-// published during the comparison do not count as missing. It calls tell when the counts
-// have changed.
+// run returns the seqs of the events that the stream should have and does not have, ascending. It
+// returns the seqs of events that are out of order separately. It first reads which events are
+// published, and then calls look to read the stream's state. So events that are published during
+// the comparison do not count as missing. It calls tell when the counts have changed.
 func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (broker.StreamState, error), tell func()) (missing, outOfOrder []int64, err error) {
 	sources, err := c.log.Sources(ctx)
 	if err != nil {
@@ -62,7 +61,8 @@ func (c *comparison) run(ctx context.Context, look func(ctx context.Context) (br
 	})
 }
 
-// span returns the part of the stream that may have the events. first are the first events.
+// span returns the part of the stream that may have the events to compare. first are the first of
+// these events in the log.
 func (c *comparison) span(first []eventlog.HistoryEntry, last uint64) broker.SeqRange {
 	if seq := c.mark.Position.Seq; c.mark.ID != 0 {
 		return broker.SeqRange{From: max(seq, overlap) - overlap + 1, To: last}

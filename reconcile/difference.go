@@ -20,8 +20,8 @@ const clockSkew = time.Minute
 // takes them.
 const maxSubjects = 10_000
 
-// identity is a digest of an event's source and id. Among two hundred million events, the
-// chance that two have the same digest is less than one in 10^21.
+// identity is a digest of an event's source and id. Among two hundred million events, the chance
+// that two events have the same digest is less than one in 10^21.
 type identity [16]byte
 
 func identify(source, id string) identity {
@@ -39,16 +39,16 @@ type difference struct {
 	log    map[identity]logEvent
 	stream map[identity]struct{}
 
-	// For each key with events in the field log: the number of these events, and the last
-	// event of the key that the stream has. The log is read in the order of its seqs, so only
-	// these keys can have an event that is out of order.
+	// The next two maps have an entry for each key with events in the map log. waiting has the
+	// number of these events. last has the highest seq of the key that the stream has. The log is
+	// read in the order of its seqs, so only these keys can have an event that is out of order.
 	seed    maphash.Seed
 	waiting map[uint64]int
 	last    map[uint64]int64
 
 	compared int // events that the stream should have
 	unknown  int // events older than the stream's first message: the stream may have dropped them
-	messages int // that were read
+	messages int // messages that were read
 }
 
 func newDifference(standing broker.StreamState, sources []string) *difference {
@@ -65,10 +65,10 @@ type logEvent struct {
 	expected bool   // the stream should have it
 }
 
-// coverageOf returns a function that reports whether a stream takes an event, and whether
-// the stream certainly should have it. A stream should have all events if it never dropped
-// any, or if it was created again. Otherwise it should have the events that were written
-// after it stored its first message.
+// coverageOf returns a function that reports whether a stream takes an event, and whether the
+// stream certainly should have the event. A stream should have all events if it never dropped any,
+// or if it was created again. Otherwise it should have the events that were written after it stored
+// the first message that it still has.
 func coverageOf(s broker.StreamState) func(e eventlog.HistoryEntry) (takes, sure bool) {
 	subjects := make(map[string]bool)
 	whole := s.First <= 1 || s.Verdict == broker.Recreated
@@ -191,7 +191,7 @@ func (d *difference) addStored(page []broker.StoredMessage) {
 	d.messages += len(page)
 	for _, m := range page {
 		if m.ID == "" || !slices.Contains(d.sources, m.Source) {
-			continue // it comes from another log
+			continue // the message comes from another log
 		}
 		name := identify(m.Source, m.ID)
 		if one, there := d.log[name]; there {

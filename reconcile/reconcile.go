@@ -1,8 +1,8 @@
 // Package reconcile compares what a log has published with what streams have.
 //
-// It reads both from the beginning to the end, changes nothing, and may run while events
-// are written and published. 'postroom reconcile' uses it, and a relay that repairs a
-// stream uses it as well.
+// It reads the log and the streams from the beginning to the end, and changes nothing. It may run
+// while events are written and published. 'postroom reconcile' uses the package, and so does a
+// relay that repairs a stream.
 package reconcile
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// ErrConsumed means that a stream keeps its messages only until they are consumed. So
-// Compare cannot know whether a missing message was consumed or lost.
+// ErrConsumed means that a stream keeps its messages only until they are consumed. For such a
+// stream, Compare cannot know whether a missing message was consumed or lost.
 var ErrConsumed = errors.New("the stream does not keep messages that were consumed")
 
 // Config says what [Compare] compares. The zero value is ready to use.
@@ -28,14 +28,14 @@ type Config struct {
 	// Defaults to the streams that the relay has published to.
 	Streams []string
 
-	// Since limits the comparison to events that were written at about this time or
-	// later, to the minute.
+	// Since limits the comparison to events that were written at this time or later. Events of the
+	// minute before Since may be compared too.
 	//
 	// Defaults to the beginning of the log.
 	Since time.Time
 
 	// Rate is the most events of the log that are read in a second. A higher rate slows live
-	// traffic.
+	// traffic more.
 	//
 	// Defaults to [DefaultRate].
 	Rate float64
@@ -45,8 +45,8 @@ type Config struct {
 	Progress func(stream string, compared, messages int)
 }
 
-// DefaultRate is the default of Config.Rate: a million events in 40 seconds. That is about
-// a quarter of the rate that two processors reach if they also run the servers.
+// DefaultRate is the default of Config.Rate: a million events in 40 seconds. That is about a
+// quarter of the rate that two processors reach if they also run the database and the broker.
 const DefaultRate = 25_000
 
 // Result says what a stream has and what it lacks.
@@ -80,7 +80,7 @@ type Result struct {
 // An error is an outage. If one stream cannot be compared, its Result says so.
 func Compare(ctx context.Context, log eventlog.History, streams broker.Verifier, cfg Config) ([]Result, error) {
 	cfg.Rate = cmp.Or(cfg.Rate, DefaultRate)
-	if !(cfg.Rate > 0) { // also not a NaN
+	if !(cfg.Rate > 0) { // this refuses a NaN too
 		return nil, fmt.Errorf("reconcile: Rate is %g, want more than 0", cfg.Rate)
 	}
 	places, err := log.Positions(ctx)
@@ -152,9 +152,9 @@ func (f *Result) fill(c *comparison, missing, outOfOrder []int64, took time.Dura
 }
 
 // FindLost finds the events that a stream lost, if the state s says that it lost something.
-// FindLost compares the events that were published after the newest mark up to which the
-// stream is intact. If there is no such mark, it compares all events of the log. An error
-// is an outage.
+// FindLost compares the events that were published after the newest checkpoint up to which the
+// stream is intact. If there is no such checkpoint, it compares all events of the log. An error is
+// an outage.
 func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier, s broker.StreamState) (Result, error) {
 	began := time.Now()
 	mark, err := lastMark(ctx, log, streams, s)
@@ -171,8 +171,8 @@ func FindLost(ctx context.Context, log eventlog.History, streams broker.Verifier
 	return found, nil
 }
 
-// lastMark returns the newest mark up to which the stream is intact, and the zero mark if
-// there is none.
+// lastMark returns the newest checkpoint up to which the stream is intact. If there is none, it
+// returns the zero checkpoint.
 func lastMark(ctx context.Context, c eventlog.History, w broker.Verifier, s broker.StreamState) (eventlog.Checkpoint, error) {
 	if s.Verdict == broker.Recreated {
 		return eventlog.Checkpoint{}, nil

@@ -64,7 +64,7 @@ func (d *dispatcher) noteStored(o result, counted *counts) {
 	case o.Sequence > 0:
 		counted.duplicate++
 		d.ackRanges.addDuplicate(o)
-	default: // the answer does not say where the event is
+	default: // the answer does not say where the stream has the event
 		counted.duplicate++
 	}
 }
@@ -101,8 +101,8 @@ func (d *dispatcher) applyFailure(ctx context.Context, o result, now time.Time, 
 	}
 }
 
-// reportStreams counts what the streams stored. It reports in Health and logs which
-// streams are unavailable.
+// reportStreams counts the events that the streams stored. If the unavailable streams have changed,
+// it reports them in Health and logs them.
 func (d *dispatcher) reportStreams(ctx context.Context) {
 	out := d.scheduler.TakeStored(func(stream string, n int64) { d.relay.metrics.acknowledged(ctx, stream, n) })
 	slices.Sort(out)

@@ -74,9 +74,9 @@ func (d *dispatcher) mayRead() bool {
 	return d.scheduler.Size() <= d.relay.cfg.MaxUnpublished-pageSize && d.scheduler.Bytes() < schedule.MaxBytes && d.buffer.heldEvents.Load() < maxHeldEvents
 }
 
-// room returns how many events may be sent now. It returns 0 if there is no room for a
-// complete chunk. Each write to the connection costs the broker as much as several events,
-// so many events are sent at once. Acknowledgements make room.
+// room returns how many events may be sent now. It returns 0 if there is no room for a complete
+// chunk. Each write to the connection costs the broker as much as several events, so the dispatcher
+// sends many events at once. Acknowledgements make room.
 func (d *dispatcher) room() int {
 	if room := d.relay.cfg.Window - d.scheduler.InFlight(); room >= d.chunk() {
 		return room
@@ -84,9 +84,9 @@ func (d *dispatcher) room() int {
 	return 0
 }
 
-// chunk returns the least number of events that are sent at once. It is a small part of
-// the window, so that relay and broker work at the same time and do not wait for each
-// other in turns. With atomic batches it is larger, because large batches are better.
+// chunk returns the least number of events that are sent at once. It is a small part of the window,
+// so that relay and broker work at the same time. With a large part, each would often wait for the
+// other. With atomic batches it is larger, because large batches are better.
 func (d *dispatcher) chunk() int {
 	if d.relay.cfg.Atomic {
 		return max(d.relay.cfg.Window/4, 1)
@@ -96,8 +96,9 @@ func (d *dispatcher) chunk() int {
 
 // wakeup sets how many results wake the loop. It returns a timeout channel, and a function that
 // stops the timer. If more can be sent, each result wakes the loop, and so does the next failed
-// event that is due. If nothing more can be sent, only many results wake the loop: to wake for each
-// result would take processor time from a broker on the same machine.
+// event that is due. If nothing more can be sent, the loop waits for the results of a chunk, or for
+// maxResultWait. To wake for each result would take processor time from a broker on the same
+// machine.
 func (d *dispatcher) wakeup(ending bool) (due <-chan time.Time, stop func() bool) {
 	switch {
 	case ending:
@@ -129,7 +130,7 @@ func (d *dispatcher) addPage(p page) {
 	d.passHeld()
 }
 
-// passHeld passes to the recorder what must be written to held.
+// passHeld passes the events that must be written to held to the recorder.
 func (d *dispatcher) passHeld() {
 	if !d.scheduler.HasHeld() {
 		return
@@ -146,9 +147,9 @@ func done(ctx context.Context, noticed bool) <-chan struct{} {
 	return ctx.Done()
 }
 
-// send hands a batch to the publisher, and applies results while it waits for the
-// publisher. It reports whether the term goes on. If life.send ends before the publisher
-// receives the batch, the events of the batch go back to the scheduler.
+// send passes a batch to the publisher, and applies results while it waits for the publisher. It
+// returns false if the term must end. If life.send ends before the publisher receives the batch,
+// the events of the batch go back to the scheduler.
 func (d *dispatcher) send(life lifetime, batch []*broker.Message) bool {
 	ctx := life.send
 	d.results.wakeAt(1)
@@ -179,8 +180,8 @@ func (d *dispatcher) retryTimer() (due <-chan time.Time, stop func() bool) {
 	return timer.C, timer.Stop
 }
 
-// passRepublished counts the events of republishes that left the scheduler, and passes
-// events that the scheduler dropped to the recorder.
+// passRepublished subtracts the events of republishes that left the scheduler from the numbers in
+// intake. It passes the events that the scheduler dropped to the recorder.
 func (d *dispatcher) passRepublished() {
 	if !d.scheduler.HasGone() {
 		return

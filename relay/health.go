@@ -37,8 +37,8 @@ const (
 	Draining State = "draining"
 )
 
-// Health describes a relay at one moment. Times are by the process's clock. A time is
-// zero if that has not happened since Run began.
+// Health describes a relay at one moment. Times are by the process's clock. The time of something
+// that has not happened since Run began is zero.
 //
 // Wide because it is a report.
 type Health struct {
@@ -86,9 +86,9 @@ func (h Health) Live() error {
 	return nil
 }
 
-// Ready returns nil if the relay works. Such a relay is connected, and a check of its streams has
-// passed at least once since Run began. It is on standby or paused by an operator, or it leads and
-// has recorded within the time of its lease. Otherwise Ready returns the reason.
+// Ready returns nil if the relay works: it is connected, and a check of its streams has passed at
+// least once since Run began. Also, it is on standby or paused by an operator, or it leads and has
+// recorded or renewed within the time of its lease. Otherwise Ready returns the reason.
 func (h Health) Ready() error {
 	quiet := h.taken.Sub(h.RecordedAt)
 	works := h.State == Leading || h.State == Standby || h.State == Paused
@@ -123,10 +123,10 @@ func (r *Relay) connected() bool { return r.pub.Connected() }
 type healthState struct {
 	mu     sync.Mutex
 	health Health
-	passed bool // the streams have passed a check since Run began
+	passed bool // since Run began, a check of the streams found no fault that keeps the relay from starting
 }
 
-// watch begins to keep the health state for a call of Run. Call end when Run returns.
+// watch begins to keep the health state up to date during a call of Run. Call end when Run returns.
 func (r *Relay) watch(ctx context.Context) (end func()) {
 	r.state.reset()
 	ctx, cancel := context.WithCancel(ctx)
@@ -150,7 +150,7 @@ func (v *healthState) reset() {
 	v.health, v.passed = Health{State: Starting, Since: time.Now()}, false
 }
 
-// setState sets the state. After Draining only Stopped follows.
+// setState sets the state. After Draining, it sets no state but Stopped.
 func (v *healthState) setState(s State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// One read returns at most pageSize events, or as many as fill a page if they are as large as
-	// the last ones. The first read does not know the size of events, so it returns fewer.
+	// One read asks for at most pageSize events. If the last events were large, it asks for fewer.
+	// The first read does not know the size of events, and asks for firstPage.
 	pageSize  = 1000
 	firstPage = 100
 
-	// While this many events wait to be written to held, nothing more is read. To record
-	// that many takes a tenth of a second.
+	// While this many events wait to be written to held, the dispatcher takes no further page. To
+	// record this many events takes a tenth of a second.
 	maxHeldEvents = 5000
 
-	// The dispatcher waits this long for many results. Then it applies the results that it has.
+	// The dispatcher waits at most this long for many results. Then it applies those that it has.
 	maxResultWait = 5 * time.Millisecond
 )
 
-// lifetime says how long a term works. It ends in two steps, so that the results of what
-// was sent can still be recorded.
+// lifetime says how long a term works. A term ends in two steps, so that the results of what was
+// sent can still be recorded.
 type lifetime struct {
 	send context.Context // when it ends, nothing more is read or sent
 	work context.Context // when it ends, the term has failed, and nothing waits for results any longer
@@ -50,7 +50,7 @@ type leader struct {
 	verifier   verifier
 }
 
-// newLeader returns the leader of a term. The recorder fills in now.
+// newLeader returns the leader of a term. The recorder sets the fields of now.
 func newLeader(r *Relay, term eventlog.Term, now *leadAttempt) *leader {
 	arrived, between := newResults(), &intake{pages: make(chan page)}
 	notes := newRecordBuffer(arrived.news)
@@ -114,7 +114,7 @@ func (l *leader) serve(ctx context.Context) error {
 	return errors.Join(context.Cause(work), err)
 }
 
-// publish runs the publisher, with or without atomic batches, on what the dispatcher sends.
+// publish runs the publisher for the batches of the dispatcher, with or without atomic batches.
 func (l *leader) publish(ctx context.Context) error {
 	if !l.relay.cfg.Atomic {
 		return guardedCall(func() error { return l.relay.pub.Run(ctx, l.batches, l.results.report) })

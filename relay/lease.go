@@ -22,8 +22,8 @@ const (
 	// recording whose statements are sent for the first time. These take five round trips.
 	leaseTrips = 10
 
-	// If a term recorded nothing but lasted for this many leases, it was useful: there was
-	// nothing to record.
+	// A term that recorded nothing counts as useful if it lasted for this many leases. The reason
+	// is that there was nothing to record.
 	usefulLeases = 2
 )
 
@@ -47,13 +47,13 @@ var (
 type leadAttempt struct {
 	stoodBy bool // another relay led
 
-	ledAt      time.Time     // when the term began; zero: it did not
+	ledAt      time.Time     // when the term began; zero if no term began
 	firstLease time.Duration // the lease until the first renewal
 	lease      time.Duration // the lease after the first renewal
 	roundTrip  time.Duration // the time of a round trip to the log
 
-	renewed  bool // at least once
-	recorded bool // it recorded progress at least once
+	renewed  bool // the lease was renewed in this term
+	recorded bool // the term recorded progress
 }
 
 // wasUseful reports whether the term recorded progress, or had nothing to record.
@@ -64,10 +64,10 @@ func (t *leadAttempt) wasUseful() bool {
 // attempts summarizes the tries to lead of one Run.
 type attempts struct {
 	chosen     time.Duration // Config.Lease
-	leaseFixed bool          // the user set it
+	leaseFixed bool          // the user set Config.Lease
 	lease      time.Duration // the lease of the next term
 	failures   int           // tries in a row without a useful term
-	useless    int           // those failures in which a term began
+	useless    int           // the failures in which a term began and was not useful
 }
 
 func newAttempts(lease time.Duration, fixed bool) *attempts {

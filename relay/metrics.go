@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// metrics counts what the relay did. The hot path counts in plain integers. It calls an
-// instrument once for each recording or each batch of results, never for each event.
+// metrics counts what the relay did. The hot path counts in plain integers. It calls an instrument
+// once for each recording or each batch of results, and for single events only if they failed.
 //
 // Wide because each instrument is a field.
 type metrics struct {
@@ -25,7 +25,7 @@ type metrics struct {
 
 	stored, duplicate, retried, held, died metric.MeasurementOption // outcomes
 	log, publishing                        metric.MeasurementOption
-	streams                                map[string]metric.MeasurementOption // the dispatcher's
+	streams                                map[string]metric.MeasurementOption // only the dispatcher uses it
 }
 
 func newMetrics(provider metric.MeterProvider) *metrics {
@@ -96,13 +96,13 @@ func (m *metrics) failed(ctx context.Context, o broker.Outcome, dead bool) {
 	}
 }
 
-// sample measures one event, and no other event that was acknowledged together with it.
+// sample measures the times of one event. applyResults calls it for one event of each batch.
 func (m *metrics) sample(ctx context.Context, loggedAt, sent, now time.Time) {
 	m.publish.Record(ctx, now.Sub(sent).Seconds(), m.publishing)
 	m.commitToAck.Record(ctx, max(0, now.Sub(loggedAt).Seconds()))
 }
 
-// acknowledged counts what a stream stored. Only the dispatcher calls it.
+// acknowledged counts n messages that a stream stored. Only the dispatcher calls it.
 func (m *metrics) acknowledged(ctx context.Context, stream string, n int64) {
 	option, ok := m.streams[stream]
 	if !ok {

@@ -4,9 +4,9 @@ import "time"
 
 const (
 	// If more than manyEvents come in a second, the relay waits between two reads, even if Wake is
-	// called. The reason is that a read costs the database, the relay and the broker as much as
-	// many events, and slows the producers. The wait is lingerShare times as long as a read takes,
-	// between minLinger and maxLinger. So it is longer on a busy machine.
+	// called. The reason is that a read costs the database, the relay and the broker as much work
+	// as many events, and slows the producers. The wait is lingerShare times as long as a read
+	// takes, between minLinger and maxLinger. So it is longer on a busy machine.
 	manyEvents  = 1500
 	lingerShare = 25
 	minLinger   = 4 * time.Millisecond
@@ -17,11 +17,10 @@ const (
 type pace struct {
 	last time.Time
 	rate float64       // events a second, averaged over the last reads
-	took time.Duration // time of a read with events, averaged over the last ones
+	took time.Duration // time of a read with events, averaged over the last such reads
 }
 
-// addPass adds a read that found n events, and returns how long to wait at least before
-// the next read.
+// addPass adds a read that found n events, and returns the shortest wait before the next read.
 func (p *pace) addPass(n int, took time.Duration, now time.Time) time.Duration {
 	since := now.Sub(p.last)
 	p.last = now

@@ -25,7 +25,7 @@ type operatorPause struct {
 	was    bool // the last answer of the log
 }
 
-// ask reports whether an operator has paused the relay, and logs what has changed.
+// ask reports whether an operator has paused the relay. If that has changed, ask logs it.
 func (o *operatorPause) ask(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -16,13 +16,13 @@ type position struct {
 	eventlog.StreamPosition
 
 	// unverified means that the stream must be compared with the position before the position may
-	// move. The reason is that the stream could not be read, or used a sequence twice.
+	// move. The reason is that the term has not compared it yet, or that it used a sequence twice.
 	unverified bool
 }
 
 // ackRange summarizes the acknowledgements of a stream since the last call of advance.
 type ackRange struct {
-	low, high  uint64 // sequences; low counts new messages only, and is zero if all were duplicates
+	low, high  uint64 // low is the lowest sequence of a new message, or zero if all were duplicates; high is the highest sequence
 	source, id string // the source and id of the event at high
 	copy       wire.Copy
 }
@@ -117,8 +117,7 @@ func (p positions) verified(name string, created time.Time) (moved []eventlog.St
 	return nil
 }
 
-// mergePositions adds positions to all. Each position replaces an older position of the
-// same stream.
+// mergePositions adds positions to all. Each one replaces an older position of the same stream.
 func mergePositions(all, moved []eventlog.StreamPosition) []eventlog.StreamPosition {
 	for _, at := range moved {
 		i := 0

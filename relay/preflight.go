@@ -62,7 +62,7 @@ func (p *preflight) inspect(ctx context.Context) (faults []error, err error) {
 	return append(lacking, slices.DeleteFunc(faults, p.accepted)...), err
 }
 
-// missingAbilities returns a fault for each ability that the publisher lacks.
+// missingAbilities returns a fault for each ability to check streams that the publisher lacks.
 func (p *preflight) missingAbilities() (faults []error) {
 	lack := func(able bool, risk broker.Risk, cost string) {
 		if !able {
@@ -101,9 +101,9 @@ func (c Config) validateChecks(able broker.Abilities, add func(format string, ar
 }
 
 // start checks everything before a term. Before the first term, a fault that matches
-// ErrUnrecoverable ends Run. Before later terms, such a fault is logged and reported in
-// Health, and the relay goes on. The event log still has the events that the broker may
-// lose, and to stop would delay all other events. A missing stream never ends Run.
+// ErrUnrecoverable ends Run. Before later terms, the relay logs such a fault, reports it in Health,
+// and goes on. The log still has the events that the broker may lose, and to stop would delay all
+// other events. A missing stream never ends Run.
 func (p *preflight) start(ctx context.Context) error {
 	if err := p.checkParts(ctx); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (p *preflight) start(ctx context.Context) error {
 	return nil
 }
 
-// faultyCheckEvery is the longest time between two checks while there is a fault, so that
-// the person who corrects the fault soon sees the result.
+// faultyCheckEvery is the longest time between two checks while there is a fault. So a person who
+// corrects the fault soon sees the result.
 const faultyCheckEvery = 5 * time.Second
 
 // watch checks the streams again and again until ctx ends.

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// If a read takes longer than this, its connection is lost, or it needs more time
-	// than earlier reads: see adaptiveTimeout.
+	// If a read takes longer than this, its connection is dead, or the read needs more time than
+	// earlier reads: see adaptiveTimeout.
 	readTimeout = time.Minute
 
 	// The wait after a read that found events. Each later read without events doubles the
 	// wait, up to Config.IdlePoll.
 	busyPoll = time.Millisecond
 
-	// While keys have events in held, the reader asks this often which keys still have
-	// some. It spends at most a twentieth of its time on that.
+	// While keys have events in held, the reader asks this often which keys still have events in
+	// held. It spends at most a twentieth of its time on that.
 	keysEvery = time.Second
 	keysShare = 20
 )
@@ -28,8 +28,8 @@ const (
 type page struct {
 	events        []eventlog.Event
 	keys          []string // keys that have events in held
-	hasKeys       bool     // keys is set
-	lastRecording int64    // the last recording before the reader asked for keys
+	hasKeys       bool     // whether the reader read keys; then keys may still be empty
+	lastRecording int64    // the number of the last recording before the reader asked for keys
 
 	cancelled []int64 // republishes that were cancelled
 }
@@ -43,7 +43,7 @@ type intake struct {
 	republishBytes  atomic.Int64 // bytes of their data
 }
 
-// reader reads events of the log before they can be sent.
+// reader reads events of the log ahead, before the dispatcher can send them.
 type reader struct {
 	*intake
 
@@ -59,10 +59,10 @@ func (r *reader) read(ctx context.Context) error {
 		return err
 	}
 	wait, limit, askKeys := busyPoll, firstPage, time.Now().Add(keysEvery)
-	// The dispatcher has copied a page before it takes the next, so two slices are enough.
+	// The dispatcher has copied a page before it takes the next page, so two slices are enough.
 	var free, handed []eventlog.Event
 	var pace pace
-	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // because events that were never published come first
+	r.pacer = republishPacer{next: time.Now().Add(republishEvery)} // republishes are read later, because events that were never published come first
 	next := time.NewTimer(wait)
 	defer next.Stop()
 	for {
@@ -152,7 +152,7 @@ func (r *reader) pass(ctx context.Context, events []eventlog.Event) bool {
 
 // readHeldKeys reads which keys have events in held, and passes these keys to the dispatcher.
 func (r *reader) readHeldKeys(ctx context.Context) error {
-	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // read before HeldKeys is called, because the keys of later recordings may be missing
+	p := page{hasKeys: true, lastRecording: r.buffer.lastRecording.Load()} // must be read before HeldKeys is called, because p.keys may lack the keys of later recordings
 	err := r.relay.timeouts.keys.run(ctx, func(ctx context.Context) (err error) {
 		p.keys, err = r.term.HeldKeys(ctx)
 		return err

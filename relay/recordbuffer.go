@@ -24,8 +24,8 @@ type recordBuffer struct {
 
 	due       chan struct{}   // there is something to record
 	saved     chan struct{}   // a recording ended
-	idle      chan struct{}   // signals that nothing is in flight, and there is much to record
-	roomFreed chan<- struct{} // signals that fewer than maxHeldEvents wait again
+	idle      chan struct{}   // signals that nothing is in flight, and manyUnrecorded or more events wait to be recorded
+	roomFreed chan<- struct{} // signals that again fewer than maxHeldEvents events wait
 }
 
 func newRecordBuffer(room chan<- struct{}) *recordBuffer {
@@ -54,8 +54,9 @@ func (u *recordBuffer) done(recording int64) {
 	signal(u.saved)
 }
 
-// addStored adds acknowledged events, and moves the positions of streams. many reports
-// whether there is much to record. suspicious reports whether a stream must be compared.
+// addStored adds acknowledged events, and moves the positions of streams. many reports whether at
+// least manyUnrecorded events wait to be recorded. suspicious reports whether a stream must be
+// compared.
 func (u *recordBuffer) addStored(acked []int64, repeated []eventlog.RepublishResult, ends *ackRanges, counted counts) (many, suspicious bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -111,7 +112,7 @@ func (u *recordBuffer) lastPositions() []eventlog.StreamPosition {
 	return u.positions.snapshot()
 }
 
-// requeueLost records lost events as not published, together with the last position of
+// requeueLost adds lost events, which must be recorded as not published, and the last position of
 // their stream. It returns after the recording has ended.
 func (u *recordBuffer) requeueLost(ctx context.Context, found reconcile.Result, now eventlog.StreamPosition) error {
 	u.mu.Lock()

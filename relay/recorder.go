@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// Progress is recorded at most this often, and at most a twentieth of the time is spent on
-	// recording. There is an exception: if nothing is in flight that the recording could delay, and
-	// manyUnrecorded events would be published again after a crash, progress is recorded at once.
+	// The recorder records progress at most this often, and spends at most a twentieth of the time
+	// on recording. But it records at once if nothing is in flight that the recording could delay,
+	// and at least manyUnrecorded events would be published again after a crash.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
 
-	// The log is pruned this often. If one step does not remove all old events, the next
-	// step comes sooner: up to a quarter of the time is spent on pruning. That removes more
-	// events than producers can write.
+	// The recorder prunes the log this often. If one step does not remove all old events, the next
+	// step comes sooner: the recorder spends up to a fifth of the time on pruning. That removes
+	// more events than producers can write.
 	pruneEvery = 10 * time.Second
 	pruneShare = 4
 )
@@ -27,13 +27,13 @@ const (
 type recorder struct {
 	relay   *Relay
 	term    eventlog.Term
-	attempt *leadAttempt // the recorder fills this in
+	attempt *leadAttempt // the recorder sets its fields
 	buffer  *recordBuffer
 }
 
-// run records progress, renews the lease if there is no progress, and prunes the log,
-// until ctx ends. It gives up before the last quarter of the lease, so that the relay
-// sends nothing when it may no longer lead.
+// run records progress, renews the lease if there is no progress, and prunes the log, until ctx
+// ends. If a write takes too long, run gives up before the last quarter of the lease, so that the
+// relay sends nothing when it may no longer lead.
 func (r *recorder) run(ctx context.Context) error {
 	sure, err := r.renewFirst(ctx) // the lease is counted from this time
 	if err != nil {
@@ -56,8 +56,7 @@ func (r *recorder) run(ctx context.Context) error {
 		case <-r.buffer.due:
 			timer.Stop()
 		}
-		// The wait comes after the select. If it came before, an idle relay would wake up once
-		// more.
+		// The wait comes after the select. Otherwise an idle relay would wake up once more.
 		if !r.waitUnlessIdle(ctx, time.Until(next)) {
 			return nil
 		}
@@ -87,7 +86,7 @@ func (r *recorder) run(ctx context.Context) error {
 }
 
 // renewFirst renews the lease as soon as the term has begun, because a part of the lease is over,
-// and it may have to be longer. It returns the time from which the renewed lease is counted.
+// and the term may need a longer one. It returns the time from which the renewed lease is counted.
 func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, r.attempt.ledAt, "the first renewal")
 	defer cancel()
@@ -99,8 +98,9 @@ func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 	return began, nil
 }
 
-// leaseDeadline returns a context that ends before the last quarter of the lease. The
-// lease is counted from the time sure. If the context ended, unsure adds that to an error.
+// leaseDeadline returns a context that ends before the last quarter of the lease. The lease is
+// counted from the time sure. If the context ended, unsure turns an error into a
+// leaseTooShortError.
 func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what string,
 ) (attempt context.Context, unsure func(err error) error, cancel context.CancelFunc) {
 	lease := r.attempt.lease
@@ -108,7 +108,7 @@ func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what strin
 		lease = r.attempt.firstLease
 	}
 	began := time.Now()
-	// Not a child of ctx: cancelling a recording would close its connection.
+	// attempt is not a child of ctx, because to cancel a recording would close its connection.
 	attempt, cancel = context.WithDeadlineCause(context.WithoutCancel(ctx), sure.Add(lease*3/4), errLeaseUnsure)
 	unsure = func(err error) error {
 		if attempt.Err() == nil {
@@ -136,10 +136,10 @@ func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-// recordOnce records the progress so far, before the lease ends. The lease is counted from
-// the time sure. share says how long the next recording must wait, as a multiple of the
-// time that this recording took. share is small if events are written to held, because the
-// reader may be waiting for that.
+// recordOnce records the progress so far. It gives up before the lease ends. The lease is counted
+// from the time sure. share says how long the next recording must wait, as a multiple of the time
+// that this recording took. share is small if events were written to held, because the reader may
+// be waiting for such recordings.
 func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.Duration, err error) {
 	progress, counted, recording := r.buffer.take()
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a recording")
@@ -162,8 +162,7 @@ func (r *recorder) recordOnce(ctx context.Context, sure time.Time) (share time.D
 	return recordShare, nil
 }
 
-// prune removes events that are older than the retention, and reports whether there are
-// more to remove.
+// prune removes events that are older than the retention. more reports whether there are more.
 func (r *recorder) prune(ctx context.Context, sure time.Time) (more bool, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, sure, "a step of pruning")
 	defer cancel()

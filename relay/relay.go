@@ -1,9 +1,9 @@
 // Package relay moves committed events from a log to a broker.
 //
-// One relay of a log leads and publishes. The other relays stand by. The leader reads
-// ahead, keeps a limited number of events in flight, at most one for each key, and
-// records what the broker acknowledged. If an event is not acknowledged, the leader
-// publishes it again, with the same message id, until the broker acknowledges it.
+// One relay of a log leads and publishes. The other relays stand by. The leader reads ahead, and
+// keeps a limited number of events in flight: of each key at most one event, or the events of one
+// atomic batch. It records what the broker acknowledged. If an event is not acknowledged, the
+// leader publishes it again, with the same message id, until the broker acknowledges it.
 //
 // This package imports no database and no broker. The log is an [eventlog.Source], which package
 // outbox implements. The broker is a [broker.Publisher], which package natsjs implements.
@@ -39,7 +39,7 @@ const KeepForever time.Duration = -1
 
 // Config tunes a [Relay]. The zero value is ready to use.
 //
-// Wide because each setting stands by itself.
+// Wide because each setting is a field.
 type Config struct {
 	// Atomic publishes events in atomic batches: one acknowledgement for up to 1,000 events of one
 	// stream. A batch may contain any number of events of one key. Atomic is faster if the broker
@@ -54,7 +54,7 @@ type Config struct {
 	// Window is the largest number of events in flight: sent and not acknowledged. A larger window
 	// raises throughput until the broker is busy. It also raises the number of duplicates after a
 	// crash. With Atomic, each stream has up to two batches in flight, or one if the stream has
-	// several replicas. The default leaves room for one more batch that waits.
+	// several replicas. The default leaves room for one more batch, which waits meanwhile.
 	//
 	// Defaults to 4,096, and with Atomic to 3,000.
 	Window int
@@ -65,14 +65,14 @@ type Config struct {
 	// Defaults to 10,000.
 	MaxUnpublished int
 
-	// Lease is how long the other relays wait before they take over from a leader that
-	// crashed. The leader renews the lease each time a third of it is over. So it must be
-	// at least as long as ten round trips to the database.
+	// Lease is how long the other relays wait before they take over from a leader that crashed. The
+	// leader renews the lease each time a third of it is over. A renewal takes time, so the lease
+	// must be at least as long as ten round trips to the database.
 	//
 	// Defaults to 5 seconds. If ten round trips to the database take longer, it defaults to the
 	// time of ten round trips, up to 30 seconds ([LongestLease]). If the leader could not renew the
-	// default lease in time, the relay doubles it for the next term and logs that. The leader
-	// stores the length of its lease in the database, and the other relays wait for that long.
+	// default lease in time, the relay logs that and doubles the next lease. The leader stores the
+	// length of its lease in the database, and the other relays wait for that long.
 	Lease time.Duration
 
 	// IdlePoll is the longest wait between two reads of a log without new events. After a
@@ -96,8 +96,8 @@ type Config struct {
 	// Defaults to 10 seconds.
 	DrainTimeout time.Duration
 
-	// Streams are the names of the streams that Check examines. Each subject in use
-	// must be in one of them.
+	// Streams are the names of the streams that Check examines. One of these streams must take each
+	// subject in use.
 	//
 	// Defaults to the streams that take the subjects in use.
 	Streams []string
@@ -243,8 +243,9 @@ func (r *Relay) Wake() {
 //
 // When ctx ends, Run reads nothing more, waits up to Config.DrainTimeout for the acknowledgements
 // of what it sent, records them, gives up the lease and returns nil. It returns an error only if
-// [Relay.Check] would return an error that matches postroom.ErrUnrecoverable, or if the connection
-// to the broker was closed for good. It logs any outage, waits and tries again.
+// [Relay.Check] would return an error that matches postroom.ErrUnrecoverable, if the connection to
+// the broker was closed for good, or if another Run has not ended ([ErrRunning]). It logs any
+// outage, waits and tries again.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return ErrRunning
@@ -280,14 +281,14 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// logEnd logs an error with which the last term ended, unless it only says that the context ended.
+// logEnd logs the error that ended the last term, if it says more than that the context ended.
 func (r *Relay) logEnd(ctx context.Context, err error) {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		r.cfg.Logger.WarnContext(ctx, "relay stopped without recording its last results", "error", err)
 	}
 }
 
-// serve waits until this relay leads, and leads until the term ends. It fills t.
+// serve waits until this relay leads, and leads until the term ends. It sets the fields of t.
 func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 	for {
 		switch paused, err := r.operator.ask(ctx); {
@@ -314,8 +315,8 @@ func (r *Relay) serve(ctx context.Context, owner string, t *leadAttempt) error {
 		}
 		t.stoodBy = true
 		r.state.setState(Standby)
-		// A leader that stops normally gives up the lease at once. This relay notices that
-		// within a second.
+		// A leader that stops normally gives up the lease at once. This relay then finds the lease
+		// free within a second.
 		if !pause.For(ctx, min(r.cfg.Lease/4, 500*time.Millisecond)) {
 			return nil
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom/reconcile"
 )
 
-// errLost ends a term in which a stream lost events. The next term begins with its repair.
+// errLost ends a term in which a stream lost events. The next term begins with a repair.
 var errLost = errors.New("the broker has lost events that it had acknowledged")
 
 // Loss describes what a stream lost.
@@ -42,8 +42,8 @@ type verifier struct {
 }
 
 // verifyFirst compares the streams with the positions that the last leader recorded, before
-// anything is published. If a stream lost events, it repairs the loss. If a stream does not
-// answer, it is compared later, and the other streams do not wait for that.
+// anything is published. If a stream lost events, it repairs the loss. If a stream does not answer,
+// the verifier compares it later, and the other streams do not wait for that.
 func (a *verifier) verifyFirst(ctx context.Context) error {
 	recorded := a.term.Positions()
 	a.buffer.markUnverified(recorded)

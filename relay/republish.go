@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// How often the relay asks for a republish if none runs. If a republish waits for its last
-	// events, the relay asks this often whether it has ended.
+	// If no republish runs, the relay asks this often for one. If a republish waits for its last
+	// events, the relay asks at least this often whether the republish has ended.
 	republishIdle = time.Second
 
-	// Events of a republish are read this often. One read returns at most as many events as the
-	// rate allows in republishBurst. At most a fifth of the time is spent on these reads.
+	// The reader reads events of a republish this often. One read returns at most as many events as
+	// the rate allows in republishBurst. These reads take at most a fifth of the time.
 	republishEvery = 50 * time.Millisecond
 	republishBurst = 2 * republishEvery
 	republishShare = 4
 
-	// Events of republishes are at most an eighth of all events that may be read. But at least
-	// republishFloor may be read, so that an event that the broker refuses does not stop the
-	// other events.
+	// Events of republishes are at most an eighth of all events that may be read and not published.
+	// But at least republishFloor of them may be read, so that an event that the broker refuses
+	// does not stop the other events.
 	republishPart  = 8
 	republishFloor = 16
 )
 
-// republishPacer limits how fast events of republishes are read: no faster than their rate, and
-// no faster than the broker acknowledges.
+// republishPacer limits how fast events of republishes are read: no faster than the rate of the
+// republish, and no faster than the broker acknowledges these events.
 type republishPacer struct {
 	running  bool          // a republish is known
 	rate     float64       // the rate of the republish
@@ -35,12 +35,12 @@ type republishPacer struct {
 	creditAt time.Time     // when credit was computed
 	readAt   time.Time     // the last read
 	next     time.Time     // the next read
-	wait     time.Duration // after a read that found no events
-	fill     int           // how many events of their size fill a page
+	wait     time.Duration // the wait after the last read; it doubles while the reads find no events
+	fill     int           // how many events fill a page if they are as large as the last events
 }
 
-// allow returns how many events may be read now. onTheirWay events, with the given bytes
-// of data, are on their way already.
+// allow returns how many events may be read now. onTheirWay is the number of events of republishes
+// that were read and have no outcome yet, and bytes is the size of their data.
 func (r *republishPacer) allow(now time.Time, limit int, onTheirWay, bytes int64) int {
 	if !r.running {
 		return 1 // this read returns the rate
@@ -94,7 +94,7 @@ func (r *republishPacer) shorten(wait time.Duration, now time.Time) time.Duratio
 	return wait
 }
 
-// readRepublish passes events of a republish to the dispatcher if it is time for them.
+// readRepublish reads events of a republish and passes them to the dispatcher, if a read is due.
 func (r *reader) readRepublish(ctx context.Context) error {
 	w, now := &r.pacer, time.Now()
 	if w.next.After(now) {
@@ -133,7 +133,7 @@ func (r *reader) readRepublish(ctx context.Context) error {
 	return nil
 }
 
-// republishPage returns what the dispatcher needs from a read of the republishes.
+// republishPage returns the page for the dispatcher, and counts its events in intake.
 func (r *reader) republishPage(found *eventlog.RepublishPage) page {
 	p := page{events: found.Events}
 	for _, ended := range found.Ended {

@@ -19,7 +19,7 @@ type results struct {
 	mu        sync.Mutex
 	pending   []result
 	threshold int           // the number of results that wakes the dispatcher
-	news      chan struct{} // signals that there are threshold results or more
+	news      chan struct{} // signals that threshold results, or more, are pending
 
 	reuse []result // memory for reuse
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/internal/pglog"
 )
 
-// countStep is the number of seqs in the range that one statement counts.
+// countStep is the length of the range of seqs in which one statement counts events.
 const countStep = 50_000
 
 // HasLeader reports whether a relay is leading now.

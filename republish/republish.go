@@ -12,16 +12,16 @@ type State string
 // States of a republish.
 const (
 	Running   State = "running"
-	Done      State = "done"      // all its events were published, skipped or held
-	Cancelled State = "cancelled" // by an operator
+	Done      State = "done"      // all events of the republish were published, skipped or held
+	Cancelled State = "cancelled" // an operator cancelled it
 )
 
 // Republish is an order to publish events of the log again, and its progress.
 //
-// Wide because it has all that the database keeps of a republish, and is its JSON.
+// Wide because it has all that the database keeps of a republish, and is also encoded as JSON.
 type Republish struct {
 	ID        int64     `json:"id"`
-	Kind      string    `json:"kind"` // range: by time, type and key; reconcile: what a comparison found missing
+	Kind      string    `json:"kind"` // range: events of a time, a type or a key; reconcile: events that a comparison found missing
 	CreatedAt time.Time `json:"created_at"`
 	Actor     string    `json:"actor"`
 	Reason    string    `json:"reason,omitempty"`
@@ -34,10 +34,10 @@ type Republish struct {
 	Rate      float64   `json:"rate"`
 
 	State     State     `json:"state"`
-	Events    int64     `json:"events"`    // the number of events when it was ordered, without events that were committed later
+	Events    int64     `json:"events"`    // the number of events when the republish was ordered; events that were committed later are not counted
 	Published int64     `json:"published"` // how many of Events were published
 	Skipped   int64     `json:"skipped"`   // events that were held or discarded, or were not published yet
-	Held      int64     `json:"held"`      // events that the broker refused: they are or were held
+	Held      int64     `json:"held"`      // events that the broker refused, which are or were held
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 
 	// AlreadyRunning reports whether a republish of the same request was running already,
@@ -66,7 +66,7 @@ type Preview struct {
 	Events   int64     `json:"events"`
 	First    int64     `json:"first_seq"`
 	Last     int64     `json:"last_seq"`
-	Earliest time.Time `json:"earliest,omitzero"` // when the first event was written
+	Earliest time.Time `json:"earliest,omitzero"` // when the oldest of the events was written
 	Latest   time.Time `json:"latest,omitzero"`
 	Log      Extent    `json:"log"`
 

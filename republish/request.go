@@ -19,7 +19,7 @@ const DefaultRate = 1000
 // maxRate is more than any broker reaches.
 const maxRate = 1e6
 
-// Request says which events to publish again, how fast, and who orders it.
+// Request says which events to publish again, how fast, and who orders the republish.
 type Request struct {
 	// Since and Until select events by the time at which they were written: at Since or
 	// later, and before Until. A zero Since means the beginning of the log, a zero Until
@@ -68,10 +68,10 @@ func (r Request) validate() error {
 	return errors.Join(append(faults, checkBy(r.Rate, r.Actor, r.Reason))...)
 }
 
-// checkBy validates what all requests have.
+// checkBy validates the fields that all requests have.
 func checkBy(rate float64, actor, reason string) error {
 	var faults []error
-	if !(rate > 0 && rate <= maxRate) { // also not a NaN
+	if !(rate > 0 && rate <= maxRate) { // this refuses a NaN too
 		faults = append(faults, fmt.Errorf("rate is %g, want more than 0 and %g at the most", rate, float64(maxRate)))
 	}
 	if actor == "" || len(actor) > 255 || !text.Valid(actor) {
@@ -83,8 +83,8 @@ func checkBy(rate float64, actor, reason string) error {
 	return errors.Join(faults...)
 }
 
-// digest returns a digest that identifies the request: while a republish runs, no other
-// one with the same digest is stored.
+// digest returns a digest that identifies the request: while a republish runs, no other republish
+// with the same digest is stored.
 func (r Request) digest() string {
 	name := cmp.Or(r.Name, fmt.Sprint(r.Since.UnixMicro(), r.Until.UnixMicro()))
 	return digestOf("republish", name, texts(r.Types), texts(r.Keys))

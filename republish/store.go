@@ -49,8 +49,8 @@ func New(pool *pgxpool.Pool) *Store {
 	return &Store{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName), log: pglog.New(pool)}
 }
 
-// WithSchema returns the store for the log in the schema with the given name. An empty name
-// means postroom. If the name is invalid, all methods return an error.
+// WithSchema returns the store for the log in the schema with the given name. An empty name means
+// postroom. If the name is invalid, all methods of the returned store return an error.
 func (s *Store) WithSchema(name string) *Store {
 	other := &Store{pool: s.pool, schema: name}
 	if name, other.err = schema.Name(name); other.err != nil {
@@ -127,9 +127,8 @@ func (s *Store) StartSeqs(ctx context.Context, seqs []int64, rate float64, actor
 	return r, nil
 }
 
-// create stores a republish with its audit row. If a republish with the same digest is
-// running, create returns that one. args are the parameters of start.sql from kind to
-// rate.
+// create stores a republish with its audit row. If a republish with the same digest is running,
+// create returns that republish. args are the parameters of start.sql from kind to rate.
 func (s *Store) create(ctx context.Context, digest string, asked map[string]any, actor, reason string, args ...any) (Republish, error) {
 	details, err := json.Marshal(asked)
 	if err != nil {
@@ -150,7 +149,7 @@ func (s *Store) create(ctx context.Context, digest string, asked map[string]any,
 			running[0].AlreadyRunning = true
 			return running[0], nil
 		}
-		// the running one ended just now: try again
+		// the running republish ended just now: try again
 	}
 }
 
@@ -201,9 +200,9 @@ func (s *Store) Find(ctx context.Context, id int64) (Republish, error) {
 	return all[0], nil
 }
 
-// Cancel ends a republish. The relay stops publishing its events about a second later.
-// Events that are on their way are still published. If the republish is not running, Cancel
-// returns [ErrNotFound].
+// Cancel ends a republish. The relay stops publishing its events about a second later. It still
+// publishes the events that are on their way. If the republish is not running, Cancel returns
+// [ErrNotFound].
 func (s *Store) Cancel(ctx context.Context, id int64, actor, reason string) (Republish, error) {
 	if err := errors.Join(s.err, checkBy(1, actor, reason)); err != nil {
 		return Republish{}, fmt.Errorf("republish: cancel: %w", postroom.Unrecoverable(err))
@@ -219,7 +218,7 @@ func (s *Store) Cancel(ctx context.Context, id int64, actor, reason string) (Rep
 	return r, nil
 }
 
-// list runs list.sql. A condition that is nil selects all.
+// list runs list.sql. A condition that is nil selects all republishes.
 func (s *Store) list(ctx context.Context, id *int64, digest *string, before *int64, limit int) ([]Republish, error) {
 	rows, _ := s.pool.Query(ctx, s.sql.List, unplanned, id, digest, before, limit) // CollectRows reports the error
 	all, err := pgx.CollectRows(rows, scanRepublish)

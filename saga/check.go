@@ -54,9 +54,9 @@ func (r Reply[S]) types() (all []string) {
 	return all
 }
 
-// problem returns a change of a step that is too large: instances that wait for the step, or that
-// an older program wrote, could not continue. The result is the same if the two programs change
-// places, so that a program that was replaced can be brought back.
+// problem describes a change of a step that is too large: instances that wait for the step, or that
+// another program wrote, could not continue. The verdict is the same in both directions, so that
+// you can also go back to the program before.
 func (o outline) problem(now outline) string {
 	if o.Name != now.Name {
 		return fmt.Sprintf("is %s and was %s", now.Name, o.Name)
@@ -76,10 +76,10 @@ func (o outline) problem(now outline) string {
 	return ""
 }
 
-// Check returns an error if the saga could not work: if the definition has faults, if the tables do
-// not exist, if another program gave a version other steps or replies, or if an instance that has
-// not ended has an older version that is not in Older. Instances of newer versions are left to a
-// newer program. The inbox calls Check. Check records the definition for tools.
+// Check returns an error if the definition has faults, if the tables do not exist, or if another
+// program gave a version other steps or replies. It also returns an error if an instance that has
+// not ended has an older version that is not in Older. Check accepts instances of newer versions: a
+// newer program runs them. The inbox calls Check. Check records the definition for tools.
 func (g *Saga[S]) Check(ctx context.Context) error {
 	if g.err != nil {
 		return postroom.Unrecoverable(g.err)
@@ -128,7 +128,7 @@ func (g *Saga[S]) check(ctx context.Context) error {
 	return nil
 }
 
-// define records one version, and returns the difference from the version that was recorded before.
+// define records one version, or returns a fault if it differs too much from the recorded one.
 func (g *Saga[S]) define(ctx context.Context, tx pgx.Tx, p *plan[S]) (fault, err error) {
 	steps, err := json.Marshal(p.outlines())
 	if err != nil {

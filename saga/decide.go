@@ -20,21 +20,21 @@ type decisionData struct {
 type Choice string
 
 const (
-	// Retry sends the pending command again, with a new id and the same [StepKey], for a
-	// participant that has discarded the command.
+	// Retry sends the pending command again, with a new id and the same [StepKey]. It is for a
+	// command that an operator has discarded at the participant.
 	Retry Choice = "retry"
 
 	// Skip continues as if the pending step were done, or undone. The state does not change.
 	Skip Choice = "skip"
 
-	// MarkDone is Skip, with data for the reply that the operator gives.
+	// MarkDone continues like Skip, and applies the data that the operator gives for the reply.
 	MarkDone Choice = "done"
 
 	// Compensate begins to undo the instance, beginning with the pending step.
 	Compensate Choice = "compensate"
 )
 
-// decide handles an operator's decision. An error says why it cannot be carried out.
+// decide handles an operator's decision. If it cannot carry out the decision, its error says why.
 func (t *turn[S]) decide(d decisionData) (outcome, error) {
 	if t.inst.state.Ended() || d.Revision != t.inst.revision {
 		t.touched = true
@@ -70,7 +70,7 @@ func (t *turn[S]) decide(d decisionData) (outcome, error) {
 	return counts, nil
 }
 
-// compensate begins to undo the instance, with the pending step. If no event led to that, the
+// compensate begins to undo the instance, with the pending step. If no event led to this turn, the
 // pending command is the cause of the events that follow.
 func (t *turn[S]) compensate() {
 	i := t.plan.find(t.inst.step)

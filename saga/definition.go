@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Definition describes a saga whose state is an S. S is encoded as JSON of at most 960 KiB.
+// Definition describes a saga whose state is an S. The saga stores it as JSON, 960 KiB at most.
 type Definition[S any] struct {
 	// Name identifies the saga. It must be unique within this database and must never change. It is
 	// the first part of the types of the saga's own events, so it has the form of a type. Required.
@@ -28,8 +28,8 @@ type Definition[S any] struct {
 	// Steps are done in this order, and undone in reverse order. Required.
 	Steps []Step[S]
 
-	// Older are definitions of older versions. Keep them as long as they have instances. Only their
-	// Version, Steps and Ended count.
+	// Older are the definitions of older versions. Keep each of them as long as it has instances
+	// that have not ended. The saga uses only their Version, Steps and Ended.
 	Older []Definition[S]
 
 	// Start is the event that begins an instance. If it is not set, only [Saga.Begin] begins one.
@@ -43,8 +43,8 @@ type Definition[S any] struct {
 	// Defaults to an hour.
 	Stuck time.Duration
 
-	// Keep is how long an instance is kept after it has ended, so that beginning it again changes
-	// nothing. It is kept at least as long as the inbox remembers its events.
+	// Keep is how long the saga keeps an instance that has ended, so that a repeated Begin changes
+	// nothing. The saga keeps it at least as long as the inbox remembers its events.
 	//
 	// Defaults to 30 days.
 	Keep time.Duration
@@ -54,8 +54,8 @@ type Definition[S any] struct {
 	// Defaults to "postroom".
 	Schema string
 
-	// SubjectPrefix and a dot come before the type of each event that the saga writes, to make the
-	// event's subject. Use it if schemas of tenants share a stream.
+	// SubjectPrefix is the first part of the subjects of the events that the saga writes: a subject
+	// is SubjectPrefix, a dot and the type. Use it if schemas of tenants share a stream.
 	//
 	// Defaults to none: the subject is the type.
 	SubjectPrefix string
@@ -66,7 +66,7 @@ type Definition[S any] struct {
 	MeterProvider metric.MeterProvider
 }
 
-// Step is a step of a saga. A step without Do is only undone, or waits for an event of [OnAny].
+// Step is a step of a saga. A step without Do has only an Undo, or waits for an event of [OnAny].
 type Step[S any] struct {
 	// Name identifies the step within its saga. It has the form of a type. Required.
 	Name string
@@ -81,7 +81,7 @@ type Step[S any] struct {
 	// steps before it.
 	Failed Reply[S]
 
-	// Undo undoes the step. A step that has a Do and Within must have it.
+	// Undo undoes the step. A step with a Do and Within must have an Undo.
 	Undo Action[S]
 
 	// Undone is the reply to an Undo that sends a command. The saga waits for it without a
@@ -104,8 +104,8 @@ type Action[S any] struct {
 
 func (a Action[S]) isSet() bool { return a.eventType != "" || a.local != nil }
 
-// Send returns an action that writes an event of the given type, with the JSON of data's result. As
-// the command of a step the event has the instance's key, a different id for each step and
+// Send returns an action that writes an event of the given type, with the JSON of data's result. If
+// the event is a command of a step, it has the instance's key, an own id for each step and
 // direction, and the header "saga-step"; see [StepKey].
 func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 	return Action[S]{eventType: eventType, data: func(s *S) any { return data(s) }}
@@ -116,8 +116,8 @@ func Send[S, T any](eventType string, data func(*S) T) Action[S] {
 // again.
 //
 // If the function returns an error, the event that led to it is tried again, as for any handler,
-// and [Saga.Begin] returns the error. If it is a Do and returns an error of [GiveUp], the saga
-// compensates instead: the function's writes are rolled back, its change of the state is kept.
+// and [Saga.Begin] returns the error. If the function is a Do and returns an error of [GiveUp], the
+// saga compensates instead: it rolls back the function's writes, and keeps the changed state.
 func Local[S any](f func(ctx context.Context, tx pgx.Tx, s *S) error) Action[S] {
 	return Action[S]{local: f}
 }
@@ -129,8 +129,9 @@ func (g *giveUp) Error() string { return "give up: " + g.err.Error() }
 func (g *giveUp) Unwrap() error { return g.err }
 
 // GiveUp marks an error of a [Local] function that is a Do: the step cannot be done, and the saga
-// undoes the steps before it. GiveUp has no effect in an Undo, which cannot be given up, or if err
-// is a deadlock or another conflict with a concurrent transaction. It returns nil for nil.
+// undoes the steps before it. GiveUp has no effect in an Undo, because a saga cannot give up an
+// Undo. It has no effect if err is a deadlock or another conflict with a concurrent transaction.
+// GiveUp returns nil for nil.
 func GiveUp(err error) error {
 	if err == nil {
 		return nil
@@ -162,16 +163,16 @@ func (r Reply[S]) find(eventType string, anyCause bool) *answer[S] {
 }
 
 // On returns a reply: an event of the given type that the command of the step caused. apply changes
-// the state by the event's data, and must do nothing else. If apply is nil, the state does not
-// change, and the data is not decoded.
+// the state according to the event's data, and must do nothing else. If apply is nil, the state
+// does not change, and the data is not decoded.
 func On[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, apply: applied(apply)}}}
 }
 
 // OnAny is [On] for an event with the instance's key that no command of this saga caused. Use it
-// for services that do not answer commands, and for actions of people. An event that arrives before
-// the saga waits for it is noted and does not count. If such an event says that a step with a Do
-// failed, the outcome of the Do is unknown, so the saga also undoes this step.
+// for services that do not answer commands, and for actions of people. If the event arrives before
+// the saga waits for it, the saga notes the event, which does not count. If OnAny is in Failed of a
+// step with a Do, the outcome of the Do is unknown, so the saga also undoes this step.
 func OnAny[S, T any](eventType string, apply func(*S, T)) Reply[S] {
 	return Reply[S]{[]answer[S]{{eventType: eventType, anyCause: true, apply: applied(apply)}}}
 }
@@ -196,7 +197,7 @@ func OneOf[S any](replies ...Reply[S]) Reply[S] {
 	return all
 }
 
-// applied returns apply for data in JSON.
+// applied returns a function that decodes an event's data and calls apply with it.
 func applied[S, T any](apply func(*S, T)) func(*S, []byte) error {
 	return func(s *S, data []byte) error {
 		if apply == nil {
@@ -228,7 +229,7 @@ type Start[S any] struct {
 }
 
 // StartOn returns a start by an event of the given type. begin returns the key of the instance and
-// its state. If the key is empty, the key of the event is used.
+// its state. If the key is empty, the instance gets the event's key.
 //
 // If an instance with the key exists, an event with the same data changes nothing, and an event
 // with other data becomes a dead letter. A new handler begins with the oldest event of its stream.
@@ -244,9 +245,9 @@ func StartOn[S, T any](eventType string, begin func(T) (key string, s S)) Start[
 	}}
 }
 
-// End are the events that a saga writes when an instance ends. Their cause is the event that began
-// the instance, if an event did. So a saga can be a participant of another saga, with the same key:
-// it starts with the command, and answers with its end.
+// End are the events that a saga writes when an instance ends. If an event began the instance, it
+// is their cause. So a saga can be a participant of another saga, with the same key: it starts with
+// the other saga's command, and answers with its End.
 type End[S any] struct {
 	Done   Action[S] // each step is done
 	Undone Action[S] // each step that was done is undone

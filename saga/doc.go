@@ -1,7 +1,7 @@
 // Package saga runs processes across services. A saga is a list of steps. Each step sends a command
 // to a service and waits for its reply. If a step fails, or takes too long, the saga undoes the
-// steps before it in reverse order. So each process ends done or undone, or is visibly stuck until
-// an operator decides.
+// steps before it in reverse order. So each process ends as done or as undone, or tools show it as
+// stuck until an operator decides.
 //
 //	checkout := saga.New(pool, shop, saga.Definition[Order]{
 //		Name: "checkout", Version: 1,
@@ -21,16 +21,17 @@
 //
 // # How it works
 //
-// A [Saga] is a transactional handler of an inbox. It has a row for each process; the row is an
-// instance. It has no loop, no consumer and no broker. In one transaction it locks the row, decides
-// what an event means, does the steps that need not wait, changes the row, and writes the commands
-// that follow. So each command is written once, and an event that fails is held and tried again
-// like any event. Do not make the saga's own subscription ordered: the row decides, and a dead
-// reply would hold up its deadline.
+// A [Saga] is a transactional handler of an inbox. It has one row for each process, which is called
+// an instance. A saga has no loop, consumer or broker of its own. In one transaction it locks the
+// row, decides what an event means, does the steps that need not wait, changes the row, and writes
+// the commands that follow. So each command is written once, and an event that fails is held and
+// tried again like any event. Do not make the saga's own subscription ordered: the row already says
+// which events count, and a dead reply would block the deadline of its instance.
 //
-// A reply counts if the command that the instance waits for caused it (CausationID). A participant
-// is any handler that answers with Event.Follow; see [Participant]. A late reply, a second reply,
-// and an event that is not a reply are acknowledged and noted, and change nothing.
+// A reply counts if its CausationID is the id of a command of the step for which the instance
+// waits. A participant is any handler that answers with Event.Follow; see [Participant]. If an
+// event is no reply, or is a late or second reply, the saga acknowledges and notes it, and changes
+// nothing else.
 //
 // Deadlines are scheduled events of the type "<name>.deadline", so a stream must store "<name>.>".
 // A deadline says that the outcome of a step is unknown, so compensation begins with that step's
@@ -41,5 +42,5 @@
 //
 // Steps run one after the other. There are no parallel steps and no loops. A step can be a saga of
 // another service, which answers with its [End]. Processes do not see each other: if two processes
-// use one thing, the service that owns it must decide between them.
+// use the same thing, the service that owns the thing must decide which process gets it.
 package saga

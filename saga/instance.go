@@ -51,7 +51,7 @@ type row struct {
 	waitsSince  time.Time
 	deadline    time.Time
 	alarm       time.Time
-	note        string // a new one
+	note        string // a note to store; empty: the old note stays
 }
 
 // table has the instances of a saga in a database.
@@ -67,7 +67,7 @@ func (tb *table) explain(err error, db any) error {
 	return remedy.Explain(err, remedy.Use{Grant: "sagas", Schema: tb.schema, DB: db})
 }
 
-// insert begins an instance, and sets its correlation id. It returns pgx.ErrNoRows if the instance
+// insert stores a new instance, and sets r.correlation. It returns pgx.ErrNoRows if the instance
 // exists.
 func (tb *table) insert(ctx context.Context, tx pgx.Tx, r *row, data, input []byte) (m moment, err error) {
 	err = tx.QueryRow(ctx, tb.sql.Begin, tb.saga, r.key, r.version, r.step, data, input, r.correlation, given(r.cause)).
@@ -95,8 +95,8 @@ func (tb *table) input(ctx context.Context, tx pgx.Tx, key string) (sum []byte, 
 	return sum, err
 }
 
-// lock locks the row of an instance and returns it with its state. It returns nil if there is no
-// instance.
+// lock locks the row of an instance and returns it with the instance's state. r is nil if there is
+// no instance.
 func (tb *table) lock(ctx context.Context, tx pgx.Tx, key string) (m moment, r *row, data []byte, err error) {
 	r = &row{key: key}
 	var cause *string
@@ -121,8 +121,8 @@ func (tb *table) owner(ctx context.Context, tx pgx.Tx) (m moment, err error) {
 	return m, nil
 }
 
-// save adds to a batch the statement that stores a locked row. waits says whether the row waits for
-// a new step.
+// save adds to a batch the statement that stores a locked row. waits says whether the instance
+// begins to wait for a step.
 func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
 	batch.Queue(tb.sql.Save, tb.saga, r.key, r.state, r.step, r.run, r.revision, data, waits, given(r.deadline), given(r.alarm), given(guard.Clean(r.note, maxNote)), r.state.Ended())
 }
@@ -138,15 +138,16 @@ func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
 	}
 }
 
-// Old instances are removed when other instances end. That is in a transaction of the inbox, which
-// repeats it if another process removes the same instances. At each expireEvery-th end in a
-// process, expireBatch instances are removed.
+// A saga removes old instances when another instance ends, in the same transaction. If this fails
+// because another process removes the same instances, the inbox repeats the transaction. At each
+// expireEvery-th end in a process, the saga removes at most expireBatch instances.
 const (
 	expireEvery = 64
 	expireBatch = 2 * expireEvery // so that more instances are removed than end
 )
 
-// expire adds to a batch the statement that removes old instances, if it is time for that.
+// expire counts an end. At each expireEvery-th end, it adds the statement that removes old
+// instances.
 func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 	if tb.ends.Add(1)%expireEvery == 1 {
 		batch.Queue(tb.sql.Expire, tb.saga, keep, expireBatch)
@@ -156,8 +157,8 @@ func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 // errForged says that an event of type decision does not come from an operator.
 var errForged = errors.New("the audit has no such decision")
 
-// decision reads an operator's decision. Every client that may publish could write such an event,
-// so it counts only if the audit also has the decision.
+// decision reads an operator's decision. Every client that may publish could write an event that
+// looks like a decision. So the event counts only if the audit also has the decision.
 func (tb *table) decision(ctx context.Context, tx pgx.Tx, ev postroom.Event) (d decisionData, err error) {
 	sum := sha256.Sum256(ev.Data)
 	var known bool
@@ -179,7 +180,7 @@ func (tb *table) decision(ctx context.Context, tx pgx.Tx, ev postroom.Event) (d 
 // ErrTooLarge says that a state has more than 960 KiB. It is a permanent failure.
 var ErrTooLarge = errors.New("the state is too large")
 
-// errLasting marks failures that another attempt would repeat.
+// errLasting marks failures that would occur again in another attempt.
 var errLasting = errors.New("cannot continue")
 
 // encode returns the bytes of a state. before is the stored state, if another program stored it.
@@ -203,7 +204,7 @@ func decode[S any](r row, data []byte) (*instance[S], error) {
 	if err := json.Unmarshal(data, &inst.data); err != nil {
 		return nil, fmt.Errorf("%w: decode the state of key %s as %T: %w", errLasting, r.key, inst.data, err)
 	}
-	if known, err := json.Marshal(inst.data); err == nil && !bytes.Equal(known, data) { // an error occurs again when the state is encoded
+	if known, err := json.Marshal(inst.data); err == nil && !bytes.Equal(known, data) { // encode returns the error later, if there is one
 		inst.before = &otherState{data, known}
 	}
 	return inst, nil

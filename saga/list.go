@@ -19,7 +19,7 @@ type Instance struct {
 	Version    int       `json:"version"`
 	State      State     `json:"state"`
 	Stuck      bool      `json:"stuck"`
-	Step       string    `json:"step"` // the step for which it waits
+	Step       string    `json:"step"` // the step for which the instance waits
 	Revision   int64     `json:"revision"`
 	StartedAt  time.Time `json:"started_at"`
 	WaitsSince time.Time `json:"waits_since"`
@@ -36,9 +36,9 @@ type Filter struct {
 	Stuck  bool // only instances that have waited for longer than their definition allows
 }
 
-// Page is a part of a list.
+// Page says which part of a list to return.
 type Page struct {
-	// Limit is how many instances it has at most, from 1 to 1,000.
+	// Limit is how many instances the page has at most, from 1 to 1,000.
 	//
 	// Defaults to 100.
 	Limit int
@@ -52,8 +52,8 @@ type InstancePage struct {
 	Instances []Instance `json:"instances"`
 
 	// Next is where the next page begins. It is empty if this is the last page. With Step or Stuck
-	// a page reads a limited number of instances. So a page with a Next can have fewer instances
-	// than its limit, or none.
+	// in the filter, List reads a limited number of instances for a page. So a page with a Next can
+	// have fewer instances than its limit, or none.
 	Next string `json:"next,omitempty"`
 }
 
@@ -61,12 +61,12 @@ const (
 	defaultPage = 100
 	maxPage     = 1000
 
-	// A page that has to search reads about lookAt instances at a time, at most this many times.
+	// If List has to search, it reads about lookAt instances at a time, at most rounds times.
 	lookAt = 20_000
 	rounds = 3
 )
 
-// place is a place in a list: after an instance.
+// place is a place in a list: behind the instance with this time, saga and key.
 type place struct {
 	at        time.Time
 	saga, key string
@@ -92,8 +92,8 @@ func readPlace(text string) (*place, error) {
 	return nil, errors.New("invalid After: use the Next of a page")
 }
 
-// List returns instances, the newest first. With Stuck it sorts by the hour since when they wait,
-// the earliest first; with Key by saga.
+// List returns instances, the newest first. With Key, it sorts them by saga. With Stuck and without
+// Key, it sorts them by the hour in which they began to wait, the earliest first.
 func (s *Store) List(ctx context.Context, f Filter, p Page) (InstancePage, error) {
 	page := InstancePage{Instances: []Instance{}}
 	if s.err != nil {
@@ -153,8 +153,8 @@ func (f Filter) states() (all []string) {
 	return all
 }
 
-// lookEach returns how many instances of each saga and state a page reads at a time if it has to
-// search.
+// lookEach returns how many instances of each saga and state List reads at a time. It is 0 if List
+// need not search.
 func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 	groups := 1
 	switch {
@@ -165,15 +165,15 @@ func (s *Store) lookEach(ctx context.Context, f Filter) (n int, err error) {
 			return 0, fmt.Errorf("count sagas: %w", err)
 		}
 	}
-	if !f.Stuck { // then the statement reads all states of a saga together
+	if !f.Stuck { // if Stuck is set, the statement reads all states of a saga together
 		groups *= len(f.states())
 	}
 	return s.lookAt / max(groups, 1), nil
 }
 
-// look searches once for instances after a place: it reads some of each saga and state, and at
-// least as many as it may return. mark is the place at which it stopped. It is nil if there are no
-// more.
+// look searches once for instances after a place, and returns up to most instances. It reads each
+// instances of each saga and state, or most if that is more. mark is the place at which it stopped;
+// it is nil if there are no more instances.
 func (s *Store) look(ctx context.Context, f Filter, after *place, each, most int) (found []Instance, mark *place, err error) {
 	from, at := place{}, pgtype.Timestamptz{Valid: true, InfinityModifier: pgtype.Infinity}
 	if f.Stuck {

@@ -18,10 +18,10 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// State says how far an instance is.
+// State says how far an instance has come.
 type State string
 
-// The states of an instance. Done and Undone are its ends.
+// The states of an instance. An instance has ended if it is Done or Undone.
 const (
 	Running      State = "running"
 	Compensating State = "compensating"
@@ -40,7 +40,7 @@ const (
 	toUndo direction = "undo"
 )
 
-// What the history records.
+// The kinds of entries in the history.
 const (
 	wasSent       = "sent" // a command
 	wasBegun      = "begun"
@@ -53,7 +53,7 @@ const (
 	wasMarkedDone = "mark_done"
 )
 
-// instance is an instance in the form that the rules use.
+// instance is an instance in the form that the methods of turn use.
 type instance[S any] struct {
 	row
 	data   S
@@ -67,25 +67,25 @@ type entry struct {
 	what      string
 	eventType string
 	eventID   string
-	command   command // that was written because of it
+	command   command // the command that the saga wrote because of this; zero if none
 }
 
 // command is a command in the history.
 type command struct{ step, eventType, id string }
 
-// moment is the place and the time at which something happens, according to the database.
+// moment has the time of a turn and the identity of this Postroom. Both are from the database.
 type moment struct {
 	owner [16]byte // the identity of this Postroom
 	now   time.Time
 }
 
-// turn is the reaction to one event. Its methods are the rules of a saga. They do no I/O: if a
-// Local function has to run, local is set, and the caller runs the function and calls localEnded.
+// turn is the reaction to one event. Its methods decide what a saga does. They do no I/O: if a
+// Local function has to run, they set local, and the caller runs it and calls localEnded.
 type turn[S any] struct {
 	moment
 	plan  *plan[S]
 	inst  *instance[S]
-	cause string // the event that led to it
+	cause string // the id of the event that led to this turn
 	trace telemetry.Trace
 
 	// The result of the turn.
@@ -97,7 +97,7 @@ type turn[S any] struct {
 	local   func(ctx context.Context, tx pgx.Tx, s *S) error
 }
 
-// stepKey identifies a step of an instance in all databases.
+// stepKey returns the key of a step of an instance. This key is unique in all databases.
 func stepKey(owner [16]byte, name, key, step string) string {
 	h := sha256.New()
 	for _, part := range []string{string(owner[:]), "saga", name, key, step} {
@@ -111,7 +111,7 @@ func (t *turn[S]) stepKey(step string) string {
 	return stepKey(t.owner, t.plan.name, t.inst.key, step)
 }
 
-// commandID returns the id of the n-th command of a step in a direction.
+// commandID returns the id of a step's command in a direction. run counts from 1.
 func commandID(stepKey string, d direction, run int) string {
 	id := stepKey + ":" + string(d)
 	if run > 1 {
@@ -120,8 +120,8 @@ func commandID(stepKey string, d direction, run int) string {
 	return id
 }
 
-// isCommand reports whether id is a command of the step with this key, in this direction, and its
-// number.
+// isCommand reports whether id is the id of a command of this step and direction, and returns the
+// command's number.
 func isCommand(id, stepKey string, d direction) (run int, ok bool) {
 	rest, ok := strings.CutPrefix(id, stepKey+":"+string(d))
 	switch {
@@ -162,7 +162,7 @@ func (t *turn[S]) begin() {
 	t.arm()
 }
 
-// change makes a new revision. It does so only once in a turn.
+// change makes a new revision. Only the first call in a turn does this.
 func (t *turn[S]) change() {
 	if !t.changed {
 		t.changed = true
@@ -221,7 +221,7 @@ func (t *turn[S]) backward(i int) {
 	t.end(Undone, t.plan.ended.Undone)
 }
 
-// enter makes a step the pending one.
+// enter makes s the pending step.
 func (t *turn[S]) enter(s *Step[S]) {
 	t.inst.step, t.inst.run, t.inst.deadline, t.waits = s.Name, 1, time.Time{}, true
 }
@@ -282,8 +282,8 @@ func (t *turn[S]) send(s *Step[S], d direction) {
 	t.history[len(t.history)-1].command = command{s.Name, ev.Type, ev.ID}
 }
 
-// localEnded continues after the Local function of the pending step, which returned err. It returns
-// an error if the turn must not be stored.
+// localEnded continues after the Local function of the pending step has returned err. If the caller
+// must not store the turn, localEnded returns an error.
 func (t *turn[S]) localEnded(err error) error {
 	t.local = nil
 	i := t.plan.find(t.inst.step)
@@ -331,7 +331,7 @@ const (
 func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	i := t.plan.find(t.inst.step)
 	s, d := &t.plan.steps[i], t.direction()
-	own := s // in most cases
+	own := s // for most events, own is the pending step
 	if !strings.HasPrefix(ev.CausationID, t.stepKey(s.Name)+":") {
 		own = t.ownStep(ev.CausationID)
 	}
@@ -406,9 +406,9 @@ func (t *turn[S]) leave(i int, d direction) {
 }
 
 // fail begins to compensate because the i-th step failed. Usually the participant says that the
-// step had no effect. The effect is unknown if another service says that the step failed, if the
-// command is dead, if the step ran a local function, or if its command was written again. Then the
-// step's own Undo comes first.
+// step had no effect. But the effect is unknown if another service says that the step failed, if
+// the command is dead, if the step ran a local function, or if an operator sent its command again.
+// Then the step's own Undo comes first.
 func (t *turn[S]) fail(i int, a *answer[S]) {
 	if a.anyCause || a.died || t.plan.steps[i].Do.local != nil || t.inst.run > 1 {
 		t.backward(i)
@@ -422,9 +422,10 @@ type alarm struct {
 	At time.Time `json:"at"`
 }
 
-// arm schedules the alarm of the instance, unless an earlier alarm is scheduled. An alarm whose
-// time is over may have been lost, so it does not count. If the instance waits for a reply to a
-// command, that command is the alarm's cause, so that the events of a process form one tree.
+// arm schedules the alarm of the instance, an event that comes at the deadline. If an earlier alarm
+// is scheduled, it schedules none. An alarm whose time is over may have been lost, so it does not
+// count. If the pending step sent a command, that command is the alarm's cause, so that the events
+// of a process form one tree.
 func (t *turn[S]) arm() {
 	due, set := t.inst.deadline, t.inst.alarm
 	if t.local != nil || due.IsZero() || set.After(t.now) && !set.After(due) {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// otherState is a state that another program stored, and the same state decoded and encoded by this
-// program. They differ if the other program has fields that this program does not have.
+// otherState is a state that another program stored (its), and the same state after this program
+// decoded and encoded it (known). They differ if the other program has fields that this one lacks.
 type otherState struct{ its, known json.RawMessage }
 
-// merge returns a state that this program has changed, with the fields that only the other program
-// knows. now is the changed state. So an older program does not lose the fields of a newer program,
-// not even in nested structs. An element of an array keeps its unknown fields if merge can identify
-// the element.
+// merge returns now, the state that this program has changed, with the fields that only the other
+// program knows. So an older program does not lose the fields of a newer program, not even in
+// nested structs. An element of an array keeps its unknown fields if merge can identify the
+// element.
 func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
 	if bytes.Equal(s.known, now) {
 		return s.its, nil
@@ -41,7 +41,7 @@ func (s otherState) merge(now json.RawMessage) (json.RawMessage, error) {
 	return now, nil
 }
 
-// isEach reports whether JSON documents begin with the same character.
+// isEach reports whether each of some JSON documents begins with the character first.
 func isEach(first byte, documents ...json.RawMessage) bool {
 	return !slices.ContainsFunc(documents, func(d json.RawMessage) bool {
 		d = bytes.TrimLeft(d, " \t\r\n")
@@ -72,8 +72,8 @@ func mergeObjects(its, known, now map[string]json.RawMessage) (json.RawMessage, 
 	return json.Marshal(all)
 }
 
-// member returns a member of an object. Letter case makes no difference, as in json.Unmarshal:
-// otherwise a member could appear again with its former name and value.
+// member returns a member of an object. Letter case makes no difference, as in json.Unmarshal. If
+// it did, a member whose name changed only in case could appear again with its old name and value.
 func member(object map[string]json.RawMessage, name string) (json.RawMessage, bool) {
 	if value, ok := object[name]; ok {
 		return value, true
@@ -86,14 +86,14 @@ func member(object map[string]json.RawMessage, name string) (json.RawMessage, bo
 	return nil, false
 }
 
-// mergeArrays merges elements that did not change, in any place, and changed elements that kept
-// their place. If the program removed elements, a changed element cannot be distinguished from a
-// new one.
+// mergeArrays merges elements that did not change, even if they moved, and changed elements that
+// kept their place. If the program removed elements, mergeArrays does not merge changed elements,
+// because it cannot distinguish them from new ones.
 func mergeArrays(its, known, now []json.RawMessage) (json.RawMessage, error) {
 	if len(its) != len(known) {
 		return json.Marshal(now)
 	}
-	places := make(map[string][]int) // where an element was
+	places := make(map[string][]int) // the places of each element in known
 	for i, element := range known {
 		places[string(element)] = append(places[string(element)], i)
 	}

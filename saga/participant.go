@@ -10,13 +10,14 @@ import (
 )
 
 // Participant returns a handler that handles commands of a saga and answers them. f does the work
-// in the transaction, and returns the reply, made with cmd.Follow. The reply is written in the same
-// transaction. If the reply has no Type, none is written: write it later, with [Answer]. The data
-// of the command is decoded into a T; a fault of the data is permanent.
+// in the transaction, and returns the reply, made with cmd.Follow. The handler writes the reply in
+// the same transaction. If the reply has no Type, the handler writes none: write it later, with
+// [Answer]. The handler decodes the data of the command into a T. If it cannot, the failure is
+// permanent.
 //
 // Give the command and its Undo to one ordered handler (inbox.HoldKey), with a postroom.Mux of
-// participants, so that no Undo overtakes its command. A participant that calls a vendor must be an
-// external handler instead: it writes its reply in Attempt.OnSuccess; see the package's example.
+// participants, so that no Undo overtakes its command. If a participant calls a vendor, make it an
+// external handler instead, which writes the reply in Attempt.OnSuccess: see the package's example.
 func Participant[T any](out Outbox, f func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) (postroom.Event, error)) postroom.Handler {
 	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, cmd postroom.Event, data T) error {
 		reply, err := f(ctx, tx, cmd, data)
@@ -38,10 +39,10 @@ func Answer(commandID, key, eventType string, data any) postroom.Event {
 	return ev
 }
 
-// StepKey returns the key of a command's step. It is the same for the Undo, and for a command that
-// an operator sent again. Give it to a vendor as its idempotency key, together with a word for the
-// action. Do not use the key of Attempt.Step, which is different if a command was sent again.
-// StepKey is empty for an event that is not a command of a saga.
+// StepKey returns the key of a command's step. The Undo of the step has the same key, and so has a
+// command that an operator sent again. Give a vendor the key and a word for the action as the
+// idempotency key. Do not use the key of Attempt.Step, which is different if a command was sent
+// again. StepKey is empty for an event that is not a command of a saga.
 func StepKey(cmd postroom.Event) string { return cmd.Headers[stepHeader] }
 
 // Death says why a participant could not handle a command.
@@ -50,9 +51,9 @@ type Death struct {
 	Error string `json:"error"`
 }
 
-// ReportDeath writes an event that says that a command is dead, for a step that waits for it with
-// [Died]. types maps each type of command that may die to the type of that event; for any other
-// event ReportDeath writes nothing. Do not list the type of an Undo, because an Undo cannot fail.
+// ReportDeath writes an event that says that a command is dead, for a step that has [Died]. types
+// maps the type of each command that may die to the type of the event to write. For any other
+// command ReportDeath writes nothing. Do not list the type of an Undo, because an Undo cannot fail.
 // Call ReportDeath in the OnDead of the participant's inbox:
 //
 //	OnDead: func(ctx context.Context, tx pgx.Tx, l inbox.Letter) error {

@@ -18,7 +18,7 @@ type plan[S any] struct {
 	prefix  string // prefix of subjects
 }
 
-// find returns the place of the step with a name, or -1.
+// find returns the index of the step with a name, or -1.
 func (p *plan[S]) find(step string) int {
 	return slices.IndexFunc(p.steps, func(s Step[S]) bool { return s.Name == step })
 }
@@ -29,7 +29,7 @@ const (
 	decisionSuffix = ".decision"
 )
 
-// types adds the event types that the plan reads.
+// types adds the types of the replies in the plan to all.
 func (p *plan[S]) types(all map[string]bool) {
 	for _, s := range p.steps {
 		for _, r := range []Reply[S]{s.Done, s.Failed, s.Undone} {
@@ -98,7 +98,8 @@ func (d *Definition[S]) validate() error {
 	return errors.Join(faults...)
 }
 
-// uses says for what else the saga uses an event type. It is empty if there is no other use.
+// uses says what a saga uses an event type for, besides Start. It is empty if there is no other
+// use.
 func (d *Definition[S]) uses(eventType string) string {
 	if eventType == d.Name+deadlineSuffix || eventType == d.Name+decisionSuffix {
 		return "an event of the saga itself"

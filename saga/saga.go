@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// Outbox writes events in the caller's transaction. An *outbox.Outbox is one.
+// Outbox writes events in the caller's transaction. An *outbox.Outbox is an Outbox.
 //
 // It is an interface so that this package does not import the outbox.
 type Outbox interface {
@@ -96,10 +96,10 @@ func (g *Saga[S]) Types() []string {
 // changes nothing and returns nil. If it began with another state, Begin returns [ErrConflict]. The
 // instance and its step are stored when tx commits. After any error the caller must roll back.
 //
-// A key is for one process, for ever: the ids of commands are derived from it, and participants
-// recognise these ids even after the instance was removed. States are compared as JSON. So if S
-// gets a new field, a repeated call of Begin counts as one with another state, unless the field has
-// omitempty and is empty.
+// Use a key for one process only, for ever: the saga derives the ids of commands from the key, and
+// participants recognise these ids even after the instance was removed. Begin compares states as
+// JSON. So if S gets a new field, a repeated call of Begin has another state, except if the field
+// has omitempty and is empty.
 func (g *Saga[S]) Begin(ctx context.Context, tx pgx.Tx, key string, s S) error {
 	if g.err != nil {
 		return g.err
@@ -123,7 +123,7 @@ func WithCause(ctx context.Context, ev postroom.Event) context.Context {
 	return context.WithValue(ctx, causeKey{}, cause{id: ev.ID, correlation: cmp.Or(ev.CorrelationID, ev.ID)})
 }
 
-// cause is the event that led to a call. It is zero if there is none.
+// cause is the event that led to a call. It is zero if no event did.
 type cause struct{ id, correlation string }
 
 func causeOf(ctx context.Context) cause {
@@ -178,9 +178,9 @@ func (g *Saga[S]) begun(ctx context.Context, tx pgx.Tx, key string, sum []byte) 
 
 // Compensate begins to undo an instance, in the caller's transaction, for instance because the
 // customer cancels. It begins with the pending step, whose outcome is unknown. If that step has no
-// Undo, its effects stay. Compensate calls apply first, which may change the state. apply may be
-// nil. If the instance is being undone, or is undone, Compensate changes nothing and returns nil.
-// If it is done, Compensate returns [ErrOver]. If it does not exist, Compensate returns
+// Undo, its effects stay. First, Compensate calls apply, which may change the state and may be nil.
+// If the instance already undoes its steps, or is undone, Compensate changes nothing and returns
+// nil. If it is done, Compensate returns [ErrOver]. If it does not exist, Compensate returns
 // [ErrUnknown].
 func (g *Saga[S]) Compensate(ctx context.Context, tx pgx.Tx, key string, apply func(*S)) error {
 	if g.err != nil {
@@ -266,7 +266,7 @@ func (g *Saga[S]) handle(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 		return g.withoutInstance(ctx, tx, ev)
 	}
 	p, err := g.planOf(r)
-	if err != nil && r.state.Ended() { // an alarm or a late reply of an ended instance, whose version no program has any longer
+	if err != nil && r.state.Ended() { // an old deadline, or a late reply: the instance has ended, and this program no longer has its version
 		g.signals.ignored(ctx, g.def.Name, stale)
 		return nil
 	}
@@ -324,8 +324,8 @@ func (g *Saga[S]) apply(ctx context.Context, tx pgx.Tx, t *turn[S], ev postroom.
 	return out, err
 }
 
-// errAhead says that an event answers a command that the instance has not written: the database was
-// restored from an earlier time.
+// errAhead says that an event answers a command that the instance has not written, because the
+// database was restored from an earlier time.
 var errAhead = errors.New("the instance has not come to that step; the database was restored")
 
 // start begins an instance because of an event.
@@ -337,8 +337,8 @@ func (g *Saga[S]) start(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	return g.begin(ctx, tx, cmp.Or(key, ev.Key), s, ev.Data, causeOf(WithCause(ctx, ev)))
 }
 
-// withoutInstance decides about an event whose key no instance has. If it is a reply to a command
-// of this saga, the instance was lost, perhaps because the database was restored.
+// withoutInstance handles an event whose key no instance has. If it is a reply to a command of this
+// saga, the instance was lost, perhaps because the database was restored.
 func (g *Saga[S]) withoutInstance(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	if ev.Type == g.def.Name+deadlineSuffix || ev.Type == g.def.Name+decisionSuffix {
 		g.signals.ignored(ctx, g.def.Name, stale) // the instance ended long ago

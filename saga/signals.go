@@ -23,13 +23,13 @@ func newSignals(provider metric.MeterProvider) *signals {
 	}
 }
 
-// ignored counts an event that does not count.
+// ignored counts an event that changed nothing.
 func (s *signals) ignored(ctx context.Context, saga string, why outcome) {
 	s.events.Add(ctx, 1, telemetry.With(telemetry.Saga.String(saga), telemetry.Reason.String(string(why))))
 }
 
-// stepEnded records how long a step took. An event that only writes the next alarm does not end a
-// step.
+// stepEnded records how long a step took. If an event only made the saga write the next alarm, no
+// step ended.
 func (s *signals) stepEnded(ctx context.Context, saga string, history []entry, took time.Duration) {
 	if len(history) == 0 {
 		return

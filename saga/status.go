@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Status says how far an instance is.
+// Status says how far an instance has come.
 type Status struct {
 	Saga     string       `json:"saga"`
 	Key      string       `json:"key"`
@@ -21,21 +21,21 @@ type Status struct {
 	Revision int64        `json:"revision"`
 	Steps    []StepStatus `json:"steps"`
 
-	// WaitsFor are the types of the events that end the pending step. It is empty if the instance
-	// has ended.
+	// WaitsFor are the types of the events that end the pending step. WaitsFor is empty if the
+	// instance has ended.
 	WaitsFor  []string  `json:"waits_for,omitempty"`
 	Deadline  time.Time `json:"deadline,omitzero"` // of the pending step
 	StartedAt time.Time `json:"started_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 }
 
-// StepStatus says how far a step is.
+// StepStatus says how far a step has come.
 type StepStatus struct {
 	Name  string    `json:"name"`
 	State StepState `json:"state"`
 }
 
-// StepState is how far a step is.
+// StepState says how far a step has come.
 type StepState string
 
 // The states of a step.
@@ -43,11 +43,11 @@ const (
 	StepOpen    StepState = "open"    // it has not begun
 	StepPending StepState = "pending" // the instance waits for it
 	StepDone    StepState = "done"
-	StepUndoing StepState = "undoing" // the instance waits until it is undone
+	StepUndoing StepState = "undoing" // the instance waits until the step is undone
 	StepUndone  StepState = "undone"  // undone, failed, or without anything to undo
 )
 
-// Status returns how far an instance is, or [ErrUnknown]. It waits for no lock.
+// Status returns how far an instance has come, or [ErrUnknown]. It waits for no lock.
 func (g *Saga[S]) Status(ctx context.Context, key string) (Status, error) {
 	st, _, err := g.status(ctx, key)
 	return st, err
@@ -76,8 +76,8 @@ func (g *Saga[S]) status(ctx context.Context, key string) (st Status, data []byt
 	return st, data, nil
 }
 
-// progress returns how far each step of an instance is. If the instance is being undone, the steps
-// after the pending step count as undone, even if they never began.
+// progress returns the state of each step of an instance. If the instance undoes its steps, the
+// steps after the pending step count as undone, even if they never began.
 func progress(steps []outline, state State, pending string) []StepStatus {
 	all := make([]StepStatus, 0, len(steps))
 	at := 0
@@ -119,9 +119,10 @@ func waitsFor(steps []outline, state State, pending string) []string {
 
 // StatusHandler returns an HTTP handler that answers with the status of an instance. The key of the
 // instance is the path value "key", as in "GET /orders/{key}/checkout". public returns the part of
-// the state to show under "data". If public is nil, the answer has no "data". The ETag is the
-// revision, so a client that sends If-None-Match gets 304 if nothing has changed. Retry-After is 1
-// until the instance has ended. The handler waits for no lock. It does not authenticate: wrap it.
+// the state that the answer shows under "data". If public is nil, the answer has no "data". The
+// ETag is the revision. So if a client sends If-None-Match and nothing has changed, it gets 304.
+// Retry-After is 1 until the instance has ended. The handler waits for no lock. It does not
+// authenticate clients: wrap it.
 func (g *Saga[S]) StatusHandler(public func(S) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")

@@ -67,7 +67,7 @@ func (s *Store) explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: s.schema, DB: s.db})
 }
 
-// Story is everything that is known about one instance.
+// Story has all data about one instance.
 type Story struct {
 	Instance
 	Note          string          `json:"note,omitempty"` // the last event that did not count, and why
@@ -129,7 +129,7 @@ func (s *Store) show(ctx context.Context, saga, key string) (story Story, steps 
 	return story, steps, nil
 }
 
-// Audit says who decides something, and why. It is stored with the decision.
+// Audit says who decides something, and why. Decide stores it with the decision.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
 	Reason string // at most 4,096 bytes; every choice except Retry requires one
@@ -145,24 +145,25 @@ type Decision struct {
 
 	Choice Choice
 
-	// Type is the type of the reply that MarkDone replaces.
+	// Type is the type of the reply, for MarkDone.
 	//
 	// Defaults to the first type that ends the step.
 	Type string
 
-	// Data is the data of that reply, for MarkDone.
+	// Data is the data of the reply, for MarkDone.
 	Data json.RawMessage
 }
 
-// ErrOver says that the instance has changed since the revision for which a decision was made.
+// ErrOver says that it is too late: the instance has changed since the revision of a decision, or
+// [Saga.Compensate] finds that it is done.
 var ErrOver = errors.New("the instance has changed since then")
 
-// Decide gives a decision to the saga: as an event, together with a row in the audit. It returns
+// Decide writes a decision as an event for the saga, together with a row of the audit, and returns
 // the id of the event. The saga carries out the decision when the relay has published the event and
 // a process runs the saga. Decide returns [ErrUnknown] or [ErrOver] if the decision would change
-// nothing. It returns another error if the decision does not fit the step: for instance a retry of
-// a step that sends nothing. If the saga cannot apply Data, the event becomes a dead letter of the
-// saga's handler.
+// nothing. It returns another error if the decision does not fit the step, for instance if it is
+// Retry and the step sends nothing. If the saga cannot apply Data, the event becomes a dead letter
+// of the saga's handler.
 func (s *Store) Decide(ctx context.Context, d Decision, by Audit) (id string, err error) {
 	if err := errors.Join(s.err, d.validate(), change.By(by).Validate()); err != nil {
 		return "", fmt.Errorf("saga: decide: %w", err)
@@ -200,8 +201,8 @@ func (d Decision) over(i Instance) error {
 	return fmt.Errorf("it is %s at revision %d, and the decision is for %d: %w", i.State, i.Revision, d.Revision, ErrOver)
 }
 
-// fits returns the reason if an instance could not carry out a decision. The rules of the saga
-// would find the same later; here the operator gets the error.
+// fits returns an error if the saga could not carry out a decision. The saga would find the same
+// error later, but the operator would not get it.
 func (d Decision) fits(i Instance, steps []outline) error {
 	at := slices.IndexFunc(steps, func(s outline) bool { return s.Name == i.Step })
 	switch {

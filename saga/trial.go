@@ -16,7 +16,7 @@ type TB interface {
 }
 
 // Trial plays one instance of a saga for a test, without a database. If the saga does something
-// unexpected, the methods fail the test at once.
+// that the test does not expect, the methods fail the test at once.
 //
 //	saga.Test(t, checkout).Begin(order).
 //		Sends("payment.charge").Gets("payment.charged", receipt).
@@ -25,14 +25,14 @@ type TB interface {
 //		Sends("payment.refund").Gets("payment.refunded", nil).
 //		Ends(saga.Undone)
 //
-// Functions of [Local] do not run: they succeed, unless [Trial.FailLocal] says otherwise.
+// Functions of [Local] do not run: all succeed, except those that [Trial.FailLocal] names.
 type Trial[S any] struct {
 	tb     TB
 	def    Definition[S]
 	turn   *turn[S]
 	now    time.Time
 	fails  map[string]error
-	sent   []postroom.Event // commands for which Sends was not called yet
+	sent   []postroom.Event // events for which Sends was not called yet
 	last   postroom.Event   // the command of the last call of Sends
 	events int
 }
@@ -64,8 +64,8 @@ func (tr *Trial[S]) Begin(s S) *Trial[S] {
 	return tr
 }
 
-// Sends expects a command of the given type. The next Gets answers this command. Commands are
-// expected in the order in which they are written.
+// Sends expects a command of the given type. The next Gets answers this command. Call Sends in the
+// order in which the saga writes its commands.
 func (tr *Trial[S]) Sends(eventType string) *Trial[S] {
 	tr.tb.Helper()
 	if len(tr.sent) == 0 {
@@ -105,7 +105,7 @@ func (tr *Trial[S]) get(ev postroom.Event, cause string) *Trial[S] {
 	return tr
 }
 
-// Deadline ends the time of the pending step.
+// Deadline lets the deadline of the pending step pass.
 func (tr *Trial[S]) Deadline() *Trial[S] {
 	tr.tb.Helper()
 	if tr.turn.inst.deadline.IsZero() {
@@ -153,7 +153,7 @@ func (tr *Trial[S]) next(cause string) {
 	tr.turn = &turn[S]{moment: moment{now: tr.now}, plan: before.plan, inst: before.inst, cause: fmt.Sprintf("%s-%d", cause, tr.events)}
 }
 
-// run records the commands and the result of a turn.
+// run ends the Local functions of a turn, and records its commands.
 func (tr *Trial[S]) run() {
 	tr.tb.Helper()
 	for tr.turn.local != nil {

@@ -1,12 +1,12 @@
 -- The sessions and prepared transactions that a migration may be waiting for: those that lock a
 -- table of this schema, or have the migration lock. $1 are the virtual transactions that had the
--- lock before the wait: only these are returned. If $1 is NULL, they are not known; then
--- transactions that began just now are left out.
+-- lock before the wait: the statement returns only these. If they are not known, $1 is NULL. Then
+-- the statement returns all transactions except those that began just now.
 --
--- The views are not read at the same moment. If a session or its transaction ended after its lock
--- was read, it is left out; so is a prepared transaction that was finished. Only members of
--- pg_read_all_stats see what sessions of other roles do. For other roles, and if track_activities
--- is off, such a session is returned without details.
+-- The server does not read the views at the same moment. If a session, its transaction or a
+-- prepared transaction ended after its lock was read, the statement leaves it out. Only members of
+-- pg_read_all_stats see what sessions of other roles do. If the caller is not a member, or if
+-- track_activities is off, the statement returns such sessions without details.
 --
 -- Locks   none.
 -- Index   none; system views.

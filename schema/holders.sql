@@ -3,8 +3,8 @@
 -- Locks   none.
 -- Index   none; system views.
 -- Called  by Migrator.Migrate, before it asks for a lock of the table. If a transaction
---         still has its lock after the wait, it blocked the migration all the time. Virtual
---         ids distinguish transactions.
+--         still has its lock after the wait, this transaction blocked the migration during
+--         the complete wait. Virtual ids distinguish transactions.
 SELECT to_regclass($1) IS NOT NULL AS found,
        ARRAY(
            SELECT DISTINCT virtualtransaction

@@ -19,13 +19,13 @@ import (
 // behind it, even those of producers. So a migration asks for its locks first and gives up
 // soon. Then other sessions go on, and the migration tries again later.
 const (
-	// firstLock is how long to wait for the first lock, while the migration holds no
-	// lock. It is longer than the default of deadlock_timeout: after that time the server
-	// ends an autovacuum that is in the way.
+	// firstLock is how long to wait for the first lock, while the migration holds no lock. It is
+	// longer than the default of deadlock_timeout, because after that time the server ends an
+	// autovacuum that is in the way.
 	firstLock = 1500 * time.Millisecond
 
-	// allLocks is how long to wait for all locks together. The users of a table that the
-	// migration has locked already wait for that long too.
+	// allLocks is how long to wait for all locks together. If the migration has locked a table
+	// already, other sessions that use the table may wait for that long too.
 	allLocks = 1800 * time.Millisecond
 
 	// laterLock is how long to wait for each of the other locks.
@@ -54,7 +54,7 @@ type Blocker struct {
 	Application string   // its application_name
 	Role        string   // the role as which it is logged in
 	State       string   // as in pg_stat_activity, for instance "idle in transaction"; empty if this role may not see it
-	Tables      []string // the tables that it has locked; none if it migrates this schema itself
+	Tables      []string // the tables that it has locked; none if the blocker also migrates this schema
 
 	Age      time.Duration // since its transaction began, by the database's clock
 	QueryAge time.Duration // since its last statement began; zero if this role may not see it
@@ -113,11 +113,11 @@ func (w Wait) String() string {
 	return s
 }
 
-// BlockedError is returned if the context ended while a migration waited for a lock. This
-// migration is not applied. Earlier migrations are applied.
+// BlockedError means that the context ended while a migration waited for a lock. This migration is
+// not applied. Earlier migrations are applied.
 type BlockedError struct {
 	Wait
-	Err error // why it stopped waiting
+	Err error // why the migration stopped waiting
 }
 
 // Error names the blockers, and says what to do.
@@ -125,11 +125,11 @@ func (e *BlockedError) Error() string {
 	return fmt.Sprintf("%s; it was not applied: %v; wait until that ends, or end it with SELECT pg_terminate_backend(pid), and migrate again", e.Wait, e.Err)
 }
 
-// Unwrap returns why it stopped waiting.
+// Unwrap returns why the migration stopped waiting.
 func (e *BlockedError) Unwrap() error { return e.Err }
 
-// strong matches statements that take a strong lock on a table, and has the mode of the
-// lock. The expressions capture the table's name.
+// strong has expressions for the statements that take a strong lock on a table, each with the mode
+// of the lock. The expressions capture the table's name.
 var strong = []struct {
 	mode string
 	form *regexp.Regexp
@@ -165,15 +165,15 @@ func locksOf(sql string) []lock {
 // lockedError says which lock the migration did not get.
 type lockedError struct {
 	table   string
-	holders []string // the transactions that had locked the table before the migration asked; not nil
+	holders []string // the transactions that had locked the table before the migration asked for its lock; not nil
 	err     error
 }
 
 func (e *lockedError) Error() string { return e.err.Error() }
 func (e *lockedError) Unwrap() error { return e.err }
 
-// takeLocks locks the tables that exist. Afterwards lock_timeout is short, for the
-// statements that follow.
+// takeLocks locks those of the tables that exist. It leaves lock_timeout short for the statements
+// that follow.
 func takeLocks(ctx context.Context, tx pgx.Tx, name string, locks []lock) error {
 	began := time.Now()
 	within := firstLock
@@ -205,7 +205,7 @@ func setLockTimeout(ctx context.Context, tx pgx.Tx, d time.Duration) error {
 	return nil
 }
 
-// isBlocked reports whether a transaction failed because it did not get a lock. If so, it
+// isBlocked reports whether a transaction failed because it did not get a lock. Such a transaction
 // can be tried again.
 func isBlocked(err error) bool {
 	const lockNotAvailable, deadlock = "55P03", "40P01"
@@ -221,13 +221,13 @@ type blockerRow struct {
 	Tables                   []string
 }
 
-// blockers returns the transactions that may be in the way. If holders is not nil, these
-// are the virtual transactions of holders that are still open. If it is nil, these are all
-// transactions that did not begin just now.
+// blockers returns the transactions that may be in the way. If holders is not nil, it returns those
+// of the virtual transactions in holders that are still open. If holders is nil, it returns all
+// transactions except those that began just now.
 func blockers(ctx context.Context, db DB, name string, holders []string) (all []Blocker, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		// In a caller's transaction, the server would otherwise repeat the sessions that it
-		// showed the last time.
+		// Without this statement, the server would show the same sessions again as the last time,
+		// if db is a transaction.
 		if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
 			return err
 		}
@@ -257,9 +257,9 @@ func readBlockers(ctx context.Context, tx pgx.Tx, name string, holders []string)
 	return all, nil
 }
 
-// pauseAfter returns how long to wait after this number of attempts, so that other
-// sessions can go on. The wait is random, so that several migrating processes do not try
-// at the same time.
+// pauseAfter returns how long to wait after this number of attempts, so that other sessions can go
+// on. A part of the wait is random, so that several migrating processes do not try at the same
+// time.
 func pauseAfter(attempts int) time.Duration {
 	d := min(firstPause<<min(attempts-1, 10), lastPause)
 	return d/2 + rand.N(d/2) //nolint:gosec // no secret

@@ -32,9 +32,9 @@ var (
 	recordSQL string
 )
 
-// servesFrom is the oldest program that can work with the tables after the newest migration.
-// It is the number of that program's newest migration. Only a migration that does more than
-// add raises it, in a new major version.
+// servesFrom names the oldest program that can work with the tables after the newest migration: it
+// is the number of that program's newest migration. It rises only in a new major version, with a
+// migration that also changes or removes something.
 const servesFrom = 1
 
 var (
@@ -54,8 +54,8 @@ type DB interface {
 // Migration is one step of the schema.
 type Migration struct {
 	Version   int
-	Name      string    // the name in the file's name, for instance "log"
-	SQL       string    // with the configured name of the schema
+	Name      string    // a part of the file's name, for instance "log"
+	SQL       string    // the statements, with the configured name of the schema
 	AppliedAt time.Time // zero if it is not applied
 
 	source string // the text of the file
@@ -96,8 +96,8 @@ type Migrator struct {
 	// Schema is the name of the schema. Empty means [DefaultName].
 	Schema string
 
-	// Migrate calls Waiting, in its own goroutine, each time a migration did not get a
-	// lock and will be tried again. Waiting may be nil.
+	// Migrate calls Waiting each time a migration did not get a lock and will be tried again. The
+	// call is in the goroutine that called Migrate. Waiting may be nil.
 	Waiting func(Wait)
 
 	files fs.FS // the migrations; nil means those of this package. Only tests set it
@@ -109,18 +109,18 @@ func Migrate(ctx context.Context, db DB, name string) ([]Migration, error) {
 	return Migrator{Schema: name}.Migrate(ctx, db)
 }
 
-// Migrate brings the schema to the newest version. It returns the steps that it applied.
-// If the schema has the newest version already, it returns none.
+// Migrate brings the schema to the newest version. It returns the steps that it applied, and none
+// if the schema has the newest version already.
 //
 // Each step is one transaction, together with the row that records it. Any number of
 // processes may call Migrate at once. They take turns with an advisory lock of the
 // transaction. An advisory lock of the session would not work behind a connection pooler.
 //
-// A step takes its locks first. It waits for them for less than two seconds, because
-// producers and handlers wait behind it. If it does not get them, for instance during a dump
-// of the database, Migrate pauses, so that other sessions go on, and tries again. If ctx
-// ends before it gets the locks, Migrate returns a [*BlockedError]. If db is a pgx.Tx, the
-// locks of earlier steps are held during these waits.
+// A step takes its locks first. It waits for them for less than two seconds, because producers and
+// handlers wait behind it. If the step does not get its locks, for instance during a dump of the
+// database, Migrate pauses, so that other sessions go on. Then Migrate tries again. If ctx ends
+// before the step gets its locks, Migrate returns a [*BlockedError]. If db is a pgx.Tx, the
+// transaction keeps the locks of earlier steps during these waits.
 func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 	source := m.files
 	if source == nil {
@@ -147,8 +147,8 @@ func (m Migrator) Migrate(ctx context.Context, db DB) ([]Migration, error) {
 	}
 }
 
-// migrateNext applies the first missing step as soon as it gets the locks. It returns nil if
-// no step is missing.
+// migrateNext applies the first missing step as soon as it gets the locks, and returns the step. It
+// returns nil if no step is missing.
 func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []Migration) (*Migration, error) {
 	var wait *Wait
 	var front string // the table to lock first, because the last attempt did not get that lock
@@ -189,7 +189,7 @@ func (m Migrator) migrateNext(ctx context.Context, db DB, name string, steps []M
 // not be applied, and nil if no step is missing.
 func migrateOne(ctx context.Context, db DB, name string, steps []Migration, front string) (step *Migration, applied bool, err error) {
 	if len(steps) > 0 {
-		step = &steps[0] // until the version is known, for an error about another process that migrates for too long
+		step = &steps[0] // for an error before the version is known: another process migrates for too long
 	}
 	err = beginCommitted(ctx, db, func(tx pgx.Tx) error {
 		var before string
@@ -212,7 +212,7 @@ func migrateOne(ctx context.Context, db DB, name string, steps []Migration, fron
 				return err
 			}
 		}
-		_, err = tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", before) // because a caller's transaction goes on
+		_, err = tx.Exec(ctx, "SELECT set_config('lock_timeout', $1, true)", before) // because the transaction of a caller goes on after the migration
 		return err
 	})
 	return step, err == nil && step != nil, err
@@ -237,10 +237,10 @@ func (m *Migration) apply(ctx context.Context, tx pgx.Tx, name, front string) er
 	return nil
 }
 
-// beginCommitted runs f in a read committed transaction, even if the database has another
-// default. A stricter transaction would still use the snapshot that it took before it
-// waited for the lock, and would apply a step that another process has just applied. A
-// pgx.Tx keeps its own level.
+// beginCommitted runs f in a read committed transaction, even if the database has another default.
+// A stricter transaction would still use the snapshot that it took before it waited for the lock,
+// and would apply a step that another process has just applied. If db is a pgx.Tx, the level of
+// that transaction stays as it is.
 func beginCommitted(ctx context.Context, db DB, f func(tx pgx.Tx) error) error {
 	if b, ok := db.(interface {
 		BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)

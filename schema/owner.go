@@ -9,8 +9,8 @@ import (
 	"github.com/postroom/postroom/internal/remedy"
 )
 
-// explainOwner adds advice to an error of a migration: if this role may not migrate, which
-// role must do that.
+// explainOwner adds advice to an error of a migration. If this role may not migrate, the advice
+// says which role must migrate.
 func explainOwner(err error, db DB, name string) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "42501" {
@@ -20,9 +20,9 @@ func explainOwner(err error, db DB, name string) error {
 		"migrate as the owner of the schema %s and its tables; to create them, the role %s needs: GRANT CREATE ON DATABASE … TO %s", name, remedy.RoleOf(db), remedy.RoleOf(db))}
 }
 
-// explainReader adds advice to an error from reading the list of migrations: which role may
-// read it. There may be no function that grants that right, because the tables may be of an
-// older version.
+// explainReader adds advice to an error from reading the list of migrations: which role may read
+// the list. The advice names no grant function, because tables of an older version may not have
+// that function.
 func explainReader(err error, name string) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "42501" {

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// DefaultName is the schema that is used if none is configured.
+// DefaultName is the name of the schema if the program configures none.
 const DefaultName = "postroom"
 
 // ErrInvalidName says that a schema name is not valid. A valid name has lower-case
@@ -21,8 +21,8 @@ const DefaultName = "postroom"
 // PostgreSQL must not reserve it.
 var ErrInvalidName = errors.New("invalid schema name")
 
-// validName accepts fewer names than PostgreSQL does. A name of this form means the same
-// with and without quotes, and cannot contain SQL.
+// validName accepts fewer names than PostgreSQL does. A name that it accepts means the same with
+// and without quotes, and cannot contain SQL.
 var validName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 
 // literal matches the schema name in the .sql files: before a dot, at the end of a statement,
@@ -41,9 +41,9 @@ func Name(name string) (string, error) {
 	return name, nil
 }
 
-// In returns a statement in which the schema postroom is replaced by the given name. So the
-// .sql files are plain SQL that can be pasted into psql. In panics if [Name] does not accept
-// the name, because such a name could contain SQL.
+// In returns the statement sql with the given name in place of the schema postroom. Because the
+// .sql files have the name postroom, people can paste them into psql. In panics if [Name] does not
+// accept the name, because such a name could contain SQL.
 func In(name, sql string) string {
 	if name == DefaultName {
 		return sql

@@ -5,8 +5,8 @@
 -- Called  by Migrate, first in each of its transactions, and by Print.
 SELECT pg_advisory_xact_lock(hashtextextended('postroom.migrate', 0));
 
--- It looks for the schema first, because CREATE SCHEMA IF NOT EXISTS requires the right to create
--- even if the schema exists.
+-- This block looks for the schema first, because CREATE SCHEMA IF NOT EXISTS requires the right to
+-- create schemas even if the schema exists.
 DO $$
 BEGIN
     IF to_regnamespace('postroom') IS NULL THEN
@@ -17,8 +17,8 @@ END $$;
 CREATE TABLE IF NOT EXISTS postroom.migration (
     version     int         PRIMARY KEY,
     name        text        NOT NULL,
-    serves_from int         NOT NULL, -- the oldest program, by its newest migration, that can work on this version
+    serves_from int         NOT NULL, -- the oldest program that can work with this version of the tables, as the number of its newest migration
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE postroom.migration IS
-    'Which migrations of Postroom were applied here. Rows are added by "postroom migrate up".';
+    'Which migrations of Postroom were applied here. "postroom migrate up" adds the rows.';

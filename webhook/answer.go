@@ -33,7 +33,7 @@ const (
 // result is the result of one request.
 type result struct {
 	outcome outcome
-	reason  Reason // reason of a rejected request; never sent to the sender
+	reason  Reason // reason of a rejected request; the sender never gets it
 	err     error  // never sent to the sender
 	event   postroom.Event
 	reply   *Reply
@@ -49,13 +49,13 @@ type problem struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// answer is the answer to a request: a status, and a body that depends only on the status.
+// answer is the answer to a request: a status, and a body that depends only on the outcome.
 type answer struct {
 	status int
 	body   []byte
 }
 
-// answers has the answer for each outcome that is not 200.
+// answers has the answer for each outcome whose status is not 200.
 var answers = map[outcome]answer{
 	rejected:      newAnswer(http.StatusUnauthorized, "webhook_verification_failed", "The request could not be verified"),
 	withoutID:     newAnswer(http.StatusBadRequest, "webhook_without_id", "The request has no id"),
@@ -71,7 +71,7 @@ var answers = map[outcome]answer{
 
 func newAnswer(status int, code, title string) answer {
 	p := problem{Type: "urn:postroom:problem:" + code, Title: title, Status: status, Code: code, Retryable: status >= 500 || status == http.StatusRequestTimeout}
-	text, _ := json.Marshal(p) // texts and a number
+	text, _ := json.Marshal(p) // this cannot fail: there are only texts, a number and a bool
 	return answer{status: status, body: append(text, '\n')}
 }
 

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// slowest is how many times Patience the arrival of a body may take.
+// slowest limits the arrival of a body: it may take slowest times Patience.
 const slowest = 10
 
-// newBody returns a body that can be read again.
+// newBody returns a new body with the bytes b.
 func newBody(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// read returns the body of a request, or the outcome to answer instead.
+// read returns the body of a request, or the outcome if it cannot be read.
 func (r *Receiver) read(w http.ResponseWriter, req *http.Request) ([]byte, outcome, error) {
 	if req.ContentLength > int64(r.cfg.MaxBody) {
 		return nil, tooLarge, fmt.Errorf("the body has %d bytes, at most %d are allowed", req.ContentLength, r.cfg.MaxBody)
 	}
-	// Not every ResponseWriter can set a deadline. If not, the server's own deadline applies.
+	// Not every ResponseWriter can set a deadline. If not, the server's deadline applies.
 	control := http.NewResponseController(w)
 	limited := control.SetReadDeadline(time.Now().Add(slowest*r.cfg.Patience)) == nil
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, int64(r.cfg.MaxBody)))
@@ -34,7 +34,7 @@ func (r *Receiver) read(w http.ResponseWriter, req *http.Request) ([]byte, outco
 	case err != nil:
 		return nil, unreadable, fmt.Errorf("read the body: %w", err)
 	}
-	if limited { // otherwise the deadline would end the request's context
+	if limited { // if the deadline stayed, it would end the request's context
 		if err := control.SetReadDeadline(time.Time{}); err != nil {
 			return nil, unreadable, fmt.Errorf("read the body: %w", err)
 		}

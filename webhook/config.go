@@ -15,16 +15,16 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// ChangePolicy says how to treat a request with a known id and another body.
+// ChangePolicy says what the receiver does with a request that has a known id and another body.
 type ChangePolicy int
 
 // Policies for a request with a known id and another body.
 const (
-	// ChangedDefault is IgnoreChanged for a scheme whose [Message] Varies, as Stripe's does, and
-	// HoldChanged for all other schemes.
+	// ChangedDefault means IgnoreChanged if the scheme sets Message.Varies, as [Stripe] does, and
+	// HoldChanged if it does not.
 	ChangedDefault ChangePolicy = iota
 
-	// HoldChanged keeps the event as a conflict: it is dead, and an operator decides.
+	// HoldChanged holds the event as a conflict: the event is dead, and an operator decides.
 	HoldChanged
 
 	// IgnoreChanged drops the event, like a duplicate.
@@ -36,27 +36,28 @@ const (
 // Wide because each field is an independent choice.
 type Config struct {
 	// Source is the source of the events. An id is unique within its source, so give each endpoint
-	// at the provider its own source, such as "/webhooks/acme". If Choose is set, Source is the
-	// beginning of the tenants' sources. Required.
+	// that you set up at a provider its own source, such as "/webhooks/acme". If Choose is set, the
+	// source of each tenant begins with Source. Required.
 	Source string
 
-	// Handler is the handler of the events, registered with the inbox by Handle, HandleExternal or
-	// Declare. Required.
+	// Handler is the name of the events' handler. Register the handler with the inbox, by Handle,
+	// HandleExternal or Declare. Required.
 	Handler string
 
 	// Scheme verifies requests. Required, unless Choose is set.
 	Scheme Scheme
 
 	// Choose returns the tenant that a request names, for instance in its path, and the scheme with
-	// the tenant's secrets. The source of the tenant's events is Source + "/" + tenant, escaped as
-	// url.PathEscape does, even if Event sets another source. So no tenant can use an id of another
-	// tenant, and handlers know whose secret verified an event. An empty tenant is answered 500.
+	// the tenant's secrets. The receiver appends "/" and the tenant, escaped as url.PathEscape
+	// does, to the source of each event, even if Event set it. So no tenant can use an id of
+	// another tenant, and handlers know whose secret verified an event. For an empty tenant the
+	// answer is 500.
 	//
-	// Choose may read the body. The request is not verified yet. For an unknown tenant it returns
-	// [ErrUnknownTenant]: the sender gets the same answer as for a wrong signature. The answer
-	// takes the same time too, because the receiver still verifies the request, with Scheme or the
-	// last scheme that Choose returned, and ignores the result. Other errors are answered 503.
-	// Choose may be called concurrently, and its context ends after Patience.
+	// Choose may read the body. The request is not verified yet. For an unknown tenant Choose
+	// returns [ErrUnknownTenant]: the sender gets the same answer as for a wrong signature. The
+	// answer takes the same time too: the receiver verifies the request with Scheme, or with the
+	// last scheme that Choose returned, and ignores the result. For other errors the answer is 503.
+	// Choose may be called concurrently. The context of r ends after Patience.
 	Choose func(r *http.Request) (tenant string, s Scheme, err error)
 
 	// Key returns an event's key. It may be called concurrently.
@@ -64,9 +65,9 @@ type Config struct {
 	// Defaults to no key.
 	Key func(ev postroom.Event) string
 
-	// Event returns the event for a verified request. If it leaves Source or ID empty, the receiver
-	// sets them. If it fails, the sender gets 500 and sends the request again. It may be called
-	// concurrently.
+	// Event returns the event for a verified request. If Event leaves Source or ID empty, the
+	// receiver sets them. If Event returns an error, the sender gets 500 and sends the request
+	// again. Event may be called concurrently.
 	//
 	// Defaults to an event with the provider's id, the type "<scheme>.<provider's type>", the time
 	// of signing, and the body as data. In the type, '_' replaces characters that a type must not
@@ -74,24 +75,24 @@ type Config struct {
 	Event func(m Message, h http.Header, body []byte) (postroom.Event, error)
 
 	// Types are the event types to store, such as "stripe.charge.succeeded". '*' matches one part
-	// between dots, '>' matches one or more parts at the end. Requests of other types are answered
-	// 200 and not stored.
+	// between dots, '>' matches one or more parts at the end. The receiver answers 200 to requests
+	// of other types, and does not store them.
 	//
 	// Defaults to all.
 	Types []string
 
-	// Changed says how to treat a request with a known id and another body.
+	// Changed says what the receiver does with a request that has a known id and another body.
 	//
 	// Defaults to ChangedDefault.
 	Changed ChangePolicy
 
-	// MaxBody is the largest body, in bytes. A larger body is answered 413 before it is hashed.
+	// MaxBody is the largest body, in bytes. A larger body is not verified: the answer is 413.
 	//
 	// Defaults to postroom.MaxData (960 KiB), which is also the maximum.
 	MaxBody int
 
-	// Patience limits the time for the answer to a request, counted from when its body was read.
-	// After that the answer is 503. Reading the body may take ten times as long.
+	// Patience limits the time from the end of a request's body until the answer. If this time is
+	// over, the answer is 503. Reading the body may take ten times as long.
 	//
 	// Defaults to 3 seconds.
 	Patience time.Duration

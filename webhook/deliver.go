@@ -23,31 +23,31 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// ClassDisabled is the class of dead events whose endpoint is disabled. To send them, enable the
-// endpoint and replay them.
+// ClassDisabled is the class of dead events whose endpoint is disabled. To send such events, enable
+// the endpoint and replay them.
 const ClassDisabled = "endpoint_disabled"
 
-// mostRetryAfter is the longest Retry-After that counts.
+// mostRetryAfter limits the wait for which an endpoint can ask with Retry-After.
 const mostRetryAfter = 24 * time.Hour
 
-// target is what one attempt knows about its endpoint.
+// target has the data of an endpoint that one attempt needs.
 type target struct {
 	id       string
 	url      string
 	secrets  []string
 	disabled bool
 	fails    bool    // the last attempt failed
-	paused   float64 // for how many seconds it is paused
-	stale    bool    // if this attempt succeeds, the row of the endpoint must change
+	paused   float64 // for how many more seconds the endpoint is paused
+	stale    bool    // if this attempt succeeds, it must change the row of the endpoint
 }
 
 // Receipt is the result of a delivery's step: the answer of the endpoint.
 type Receipt struct {
-	Status int   `json:"status"` // of HTTP
-	Millis int64 `json:"ms"`     // from the lookup of the name until the status
+	Status int   `json:"status"` // HTTP status
+	Millis int64 `json:"ms"`     // from the DNS lookup until the status arrived
 }
 
-// deliver is the external handler: one attempt to send an event to its endpoint.
+// deliver is the external handler. It makes one attempt to send an event to its endpoint.
 func (s *Sender) deliver(ctx context.Context, attempt *inbox.Attempt) error {
 	if s.err != nil {
 		return s.err
@@ -74,7 +74,7 @@ func outcomeOf(err error) string {
 	return "failed"
 }
 
-// try makes the attempt, unless the endpoint is disabled or paused, or its limit is reached.
+// try makes the attempt if the endpoint is enabled and not paused, and lanes allow it.
 func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	to, err := s.read(ctx, attempt.Event.Key)
 	switch {
@@ -102,8 +102,8 @@ func (s *Sender) try(ctx context.Context, attempt *inbox.Attempt) error {
 	return nil
 }
 
-// noRoom returns the error that makes an event wait, because its endpoint has as many running
-// deliveries as it may.
+// noRoom returns the error that makes an event wait, because the running deliveries to its endpoint
+// have reached their limit.
 func (s *Sender) noRoom(to *target, w wait) error {
 	err := fmt.Errorf("webhook: the limit of running deliveries to endpoint %s is reached", to.id)
 	after := spread(s.waitFor(to, w.busy))
@@ -113,10 +113,10 @@ func (s *Sender) noRoom(to *target, w wait) error {
 	return postroom.Snooze(after, err)
 }
 
-// waitFor returns how long an event waits if the limit of its endpoint's running deliveries is
-// reached. If the endpoint fails, a delivery is testing whether it works again, and the event waits
-// as long as that delivery may take. Otherwise it waits three times as long as the oldest delivery
-// has taken. So an endpoint that hangs is tried only a few times.
+// waitFor returns how long an event waits if the deliveries to its endpoint have reached their
+// limit. If the endpoint fails, one delivery tests whether it works again. The event waits as long
+// as that delivery may take. Otherwise the event waits for three times busy; see wait. So events
+// for an endpoint that hangs ask only a few times.
 func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	if to.fails {
 		return s.cfg.Timeout
@@ -124,7 +124,7 @@ func (s *Sender) waitFor(to *target, busy time.Duration) time.Duration {
 	return min(max(3*busy, 100*time.Millisecond), s.cfg.Timeout)
 }
 
-// read reads the endpoint. If the database does not answer, the event loses no attempt.
+// read reads the endpoint. If the database does not answer, the event waits and loses no attempt.
 func (s *Sender) read(ctx context.Context, id string) (*target, error) {
 	to := &target{id: id}
 	err := s.endpoints.db.QueryRow(ctx, s.endpoints.sql.Endpoint, id).Scan(&to.url, &to.secrets, &to.disabled, &to.fails, &to.paused, &to.stale)
@@ -160,7 +160,7 @@ func (s *Sender) send(ctx context.Context, attempt *inbox.Attempt, to *target) (
 	return json.Marshal(Receipt{Status: resp.StatusCode, Millis: took.Milliseconds()})
 }
 
-// request returns the signed request of an event. Its errors contain nothing of the URL or the
+// request returns the signed request of an event. Its errors contain no part of the URL or the
 // secrets.
 func request(ctx context.Context, ev postroom.Event, to *target) (*http.Request, error) {
 	u, err := checkURL(to.url)
@@ -177,17 +177,17 @@ func request(ctx context.Context, ev postroom.Event, to *target) (*http.Request,
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "Postroom")
-	// The time is that of this process's clock. The receiver compares it with its own clock.
+	// The time is from this process's clock. The receiver compares it with its own clock.
 	if err := Sign(Standard(to.secrets...), req.Header, Message{ID: webhookID(ev), Time: time.Now()}, body); err != nil {
 		return nil, err
 	}
 	return req, nil
 }
 
-// webhookID returns the event's id. It is the same in each attempt and replay. The id must fit into
-// a header. It must not have a dot: receivers refuse such an id, because they could read a part of
-// it as the signed time. If the event's id breaks one of these rules, webhookID returns a digest of
-// the event's source and id instead.
+// webhookID returns the event's id. The id is the same in each attempt and replay. It must fit into
+// a header. It must not have a dot: receivers refuse an id with a dot, because they could read a
+// part of the id as the signed time. If the event's id breaks one of these rules, webhookID returns
+// a digest of the event's source and id.
 func webhookID(ev postroom.Event) string {
 	if ev.ID != "" && !strings.ContainsFunc(ev.ID, func(r rune) bool { return r <= ' ' || r > '~' || r == '.' }) {
 		return ev.ID
@@ -196,8 +196,8 @@ func webhookID(ev postroom.Event) string {
 	return "sha256-" + hex.EncodeToString(sum[:16])
 }
 
-// bodyOf returns the body in the form that Standard Webhooks recommends. Data that is not JSON is
-// in base64.
+// bodyOf returns the body in the format that Standard Webhooks recommends. If the data is not JSON,
+// the body contains it in base64.
 func bodyOf(ev postroom.Event) ([]byte, error) {
 	envelope := struct {
 		Type   string          `json:"type"`
@@ -225,7 +225,7 @@ func bodyOf(ev postroom.Event) ([]byte, error) {
 func discard(resp *http.Response) {
 	limit := time.AfterFunc(250*time.Millisecond, func() { _ = resp.Body.Close() })
 	defer limit.Stop()
-	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // the content does not count
+	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // an error makes no difference: the content is not used
 	_ = resp.Body.Close()
 }
 
@@ -233,7 +233,7 @@ func discard(resp *http.Response) {
 func (s *Sender) unanswered(ctx context.Context, attempt *inbox.Attempt, to *target, err error) error {
 	err = fmt.Errorf("webhook: endpoint %s: %w", to.id, err)
 	switch {
-	case ctx.Err() != nil: // this process stops, or no longer has the event
+	case ctx.Err() != nil: // this process stops, or has lost its claim on the event
 		return err
 	case errors.Is(err, errBlocked):
 		return inbox.NotApplied(postroom.Permanent(err))
@@ -265,8 +265,8 @@ type failure struct {
 	err    error
 	status int            // 0 if there was no answer
 	outage bool           // the failure concerns the endpoint, not only the event
-	wait   *time.Duration // how long the endpoint asks to wait
-	gone   *string        // why the endpoint is disabled at once
+	wait   *time.Duration // for how long a wait the endpoint asked; nil if it did not
+	gone   *string        // the reason to disable the endpoint at once; nil if there is none
 }
 
 // failed records a failed attempt in the endpoint's row, and returns the error for the inbox.
@@ -297,7 +297,7 @@ func (s *Sender) failed(ctx context.Context, attempt *inbox.Attempt, to *target,
 	return f.err
 }
 
-// succeeded records a success, if the endpoint failed before.
+// succeeded records a success in the endpoint's row. try calls it only if that changes the row.
 func (s *Sender) succeeded(ctx context.Context, tx pgx.Tx, to *target, r Receipt) error {
 	if _, err := tx.Exec(ctx, s.endpoints.sql.Succeeded, to.id, r.Status); err != nil {
 		return fmt.Errorf("webhook: record that endpoint %s works: %w", to.id, err)

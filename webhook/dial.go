@@ -21,9 +21,8 @@ import (
 var errBlocked = errors.New("its address or port is not allowed")
 
 // newTransport returns a transport that connects only to public addresses, on port 443, and to
-// addresses that the config allows. It checks each address after its name was resolved, just before
-// the connection is made. So a name that resolves to another address the next time does not get
-// past the check.
+// addresses that the config allows. It checks each address after the DNS lookup, just before it
+// connects. So the check also finds an address to which the name did not resolve before.
 func newTransport(cfg SenderConfig) *http.Transport {
 	public := ssrf.New(ssrf.WithPorts(443))
 	control := func(network, address string, c syscall.RawConn) error {
@@ -35,12 +34,12 @@ func newTransport(cfg SenderConfig) *http.Transport {
 		}
 		return nil
 	}
-	// A host may have endpoints of several customers. HTTP/2 would send the requests to all of them
-	// on one connection, and an endpoint that does not read would block that connection for the
-	// other endpoints.
+	// A host may have endpoints of several customers. HTTP/2 would send the requests to all these
+	// endpoints on one connection. An endpoint that does not read would then block the other
+	// endpoints.
 	only1 := new(http.Protocols)
 	only1.SetHTTP1(true)
-	// A slow lookup ends before the attempt does, so that the error says that the lookup was slow.
+	// A slow lookup fails before the attempt's time is over, so that the error names the lookup.
 	dialer := &net.Dialer{Timeout: cfg.Timeout / 2, Control: control, Resolver: cfg.Resolver}
 	return &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -60,10 +59,9 @@ func isAllowed(prefixes []netip.Prefix, address string) bool {
 	return err == nil && slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(to.Addr().Unmap()) })
 }
 
-// isOursToMend reports whether no connection was made because of a fault on our side: our name
-// server does not even know the root's name servers, which every name server knows. If it knows
-// them, the lookup failed because of the name servers of the endpoint, which belong to the
-// customer.
+// isOursToMend reports whether a lookup failed because of our own name server. It asks the name
+// server for the root's name servers, which every name server knows. If there is an answer, the
+// fault is at the endpoint's name servers, which are the customer's.
 func isOursToMend(ctx context.Context, resolver *net.Resolver, err error) bool {
 	if !isLookup(err) {
 		return false
@@ -74,7 +72,7 @@ func isOursToMend(ctx context.Context, resolver *net.Resolver, err error) bool {
 	return isLookup(err)
 }
 
-// isLookup reports whether there was no answer about a name. "There is no such name" is an answer.
+// isLookup reports whether a DNS lookup got no answer. "There is no such name" is an answer.
 func isLookup(err error) bool {
 	var name *net.DNSError
 	return errors.As(err, &name) && !name.IsNotFound

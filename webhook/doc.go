@@ -1,6 +1,6 @@
-// Package webhook receives webhooks: it verifies a provider's request, stores it as an event of an
-// inbox, and answers after the commit. The inbox then runs a handler for the event. If the handler
-// fails, the inbox tries again, and the event takes effect once.
+// Package webhook receives webhooks: it verifies a provider's request, stores the request as an
+// event of an inbox, and answers after the commit. The inbox runs the event's handler, again if it
+// fails, so that the event takes effect once. A [Sender] sends events to customers' endpoints.
 //
 //	in.Handle(inbox.Subscription{Name: "payments.apply"}, postroom.JSON(apply))
 //	mux.Handle("/webhooks/stripe", webhook.New(in, webhook.Config{
@@ -11,8 +11,8 @@
 // # Schemes
 //
 // A [Scheme] knows how a provider signs: [Standard], [Stripe], [GitHub], [Shopify], [Slack], and
-// [HMAC] for other providers. Each accepts several secrets, so that a provider can change its
-// secret: add the new secret, let the provider change, remove the old secret.
+// [HMAC] for other providers. Each scheme accepts several secrets. So you can change a secret: add
+// the new secret here, let the provider use it, and then remove the old secret.
 //
 // # What is not covered
 //

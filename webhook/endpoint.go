@@ -17,12 +17,12 @@ import (
 // SecretAge is how long the previous secret of an endpoint still signs after a rotation.
 const SecretAge = 24 * time.Hour
 
-// Endpoint is a place to which webhooks are sent, and its state. It does not contain the secret.
+// Endpoint is a URL to which a [Sender] sends webhooks, and its state. It has no secret.
 type Endpoint struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account,omitempty"`
 	URL       string    `json:"url"`
-	Types     []string  `json:"types,omitempty"` // of events to send; none means all
+	Types     []string  `json:"types,omitempty"` // types of the events to send; none means all
 	CreatedAt time.Time `json:"created_at"`
 	RotatedAt time.Time `json:"rotated_at,omitzero"` // when its secret last changed
 
@@ -38,9 +38,9 @@ type Endpoint struct {
 	// asked for a pause.
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 
-	// LastStatus is the HTTP status of the last failure, or of the first success after it. It is 0
-	// if there was no answer. LastAt is the time of that attempt. It is zero if nothing was sent
-	// yet.
+	// LastStatus is the HTTP status of the last failure, or of the first success after that
+	// failure. It is 0 if there was no answer. LastAt is the time of that attempt. It is zero if
+	// there was no attempt yet.
 	LastStatus int       `json:"last_status,omitempty"`
 	LastAt     time.Time `json:"last_at,omitzero"`
 }
@@ -52,14 +52,14 @@ type NewEndpoint struct {
 	// Defaults to a random id.
 	ID string
 
-	// Account is the account that owns the endpoint, up to 255 bytes. An event is sent to the
-	// endpoints of its own account: see SenderConfig.AccountHeader.
+	// Account is the account that owns the endpoint, up to 255 bytes. The sender sends an event to
+	// the endpoints of the event's account: see SenderConfig.AccountHeader.
 	//
 	// Defaults to the empty account.
 	Account string
 
-	// URL is where requests are sent: https, without a user and a fragment, at most 2,048 bytes.
-	// The sender checks the port and the address when it connects.
+	// URL is where requests go: https, without a user and a fragment, at most 2,048 bytes. The
+	// sender checks the port and the address when it connects.
 	URL string
 
 	// Types are the types of events to send to the endpoint.
@@ -67,14 +67,14 @@ type NewEndpoint struct {
 	// Defaults to all.
 	Types []string
 
-	// Secret is the secret that signs: whsec_ and 16 to 64 bytes in base64.
+	// Secret is the key that signs: whsec_, and then 16 to 64 bytes in base64.
 	//
 	// Defaults to 32 random bytes.
 	Secret Secret
 }
 
-// Secret is a key that signs webhooks, in the form that its receiver gets: whsec_ and base64.
-// Formatting and logging show REDACTED; string(s) is the secret.
+// Secret is a key that signs webhooks, in the form that its receiver gets: whsec_ and base64. If
+// you format or log a Secret s, you get REDACTED; string(s) is the secret.
 type Secret string
 
 // String returns REDACTED.
@@ -100,7 +100,7 @@ func makeSecret() Secret {
 	return Secret(secretPrefix + base64.StdEncoding.EncodeToString(key))
 }
 
-// key returns the bytes of a secret. Its error contains nothing of the secret.
+// key returns the bytes of a secret. Its error contains no part of the secret.
 func (s Secret) key() ([]byte, error) {
 	encoded, ok := strings.CutPrefix(string(s), secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
@@ -113,7 +113,7 @@ func (s Secret) key() ([]byte, error) {
 	return key, nil
 }
 
-// checkURL returns an error if nothing can be sent to a URL. The error contains nothing of the URL.
+// checkURL parses an endpoint's URL. Its error contains no part of the URL.
 func checkURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {

@@ -17,8 +17,8 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// DB is the part of a database that [Endpoints] use: a *pgxpool.Pool, a *pgx.Conn, or a pgx.Tx, so
-// that an endpoint can be added together with other changes.
+// DB is the connection that [Endpoints] use: a *pgxpool.Pool, a *pgx.Conn, or a pgx.Tx. With a
+// pgx.Tx you can add an endpoint together with other changes.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -34,9 +34,9 @@ type EndpointsConfig struct {
 	Schema string
 }
 
-// Endpoints adds and changes the endpoints to which a [Sender] sends. A change counts in all
-// processes from their next attempt. Each change has its row in the audit, in the same transaction.
-// With a *pgxpool.Pool it is safe for concurrent use.
+// Endpoints adds and changes the endpoints to which a [Sender] sends. All processes use a change
+// from their next attempt on. Each change writes a row to the audit, in the same transaction. With
+// a *pgxpool.Pool, Endpoints is safe for concurrent use.
 type Endpoints struct {
 	db     DB
 	schema string
@@ -56,7 +56,7 @@ func NewEndpoints(db DB, cfg EndpointsConfig) *Endpoints {
 	return &Endpoints{db: db, schema: name, tables: change.New(db, name), sql: sql}
 }
 
-// Check returns an error if the database lacks tables that are needed.
+// Check returns an error if the database lacks the tables that the endpoints need.
 func (s *Endpoints) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
@@ -64,7 +64,7 @@ func (s *Endpoints) Check(ctx context.Context) error {
 	return s.explain(schema.Require(ctx, s.db, s.schema))
 }
 
-// Audit says who changes something, and why. It is stored with the change.
+// Audit says who changes something, and why. Each change stores it in the audit.
 type Audit struct {
 	Actor  string // required, 255 bytes at most
 	Reason string // at most 4,096 bytes; Disable requires one
@@ -78,8 +78,8 @@ var (
 	ErrEndpointExists = errors.New("an endpoint with this id exists")
 )
 
-// Add adds an endpoint, and returns its id and its secret. Give the secret to the receiver: it is
-// not shown again. Add returns all faults of e at once, and [ErrEndpointExists] if its ID is taken.
+// Add adds an endpoint, and returns its id and secret. Give the receiver the secret: no method
+// shows it again. Add returns all faults of e at once, and [ErrEndpointExists] if its ID is taken.
 func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by Audit) (id string, secret Secret, err error) {
 	e.ID = cmp.Or(e.ID, "ep_"+rand.Text())
 	if e.Secret == "" {
@@ -105,9 +105,8 @@ func (s *Endpoints) Add(ctx context.Context, e NewEndpoint, by Audit) (id string
 }
 
 // Rotate gives an endpoint a new secret, and returns it. If secret is empty, Rotate makes one. For
-// [SecretAge] the previous secret signs too, so that the receiver has time to change. If the secret
-// is rotated again in that time, all of the last five secrets sign until SecretAge after the last
-// rotation.
+// [SecretAge] the previous secret signs too, so that the receiver has time to change. If you call
+// Rotate again in that time, the last five secrets sign, until SecretAge after the last call.
 func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Audit) (Secret, error) {
 	if secret == "" {
 		secret = makeSecret()
@@ -121,9 +120,9 @@ func (s *Endpoints) Rotate(ctx context.Context, id string, secret Secret, by Aud
 	return secret, nil
 }
 
-// Disable stops sending to an endpoint. It gets no new events. Events that already wait for it are
-// dead at their next attempt, of class endpoint_disabled. To send them, enable the endpoint and
-// replay them.
+// Disable stops sending to an endpoint. It gets no new events. Events that already wait for the
+// endpoint become dead at their next attempt, with the class endpoint_disabled. To send them,
+// enable the endpoint and replay them.
 func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
 	if by.Reason == "" {
 		return errors.New("webhook: disable: Audit.Reason is empty: say why the endpoint is disabled")
@@ -131,8 +130,8 @@ func (s *Endpoints) Disable(ctx context.Context, id string, by Audit) error {
 	return s.update(ctx, "disable", s.sql.Disable, by, id, by.Reason)
 }
 
-// Enable starts sending to an endpoint again. If it still fails, it is disabled again after five
-// days.
+// Enable starts sending to an endpoint again. If the endpoint still fails, the sender disables it
+// again after five days.
 func (s *Endpoints) Enable(ctx context.Context, id string, by Audit) error {
 	return s.update(ctx, "enable", s.sql.Enable, by, id)
 }

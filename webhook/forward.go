@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Writer writes events in a transaction: it is an outbox.
+// Writer writes events in a transaction. An *outbox.Outbox is a Writer.
 //
 // It is an interface so that a handler can be tested without an outbox.
 type Writer interface {
@@ -21,8 +21,8 @@ const SourceHeader = "webhook-source"
 
 // Forward returns a transactional handler that writes each event to an outbox, for other services.
 // The new event has the type, key, time and data of the webhook, a new id, and the provider's id as
-// its CausationID. It is written once for each webhook: the inbox remembers for 30 days which
-// webhooks it forwarded. An outbox would remember for a shorter time than some providers try again.
+// its CausationID. Forward writes it once for each webhook, because the inbox remembers a webhook
+// for 30 days. Some providers try again for longer than the log remembers an id.
 //
 //	in.Handle(inbox.Subscription{Name: "webhooks.forward"}, webhook.Forward(out))
 func Forward(out Writer) postroom.Handler {

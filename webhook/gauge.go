@@ -12,7 +12,7 @@ import (
 
 // Limits for a gauge that asks the database.
 const (
-	countEvery    = 15 * time.Second // however often the metrics are read
+	countEvery    = 15 * time.Second // the least time between two counts
 	countPatience = 2 * time.Second
 )
 
@@ -27,7 +27,7 @@ type disabledGauge struct {
 	known bool
 }
 
-// measureDisabled registers the gauge. It exists as long as the meter provider.
+// measureDisabled registers the gauge. The gauge exists as long as the meter provider.
 func measureDisabled(s *Sender) {
 	m := telemetry.Meter(s.cfg.MeterProvider)
 	g := &disabledGauge{sender: s, gauge: telemetry.Gauge(m, telemetry.WebhookDisabled, "{endpoint}", "Webhook endpoints that are disabled.")}
@@ -36,8 +36,8 @@ func measureDisabled(s *Sender) {
 	}
 }
 
-// observe counts the endpoints, unless they were counted a moment ago. If the database does not
-// answer, there is no value.
+// observe reports how many endpoints are disabled. It counts them if the last count is countEvery
+// old. If the database does not answer, it reports no value.
 func (g *disabledGauge) observe(ctx context.Context, o metric.Observer) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// HMAC is the scheme of a provider that signs with HMAC-SHA256 in its own way. Signature, ID and
+// HMAC is the scheme of a provider that signs with HMAC-SHA256 in its own format. Signature, ID and
 // Secrets are required. If the id is in a header and not in Signed, an attacker can send a captured
 // request again with a new id: see [IDFromBody].
 type HMAC struct {
@@ -22,30 +22,30 @@ type HMAC struct {
 	// Defaults to "hmac".
 	Name string
 
-	// Secrets are the keys. One of them must match.
+	// Secrets are the keys. The signature must fit one of them.
 	Secrets []string
 
 	// SecretsBase64 says that Secrets are in base64, and that the decoded bytes are the keys.
 	SecretsBase64 bool
 
-	// Signature is the header with the signature in hex, after Prefix.
+	// Signature is the name of a header. Its value is Prefix and then the signature in hex.
 	Signature, Prefix string
 
 	// Base64 says that the signature is in base64.
 	Base64 bool
 
-	// Signed is the text that is signed. It contains {body}, and also {id} and {time} if these are
-	// headers.
+	// Signed is the text that the provider signs. It must have {body}. It must have {time} if Time
+	// is set, and may have {id} if ID is a header.
 	//
 	// Defaults to "{body}".
 	Signed string
 
-	// Time is the header with the time of signing, in seconds since 1970. It is required if Signed
-	// has {time}, and otherwise a fault, because a time that is not signed proves nothing.
+	// Time is the name of the header with the time of signing, in seconds since 1970. Set it if
+	// Signed has {time}, and only then: a time that is not signed proves nothing.
 	Time string
 
-	// ID and Type are headers, or members of the JSON body: ".id" is the member id, ".event.id" is
-	// the member id of the member event.
+	// ID and Type are names of headers, or paths in the JSON body: ".id" is the member id, and
+	// ".event.id" is the member id of the member event.
 	ID, Type string
 }
 
@@ -65,7 +65,7 @@ func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error)
 		return Message{}, refused(NoSignature)
 	}
 	m := Message{Scheme: s.name()}
-	if m.ID, err = header(h, s.ID); err != nil { // members are read later, when the body is verified
+	if m.ID, err = header(h, s.ID); err != nil { // s.read reads members, after the body was verified
 		return Message{}, err
 	}
 	if m.Type, err = header(h, s.Type); err != nil {
@@ -103,7 +103,7 @@ func (s HMAC) Verify(h http.Header, body []byte, now time.Time) (Message, error)
 	return s.read(m, body)
 }
 
-// read sets the fields that are in the body.
+// read sets the ID and the Type that are in the body.
 func (s HMAC) read(m Message, body []byte) (Message, error) {
 	idPath, inID := strings.CutPrefix(s.ID, ".")
 	typePath, inType := strings.CutPrefix(s.Type, ".")
@@ -126,7 +126,7 @@ func (s HMAC) read(m Message, body []byte) (Message, error) {
 func (s HMAC) name() string   { return cmp.Or(s.Name, "hmac") }
 func (s HMAC) signed() string { return cmp.Or(s.Signed, "{body}") }
 
-// parts returns the text that is signed.
+// parts returns the signed text, in parts.
 func (s HMAC) parts(id, stamp string, body []byte) [][]byte {
 	template := s.signed()
 	var parts [][]byte
@@ -164,8 +164,8 @@ func (s HMAC) neighbours() []string {
 	return all
 }
 
-// isAmbiguous reports whether an id contains the text that follows it: then another id with another
-// body would have the same signed text.
+// isAmbiguous reports whether an id contains the text between {id} and a placeholder next to it:
+// then another id with another body could have the same signed text.
 func (s HMAC) isAmbiguous(id string) bool {
 	for _, n := range s.neighbours() {
 		if strings.Contains(id, n) {

@@ -19,33 +19,33 @@ type lanes struct {
 // lane is the limit of one endpoint.
 type lane struct {
 	running, limit int
-	since          time.Time // when the oldest running request began, or earlier
-	refused        int       // how many events in a row were refused
+	since          time.Time // the later of: when a request last ended, when a request last began while no other ran
+	refused        int       // how many events enter refused in a row
 }
 
-// wait says how an event waits that was refused.
+// wait says how an event waits if enter refused it.
 type wait struct {
-	busy time.Duration // how long the oldest request has been running
+	busy time.Duration // how long requests have been running, and none has ended
 	pace time.Duration // how long the endpoint needs for one event
-	many bool          // many events were refused: the due events behind this one wait as well
+	many bool          // enter refused many events: the due events behind this event wait as well
 }
 
-// manyRefused is how many events of an endpoint are refused until the events behind them wait too.
+// manyRefused is how many events in a row enter refuses until the events behind them wait too.
 const manyRefused = 16
 
-// The least and the greatest time between two events of an endpoint that wait together. Each event
-// that is refused again costs the database a little. An endpoint that works again gets one event
-// after each slowPace.
+// The least and the greatest pace: the time between two events of an endpoint that wait together;
+// see postroom.SnoozeKey. Each event that enter refuses again costs the database a little. When a
+// pause ends, events come at slowPace.
 const (
 	quickPace = 2 * time.Millisecond
 	slowPace  = 10 * time.Millisecond
 )
 
-// manyLanes is how many endpoints are remembered. If there are more, those without running requests
-// are forgotten.
+// manyLanes is how many endpoints lanes remember. At this number, enter forgets the endpoints
+// without running requests.
 const manyLanes = 10_000
 
-// enter begins a request, if the limit allows it. Otherwise it returns how the event waits.
+// enter begins a request if the limit allows it. If not, enter returns how the event waits.
 func (l *lanes) enter(id string, fails bool) (_ wait, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,6 +91,6 @@ func (l *lanes) leave(id string, success bool) {
 	}
 }
 
-// spread adds up to a half at random, so that events that waited together do not all return at the
-// same moment.
+// spread adds up to half of d, at random, so that events that waited together do not all come back
+// at the same moment.
 func spread(d time.Duration) time.Duration { return d + rand.N(d/2+time.Millisecond) }

@@ -11,7 +11,7 @@ import (
 
 // Stripe verifies requests of Stripe. A secret is the complete text, with whsec_. The time is
 // signed, and the id is in the body. Stripe may send an event again with another pending_webhooks.
-// So other content with a known id is a duplicate, unless [Config.Changed] says otherwise.
+// So a request with a known id and another body is a duplicate. [Config.Changed] can change that.
 func Stripe(secrets ...string) Scheme { return stripe{textKeys(secrets)} }
 
 type stripe struct{ keys }
@@ -67,10 +67,10 @@ func (s stripe) sign(h http.Header, m Message, body []byte) error {
 	return nil
 }
 
-// GitHub verifies requests of GitHub, only by their SHA-256 signature. The webhook must send JSON.
-// A type is the event's name with the action, such as "issues.opened". GitHub signs neither the id
-// nor a time, so an attacker can send a captured request again with a new id: see [IDFromBody]. One
-// event has the same id for all webhooks, so give each webhook its own source.
+// GitHub verifies requests of GitHub by their SHA-256 signature. The webhook must send JSON. A type
+// is the event's name with the action, such as "issues.opened". GitHub signs neither the id nor a
+// time, so an attacker can send a captured request again with a new id: see [IDFromBody]. If
+// several webhooks get an event, it has the same id in all: give each webhook its own source.
 func GitHub(secrets ...string) Scheme { return github{textKeys(secrets)} }
 
 type github struct{ keys }
@@ -120,8 +120,8 @@ func (s github) sign(h http.Header, m Message, body []byte) error {
 
 // Shopify verifies requests of Shopify. Their headers may begin with X-Shopify- or Shopify-. A type
 // is the topic with dots, such as "orders.create". Shopify signs neither the id nor a time, so an
-// attacker can send a captured request again with a new id: see [IDFromBody]. After a change of the
-// secret Shopify may use the old secret for an hour: keep both.
+// attacker can send a captured request again with a new id: see [IDFromBody]. For an hour after a
+// change of the secret, Shopify may use the old secret: keep both.
 func Shopify(secrets ...string) Scheme { return shopify{textKeys(secrets)} }
 
 type shopify struct{ keys }
@@ -163,7 +163,7 @@ func (s shopify) sign(h http.Header, m Message, body []byte) error {
 
 // Slack verifies requests of Slack's Events API. A secret is the app's signing secret. The time is
 // signed, and the id is in the body. Do not use this package for slash commands and interactivity:
-// they are forms and need an answer with content.
+// these requests are forms, and need an answer with content.
 func Slack(secrets ...string) Scheme { return slack{textKeys(secrets)} }
 
 type slack struct{ keys }
@@ -202,7 +202,7 @@ func (s slack) Verify(h http.Header, body []byte, now time.Time) (Message, error
 	switch m.Type {
 	case "url_verification":
 		m.Reply = &Reply{ContentType: "text/plain; charset=utf-8", Body: []byte(o.text("challenge"))}
-	case "app_rate_limited": // Slack omits events for a minute; the message that says so has no id
+	case "app_rate_limited": // this message says that Slack omits events for a minute, and has no id
 		m.Reply = &Reply{}
 	case "event_callback":
 		m.Type = o.at("event.type")
@@ -220,7 +220,7 @@ func (s slack) sign(h http.Header, m Message, body []byte) error {
 	return nil
 }
 
-// fromHex decodes a signature. It returns nil, which matches no signature, if that fails.
+// fromHex decodes a signature. If it cannot, it returns nil, which matches no signature.
 func fromHex(s string) []byte {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) == 0 {
@@ -229,7 +229,7 @@ func fromHex(s string) []byte {
 	return b
 }
 
-// fromBase64 decodes a signature. It returns nil, which matches no signature, if that fails.
+// fromBase64 decodes a signature. If it cannot, it returns nil, which matches no signature.
 func fromBase64(s string) []byte {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
 	if err != nil || len(b) == 0 {

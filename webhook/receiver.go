@@ -21,7 +21,7 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// Acceptor stores events for handlers: an [inbox.Inbox].
+// Acceptor stores events for handlers. An [inbox.Inbox] is an Acceptor.
 //
 // It is an interface so that answers can be tested without a database.
 type Acceptor interface {
@@ -31,7 +31,7 @@ type Acceptor interface {
 }
 
 // Receiver is an [http.Handler] that receives webhooks from one source. Make it with [New]. It is
-// safe for concurrent use, by any number of processes.
+// safe for concurrent use. Any number of processes may serve one source.
 type Receiver struct {
 	cfg     Config
 	in      Acceptor
@@ -52,9 +52,9 @@ func New(in Acceptor, cfg Config) *Receiver {
 	return r
 }
 
-// Check returns all faults of the Config, an error for a scheme without a secret, and an error for
-// a handler that the inbox does not have. Its errors match postroom.ErrUnrecoverable. It does not
-// ask the database; inbox.Inbox.Check does.
+// Check returns all faults of the Config, an error if Scheme is not set up correctly, and an error
+// if the inbox does not have the handler. Its errors match postroom.ErrUnrecoverable. Check does
+// not use the database: call inbox.Inbox.Check too.
 func (r *Receiver) Check(ctx context.Context) error {
 	faults := []error{r.fault}
 	if r.cfg.Scheme != nil {
@@ -62,7 +62,7 @@ func (r *Receiver) Check(ctx context.Context) error {
 			faults = append(faults, err)
 		}
 	}
-	// An event without a type is never stored. The inbox first looks for the handler.
+	// The inbox looks for the handler first. It does not store this event, which has no type.
 	_, err := r.in.AcceptAll(ctx, inbox.Acceptance{Handler: r.cfg.Handler})
 	if err != nil && !errors.Is(err, postroom.ErrInvalidEvent) {
 		faults = append(faults, postroom.Unrecoverable(err))
@@ -70,7 +70,7 @@ func (r *Receiver) Check(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// ServeHTTP receives a request. It answers 200 after the commit, even if the event was known.
+// ServeHTTP receives a request. It answers 200 after the commit, even if the event is a duplicate.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	ctx, span := r.signals.begin(req.Context())
 	defer span.End()
@@ -102,8 +102,8 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	return r.take(ctx, m, within, req.Header, body)
 }
 
-// verify verifies a request, with the scheme of its tenant if there are tenants. It also returns
-// the end of the source, which names the tenant.
+// verify verifies a request, with the scheme of its tenant if there are tenants. within is the end
+// of the event's source, and names the tenant.
 func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (m Message, within string, err error) {
 	if r.cfg.Choose == nil {
 		m, err = verify(r.cfg.Scheme, req.Header, body)
@@ -112,7 +112,7 @@ func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (
 	tenant, scheme, err := r.choose(ctx, req, body)
 	switch {
 	case errors.Is(err, ErrUnknownTenant):
-		_, _ = verify(scheme, req.Header, body) // takes as long as for a known tenant
+		_, _ = verify(scheme, req.Header, body) // so that the answer takes as long as for a known tenant
 		return Message{}, "", refused(UnknownTenant)
 	case err != nil:
 		return Message{}, "", &chooseError{err}
@@ -121,7 +121,8 @@ func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (
 	return m, "/" + url.PathEscape(tenant), err
 }
 
-// choose returns the tenant and its scheme, or another scheme with ErrUnknownTenant.
+// choose returns the tenant and its scheme. If the tenant is unknown, it returns ErrUnknownTenant
+// and another scheme.
 func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (tenant string, scheme Scheme, err error) {
 	req = req.Clone(ctx)
 	req.Body = newBody(body)
@@ -154,7 +155,7 @@ type chooseError struct{ err error }
 func (e *chooseError) Error() string { return "webhook: choose the secrets: " + e.err.Error() }
 func (e *chooseError) Unwrap() error { return e.err }
 
-// verify calls a scheme, which may be a user's code.
+// verify calls a scheme. Its code may be a user's, and may panic.
 func verify(s Scheme, h http.Header, body []byte) (m Message, err error) {
 	err = guard.Call(func() (err error) {
 		m, err = s.Verify(h, body, time.Now())
@@ -202,11 +203,11 @@ func (r *Receiver) take(ctx context.Context, m Message, within string, h http.He
 	return accepted(ev, results, err)
 }
 
-// accepted returns the result for the inbox's result for an event.
+// accepted converts what the inbox returned for an event to the result of the request.
 func accepted(ev postroom.Event, results []inbox.AcceptResult, err error) result {
 	res := result{event: ev, err: err}
 	switch {
-	case errors.Is(err, postroom.ErrUnknownType): // the subscription does not ask for this type
+	case errors.Is(err, postroom.ErrUnknownType): // the subscription does not have this type
 		return result{event: ev, outcome: ignored}
 	case errors.Is(err, postroom.ErrInvalidEvent):
 		res.outcome = noEvent
@@ -266,7 +267,7 @@ func eventType(m Message) string {
 	return strings.TrimRight(t[:min(len(t), postroom.MaxType)], ".")
 }
 
-// contentType returns the media type of a body, in the form that an event may have.
+// contentType returns the Content-Type of a request, or a general one if no event may have it.
 func contentType(h http.Header) string {
 	t := cmp.Or(h.Get("Content-Type"), "application/json")
 	if t != "application/json" && (postroom.Event{Type: "a", ContentType: t}).Validate() != nil {

@@ -20,17 +20,17 @@ var ErrEndpointDisabled = errors.New("the endpoint is disabled")
 // TypeTest is the type of the events of [Sender.Test].
 const TypeTest = "webhook.test"
 
-// resendAtOnce is how many events of the log one transaction accepts, if they have no more than
-// bytesAtOnce bytes.
+// resendAtOnce is how many events of the log one transaction accepts at most. Together they have at
+// most bytesAtOnce bytes.
 const resendAtOnce = 500
 
-// Resend sends an endpoint the events that it was not given yet, because they were written before
-// it was added, or while it was disabled. They must have been written at the time since or later,
-// and the log of this database must still have them. The log also has events that customers must
-// not get. So SenderConfig.Types is required, and Resend sends only these types, even if the
-// endpoint gets all types. Events that the endpoint was given are not sent again: if they are dead,
-// replay them. Resend returns how many events it made due. They go through the endpoint's queue,
-// and each transaction has its row in the audit.
+// Resend sends an endpoint events of the log that FanOut did not accept for it, because the
+// endpoint did not exist yet, or was disabled. Resend takes events that were written at the time
+// since or later, if the log of this database still has them. The log also has events that
+// customers must not get. So SenderConfig.Types is required, and Resend sends only these types,
+// even if the endpoint gets all types. Resend does not send an accepted event again: if it is dead,
+// replay it. Resend returns how many events it made due. Each of its transactions writes a row to
+// the audit.
 //
 // A process that resends needs the rights of an inbox and of an operator.
 func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, by Audit) (int64, error) {
@@ -60,7 +60,7 @@ func (s *Sender) Resend(ctx context.Context, endpoint string, since time.Time, b
 }
 
 // Test makes an event of type [TypeTest] due for an endpoint, even if the endpoint gets only other
-// types, and returns the event's id. The event is delivered like any other event.
+// types, and returns the event's id. The inbox delivers this event like any other.
 func (s *Sender) Test(ctx context.Context, endpoint string, by Audit) (id string, err error) {
 	made, err := uuid.NewV7()
 	if err == nil {
@@ -93,7 +93,7 @@ func (s *Sender) mustBeEnabled(ctx context.Context, endpoint string, by Audit) e
 	return nil
 }
 
-// owed returns the next events of the log that an endpoint should have got.
+// owed returns the next events of the log that are for an endpoint, and the seq of the last one.
 func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since time.Time) (events []postroom.Event, last int64, err error) {
 	rows, _ := s.endpoints.db.Query(ctx, s.endpoints.sql.Owed, after, endpoint, since, s.cfg.AccountHeader, resendAtOnce, s.cfg.Types, bytesAtOnce) // CollectRows reports the error
 	events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (ev postroom.Event, err error) {
@@ -107,7 +107,7 @@ func (s *Sender) owed(ctx context.Context, endpoint string, after int64, since t
 	return events, last, nil
 }
 
-// give accepts events for an endpoint, and returns how many of them are new to it.
+// give accepts events for an endpoint, and returns how many of them were not accepted before.
 func (s *Sender) give(ctx context.Context, action, endpoint string, by Audit, events []postroom.Event) (stored int64, err error) {
 	all := make([]inbox.Acceptance, len(events))
 	for i, ev := range events {

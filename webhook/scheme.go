@@ -20,24 +20,24 @@ const Tolerance = 5 * time.Minute
 
 // Scheme verifies the requests of a provider.
 //
-// It is an interface so that you can add a provider with its own scheme without a change here.
+// It is an interface so that you can add a scheme without a change of this package.
 type Scheme interface {
 	// Verify verifies a request by its headers and the bytes of its body. now is the time at which
-	// the request arrived. It does no I/O, does not keep or change its arguments, and may be called
-	// concurrently.
+	// the request arrived. Verify does no I/O, does not keep or change its arguments, and may be
+	// called concurrently.
 	//
-	// Verify returns a [*VerifyError] for a request that it refuses. An error that matches
-	// postroom.ErrUnrecoverable says that the scheme is not set up correctly, for instance
-	// [ErrNoSecret]: then Verify returns it for each request.
+	// Verify returns a [*VerifyError] for a request that it refuses. If the scheme is not set up
+	// correctly, Verify returns for each request an error that matches postroom.ErrUnrecoverable,
+	// for instance [ErrNoSecret].
 	Verify(h http.Header, body []byte, now time.Time) (Message, error)
 }
 
-// Message has the facts that a verified request contains about itself.
+// Message has the data that a scheme read from a verified request.
 type Message struct {
-	// Scheme is the scheme's name, such as "stripe". The types of its events begin with it.
+	// Scheme is the scheme's name, such as "stripe". The types of the events begin with this name.
 	Scheme string
 
-	// ID is the provider's id, which is the same if the provider sends the request again. It is
+	// ID is the provider's id. If the provider sends the request again, the id is the same. ID is
 	// empty if the request has no id.
 	ID string
 
@@ -50,12 +50,12 @@ type Message struct {
 	// Varies says that the provider may send the same event again with other content.
 	Varies bool
 
-	// Form says that the body is a form, although the provider's events are JSON. Either the
-	// provider must be set to JSON, or the request does not announce an event.
+	// Form says that the body is a form, although the provider's events are JSON. Either you must
+	// set the provider to send JSON, or the request is not about an event.
 	Form bool
 
-	// Reply answers a handshake, with which a provider tests an endpoint. A handshake is not
-	// stored. Reply is nil for any other request.
+	// Reply is the answer to a handshake, a request with which a provider tests an endpoint. The
+	// receiver does not store handshakes. Reply is nil for any other request.
 	Reply *Reply
 }
 
@@ -65,8 +65,8 @@ type Reply struct {
 	Body        []byte
 }
 
-// Reason says why a request is refused. It appears in the log and in metrics, and is never sent to
-// the sender.
+// Reason says why a request is refused. It appears in the log and in metrics. The sender never gets
+// it.
 type Reason string
 
 // Reasons to refuse a request.
@@ -74,12 +74,12 @@ const (
 	NoSignature    Reason = "no_signature"
 	WrongSignature Reason = "wrong_signature"
 	MalformedTime  Reason = "malformed_time"
-	Stale          Reason = "stale"  // its time is more than [Tolerance] ago
-	Future         Reason = "future" // its time is more than [Tolerance] in the future
+	Stale          Reason = "stale"  // the request's time is more than [Tolerance] ago
+	Future         Reason = "future" // the request's time is more than [Tolerance] in the future
 	MalformedID    Reason = "malformed_id"
-	RepeatedHeader Reason = "repeated_header" // a header that must be unique is sent twice
+	RepeatedHeader Reason = "repeated_header" // the request has a header twice that it may have once
 	UnknownTenant  Reason = "unknown_tenant"
-	OtherReason    Reason = "other" // the reason of an error of a scheme outside this package
+	OtherReason    Reason = "other" // a scheme returned an error that is not a [*VerifyError]
 )
 
 // VerifyError says why a scheme refuses a request.
@@ -87,7 +87,7 @@ type VerifyError struct {
 	Reason Reason
 }
 
-// Error returns the reason. It contains nothing of the request.
+// Error returns a text with the reason. The text contains no part of the request.
 func (e *VerifyError) Error() string { return "webhook: request refused: " + string(e.Reason) }
 
 // ErrNoSecret says that a scheme has no secret, or an empty secret. It matches
@@ -103,9 +103,9 @@ func fault(format string, args ...any) error {
 
 // IDFromBody returns a scheme that verifies as s does, and uses a digest of the body as the id.
 // GitHub and Shopify do not sign the id of a delivery: an attacker who captured a request can send
-// it again with a new id, and it takes effect again. With IDFromBody it is a duplicate. But two
-// events with equal bodies are then one event. Use it if each body contains something unique, such
-// as an id and a time.
+// it again with a new id, and it takes effect again. With IDFromBody the second request is a
+// duplicate. But two events with equal bodies are then one event. So use IDFromBody only if each
+// body is unique, for instance because it has an id and a time.
 func IDFromBody(s Scheme) Scheme { return bodyID{s} }
 
 type bodyID struct{ Scheme }
@@ -128,9 +128,9 @@ type signer interface {
 }
 
 // Sign sets the headers with which the provider of a scheme would send m and body, for tests of an
-// endpoint. [Standard] and [Stripe] sign with all secrets, the other schemes with the first. Sign
-// uses ID, Type and Time of m, if the scheme has a header for them. It fails for a scheme that is
-// not of this package, and for a scheme that has only a public key.
+// endpoint. [Standard] and [Stripe] sign with all secrets. The other schemes sign with the first
+// secret. If the scheme has headers for ID, Type or Time, Sign takes them from m. It fails for a
+// scheme of another package, and for a scheme that has only a public key.
 func Sign(s Scheme, h http.Header, m Message, body []byte) error {
 	if s, ok := s.(signer); ok {
 		return s.sign(h, m, body)
@@ -138,8 +138,8 @@ func Sign(s Scheme, h http.Header, m Message, body []byte) error {
 	return fault("cannot sign for a scheme of type %T", s)
 }
 
-// header returns the value of a header that may be sent once. It is empty if the request does not
-// have the header, or if the name is that of a member of the body.
+// header returns the value of a header that a request may have once. The value is empty if the
+// request does not have the header, or if name is the path of a member of the body.
 func header(h http.Header, name string) (string, error) {
 	switch values := h.Values(name); len(values) {
 	case 0:
@@ -150,7 +150,7 @@ func header(h http.Header, name string) (string, error) {
 	return "", refused(RepeatedHeader)
 }
 
-// headers returns the values of headers that may be sent once each.
+// headers returns the values of headers that a request may have once each.
 func headers(h http.Header, names ...string) ([]string, error) {
 	values := make([]string, len(names))
 	for i, name := range names {
@@ -197,7 +197,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// members are the members of a JSON object. Their names are compared exactly.
+// members are the members of a JSON object. Upper and lower case make a difference in names.
 type members map[string]json.RawMessage
 
 // object returns the members of a body, or none if it is not a JSON object.
@@ -209,7 +209,7 @@ func object(body []byte) members {
 	return m
 }
 
-// text returns a member that is a string or a number, or "".
+// text returns the text of a member that is a string or a number. For other members it returns "".
 func (m members) text(name string) string {
 	raw := m[name]
 	if len(raw) == 0 || raw[0] != '"' {
@@ -236,8 +236,8 @@ func (m members) at(path string) string {
 	}
 }
 
-// isForm reports whether a request says that its body is a form. Programs such as curl say so of
-// any body, so a body that is a JSON object does not count as a form.
+// isForm reports whether a request declares that its body is a form. Programs such as curl declare
+// this for any body, so a body that is a JSON object does not count as a form.
 func isForm(h http.Header, o members) bool {
 	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	return strings.EqualFold(strings.TrimSpace(media), "application/x-www-form-urlencoded") && o == nil

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// mostSignatures is how many signatures of a request are examined. A provider sends one signature
-// for each of its secrets.
+// mostSignatures is how many signatures a request may have. A provider sends one signature for each
+// of its secrets.
 const mostSignatures = 16
 
-// keys are the decoded secrets of a scheme, and the fault of the secrets.
+// keys are the decoded secrets of a scheme, or the fault of these secrets.
 type keys struct {
 	all   [][]byte
 	fault error
 }
 
-// textKeys returns secrets whose text is the key.
+// textKeys returns the keys of secrets that are not encoded.
 func textKeys(secrets []string) keys {
 	k := keys{}
 	for _, s := range secrets {
@@ -32,7 +32,7 @@ func (k keys) checked() keys {
 	return k
 }
 
-// sum returns the signature of a text, given in parts, with one key.
+// sum returns the HMAC-SHA256 of a text with one key. The text is in parts.
 func sum(key []byte, parts ...[]byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	for _, p := range parts {
@@ -42,8 +42,7 @@ func sum(key []byte, parts ...[]byte) []byte {
 }
 
 // matches reports whether one of the signatures is the signature of a text with one of the keys. It
-// compares each signature with each key in constant time, so that an attacker cannot learn anything
-// from the time.
+// compares all of them in constant time, so that an attacker learns nothing from the time.
 func (k keys) matches(signatures [][]byte, parts ...[]byte) bool {
 	found := 0
 	for _, key := range k.all {
@@ -57,8 +56,8 @@ func (k keys) matches(signatures [][]byte, parts ...[]byte) bool {
 	return found > 0
 }
 
-// verify returns why a text is refused, or nil. A signature that could not be decoded is nil in
-// signatures.
+// verify returns an error if no signature fits the text. A signature that could not be decoded is
+// nil in signatures.
 func (k keys) verify(signatures [][]byte, parts ...[]byte) error {
 	if len(signatures) == 0 {
 		return refused(NoSignature)

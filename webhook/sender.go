@@ -43,53 +43,53 @@ type SenderConfig struct {
 	// Defaults to none: all events belong to the empty account.
 	AccountHeader string
 
-	// Types are the only event types that customers may get. An endpoint that gets all types gets
-	// only these. Set them to the types of the fan-out's subscription. FanOut ignores events of
-	// other types. Resend reads the log, which also has internal events, and refuses to work
-	// without Types.
+	// Types are the only event types that customers may get, even if an endpoint has no types of
+	// its own. Set them to the types of the subscription with FanOut. FanOut ignores events of
+	// other types. Resend reads the log, which also has internal events, so Resend fails without
+	// Types.
 	//
-	// Defaults to none: FanOut sends every event that its subscription gets.
+	// Defaults to none: FanOut accepts deliveries for every event that its subscription gets.
 	Types []string
 
-	// AcceptOnly makes this process accept deliveries but not make them. Processes with another
-	// Sender of the same Name make them.
+	// AcceptOnly makes this process accept deliveries and not make them. Other processes, whose
+	// Sender has the same Name, make them.
 	AcceptOnly bool
 
-	// Workers is how many deliveries run at the same time.
+	// Workers is how many deliveries run at the same time in this process.
 	//
 	// Defaults to 64.
 	Workers int
 
-	// InFlight is how many deliveries to one endpoint run at the same time in this process, at
-	// most. An endpoint that fails gets one at a time.
+	// InFlight is how many deliveries to one endpoint may run at the same time in this process. An
+	// endpoint that fails gets one at a time.
 	//
 	// Defaults to 4.
 	InFlight int
 
-	// Timeout limits one attempt, from the lookup of the name until the status. Half of Timeout is
-	// for the lookup and the connection.
+	// Timeout limits one attempt, from the DNS lookup until the HTTP status arrives. The lookup and
+	// the connection together may take half of Timeout.
 	//
 	// Defaults to 20 seconds.
 	Timeout time.Duration
 
-	// AllowedPrefixes are addresses to which webhooks may go, on any port, although the addresses
-	// are not public. An example is 10.1.2.0/24, for your own services. If customers add endpoints,
-	// they can then reach these addresses.
+	// AllowedPrefixes are ranges of addresses that are not public and to which webhooks may go, on
+	// any port: for instance 10.1.2.0/24, for your own services. Customers who may add endpoints
+	// can then reach these addresses.
 	//
-	// Defaults to none: only public addresses, on port 443.
+	// Defaults to none: webhooks go only to public addresses, on port 443.
 	AllowedPrefixes []netip.Prefix
 
-	// RootCAs are the authorities whose certificates are trusted.
+	// RootCAs are the authorities whose certificates the sender trusts.
 	//
 	// Defaults to those of the system.
 	RootCAs *x509.CertPool
 
-	// Resolver looks up names.
+	// Resolver looks up the names of endpoints' hosts.
 	//
 	// Defaults to net.DefaultResolver.
 	Resolver *net.Resolver
 
-	// Logger receives changes of endpoints.
+	// Logger receives a line when an endpoint is disabled, and faults.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -105,8 +105,8 @@ type SenderConfig struct {
 	TracerProvider trace.TracerProvider
 }
 
-// The schedule of Standard Webhooks: ten attempts, the first at once and the last after 75 hours
-// and 35 minutes. Each wait is longer by up to 20 %, at random.
+// The schedule is that of Standard Webhooks: ten attempts, the first at once, and the last after 75
+// hours and 35 minutes. Backoff.Delay adds up to 20 % to each wait, at random.
 const sendAttempts = 10
 
 func sendSchedule() postroom.Backoff {
@@ -116,12 +116,12 @@ func sendSchedule() postroom.Backoff {
 	}
 }
 
-// DisableAfter is how long an endpoint may fail, without any success, before it is disabled.
+// DisableAfter is how long an endpoint may fail, without any success, until a sender disables it.
 const DisableAfter = 5 * 24 * time.Hour
 
 // alike is the VendorWindow of a delivery's step: how long receivers recognise a webhook-id. It is
-// very long, because receivers must recognise a repeated request by its webhook-id, however late it
-// comes.
+// very long, because a receiver must recognise a repeated request by its webhook-id, even if the
+// request comes very late.
 const alike = 10 * 365 * 24 * time.Hour
 
 func (c SenderConfig) defaults() SenderConfig {
@@ -153,8 +153,8 @@ func (c SenderConfig) validate() error {
 	return errors.Join(faults...)
 }
 
-// Sender delivers events to endpoints as Standard Webhooks describes it. It is safe for
-// concurrent use.
+// Sender delivers events to endpoints in the format of Standard Webhooks. It is safe for concurrent
+// use.
 type Sender struct {
 	cfg       SenderConfig
 	endpoints *Endpoints
@@ -168,7 +168,7 @@ type Sender struct {
 
 // NewSender registers the external handler that delivers, and returns a sender. The inbox runs the
 // handler. NewSender does no I/O and cannot fail: [Sender.Check] and the inbox return the faults of
-// the config. Like inbox.HandleExternal it panics if the name already has a handler.
+// the config. Like inbox.HandleExternal, NewSender panics if the inbox has the handler already.
 func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	cfg = cfg.defaults()
 	s := &Sender{
@@ -178,8 +178,8 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	}
 	s.out = outbound.New(outbound.Config{
 		Next: newTransport(cfg), Attempts: 1, AttemptTimeout: cfg.Timeout, Total: cfg.Timeout, Logger: cfg.Logger,
-		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // these work for a whole host, which may have endpoints of several customers; pauses and lanes work for each endpoint
-		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // its metrics name hosts: here, those of customers
+		Breaker: outbound.Breaker{Off: true}, Budget: outbound.Budget{Off: true}, // these work for a host, which may have endpoints of several customers; the sender has pauses and lanes for each endpoint instead
+		TracerProvider: cfg.TracerProvider, MeterProvider: noop.NewMeterProvider(), // no metrics of outbound: they contain hosts' names, which here are customers'
 	})
 	if err := errors.Join(cfg.validate(), s.endpoints.err); err != nil {
 		s.err = fmt.Errorf("webhook: %w", err)
@@ -189,7 +189,7 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	sub := inbox.Subscription{
 		Name: cfg.Name, Workers: cfg.Workers, DedupeKey: dedupeKey, Attempts: sendAttempts, Schedule: s.schedule,
 		Timeout: cfg.Timeout + 10*time.Second, VendorWindow: alike,
-		Pause: inbox.Pause{Off: true}, // one endpoint that fails must not stop all of them
+		Pause: inbox.Pause{Off: true}, // one endpoint that fails must not stop the deliveries to all endpoints
 	}
 	if cfg.AcceptOnly {
 		in.Declare(sub)
@@ -199,12 +199,12 @@ func NewSender(pool *pgxpool.Pool, in *inbox.Inbox, cfg SenderConfig) *Sender {
 	return s
 }
 
-// dedupeKey identifies a delivery: an event and an endpoint. The event keeps its own source and id,
-// so that it can be found by them, and so that its id can be the webhook-id.
+// dedupeKey identifies a delivery: an event and an endpoint. The event keeps its source and id, so
+// that operators can find it by them, and so that its id can be the webhook-id.
 func dedupeKey(ev postroom.Event) string { return ev.Key + " " + ev.Source + " " + ev.ID }
 
-// Check returns the faults of the config, and an error if the database lacks tables that are
-// needed.
+// Check returns the faults of the config, and an error if the database lacks the tables that the
+// sender needs.
 func (s *Sender) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err
@@ -214,8 +214,8 @@ func (s *Sender) Check(ctx context.Context) error {
 
 // FanOut returns a transactional handler. In its transaction, it accepts a delivery of the event
 // for each enabled endpoint of the event's account that gets the event's type. If
-// SenderConfig.Types is set, FanOut ignores events of other types. It sends nothing, so a receiver
-// that hangs does not delay it.
+// SenderConfig.Types is set, FanOut ignores events of other types. FanOut itself sends nothing, so
+// an endpoint that hangs does not delay it.
 //
 // An endpoint that is disabled at that moment does not get the event later: see [Sender.Resend].
 func (s *Sender) FanOut() postroom.Handler { return postroom.HandlerFunc(s.fanOut) }
@@ -244,14 +244,14 @@ func (s *Sender) fanOut(ctx context.Context, tx pgx.Tx, ev postroom.Event) error
 	return nil
 }
 
-// One statement stores at most acceptAtOnce deliveries, and at most bytesAtOnce bytes of them, so
-// that a large event for many endpoints does not fill the memory. It always stores at least one.
+// One statement stores at most acceptAtOnce deliveries, with at most bytesAtOnce bytes together,
+// but at least one. So a large event for many endpoints does not fill the memory.
 const (
 	acceptAtOnce = 1000
 	bytesAtOnce  = 4 << 20
 )
 
-// size returns how many bytes an event has, and at least 1.
+// size returns about how many bytes an event has. It is at least 1.
 func size(ev postroom.Event) int {
 	n := 1 + len(ev.Data)
 	for name, value := range ev.Headers {
@@ -270,7 +270,7 @@ func (s *Sender) accountOf(ev postroom.Event) string {
 // acceptance returns the delivery of an event to an endpoint.
 func (s *Sender) acceptance(ev postroom.Event, endpoint string) inbox.Acceptance {
 	ev.Key, ev.NotBefore = endpoint, time.Time{}
-	if ev.Time.IsZero() { // the body contains it, and must be the same in each attempt
+	if ev.Time.IsZero() { // the body contains the time, and must be the same in each attempt
 		ev.Time = ev.LoggedAt
 	}
 	return inbox.Acceptance{Handler: s.cfg.Name, Event: ev}

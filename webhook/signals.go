@@ -29,8 +29,8 @@ func newSignals(cfg Config) *signals {
 	}
 }
 
-// begin starts the span of a request. It is a child of the server's span, and the trace of the
-// event.
+// begin starts the span of a request. The span is a child of the server's span, and the event gets
+// its trace.
 func (s *signals) begin(ctx context.Context) (context.Context, trace.Span) {
 	return s.tracer.Start(ctx, s.span, trace.WithSpanKind(trace.SpanKindConsumer))
 }
@@ -42,7 +42,7 @@ func (r *Receiver) tell(ctx context.Context, span trace.Span, res result) {
 		attributes = telemetry.With(telemetry.Source.String(r.cfg.Source), telemetry.Outcome.String(string(res.outcome)), telemetry.Reason.String(string(res.reason)))
 	}
 	r.signals.received.Add(ctx, 1, attributes)
-	source := cmp.Or(res.event.Source, r.cfg.Source) // the event's source contains the tenant; metrics would have too many values
+	source := cmp.Or(res.event.Source, r.cfg.Source) // the event's source contains the tenant; in metrics it would have too many values
 	if span.IsRecording() {
 		span.SetAttributes(telemetry.EventSource.String(source), telemetry.RunOutcome.String(string(res.outcome)), telemetry.Status.Int(res.status()))
 		if res.event.ID != "" {

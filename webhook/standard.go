@@ -10,9 +10,9 @@ import (
 )
 
 // Standard verifies requests that follow Standard Webhooks 1.0.0, as Svix and many others do. A
-// secret begins with whsec_ and continues in base64, or it begins with whpk_ and continues with an
-// ed25519 public key. A secret with neither beginning is base64. Headers that begin with svix- are
-// accepted too. The id and the time are signed.
+// secret is whsec_ and a key in base64, or whpk_ and an ed25519 public key in base64. A secret
+// without whsec_ and whpk_ is a key in base64. The headers may begin with svix- instead of
+// webhook-. The id and the time are signed.
 func Standard(secrets ...string) Scheme {
 	s := standard{}
 	for _, secret := range secrets {
@@ -62,7 +62,7 @@ func (s standard) Verify(h http.Header, body []byte, now time.Time) (Message, er
 	if err != nil {
 		return Message{}, err
 	}
-	// With a dot in the id, "a.1" and "b" would have the same signed text as "a" and "1.b".
+	// If ids had dots, id "a.1" with time 2 could have the same signed text as id "a" with time 1.
 	if err := checkID(id); err != nil || strings.Contains(id, ".") {
 		return Message{}, refused(MalformedID)
 	}
@@ -75,7 +75,7 @@ func (s standard) Verify(h http.Header, body []byte, now time.Time) (Message, er
 	return Message{Scheme: "standard", ID: id, Type: object(body).text("type"), Time: time.Unix(at, 0).UTC()}, nil
 }
 
-// signed reports whether an entry of the list is the signature of head and body.
+// signed reports whether an entry of the list is a signature of head followed by body.
 func (s standard) signed(list []string, head string, body []byte) bool {
 	var macs [][]byte
 	var text []byte

@@ -1,7 +1,7 @@
 -- The handlers that a process runs now or ran before.
 --
 -- Locks   none.
--- Index   none; node has as many rows as processes, the other tables have a row for each handler.
+-- Index   none; node has one row for each process, and the other tables one row for each handler.
 -- Order   by name.
 -- Called  by Store.Handlers.
 SELECT handler FROM postroom.subscription

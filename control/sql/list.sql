@@ -1,4 +1,4 @@
--- What is paused now: handlers, and the relays under the name outbox.
+-- The handlers that are paused now. If the relays are paused, they have the name outbox.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as handlers that were paused.

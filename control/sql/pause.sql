@@ -1,5 +1,5 @@
--- Pause handler $1, or the relays (outbox), for $2, or without an end if $2 is NULL.
--- $3 who does it   $4 why
+-- Pause handler $1, or the relays (outbox), for the time $2. If $2 is NULL, the pause has no end.
+-- $3 the actor   $4 the reason
 --
 -- Locks   the handler's row.
 -- Index   pause_pkey (handler).

@@ -1,4 +1,4 @@
--- End the pause of handler $1, or of the relays (outbox), unless it has run out.
+-- End the pause of handler $1, or of the relays (outbox), if its time is not over.
 --
 -- Locks   the handler's row.
 -- Index   pause_pkey (handler).

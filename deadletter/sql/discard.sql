@@ -1,9 +1,8 @@
--- Move the dead events $1 to the archive, with audit row $2. Their rows of inbox stay, and
--- count as decided now. It returns the keys whose later events waited for these events, and
--- how many of these events each key had.
+-- Move the dead events $1 to the archive, with audit row $2. Their rows of inbox stay, and get the
+-- current time. The statement returns the keys that the moved events blocked, and how many moved
+-- events each key had. A row without a key counts the events that blocked no key.
 --
--- Locks   the held rows and their inbox rows; the keys are locked before, and the
---         relay's row.
+-- Locks   the held rows and their inbox rows. The caller has already locked the keys and the row of relay.
 -- Index   held_pkey (id), inbox's primary key.
 -- Called  by Store.Discard, after relay_lock.sql and keys_lock.sql.
 WITH gone AS (

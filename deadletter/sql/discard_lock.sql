@@ -1,7 +1,7 @@
--- Which of the events $1 are still dead. They stay dead until the transaction ends.
+-- The ids of the events $1 that are still dead. Because of the locks, they stay dead until the
+-- transaction ends.
 --
--- Locks   the held rows, in their order; the keys are locked before, and the relay's
---         row.
+-- Locks   the held rows, in the order of id. The caller has already locked the keys and the row of relay.
 -- Index   held_pkey (id).
 -- Called  by Store.Discard, before discard.sql.
 SELECT id FROM postroom.held WHERE id = ANY ($1::bigint[]) AND dead_at IS NOT NULL

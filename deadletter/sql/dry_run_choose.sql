@@ -1,8 +1,9 @@
--- The events to try: up to $13 of each cause. They are among the first $12 events that match the
--- filter $1 to $11, as replay_items.sql chooses them, without outgoing events.
+-- The events to try: at most $13 events of each cause. They are among the first $12 events that
+-- match the filter $1 to $11. replay_items.sql chooses events in the same way. Outgoing events are
+-- left out.
 --
 -- Locks   none.
--- Index   as list.sql of internal/held.
+-- Index   those of list.sql of internal/held.
 -- Called  by Store.DryRun.
 SELECT id, handler, event_id, type, class, cause
 FROM (

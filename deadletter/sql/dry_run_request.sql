@@ -1,5 +1,5 @@
--- Request dry runs of the held events $2 at the handlers $1. Remove old requests, for which no
--- command waits any more.
+-- Request dry runs of the held events $2 at the handlers $1. Also remove requests that are older
+-- than 10 minutes, because no command waits for them any longer.
 --
 -- Locks   the new rows and those that are removed.
 -- Index   none; there are as few rows as dry runs.

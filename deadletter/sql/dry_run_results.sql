@@ -1,4 +1,4 @@
--- The results of the dry runs $1 that have ended.
+-- The dry runs $1 that a process has taken. outcome is NULL if the dry run has not ended.
 --
 -- Locks   none.
 -- Index   trial_pkey (id).

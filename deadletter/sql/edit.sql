@@ -1,6 +1,6 @@
--- Give the dead event with id $1 the body $2, the content type $3 and the headers $4 as its
--- next revision, and keep the previous revision; audit row $5 says why. It returns the number of
--- the new revision.
+-- Give the dead event with id $1 the body $2, the content type $3 and the headers $4, as its next
+-- revision. Keep the previous revision, with audit row $5, which says why. The statement returns
+-- the number of the new revision.
 --
 -- Locks   the held row.
 -- Index   held_pkey (id).

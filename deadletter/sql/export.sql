@@ -1,8 +1,8 @@
--- Dead events that match the filter $1 to $11, complete, as JSON. The first to die comes
--- first.
+-- The complete dead events that match the filter $1 to $11, as JSON. The event that died first
+-- comes first.
 --
 -- Locks   none.
--- Index   as list.sql of internal/held.
+-- Index   those of list.sql of internal/held.
 -- Called  by Store.Export.
 SELECT jsonb_strip_nulls(to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'epoch' - 'next_at' - 'claimed_by')
            || jsonb_build_object('cause', encode(fingerprint, 'hex')) AS properties,

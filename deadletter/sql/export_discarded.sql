@@ -1,10 +1,11 @@
--- Discarded events that match the filter $1 to $11, complete, as JSON, with who discarded
--- them and why. The first to be discarded comes first. With $12, only events that may be
--- removed: while the log has an outgoing event, only its row in archive tells the relay, a
--- republish and a reconciliation not to publish it.
+-- The complete discarded events that match the filter $1 to $11, as JSON, with the person who
+-- discarded them and the reason. The event that was discarded first comes first. If $12 is true,
+-- the statement leaves out the outgoing events that the log still has. Purge must not remove these
+-- events: only their rows in archive tell the relay, a republish and a reconciliation not to
+-- publish them.
 --
 -- Locks   none.
--- Index   as list_discarded.sql of internal/held; audit_pkey (id), outbox_pkey (seq).
+-- Index   those of list_discarded.sql of internal/held; audit_pkey (id), outbox_pkey (seq).
 -- Called  by Store.Export and Store.Purge.
 SELECT jsonb_strip_nulls(to_jsonb(h) - 'data' - 'raw_headers' - 'fingerprint' - 'audit')
            || jsonb_build_object('cause', encode(fingerprint, 'hex'), 'discarded_by', a.actor, 'reason', a.reason) AS properties,

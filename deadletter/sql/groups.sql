@@ -1,11 +1,13 @@
--- Group the dead events by cause: those of handler $1, class $2 and cause $3 that died from $4
--- on and before $5. NULL is no condition. It returns $6 causes at most, and more_groups says
--- that there may be more causes. It counts at most $7 events, the same number for each cause,
--- and more says that a cause may have more events. example is the event of the cause that died
--- last. types and keys are those of the last events that died, of $8 events in all.
+-- Group by cause the dead events of handler $1, class $2 and cause $3 that died at $4 or later, and
+-- before $5. A parameter that is NULL is no condition. The statement returns at most $6 causes;
+-- more_groups says that there may be more causes. It counts at most $7 events. If there are more
+-- dead events, it divides $7 equally among the causes; more says that a cause may have more events.
+-- id is the event of the cause that died last. types and keys are those of the events that died
+-- last; the statement reads $8 events for all causes together.
 --
--- If most pages of the table were not vacuumed yet, the index alone is not enough: the server
--- reads each row, which takes ten times as long. Then it counts only a twentieth of $7.
+-- If vacuum has processed less than nine tenths of the table, the index alone is not enough. Then
+-- the server reads each row, which takes ten times as long, and the statement counts only a
+-- twentieth of $7.
 --
 -- Because of the comparison of pairs, the planner can use only the index of causes. With the
 -- index of deaths it would read all dead events to find the few events of one cause.
@@ -13,8 +15,8 @@
 -- A cause has one handler and one class, because it is a digest of both.
 --
 -- Locks   none.
--- Index   held_dead_cause (fingerprint, dead_at, id): once for each cause, then its entries, of the index alone;
---         held_pkey (id) for the example.
+-- Index   held_dead_cause (fingerprint, dead_at, id): once for each cause, then the entries of the cause;
+--         held_dead (dead_at, id) for the number of dead events.
 -- Called  by Store.Groups.
 WITH RECURSIVE cause AS (
     (SELECT fingerprint FROM postroom.held

@@ -1,9 +1,9 @@
--- Group the dead events that match the filter $1 to $11 by cause, among the first $12 of the
--- list. If $13 is set, only events without a cause; only other programs write such events. One
--- row without a handler counts the events that were read and do not match.
+-- Group by cause the dead events that match the filter $1 to $11, among the first $12 events of the
+-- list. If $13 is true, the list has only events without a cause; only other programs write such
+-- events. A row without a handler counts the events that the statement read and that do not match.
 --
 -- Locks   none.
--- Index   as list.sql of internal/held; held_pkey (id) for the example.
+-- Index   those of list.sql of internal/held; held_pkey (id) for the example.
 -- Called  by Store.Groups.
 SELECT encode(g.fingerprint, 'hex') AS cause, g.handler, g.class, g.events, g.first, g.last, g.example, g.types, g.keys,
        held.failures -> -1 ->> 'text' AS error

@@ -1,5 +1,5 @@
--- The actions of operators on event $2 of source $1 at handler $3: actions on this event only,
--- replays, and the action that discarded it together with other events.
+-- The actions of operators on the event with id $2 of source $1 at handler $3: actions on this
+-- event alone, replays, and an action that discarded this event together with other events.
 --
 -- Locks   none.
 -- Index   audit_event (event_id), job_item_event (event_id), archive_event (event_id), audit_pkey (id).

@@ -1,5 +1,5 @@
--- Lock the event with id $1 until the transaction ends, if it is dead. It returns whether a
--- step of it was begun and is not recorded as done.
+-- If the event with id $1 is dead, lock it until the transaction ends. The statement returns the
+-- event, its steps that began and are not recorded as done, and its steps that are done.
 --
 -- Locks   the held row.
 -- Index   held_pkey (id), receipt's primary key.

@@ -1,12 +1,12 @@
--- The events that a replay would release: at most $12 of the dead events that match the filter
--- $1 to $11, as replay_items.sql chooses them, without events of other running replays. The
--- result has a row for each handler and event type: how many events; how many keys wait for
--- them; how many of them are in another running replay, may end a process, have done steps,
--- have steps of unknown outcome, or are outgoing and too old for consumers; and whether a
--- living process has the handler.
+-- The events that a replay would release: at most $12 of the dead events that match the filter $1
+-- to $11 and are in no other running replay. replay_items.sql chooses events in the same way. The
+-- result has a row for each handler and event type. It says how many events there are, and how many
+-- keys wait for them. It also counts the matching events that another running replay has. It says
+-- how many events may end a process, have steps that are done, have steps of unknown outcome, or
+-- are outgoing and too old for consumers. It also says whether a living process has the handler.
 --
 -- Locks   none.
--- Index   as list.sql of internal/held; held_key_pos (handler, key, pos), receipt's primary key.
+-- Index   those of list.sql of internal/held; held_key_pos (handler, key, pos), primary key of receipt.
 -- Called  by Store.Preview.
 WITH last AS MATERIALIZED (
     SELECT h.dead_at, h.id

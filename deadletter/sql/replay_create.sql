@@ -1,6 +1,8 @@
--- Make a replay. $1 actor   $2 reason   $3 the filter, as JSON   $4 attempts of each event
--- $5 rate, NULL for none   $6 canary   $7 the share of failures at which it stops
--- $8 whether outgoing events count as logged now
+-- Create a replay.
+--
+-- $1 actor   $2 reason   $3 the filter, as JSON   $4 attempts of each event   $5 rate; NULL is no
+-- limit   $6 canary   $7 the share of failures above which the replay stops   $8 whether outgoing
+-- events get the time of their release as log time
 --
 -- Locks   the new row.
 -- Index   none.

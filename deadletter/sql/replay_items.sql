@@ -1,14 +1,15 @@
--- Choose the events of replay $12: at most $13 of those that match the filter $1 to $11 and
--- are in no other running replay, the first to die first. The events of a key come together,
--- in their order. It returns how many there are, and how many of them are outgoing and too
--- old for consumers.
+-- Choose the events of replay $12: at most $13 of the dead events that match the filter $1 to $11
+-- and are in no other running replay. The event that died first comes first. The events of a key
+-- come together, in their order. The statement returns how many events the replay has, and how many
+-- of these events are outgoing and too old for consumers.
 --
--- No events wait behind events of an ordered handler that came late or were skipped. Such events
--- get a key that only this replay uses, so that they run one after the other. This key contains
--- a control character, which no key of an event has, and is short enough for the index.
+-- If an event of an ordered handler came late or was skipped, no events wait behind it. If the
+-- replay has several such events of a key, they get a key that only this replay uses, so that they
+-- run one after the other. This key contains a control character, which no key of an event has. It
+-- is short enough for the index.
 --
 -- Locks   the held rows.
--- Index   as list.sql of internal/held; held_pkey (id).
+-- Index   those of list.sql of internal/held; held_pkey (id).
 -- Called  by Store.CreateReplay, after replay_serialize.sql.
 WITH wanted AS (
     SELECT h.id, h.handler, h.source, h.event_id, h.dead_at, h.pos, h.logged_at, h.key,
@@ -38,7 +39,7 @@ WITH wanted AS (
     SELECT $12, n, max(n) OVER (PARTITION BY handler, together), id, handler, source, event_id, chain, dead_at
     FROM sorted
 ), marked AS (
-    UPDATE postroom.held SET job = $12 WHERE id = ANY (ARRAY (SELECT id FROM sorted)) -- a join could read all that is held
+    UPDATE postroom.held SET job = $12 WHERE id = ANY (ARRAY (SELECT id FROM sorted)) -- a join could read all rows of held
 ), counted AS (
     UPDATE postroom.job SET items = (SELECT count(*) FROM sorted) WHERE id = $12
 )

@@ -1,5 +1,6 @@
--- Lock replay $1 for one step. credit is how many events the rate allows to be released now.
--- It is NULL if there is no rate: least and greatest ignore NULL.
+-- Lock replay $1 for one step. credit is how many events the rate allows the replay to release now.
+-- It is NULL if the replay has no rate. The CASE is necessary, because least and greatest ignore
+-- NULL.
 --
 -- Locks   its row, until the transaction ends.
 -- Index   job_pkey (id).

@@ -1,6 +1,7 @@
--- The events that replay $1 releases next: $2 events, and all other events of the last one's key.
+-- The events that replay $1 releases next: $2 events, and all other events of the key of the last
+-- of them.
 --
--- Locks   none; the replay is locked before.
+-- Locks   none. The caller has already locked the replay.
 -- Index   job_item_next (job, n).
 -- Called  by replayStep.release.
 WITH next AS (

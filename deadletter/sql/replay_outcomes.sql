@@ -1,10 +1,10 @@
--- Record the outcomes of the events that replay $1 released. An event that is no longer held is
--- settled, unless it was discarded. An event that is dead has failed. It returns how many events
--- have each outcome, how many are open, and the events that failed and had a key in this replay.
--- "OFFSET 0" makes the planner look up archive for each event; a join would read all
--- of it.
+-- Record the outcomes of the events that replay $1 released. An event that is no longer held has
+-- succeeded, unless it was discarded. An event that is dead has failed. The statement returns how
+-- many events have each outcome, how many are open, and the events that failed and have a key that
+-- only this replay uses. "OFFSET 0" makes the planner look up each event in archive; a join would
+-- read all of archive.
 --
--- Locks   the items.
+-- Locks   the rows of job_item.
 -- Index   job_item_open (job, n), held_pkey (id), archive_pkey (id).
 -- Called  by replayStep.recordOutcomes, after replay_lock.sql.
 WITH open AS (

@@ -1,11 +1,11 @@
--- Release the events $2 of replay $1, each with $3 more attempts: the first event of a key is
--- due at once, its other events wait behind it. An outgoing event gets a new message id and, if
--- $4 is set, counts as logged now. The epoch rises, so that a process that claimed the event
--- before it became dead can change nothing. It returns how many events were released; the other
--- events were no longer dead, or were discarded. job_item keeps the failures so far, because the
--- row of held is removed if the event succeeds.
+-- Release the events $2 of replay $1, each with $3 more attempts. The first event of a key is due
+-- at once, and the other events of the key wait behind it. An outgoing event gets a new message id.
+-- If $4 is true, its log time becomes the current time. The epoch rises, so that a process that
+-- claimed the event before it became dead can change nothing. job_item keeps the failures so far,
+-- because the row of held is removed if the event succeeds. The statement returns how many events
+-- it released, and how many it did not release, because they were no longer dead or were discarded.
 --
--- Locks   the held rows and the items; the keys are locked before, and the relay's row.
+-- Locks   the held rows and the rows of job_item. The caller has already locked the keys and the row of relay.
 -- Index   held_pkey (id), held_key_pos (handler, key, pos), job_item's unique (job, held).
 -- Called  by replayStep.release, after replay_next.sql, relay_lock.sql and keys_lock.sql.
 WITH wanted AS (

@@ -1,7 +1,7 @@
--- Put the events that replay $1 left out into it again, if they are still dead and in no other
--- running replay. It returns how many there are.
+-- Put the events that replay $1 did not release or took back into the replay again, if they are
+-- still dead and in no other running replay. The statement returns how many events these are.
 --
--- Locks   the held rows and the items; the replay is locked before.
+-- Locks   the held rows and the rows of job_item. The caller has already locked the replay.
 -- Index   job_item's primary key, held_pkey (id).
 -- Called  by Store.ResumeReplay, after replay_serialize.sql and replay_lock.sql.
 WITH again AS (

@@ -1,5 +1,7 @@
--- Record the progress of replay $1. $2 state   $3 phase   $4 verdict   $5 to $8 how many more
--- events were released, succeeded, failed and were not released   $9 the credit that is left
+-- Record the progress of replay $1.
+--
+-- $2 state   $3 phase   $4 verdict   $5 to $8 how many more events were released, succeeded, failed
+-- and were skipped   $9 the credit that is left; NULL keeps the credit
 --
 -- Locks   its row.
 -- Index   job_pkey (id).

@@ -1,5 +1,5 @@
 -- Let only one transaction at a time choose events for replays. So the next statement sees which
--- events are in a replay, and no other transaction changes that.
+-- events are in a replay, and no other transaction puts events into a replay meanwhile.
 --
 -- Locks   an advisory lock.
 -- Index   none.

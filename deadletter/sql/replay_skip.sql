@@ -1,6 +1,7 @@
--- Leave out the events that replay $1 has not released. It returns how many there are.
+-- Skip the events that replay $1 has not released. The statement returns how many events it
+-- skipped.
 --
--- Locks   the items; the replay is locked before.
+-- Locks   the rows of job_item. The caller has already locked the replay.
 -- Index   job_item_next (job, n).
 -- Called  by replayStep.stopReleasing.
 WITH left_out AS (

@@ -1,6 +1,6 @@
 -- The events that replay $1 released and that wait behind a dead event of their key.
 --
--- Locks   none; the replay is locked before.
+-- Locks   none. The caller has already locked the replay.
 -- Index   job_item_open (job, n), held_pkey (id), held_key_pos (handler, key, pos).
 -- Called  by replayStep.recordOutcomes.
 SELECT held.id

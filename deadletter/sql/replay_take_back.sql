@@ -1,10 +1,10 @@
--- Make the events $2 of replay $1 dead again, as they were before it released them, if no
--- process runs them and they have not died since. The epoch rises, so that a process whose claim
--- has run out can change nothing. An event of such a claim may have ended its process, and runs
--- alone from now on. It returns how many events there are. The items have not changed since they
--- were read, because only a process that has locked the replay changes them.
+-- Make the events $2 of replay $1 dead again, as they were before the release, if no process runs
+-- them and they have not died meanwhile. The epoch rises, so that a process whose claim has run out
+-- can change nothing. The event of such a claim may have ended the process, so it runs alone from
+-- now on. The statement returns how many events it made dead. The rows of job_item have not changed
+-- since the caller read them, because only a process that has locked the replay changes them.
 --
--- Locks   the held rows and the items; the replay and the keys are locked before.
+-- Locks   the held rows and the rows of job_item. The caller has already locked the replay and the keys.
 -- Index   held_pkey (id), job_item's unique (job, held).
 -- Called  by replayStep.takeBack, after keys_lock.sql.
 WITH withdrawn AS (

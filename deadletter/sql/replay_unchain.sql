@@ -1,4 +1,5 @@
--- Remove the key that the dead events $2 had in replay $1, so that no event waits behind them.
+-- Remove from the dead events $2 the key that only replay $1 uses, so that no event waits behind
+-- them.
 --
 -- Locks   the held rows.
 -- Index   held_pkey (id), job_item's unique (job, held).

@@ -1,9 +1,9 @@
--- The events that replay $1 released and that no process has: no process has begun them, a
--- process has given them back, or its claim has run out. Outgoing events are left out, because
--- the relay may be publishing them. replay_take_back.sql checks again whether an event began
--- or died since, so nothing has to be locked here.
+-- The events that replay $1 released and that no process runs: no process has begun them, a process
+-- has given them back, or the claim of a process has run out. Outgoing events are left out, because
+-- the relay may be publishing them. replay_take_back.sql checks again whether an event began or
+-- died meanwhile, so this statement need not lock the events.
 --
--- Locks   none; the replay is locked before.
+-- Locks   none. The caller has already locked the replay.
 -- Index   job_item_open (job, n), held_pkey (id).
 -- Called  by replayStep.stopReleasing and replayStep.advance.
 SELECT held.id

@@ -1,5 +1,5 @@
--- The replay with id $1. If $1 is NULL: the newest $2 replays with an id below $3 (NULL: no
--- limit). If $4 is set, only running replays.
+-- The replay with id $1. If $1 is NULL: the newest $2 replays with an id below $3, or with any id
+-- if $3 is NULL. If $4 is true, only running replays.
 --
 -- Locks   none.
 -- Index   job_pkey (id), job_running (id).

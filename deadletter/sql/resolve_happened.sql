@@ -1,5 +1,5 @@
--- Record that step $3 of the event with dedupe key $2 at handler $1 happened, with the result
--- $4, as an operator found out from the vendor.
+-- Record that step $3 of the event with dedupe key $2 at handler $1 happened, with the result $4.
+-- An operator has asked the vendor.
 --
 -- Locks   the receipts.
 -- Index   receipt's primary key.

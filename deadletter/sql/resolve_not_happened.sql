@@ -1,5 +1,5 @@
--- Remove the record that step $3 of the event with dedupe key $2 at handler $1 was begun: it
--- did not happen, as an operator found out from the vendor.
+-- Remove the record that step $3 of the event with dedupe key $2 at handler $1 began, because the
+-- step did not happen. An operator has asked the vendor.
 --
 -- Locks   the receipts.
 -- Index   receipt's primary key.

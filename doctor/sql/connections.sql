@@ -1,4 +1,4 @@
--- How many connections there are, and how many connections ordinary roles may open.
+-- How many connections are open, and how many connections ordinary roles may open in all.
 --
 -- Locks   none.
 -- Index   none.

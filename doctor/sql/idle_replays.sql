@@ -1,4 +1,4 @@
--- Running replays that no process has run for longer than $1.
+-- The running replays of which no process has made a step for longer than $1.
 --
 -- Locks   none.
 -- Index   job_running (id).

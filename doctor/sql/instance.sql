@@ -2,5 +2,5 @@
 --
 -- Locks   none.
 -- Index   none; one row.
--- Called  by examination.loadSubscriptions.
+-- Called  by examination.loadSubscriptions and checkStrayConsumers.
 SELECT id::text FROM postroom.instance;

@@ -1,6 +1,6 @@
--- How many events, up to 10,000, have been dead for longer than $1 and for longer than their
--- handler's inbox rows are kept; how many were discarded longer ago than $1; and the age of the
--- oldest event of each kind.
+-- How many events have been dead for longer than $1, and for longer than the inbox rows of their
+-- handler are kept. Also how many events were discarded longer ago than $1. Both numbers are
+-- counted up to 10,000, and each comes with the age of the oldest of its events.
 --
 -- Locks   none.
 -- Index   held_dead (dead_at, id), archive_time (discarded_at, id).

@@ -1,6 +1,6 @@
--- For each handler that a living process runs: the types of events that have been due for
--- longer than $1 and that no process has claimed. It reads 1,000 events of each handler: the
--- events that have been due for the longest.
+-- For each handler that a living process runs: the types of the events that have been due for
+-- longer than $1 and that no process has claimed. For each handler, the statement reads the 1,000
+-- events that have been due for the longest time.
 --
 -- Locks   none.
 -- Index   held_due (handler, next_at, pos), once for each handler.

@@ -1,9 +1,10 @@
 -- The living processes, with their handlers. For each handler: for how many seconds the process
--- needs the handler's inbox rows, and how old an event may be that the process runs.
+-- needs the handler's inbox rows, and the greatest age of an event that the process runs, in
+-- seconds.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.
--- Order   by name; the handlers of a process in its own order.
+-- Order   by name; the handlers of a process are in the order of its row.
 -- Called  by examination.loadProcesses.
 SELECT name, handlers,
        ARRAY(SELECT extract(epoch FROM coalesce(h.kept, ledger))::float8

@@ -1,5 +1,5 @@
--- The rights that a producer must have, or must not have, and whether role $1 has them. No
--- row means that the role does not exist.
+-- The rights that a producer must have, or must not have, and whether role $1 has them. If the role
+-- does not exist, the result has no row.
 --
 -- Locks   none.
 -- Index   pg_class's and pg_proc's by name.

@@ -1,5 +1,5 @@
--- The settings named $1 that are set for this database, or for roles that write to the log
--- or to inbox, except the current role: settings.sql returns the settings of the current role.
+-- The settings with the names $1 that are set for this database, or for roles that write to the log
+-- or to inbox. The current role is left out: settings.sql returns its settings.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as roles and databases with settings.

@@ -1,5 +1,5 @@
--- The sequence of the log: the last seq that it gave out, its upper limit, and its options.
--- internal/pglog/sql/sequence.sql says why they matter.
+-- The sequence of the log: the last seq that it gave out, the last seq that it must not give out
+-- again, and its options. internal/pglog/sql/sequence.sql says why these matter.
 --
 -- Locks   none.
 -- Index   none; one row of each.

@@ -1,5 +1,5 @@
--- The settings named $1 of a new connection of this role. They are the reset values, because
--- begin.sql has changed some settings for this transaction.
+-- The settings with the names $1, as a new connection of this role has them. The statement returns
+-- the reset values, because begin.sql has changed some settings for this transaction.
 --
 -- Locks   none.
 -- Index   none.

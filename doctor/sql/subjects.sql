@@ -1,6 +1,7 @@
--- The subjects in use: those of the 1,000 newest events, and of the 1,000 events that are
--- published next, as internal/pglog/sql/subjects.sql returns them. It leaves out texts that are
--- no subject: a row can hold any text, and the relay refuses such an event.
+-- The subjects in use: the subjects of the 1,000 newest events, and of the 1,000 events that the
+-- relay publishes next. internal/pglog/sql/subjects.sql returns the same subjects. The statement
+-- leaves out texts that are not a subject: a row can hold any text, and the relay refuses an event
+-- with such a text.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice: from its end, and from high on.

@@ -1,5 +1,6 @@
--- What each handler reads, up to where it has decided, and whether a living process runs
--- it. An ordered handler has a reader, or a message id at its floor.
+-- For each handler: what it reads, up to which sequence it has decided, and whether a living
+-- process runs it. A handler counts as ordered if it has a reader, or a message id or a time at its
+-- floor.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as handlers.

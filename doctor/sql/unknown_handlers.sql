@@ -1,6 +1,6 @@
--- Handlers that have decided events and that no living process runs: for each, how many
--- events are held, up to 10,000, and how many of these are not dead.
--- inbox/internal/ledger/sql/unknown.sql is the same for a process that starts.
+-- The handlers that have decided events and that no living process runs. For each handler: how many
+-- events are held, counted up to 10,000, and how many of these events are not dead.
+-- inbox/internal/ledger/sql/unknown.sql is a similar statement for a process that starts.
 --
 -- Locks   none.
 -- Index   inbox's primary key and held_owed, once for each handler.

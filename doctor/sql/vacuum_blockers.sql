@@ -1,7 +1,8 @@
--- The transactions and replication slots that keep vacuum from freeing removed rows:
--- transactions that have been open, or prepared, for longer than $1, and replication slots
--- without a reader that hold back rows or a gigabyte of the write-ahead log. If this role has no
--- right to see the sessions of other roles, these are only counted.
+-- The transactions and replication slots that keep vacuum from freeing removed rows: transactions
+-- that have been open, or prepared, for longer than $1, and replication slots that no client reads
+-- and that make the server keep removed rows or more than a gigabyte of its write-ahead log. If
+-- this role has no right to see the sessions of other roles, the statement only counts these
+-- sessions.
 --
 -- Locks   none.
 -- Index   none.

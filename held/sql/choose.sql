@@ -1,11 +1,11 @@
 -- The held events that match, and the state of each. Events with a due time come first, the
--- first to be due first, then events that wait behind an earlier event of their key. Dead events
+-- earliest first. Then come events that wait behind an earlier event of their key. Dead events
 -- match only by their ids. An outgoing event that is due counts as running, because the relay
 -- may be publishing it.
 --
 -- $1 ids   $2 handler   $3 states   $4 type   $5 the key that its producer gave it
 -- $6 class of the last failure   $7 due at this time or later   $8 due before this time
--- $9 the most events. NULL is no condition.
+-- $9 how many events at most. If a parameter is NULL, it is no condition.
 --
 -- Locks   none.
 -- Index   held_pkey (id) for ids; held_event_key (left(event_key, 255)) for a key; held_due (handler, next_at, pos) and held_key_pos

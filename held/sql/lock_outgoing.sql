@@ -1,9 +1,9 @@
--- Keep the relay from publishing those events of $1 that are outgoing, until the transaction
--- ends. Returns the events that could not be locked: the relay, or a producer, has them now.
+-- Keep the relay from publishing those events of $1 that are outgoing, until the transaction ends.
+-- Returns the events that it could not lock, because the relay or a producer has locked them.
 --
--- It waits for no transaction, because a producer may keep its transaction open for long.
+-- The statement waits for no transaction, because a producer may keep a transaction open for long.
 --
--- Locks   the outgoing events, by advisory locks that internal/pglog/sql/unlocked.sql looks at.
+-- Locks   the outgoing events, by advisory locks, which internal/pglog/sql/unlocked.sql tries.
 -- Index   held_pkey (id).
 -- Called  by action.lock, before all other locks.
 SELECT id FROM postroom.held

@@ -1,4 +1,4 @@
--- The handler, the source and the id of the event with the id $1 in held.
+-- The handler, the source and the event id of the row of held with the id $1.
 --
 -- Locks   none.
 -- Index   held_pkey (id).

@@ -1,4 +1,4 @@
-// Package conformance tests your HTTP endpoint, over the network, against the contract of
+// Package conformance tests over the network whether your HTTP endpoint keeps the contract of
 // package idempotency. The endpoint may be written in any language.
 //
 //	func TestRefundsAreIdempotent(t *testing.T) {
@@ -11,8 +11,8 @@
 //		})
 //	}
 //
-// It sends the given requests many times, and many at once, so use an endpoint in a test
-// environment. It imports only net/http and testing.
+// [Test] sends the given requests many times, and many of them at once, so use an endpoint in a
+// test environment. The package imports only the standard library.
 package conformance
 
 import (
@@ -33,7 +33,7 @@ import (
 
 // Endpoint is the endpoint to test.
 type Endpoint struct {
-	// URL is where requests go. Required.
+	// URL is the address to which requests are sent. Required.
 	URL string
 
 	// Method is the requests' method.
@@ -50,11 +50,11 @@ type Endpoint struct {
 	// Defaults to application/json.
 	ContentType string
 
-	// Header is sent with each request, for instance Authorization.
+	// Header has the headers of each request, for instance Authorization.
 	Header http.Header
 
-	// Other is the header of another caller, if the endpoint has several callers. Without it, Test
-	// does not check that the keys of callers are separate.
+	// Other has the headers of another caller, if the endpoint has several callers. Without Other,
+	// Test does not check that the keys of callers are separate.
 	Other http.Header
 
 	// Effects, if set, returns how many effects all requests have had so far.
@@ -93,7 +93,7 @@ type answer struct {
 	code   string
 }
 
-// suite is an endpoint under test.
+// suite has the tests of an endpoint.
 type suite struct {
 	Endpoint
 }
@@ -193,7 +193,7 @@ func (a answer) success() bool { return a.status >= 200 && a.status < 400 }
 
 func (a answer) String() string { return fmt.Sprintf("%d %.300s", a.status, a.body) }
 
-// effects fails the test unless do causes n more effects.
+// effects calls do, and fails the test if do does not cause exactly n effects.
 func (s suite) effects(t *testing.T, n int, do func()) {
 	t.Helper()
 	if s.Effects == nil {

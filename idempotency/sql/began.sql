@@ -1,6 +1,7 @@
--- When this transaction began. No other transaction of its connection began at that time.
+-- Return the time at which this transaction began. No other transaction of the same connection
+-- began at that time.
 --
 -- Locks   none.
 -- Index   none.
--- Called  by store.open for an operation without a key, with the BEGIN before it and in the same round trip, and by Phase.
+-- Called  by Phase, and by store.open for an operation without a key, after BEGIN and in the same round trip.
 SELECT now();

@@ -1,11 +1,12 @@
--- Remove the row of key $3 of principal $2 in scope $1, which has expired or whose claim ran
--- out. If its holder has answered, renewed the claim or recorded a step since the row was read,
--- the row stays, and the insert after this statement fails. No other attempt can have claimed
--- the row, because a claim needs the operation's lock, which this transaction has.
+-- Remove the row of key $3 of principal $2 in scope $1, if the row has expired, its attempt failed,
+-- or its claim ran out. If the holder of the claim has stored an answer, renewed the claim or
+-- recorded a step since the row was read, the row stays, and the insert after this statement fails.
+-- No other attempt can have claimed the row since then: a claim needs the operation's lock, and
+-- this transaction has that lock.
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by tx.finish, in front of store.sql.
+-- Called  by tx.finish, before store.sql.
 DELETE FROM postroom.idempotency
 WHERE scope = $1 AND principal = $2 AND key = $3
   AND (expires_at <= clock_timestamp() OR state <> 'complete')

@@ -1,4 +1,4 @@
--- Forget key $3 of principal $2 in scope $1, unless an attempt holds it.
+-- Remove the row of key $3 of principal $2 in scope $1, unless an attempt holds the key.
 --
 -- Locks   the row.
 -- Index   the primary key.

@@ -1,7 +1,8 @@
--- Whether this transaction got the lock $1 of the operation, so that no other transaction runs
--- the operation, and when this transaction began, as in began.sql.
+-- Try to take the lock $1 of the operation. While this transaction has the lock, no other
+-- transaction runs the operation. Return whether this transaction got the lock, and when it began,
+-- as began.sql does.
 --
 -- Locks   the operation, until the transaction ends; does not wait.
 -- Index   none.
--- Called  by store.open, with the BEGIN before it and present.sql after it, in one round trip.
+-- Called  by store.open, after BEGIN and before present.sql, in one round trip.
 SELECT pg_try_advisory_xact_lock($1::bigint), now();

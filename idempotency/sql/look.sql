@@ -1,5 +1,5 @@
--- The row of key $3 of principal $2 in scope $1, with whether it has not expired, whether an
--- attempt holds it, and whether a step is done or begun.
+-- Return the row of key $3 of principal $2 in scope $1. live says that the row has not expired,
+-- leased says that an attempt holds the key, and begun says that a step is done or has begun.
 --
 -- Locks   none.
 -- Index   the primary key.

@@ -1,4 +1,5 @@
--- Remove up to $1 rows that have expired and that no attempt holds, the oldest first.
+-- Remove up to $1 rows that have expired and that no attempt holds. The statement begins with the
+-- row that expired first.
 --
 -- Locks   the removed rows; skips rows that other transactions have locked.
 -- Index   idempotency_expiry (expires_at).

@@ -1,5 +1,5 @@
--- Remove rows as purge.sql does, and return them, up to $1 rows. It stops earlier, as soon as their
--- answers have $2 bytes.
+-- Remove up to $1 rows as purge.sql does, and return them. If the answers of the removed rows
+-- together have $2 bytes or more, the statement removes no further row.
 --
 -- Locks   up to $1 rows, until the transaction ends; skips rows that other transactions have
 --         locked.

@@ -1,10 +1,11 @@
--- Fail with 22P02 if the transaction is not the one that began at $1. A handler may have
--- ended the transaction with its own statement and begun another; to pgx both look the same.
--- The statement compares the time and not the transaction id, because most repeated requests
--- have no transaction id. The server's log then shows a text that is not a number.
+-- Fail with 22P02 if the transaction is not the one that began at $1. A handler may have ended the
+-- transaction with its own statement and begun another, and pgx cannot distinguish the two. The
+-- statement compares times and not transaction ids: a transaction has an id only after it writes,
+-- and the transactions of most repeated requests write nothing. If the statement fails, the
+-- server's log shows the text of the CASE, which is not a number.
 --
 -- Locks   none.
 -- Index   none.
--- Called  by tx.finish, before COMMIT and in the same round trip, if store.sql does not check it, and by Phase.
+-- Called  by Phase, and by tx.finish before COMMIT in the same round trip, if there is no key or only the answer is kept.
 SELECT CASE WHEN now() = $1::timestamptz THEN 0
             ELSE ('a handler ended its transaction with a statement of its own; this one began at ' || now()::text)::int END;

@@ -1,8 +1,8 @@
--- Store the answer to key $3 of principal $2 in scope $1, of attempt $5. It expires $11 after it
--- is stored. If $12 is set, it expires $11 after the transaction began, but not before half of
--- $11 has passed. If the row exists, the statement must fail, so that the server does not execute
--- the COMMIT after it in the same round trip. It must also fail if the transaction is not the one
--- that began at $13: then it fails with 22P02, as still.sql does.
+-- Store the answer of attempt $5 for key $3 of principal $2 in scope $1. The answer expires $11
+-- after it is stored. If $12 is set, the answer expires $11 after the transaction began, but at the
+-- earliest half of $11 after it is stored. If the key has a row already, the statement fails, so
+-- that the server does not execute the COMMIT after it in the same round trip. The statement also
+-- fails, with 22P02 as in still.sql, if the transaction is not the one that began at $13.
 --
 -- Locks   the new row; waits for a transaction that inserts the same key.
 -- Index   the primary key.

@@ -1,8 +1,9 @@
--- Keep an answer that was just repeated for $4 longer.
+-- The guard has just repeated the answer for key $3 of principal $2 in scope $1. Keep the answer
+-- for at least $4 from now.
 --
 -- Locks   the row.
 -- Index   the primary key.
--- Called  by store.touch, if the answer's time counts from its last use.
+-- Called  by store.touch, if the TTL of the answer counts from its last use.
 UPDATE postroom.idempotency
 SET expires_at = greatest(expires_at, clock_timestamp() + $4::interval)
 WHERE scope = $1 AND principal = $2 AND key = $3 AND state = 'complete' AND expires_at > clock_timestamp();

@@ -1,5 +1,5 @@
--- The actions of operators on the event with id $1, the newest first. The other parameters are as
--- in audit.sql; the last one is the event's source, empty for any.
+-- The actions of operators on the event with id $1, the newest first. $2 to $7 are $1 to $6 of
+-- audit.sql. $8 is the event's source; if it is empty, the source may be any.
 --
 -- Locks   none.
 -- Index   audit_event (event_id): as many entries as actions on the event, 1,000 at the most.

@@ -1,5 +1,4 @@
--- The actions of operators on replay $1, the newest first. The other parameters are as in
--- audit.sql.
+-- The actions of operators on replay $1, the newest first. $2 to $7 are $1 to $6 of audit.sql.
 --
 -- Locks   none.
 -- Index   audit_job (job): as many entries as actions on the replay, 1,000 at the most.

@@ -1,4 +1,4 @@
--- The events of this log that event $1 caused, up to 100.
+-- The events of this log that the event with id $1 caused, at most 100.
 --
 -- Locks   none.
 -- Index   outbox_causation (causation_id).

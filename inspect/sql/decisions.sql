@@ -1,5 +1,6 @@
--- The handlers that decided an event. It looks up the dedupe keys $1 for every handler. For the
--- handlers $2, which have their own dedupe keys, it looks up the keys $3.
+-- The inbox rows of an event. The statement looks up the dedupe keys $1 for every handler. The
+-- handlers $2 have their own dedupe keys for the event: for each of them it also looks up its key
+-- in $3.
 --
 -- "OFFSET 0" makes the planner look up each key; a join could read all rows of a handler.
 --

@@ -1,4 +1,4 @@
--- How many events are discarded, up to 100,000.
+-- The number of discarded events, counted up to 100,000.
 --
 -- Locks   none.
 -- Index   archive_time (discarded_at, id).

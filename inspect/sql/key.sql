@@ -1,4 +1,4 @@
--- One key with held events, in the form of keys.sql.
+-- One key with held events, with the columns of keys.sql.
 --
 -- $1 handler   $2 key
 --

@@ -1,11 +1,11 @@
--- Keys with held events, each with its first event and the number of events that wait behind
--- it, up to 1,000.
+-- Keys with held events. Each row has a key, its first event, and the number of events that wait
+-- behind the first event, counted up to 1,000.
 --
--- $1 the handler; empty means all   $2 the state of the first event; empty means any
--- $3 and $4 begin after this handler and key   $5 the most keys
+-- $1 the handler; empty selects all   $2 the state of the first event; empty selects all
+-- $3, $4 the handler and key after which the page begins   $5 the maximum number of keys
 --
--- It reads 10,000 keys. It returns the last key that it read even if this key does not match,
--- because the next page begins after it.
+-- It reads at most 10,000 keys. It returns key 10,000 even if this key does not match, because the
+-- next page begins after this key.
 --
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos), for each key that is read.

@@ -1,13 +1,13 @@
--- The event with id $2 of source $1 in the log; if $1 is empty, the events with this id of all
--- sources. Each has its state, according to the row of relay:
+-- The event with id $2 of source $1 in the log. If $1 is empty: the events of all sources with this
+-- id. The state of each event follows from the row of relay, held and archive:
 --   held         it is held and will be published
 --   discarded    it was held, and an operator discarded it
 --   pending      a relay has read it, and has not recorded its acknowledgement
 --   unpublished  no relay has read it yet
 --   published    the broker has it
 --
--- "OFFSET 0" makes the planner look up the event for each source. A join would search all
--- events for the id, for which there is no index, and would read all of held.
+-- "OFFSET 0" makes the planner look up the event for each source. A join would search all events
+-- for the id, because no index of the log begins with the id, and would read all of held.
 --
 -- Locks   none.
 -- Index   outbox_event (source, event_id), twice for each source; held_outgoing (pos), archive_outgoing (pos), refused_pkey (seq).

@@ -1,4 +1,4 @@
--- The handlers that operators have paused, and under the name outbox the relays.
+-- The handlers that operators have paused. The name outbox means the relays.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as handlers that were paused.

@@ -1,4 +1,5 @@
--- The processes that run handlers, even those that were not seen for a minute, because they died.
+-- The processes that run handlers. The result includes processes that have probably died: they did
+-- not renew their row for a minute.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.

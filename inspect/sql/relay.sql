@@ -1,7 +1,8 @@
--- Which relay leads, until when, and how far behind the relay is.
+-- Which relay leads, until when it leads, and how far behind it is.
 --
--- The oldest committed event that is not recorded as published is the first above high, or
--- the first of pending. The number of such events is computed from seqs, so unused seqs count.
+-- The oldest committed event that is not recorded as published is the first event above high or the
+-- first event of pending. The statement computes the number of such events from seqs, so it also
+-- counts seqs that no event has.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs.

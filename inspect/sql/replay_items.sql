@@ -1,5 +1,5 @@
--- The replays of the event with id $2 of source $1; if $1 is empty, of the events with this id
--- of all sources.
+-- The replays of the event with id $2 of source $1. If $1 is empty: the replays of the events of
+-- all sources with this id.
 --
 -- Locks   none.
 -- Index   job_item_event (event_id), job_pkey (id).

@@ -1,4 +1,4 @@
--- The running replays, and how long no process has run each of them.
+-- The running replays, and how long ago a process made the last step of each.
 --
 -- Locks   none.
 -- Index   job_running (id).

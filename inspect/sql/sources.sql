@@ -1,5 +1,5 @@
--- The sources of events with id $1 that are in replays or in the audit: the log may no longer
--- have these events.
+-- The sources of the events with id $1, from the replays and the audit. The log may no longer have
+-- these events.
 --
 -- Locks   none.
 -- Index   job_item_event (event_id), audit_event (event_id).

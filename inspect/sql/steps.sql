@@ -1,5 +1,6 @@
--- The steps of external handlers $1 for an event. $2 has the dedupe key of the event for each of
--- these handlers. The results are not returned, because they come from a vendor.
+-- The steps of the external handlers $1 for an event. $2 has the dedupe key of the event for each
+-- of these handlers. The statement leaves out the results of the steps, because they come from a
+-- vendor.
 --
 -- Locks   none.
 -- Index   receipt's primary key.

@@ -1,5 +1,5 @@
 -- The stream, types and subjects of each handler. For an ordered handler, also the process that
--- reads.
+-- reads the stream.
 --
 -- Locks   none.
 -- Index   subscription's primary key.

@@ -1,5 +1,5 @@
--- The progress of the removal of old rows from inbox: the next page, the number of pages, and
--- how long the next step has been due.
+-- The progress of the sweep, which removes old rows from inbox: the next page, the number of pages,
+-- and how long the next step has been due.
 --
 -- Locks   none.
 -- Index   none; one row.

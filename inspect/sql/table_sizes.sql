@@ -1,5 +1,5 @@
--- The sizes of Postroom's tables, and when each was vacuumed. The numbers of rows are the
--- server's estimates.
+-- The sizes of Postroom's tables, and when each table was vacuumed and analyzed. The numbers of
+-- rows are the server's estimates.
 --
 -- Locks   none.
 -- Index   those of the catalog.

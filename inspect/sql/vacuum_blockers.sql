@@ -1,6 +1,6 @@
--- The transactions, prepared transactions and replication slots that keep vacuum from freeing
--- dead rows, in all databases of the cluster, the oldest first. A role
--- without pg_monitor sees only its own transactions; see sees_all_sessions.sql.
+-- The transactions, prepared transactions, standbys and replication slots that keep vacuum from
+-- freeing dead rows, in all databases of the cluster, the oldest first. A role without pg_monitor
+-- sees only its own transactions; see sees_all_sessions.sql.
 --
 -- Locks   none.
 -- Index   none; views of the server.

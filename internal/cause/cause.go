@@ -8,17 +8,17 @@ import (
 	"unicode"
 )
 
-// Fingerprint returns 16 bytes that are the same for all failures of a handler with the same
-// cause. A cause is the class, the place (a function, a constraint, or nothing) and the
-// wording of the text. known are values that differ between events, such as the event's id.
-// The wording leaves them out, and also leaves out all words that look like a value.
+// Fingerprint returns 16 bytes that are the same for all failures of a handler with the same cause.
+// A cause is the class, the place (a function, a constraint, or nothing) and the wording of the
+// text. known are values that differ between events, such as the event's id. The wording leaves out
+// the known values, and all words that look like a value.
 func Fingerprint(handler, class, place, text string, known ...string) []byte {
 	sum := sha256.Sum256([]byte(handler + "\x00" + class + "\x00" + place + "\x00" + Wording(text, known...)))
 	return sum[:16]
 }
 
-// How many bytes and words of a text count, and the length from which a word counts as a
-// value.
+// Limits of a wording. Wording reads at most maxText bytes and maxWords words of a text. A word of
+// longWord bytes or more counts as a value.
 const (
 	maxText  = 512
 	maxWords = 24
@@ -60,8 +60,8 @@ func isValue(word string) bool {
 	return len(word) >= longWord || strings.ContainsAny(word, "0123456789@/\\{}[]")
 }
 
-// unquote replaces each quoted piece with a '#'. An apostrophe within a word is not a quote,
-// and a quote that is never closed does not count.
+// unquote replaces each quoted piece with a '#'. An apostrophe after a letter is not a quote. An
+// opening quote without a closing quote does not count.
 func unquote(s string) string {
 	var b strings.Builder
 	for s != "" {

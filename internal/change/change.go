@@ -1,4 +1,4 @@
-// Package change has the common parts of all changes of held events by an operator: the
+// Package change has the parts that all changes of held events by operators have in common: the
 // transaction, the locks, and the row in the audit.
 package change
 
@@ -42,7 +42,7 @@ type Tables struct {
 	sql    statements
 }
 
-// New returns the tables of a schema. The name must be one that schema.Name accepted.
+// New returns the tables of a schema. schema.Name must have accepted the name.
 func New(db DB, name string) Tables {
 	return Tables{db: db, schema: name, sql: sqlfile.Map(written, func(sql string) string { return schema.In(name, sql) })}
 }
@@ -52,8 +52,8 @@ func (t *Tables) Explain(err error) error {
 	return remedy.Explain(err, remedy.Use{Grant: "operator", Schema: t.schema, DB: t.db})
 }
 
-// InTx runs do in a transaction. If the transaction fails because of a conflict with
-// another one, it tries again.
+// InTx runs do in a transaction. If the transaction fails because of a conflict with another
+// transaction, InTx tries again, up to five times in all.
 func (t *Tables) InTx(ctx context.Context, do func(tx pgx.Tx) error) error {
 	for round := 1; ; round++ {
 		err := t.InTxOnce(ctx, do)
@@ -73,9 +73,9 @@ func (t *Tables) InTxOnce(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
-// retryable reports whether a transaction failed because of a conflict with another one, and
-// may succeed if it is tried again. Such conflicts are a deadlock, a serialization failure,
-// and two transactions that made an event of the same key due.
+// retryable reports whether a transaction failed because of a conflict with another transaction,
+// and may succeed at the next try. The conflicts are a deadlock, a serialization failure, and two
+// transactions that made an event of the same key due.
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -96,7 +96,8 @@ func (t *Tables) Lock(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	return nil
 }
 
-// LockRelay prevents the leading relay from recording, if one of the events is outgoing.
+// LockRelay locks the row of the leading relay if one of the events is outgoing. Until the
+// transaction ends, the relay can record nothing.
 func (t *Tables) LockRelay(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	if _, err := tx.Exec(ctx, t.sql.RelayLock, ids); err != nil {
 		return fmt.Errorf("wait for the relay: %w", err)
@@ -104,8 +105,8 @@ func (t *Tables) LockRelay(ctx context.Context, tx pgx.Tx, ids []int64) error {
 	return nil
 }
 
-// Wake makes the first event of each key due, because the event for which it waited is no
-// longer held. Element n of handlers and keys together is one key. The caller has locked the
+// Wake makes the first event of each key due, because the event for which it waited is no longer
+// held. Element n of handlers and element n of keys identify one key. The caller has locked the
 // keys.
 func (t *Tables) Wake(ctx context.Context, tx pgx.Tx, handlers, keys []string) error {
 	if len(keys) == 0 {
@@ -165,7 +166,7 @@ func (t *Tables) Audit(ctx context.Context, tx pgx.Tx, a Action) (id int64, err 
 	return id, nil
 }
 
-// given returns a text, or nil, which is NULL, if it is empty.
+// given returns a text. If the text is empty, given returns nil, which is NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -1,6 +1,6 @@
-// Package childproc runs servers, relays and handlers of this module as processes that can
-// be killed and stopped. A program that uses it starts itself again, in a role. Its main
-// function calls [Serve] first.
+// Package childproc runs servers, relays and handlers of this module as child processes that their
+// parent can stop and kill. A program that uses it starts itself again, with a role. The program's
+// main function calls [Serve] first.
 package childproc
 
 import (
@@ -25,16 +25,16 @@ const (
 	jobVariable  = "POSTROOM_CHILD_JOB"
 )
 
-// Role is the work of a child. It returns when ctx ends. job is the job that [Start] got,
-// as JSON.
+// Role does the work of a child. It returns when ctx ends. job is the JSON of the job that the
+// parent gave to [Start].
 type Role func(ctx context.Context, job []byte) error
 
 // leavePatience is how long a child may take to finish its work after its parent has ended.
 const leavePatience = time.Minute
 
-// Serve runs the role if this process is a child, and reports whether it is a child. If
-// the parent ends, even if it is killed, the child's standard input ends, and then the
-// child ends too. The child ignores Ctrl-C, which is for the parent.
+// Serve runs the role if this process is a child, and reports whether this process is a child. If
+// the parent ends, even if it is killed, the child's standard input ends, and then the child ends
+// too. The child ignores Ctrl-C, because only the parent handles it.
 func Serve(roles map[string]Role) (served bool, err error) {
 	name := os.Getenv(roleVariable)
 	if name == "" {
@@ -44,7 +44,7 @@ func Serve(roles map[string]Role) (served bool, err error) {
 	if !ok {
 		return true, fmt.Errorf("no such role: %q", name)
 	}
-	signal.Ignore(os.Interrupt) // for systems that are not Unix; see apart
+	signal.Ignore(os.Interrupt) // needed if the system is not Unix; on Unix see apart
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { // ends with the process
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); { // Scan also returns false after an error
@@ -63,7 +63,7 @@ func Serve(roles map[string]Role) (served bool, err error) {
 // told has the lines that the parent has sent to this process.
 var told = lines{said: make(map[string]chan struct{})}
 
-// lines has a channel for each line that was sent, or that this process waits for.
+// lines has a channel for each line that the parent has sent, or that this process waits for.
 type lines struct {
 	mu   sync.Mutex
 	said map[string]chan struct{}
@@ -80,13 +80,13 @@ func (l *lines) close(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
-	case <-l.channel(line): // the line was sent before
+	case <-l.channel(line): // the parent sent the same line before
 	default:
 		close(l.said[line])
 	}
 }
 
-// Told returns a channel that is closed when the parent has sent this line. Call it in a
+// Told returns a channel that the package closes when the parent has sent this line. Call Told in a
 // child.
 func Told(line string) <-chan struct{} {
 	told.mu.Lock()
@@ -105,8 +105,8 @@ type Child struct {
 	line string // the last line that the child wrote
 }
 
-// Start starts a child in a role. The child gets job as JSON. The child's standard error
-// goes to log. If log is nil, it is dropped.
+// Start starts a child with a role. The child gets job as JSON. The child's standard error goes to
+// log. If log is nil, Start drops the standard error.
 func Start(role string, job any, log io.Writer) (*Child, error) {
 	text, err := json.Marshal(job)
 	if err != nil {
@@ -121,7 +121,7 @@ func Start(role string, job any, log io.Writer) (*Child, error) {
 	cmd.SysProcAttr = apart()
 	c := &Child{cmd: cmd, gone: make(chan struct{}), log: lastWords{out: log}}
 	switch log.(type) {
-	case nil, *os.File: // directly, because a pipe would break when this process ends
+	case nil, *os.File: // the child writes to it directly, because a pipe would break when this process ends
 		cmd.Stderr = log
 	default:
 		cmd.Stderr = &c.log
@@ -170,16 +170,18 @@ func (c *Child) Await(ctx context.Context, prefix string) error {
 	})
 }
 
-// PID is the child's process id.
+// PID returns the child's process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Kill kills the child, even if it is stopped by a signal, and waits until it has ended.
+// Kill kills the child and waits until the child has ended. It also kills a child that a signal has
+// stopped.
 func (c *Child) Kill() {
 	_ = c.cmd.Process.Kill() // fails if the child has ended already
 	<-c.gone
 }
 
-// Signal sends a signal. It returns no error if the child has ended: [Child.Ended] says so.
+// Signal sends a signal to the child. If the child has ended, Signal returns no error: call
+// [Child.Ended] to find that out.
 func (c *Child) Signal(s syscall.Signal) error {
 	err := c.cmd.Process.Signal(s)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -204,8 +206,8 @@ func (c *Child) End() {
 	_ = c.EndWithin(20 * time.Second) // the caller does not want to know how the child ended
 }
 
-// EndWithin tells the child to finish its work. If that takes longer than patience, it kills
-// the child. It returns an error if the child failed or was killed.
+// EndWithin tells the child to finish its work. If that takes longer than patience, EndWithin kills
+// the child. EndWithin returns an error if the child failed or was killed.
 func (c *Child) EndWithin(patience time.Duration) error {
 	_ = c.input.Close() // fails if the child has ended already
 	select {
@@ -226,8 +228,8 @@ func (c *Child) Failure() error {
 	return nil
 }
 
-// lastWords keeps the end of a child's log, for the error if the child fails. It gets
-// nothing if the log goes directly to a file.
+// lastWords keeps the end of a child's log. If the child fails, Failure puts this end into the
+// error. If the child writes its log directly to a file, lastWords gets nothing.
 type lastWords struct {
 	out io.Writer // gets the complete log
 

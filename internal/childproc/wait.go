@@ -10,8 +10,8 @@ import (
 // ErrLate says that a condition did not become true in time.
 var ErrLate = errors.New("waited for in vain")
 
-// Eventually calls ask until it returns true. It returns [ErrLate] if that takes longer than
-// within, and the error of ask if there is one.
+// Eventually calls ask until ask returns true. It returns [ErrLate] if that takes longer than
+// within. It returns the error of ask if ask fails, and the cause of ctx if ctx ends.
 func Eventually(ctx context.Context, within time.Duration, what string, ask func(ctx context.Context) (bool, error)) error {
 	deadline := time.Now().Add(within)
 	for {
@@ -31,7 +31,7 @@ func Eventually(ctx context.Context, within time.Duration, what string, ask func
 	}
 }
 
-// Sleep waits for d. It returns false, at once, if ctx ends.
+// Sleep waits for d and returns true. If ctx ends, it returns false at once.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

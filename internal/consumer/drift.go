@@ -1,6 +1,6 @@
-// Package consumer examines the broker's state for a handler: its durable consumer, the
-// limits of its stream, and the last message that it decided. The inbox does that when it
-// begins to read, and doctor does it when an operator asks.
+// Package consumer examines the broker's state for a handler: the handler's durable consumer, the
+// limits of the stream, and the last message that the handler decided. The inbox examines this
+// state when it begins to read. doctor examines it when an operator asks.
 package consumer
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// ErrForeign says that the durable consumer of a handler belongs to another Postroom instance. The
-// inbox of that instance does not know which events this inbox decided.
+// ErrForeign says that another Postroom instance uses the durable consumer of a handler. The inbox
+// of that instance does not know which events this inbox decided.
 var ErrForeign = errors.New("the durable consumer belongs to another Postroom instance")
 
-// Examine returns what is wrong with a handler's durable consumer: settings that lose or
-// delay events. limits are the consumer limits of its stream, which ExamineLimits examines.
-// subjects are the subjects in the handler's row of subscription. Examine returns ErrForeign
-// if the consumer belongs to another Postroom or another handler. It does no I/O.
+// Examine returns the settings of a handler's durable consumer that lose or delay events. limits
+// are the consumer limits of the handler's stream; ExamineLimits examines these. subjects are the
+// subjects in the handler's row of subscription. If the consumer's metadata do not name this
+// instance and this handler, Examine returns ErrForeign. It does no I/O.
 func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits, instance, handler string, subjects []string) ([]string, error) {
 	if i, h := identity.Owner(cfg.Metadata); i != instance || h != handler {
 		return nil, ErrForeign
@@ -40,7 +40,7 @@ func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits
 	return faults, nil
 }
 
-// Filter returns the subjects that a consumer gets. An empty result means all subjects.
+// Filter returns the subjects whose messages a consumer gets. An empty result means all subjects.
 func Filter(cfg jetstream.ConsumerConfig) []string {
 	if cfg.FilterSubject != "" {
 		return []string{cfg.FilterSubject}
@@ -61,7 +61,7 @@ func Drift(have, want jetstream.ConsumerConfig) []string {
 	return faults
 }
 
-// driftOfAll is the part of Drift that does not depend on a process's settings.
+// driftOfAll is the part of Drift for the settings that are the same in all processes of a handler.
 func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	var faults []string
 	differ := func(differs bool, format string, args ...any) {
@@ -78,14 +78,14 @@ func driftOfAll(have, want jetstream.ConsumerConfig) []string {
 	return faults
 }
 
-// PausedUntil returns the end of an operator's pause of a consumer at the broker, or the zero
-// time if it is not paused. A pause does not count as drift.
+// PausedUntil returns the time until which an operator has paused a consumer at the broker. If the
+// consumer is not paused, it returns the zero time. A pause does not count as drift.
 func PausedUntil(info *jetstream.ConsumerInfo) time.Time {
-	if !info.Paused || info.Config.PauseUntil == nil { // info.Paused is needed, because the broker compares with its own clock
+	if !info.Paused || info.Config.PauseUntil == nil { // look at info.Paused too, because the broker compares PauseUntil with its own clock
 		return time.Time{}
 	}
 	return *info.Config.PauseUntil
 }
 
-// Unbounded is the consumer's value of MaxDeliver and MaxAckPending: no limit.
+// Unbounded, as the value of a consumer's MaxDeliver or MaxAckPending, means no limit.
 const Unbounded = -1

@@ -14,9 +14,9 @@ import (
 // request to the next.
 const leastThreshold = time.Second
 
-// Threshold returns the inactive threshold that a consumer can have if wish is the
-// desired one. It is lower than wish if the stream's limit is lower. A wish of 0 means no
-// threshold.
+// Threshold returns the inactive threshold for a consumer of a stream. It is wish, or the stream's
+// limit if the limit is lower. A wish of 0 means no threshold; then the result is the stream's
+// limit, or 0 if the stream has no limit.
 func Threshold(stream jetstream.StreamConfig, wish time.Duration) time.Duration {
 	if most := stream.ConsumerLimits.InactiveThreshold; most > 0 && (wish == 0 || wish > most) {
 		return most
@@ -24,8 +24,8 @@ func Threshold(stream jetstream.StreamConfig, wish time.Duration) time.Duration 
 	return wish
 }
 
-// ExamineLimits returns the limits of a stream with which a handler that reads the given
-// subjects cannot work, and says what to change. It does no I/O.
+// ExamineLimits returns an error for each setting of a stream that prevents a handler of the given
+// subjects from working. Each error says what to change. ExamineLimits does no I/O.
 func ExamineLimits(stream jetstream.StreamConfig, ordered bool, subjects []string) []error {
 	var faults []error
 	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -45,8 +45,8 @@ func ExamineLimits(stream jetstream.StreamConfig, ordered bool, subjects []strin
 	return faults
 }
 
-// movedBy returns the subject under which a stream stores the messages of a subject, if a
-// transform moves all of them to another subject.
+// movedBy returns the subject under which a stream stores the messages of a subject, if a transform
+// moves all of them to another subject. Otherwise it returns an empty text.
 func movedBy(t *jetstream.SubjectTransformConfig, subject string) string {
 	if t == nil || t.Source != "" && !wildcard.Covers(t.Source, subject) {
 		return ""

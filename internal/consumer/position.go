@@ -12,20 +12,20 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// Position identifies a message of the stream. If another message has the same sequence,
-// its id or its time is different.
+// Position identifies a message of the stream. Another message can have the same sequence, for
+// instance if the stream was created again, but then its id or its time differs.
 type Position struct {
 	Seq    uint64
 	ID     string
-	Stored time.Time // zero if that was not recorded
+	Stored time.Time // zero if the time was not recorded
 }
 
-// MaxID is the largest number of bytes of a message's id that are kept.
+// MaxID is the largest number of bytes that a Position keeps of a message's id.
 const MaxID = 960
 
 // PositionOf returns the Position that identifies a message.
 func PositionOf(seq uint64, header map[string][]string, stored time.Time) Position {
-	if _, odd := header["Status"]; odd { // the client library may take it for an error if it is looked up
+	if _, odd := header["Status"]; odd { // if IsIn looks such a message up, the client library may take it for an error
 		return Position{Seq: seq}
 	}
 	p := Position{Seq: seq, Stored: stored}
@@ -35,19 +35,19 @@ func PositionOf(seq uint64, header map[string][]string, stored time.Time) Positi
 	return p
 }
 
-// IsIn reports whether a stream in the given state has the message, or had it and dropped
-// it. If the stream has another message at that sequence, or has not reached the
-// sequence, the broker has lost data.
+// IsIn reports whether a stream in the given state has the message, or had the message and dropped
+// it. It returns false if the stream has another message at the sequence, or has not reached the
+// sequence: then the broker has lost data.
 func (p Position) IsIn(ctx context.Context, stream jetstream.Stream, state jetstream.StreamState) (bool, error) {
 	switch {
 	case p.Seq > state.LastSeq:
 		return false, nil
-	case p.Seq < state.FirstSeq || p.Stored.IsZero(): // the message was dropped, or no message was recorded
+	case p.Seq < state.FirstSeq || p.Stored.IsZero(): // the stream dropped the message, or the position has only a sequence
 		return true, nil
 	}
 	msg, err := stream.GetMsg(ctx, p.Seq)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // it was deleted
+	case errors.Is(err, jetstream.ErrMsgNotFound): // the message was deleted
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("look up message %d: %w", p.Seq, err)
@@ -55,8 +55,8 @@ func (p Position) IsIn(ctx context.Context, stream jetstream.Stream, state jetst
 	return p.isSame(PositionOf(p.Seq, msg.Header, msg.Time)), nil
 }
 
-// isSame reports whether two positions are the same message, as far as the recorded data
-// shows.
+// isSame reports whether two positions identify the same message: their ids and times are equal.
+// The database stores times in microseconds.
 func (p Position) isSame(other Position) bool {
 	return p.ID == other.ID && p.Stored.Truncate(time.Microsecond).Equal(other.Stored.Truncate(time.Microsecond))
 }

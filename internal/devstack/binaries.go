@@ -15,8 +15,8 @@ import (
 // oldest is the oldest PostgreSQL major version that Postroom supports.
 const oldest = 14
 
-// wellKnown are directories into which packages put server binaries without adding them
-// to PATH.
+// wellKnown are directories into which packages put server binaries. The packages do not add these
+// directories to PATH.
 var wellKnown = []string{
 	"/usr/lib/postgresql/*/bin",          // Debian, Ubuntu
 	"/usr/pgsql-*/bin",                   // PostgreSQL's packages for Red Hat
@@ -34,7 +34,7 @@ type binaries struct {
 
 func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
 
-// finder looks for server binaries. Its functions are fields so that a test can
+// finder looks for server binaries. Its functions are fields, so that a test can replace them and
 // describe another machine.
 type finder struct {
 	lookPath func(name string) (string, error)
@@ -46,9 +46,9 @@ func newFinder() finder {
 	return finder{lookPath: lookReal, glob: filepath.Glob, version: askVersion}
 }
 
-// find returns the usable binaries in the order in which to try them: first the ones on
-// PATH, then the others, newest first. The error says why other binaries are not used. It
-// is never nil if there are no usable binaries.
+// find returns the usable binaries in the order in which to try them: first the binaries on PATH,
+// then the others, newest first. The error says why find left out other binaries. If there are no
+// usable binaries, the error is not nil.
 func (f finder) find(ctx context.Context) ([]binaries, error) {
 	var found []binaries
 	var errs []error
@@ -124,8 +124,8 @@ func askVersion(ctx context.Context, postgres string) (string, error) {
 	return string(out), err
 }
 
-// lookReal finds an executable and resolves links, so that a directory has only one name,
-// and initdb is in the same directory as postgres.
+// lookReal finds an executable and resolves links. So each directory has only one name, and find
+// looks for initdb in the real directory of postgres.
 func lookReal(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -21,7 +21,8 @@ const (
 	dockerPatience = 30 * time.Second
 )
 
-// These labels of a container or a network name the process to which it belongs.
+// These labels of a container or a network name the process that created it: its machine and its
+// process id.
 const (
 	hostLabel = "postroom.devstack.host"
 	pidLabel  = "postroom.devstack.pid"
@@ -34,12 +35,12 @@ const (
 	networkFile   = "network"
 )
 
-// A box is a server in a container. Its port stays the same after restarts. Its owner
-// must not call methods concurrently.
+// A box is a server in a container. The server's port stays the same after restarts. The methods of
+// a box must not be called concurrently.
 type box struct {
 	image  string
 	name   string // the name of the container, and its hostname
-	host   string // the address at which Docker publishes ports: an address of this machine, unless Docker runs on another machine
+	host   string // the address at which Docker publishes ports; it is an address of the machine on which Docker runs
 	port   int
 	guard  *guard
 	frozen bool
@@ -53,11 +54,11 @@ type boxSpec struct {
 	command     []string
 	logger      *slog.Logger
 
-	// prepare is called before the container is created, with the box as far as it is
-	// known. It returns more arguments for docker run.
+	// prepare returns more arguments for docker run. startBox calls it before it creates the
+	// container, when b has its name, its port and its directory.
 	prepare func(b *box) ([]string, error)
 
-	// answers returns nil once the server can be used.
+	// answers returns nil if the server accepts connections.
 	answers func(ctx context.Context, b *box) error
 }
 
@@ -119,8 +120,8 @@ func (b *box) makeOnPort(ctx context.Context, spec boxSpec) error {
 		"run", "--detach", "--name", b.name, "--hostname", b.name, "--publish", published, "--stop-signal", spec.signal,
 	}, ownLabels()...)
 	args = append(append(append(args, more...), spec.image), spec.command...)
-	// The watchdog is told first, so that there is never a container that the watchdog
-	// does not know.
+	// Tell the watchdog before Docker creates the container, so that the watchdog knows each
+	// container.
 	if err := os.WriteFile(filepath.Join(b.guard.dir, containerFile), []byte(b.name+"\n"), 0o600); err != nil {
 		return fmt.Errorf("tell watchdog: %w", err)
 	}
@@ -148,7 +149,7 @@ func (b *box) await(ctx context.Context, answers func(context.Context, *box) err
 	}
 }
 
-// start starts the server again, after it was stopped or killed.
+// start starts the server again after a stop or a kill.
 func (b *box) start(ctx context.Context, answers func(context.Context, *box) error) error {
 	ctx, cancel := context.WithTimeout(ctx, localPatience)
 	defer cancel()
@@ -161,8 +162,8 @@ func (b *box) start(ctx context.Context, answers func(context.Context, *box) err
 	return nil
 }
 
-// stop shuts down the server in an orderly way, or by force if that takes too long. It
-// does nothing if the server is not running.
+// stop shuts down the server in an orderly way. If that takes longer than 10 seconds, Docker kills
+// the server. stop does nothing if the server is not running.
 func (b *box) stop() error {
 	if err := b.thaw(); err != nil {
 		return err
@@ -170,8 +171,7 @@ func (b *box) stop() error {
 	return b.do("stop", "--time", "10")
 }
 
-// kill ends every process of the container as kill -9 does, and returns when they have
-// ended.
+// kill ends every process of the container as kill -9 does, and returns when all have ended.
 func (b *box) kill() error {
 	if err := b.thaw(); err != nil { // a frozen process does not end
 		return err
@@ -184,7 +184,7 @@ func (b *box) kill() error {
 
 func (b *box) signal(signal string) error { return b.do("kill", "--signal", signal) }
 
-// do runs one of Docker's commands on the container.
+// do runs a command of Docker on the container.
 func (b *box) do(args ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
@@ -199,7 +199,7 @@ func (b *box) freeze() error {
 	return err
 }
 
-// thaw makes a frozen container go on.
+// thaw continues a frozen container. It does nothing if the container is not frozen.
 func (b *box) thaw() error {
 	if !b.frozen {
 		return nil
@@ -209,11 +209,11 @@ func (b *box) thaw() error {
 	return err
 }
 
-// lastWords returns the end of what the server wrote.
+// lastWords returns the end of the server's output.
 func (b *box) lastWords() string {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
-	// Servers write to both outputs.
+	// Servers write to standard output and to standard error.
 	text, err := exec.CommandContext(ctx, "docker", "logs", "--tail", "50", b.name).CombinedOutput()
 	if err != nil {
 		return "    its log cannot be read: " + err.Error()
@@ -226,7 +226,7 @@ func (b *box) remove() error {
 	if b.guard == nil {
 		return nil
 	}
-	_ = b.thaw() // the error is ignored: what matters is that the container is removed
+	_ = b.thaw() // ignore the error: the next command reports whether Docker removes the container
 	if err := unlessGone(b.do("rm", "--force", "--volumes")); err != nil {
 		return fmt.Errorf("remove container: %w", err)
 	}
@@ -238,7 +238,7 @@ func (b *box) remove() error {
 
 // close removes the container, its directory and its watchdog.
 func (b *box) close() error {
-	err := b.remove() // if this fails, the watchdog removes the rest
+	err := b.remove() // if this fails, the watchdog removes the container
 	if b.guard != nil {
 		err = errors.Join(err, b.guard.Close())
 	}

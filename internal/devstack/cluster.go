@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// localPatience limits a start, unless its context has an earlier deadline.
+	// localPatience limits a start whose context has no earlier deadline.
 	localPatience = 60 * time.Second
 
-	// portTries is how many ports are tried, because another process can take a port
-	// between the choice and the server's start.
+	// portTries is how many ports a start tries. Another process can take a port after this process
+	// has chosen it, and before the server starts.
 	portTries = 3
 )
 
-// A cluster is a throwaway PostgreSQL cluster that local binaries run. Its owner must not
-// call methods concurrently.
+// A cluster is a throwaway PostgreSQL cluster that local binaries run. Its methods must not be
+// called concurrently.
 type cluster struct {
 	bin    binaries
 	as     *account
 	guard  *guard
 	logger *slog.Logger
 	port   int
-	server *process // nil while stopped
+	server *process // nil if the server is stopped
 }
 
 // startCluster creates a cluster in a new directory and starts it.
@@ -75,7 +75,7 @@ func (c *cluster) create(ctx context.Context, cfg Config) error {
 	}
 	initdb := exec.CommandContext(ctx, c.bin.path("initdb"), args...)
 	c.prepare(initdb)
-	initdb.WaitDelay = time.Second // because its child processes keep the output open
+	initdb.WaitDelay = time.Second // do not wait longer: initdb's child processes can keep the output open
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, lastLines(string(out)))
 	}
@@ -86,8 +86,8 @@ func (c *cluster) configure(cfg Config) error {
 	var conf strings.Builder
 	conf.WriteString("\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = ''\n")
 	if !cfg.Durable {
-		// This memory is in the data directory, so that a killed server leaves nothing in
-		// /dev/shm.
+		// With mmap, the shared memory is in the data directory, so a killed server leaves nothing
+		// in /dev/shm.
 		conf.WriteString("dynamic_shared_memory_type = mmap\n")
 	}
 	for _, set := range cfg.settings() {
@@ -178,8 +178,8 @@ func (c *cluster) await(ctx context.Context, server *process) error {
 	}
 }
 
-// probe returns nil if this server answers, and not another one: another process may have
-// taken the port first.
+// probe returns nil if the server of this cluster answers. It compares the data directory, because
+// another server may have taken the port first.
 func (c *cluster) probe(ctx context.Context) error {
 	var dir string
 	err := session(ctx, c.url(), func(conn *pgx.Conn) error {
@@ -199,8 +199,8 @@ var (
 	errMemoryInUse = errors.New("shared memory is in use")
 )
 
-// early explains the end of a server that was still starting. There are no error codes,
-// so it reads the log, which is in English because of initdb --locale=C.
+// early returns the reason why a server ended while it was starting. The server has no exit codes
+// for the reasons, so early reads the log. The log is in English because of initdb --locale=C.
 func (c *cluster) early(exit error) error {
 	text, err := os.ReadFile(c.log())
 	if err != nil {
@@ -217,8 +217,8 @@ func (c *cluster) early(exit error) error {
 	return fmt.Errorf("start postgres: %w: %w\n%s", reason, exit, lastLines(log))
 }
 
-// stop shuts down the server: first with a fast shutdown, then with an immediate one,
-// then by force.
+// stop shuts down the server. It tries a fast shutdown first, then an immediate shutdown, and then
+// kills the server.
 func (c *cluster) stop() error {
 	if c.server == nil {
 		return nil
@@ -234,7 +234,7 @@ func (c *cluster) stop() error {
 	return server.end(syscall.SIGKILL, 5*time.Second)
 }
 
-// kill ends the postmaster and its sessions, like a crash.
+// kill ends the postmaster and its child processes, like a crash.
 func (c *cluster) kill() error {
 	if c.server == nil {
 		return errors.New("not running")
@@ -246,8 +246,8 @@ func (c *cluster) kill() error {
 
 func (c *cluster) close() error { return errors.Join(c.stop(), c.guard.Close()) }
 
-// prepare sets up a command of the server: its user, its own session, and no settings
-// from the caller's environment.
+// prepare sets up a command of the server. It sets the user and a session of its own. It leaves the
+// settings of PostgreSQL and of the language out of the environment.
 func (c *cluster) prepare(cmd *exec.Cmd) {
 	cmd.Dir = c.guard.dir
 	cmd.SysProcAttr = ownSession(c.as)

@@ -60,7 +60,7 @@ func containerOptions(cfg Config, password string) []string {
 	}
 	return []string{
 		"--env", "POSTGRES_USER=postgres",
-		"--env", "POSTGRES_PASSWORD=" + password, // needed if Docker runs on another machine, because others can reach the port
+		"--env", "POSTGRES_PASSWORD=" + password, // needed if Docker runs on another machine, because then other machines can reach the port
 		"--env", "POSTGRES_DB=postgres",
 		"--env", "POSTGRES_INITDB_ARGS=" + initdb,
 		"--shm-size", "256m", // parallel queries use this memory
@@ -77,9 +77,8 @@ func (c *postgresContainer) url(b *box) string {
 	}).String()
 }
 
-// answers returns nil when the server answers on its port. The image first starts a
-// server for its set-up, which listens only on a socket. So when the port answers, the
-// real server is running.
+// answers returns nil when the server answers on its port. The image first starts a server for its
+// set-up. That server listens only on a socket, so it does not answer on the port.
 func (c *postgresContainer) answers(ctx context.Context, b *box) error {
 	return session(ctx, c.url(b), func(conn *pgx.Conn) error { return conn.Ping(ctx) })
 }

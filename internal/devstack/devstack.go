@@ -1,18 +1,19 @@
 // Package devstack starts real PostgreSQL and NATS servers for demos, benchmarks and tests.
 // The user need not set up anything.
 //
-// PostgreSQL is the server that POSTROOM_DATABASE_URL names. If that is not set, it is a
-// throwaway cluster that the programs on this machine run. If there are no such programs,
-// it is a container.
+// PostgreSQL is the server that POSTROOM_DATABASE_URL names. If the variable is not set, it is a
+// throwaway cluster that PostgreSQL's programs on this machine run. If this machine has no such
+// programs, it is a container.
 //
-// NATS is a process or, on request, a container, alone or as a cluster. JetStream is in a
-// temporary directory. Its program is the first of these: the program that
-// POSTROOM_TEST_BROKER names; integration/natsd, which is built if there is a checkout;
-// nats-server on the PATH; a program that is built in the user's cache.
+// NATS is one server or a cluster of servers. A server is a process or, on request, a container.
+// Its JetStream storage is in a temporary directory. The program of a process is the program that
+// POSTROOM_TEST_BROKER names. If the variable is not set, it is integration/natsd, if there is a
+// checkout in which the package can build it. Otherwise it is nats-server on the PATH, or else a
+// program that the package builds in the user's cache.
 //
 // All servers listen on the loopback interface, except containers if Docker runs on another
-// machine. Servers and directories are removed when the process that started them ends, even
-// if it panics, calls os.Exit or is killed: see watchdog.sh.
+// machine. When the process that started them ends, a watchdog removes servers and directories,
+// even if the process panics, calls os.Exit or is killed: see watchdog.sh.
 //
 // The servers are for development only: a local server trusts every client that reaches
 // its port.
@@ -30,15 +31,15 @@ import (
 
 // Config tunes a [Postgres]. The zero value is ready to use.
 type Config struct {
-	// Logger receives a message for each way that is tried and each server that is
-	// started. Nil means [slog.Default].
+	// Logger receives a message for each server that starts, and for binaries that the package
+	// skips. Nil means [slog.Default].
 	Logger *slog.Logger
 
-	// Durable keeps committed data even if the machine crashes, as in production: fsync
-	// and synchronous_commit are on. If it is false, they are off. That is faster, and
+	// Durable keeps committed data even if the machine crashes, as in production: fsync and
+	// synchronous_commit are on. If Durable is false, they are off. Then the server is faster, and
 	// data still survives the end of any process.
 	//
-	// It has no effect on the server of POSTROOM_DATABASE_URL.
+	// Durable has no effect on the server of POSTROOM_DATABASE_URL.
 	Durable bool
 
 	// Local allows only a throwaway cluster of local binaries. Container allows only a
@@ -120,14 +121,14 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return &Stack{Postgres: db, NATS: broker}, nil
 }
 
-// Close stops both servers and removes their data. It is idempotent.
+// Close stops both servers and removes their data. A second call does nothing.
 func (s *Stack) Close() error {
 	return errors.Join(s.Postgres.Close(), s.NATS.Close())
 }
 
-// Installed returns nil if [Start] works on this machine without Docker. That needs a
-// PostgreSQL server in POSTROOM_DATABASE_URL or PostgreSQL's programs, and a program or a
-// checkout for the NATS server. Installed starts nothing.
+// Installed returns nil if [Start] works on this machine without Docker. Start then needs the
+// variable POSTROOM_DATABASE_URL or PostgreSQL's programs, and a program or a checkout for the NATS
+// server. Installed starts nothing.
 func Installed(ctx context.Context) error {
 	if os.Getenv(natsVariable) == "" {
 		_, inCheckout := checkout()

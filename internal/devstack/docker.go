@@ -14,12 +14,12 @@ import (
 	"sync"
 )
 
-// errUnknown says that Docker does not know the requested object, or is removing it,
-// because the watchdog of another process may be removing it too.
+// errUnknown says that Docker does not know the requested object, or is already removing it. The
+// reason may be that a watchdog removes the same object.
 var errUnknown = errors.New("unknown to Docker")
 
-// docker runs Docker's command and returns its output. The command is enough: Docker's
-// client library would need more modules than this module has in all.
+// docker runs Docker's command and returns its output. The package uses the command, because
+// Docker's client library needs more modules than this module has in all.
 func docker(ctx context.Context, args ...string) (string, error) {
 	var out, problems bytes.Buffer
 	cmd := exec.CommandContext(ctx, "docker", args...)
@@ -41,9 +41,9 @@ func docker(ctx context.Context, args ...string) (string, error) {
 	return "", fmt.Errorf("docker %s: %w\n%s", args[0], err, lastLines(said))
 }
 
-// findDocker returns the address at which Docker publishes ports, if Docker answers. Once
-// in a process, it also removes containers and networks of processes that were killed
-// together with their watchdogs.
+// findDocker returns the address at which Docker publishes ports, if Docker answers. Its first call
+// in a process also removes containers and networks of processes that were killed together with
+// their watchdogs.
 func findDocker(ctx context.Context, logger *slog.Logger) (host string, err error) {
 	if _, err := exec.LookPath("docker"); err != nil {
 		return "", fmt.Errorf("find Docker: %w", err)
@@ -62,8 +62,8 @@ func findDocker(ctx context.Context, logger *slog.Logger) (host string, err erro
 	return host, nil
 }
 
-// dockerHost returns the address at which Docker publishes ports: an address of this
-// machine, unless Docker runs on another machine.
+// dockerHost returns the address at which Docker publishes ports: an address of the machine on
+// which Docker runs.
 func dockerHost(ctx context.Context) (string, error) {
 	endpoint := os.Getenv("DOCKER_HOST")
 	if endpoint == "" {
@@ -95,8 +95,8 @@ func dockerHost(ctx context.Context) (string, error) {
 
 var sweep sync.Once
 
-// removeLeftOvers removes containers and networks if the process of this machine to which
-// they belong has ended.
+// removeLeftOvers removes the containers and networks that a process of this machine created, if
+// that process has ended.
 func removeLeftOvers(ctx context.Context) error {
 	host, _ := os.Hostname()
 	ours := []string{"--filter", "label=" + hostLabel + "=" + host, "--filter", "label=" + pidLabel, "--format", `{{.ID}} {{.Label "` + pidLabel + `"}}`}
@@ -120,8 +120,8 @@ func removeLeftOvers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// leftOver returns the ids of a list whose process has ended. Each line of the list has
-// an id and a process id.
+// leftOver reads a list. Each line has the id of an object and the id of the process that created
+// it. leftOver returns the ids of the objects whose process has ended.
 func leftOver(list string) (ids []string) {
 	for line := range strings.Lines(list) {
 		id, process, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -139,8 +139,8 @@ func unlessGone(err error) error {
 	return err
 }
 
-// ownLabels returns arguments of Docker's command: labels that name this process.
+// ownLabels returns arguments for Docker's command. They set labels that name this process.
 func ownLabels() []string {
-	host, _ := os.Hostname() // without a hostname, all machines without one count as the same machine
+	host, _ := os.Hostname() // if this fails, all machines without a hostname count as the same machine
 	return []string{"--label", hostLabel + "=" + host, "--label", pidLabel + "=" + strconv.Itoa(os.Getpid())}
 }

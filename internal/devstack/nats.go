@@ -16,17 +16,17 @@ import (
 
 // NATSConfig tunes a [NATS]. The zero value is ready to use.
 type NATSConfig struct {
-	// Logger receives a message for each server that is started. Nil means
+	// Logger receives messages about containers, and about a server that does not stop. Nil means
 	// [slog.Default]. The server's own log is a file beside its storage.
 	Logger *slog.Logger
 
-	// Durable syncs every message to disk before it is acknowledged. If it is false, the
-	// server syncs every two minutes, which is its default.
+	// Durable makes the server sync every message to disk before it acknowledges the message. If
+	// Durable is false, the server syncs every two minutes, which is the default of NATS.
 	Durable bool
 
-	// Container runs the server in a container of the image that POSTROOM_NATS_IMAGE
-	// names, or nats:2. Its storage is a directory of this machine, so Docker must run on
-	// this machine.
+	// Container runs the server in a container of the image that POSTROOM_NATS_IMAGE names, or
+	// nats:2. The server's storage is a directory of this machine, so Docker must run on this
+	// machine.
 	Container bool
 
 	// Name is the server's name. The servers of a cluster must have different names.
@@ -34,8 +34,8 @@ type NATSConfig struct {
 	// Defaults to postroom-devstack, or to the container's name.
 	Name string
 
-	// Options are added to the server's options, in the language of its configuration
-	// file: users, limits, a cluster, or no JetStream (jetstream: disabled).
+	// Options are lines that are added to the server's configuration file: for instance users,
+	// limits, a cluster, or no JetStream (jetstream: disabled).
 	Options string
 
 	network string // the network of containers; see StartNATSCluster
@@ -58,8 +58,8 @@ type NATS struct {
 	closed  bool
 }
 
-// natsServer has the methods that differ between the ways to run a server. [NATS] does
-// not call them concurrently.
+// natsServer has the methods that differ between a process and a container. [NATS] does not call
+// them concurrently.
 type natsServer interface {
 	url() string
 	dir() string
@@ -69,7 +69,7 @@ type natsServer interface {
 	freeze() error
 	thaw() error
 	reload(options string) error
-	close() error // removes the server's data; the server is not running
+	close() error // removes the data of a server that is not running
 }
 
 // StartNATS starts a server on a free port of the loopback interface. ctx limits only the
@@ -93,15 +93,15 @@ func StartNATS(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 // URL returns the server's URL. It stays the same after restarts.
 func (n *NATS) URL() string { return n.server.url() }
 
-// Dir returns the directory of the server's storage. It may be copied or replaced while
+// Dir returns the directory of the server's storage. You may copy or replace the directory while
 // the server is stopped.
 func (n *NATS) Dir() string { return filepath.Join(n.server.dir(), "jetstream") }
 
-// Source says how the server runs: "process", "container nats:2".
+// Source says how the server runs: "process", or for instance "container nats:2".
 func (n *NATS) Source() string { return n.source }
 
-// Hostname returns the name of the server's container, or "" if the server does not run
-// in a container. It is also the server's name, unless NATSConfig.Name is set.
+// Hostname returns the name of the server's container, or "" if the server does not run in a
+// container. If NATSConfig.Name is not set, it is also the server's name.
 func (n *NATS) Hostname() string { return n.hostname }
 
 // Stop shuts down the server and keeps its storage. It does nothing if the server is
@@ -128,11 +128,11 @@ func (n *NATS) Kill() error {
 	return nil
 }
 
-// Pause freezes the server, with its connections open, until [NATS.Resume]. A paused
-// server can be killed, stopped and restarted.
+// Pause freezes the server until [NATS.Resume]. The server's connections stay open. You can kill,
+// stop and restart a paused server.
 func (n *NATS) Pause() error { return n.change("pause", natsServer.freeze) }
 
-// Resume makes a paused server go on. It does nothing if the server is not paused.
+// Resume continues a paused server. It does nothing if the server is not paused.
 func (n *NATS) Resume() error { return n.change("resume", natsServer.thaw) }
 
 // Reload gives the running server new [NATSConfig.Options].
@@ -153,8 +153,8 @@ func (n *NATS) change(what string, do func(natsServer) error) error {
 	return nil
 }
 
-// Restart starts the server again with the same port and storage. A running server is
-// shut down first. Restart returns when clients can connect.
+// Restart starts the server again with the same port and storage. If the server is running, Restart
+// shuts it down first. It returns when clients can connect.
 func (n *NATS) Restart(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,14 +172,14 @@ func (n *NATS) Restart(ctx context.Context) error {
 			n.running = true
 			return nil
 		}
-		// Another process may have taken the port.
+		// Another process may have taken the port: try until it frees the port.
 		if !errors.Is(err, errPortTaken) || pause(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("devstack: restart nats: %w", err)
 		}
 	}
 }
 
-// Close shuts down the server and removes its storage. It is idempotent.
+// Close shuts down the server and removes its storage. A second call does nothing.
 func (n *NATS) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 // NATSCluster is a group of servers that store streams together.
 type NATSCluster struct {
 	nodes []*NATS
-	net   *boxNet // nil, except for containers
+	net   *boxNet // nil if the servers are processes
 }
 
-// StartNATSCluster starts servers that form one cluster. They are named node-0, node-1
-// and so on. If cfg.Name is set, it replaces "node". The servers must elect a leader
-// before streams can be created, which takes seconds.
+// StartNATSCluster starts servers that form one cluster. Their names are node-0, node-1 and so on.
+// If cfg.Name is set, it replaces "node". Before a client can create streams, the servers must
+// elect a leader. The election takes seconds.
 func StartNATSCluster(ctx context.Context, size int, cfg NATSConfig) (*NATSCluster, error) {
 	c := &NATSCluster{}
 	if err := c.start(ctx, size, cfg); err != nil {
@@ -33,7 +33,7 @@ func StartNATSCluster(ctx context.Context, size int, cfg NATSConfig) (*NATSClust
 func (c *NATSCluster) start(ctx context.Context, size int, cfg NATSConfig) error {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	prefix, more := cmp.Or(cfg.Name, "node"), cfg.Options
-	ports, err := freeport.Find(size) // not used for containers, in which the port is always the same
+	ports, err := freeport.Find(size) // containers do not use these ports: in a container the port is always the same
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (c *NATSCluster) URL() string {
 	return strings.Join(urls, ",")
 }
 
-// Close shuts down the servers and removes their storage. It is idempotent.
+// Close shuts down the servers and removes their storage. A second call does nothing.
 func (c *NATSCluster) Close() error {
 	var errs []error
 	for _, n := range c.nodes {

@@ -43,8 +43,8 @@ func startNATSContainer(ctx context.Context, cfg NATSConfig) (*NATS, error) {
 	return &NATS{server: n, source: "container " + b.image, hostname: b.name}, nil
 }
 
-// prepare writes the server's configuration file and returns the arguments that make it
-// visible in the container.
+// prepare writes the server's configuration file. It returns arguments for docker run, with which
+// the container sees the file's directory.
 func (n *natsContainer) prepare(b *box) ([]string, error) {
 	n.file.dir, n.file.advertise = b.guard.dir, address(b)
 	n.file.cfg.Name = cmp.Or(n.file.cfg.Name, b.name)
@@ -53,7 +53,7 @@ func (n *natsContainer) prepare(b *box) ([]string, error) {
 	}
 	args := []string{
 		"--volume", b.guard.dir + ":" + natsBoxDir,
-		// This user must own the server's data, to copy and to remove it.
+		// This user must own the server's data, so that this process can copy and remove the data.
 		"--user", fmt.Sprint(os.Getuid(), ":", os.Getgid()),
 	}
 	if n.file.cfg.network != "" {

@@ -13,24 +13,23 @@ import (
 	"time"
 )
 
-// The files in the directory of a server that is not part of this process.
+// The files in the directory of a NATS server.
 const (
 	natsConfFile = "nats.conf"
 	natsLogFile  = "nats.log"
 	natsPIDFile  = "nats.pid"
 )
 
-// natsFile is the configuration file of a server that is not part of this process.
+// natsFile is the configuration file of a NATS server.
 type natsFile struct {
 	cfg       NATSConfig
-	dir       string // the directory, for this process
+	dir       string // the path of the directory for this process
 	seen      string // the path of the same directory for the server
 	listen    string
 	advertise string // the address for clients, if it differs from the address on which the server listens
 }
 
-// write writes the file with the given options. Only the server can say whether they are
-// valid.
+// write writes the file with the given options. It does not check the options; the server does.
 func (f *natsFile) write(options string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "server_name: %q\nlisten: %q\n", f.cfg.Name, f.listen)
@@ -38,7 +37,7 @@ func (f *natsFile) write(options string) error {
 		fmt.Fprintf(&text, "client_advertise: %q\n", f.advertise)
 	}
 	fmt.Fprintf(&text, "store_dir: %q\nlog_file: %q\n", f.seen, f.seen+"/"+natsLogFile)
-	if f.seen == f.dir { // in a container, the file would belong to the first process
+	if f.seen == f.dir { // not in a container: there the process id has no meaning for the watchdog
 		fmt.Fprintf(&text, "pid_file: %q\n", f.dir+"/"+natsPIDFile)
 	}
 	switch {
@@ -55,7 +54,8 @@ func (f *natsFile) write(options string) error {
 	return nil
 }
 
-// reload gives the server new options. tell must make the server read the file again.
+// reload writes the file with new options and calls tell. tell must make the server read the file
+// again.
 func (f *natsFile) reload(options string, tell func() error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerPatience)
 	defer cancel()
@@ -81,20 +81,20 @@ func (f *natsFile) reload(options string, tell func() error) error {
 	}
 }
 
-// log returns what the server has written so far.
+// log returns the text of the server's log.
 func (f *natsFile) log() string {
-	text, _ := os.ReadFile(filepath.Join(f.dir, natsLogFile)) // there is no file if the server did not start
+	text, _ := os.ReadFile(filepath.Join(f.dir, natsLogFile)) // if the server did not start, there is no file
 	return string(text)
 }
 
-// greet returns nil if the server at address is the server of this file, and accepts
-// connections and runs JetStream.
+// greet returns nil if the server of this file accepts connections at address. If the file does not
+// disable JetStream, the server must also run JetStream.
 func (f *natsFile) greet(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing was written
+	defer func() { _ = conn.Close() }() // the error does not matter: this connection wrote nothing
 	if at, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(at); err != nil {
 			return err

@@ -21,8 +21,8 @@ type natsProcess struct {
 	guard   *guard
 	port    int
 	server  *process
-	input   io.Closer     // when it ends, the server ends
-	words   *bytes.Buffer // the server's output besides its log; read it after the server has ended
+	input   io.Closer     // the server's standard input; when it ends, natsd ends
+	words   *bytes.Buffer // the server's standard error, which is not in its log; read it after the server has ended
 	frozen  bool
 }
 
@@ -64,12 +64,12 @@ func (n *natsProcess) address() string { return fmt.Sprintf("127.0.0.1:%d", n.po
 func (n *natsProcess) url() string     { return "nats://" + n.address() }
 func (n *natsProcess) dir() string     { return n.guard.dir }
 
-// start starts the process and returns when it answers.
+// start starts the process and returns when the server answers.
 func (n *natsProcess) start(ctx context.Context) error {
 	if err := portFree(n.port); err != nil {
 		return err
 	}
-	cmd := exec.Command(n.program, natsArguments(n.program, filepath.Join(n.guard.dir, natsConfFile))...) // the watchdog recognises it by its argument
+	cmd := exec.Command(n.program, natsArguments(n.program, filepath.Join(n.guard.dir, natsConfFile))...) // the watchdog recognises the server by this path
 	cmd.SysProcAttr = ownSession(nil)
 	input, err := cmd.StdinPipe()
 	if err != nil {
@@ -128,7 +128,7 @@ func (n *natsProcess) end(signal os.Signal, patience time.Duration) error {
 	if err := n.server.end(signal, patience); err != nil {
 		return err
 	}
-	_ = n.input.Close() // it is closed when the process ends
+	_ = n.input.Close() // an error means that it was closed when the process ended
 	return nil
 }
 

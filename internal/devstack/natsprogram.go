@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// natsModule is the server that is built if there is no checkout, in the version of
+// natsModule is the module of the server that installNATS builds. Its version is the version in
 // integration/go.mod.
 const natsModule = "github.com/nats-io/nats-server/v2@v2.15.2"
 
-// natsVariable is the environment variable with the path of a NATS server's program. If
-// it is set, no server is built.
+// natsVariable is the environment variable with the path of a NATS server's program. If it is set,
+// the package builds no server.
 const natsVariable = "POSTROOM_TEST_BROKER"
 
 // ErrNoNATS says that there is no NATS server to start.
@@ -25,12 +25,11 @@ var ErrNoNATS = errors.New(`no NATS server to start. Do one of these:
   name it                       ` + natsVariable + `=/path/to/nats-server
   run Docker                    POSTROOM_TEST_SERVERS=containers`)
 
-// natsProgram returns the path of a NATS server's program. If the environment names one,
-// it returns that. If there is a checkout, it returns integration/natsd, which is built if
-// it is missing or old. Otherwise it returns nats-server on the PATH, or a program that go
-// install builds in the user's cache. The server is a separate program so that this module
-// does not depend on it, and so that the race detector, which is for our code, does not
-// slow it down.
+// natsProgram returns the path of a NATS server's program. If the environment names a program,
+// natsProgram returns that. If there is a checkout, it builds integration/natsd and returns it.
+// Otherwise it returns nats-server on the PATH, or a program that go install builds in the user's
+// cache. The server is a separate program, so that this module does not depend on it, and so that
+// the race detector does not slow it down.
 var natsProgram = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv(natsVariable); given != "" {
 		return given, nil
@@ -44,8 +43,8 @@ var natsProgram = sync.OnceValues(func() (string, error) {
 	return installNATS()
 })
 
-// natsArguments returns the arguments that name the configuration file: an option for
-// nats-server, the only argument for natsd.
+// natsArguments returns the arguments that name the configuration file. nats-server has an option
+// for the file. For natsd, the file is the only argument.
 func natsArguments(program, file string) []string {
 	if strings.HasPrefix(filepath.Base(program), "nats-server") {
 		return []string{"-c", file}
@@ -64,8 +63,8 @@ func buildInCheckout(root string) (string, error) {
 	return program, nil
 }
 
-// installNATS builds nats-server in the user's cache, once for each version. The first
-// time, its module is downloaded.
+// installNATS builds nats-server in the user's cache, once for each version. If necessary, go
+// install downloads the module.
 func installNATS() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -85,8 +84,8 @@ func installNATS() (string, error) {
 	return program, nil
 }
 
-// buildAlone runs the build of a program while no other process builds it, because the
-// tests of many packages begin at the same time.
+// buildAlone runs the build of a program. It first waits until no other process builds the program,
+// because the tests of many packages begin at the same time.
 func buildAlone(program string, build *exec.Cmd) error {
 	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 		return fmt.Errorf("make a directory for the NATS server: %w", err)
@@ -102,8 +101,8 @@ func buildAlone(program string, build *exec.Cmd) error {
 	return nil
 }
 
-// checkout returns the root of the checkout that contains the working directory of this
-// process, or its program.
+// checkout returns the root of the checkout that contains the working directory or the program of
+// this process.
 func checkout() (root string, ok bool) {
 	var starts []string
 	if dir, err := os.Getwd(); err == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrNoPooler is what [StartPooler] returns if there is no PgBouncer.
+// ErrNoPooler says that this machine has no PgBouncer. [StartPooler] returns it.
 var ErrNoPooler = errors.New("no pgbouncer on PATH or in /usr/sbin; make setup installs it")
 
 // The files in a pooler's directory.
@@ -33,10 +33,10 @@ type PoolerConfig struct {
 	// Defaults to 20.
 	Size int
 
-	// Session gives each client its own connection to the database while the client is
-	// connected. If it is false, each transaction, and each statement outside a
-	// transaction, gets any free connection. So the state of a session is lost, or
-	// another client gets it.
+	// Session gives each client its own connection to the database while the client is connected.
+	// If Session is false, each transaction, and each statement outside a transaction, gets any
+	// free connection. Then a client loses the state of its session, or gets the state of another
+	// client.
 	Session bool
 }
 
@@ -73,7 +73,7 @@ func (p *Pooler) URL() string {
 	return fmt.Sprintf("postgres://postroom@127.0.0.1:%d/%s?sslmode=disable", p.port, p.target.Database)
 }
 
-// Close stops the pooler, which closes the connections of its clients.
+// Close stops the pooler. The pooler's clients lose their connections.
 func (p *Pooler) Close() error { return p.guard.Close() }
 
 func (p *Pooler) startOnFreePort(ctx context.Context) error {
@@ -100,7 +100,7 @@ func (p *Pooler) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conf := filepath.Join(p.guard.dir, poolerConfFile) // the watchdog recognises it by its argument
+	conf := filepath.Join(p.guard.dir, poolerConfFile) // the watchdog recognises the pooler by this path
 	if err := os.WriteFile(conf, []byte(p.settings()), 0o600); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
@@ -124,8 +124,8 @@ func (p *Pooler) start(ctx context.Context) error {
 	return nil
 }
 
-// settings returns the configuration. Like the servers, the pooler trusts every client that
-// reaches its port.
+// settings returns the text of the configuration file. Like the servers, the pooler trusts every
+// client that reaches its port.
 func (p *Pooler) settings() string {
 	mode, password := "transaction", ""
 	if p.cfg.Session {

@@ -15,9 +15,9 @@ import (
 
 const urlVariable = "POSTROOM_DATABASE_URL"
 
-// ErrNotLocal is what [Postgres.Kill] and [Postgres.Restart] return if the server is the user's,
-// and not a throwaway server. Config.Local or Config.Container requests a throwaway
-// server.
+// ErrNotLocal says that the server is the user's server, and not a throwaway server.
+// [Postgres.Kill] and [Postgres.Restart] return it. Config.Local or Config.Container requests a
+// throwaway server.
 var ErrNotLocal = errors.New("devstack: only a throwaway server can be killed or restarted")
 
 // A Postgres is a running PostgreSQL server. Its methods may be called
@@ -31,24 +31,24 @@ type Postgres struct {
 
 	mu      sync.Mutex // serialises changes of the server's state
 	owned   throwaway  // nil for the user's server
-	foreign bool       // the user's server: only databases that this process created may be dropped
+	foreign bool       // true for the user's server: DropDatabase drops only databases that this process created
 	created map[string]bool
 }
 
-// throwaway has the methods that differ between servers that are started here. [Postgres]
-// does not call them concurrently.
+// throwaway has the methods that differ between a cluster and a container. [Postgres] does not call
+// them concurrently.
 type throwaway interface {
 	kill() error                       // like a crash
 	stop() error                       // an orderly stop; does nothing if the server is not running
 	restart(ctx context.Context) error // for a server that is not running
 }
 
-// StartPostgres returns the server that POSTROOM_DATABASE_URL names. If that is not set,
-// it starts a throwaway server, with local binaries or in a container. It returns when
-// the server answers. ctx limits only the start: the server runs until [Postgres.Close],
-// or the end of this process.
+// StartPostgres returns the server that POSTROOM_DATABASE_URL names. If the variable is not set, or
+// cfg asks for a throwaway server, it starts a throwaway server with local binaries or in a
+// container. It returns when the server answers. ctx limits only the start: the server runs until
+// [Postgres.Close], or the end of this process.
 //
-// If no server can be started, the error says what to install, and why each way failed.
+// If StartPostgres cannot start a server, the error says what to install, and why each way failed.
 func StartPostgres(ctx context.Context, cfg Config) (*Postgres, error) {
 	cfg = cfg.defaults()
 	if err := cfg.validate(); err != nil {
@@ -57,7 +57,7 @@ func StartPostgres(ctx context.Context, cfg Config) (*Postgres, error) {
 	if given := os.Getenv(urlVariable); given != "" && !cfg.Local && !cfg.Container {
 		p, err := useGiven(ctx, given)
 		if err != nil {
-			// Do not start another server: the variable names the one to use.
+			// Do not start another server, because the user has chosen this server.
 			return nil, fmt.Errorf("devstack: %s: %w", urlVariable, err)
 		}
 		return p, nil
@@ -143,20 +143,20 @@ func useGiven(ctx context.Context, given string) (*Postgres, error) {
 	return p, requireVersion(version / 10000)
 }
 
-// URL returns a connection URL of the server's default database. For a throwaway server
-// it is a superuser's URL. Otherwise it is POSTROOM_DATABASE_URL.
+// URL returns a connection URL of the server's default database. On a throwaway server its user is
+// a superuser. For the user's server it is POSTROOM_DATABASE_URL.
 func (p *Postgres) URL() string { return p.url }
 
-// Source says how the server was found: "POSTROOM_DATABASE_URL",
-// "/usr/lib/postgresql/17/bin", "container postgres:17-alpine".
+// Source says how the package found the server, for instance "POSTROOM_DATABASE_URL",
+// "/usr/lib/postgresql/17/bin" or "container postgres:17-alpine".
 func (p *Postgres) Source() string { return p.source }
 
 // Hostname returns the name of the server's container, or "" if the server does not run
 // in a container of this package.
 func (p *Postgres) Hostname() string { return p.hostname }
 
-// CreateDatabase creates a database and returns its URL. The database is a copy of
-// template or, if template is "", of the server's default template. No session may be
+// CreateDatabase creates a database and returns its URL. The database is a copy of template or, if
+// template is "", of the server's default template. While CreateDatabase runs, no session may be
 // connected to the template.
 func (p *Postgres) CreateDatabase(ctx context.Context, name, template string) (string, error) {
 	to, err := databaseURL(p.url, name)
@@ -212,9 +212,9 @@ func (p *Postgres) Kill() error {
 	return nil
 }
 
-// Restart starts a killed server again with the same data and the same URL. A running
-// server is shut down first. Restart returns when the server answers. It returns
-// [ErrNotLocal] for the user's server.
+// Restart starts the server again with the same data and the same URL. If the server is running,
+// Restart shuts it down first. Restart returns when the server answers. It returns [ErrNotLocal]
+// for the user's server.
 func (p *Postgres) Restart(ctx context.Context) error {
 	if p.owned == nil {
 		return ErrNotLocal
@@ -230,9 +230,9 @@ func (p *Postgres) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Close stops a throwaway server and removes its data. The server of
-// POSTROOM_DATABASE_URL keeps running, and Close drops the databases that this process
-// created there. Close is idempotent.
+// Close stops a throwaway server and removes its data. The server of POSTROOM_DATABASE_URL keeps
+// running, and Close drops the databases that this process created there. A second call does
+// nothing.
 func (p *Postgres) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,8 +275,8 @@ func session(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	return errors.Join(do(conn), conn.Close(context.WithoutCancel(ctx)))
 }
 
-// databaseURL returns the connection string server with another database. It understands
-// URLs and key=value strings.
+// databaseURL returns the connection string server with name as its database. server may be a URL
+// or a key=value string.
 func databaseURL(server, name string) (string, error) {
 	if !strings.HasPrefix(server, "postgres://") && !strings.HasPrefix(server, "postgresql://") {
 		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name)

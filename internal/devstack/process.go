@@ -12,8 +12,8 @@ import (
 // A process is a running child.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the child has ended and was waited for
-	err  error         // how it ended; read it after done
+	done chan struct{} // closed when the child has ended and Wait has returned
+	err  error         // how the child ended; read it after done is closed
 }
 
 func startProcess(cmd *exec.Cmd) (*process, error) {
@@ -28,8 +28,8 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// end signals the child and waits for its end. It returns nil if the child ended in any
-// way, or had ended before.
+// end sends a signal to the child and waits for its end. It returns nil if the child ends, however
+// it ends, or had ended before.
 func (p *process) end(signal os.Signal, patience time.Duration) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s: %w", signal, err)

@@ -11,5 +11,5 @@ import (
 // moment.
 func awaitFrozen(int) error { return nil }
 
-// killAll ends a child. Its own children end by themselves, a moment later.
+// killAll ends a child. The children of the child end by themselves, a moment later.
 func (p *process) killAll() error { return p.end(syscall.SIGKILL, 5*time.Second) }

@@ -12,10 +12,10 @@ import (
 	"unsafe"
 )
 
-// awaitFrozen waits until every thread of a child has received [sigFreeze]. It is needed
-// because a thread that runs on another processor goes on for a moment after the signal
-// was sent, and can answer. awaitFrozen polls, because a blocking wait for a stop would
-// not return if the child ends instead.
+// awaitFrozen waits until every thread of a child has received [sigFreeze]. A thread that runs on
+// another processor goes on for a moment after this process has sent the signal, and can answer.
+// awaitFrozen polls, because a blocking wait for the stop would not return if the child ends
+// instead.
 func awaitFrozen(pid int) error {
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		stopped, err := hasStopped(pid)
@@ -30,15 +30,15 @@ func awaitFrozen(pid int) error {
 	}
 }
 
-// hasStopped asks the kernel with waitid, for which package syscall has no function. With
-// WNOWAIT, others can get the same answer again.
+// hasStopped asks the kernel with the system call waitid, for which package syscall has no
+// function. Because of WNOWAIT, a later call can get the same answer.
 func hasStopped(pid int) (bool, error) {
 	const (
 		idIsPID = 1
 		noWait  = 0x1000000 // WNOWAIT
 	)
 	var info struct {
-		signal int32     // the first field of the kernel's siginfo_t; 0 while nothing has happened
+		signal int32     // the first field of the kernel's siginfo_t; 0 if the child has not stopped
 		_      [31]int32 // the rest of its 128 bytes
 	}
 	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, idIsPID, uintptr(pid), uintptr(unsafe.Pointer(&info)),
@@ -49,12 +49,12 @@ func hasStopped(pid int) (bool, error) {
 	return info.signal != 0, nil
 }
 
-// killAll ends a child and its own children at once, like a crash of the machine, and
-// returns when all have ended. If its children were not killed, they would go on for a
-// moment, and a session of PostgreSQL could still commit.
+// killAll ends a child and the children of the child at once, like a crash of the machine. It
+// returns when all have ended. It kills the children too, because they would go on for a moment,
+// and a session of PostgreSQL could still commit.
 func (p *process) killAll() error {
 	pid := p.cmd.Process.Pid
-	if err := p.cmd.Process.Signal(sigFreeze); err == nil { // so that it starts no more children
+	if err := p.cmd.Process.Signal(sigFreeze); err == nil { // so that the child starts no more children
 		if err := awaitFrozen(pid); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (p *process) killAll() error {
 	return nil
 }
 
-// childrenOf returns the processes that a process has started.
+// childrenOf returns the ids of the processes that a process has started.
 func childrenOf(pid int) (children []int) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // if there is no such file, the children end by themselves
 	for _, field := range strings.Fields(string(text)) {
@@ -87,7 +87,7 @@ func childrenOf(pid int) (children []int) {
 	return children
 }
 
-// runs reports whether a process runs. A zombie does not.
+// runs reports whether a process runs. A zombie does not run.
 func runs(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, ok := strings.Cut(string(text), ") ")

@@ -17,14 +17,14 @@ func serverAccount() (*account, error) {
 
 func (*account) give(string) error { return nil }
 
-// processLives cannot know that on this system. It returns true, so that nothing counts
-// as left behind.
+// processLives returns true, because it cannot find out on this system whether a process lives. So
+// removeLeftOvers removes nothing.
 func processLives(int) bool { return true }
 
-// lock does not wait on this system.
+// lock does nothing on this system.
 func lock(string) (unlock func(), err error) { return func() {}, nil }
 
-// This system has no such signals: to send them fails.
+// This system does not have these signals. An attempt to send them fails.
 const (
 	sigFreeze = syscall.Signal(0x13)
 	sigThaw   = syscall.Signal(0x12)

@@ -11,15 +11,15 @@ import (
 	"syscall"
 )
 
-// account is the user as which a server runs; nil means the caller's user.
+// account is the user that runs a server. nil means the caller's user.
 type account struct {
 	name     string
 	uid, gid int
 }
 
-// ownSession starts a child in its own session, without the terminal. So Ctrl-C does not
-// reach the child, and a demo can drain before it stops the child. as is nil for the
-// caller's user.
+// ownSession returns attributes for a child that starts in its own session, without the terminal.
+// So Ctrl-C does not reach the child, and a demo can drain before it stops the child. The child
+// runs as the account as, or as the caller's user if as is nil.
 func ownSession(as *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if as != nil {
@@ -28,8 +28,8 @@ func ownSession(as *account) *syscall.SysProcAttr {
 	return attr
 }
 
-// serverAccount returns the user as which to run PostgreSQL, because PostgreSQL refuses
-// to run as root.
+// serverAccount returns the user that must run PostgreSQL if this process runs as root, because
+// PostgreSQL refuses to run as root. Otherwise it returns nil.
 func serverAccount() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -54,11 +54,11 @@ func (a *account) give(path string) error {
 	return os.Chown(path, a.uid, a.gid)
 }
 
-// processLives reports whether a process of this machine is running, or has ended and its
-// parent has not waited for it.
+// processLives reports whether a process of this machine exists. A process that has ended still
+// exists until its parent has waited for it.
 func processLives(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// The signals that freeze and thaw a process.
+// The signals that freeze a process, thaw it, and make a server reload its configuration.
 const (
 	sigFreeze = syscall.SIGSTOP
 	sigThaw   = syscall.SIGCONT
@@ -74,5 +74,5 @@ func lock(path string) (unlock func(), err error) {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return func() { _ = file.Close() }, nil // which also unlocks it
+	return func() { _ = file.Close() }, nil // closing the file also unlocks it
 }

@@ -16,31 +16,32 @@ import (
 //go:embed watchdog.sh
 var watchdogScript string
 
-// watchdogPatience limits the wait for a watchdog that was told to finish. It is longer
-// than the longest time that the script needs.
+// watchdogPatience limits the wait for the end of a watchdog. It is longer than the longest time
+// that the script needs to stop a local server and remove the directory.
 const watchdogPatience = 30 * time.Second
 
-// guards has a reference to every open guard. Without a reference, a guard would be garbage
-// collected, and the end of its pipe would stop the server.
+// guards has a reference to every open guard. Without a reference, the garbage collector could free
+// a guard. Then its pipe would end, and the watchdog would stop the server.
 var guards sync.Map
 
-// A guard owns a temporary directory and a watchdog process, which removes the directory
-// when this process has ended.
+// A guard owns a temporary directory and a watchdog. The watchdog is a process that stops the
+// servers of the directory and removes the directory when this process has ended.
 type guard struct {
 	dir   string
-	child *exec.Cmd      // nil if there is no /bin/sh
-	pipe  io.WriteCloser // its standard input; it is close-on-exec, so no other child keeps it open
+	child *exec.Cmd      // the watchdog; nil on Windows
+	pipe  io.WriteCloser // the watchdog's standard input; it is close-on-exec, so no other child keeps it open
 	close func() error
 }
 
-// newGuard creates a temporary directory in parent. what is a part of its name.
+// newGuard creates a temporary directory in parent and starts its watchdog. what is a part of the
+// directory's name.
 func newGuard(parent, what string) (*guard, error) {
 	dir, err := os.MkdirTemp(parent, "postroom-"+what+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
 	}
-	// PostgreSQL reports its directory, and the watchdog looks for that text, so the path
-	// must have only one spelling.
+	// The path must have only one spelling, because probe compares it with the directory that
+	// PostgreSQL reports, and the watchdog looks for it in the arguments of processes.
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
 	}
@@ -72,17 +73,18 @@ func (g *guard) watch() error {
 	return nil
 }
 
-// Close removes the directory and ends the watchdog. It is idempotent.
+// Close makes the watchdog stop the servers and remove the directory, and waits for its end. A
+// second call does nothing.
 func (g *guard) Close() error { return g.close() }
 
-// finish makes the watchdog clean up, so that there is only one way to clean up. If the
-// watchdog was killed, finish does the rest of the work.
+// finish makes the watchdog stop the servers and remove the directory, so that there is only one
+// way to clean up. If the watchdog was killed, finish removes the directory itself.
 func (g *guard) finish() error {
 	defer guards.Delete(g)
 	if g.child != nil {
 		closing := g.pipe.Close()
 		late := time.AfterFunc(watchdogPatience, func() { _ = g.child.Process.Kill() })
-		_ = g.child.Wait() // what matters is whether the directory was removed
+		_ = g.child.Wait() // ignore its error: RemoveAll reports whether the directory is removed
 		late.Stop()
 		if closing != nil {
 			return fmt.Errorf("close watchdog: %w", closing)

@@ -1,17 +1,17 @@
-# Removes the directory $1 once standard input ends, after stopping what runs for
-# it: the PostgreSQL server in $1/data, the NATS server of $1/nats.pid, the pooler of
-# $1/pooler.pid, the container that $1/container names and the network that $1/network
-# names.
+# When standard input ends, this script stops the servers of the directory $1 and then removes the
+# directory. It stops the PostgreSQL server in $1/data, the NATS server of $1/nats.pid and the
+# pooler of $1/pooler.pid. It removes the container that $1/container names and the network that
+# $1/network names.
 #
-# The only write end of standard input is held by the process that owns the
-# directory, so the input ends when that process does, however it does.
+# Only the process that owns the directory has the write end of standard input. So the input ends
+# when that process ends, even if it is killed.
 trap '' HUP INT QUIT TERM
 dir=$1
 lock=$dir/data/postmaster.pid
 while read -r _; do :; done
 
-# A killed postmaster leaves its pid behind, for another process to get: it
-# must name the directory in its arguments, too.
+# A killed postmaster leaves its pid file behind, and another process can get the same pid. So the
+# arguments of the process must also name the directory.
 running() {
 	if [ -r "/proc/$1/cmdline" ]; then
 		tr '\0' ' ' <"/proc/$1/cmdline" | grep -qF -e "$dir"
@@ -20,22 +20,22 @@ running() {
 	fi
 }
 
-# A killed postmaster leaves its System V shared memory behind as well; line 7
-# has its key and id.
+# A killed postmaster also leaves its System V shared memory behind. Line 7 of postmaster.pid has
+# the key and the id of this memory.
 free() {
 	id=$(sed -n 's/^ *[0-9][0-9]*  *\([0-9][0-9]*\) *$/\1/p' "$lock" | tail -n 1)
 	[ -z "$id" ] || ipcrm -m "$id"
 }
 
-# A NATS server and a pooler can be killed at once: nothing of them is to stay. The
-# file of the first has no end of line, which read takes for a failure.
+# The script kills a NATS server and a pooler at once, because it keeps nothing of them. nats.pid
+# has no end of line, so read fails, but it still sets pid.
 end_at_once() {
 	pid=
 	[ ! -e "$1" ] || read -r pid <"$1"
 	[ -z "$pid" ] || ! running "$pid" || kill -s KILL "$pid"
 }
 
-# Of what Docker does not know, nothing is left.
+# If Docker does not know the container, nothing of it is left.
 unbox() {
 	if read -r name <"$dir/container"; then
 		docker unpause "$name"
@@ -59,7 +59,7 @@ if command -v docker; then
 		n=$((n + 1))
 		unbox || sleep 0.2 || sleep 1
 	done
-	n=0 # its containers have watchdogs of their own
+	n=0 # the containers of the network have their own watchdogs, which must first remove the containers
 	while [ -e "$dir/network" ] && [ "$n" -lt 50 ]; do
 		n=$((n + 1))
 		unnet

@@ -1,23 +1,24 @@
 // Package devtest gives tests real PostgreSQL databases and NATS servers.
 //
-// Servers are started on first use, once per process, and shared by its tests. Each test
-// gets its own database, a clone of a database that was migrated once. A package that
-// uses devtest has
+// devtest starts a server when a test first needs it, once per process, and all tests of the
+// process share the server. Each test gets its own database, which is a clone of a database that
+// was migrated once. A package that uses devtest has
 //
 //	func TestMain(m *testing.M) { devtest.Main(m) }
 //
-// If there is no PostgreSQL, tests that need one are skipped. If POSTROOM_TEST_REQUIRE is
-// 1, as in CI, they fail instead.
+// If there is no PostgreSQL, devtest skips the tests that need it. If POSTROOM_TEST_REQUIRE is 1,
+// as in CI, these tests fail instead.
 //
-// POSTROOM_TEST_SERVERS says where these servers run. containers means only in
-// containers, and local means without Docker. If it is not set, servers run locally if
-// this machine has the binaries. See internal/devstack for the images.
+// POSTROOM_TEST_SERVERS says where the servers run. The value containers means only in containers,
+// and local means without Docker. If it is not set, NATS runs as a process. PostgreSQL then runs
+// locally if this machine has the binaries, and otherwise in a container. See internal/devstack for
+// the images.
 //
-// NATS is a process. POSTROOM_TEST_BROKER is the path of its program, and make test sets
-// it. If it is not set, devtest builds integration/natsd in the checkout.
+// POSTROOM_TEST_BROKER is the path of the program of a NATS process, and make test sets it. If it
+// is not set, devtest builds integration/natsd in the checkout.
 //
-// POSTROOM_TEST_PATIENCE is a factor: tests wait for something that many times longer
-// than on an idle machine. See [Patience].
+// POSTROOM_TEST_PATIENCE is a factor. If an idle machine needs a second for something, a test waits
+// for it for this number of seconds. See [Patience].
 package devtest
 
 import (
@@ -53,8 +54,8 @@ const startPatience = 2 * time.Minute
 // Main runs a package's tests, stops the servers that the tests used, and ends the process
 // with the tests' exit code. If a server did not stop, the exit code is 1.
 //
-// If servers must run in containers, Main starts them first. So it prints which servers
-// the tests use, and fails at once if they cannot be started.
+// If servers must run in containers, Main starts them before the tests. So Main prints which
+// servers the tests use, and fails at once if it cannot start them.
 func Main(m *testing.M) {
 	code := 1
 	if err := prepare(); err != nil {
@@ -88,7 +89,7 @@ func prepare() error {
 	return fmt.Errorf("%s is %q, want %s, %s or nothing", serversVariable, where(), local, containers)
 }
 
-// skipExamples leaves out the examples if there are no servers for them, because an
+// skipExamples makes the test run leave out the examples if there are no servers for them. An
 // example, unlike a test, cannot skip itself.
 func skipExamples() {
 	if os.Getenv(requireVariable) == "1" || devstack.Installed(context.Background()) == nil {
@@ -108,8 +109,8 @@ func skipExamples() {
 	}
 }
 
-// announce prints which servers the tests use. The text is visible if tests are verbose,
-// or if the test binary is run directly.
+// announce prints which servers the tests use, if the tests are verbose or if servers must run in
+// containers. Without -v, go test may not show the text.
 func announce(what, version, source, hostname string) {
 	if where() != containers && !testing.Verbose() {
 		return
@@ -120,10 +121,10 @@ func announce(what, version, source, hostname string) {
 	fmt.Fprintf(os.Stderr, "devtest: %s %s from %s\n", what, version, source)
 }
 
-// Eventually calls cond every few milliseconds until cond returns true. If that takes too
-// long, Eventually fails the test and prints what. within is how long it may take on an
-// idle machine, and [Patience] computes the time for this machine. cond runs on the
-// test's goroutine.
+// Eventually calls cond every few milliseconds until cond returns true. If that takes too long,
+// Eventually fails the test and prints what. within is the time that cond may need on an idle
+// machine. [Patience] computes from it the time for this machine. cond runs on the test's
+// goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	within = Patience(t, within)
@@ -143,8 +144,8 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 	}
 }
 
-// Receive returns a value from a channel, or the zero value if the channel is closed. If
-// neither happens within [Patience], it fails the test.
+// Receive returns a value from a channel, or the zero value if the channel is closed. If no value
+// comes within [Patience] and the channel stays open, Receive fails the test.
 func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan T) (came T) {
 	t.Helper()
 	within = Patience(t, within)
@@ -160,18 +161,19 @@ func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan
 
 // The limits of [Patience].
 const (
-	patienceTimes = 10 // times as long as on an idle machine
+	patienceTimes = 10 // the factor: a test waits this many times as long as an idle machine needs
 	leastPatience = time.Minute
 	mostPatience  = 5 * time.Minute
-	lastWords     = 20 * time.Second // how long before the tests' own deadline a wait ends, so that its text is printed
+	lastWords     = 20 * time.Second // a wait ends this long before the deadline of go test, so that the test can still print its text
 )
 
-// Patience returns how long a test waits for something that takes at most within on an
-// idle machine. A busy machine needs many times as long, and if a test fails only because
-// of that, the failure means nothing. So Patience returns ten times within, but at least
-// one and at most five minutes, and never longer than until the deadline of go test. If
-// POSTROOM_TEST_PATIENCE is set, it replaces the factor of ten, and there are no limits:
-// that saves time if many tests are expected to fail.
+// Patience returns how long a test waits for something that takes at most within on an idle
+// machine. A busy machine needs many times as long. If a test fails only because the machine is
+// busy, the failure means nothing. So Patience returns ten times within, but at least one minute
+// and at most five minutes. If the deadline of go test comes earlier, the wait ends before the
+// deadline. But Patience never returns less than within. If POSTROOM_TEST_PATIENCE is set, it
+// replaces the factor of ten, and only the deadline is still a limit. That saves time if many tests
+// are expected to fail.
 func Patience(t testing.TB, within time.Duration) time.Duration {
 	t.Helper()
 	patience := max(within, min(max(patienceTimes*within, leastPatience), mostPatience))
@@ -190,8 +192,8 @@ func Patience(t testing.TB, within time.Duration) time.Duration {
 	return patience
 }
 
-// Missing ends a test if something that the test needs is missing. The test is skipped,
-// with a message. If POSTROOM_TEST_REQUIRE is 1, as in CI, it fails instead.
+// Missing skips a test because something that the test needs is missing. err says what is missing.
+// If POSTROOM_TEST_REQUIRE is 1, as in CI, Missing fails the test instead.
 func Missing(t testing.TB, err error) {
 	t.Helper()
 	if os.Getenv(requireVariable) == "1" {

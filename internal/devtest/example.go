@@ -19,9 +19,9 @@ type Servers struct {
 	*example
 }
 
-// ForExample returns servers for a runnable example. The example must call Close at its end.
-// The options are for the connection to NATS. If there are no servers, [Main] leaves out the
-// examples. If a server does not start, the process ends.
+// ForExample returns servers for a runnable example. The example must call Close at its end. The
+// options are for the connection to NATS. If there are no servers, [Main] leaves out the examples.
+// If a server nevertheless does not start, ForExample ends the process.
 func ForExample(options ...nats.Option) *Servers {
 	e := &example{}
 	s := &Servers{Pool: Pool(e), example: e}
@@ -53,7 +53,7 @@ func (*example) Name() string             { return "Example" }
 func (*example) Context() context.Context { return context.Background() }
 func (e *example) Cleanup(f func())       { e.cleanups = append(e.cleanups, f) }
 
-// Close stops everything that was started for the example.
+// Close stops the servers of the example and closes its connections.
 func (e *example) Close() {
 	for _, f := range slices.Backward(e.cleanups) {
 		f()
@@ -61,7 +61,8 @@ func (e *example) Close() {
 	e.cleanups = nil
 }
 
-// Error prints to the example's output, so that the output is not the expected one.
+// Error prints to the example's output. Then the output is not the expected output, and the example
+// fails.
 func (*example) Error(args ...any)                 { fmt.Println(args...) }
 func (*example) Errorf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
@@ -69,8 +70,7 @@ func (e *example) Fatalf(format string, args ...any) { e.Fatal(fmt.Sprintf(forma
 
 func (e *example) Skipf(format string, args ...any) { e.Fatal(fmt.Sprintf(format, args...)) }
 
-// Fatal ends the process, because it is not possible to end only the goroutine of an
-// example.
+// Fatal ends the process, because it cannot end the goroutine of an example alone.
 func (e *example) Fatal(args ...any) {
 	e.Close()
 	fmt.Fprintln(os.Stderr, "devtest: example:", fmt.Sprint(args...))

@@ -15,7 +15,7 @@ import (
 	"github.com/postroom/postroom/internal/devstack"
 )
 
-// broker starts the shared server on its first call.
+// broker starts the shared server on its first call, and returns it.
 var broker = sync.OnceValues(func() (*devstack.NATS, error) {
 	n, err := startNATS()
 	if err != nil {
@@ -39,10 +39,11 @@ func startNATS() (*devstack.NATS, error) {
 	return devstack.StartNATS(ctx, brokerConfig())
 }
 
-// brokerConfig says how a server runs.
+// brokerConfig returns the configuration of a server for tests.
 func brokerConfig() devstack.NATSConfig { return devstack.NATSConfig{Container: where() == containers} }
 
-// noBroker ends a test for which there is no server.
+// noBroker ends a test because no server could start. It skips the test if there is no program for
+// a server.
 func noBroker(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, devstack.ErrNoNATS) {
@@ -76,8 +77,8 @@ func NATSURL(t testing.TB) string {
 	return SharedNATS(t).URL()
 }
 
-// NATS returns a connection to the server of [NATSURL]. The connection reconnects for
-// ever, buffers nothing while it is down, and is closed when the test ends.
+// NATS returns a connection to the server of [NATSURL]. The connection reconnects for ever, and
+// buffers nothing while it is down. NATS closes it when the test ends.
 func NATS(t testing.TB) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(NATSURL(t),
@@ -105,9 +106,9 @@ func JetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// Answers waits until the server of a connection answers. Call it after the server was
-// stopped and started again: for a moment the client may think that its connection to the
-// old server still works, and lose what is published.
+// Answers waits until the server of a connection answers. Call it after a stop and a start of the
+// server. For a moment after them, the client may think that its connection to the old server still
+// works, and lose the messages that the test publishes.
 func Answers(t testing.TB, nc *nats.Conn) {
 	t.Helper()
 	Eventually(t, time.Minute, "the broker to answer on the test's connection", func() bool { return nc.FlushTimeout(time.Second) == nil })
@@ -123,8 +124,8 @@ func NeedsNATS(t testing.TB, nc *nats.Conn, minor int) {
 	}
 }
 
-// OwnNATS returns a server that only this test uses. The test may stop and restart it.
-// The server is removed when the test ends.
+// OwnNATS returns a server that only this test uses. The test may stop and restart it. OwnNATS
+// removes the server when the test ends.
 func OwnNATS(t testing.TB) *devstack.NATS {
 	t.Helper()
 	return own(t, brokerConfig())
@@ -146,9 +147,9 @@ func own(t testing.TB, cfg devstack.NATSConfig) *devstack.NATS {
 	return n
 }
 
-// PlainNATS returns a connection, with the given options, to a server that only this test
-// uses. configuration is added to the server's configuration: for instance users,
-// accounts, or no JetStream (jetstream: disabled).
+// PlainNATS returns a connection, with the given options, to a server that only this test uses.
+// configuration has more lines for the server's configuration file: for instance users, accounts,
+// or no JetStream (jetstream: disabled).
 func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	n := own(t, devstack.NATSConfig{Options: configuration})
@@ -160,9 +161,9 @@ func PlainNATS(t testing.TB, configuration string, options ...nats.Option) *nats
 	return nc
 }
 
-// OwnNATSCluster returns the servers of a cluster that only this test uses. The test may
-// kill, pause, stop and restart them. They have elected a leader. They are removed when
-// the test ends.
+// OwnNATSCluster returns the servers of a cluster that only this test uses. The servers have
+// elected a leader. The test may kill, pause, stop and restart them. OwnNATSCluster removes them
+// when the test ends.
 func OwnNATSCluster(t testing.TB, size int) *devstack.NATSCluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)

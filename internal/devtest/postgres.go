@@ -19,13 +19,13 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// prefix begins the name of every database of this process, so that several
-// test processes can share one server.
+// prefix is the prefix of the name of each database of this process. It differs between processes,
+// so that several test processes can share one server.
 var prefix = "postroom_test_" + strings.ToLower(rand.Text()[:10]) + "_"
 
 var databases atomic.Int64 // the number of databases that were created so far
 
-// postgres starts the shared server on its first call.
+// postgres starts the shared server on its first call, and returns it.
 var postgres = sync.OnceValues(func() (*devstack.Postgres, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
@@ -55,8 +55,8 @@ func versionOf(ctx context.Context, p *devstack.Postgres) (version string, err e
 
 var started atomic.Pointer[devstack.Postgres]
 
-// template creates a migrated database on its first call, and returns its name. The
-// database is dropped when the server is closed.
+// template creates a migrated database on its first call, and returns the database's name. The
+// database exists until the server is closed.
 var template = sync.OnceValues(func() (string, error) {
 	p, err := postgres()
 	if err != nil {
@@ -99,9 +99,10 @@ func Postgres(t testing.TB) *devstack.Postgres {
 	return p
 }
 
-// OwnPostgres returns an empty server that only this test uses. The test may kill and
-// restart it. The server is removed when the test ends. If all servers run in containers,
-// it runs in a container. Otherwise cfg.Local is implied.
+// OwnPostgres returns an empty server that only this test uses. The test may kill and restart it.
+// OwnPostgres removes the server when the test ends. If POSTROOM_TEST_SERVERS is containers, the
+// server runs in a container. Otherwise it runs locally. OwnPostgres sets cfg.Local and
+// cfg.Container accordingly.
 func OwnPostgres(t testing.TB, cfg devstack.Config) *devstack.Postgres {
 	t.Helper()
 	cfg.Container = where() == containers
@@ -120,8 +121,8 @@ func OwnPostgres(t testing.TB, cfg devstack.Config) *devstack.Postgres {
 	return p
 }
 
-// PoolerURL starts a pooler in front of the given database and returns the URL. The
-// pooler is stopped when the test ends.
+// PoolerURL starts a pooler in front of the given database and returns the pooler's URL. It stops
+// the pooler when the test ends.
 func PoolerURL(t testing.TB, database string, cfg devstack.PoolerConfig) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
@@ -141,22 +142,22 @@ func PoolerURL(t testing.TB, database string, cfg devstack.PoolerConfig) string 
 	return p.URL()
 }
 
-// Pool returns a pool for a migrated database that only this test uses. When the test
-// ends, the pool is closed, and then the database is dropped.
+// Pool returns a pool for a migrated database that only this test uses. When the test ends, Pool
+// closes the pool and then drops the database.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return pool(t, DatabaseURL(t))
 }
 
-// EmptyPool is [Pool] with a database that was not migrated.
+// EmptyPool is [Pool] with an empty database: it has no tables of Postroom.
 func EmptyPool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return pool(t, database(t, Postgres(t), ""))
 }
 
-// DatabaseURL returns the URL of a migrated database that only this test uses. It is for
-// tests that start processes or open connections themselves. When the test ends,
-// remaining sessions are closed and the database is dropped.
+// DatabaseURL returns the URL of a migrated database that only this test uses. It is for tests that
+// start processes or open connections themselves. When the test ends, DatabaseURL ends the
+// remaining sessions and drops the database.
 func DatabaseURL(t testing.TB) string {
 	t.Helper()
 	p := Postgres(t)
@@ -181,8 +182,8 @@ func database(t testing.TB, p *devstack.Postgres, from string) string {
 	return url
 }
 
-// NewDatabase is [DatabaseURL] for tests that need many databases, one after the other, or
-// outside the test's goroutine. Call drop to drop the database.
+// NewDatabase is [DatabaseURL] for a test that needs many databases one after the other, or that
+// needs a database outside its own goroutine. The caller calls drop to drop the database.
 func NewDatabase(ctx context.Context) (url string, drop func() error, err error) {
 	p, err := postgres()
 	if err != nil {
@@ -208,9 +209,9 @@ func create(ctx context.Context, p *devstack.Postgres, from string) (url string,
 	}, nil
 }
 
-// RolePool returns a pool for p's database with a new role, and the role's name. The role
-// may log in and has no other rights. When the test ends, the pool is closed, and then
-// the role and its rights are dropped.
+// RolePool returns a pool for p's database that connects with a new role, and the role's name. The
+// role may log in and has no other rights. When the test ends, RolePool closes the pool, and then
+// drops the role and the rights that the role got.
 func RolePool(t testing.TB, p *pgxpool.Pool) (_ *pgxpool.Pool, role string) {
 	t.Helper()
 	role = fmt.Sprintf("role_%d_%s", databases.Add(1), p.Config().ConnConfig.Database)
@@ -250,12 +251,12 @@ func pool(t testing.TB, url string) *pgxpool.Pool {
 	return p
 }
 
-// closePool closes p, but does not wait for ever for connections that the test did not
-// give back.
+// closePool closes p. It fails the test if the test has not given back all connections within 10
+// seconds.
 func closePool(t testing.TB, p *pgxpool.Pool) {
 	t.Helper()
 	closed := make(chan struct{})
-	go func() { // ends when the last connection is given back
+	go func() { // this goroutine ends when the test gives back the last connection
 		defer close(closed)
 		p.Close()
 	}()

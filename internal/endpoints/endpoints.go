@@ -1,4 +1,4 @@
-// Package endpoints reads which endpoints of webhooks fail or are disabled.
+// Package endpoints reads from the database which endpoints of webhooks fail or are disabled.
 package endpoints
 
 import (
@@ -21,8 +21,8 @@ type statements struct{ Failing string }
 
 var written = sqlfile.MustRead[statements](files)
 
-// Notes returns a text about endpoints that fail, and one about endpoints that are disabled.
-// The owners of these endpoints must repair them. name is the schema's name, which
+// Notes returns a text about the endpoints that fail, if there are any, and a text about those that
+// are disabled. The owners of these endpoints must repair them. name is the schema's name, which
 // schema.Name accepted.
 func Notes(ctx context.Context, tx pgx.Tx, name string) (notes []string, err error) {
 	var disabled, failing int64

@@ -1,6 +1,6 @@
-// Package eventsearch finds events by a key, a type, a correlation id or a trace. It reads
-// the log, and held or discarded events that the log does not have. It changes nothing,
-// and it limits how much it reads for each answer.
+// Package eventsearch finds events by a key, a type, a correlation id or a trace. It reads the log,
+// and it reads held or discarded events that the log does not have. It changes nothing, and it
+// limits how many rows it reads for each answer.
 package eventsearch
 
 import (
@@ -26,7 +26,7 @@ type Queryer interface {
 // Reader reads the tables of one schema.
 type Reader struct{ sql statements }
 
-// NewReader returns a reader of a schema. The name must be one that schema.Name accepted.
+// NewReader returns a reader of a schema. schema.Name must have accepted the name.
 func NewReader(schemaName string) Reader { return Reader{load(schemaName)} }
 
 // Event is an event that was found, without its data.
@@ -45,18 +45,18 @@ type Event struct {
 	State         string // its state in the log; empty if the log does not have it
 	Handlers      []Handler
 
-	at int64 // its row number in the table that has it
+	at int64 // its seq in the log, or its id in held or archive
 }
 
 // Handler says what a handler did with an event.
 type Handler struct {
 	Name, State string
 
-	Database int // the index of the database in a tree's list
+	Database int // in a tree: the index of the database in the list that Grow got
 }
 
-// Selection selects events that have every property that is set in the Selection. The
-// zero value selects all events.
+// Selection selects events. An event must match every field that is set. The zero value selects all
+// events.
 //
 // Wide because it has the properties of an event.
 type Selection struct {
@@ -64,7 +64,8 @@ type Selection struct {
 
 	TraceID string // 32 hexadecimal digits in lower case
 
-	// Any is an event id, a key, a correlation id, a causation id or a trace id.
+	// Any selects events with this value as their id, key, correlation id, causation id or trace
+	// id.
 	Any string
 
 	// Since and Until select events that were written at Since or later, and before
@@ -103,7 +104,7 @@ func (s *Selection) Validate() error {
 	return errors.Join(faults...)
 }
 
-// given returns a property, or nil, which is NULL, if it is not set.
+// given returns a property. If the property is not set, given returns nil, which is NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil
@@ -152,7 +153,7 @@ func (r Reader) Handlers(ctx context.Context, db Queryer, events []Event) error 
 	var place int
 	_, err := pgx.ForEachRow(rows, []any{&n, &h.Name, &h.State, &place}, func() error {
 		all := &events[n].Handlers
-		if h.State == doneState || h.State == discardedState { // the handler has the event's row of inbox both while the event is held and later
+		if h.State == doneState || h.State == discardedState { // an event that is held or discarded also has its row of inbox
 			for _, known := range *all {
 				if known.Name == h.Name {
 					return nil

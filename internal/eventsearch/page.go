@@ -24,15 +24,15 @@ const (
 	lookedAtOnce = 25_000
 	firstLook    = 1000
 
-	// maxCaused is the largest number of effects of one event that a page finds with
-	// their index.
+	// maxCaused is the largest number of events caused by one event that a page finds with the
+	// index of causation ids.
 	maxCaused = 10_000
 
 	// lookFor is the time after which a page sends no further statement.
 	lookFor = 5 * time.Second
 
-	// clockSlack is how far the database's clock may have been set back. A page reads a
-	// range of times that is larger by that much.
+	// clockSlack is how far the database's clock may have been set back. A page reads a range of
+	// times that begins earlier and ends later by clockSlack.
 	clockSlack = time.Minute
 )
 
@@ -43,11 +43,11 @@ type Page struct {
 	Next    string    // where the next page begins; empty if this is the last page
 	Looked  int       // how many rows of the log were read
 	Reached time.Time // when the last row that was read was written
-	Stopped bool      // the page read as many rows as it may
+	Stopped bool      // the page ended at a limit of rows or of time
 }
 
-// cursor is where a page begins: after these rows of the log, of held and of archive. 0
-// means that nothing is left in that table.
+// cursor is where a page begins: after these rows of the log, of held and of archive. 0 means that
+// the table has no more rows for the list.
 type cursor struct {
 	Log     int64 `json:"l,omitempty"`
 	Held    int64 `json:"h,omitempty"`
@@ -76,12 +76,12 @@ func parseCursor(s string) (c cursor, err error) {
 	return c, nil
 }
 
-// Page returns at most limit matching events that come after a place, the newest first. They
-// are events of the log and events that only held or archive has, sorted by time. A page
-// reads at most MaxLooked rows of the log, and 25,000 rows of held and of archive. So it may
-// have fewer events than limit, or none, although there is a next page.
+// Page returns at most limit matching events that come after a place, the newest first. They are
+// events of the log, and events that only held or archive has. All are sorted by time. A page reads
+// at most MaxLooked rows of the log, and 25,000 rows of held and of archive. So it may have fewer
+// events than limit, or none, although there is a next page.
 //
-// Call it in a transaction with one snapshot.
+// Call Page in a transaction with one snapshot.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (*Page, error) {
 	from, err := parseCursor(after)
 	if err != nil {
@@ -116,7 +116,7 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 	return page, nil
 }
 
-// seqRange returns the range of seqs that has the events of the selection's time.
+// seqRange returns the range of seqs that has the events from the selection's Since to its Until.
 func (r Reader) seqRange(ctx context.Context, db Queryer, s *Selection, before int64) (low, high int64, err error) {
 	low, high = math.MinInt64, before
 	if !s.Since.IsZero() {
@@ -134,8 +134,7 @@ func (r Reader) seqRange(ctx context.Context, db Queryer, s *Selection, before i
 	return low, high, nil
 }
 
-// seqAt returns a seq: the events from that seq on were written at the given time or
-// later.
+// seqAt returns a seq. The events from this seq on were written at the given time or later.
 func (r Reader) seqAt(ctx context.Context, db Queryer, t time.Time) (seq int64, err error) {
 	if err = db.QueryRow(ctx, r.sql.SeqAt, pgx.QueryExecModeExec, t).Scan(&seq); err != nil {
 		return 0, fmt.Errorf("find a time in the log: %w", err)
@@ -156,7 +155,7 @@ type list struct {
 	left  int // how many rows it may still read
 	end   time.Time
 
-	before    int64 // its position: lower rows were not read yet; 0: there are none
+	before    int64 // its position: rows below it are not read yet; 0 if there are none
 	looked    int
 	reachedAt time.Time
 	stopped   bool
@@ -165,7 +164,8 @@ type list struct {
 	taken     int   // how many events of found are on the page
 }
 
-// caused finds the effects of one event with an index, if there are not too many.
+// caused finds the events that one event caused, with the index of causation ids, if there are not
+// too many.
 func (l *list) caused(ctx context.Context) error {
 	if l.before <= 0 {
 		return nil
@@ -188,7 +188,7 @@ func (l *list) caused(ctx context.Context) error {
 	return nil
 }
 
-// look searches until it has found as many events as the page may have.
+// look reads rows until it has found as many events as the page may have, or reaches a limit.
 func (l *list) look(ctx context.Context) error {
 	if l.left == 0 { // caused has found all events
 		return nil

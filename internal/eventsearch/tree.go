@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrNotFound is returned if no database has the event.
+// ErrNotFound says that no database has the event.
 var ErrNotFound = errors.New("not found")
 
 // DatabaseError says in which database a query failed. 0 is the first database.
@@ -74,10 +74,11 @@ type grower struct {
 }
 
 // Grow returns the tree of an event: its causes, all their effects, and events with the same
-// correlation id. It searches all databases, because an effect of an event may be in another
-// database. A correlation id has no index, so Grow reads MaxLooked rows of each log for it,
-// from the first event of the process on. It returns ErrNotFound if no database has the event
-// or one of its effects, and none of the newest events has the id as its correlation id.
+// correlation id. The effects of an event are the events that it caused. Grow searches all
+// databases, because an effect of an event may be in another database. Correlation ids have no
+// index, so Grow reads MaxLooked rows of each log to find them, from the first event of the process
+// on. It returns ErrNotFound if no database has the event or one of its effects, and if none of the
+// newest events has the id as its correlation id.
 func Grow(ctx context.Context, q TreeQuery, of []Database) (*Tree, error) {
 	g := &grower{q: q, of: of, nodes: make(map[identity]*Node), byID: make(map[string][]*Node), end: time.Now().Add(lookFor), tree: &Tree{}}
 	if err := g.start(ctx); err != nil {
@@ -123,7 +124,7 @@ func (g *grower) add(database int, events []Event) []*Node {
 			g.nodes[is], g.byID[e.ID], g.order = n, append(g.byID[e.ID], n), append(g.order, n)
 			added = append(added, n)
 		}
-		if n.Seq == 0 && e.Seq != 0 { // the row of the log has more data than a copy in held or archive
+		if n.Seq == 0 && e.Seq != 0 { // the row of the log says more than a copy in held or archive
 			n.Event = e
 		}
 		if !slices.Contains(n.Databases, database) {
@@ -181,7 +182,7 @@ func (g *grower) start(ctx context.Context) error {
 	return nil
 }
 
-// climb adds the causes of events, and the causes of these causes.
+// climb adds the causes of the events, then the causes of the causes, and so on.
 func (g *grower) climb(ctx context.Context) error {
 	asked := map[string]bool{}
 	for level := 0; ; level++ {
@@ -263,8 +264,7 @@ func (g *grower) process(ctx context.Context, correlation string) error {
 	return nil
 }
 
-// scan adds the events of one log that have a correlation id and were written at a time
-// or later.
+// scan adds the events of one log that have the correlation id and were written at since or later.
 func (g *grower) scan(ctx context.Context, n int, d Database, correlation string, since time.Time) error {
 	from, err := d.Reader.seqAt(ctx, d.DB, since)
 	if err != nil {
@@ -299,13 +299,13 @@ func (g *grower) scan(ctx context.Context, n int, d Database, correlation string
 	return nil
 }
 
-// descend adds the effects of events, and the effects of these effects.
+// descend adds the effects of the events, then the effects of the effects, and so on.
 func (g *grower) descend(ctx context.Context) error {
 	causes := []string{g.q.ID}
 	for _, n := range g.order {
 		causes = append(causes, n.ID, n.CausationID, n.CorrelationID)
 	}
-	for range g.q.Depth + 1 { // one level more than is shown, to know whether there is one
+	for range g.q.Depth + 1 { // one level more than the tree shows, to know whether there are more
 		causes = slices.DeleteFunc(causes, func(id string) bool { return id == "" })
 		slices.Sort(causes)
 		if causes = slices.Compact(causes); len(causes) == 0 || g.full {
@@ -353,8 +353,8 @@ func (g *grower) link() {
 	}
 }
 
-// causeOf returns the event that caused n. If several events have the id, it prefers one
-// of n's process.
+// causeOf returns the event that caused n. If several events have the cause's id, it prefers an
+// event of n's process.
 func (g *grower) causeOf(n *Node) *Node {
 	var cause *Node
 	for _, c := range g.byID[n.CausationID] {
@@ -397,7 +397,7 @@ func (g *grower) cut() {
 	prune(g.tree.Roots, level+g.q.Depth)
 }
 
-// drop removes events that are not shown.
+// drop removes events that the tree does not show.
 func (g *grower) drop(nodes []*Node) {
 	for _, n := range nodes {
 		g.drop(n.Effects)

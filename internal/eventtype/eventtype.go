@@ -1,5 +1,6 @@
-// Package eventtype finds event types that a handler asks for and that no producer writes.
-// It compares them with the types that were seen, and says which type was probably meant.
+// Package eventtype finds event types that a handler asks for and that no producer writes. It
+// compares these types with the types that were seen, and suggests the type that was probably
+// meant.
 package eventtype
 
 import (
@@ -12,22 +13,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// UsedSQL is a statement that returns the subjects in use that the database knows of. It
-// reads a few thousand rows. Pass it to schema.In.
+// UsedSQL is a statement that returns the subjects that the database shows to be in use. It reads a
+// few thousand rows. Pass the statement to schema.In.
 //
 //go:embed sql/used.sql
 var UsedSQL string
 
-// maxSubjects is the largest number of subjects of a stream that are read. A stream with
-// more has subjects that are not event types, for instance one subject for each order.
+// maxSubjects is the largest number of subjects for which InStream reads a stream. If a stream has
+// more subjects, they are not event types: the stream has, for instance, one subject for each
+// order.
 const maxSubjects = 10_000
 
-// InStream returns the subjects of the events that a stream has, sorted. If complete is
-// true, the stream certainly had no event of any other type in its range of time. complete
-// is false if the stream removes events that its consumers have handled, or has too many
-// subjects.
+// InStream returns the subjects of the events that a stream has, sorted. If complete is true, all
+// events that the stream has got since its oldest message have these subjects. complete is false if
+// the stream is empty, if it removes events that its consumers have handled, or if it has too many
+// subjects. In the last two cases InStream returns no subjects.
 //
-// It sends one or two requests to the broker. The stream's cached info must be recent.
+// InStream sends at most two requests to the broker. The stream's cached info must be recent.
 func InStream(ctx context.Context, stream jetstream.Stream) (subjects []string, complete bool, err error) {
 	info := stream.CachedInfo()
 	if info.Config.Retention != jetstream.LimitsPolicy || info.State.NumSubjects > maxSubjects {
@@ -43,26 +45,26 @@ func InStream(ctx context.Context, stream jetstream.Stream) (subjects []string, 
 	return subjects, len(subjects) > 0, nil
 }
 
-// Typo is a type that a handler asks for and that was not seen, with a type that was seen
-// and is spelled nearly the same.
+// Typo is a type that a handler asks for and that was not seen. Near is a type that was seen and is
+// spelled nearly the same.
 type Typo struct{ Type, Near string }
 
-// Verdict is the result of a comparison of the types that a handler asks for.
+// Verdict is the result of [Examine]: which of a handler's types were not seen.
 type Verdict struct {
 	// Typos are types that are probably misspelt.
 	Typos []Typo
 
-	// Silent says that no event of the handler's types was seen, but events of other types
-	// were. That is not a fault, because handlers are often deployed before the producers
-	// of their events.
+	// Silent says that no event of the handler's types was seen, but events of other types were.
+	// This is not a fault, because handlers are often deployed before the producers of their
+	// events. It is never true if the seen subjects are not complete.
 	Silent bool
 
-	// Unseen are the types that were not seen, except typos.
+	// Unseen are the types that were not seen, without the typos.
 	Unseen []string
 }
 
-// Examine compares the types that a handler asks for with the subjects that were seen. If
-// the subjects are not complete, it finds only typos.
+// Examine compares the types that a handler asks for with the subjects that were seen. If complete
+// is false, it finds only typos.
 func Examine(asked, seen []string, complete bool) Verdict {
 	var v Verdict
 	others := slices.DeleteFunc(slices.Clone(seen), func(s string) bool { return slices.Contains(asked, s) })
@@ -80,8 +82,8 @@ func Examine(asked, seen []string, complete bool) Verdict {
 	return v
 }
 
-// Warnings returns a sentence for each type that is probably wrong. where says where the
-// types were looked for, such as "in stream SHOP".
+// Warnings returns a sentence for each type that is probably wrong. where names the place of the
+// seen types, such as "in stream SHOP".
 func (v Verdict) Warnings(where string) []string {
 	var all []string
 	for _, typo := range v.Typos {
@@ -93,8 +95,7 @@ func (v Verdict) Warnings(where string) []string {
 // Do says what to do about the warnings.
 const Do = "correct the handler's Types, if they are misspelt; if the producer publishes under another subject than the type, use Subjects; if the type is new, it is fine"
 
-// Note returns a sentence if none of the types was seen, otherwise "". where is used as
-// in Warnings.
+// Note returns a sentence if v.Silent is true, otherwise "". where is the same as for Warnings.
 func (v Verdict) Note(where string) string {
 	if !v.Silent {
 		return ""
@@ -102,7 +103,7 @@ func (v Verdict) Note(where string) string {
 	return fmt.Sprintf("no event of type %s is %s yet, but events of other types are; that is fine if their producer is not rolled out yet", Some(v.Unseen), where)
 }
 
-// Some lists the first few types.
+// Some returns the first few types, and the number of the others.
 func Some(types []string) string {
 	const most = 5
 	if len(types) > most {
@@ -114,8 +115,8 @@ func Some(types []string) string {
 // Near returns the known type that is most similar to name, but not equal to it. It returns
 // "" if no type is so similar that a typing mistake is likely.
 //
-// If two types differ only in digits, they are versions of a type (order.v1, order.v2).
-// If one has additional letters in front, they mean different things (user.activated,
+// If two types differ only in digits, they are versions of one type (order.v1, order.v2). If a type
+// has additional letters in front, the two types mean different things (user.activated,
 // user.deactivated). Neither case is a typing mistake.
 func Near(name string, known []string) string {
 	best, least := "", -1
@@ -130,7 +131,7 @@ func Near(name string, known []string) string {
 	return best
 }
 
-// All separators of words in a type count as the same.
+// separators makes all separators of the words in a type the same.
 var separators = strings.NewReplacer("_", ".", "-", ".")
 
 // distance returns how much two types differ, or -1 if they are certainly different types.
@@ -154,12 +155,12 @@ func distance(a, b string) int {
 	return d
 }
 
-// isTail reports whether all ends with tail, which has two tokens or more.
+// isTail reports whether tail has two tokens or more and all ends with these tokens.
 func isTail(tail, all string) bool {
 	return strings.Contains(tail, ".") && strings.HasSuffix(all, "."+tail)
 }
 
-// differing removes the tokens that two types have in common at their starts and ends.
+// differing returns two types without the tokens that both have at the start and at the end.
 func differing(a, b string) (restA, restB string) {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for len(as) > 0 && len(bs) > 0 && as[0] == bs[0] {
@@ -180,8 +181,8 @@ func withoutDigits(s string) string {
 	}, s)
 }
 
-// edits counts the letters to insert, remove, replace or swap with the next one to turn a
-// into b, each place at most once.
+// edits returns the smallest number of changes that turn a into b. A change inserts, removes or
+// replaces a letter, or swaps two neighbouring letters. It changes no place twice.
 func edits(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -8,8 +8,8 @@ import (
 	"net"
 )
 
-// The ports are lower than the ports that systems use for outgoing connections. So when a
-// server was stopped, its port stays free.
+// The ports are lower than the ports that systems use for outgoing connections. So no outgoing
+// connection takes the port of a server that was stopped.
 const (
 	firstPort = 10_000
 	lastPort  = 30_000
@@ -29,7 +29,7 @@ func Find(n int) (ports []int, err error) {
 			last = err
 			continue
 		}
-		defer func() { _ = listener.Close() }() // close all of them at the end, so that all ports differ
+		defer func() { _ = listener.Close() }() // close all listeners at the end, so that all ports differ
 		ports = append(ports, port)
 	}
 	return nil, fmt.Errorf("find a free port: %w", errors.Join(errors.New("all that were tried are taken"), last))

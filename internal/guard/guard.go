@@ -1,6 +1,6 @@
-// Package guard calls functions of users, and protects the goroutines of this module from
-// their faults. Such faults are a panic, the end of the goroutine, and an error or a panic
-// value with methods that panic, never return, or return far too much.
+// Package guard calls functions of users, and protects the goroutines of this module from the
+// faults of these functions. A function may panic or end its goroutine. Its error or the value of
+// its panic may have methods that panic, never return, or return far too much.
 //
 // The rule is: code of this module uses a user's value only inside a guard. The results
 // of a guard have types of this module.
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The largest numbers of bytes that are kept of a failure.
+// The largest numbers of bytes that this package keeps of a failure.
 const (
 	MaxText  = 2048
 	MaxStack = 8192
@@ -50,15 +50,16 @@ func Call(f func() error) (err error) {
 	return f()
 }
 
-// Apart calls f in another goroutine and waits for it for the given time, or without a limit
-// if that is 0. It returns what [Call] returns, or [ErrGoexit] if f ended the goroutine, or
-// [ErrTimeout] if f did not return in time. After ErrTimeout the result of f is dropped.
+// Apart calls f in another goroutine and waits until f returns, but no longer than within. If
+// within is 0, it waits without a limit. It returns what f returns, or a [*PanicError] if f
+// panicked, [ErrGoexit] if f ended the goroutine, or [ErrTimeout] if f did not return in time.
+// After ErrTimeout the result of f is dropped.
 func Apart[T any](within time.Duration, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
-	done := make(chan result, 1) // has room, so that the goroutine can end even after a timeout
+	done := make(chan result, 1) // a buffer, so that the goroutine can end even after a timeout
 	go func() {
 		r := result{err: ErrGoexit}
 		defer func() { done <- r }()

@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 )
 
-// maxLogged is the largest number of bytes of one value that are logged: a little more
-// than a stack.
+// maxLogged is the largest number of bytes of one value that Logger logs. It is a little more than
+// MaxStack.
 const maxLogged = MaxStack + 64
 
-// Logger returns a logger for the messages of this module. It passes them to the user's
-// handler in l. It cuts long values, such as texts of other programs. If the handler
-// panics, only that message is lost. Logger reports this on standard error, once.
+// Logger returns a logger for the messages of this module. It passes the messages to the user's
+// handler in l, and cuts long values, such as texts of other programs. If the handler panics, only
+// that message is lost. Logger reports the first panic on standard error.
 func Logger(l *slog.Logger) *slog.Logger {
 	if _, wrapped := l.Handler().(*handler); wrapped {
 		return l

@@ -9,9 +9,9 @@ type Source interface {
 	Err() error
 }
 
-// Rows guards the rows of a COPY. pgx reads them in another goroutine, in which a panic would
-// end the process. With Rows, a panic ends only the COPY, and [CopyRows.With] returns the
-// panic as an error.
+// Rows guards the rows of a COPY. pgx reads the rows in another goroutine, where a panic would end
+// the process. With Rows, a panic ends only the COPY, and [CopyRows.With] returns the panic as an
+// error.
 func Rows(of Source) *CopyRows { return &CopyRows{of: of} }
 
 // CopyRows are the rows of one COPY.
@@ -20,8 +20,8 @@ type CopyRows struct {
 	failed error
 }
 
-// With returns the error of a COPY that has ended. err is the server's error, which has only
-// the text of a panic. With joins err with the panic.
+// With returns the error of a COPY that has ended. If the rows panicked, err is the server's error
+// and has only the text of the panic. Then With joins the panic and err.
 func (r *CopyRows) With(err error) error {
 	if r.failed == nil {
 		return err

@@ -7,19 +7,20 @@ import (
 	"strings"
 )
 
-// Text returns the text of an error, cleaned by Clean, with at most n bytes. It calls the
-// error's method, so call it only inside a guard.
+// Text returns the text of an error, as Clean returns it. It calls the error's method, so call it
+// only inside a guard.
 func Text(err error, n int) string { return Clean(err.Error(), n) }
 
-// Clean returns a text that a column accepts: valid UTF-8 without NUL, of at most n
-// bytes. If something was cut off, an ellipsis follows. Clean reads no more than it
-// keeps, and the result does not keep a longer text in memory.
+// Clean returns a text that a column accepts: valid UTF-8 without NUL. It cuts s after n bytes, and
+// then adds an ellipsis. It replaces NUL and invalid bytes with U+FFFD, so the result may be longer
+// than n bytes. Clean reads only the first n bytes, and the result does not keep a longer text in
+// memory.
 func Clean(s string, n int) string {
 	if len(s) <= n {
 		return clean(s)
 	}
 	cut := clean(strings.Clone(s[:n]))
-	// The cut may have split a character. That is not a fault of the text.
+	// The cut may have split a character, which clean then replaced. Remove the replacement.
 	return strings.TrimRight(cut, "\uFFFD") + "…"
 }
 
@@ -52,7 +53,7 @@ func describe(v any) (text string) {
 		return strconv.FormatUint(r.Uint(), 10)
 	case reflect.Float32, reflect.Float64:
 		return strconv.FormatFloat(r.Float(), 'g', -1, 64)
-	default: // to print the value could take for ever, and show a payload
+	default: // printing the value could take for ever, and could show a payload
 		return fmt.Sprintf("a value of type %T", v)
 	}
 }

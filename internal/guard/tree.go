@@ -2,8 +2,8 @@ package guard
 
 import "reflect"
 
-// mostErrors is the largest number of errors of one tree that are visited, because an
-// error that contains itself has no end.
+// mostErrors is the largest number of errors of one tree that Tree visits. The tree of an error
+// that contains itself has no end.
 const mostErrors = 256
 
 // Tree returns err and the errors inside it, in the order in which errors.Is visits them,
@@ -59,9 +59,9 @@ func As[T error](tree []error) (found T, ok bool) {
 	return found, false
 }
 
-// SealedError wraps a user's error that is returned to the user's code. Its text is made
-// once, and its length is limited. errors.Is and errors.As find the same errors as in the
-// user's error, but they do not panic and always return.
+// SealedError wraps a user's error that this module returns to the user's code. It has the text
+// that the error had when it was sealed, with a limited length. errors.Is and errors.As find the
+// same errors as in the user's error, up to 256, and do not panic.
 type SealedError struct {
 	text string
 	err  error
@@ -93,7 +93,7 @@ func (s *SealedError) Is(target error) (is bool) {
 
 // As is errors.As for the sealed error.
 func (s *SealedError) As(target any) (found bool) {
-	_ = Call(func() error { // as above
+	_ = Call(func() error { // if a method panics, As returns false
 		into := reflect.ValueOf(target).Elem()
 		for _, e := range Tree(s.err) {
 			if reflect.TypeOf(e).AssignableTo(into.Type()) {

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Filter selects dead or discarded events that have every property that is set in the
-// Filter. The zero value selects all dead events.
+// Filter selects dead or discarded events. An event must match every field that is set. The zero
+// value selects all dead events.
 type Filter struct {
 	IDs     []int64
 	Handler string
@@ -50,8 +50,8 @@ func (f Filter) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Arguments returns the parameters of a statement: first the parameters of the filter,
-// then more. Call Validate first. The server makes a plan for these values each time,
+// Arguments returns the parameters of a statement: first those of the filter, then more. Call
+// Validate first. The first element makes the server plan the statement for these values each time,
 // because a general plan would use no index.
 func (f Filter) Arguments(more ...any) []any {
 	var cause []byte
@@ -65,7 +65,7 @@ func (f Filter) Arguments(more ...any) []any {
 	return append(args, more...)
 }
 
-// given returns a property, or nil, which is NULL, if it is not set.
+// given returns a property. If the property is not set, given returns nil, which is NULL in SQL.
 func given(s string) *string {
 	if s == "" {
 		return nil

@@ -1,5 +1,5 @@
-// Package held reads held and discarded events: rows of the tables held and archive, which
-// it returns in the same form. It changes nothing.
+// Package held reads held and discarded events: rows of the tables held and archive. It returns the
+// rows of both tables in the same form. It changes nothing.
 //
 // Packages deadletter and inspect both use it, so that they show the same data.
 package held
@@ -27,13 +27,13 @@ type Row struct {
 	ID         int64
 	Handler    string
 	DedupeKey  string // its dedupe key in table inbox
-	BlockedKey string // the key that it blocks or waits for
+	BlockedKey string // the key, if the event blocks it or waits behind an earlier event of it
 	Position   int64  // its place in the order of that key
 	State      State
 	Revision   int
 	ReplayID   int64 // the last replay that included it
 	Replays    int64
-	AuditID    int64 // the action that discarded it
+	AuditID    int64 // the audit row of the action that discarded it
 
 	Event    Event
 	Progress Progress
@@ -48,7 +48,7 @@ type Event struct {
 	Key         string
 	Correlation string
 	Causation   string
-	LoggedAt    time.Time // also zero if the time cannot be represented
+	LoggedAt    time.Time // zero if no program can represent the time
 	Size        int       // the size of the body, in bytes
 }
 
@@ -63,7 +63,7 @@ type Progress struct {
 	Isolated      bool // it may end the processes that run it
 	Attempts      int
 	Class         string // of the last failure
-	Cause         string // equal for failures with the same cause
+	Cause         string // failures with the same cause have the same value
 	Error         string // the last failure's text
 	Failures      []Failure
 }
@@ -73,11 +73,11 @@ type Failure struct {
 	At    time.Time `json:"at"`
 	Class string    `json:"class"`
 	Text  string    `json:"text"`
-	Frame string    `json:"frame"` // where it panicked, if it did
+	Frame string    `json:"frame"` // for a panic, the place in the program
 	Stack string    `json:"stack"`
 }
 
-// Content is the rest of a row: the headers and the data, which the handler gets.
+// Content is the rest of a row, mainly the headers and the data that the handler gets.
 type Content struct {
 	Type        string
 	OccurredAt  time.Time
@@ -87,7 +87,7 @@ type Content struct {
 	RawHeaders  []byte // the headers of a message that is not an event
 }
 
-// State says what a held event waits for.
+// State is the state of a held or discarded event.
 type State string
 
 // The states.
@@ -102,7 +102,7 @@ const (
 	Discarded State = "discarded"
 )
 
-// scan reads the columns with which all statements for rows begin, and then more.
+// scan reads a row. It reads the columns that all statements for rows return first, and then more.
 func scan(row pgx.CollectableRow, more ...any) (r Row, err error) {
 	e, c := &r.Event, &r.Progress
 	var failures []byte

@@ -14,14 +14,14 @@ import (
 	"github.com/postroom/postroom/internal/text"
 )
 
-// Selection selects held events that have every property that is set in the Selection.
-// The zero value selects all held events.
+// Selection selects held events. An event must match every field that is set. The zero value
+// selects all held events.
 type Selection struct {
 	IDs     []int64
 	Handler string
 	States  []State
 	Type    string
-	Key     string // the key that its producer gave it
+	Key     string // the key that the producer gave the event
 	Class   string // the class of the last failure
 
 	// DueSince and DueUntil select events that are due at DueSince or later, and before
@@ -52,8 +52,7 @@ func (s Selection) Validate() error {
 // heldStates are the states of an event that is held.
 var heldStates = []State{Scheduled, Due, Retrying, Running, Abandoned, Waiting, Dead}
 
-// part is a part of the list of a handler. Each part is in the order of a different
-// index.
+// part is a part of the list of a handler. Each part is in the order of its own index.
 type part int
 
 const (
@@ -87,7 +86,7 @@ func (s *Selection) has(p part) bool {
 // states returns the states that a statement for a part selects.
 func (s *Selection) states(p part) []string {
 	if p == partWaiting {
-		return []string{string(Waiting)} // needed, because the index also has other events of the key
+		return []string{string(Waiting)} // needed: the index also has the other events of the key
 	}
 	if len(s.States) == 0 {
 		return nil
@@ -137,28 +136,26 @@ const (
 	// lookedAtOnce is the number of rows that one statement reads.
 	lookedAtOnce = 5000
 
-	// lookCost is subtracted from the rows that a page may read if a statement reaches the end of a
-	// part.
+	// lookCost is how many rows count towards maxLooked if a statement reaches the end of a part.
 	lookCost = 100
 
 	// fewOfKey is the largest number of events of a key for which Page looks up the
 	// events by their key.
 	fewOfKey = 5000
 
-	// ofKeyAtOnce is the number of such events that one statement reads.
+	// ofKeyAtOnce is the number of events of a key that one statement reads.
 	ofKeyAtOnce = 500
 )
 
-// Page returns at most limit matching held events that come after the place after. It also
-// returns the place where the next page begins, or "" if this is the last page. Events are
-// sorted by handler. For each handler, events with a due time come first, then events that
-// wait behind an earlier event of their key, then dead events, the last to die first. A page
-// reads about 50,000 rows, so it may have fewer rows than limit, or none, although there is a
-// next page. If the selection has a key with at most 5,000 held events, only these are read,
-// and are sorted by id.
+// Page returns at most limit matching held events that come after the place after. It also returns
+// the place where the next page begins, or "" if this is the last page. Events are sorted by
+// handler. For each handler, events with a due time come first, then events that wait behind an
+// earlier event of their key, then dead events, the last to die first. A page reads about 50,000
+// rows, so it may have fewer rows than limit, or none, although there is a next page. If the
+// selection has a Key and this key has at most 5,000 held events, Page reads only these events, and
+// sorts them by id.
 //
-// Call it in a transaction with one snapshot. If the selection has ids, there is only one
-// page.
+// Call Page in a transaction with one snapshot. If the selection has IDs, there is only one page.
 func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string, limit int) (rows []Row, next string, err error) {
 	if s.IDs != nil {
 		found, err := r.judged(ctx, db, r.sql.PageGiven, pgx.QueryExecModeExec, s.IDs, given(s.Handler), s.states(partDue), given(s.Type), given(s.Key), given(s.Class), timeOrNil(s.DueSince), timeOrNil(s.DueUntil))
@@ -205,9 +202,9 @@ func (r Reader) Page(ctx context.Context, db Queryer, s Selection, after string,
 	return l.rows, "", nil
 }
 
-// ofKey returns a page of the events of a key, by id. If the key has too many events, few is
-// false: then nearly each page of the normal list has matching events. A later page is always
-// read by the key.
+// ofKey returns a page of the events of a key, sorted by id. If the key has too many events for the
+// first page, few is false, and Page reads the normal list: nearly each of its pages has matching
+// events. ofKey reads later pages even if the key has many events by now.
 func (r Reader) ofKey(ctx context.Context, db Queryer, s Selection, from place, limit int) (rows []Row, next string, few bool, err error) {
 	var most *int
 	if from.Part != partOfKey {
@@ -249,8 +246,8 @@ type look struct {
 	rows  []Row
 }
 
-// part adds rows of one part. If the page ends in this part, it returns the place,
-// otherwise "".
+// part adds rows of one part to the page. If the page ends in this part, it returns the place where
+// it ends. Otherwise it returns "".
 func (l *look) part(ctx context.Context, at place) (string, error) {
 	sql := map[part]string{partDue: l.r.sql.PageDue, partWaiting: l.r.sql.PageWaiting, partDead: l.r.sql.PageDead}[at.Part]
 	s := l.s
@@ -292,7 +289,8 @@ func (r *judgedRow) place(in place) place {
 	return p
 }
 
-// judgedRow is a row that was read, and whether it matches.
+// judgedRow is a row that a statement returned. wanted says that the row matches. last says that it
+// is the last row that the statement was allowed to read.
 type judgedRow struct {
 	Row
 
@@ -311,7 +309,7 @@ func (r Reader) judged(ctx context.Context, db Queryer, sql string, args ...any)
 	return rows, nil
 }
 
-// verdictRow scans a row whose first two columns say whether it matches.
+// verdictRow scans a row whose first two columns are wanted and last of a judgedRow.
 type verdictRow struct {
 	pgx.CollectableRow
 

@@ -15,26 +15,26 @@ var ErrNotFound = errors.New("not found")
 // Reader reads the tables of one schema.
 type Reader struct{ sql statements }
 
-// NewReader returns a reader of a schema. The name must be one that schema.Name accepted.
+// NewReader returns a reader of a schema. schema.Name must have accepted the name.
 func NewReader(schemaName string) Reader { return Reader{load(schemaName)} }
 
-// Cursor is a place in a list. If rows are added or removed between two pages, no other row
-// is left out or comes twice. The zero value is the beginning of the list.
+// Cursor is a place in a list. If rows are added or removed between two pages, List returns every
+// other row exactly once. The zero value is the beginning of the list.
 type Cursor struct {
 	At time.Time // when the event died or was discarded
 	ID int64
 }
 
-// The numbers of rows that a list or a count reads.
+// The largest numbers of rows that a list or a count reads.
 const (
 	listLooked = 50_000 // for a page of a list
 	listAtOnce = 5000   // by one statement
 
-	// countIndexed is for filters for which an index is enough, countLooked for others.
+	// countIndexed applies if an index has all properties of the filter, countLooked otherwise.
 	countIndexed = 1_000_000
 	countLooked  = 100_000
 
-	// A search for a text takes far longer, because bodies and failures are read.
+	// A search for a text takes far longer, because it reads bodies and failures.
 	listTexts  = 10_000
 	textAtOnce = 500
 	countTexts = 5000
@@ -43,19 +43,19 @@ const (
 	lookFor = 700 * time.Millisecond
 )
 
-// inIndex reports whether an index has all properties of the filter. If so, each row that
-// is read matches.
+// inIndex reports whether an index has all properties of the filter. If so, each row that a
+// statement reads matches.
 func (f Filter) inIndex() bool {
 	return f.Type == "" && f.Key == "" && f.Class == "" && f.Source == "" && f.Text == ""
 }
 
-// List returns at most limit matching rows that come after a place, the last to die first.
-// It also returns where the next page begins, or the zero Cursor if this is the last page.
-// It reads at most 50,000 rows, or 10,000 if it searches for a text. So a page that is not
-// the last may have fewer rows than limit, or none. The rows have no Failures, and texts
-// that are too long for an event are cut.
+// List returns at most limit matching rows that come after a place. The events that died last, or
+// were discarded last, come first. It also returns where the next page begins, or the zero Cursor
+// if this is the last page. It reads at most 50,000 rows, or 10,000 if it searches for a text. So a
+// page that is not the last may have fewer rows than limit, or none. List leaves out the Failures,
+// and cuts texts that are longer than an event may have.
 //
-// Call it in a transaction with one snapshot.
+// Call List in a transaction with one snapshot.
 func (r Reader) List(ctx context.Context, db Queryer, f Filter, after Cursor, limit int) (rows []Row, next Cursor, err error) {
 	sql := r.sql.List
 	if f.Discarded {
@@ -122,8 +122,8 @@ func (f Filter) Bound() int {
 	return countLooked
 }
 
-// IDs returns the ids of matching rows, the first to die first: at most *most ids, or all
-// if most is nil.
+// IDs returns the ids of matching rows: at most *most ids, or all if most is nil. The events that
+// died first, or were discarded first, come first.
 func (r Reader) IDs(ctx context.Context, db Queryer, f Filter, most *int) ([]int64, error) {
 	sql := r.sql.Find
 	if f.Discarded {

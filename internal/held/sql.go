@@ -12,7 +12,7 @@ var files embed.FS
 
 // statements are the statements of this package, for one schema.
 //
-// Wide because each has a file in sql.
+// Wide because each statement has a file in sql.
 type statements struct {
 	List, ListDiscarded       string
 	Count, CountDiscarded     string

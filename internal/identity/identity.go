@@ -1,4 +1,4 @@
-// Package identity makes the names of handlers at the broker.
+// Package identity makes the names that handlers have at the broker.
 package identity
 
 import (
@@ -7,14 +7,15 @@ import (
 	"strings"
 )
 
-// Keys of a consumer's metadata. The values are the full names.
+// Keys of a consumer's metadata. The values are the full names of the Postroom instance and of the
+// handler.
 const (
 	InstanceKey = "postroom-instance"
 	HandlerKey  = "postroom-handler"
 )
 
-// Consumer returns the durable name of a handler. It is readable, and different for each
-// handler and each database on the same stream.
+// Consumer returns the durable name of a handler. It is readable. The names of two handlers differ.
+// The names of one handler in two databases on the same stream differ too.
 func Consumer(instance, handler string) string {
 	readable := strings.ReplaceAll(handler, ".", "-") // a dot separates the tokens of a subject
 	sum := sha256.Sum256([]byte(instance + "\x00" + handler))

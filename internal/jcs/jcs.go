@@ -22,12 +22,12 @@ const (
 	maxText = 256 << 20
 )
 
-// Form returns the canonical form of a JSON text. It needs time and memory in proportion to
-// the text. It returns [ErrNoForm] if the text is not JSON or not UTF-8, or has more than
-// 256 MiB or more than 512 levels. It also returns [ErrNoForm] if the text has an object
-// with the same name twice, half of a surrogate pair, or an exponent of more than 18
-// digits. If numbers are doubles, it also returns [ErrNoForm] for a number outside the
-// range of doubles.
+// Form returns the canonical form of a JSON text. It needs time and memory in proportion to the
+// text. It returns [ErrNoForm] if the text is not JSON or not UTF-8, or has more than 256 MiB or
+// more than 512 levels. It also returns [ErrNoForm] if an object has the same name twice, or a
+// string has half of a surrogate pair. If numbers are exact, an exponent must not have more than 18
+// digits. If numbers are doubles, no number must be too large for a double, and a number that is
+// too small becomes 0.
 func Form(in []byte, numbers Numbers) ([]byte, error) {
 	if len(in) > maxText || !utf8.Valid(in) {
 		return nil, ErrNoForm
@@ -79,7 +79,7 @@ func (c *canon) next() byte {
 	return c.in[c.at]
 }
 
-// take skips b if it is the next byte, and reports whether it was.
+// take skips white space. It also skips b if b is the next byte, and reports whether it was.
 func (c *canon) take(b byte) bool {
 	if c.next() != b {
 		return false
@@ -145,8 +145,7 @@ func (c *canon) array(depth int) error {
 	}
 }
 
-// span is a part of the output: the bytes from from up to, but not including, to. Its
-// noted objects are those from first up to, but not including, behind.
+// span is a part of the output: out[from:to]. Its noted objects are objects[first:behind].
 type span struct{ from, to, first, behind int32 }
 
 // member is a member of an object: its name, and its part of the output.
@@ -187,7 +186,8 @@ func (c *canon) object(depth int) error {
 	return err
 }
 
-// close notes an object if its members are out of order.
+// close notes an object if its members are not in order. It returns an error if two have the same
+// name.
 func (c *canon) close(begin int, members []member, inner int) error {
 	byName := func(a, b member) int { return compareUTF16(a.name, b.name) }
 	sorted := slices.IsSortedFunc(members, byName)

@@ -17,13 +17,13 @@ const (
 	// Doubles compares numbers as doubles, as RFC 8785 does.
 	Doubles
 
-	// RoundedBefore accepts a number only if an earlier version wrote it in the same form
-	// as Exact does. For any other number, Form returns ErrRounded.
+	// RoundedBefore accepts a number only if an earlier version of this package wrote it in the
+	// same form as Exact does. For any other number, Form returns ErrRounded.
 	RoundedBefore
 )
 
-// ErrRounded says that an earlier version rounded a number, so that its rows cannot be
-// compared.
+// ErrRounded says that an earlier version may have rounded a number of the text. So a row of that
+// version cannot be compared with the text.
 var ErrRounded = errors.New("the row is of an earlier version, which may have rounded a number of this request")
 
 const (
@@ -163,8 +163,8 @@ func decimalOf(numeral []byte) (d decimal, ok bool) {
 
 func (d decimal) digits() int { return len(d.whole) + len(d.fraction) }
 
-// append writes a decimal in the form of ECMAScript: as an integer, with a point, or with
-// an exponent. That depends on the size of the number.
+// append writes a decimal in the form of ECMAScript. The size of the number decides whether it is
+// an integer, or has a point or an exponent.
 func (d decimal) append(out []byte) []byte {
 	n := d.digits()
 	if n == 0 {

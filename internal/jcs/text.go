@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// compareUTF16 orders names by their UTF-16 code units, as RFC 8785 does. So a character
-// above U+FFFF comes before U+E000, and not last.
+// compareUTF16 orders names by their UTF-16 code units, as RFC 8785 does. In this order, a
+// character above U+FFFF comes before U+E000, and not after U+FFFF.
 func compareUTF16(a, b []byte) int {
 	for len(a) > 0 && len(b) > 0 {
 		x, n := utf8.DecodeRune(a)
@@ -50,7 +50,8 @@ func (c *canon) text() ([]byte, error) {
 }
 
 func (c *canon) escaped(begin int) ([]byte, error) {
-	// Slices that were returned earlier stay valid, even if append moves texts.
+	// If append moves texts, slices that escaped returned earlier keep the old array and stay
+	// valid.
 	from := len(c.texts)
 	c.texts = append(c.texts, c.in[begin:c.at]...)
 	for c.at < len(c.in) {

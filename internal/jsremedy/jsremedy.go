@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The advice.
+// The texts of the advice.
 const (
 	StartIt  = "the server runs without JetStream, or the servers that have it are away: start nats-server with -js"
 	EnableIt = "the account of this user has no JetStream: enable it in the server's configuration, accounts { NAME { jetstream: enabled } }"
@@ -39,8 +39,8 @@ func Do(err error) string {
 	return ""
 }
 
-// Split splits a text that ends with the advice of [Do] into the cause and the advice. If the
-// text does not end with it, do is "".
+// Split splits a text that ends with a result of [Do] into the cause and the advice. If the text
+// does not end with such a result, do is "".
 func Split(text string) (cause, do string) {
 	for _, known := range []string{StartIt, EnableIt} {
 		if before, ok := strings.CutSuffix(text, known); ok {
@@ -51,7 +51,6 @@ func Split(text string) (cause, do string) {
 	return text, ""
 }
 
-// IsOfAccount reports whether err says that the account has no JetStream. That is a fault
-// of the set-up. A server without JetStream is not, because it may be one of several
-// servers.
+// IsOfAccount reports whether err says that the account has no JetStream. That is a fault of the
+// set-up. A server without JetStream is not a fault, because it may be one of several servers.
 func IsOfAccount(err error) bool { return errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) }

@@ -11,13 +11,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Fetch requests n messages of a consumer and calls take for each as it comes. It returns nil if
-// take returned false, if all messages have come, or if the broker ended the request. Otherwise it
-// returns the error of take, of the broker or of ctx. ctx must have a deadline.
+// Fetch requests n messages of a consumer and calls take for each message when it comes. It returns
+// nil if take returned false, or if all n messages have come. It also returns nil if the broker
+// says that there are no more messages, or that the time is over. Otherwise it returns the error of
+// take, of the broker or of ctx. ctx must have a deadline.
 //
-// The Fetch of the client library would end at a message without a body that has the header Status,
-// because it takes such a message for a status of the broker. If a consumer delivers only headers,
-// no message has a body, and another program may have set that header.
+// The Fetch of the client library takes a message for a status of the broker, and ends, if the
+// message has no body and has the header Status. If a consumer delivers only headers, no message
+// has a body, and another program may have set that header.
 func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, take func(msg *nats.Msg, meta *nats.MsgMetadata) (more bool, err error)) error {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -29,7 +30,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, t
 	if err != nil {
 		return fmt.Errorf("subscribe to the answer: %w", err)
 	}
-	defer func() { _ = sub.Unsubscribe() }() // fails on a closed connection only, which has no subscriptions
+	defer func() { _ = sub.Unsubscribe() }() // fails only if the connection is closed; then the subscription has ended
 	info := from.CachedInfo()
 	request, err := json.Marshal(pullRequest{Batch: n, Expires: max(time.Until(end), time.Millisecond)})
 	if err != nil {
@@ -62,7 +63,7 @@ func Fetch(ctx context.Context, nc *nats.Conn, from jetstream.Consumer, n int, t
 	return nil
 }
 
-// statuses is room for statuses: more than come during a request.
+// statuses is the room for statuses in the channel. During a request fewer statuses come.
 const statuses = 64
 
 // pullRequest is the body of a request. Times are in nanoseconds.
@@ -71,12 +72,13 @@ type pullRequest struct {
 	Expires time.Duration `json:"expires"`
 }
 
-// readStatus reports whether a status of the broker ends the request, and how.
+// readStatus reports whether a status of the broker ends the request. It returns an error if the
+// request failed.
 func readStatus(msg *nats.Msg) (ended bool, err error) {
 	switch status := msg.Header.Get("Status"); status {
 	case "100": // a heartbeat
 		return false, nil
-	case "404", "408": // no more messages, or not in time
+	case "404", "408": // there are no more messages, or the time is over
 		return true, nil
 	case "503":
 		return true, nats.ErrNoResponders

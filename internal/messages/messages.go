@@ -1,5 +1,5 @@
-// Package messages reads the headers of a stream's messages. Handlers still get these
-// messages.
+// Package messages reads the headers of a stream's messages. It does not take the messages away
+// from handlers.
 package messages
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Reader reads the headers of a stream's messages, with its own consumer, which acknowledges
-// nothing.
+// Reader reads the headers of a stream's messages with its own consumer. It acknowledges no
+// message.
 type Reader struct {
 	nc       *nats.Conn
 	stream   jetstream.Stream
@@ -29,8 +29,7 @@ type Message struct {
 	Stored  time.Time
 }
 
-// forgetAfter is how long the server keeps an unused consumer, if Close did not remove
-// it.
+// forgetAfter is how long the server keeps an unused consumer that Close did not remove.
 const forgetAfter = 5 * time.Second
 
 // Open returns a reader that begins at the message that cfg selects.
@@ -49,7 +48,8 @@ func Open(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, cfg jetst
 // Pending returns the number of messages that Next has not returned yet.
 func (r *Reader) Pending() uint64 { return r.pending }
 
-// Next returns the next messages, at most n. It returns none if there are no more.
+// Next returns the next messages, at most n. It returns no message if there are no more, or if none
+// comes within a second.
 func (r *Reader) Next(ctx context.Context, n int) (all []Message, err error) {
 	if r.pending < uint64(n) { //nolint:gosec // a small number
 		n = int(r.pending) //nolint:gosec // a small number
@@ -74,5 +74,5 @@ func (r *Reader) Next(ctx context.Context, n int) (all []Message, err error) {
 func (r *Reader) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = r.stream.DeleteConsumer(ctx, r.consumer.CachedInfo().Name) // if it fails, the server removes it
+	_ = r.stream.DeleteConsumer(ctx, r.consumer.CachedInfo().Name) // if this fails, the server removes the consumer after forgetAfter
 }

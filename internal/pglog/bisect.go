@@ -26,8 +26,8 @@ func isAboutData(err error) bool {
 
 // bisect stores the changes if storeHeld fails because the database refuses one or more events. It
 // halves the events until it has found the refused ones, and stores all others unchanged. Each step
-// is one transaction with the epoch of this relay. It records as pending all events that are not
-// held yet. So the recorded state is true at each moment, and no step is done twice.
+// is one transaction with the epoch of this relay. It also records as pending all events that are
+// not held yet. So the recorded state is correct after each step, and no step is repeated.
 func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	n := held.rows()
 	if n == 0 {
@@ -41,7 +41,7 @@ func (r *recorder) bisect(ctx context.Context, next state, held changes) error {
 	if err := r.bisectRange(ctx, next, &held, 0, n); err != nil {
 		return err
 	}
-	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // last, because the progress of republishes counts held events
+	return r.storeHeld(ctx, next, changes{republishes: held.republishes}) // this comes last, because the progress of a republish counts its held events
 }
 
 // bisectRange stores the events to hold whose number (see rows) is at least lo and less than hi.
@@ -61,8 +61,8 @@ func (r *recorder) bisectRange(ctx context.Context, next state, held *changes, l
 	return r.bisectRange(ctx, next, held, mid, hi)
 }
 
-// storeUnstorable holds an event in a reduced form that always fits (see asUnstorable). If the key
-// is the cause, it holds the event without its key, and no other event waits behind it.
+// storeUnstorable holds an event in a reduced form that always fits (see asUnstorable). If the
+// database refuses this form too, the event is held without its key, and no event waits behind it.
 func (r *recorder) storeUnstorable(ctx context.Context, next state, u *unstorable) error {
 	err := r.storeHeld(ctx, next, u.changes())
 	if isAboutData(err) && u.key != nil {
@@ -80,14 +80,13 @@ func (r *recorder) storeUnstorable(ctx context.Context, next state, u *unstorabl
 // events, then events that were held before, then the others.
 func (c *changes) rows() int { return len(c.schedule) + len(c.holdAgain.seqs) + len(c.hold.seqs) }
 
-// cut returns which part of a list has the numbers that are at least lo and less than hi. The list
-// has n events, and the parameter first is the number of its first event.
+// cut returns the indexes of the part of a list whose events have numbers that are at least lo and
+// less than hi. The list has n events, and the parameter first is the number of its first event.
 func cut(first, n, lo, hi int) (from, to int) {
 	return min(max(lo-first, 0), n), min(max(hi-first, 0), n)
 }
 
-// portion returns only the changes for the events to hold whose number is at least lo and less than
-// hi.
+// portion returns only the changes for the events to hold with numbers from lo up to hi - 1.
 func (c *changes) portion(lo, hi int) (p changes) {
 	from, to := cut(0, len(c.schedule), lo, hi)
 	p.schedule = c.schedule[from:to]
@@ -112,9 +111,9 @@ func (hs *deferrals) portion(from, to int) deferrals {
 	}
 }
 
-// pendingFrom takes the events to hold whose number is at least from, and returns the seqs of those
-// that are pending in the log. An event that is held already, or is held for a republish, is not
-// pending.
+// pendingFrom returns the seqs of the events to hold that are pending in the log and whose number
+// is at least from. Two kinds of events to hold are not pending: events that are in held already,
+// and events of republishes.
 func (c *changes) pendingFrom(from int) []int64 {
 	p := c.portion(from, c.rows())
 	seqs := slices.Clone(p.schedule)
@@ -126,7 +125,7 @@ func (c *changes) pendingFrom(from int) []int64 {
 	return seqs
 }
 
-// withPending returns the state with the given events added to pending.
+// withPending returns the state with the given events added to pending, without events above high.
 func (s state) withPending(seqs []int64) state {
 	s.pending = s.pending.Union(seqset.Of(seqs)).UpTo(s.high)
 	return s
@@ -173,7 +172,7 @@ func violation(err error) string {
 	return strings.Join(strings.Fields("SQLSTATE "+pg.Code+" "+pg.TableName+" "+pg.ColumnName+" "+pg.ConstraintName), " ")
 }
 
-// changes returns the changes for this event alone.
+// changes returns the changes that hold only this event.
 func (u *unstorable) changes() changes {
 	c := changes{unstorable: u}
 	if u.unblocks != nil {

@@ -16,10 +16,10 @@ type changes struct {
 	published  []int64    // events that were published from held
 	holdAgain  deferrals  // held events that the broker refused again
 	hold       deferrals  // events of the log that the broker refused, or that wait behind such an event
-	heldFirst  []int64    // the seqs of hold that do not belong to a republish
+	heldFirst  []int64    // the seqs in hold, without those of republishes
 	keys       []string   // keys whose first held event may have changed
-	unblocked  []string   // those of keys whose event was published from held
-	late       seqset.Set // events that the broker lost, if later events of their keys were published
+	unblocked  []string   // the keys of the events that were published from held
+	late       seqset.Set // lost events that must be republished, because later events of their keys were published
 	checkpoint bool       // the recording also makes a checkpoint
 
 	republishes []republishProgress // the progress of republishes
@@ -44,7 +44,7 @@ func (c *changes) addKey(key string) {
 	}
 }
 
-// deferrals are the columns of hold.sql.
+// deferrals has the parameters of hold.sql: one list for each, with an element for each event.
 type deferrals struct {
 	seqs          []int64
 	keys          []*string
@@ -55,7 +55,7 @@ type deferrals struct {
 	fingerprints  [][]byte
 	republishIDs  []*int64
 
-	unblocks []string // not a column: for each event, its key if the event may be the first held event of the key
+	unblocks []string // not a parameter: the key of the event if the event may be the first held event of that key, or ""
 }
 
 func (hs *deferrals) add(h eventlog.Deferral, unblocks string) {
@@ -86,13 +86,13 @@ func (hs *deferrals) parameters(epoch int64) []any {
 	return []any{epoch, hs.seqs, hs.keys, hs.classes, hs.text, hs.attempts, hs.dead, hs.after, hs.fingerprints, hs.republishIDs}
 }
 
-// outgoing is the handler of held events that the relay will publish.
+// outgoing is the value of column handler for held events that the relay publishes.
 const outgoing = "outbox"
 
-// maxText limits the stored text of a failure.
+// maxText is the longest stored text of a failure, in bytes.
 const maxText = 500
 
-// printable returns a text in a form that the database can store.
+// printable returns the first maxText bytes of a text, in a form that the database can store.
 func printable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s[:min(len(s), maxText)], "?"), "\x00", "?")
 }

@@ -45,7 +45,7 @@ func (c connections) close() error {
 }
 
 // stepTimeout limits each step of connecting, because a database that has vanished does not answer.
-// The total time has no limit, because a database that is far away would exceed it.
+// The total time has no limit, because all steps together take long if the database is far away.
 const stepTimeout = time.Minute
 
 // within runs a step with stepTimeout.
@@ -103,8 +103,8 @@ func (d dialer) setUp(ctx context.Context, conn *pgx.Conn, statements ...string)
 	return nil
 }
 
-// connect opens a connection outside the pool, in the way in which the pool opens its own,
-// with the same hooks.
+// connect opens a connection that is not in the pool. It uses the configuration of the pool, so the
+// hooks of the pool run.
 func (d dialer) connect(ctx context.Context) (*pgx.Conn, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, d.ownConfig())
 	if err != nil {
@@ -130,15 +130,15 @@ func (d dialer) ownConfig() *pgxpool.Config {
 	return cfg
 }
 
-// poolerRounds is how many times both connections are asked if there is a pooler. With so
-// many rounds, a transaction pooler almost never looks like two direct connections.
+// poolerRounds is how many rounds requireDirect makes if there is a pooler. With so many rounds, a
+// transaction pooler almost never looks like two direct connections.
 const poolerRounds = 8
 
-// requireDirect returns [ErrPooled] if one of two connections does not have its own server process.
-// Otherwise it returns the time of a round trip to the database. A transaction pooler gives both
-// connections the same process while it has no other client, and any free process otherwise. So
-// each connection is asked several times, in an order in which a pooler does not look like two
-// direct connections. [eventlog.Term.Read] checks this again.
+// requireDirect returns [ErrPooled] if the two connections do not have one server process each.
+// Otherwise it returns the time of a round trip to the database. While a transaction pooler has no
+// other client, it gives both connections the same process. Otherwise it gives each statement any
+// free process. So requireDirect asks each connection several times, in an order in which a pooler
+// does not look like two direct connections. [eventlog.Term.Read] checks this again.
 func (d dialer) requireDirect(ctx context.Context, a, b *pgx.Conn) (roundTrip time.Duration, err error) {
 	pids := make(map[*pgx.Conn]uint32)
 	var took []time.Duration

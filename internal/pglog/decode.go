@@ -25,16 +25,15 @@ type rows struct {
 	late, page, due    []eventlog.Event
 	scheduled, overdue []int64
 	busy               []int64          // held events that keepDue left out
-	moreDue            bool             // there may be more that are due
+	moreDue            bool             // there may be more due events
 	bytes              [partDue + 1]int // bytes of data, by part
 }
 
-// full reports whether a part may have been cut at [eventlog.PageBytes], so that there may be
-// more of it.
+// full reports whether a part may have ended at [eventlog.PageBytes], so that more rows may follow.
 func (r *rows) full(part int64) bool { return r.bytes[part] >= eventlog.PageBytes }
 
 // keepDue keeps the due events for which still returns true. If it removes an event, it also
-// removes later events of the same key.
+// removes later events of the same key. It makes an overdue event scheduled if still returns false.
 func (r *rows) keepDue(still func(seq int64) bool) {
 	for _, seq := range r.overdue {
 		if !still(seq) {
@@ -84,8 +83,7 @@ const (
 	partDue
 )
 
-// decodeRows splits the rows of a result by part. If into is large enough, the page uses its
-// memory.
+// decodeRows splits the rows of a result by part. If into is large enough, the page reuses it.
 func decodeRows(result pgx.Rows, types *pgtype.Map, into []eventlog.Event) (*rows, error) {
 	found := &rows{page: into[:0]}
 	d := decoder{types: types}
@@ -134,7 +132,7 @@ func (r *rows) add(d *decoder) error {
 			d.faults.add("Event", "had values that no event can have when it was held; they are in its raw headers")
 		}
 	case flag:
-		ev.NotBefore = ev.LoggedAt // the later of both times
+		ev.NotBefore = ev.LoggedAt // the later of created_at and not_before
 		r.scheduled = append(r.scheduled, ev.Seq)
 	case d.values[colNote] != nil:
 		r.overdue = append(r.overdue, ev.Seq)
@@ -145,9 +143,9 @@ func (r *rows) add(d *decoder) error {
 	return d.err
 }
 
-// decoder decodes rows in the form in which the server sends them. The driver's Scan costs
-// several times as much, and this is the hot path of the relay. The decoder uses Scan for
-// values in text form.
+// decoder decodes rows in the form in which the server sends them. The driver's Scan costs several
+// times as much, and this is the hot path of the relay. The decoder uses Scan only for values in
+// text form and for headers.
 type decoder struct {
 	types  *pgtype.Map
 	fields []pgconn.FieldDescription
@@ -193,7 +191,7 @@ func (d *decoder) event(ev *eventlog.Event) {
 	if d.values[colHeaders] != nil {
 		e.Headers = d.headers()
 	}
-	if d.values[colData] == nil { // the column has no NULL, but the statement leaves out large data
+	if d.values[colData] == nil { // the column is never NULL, but the statement leaves out large data
 		d.faults.add("Data", fmt.Sprintf("is more than the %d bytes that are allowed; store large bodies elsewhere and send a reference", postroom.MaxData))
 		return
 	}
@@ -213,7 +211,7 @@ func (d *decoder) binary(col, size int) bool {
 	return d.fields[col].Format == pgx.BinaryFormatCode && len(d.values[col]) == size
 }
 
-// The next methods call scanned, which is a separate function, so that only it allocates.
+// The next two methods call scanned only in rare cases, and only these calls allocate memory.
 
 func (d *decoder) integer(col int) int64 {
 	switch {
@@ -232,7 +230,7 @@ func (d *decoder) boolean(col int) bool {
 	return scanned[bool](d, col)
 }
 
-// epoch is the time from which PostgreSQL counts.
+// epoch is the time that PostgreSQL sends as zero.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (d *decoder) time(col int) time.Time {
@@ -248,8 +246,7 @@ func (d *decoder) time(col int) time.Time {
 	return t
 }
 
-// text returns a text, or "" for NULL. The bytes of a text are the same in text form and
-// in binary form.
+// text returns a text, or "" for NULL. Its bytes are the same in text form and in binary form.
 func (d *decoder) text(col int) string { return string(d.values[col]) }
 
 // texts decodes several texts with one allocation.
@@ -315,8 +312,8 @@ func scanned[T any](d *decoder, col int) (v T) {
 // errHeaders says that headers are JSON, but not an object.
 var errHeaders = errors.New("no object")
 
-// headersOf decodes a jsonb object. If a value is not a string, which only SQL can write,
-// it becomes its JSON text.
+// headersOf decodes a jsonb object. If a value is not a string, the header gets its JSON text. Only
+// a writer in SQL can store such a value.
 func headersOf(object []byte) (map[string]string, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {
@@ -338,7 +335,7 @@ func headersOf(object []byte) (map[string]string, error) {
 
 func sortBySeq(events []eventlog.Event) {
 	for i := 1; i < len(events); i++ { // by index, because an event is large
-		if events[i].Seq < events[i-1].Seq { // rare: each part is sorted, unless a parallel plan appended it
+		if events[i].Seq < events[i-1].Seq { // rare: the server returns each part sorted if the plan is not parallel
 			slices.SortFunc(events, func(a, b eventlog.Event) int { return cmp.Compare(a.Seq, b.Seq) })
 			return
 		}

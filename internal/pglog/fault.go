@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// maxRead is how many bytes of a text are read. No text of an event may be longer. So if a
-// text is cut, the relay refuses its event.
+// maxRead is the length in bytes of the longest text that is read completely. No text of an event
+// may be longer. So if the decoder cuts a text, the relay refuses the event.
 const maxRead = postroom.MaxTraceState
 
 // The limits of an event's time.
@@ -20,17 +20,17 @@ var (
 	endOfTime    = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// isInstant reports whether a time is in the years 1 to 9999, so that it can be written.
+// isInstant reports whether a time is in the years 1 to 9999, as the time of an event must be.
 func isInstant(t time.Time) bool { return !t.Before(firstInstant) && t.Before(endOfTime) }
 
-// faults are the values of a row that no event can have.
+// faults has an error for each value of a row that no event can have.
 type faults []error
 
 func (f *faults) add(field, problem string) {
 	*f = append(*f, &postroom.FieldError{Field: field, Problem: problem})
 }
 
-// large adds a text that is too large to be read completely.
+// large adds the fault of a text that is too large to be read completely.
 func (f *faults) large(field string, bytes, most int) {
 	f.add(field, fmt.Sprintf("is %d bytes, at most %d are allowed", bytes, most))
 }

@@ -20,8 +20,8 @@ const (
 	// publishedPage is the number of rows of published events that are read at once.
 	publishedPage = 5000
 
-	// readAhead is how many seqs above the recorded high are also read. By default, a
-	// relay does not read further ahead than that.
+	// readAhead is how many seqs above the recorded high are also read, because a relay may be
+	// publishing their events. By default, a relay does not read further ahead than that.
 	readAhead = 100_000
 )
 
@@ -120,13 +120,13 @@ type stateRow struct {
 	underway
 }
 
-// underway says which older events a relay may be publishing. See published.sql.
+// underway says which events a relay may publish from republishes or from held: see published.sql.
 type underway struct {
 	Running, Passed []int64 // the republishes that run, and how far they are
 	RunningPending  []string
 	Newest          int64  // the newest republish
 	Mark            int64  // the newest checkpoint
-	Noted           string // the events that were published from held after it
+	Noted           string // the events that were published from held after checkpoint Mark, so far
 }
 
 // publishedReader reads the published events, page by page.
@@ -222,9 +222,9 @@ func (r *publishedReader) page(ctx context.Context, from, to int64) (page []even
 	return page, last, rows.Err()
 }
 
-// timeSlack is how much earlier or later a search by time looks. The times of the log's
-// events are nearly in the order of their seqs, because an event gets its seq just before
-// its time. If the clock is set back, they are not.
+// timeSlack is how much earlier or later a search by time looks. The times of the log's events are
+// nearly in the order of their seqs, because an event gets its seq just before its time. If the
+// clock is set back, the order differs.
 const timeSlack = time.Minute
 
 // Extent says which seqs and times a log has, up to which seq it is published, and
@@ -256,15 +256,15 @@ func (l *Log) firstSince(ctx context.Context, at time.Time) (int64, error) {
 	return l.FirstFrom(ctx, at, extent.First, extent.Last)
 }
 
-// FirstFrom returns the first seq from lo through hi whose event was written at the given
-// time or later, or hi + 1 if there is none. It may return the seq of an event that is a
-// minute earlier. created_at has no index, because an index would make each insert slower.
-// So FirstFrom makes a binary search in the primary key.
+// FirstFrom returns the first seq from lo through hi whose event was written at the given time or
+// later, or hi + 1 if there is none. It may return the seq of an event that was written up to a
+// minute earlier. created_at has no index, because an index would make each insert slower. So
+// FirstFrom makes a binary search in the primary key.
 func (l *Log) FirstFrom(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(-timeSlack), lo, hi)
 }
 
-// FirstAfter is like FirstFrom, but may return the seq of an event that is a minute later.
+// FirstAfter is like FirstFrom, but the event may be up to a minute later, and not earlier.
 func (l *Log) FirstAfter(ctx context.Context, at time.Time, lo, hi int64) (int64, error) {
 	return l.firstFrom(ctx, at.Add(timeSlack), lo, hi)
 }

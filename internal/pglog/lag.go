@@ -33,7 +33,7 @@ func (l *Log) Lag(ctx context.Context) (eventlog.Lag, error) {
 	if l.err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// No plan is kept, because a plan that was made for an empty log would later scan the log.
+	// The driver keeps no plan: one that was made for an empty log would later scan the whole log.
 	row, err := oneRow[lagRow](ctx, l.pool, l.sql.Lag, noPlan)
 	if err != nil {
 		return eventlog.Lag{}, fmt.Errorf("outbox: read lag: %w", l.advise(err))
@@ -81,7 +81,7 @@ type Sizes struct {
 	Oldest      time.Duration
 }
 
-// sizesRow is what sizes.sql returns.
+// sizesRow is the row of sizes.sql.
 type sizesRow struct {
 	Log, Held, Inbox int64
 	First, Last      int64
@@ -94,8 +94,8 @@ func (l *Log) Sizes(ctx context.Context) (Sizes, error) {
 	if l.err != nil {
 		return Sizes{}, fmt.Errorf("outbox: %w", postroom.Unrecoverable(l.err))
 	}
-	// No plan is kept, because a plan that was made for an empty log would later scan and
-	// sort the log.
+	// The driver keeps no plan, because a plan that was made for an empty log would later scan and
+	// sort the complete log.
 	row, err := oneRow[sizesRow](ctx, l.pool, l.sql.Sizes, noPlan)
 	if err != nil {
 		return Sizes{}, fmt.Errorf("outbox: read sizes: %w", l.advise(err))

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// adoptTimeout limits the adoption of a restored log, which reads the complete log. If the
-	// database vanishes during the adoption, the operating system notices that much sooner.
+	// adoptTimeout limits the adoption of a restored log, which may read an index of the whole log.
+	// If the database vanishes during the adoption, the operating system notices that much sooner.
 	adoptTimeout = 6 * time.Hour
 
 	// endTimeout is how long Lead tries to give up the lease if a term cannot begin.
@@ -23,8 +23,8 @@ const (
 // errRestored should never occur, because a log is restored while no program is connected to it.
 var errRestored = errors.New("the log was restored from a dump just now")
 
-// lease is the lease of a term. A term writes only on the connection of its lease and with
-// its epoch. So it can store nothing after another term has begun.
+// lease is the lease of a term. A term writes only on the connection of its lease, and each write
+// checks its epoch. So a term can store nothing after another term has begun.
 type lease struct {
 	log       *Log
 	conn      *pgx.Conn
@@ -32,11 +32,11 @@ type lease struct {
 	instance  string
 	epoch     int64
 	taken     time.Time     // a time just before the statement that took the lease was sent
-	roundTrip time.Duration // a statement to the database and back
+	roundTrip time.Duration // how long the database takes to answer a short statement
 }
 
-// take takes the lease for owner, and sets taken. The lease counts from that time. So take
-// first does all that can be done before: it checks the sequence, and prepares the
+// take takes the lease for owner, and sets taken, the time from which the lease is counted. To lose
+// little of the lease, take first does all other work: it checks the sequence, and prepares the
 // statements that renew the lease.
 func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error) {
 	var restored bool
@@ -69,7 +69,7 @@ func (l *lease) take(ctx context.Context, owner string) (row leadRow, err error)
 	return row, err
 }
 
-// lead runs lead.sql. The lease counts from a time just before the statement is sent.
+// lead runs lead.sql. It sets taken just before it sends the statement.
 func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, error) {
 	l.taken = time.Now()
 	row, err := oneRow[leadRow](ctx, db, l.log.sql.Lead, noPlan, owner, l.length)
@@ -82,9 +82,9 @@ func (l *lease) lead(ctx context.Context, db querier, owner string) (leadRow, er
 	return row, nil
 }
 
-// adopt takes the lease of a restored log, and adopts the log in the same transaction. That
-// may take longer than the lease, and no other relay may begin an adoption during that
-// time. So adopt renews the lease at the end, and counts it from the renewal.
+// adopt takes the lease of a restored log, and adopts the log in the same transaction. Meanwhile no
+// other relay can begin an adoption, because the row of table relay is locked. The adoption may
+// take longer than the lease, so adopt renews the lease at the end and sets taken again.
 func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
@@ -107,18 +107,18 @@ func (l *lease) adopt(ctx context.Context, owner string) (row leadRow, err error
 }
 
 // LeaseStart returns when the lease of this term began, by this process's clock: just before
-// the statement of [Log.Lead] was sent. So the lease does not end before that time plus its
-// length, even if the statement took long. LeaseStart also returns the time of a round trip
-// to the database, which was measured earlier.
+// [Log.Lead] sent the statement that took the lease. So the lease does not end before that time
+// plus its length, even if the statement took long. LeaseStart also returns the time of a round
+// trip to the database, which Lead measured after it had connected.
 func (l *lease) LeaseStart() (at time.Time, roundTrip time.Duration) { return l.taken, l.roundTrip }
 
 // Token returns the identity of the log's instance, and the epoch of the term, which is
 // higher for each later term.
 func (l *lease) Token() (instance string, epoch int64) { return l.instance, l.epoch }
 
-// Renew makes the lease last for the given time from now. Each later [eventlog.Term.Record]
-// does that as well. If another term has begun, Renew returns [eventlog.ErrLeaseLost]. It may
-// run at the same time as Read, but not at the same time as Record, Prune or Release.
+// Renew makes the lease last for the given time from now. Each later [eventlog.Term.Record] renews
+// the lease for the same time. If another term has begun, Renew returns [eventlog.ErrLeaseLost]. It
+// may run at the same time as Read, but not at the same time as Record, Prune or Release.
 func (l *lease) Renew(ctx context.Context, length time.Duration) error {
 	l.length = length
 	return l.renew(ctx)
@@ -142,7 +142,7 @@ func (l *lease) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// update runs a statement that changes a row if this term still leads.
+// update runs a statement that changes a row only if this term still leads.
 func (l *lease) update(ctx context.Context, sql string, args ...any) error {
 	tag, err := l.conn.Exec(ctx, sql, args...)
 	if err != nil {
@@ -160,7 +160,7 @@ func (l *lease) release(ctx context.Context) error {
 	return err
 }
 
-// end gives up the lease if its term could not begin.
+// end gives up the lease of a term that could not begin.
 func (l *lease) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()

@@ -28,22 +28,22 @@ var (
 	// other than 1. With such a sequence, seqs do not order the events of a key.
 	ErrSequenceOptions = errors.New("the log's sequence must have CACHE 1, INCREMENT 1 and NO CYCLE")
 
-	// ErrRowSecurity says that row-level security hides rows of the log's tables from the
-	// relay's role. Events that it cannot see would count as published. Give the role
-	// BYPASSRLS, or disable row-level security for these tables.
+	// ErrRowSecurity says that row-level security hides rows of the log's tables from the relay's
+	// role. Events that the relay cannot see would count as published. Give the role BYPASSRLS, or
+	// disable row-level security for these tables.
 	ErrRowSecurity = errors.New("row-level security hides rows from the relay")
 
-	// ErrPooled says that there is a transaction pooler between the relay and PostgreSQL. It
-	// sends the statements of one connection to different server processes, but the relay's
-	// knowledge is valid for only one of them, and its settings would affect other clients.
-	// Give the relay a direct connection.
+	// ErrPooled says that there is a transaction pooler between the relay and PostgreSQL. The
+	// pooler sends the statements of one connection to different server processes. But what a relay
+	// has read from the log is valid for one process only, and the settings of its connections
+	// would affect other clients. Give the relay a direct connection.
 	ErrPooled = errors.New("the relay's connection is pooled; connect it to PostgreSQL directly, or through a session pooler")
 )
 
 var _ eventlog.Source = (*Log)(nil)
 
-// Log reads committed events for the relay. It is safe for concurrent use. It keeps no
-// connection. An [eventlog.Term] keeps connections.
+// Log reads committed events for the relay. It is safe for concurrent use. It keeps no connection
+// open, but an [eventlog.Term] does.
 type Log struct {
 	pool     *pgxpool.Pool
 	schema   string
@@ -60,8 +60,7 @@ func New(pool *pgxpool.Pool) *Log {
 	return &Log{pool: pool, schema: schema.DefaultName, sql: load(schema.DefaultName), grant: "relay"}
 }
 
-// ForOperator returns the log for an operator: its errors advise to grant the rights of an
-// operator.
+// ForOperator returns the log for an operator: its errors advise to grant an operator's rights.
 func (l *Log) ForOperator() *Log {
 	return &Log{pool: l.pool, schema: l.schema, sql: l.sql, err: l.err, grant: "operator"}
 }
@@ -100,7 +99,7 @@ func (l *Log) Check(ctx context.Context) error {
 // which owner leads. If another owner has the lease, it returns [eventlog.ErrLeaseHeld]. If
 // an owner takes its own lease again, a new term begins and its previous term is over.
 //
-// Lead connects and checks first, and takes the lease last: see
+// Lead first connects to the database and checks the log. It takes the lease last: see
 // [eventlog.Term.LeaseStart]. The caller renews the lease with [eventlog.Term.Renew] or
 // [eventlog.Term.Record], and ends the term with [eventlog.Term.Release].
 func (l *Log) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
@@ -175,8 +174,8 @@ type sequenceRow struct {
 	Secured                      string
 }
 
-// checkSequence returns an error if the relay cannot rely on the sequence. It reports
-// whether the log was restored from a dump and no relay has led since.
+// checkSequence returns an error if the relay cannot rely on the sequence, or cannot see all rows.
+// It reports whether the log was restored from a dump and no relay has led since.
 func (l *Log) checkSequence(ctx context.Context, db querier) (restored bool, err error) {
 	row, err := oneRow[sequenceRow](ctx, db, l.sql.Sequence)
 	if err != nil {
@@ -201,13 +200,13 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// With noPlan, the driver sends a statement in one message, and keeps no plan. The driver's other
-// mode without plans sends the statement first and its arguments later. Behind a pooler the
-// arguments can then reach another connection with another client's statement.
+// With noPlan, the driver sends a statement and its arguments together, and keeps no plan. The
+// driver's other mode without plans sends the statement first and its arguments later. A pooler can
+// then send the arguments to another server process, which has the statement of another client.
 const noPlan = pgx.QueryExecModeExec
 
-// oneRow runs a statement that returns one row. The columns are the fields of T in order. It
-// returns pgx.ErrNoRows if there is no row.
+// oneRow runs a statement that returns one row. The columns must be the fields of T, in the same
+// order. If there is no row, oneRow returns pgx.ErrNoRows.
 func oneRow[T any](ctx context.Context, db querier, sql string, args ...any) (T, error) {
 	rows, _ := db.Query(ctx, sql, args...) // CollectOneRow reports the error
 	return pgx.CollectOneRow(rows, pgx.RowToStructByPos[T])

@@ -11,14 +11,14 @@ import (
 
 // memory is what a term has read from the log and not recorded yet. It is valid as long as the
 // connections of the term are open. The reader adds to it, and the recorder takes from it. Its
-// methods lock it, except pageOf, selectEvents and pendingChanges, whose callers hold the lock.
+// methods lock mu. For pageOf, selectEvents and pendingChanges, the caller locks mu.
 type memory struct {
 	mu          sync.Mutex
 	progress    *progress
-	heldAhead   map[int64]struct{}  // seqs of events that are held although they are above the term's first high
+	heldAhead   map[int64]struct{}  // seqs above the recorded high at the start of the term; their events must not be published, because they are held, discarded or cancelled
 	toSchedule  []int64             // events that were read from the log and are scheduled: the next recording moves them to held
 	toHold      []eventlog.Deferral // events that the next recording moves to held because they were refused, or wait behind a refused event
-	heldRead    map[int64]string    // events that were read from held and are not recorded yet, each with the key that it blocks
+	heldRead    map[int64]string    // events that were read from held and have no recorded result yet, each with the key that it blocks
 	unstorable  int                 // how many events could not be held unchanged and were not reported yet
 	republishes republishes         // the republishes that have open events
 }
@@ -28,7 +28,7 @@ func newMemory(recorded state) *memory {
 	return &memory{progress: resume(recorded), heldAhead: make(map[int64]struct{}), heldRead: make(map[int64]string)}
 }
 
-// addHeldAhead adds events that are held although they are above the term's first high.
+// addHeldAhead adds seqs to heldAhead.
 func (m *memory) addHeldAhead(seqs []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,8 @@ func (m *memory) position() state {
 	return state{high: m.progress.high, floor: m.progress.floor, snap: m.progress.snap}
 }
 
-// dueSeqs returns the events that were read from held and are not recorded yet. It is not nil.
+// dueSeqs returns the seqs in heldRead. It never returns nil, because pass.sql would then find
+// nothing.
 func (m *memory) dueSeqs() []int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +59,7 @@ func (m *memory) hasBacklog() bool {
 	return len(m.progress.backlog) > 0
 }
 
-// addLate adds late rows to the backlog. They were found with the snapshot now.
+// addLate adds late rows to the backlog. now is the snapshot with which they were found.
 func (m *memory) addLate(late seqset.Set, now string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,8 +67,8 @@ func (m *memory) addLate(late seqset.Set, now string) {
 	m.progress.snap = now
 }
 
-// addLateRanges does what addLate does. It also returns the lowest events of the backlog,
-// which must be read next. They stay in the backlog until they are read.
+// addLateRanges adds late rows as addLate does. It also returns the lowest events of the backlog,
+// at most limit. These must be read next. They stay in the backlog until readBacklogPage.
 func (m *memory) addLateRanges(late seqset.Set, now string, limit int) (head seqset.Set) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,8 +78,8 @@ func (m *memory) addLateRanges(late seqset.Set, now string, limit int) (head seq
 	return head
 }
 
-// readBacklogPage removes what was read from the backlog: head, or the part of head that
-// fitted into a page. A recording may have added to the backlog in between.
+// readBacklogPage removes head from the backlog, or the first part of head if only that was read.
+// It returns the page. A recording may have added to the backlog since head was chosen.
 func (m *memory) readBacklogPage(found *rows, head seqset.Set) eventlog.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,7 +112,7 @@ func (m *memory) addUnstorable() {
 	m.unstorable++
 }
 
-// pageOf returns the page for the rows that were found. It reports unstorable events once.
+// pageOf returns the page for the rows that were found. It reports unstorable events only once.
 func (m *memory) pageOf(found *rows) eventlog.Page {
 	page := eventlog.Page{Events: m.selectEvents(found), Scheduled: len(found.scheduled), Unstorable: m.unstorable}
 	m.unstorable = 0
@@ -137,13 +138,13 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 				m.toSchedule = append(m.toSchedule, ev.Seq)
 				continue
 			}
-			ev.Unordered = true // the relay refuses such an event now, although it is not due, so no event may wait behind it
+			ev.Unordered = true // the event is not valid: the relay refuses it now, before it is due, and no event may wait behind it
 		}
 		events = append(events, ev)
 	}
 	for _, ev := range found.due {
 		if _, reading := m.heldRead[ev.Seq]; reading {
-			continue // it is being published already, because it waited behind a late event
+			continue // it is being published already; it was found again, because it now waits behind a late event of its key
 		}
 		m.heldRead[ev.Seq] = ""
 		if !ev.Unordered {
@@ -154,8 +155,7 @@ func (m *memory) selectEvents(found *rows) []eventlog.Event {
 	return events
 }
 
-// addResults adds the results of events, and returns what the term with the given epoch must
-// record.
+// addResults adds the results of events, and returns what the term of this epoch must record.
 func (m *memory) addResults(p eventlog.Progress, epoch int64) (next state, held changes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,8 +171,8 @@ func (m *memory) addResults(p eventlog.Progress, epoch int64) (next state, held 
 	return m.progress.state(), held
 }
 
-// pendingChanges returns the changes for held. The memory keeps the events to hold until
-// they are held, because Release may have to try again.
+// pendingChanges returns the changes that must be recorded besides the state. The memory keeps the
+// events to hold until they are stored, because Release may have to record them again.
 func (m *memory) pendingChanges(published []int64, epoch int64) changes {
 	c := changes{schedule: slices.Clone(m.toSchedule), republishes: m.republishes.unstored(epoch)}
 	for _, seq := range published {
@@ -186,7 +186,7 @@ func (m *memory) pendingChanges(published []int64, epoch int64) changes {
 		key, ok := m.heldRead[h.Seq]
 		switch {
 		case h.RepublishID != 0:
-			c.hold.add(h, "") // no event waits behind it
+			c.hold.add(h, "") // no event waits behind an event of a republish
 			continue
 		case ok:
 			c.holdAgain.add(h, key)
@@ -201,11 +201,11 @@ func (m *memory) pendingChanges(published []int64, epoch int64) changes {
 	return c
 }
 
-// removeStored removes changes that are stored, and events that go back to held unchanged.
+// removeStored forgets changes that are stored, and events that stay in held unchanged (returned).
 func (m *memory) removeStored(held *changes, returned []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.toSchedule = m.toSchedule[len(held.schedule):] // keep the events that Read has added since then
+	m.toSchedule = m.toSchedule[len(held.schedule):] // keep the events that Read has added since pendingChanges
 	m.toHold = nil
 	m.republishes.markStored(held.republishes)
 	for _, seqs := range [][]int64{held.published, held.holdAgain.seqs, returned} {
@@ -215,8 +215,8 @@ func (m *memory) removeStored(held *changes, returned []int64) {
 	}
 }
 
-// republishPosition returns the id of the current republish, or zero, and where its next
-// events are: in the ranges first or, if first is nil, after the seq behind.
+// republishPosition returns the id of the republish that the term reads, or zero. It also returns
+// where its next events are: in the ranges first, or after the seq behind if first is nil.
 func (m *memory) republishPosition() (known, behind int64, first *string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,7 +231,7 @@ func (m *memory) republishPosition() (known, behind int64, first *string) {
 	return r.ID, r.backlog[0].Lo - 1, &text
 }
 
-// addRepublishPage adds what was read of a republish, and returns it.
+// addRepublishPage adds what republish_page.sql returned, and returns the page.
 func (m *memory) addRepublishPage(known int64, note *republishNote, events []eventlog.Event) (page eventlog.RepublishPage, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// pruneAgain is how often pruning starts again at the beginning of the log. That is needed to
-// find rows that became visible late, at a place that pruning had already passed.
+// pruneAgain is how often pruning starts again at the beginning of the log. This finds rows that
+// became visible after pruning had passed their seqs.
 const pruneAgain = time.Hour
 
 // pruner removes published events from the log while the lease of its term lasts.
@@ -28,13 +28,13 @@ type pruneRow struct {
 	More          bool
 }
 
-// Prune deletes published events from the start of the log that were written longer than keep ago,
-// and returns how many. One call is one step of a few milliseconds: it deletes at most 1,000
+// Prune deletes, from the start of the log on, published events that are older than keep, and
+// returns how many it deleted. One call is one step of a few milliseconds: it deletes at most 1,000
 // events, or fewer if they are large. more reports whether another step now would delete more.
 //
-// Prune stops at the first event that is younger, or that is not published according to the
-// recorded state. If an event became visible late, after newer events were deleted, it is
-// deleted up to an hour later than those.
+// Prune stops at the first event that is younger, that is not published according to the recorded
+// state, or that a running republish must still read. If an event became visible after newer events
+// had been deleted, Prune deletes it up to an hour later.
 //
 // If another term has begun, Prune deletes nothing and returns [eventlog.ErrLeaseLost]. It
 // may run at the same time as Read, but not at the same time as Record or Release.

@@ -21,12 +21,12 @@ type reader struct {
 	memory      *memory
 	pid         string // the id of the server process of conn
 	high        int64  // the recorded high when the term began
-	loadedAhead bool   // the events that are held above high are loaded
+	loadedAhead bool   // loadHeldAhead has loaded the seqs above high
 
 	searchAbove int64
 	searchAfter time.Duration
 	searchTime  time.Duration
-	passedOver  []int64   // due events that transactions have locked: the next pass looks behind them
+	passedOver  []int64   // due events that transactions have locked: the next pass skips them
 	lastPass    time.Time // when the last pass ended
 	search      *search   // the running search for late rows, or nil
 }
@@ -38,10 +38,10 @@ func newReader(log *Log, conn *pgx.Conn, known *memory, high int64) *reader {
 	}
 }
 
-// Read returns the next committed events in the order in which they must be published: at
-// most limit newer events, at most limit late events, and at most limit held events that
-// are due. If there are no events, it returns none. It returns each event once in a term.
-// Read may overwrite into and use its memory. into may be nil.
+// Read returns the next committed events in the order in which they must be published: at most
+// limit newer events, at most limit late events, and at most limit held events that are due. If
+// there are no such events, it returns none. It returns each event once in a term. Read may
+// overwrite into and use its memory. into may be nil.
 //
 // If many events were committed since the last call, Read first searches for late events,
 // for at most a second in each call. Such a call may return no events and set More.
@@ -69,9 +69,8 @@ func (r *reader) read(ctx context.Context, limit int, into []eventlog.Event) (pa
 	return page, nil
 }
 
-// loadHeldAhead loads the seqs of events that are held above the recorded high. It is
-// called before the first row above high is read. Lead does not do this, because the new
-// lease must be renewed soon.
+// loadHeldAhead loads the seqs that held_ahead.sql returns. read calls it before it reads the first
+// row above the recorded high. Lead does not call it, because the new lease must be renewed soon.
 func (r *reader) loadHeldAhead(ctx context.Context) error {
 	if r.loadedAhead {
 		return nil
@@ -86,7 +85,7 @@ func (r *reader) loadHeldAhead(ctx context.Context) error {
 	return nil
 }
 
-// readNext reads from the backlog, or makes a pass if there is none.
+// readNext reads from the backlog, or makes a pass if the backlog is empty.
 func (r *reader) readNext(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	if r.memory.hasBacklog() {
 		return r.readBacklog(ctx, limit)
@@ -133,8 +132,8 @@ func (r *reader) readBacklog(ctx context.Context, limit int) (eventlog.Page, err
 // lateRangesRow is what late_ranges.sql returns.
 type lateRangesRow struct{ Snap, PID, Late string }
 
-// pass runs pass.sql. If transactions have locked all due events that it finds, the next pass
-// looks behind them. After that it begins with the first again.
+// pass runs pass.sql. If all due events that it finds are locked by transactions, and there may be
+// more, the next pass skips them. Otherwise the next pass skips no event.
 func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlog.Event) (*rows, error) {
 	found, err := r.collect(ctx, into, r.log.sql.Pass, from.high, from.floor, from.snap, limit, append(r.memory.dueSeqs(), r.passedOver...))
 	if err != nil {
@@ -149,8 +148,8 @@ func (r *reader) pass(ctx context.Context, from state, limit int, into []eventlo
 	return found, r.samePID(found.pid)
 }
 
-// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. If
-// into is large enough, the page uses its memory.
+// collect runs pass.sql, pending.sql or republish_page.sql and splits the rows by part. If into is
+// large enough, the page reuses it.
 func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string, args ...any) (*rows, error) {
 	result, _ := r.conn.Query(ctx, sql, args...) // result.Err reports the error
 	found, err := decodeRows(result, r.conn.TypeMap(), into)
@@ -161,9 +160,9 @@ func (r *reader) collect(ctx context.Context, into []eventlog.Event, sql string,
 	return found, r.confirmDue(ctx, found)
 }
 
-// confirmDue removes held events that were cancelled, or got another time, while they were read. If
-// a transaction is cancelling an event of the log whose time has come, confirmDue treats the event
-// as scheduled for later, so that it moves to held first. See unlocked.sql for the protocol.
+// confirmDue removes due held events that a transaction has cancelled or given another time, or is
+// changing now. An overdue event of the log with such a change counts as scheduled for later:
+// schedule.sql moves it to held if it is not cancelled. See unlocked.sql for the protocol.
 func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	if len(found.due)+len(found.overdue) == 0 {
 		return nil
@@ -195,8 +194,8 @@ func (r *reader) confirmDue(ctx context.Context, found *rows) error {
 	return nil
 }
 
-// samePID returns [ErrPooled] if the answer on the reader's connection came from another
-// server process.
+// samePID returns [ErrPooled] if an answer on the reader's connection came from another server
+// process than the first answer.
 func (r *reader) samePID(pid string) error {
 	if r.pid == "" {
 		r.pid = pid
@@ -224,8 +223,8 @@ func (r *reader) HeldKeys(ctx context.Context) ([]string, error) {
 // events there. Advanced says whether to read again at once. With a limit of 0 it returns
 // only the state of the republishes.
 //
-// It returns each event once in a term, even if [eventlog.Term.Read] returned it too. It must
-// not run at the same time as Read or HeldKeys.
+// It returns each event once in a term, even if [eventlog.Term.Read] returned the same event. It
+// must not run at the same time as Read or HeldKeys.
 func (r *reader) ReadRepublish(ctx context.Context, limit int) (eventlog.RepublishPage, error) {
 	page, err := r.readRepublish(ctx, limit)
 	if err != nil {

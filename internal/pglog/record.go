@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// checkpointEvery is how often a checkpoint is made. If the broker loses the end of a
+// checkpointEvery is how often a recorder makes a checkpoint. If the broker loses the end of a
 // stream, the relay compares only the events since the last checkpoint before the loss.
 const checkpointEvery = 10 * time.Second
 
@@ -24,7 +24,7 @@ type recorder struct {
 	memory       *memory
 	recorded     state // the content of the row of table relay
 	positions    map[string]eventlog.StreamPosition
-	late         seqset.Set // lost events that are to be republished; kept until that is stored
+	late         seqset.Set // lost events that must be republished; kept until a recording has ordered the republish
 	checkpointAt time.Time  // when the last checkpoint was made
 }
 
@@ -57,8 +57,8 @@ func (r *recorder) Record(ctx context.Context, p eventlog.Progress) error {
 	return nil
 }
 
-// store writes the state and the changes. If there are no results (quiet), it may only
-// renew the lease.
+// store writes the state and the changes. If there are no changes and no results (quiet), it only
+// renews the lease.
 func (r *recorder) store(ctx context.Context, next state, held changes, quiet bool) error {
 	switch {
 	case !held.empty():

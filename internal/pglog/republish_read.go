@@ -5,19 +5,19 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// republish has a term's knowledge of a republish. Its events are not part of progress,
+// republish is what a term knows of one republish. The events of a republish are not in progress,
 // because they were published before, and are published again.
 type republish struct {
 	eventlog.RepublishStatus
 
 	hi      int64
-	passed  int64              // the seq up to which it was read
+	passed  int64              // the seq up to which the term has read the republish
 	backlog seqset.Set         // seqs up to passed that must still be read, before the rest
 	open    map[int64]struct{} // seqs that were read and are being published
 
 	changed  int  // counts the changes of the republish
 	stored   int  // the value of changed when it was last stored
-	ended    bool // according to its row, it is done or cancelled
+	ended    bool // its row says that it is done or cancelled
 	reported bool // its end was reported
 }
 
@@ -52,12 +52,12 @@ func (r *republish) remove(seq int64) bool {
 	return ok
 }
 
-// finished reports whether the republish has ended and has no open events.
+// finished reports whether all events of the republish were read, and none is still open.
 func (r *republish) finished() bool {
 	return r.passed >= r.hi && len(r.open) == 0 && len(r.backlog) == 0
 }
 
-// pending returns the events up to passed that are not published yet.
+// pending returns the events up to passed that must still be read, or are being published.
 func (r *republish) pending() seqset.Set {
 	seqs := make([]int64, 0, len(r.open))
 	for seq := range r.open {
@@ -66,8 +66,8 @@ func (r *republish) pending() seqset.Set {
 	return r.backlog.Union(seqset.Of(seqs))
 }
 
-// addResults adds the results of republished events. held are events that the same
-// recording moves to held.
+// addResults adds the results of republished events. held are the events that the same recording
+// moves to held.
 func (rs republishes) addResults(repeated []eventlog.RepublishResult, held []eventlog.Deferral) {
 	for _, e := range repeated {
 		if r := rs.find(e.RepublishID); r != nil && r.remove(e.Seq) && !e.Dropped {
@@ -84,13 +84,13 @@ func (rs republishes) addResults(repeated []eventlog.RepublishResult, held []eve
 // republishProgress is the progress of a republish: the parameters of republish_progress.sql.
 type republishProgress struct {
 	republish *republish
-	changed   int // the value of changed for this progress
+	changed   int // the value of republish.changed when this progress was computed
 	done      bool
 	args      []any
 }
 
-// unstored returns the progress to store. All numbers count from the beginning of the
-// republish. So if it is unknown whether a recording was stored, it can be repeated.
+// unstored returns the progress to store. All numbers count from the beginning of the republish. So
+// a recording can be repeated if it is unknown whether it was stored.
 func (rs republishes) unstored(epoch int64) []republishProgress {
 	var all []republishProgress
 	for _, r := range rs {
@@ -104,7 +104,7 @@ func (rs republishes) unstored(epoch int64) []republishProgress {
 	return all
 }
 
-// markStored notes that this progress is stored.
+// markStored notes that the given progress is stored.
 func (rs republishes) markStored(all []republishProgress) {
 	for _, a := range all {
 		a.republish.stored = a.changed
@@ -112,9 +112,9 @@ func (rs republishes) markStored(all []republishProgress) {
 	}
 }
 
-// republishNote is the first row of republish_page.sql.
+// republishNote is the note in the first row of republish_page.sql.
 type republishNote struct {
-	Before    string // the state of the previous republish
+	Before    string // the state of the republish that the term was reading
 	Reached   int64
 	LeftOut   int64 `json:"left_out"`
 	Republish *struct {
@@ -129,7 +129,7 @@ type republishNote struct {
 func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (page eventlog.RepublishPage, err error) {
 	row, r := note.Republish, rs.last()
 	switch {
-	case row == nil, r != nil && r.ID == row.ID && r.ended: // a recording has ended it in between
+	case row == nil, r != nil && r.ID == row.ID && r.ended: // no republish runs, or a recording has ended this one meanwhile
 		return page, nil
 	case r == nil || r.ID != row.ID:
 		r = &republish{
@@ -163,8 +163,9 @@ func (rs *republishes) addPage(note *republishNote, events []eventlog.Event) (pa
 	return page, nil
 }
 
-// takeEnded returns the republishes that ended and were not reported yet, and removes those
-// that are finished. before is the state of the republish with the id known.
+// takeEnded returns the republishes that ended and were not reported yet. It removes ended
+// republishes that have no open events and no unstored changes. before is the state that the
+// database has for the republish whose id is known.
 func (rs *republishes) takeEnded(known int64, before string) (ended []eventlog.RepublishStatus) {
 	if r := rs.find(known); r != nil && before != "running" {
 		r.ended, r.Cancelled = true, before != "done"

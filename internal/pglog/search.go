@@ -15,27 +15,26 @@ import (
 // A pass finds late rows with one statement. After an outage, there may be millions of transactions
 // between its snapshot and the previous one. A statement that examines all of them can exceed its
 // time limit, and would exceed it again each time. So if much was committed since the last pass, a
-// search first finds late rows in several steps. It compares with a snapshot that it takes at its
-// beginning. The next pass then begins from that snapshot.
+// search first finds late rows in several steps. The search takes a snapshot at its beginning, and
+// finds the rows that became visible before it. The next pass continues from that snapshot.
 const (
-	// searchAfter is how long ago the last pass of a term must be before a search is
-	// made. So the first read of a term searches, and the first read after a pause.
+	// searchAfter is how long ago the last pass of a term must be before a search may begin. So a
+	// search begins only in the first read of a term, or in the first read after a pause.
 	searchAfter = time.Second
 
-	// searchAbove is how many seqs above high must have been assigned before a search is made.
+	// searchAbove is how many seqs above high must have been assigned before a search begins.
 	searchAbove = 100_000
 
 	// searchTime is how long one Read searches. It is shorter than the caller's time limit.
 	searchTime = time.Second
 
-	// searchRatio is the number of entries of the index (xid, seq) that take as long to
-	// read as one row.
+	// searchRatio is how many entries of the index (xid, seq) take as long to read as one row.
 	searchRatio = 16
 )
 
-// stepSize is the number of transaction ids that a step examines. A step by seq examines
-// fewer rows. The size depends on how long steps take. It belongs to the Log, so that after
-// a failed step the next term goes on with smaller steps.
+// stepSize is the number of transaction ids that a step examines. A step by seq examines fewer
+// rows. The size depends on how long steps take. The Log keeps it, so that after a failed step the
+// next term goes on with smaller steps.
 type stepSize struct{ n atomic.Int64 }
 
 const (
@@ -65,9 +64,9 @@ func (s *stepSize) adapt(took time.Duration, err error) {
 	s.n.Store(min(max(n, minStep), maxStep))
 }
 
-// search finds the rows up to high that are visible in the snapshot now and were not
-// visible in snap. It examines the transactions between both snapshots or, if these are
-// fewer, the rows up to high.
+// search finds the rows up to high that are visible in the later snapshot (now), and not in the
+// earlier one (snap). It examines the transactions between both snapshots. If there are few rows up
+// to high, it examines these rows instead.
 type search struct {
 	sql         *statements
 	high, floor int64
@@ -88,13 +87,13 @@ type searchBoundsRow struct {
 // lateRow is a row of late_by_xid.sql and late_by_seq.sql.
 type lateRow struct{ Late string }
 
-// newSearch returns the search for rows that became visible since a state was recorded.
+// newSearch returns the search for rows that became visible since the snapshot of a state.
 func newSearch(sql *statements, from state, row searchBoundsRow) *search {
 	s := &search{sql: sql, high: from.high, floor: from.floor, snap: from.snap, now: row.Snap}
 	if below := from.high - row.Bottom; below <= max(row.Above, 0)/searchRatio {
 		s.bySeq, s.at, s.end = true, row.Bottom, from.high
 	} else {
-		s.at, s.end = row.XIDFrom, max(row.XIDUntil, row.XIDFrom+1) // the first step also examines transactions that were open
+		s.at, s.end = row.XIDFrom, max(row.XIDUntil, row.XIDFrom+1) // the first step also examines the transactions that were open in snap
 	}
 	return s
 }
@@ -124,7 +123,7 @@ func (s *search) step(ctx context.Context, db querier, n int64) error {
 	return nil
 }
 
-// steps makes at least one step, and more until the budget is used or the search is done.
+// steps makes steps until the search is done, or until a step ends after the budget is used.
 func (s *search) steps(ctx context.Context, db querier, width *stepSize, budget time.Duration) error {
 	for began := time.Now(); !s.done(); {
 		last := time.Now()
@@ -140,8 +139,8 @@ func (s *search) steps(ctx context.Context, db querier, width *stepSize, budget 
 	return nil
 }
 
-// catchUp searches for late rows if the last pass was long ago and much was committed since
-// then. If more is true, the next call goes on with the search.
+// catchUp searches for late rows if the last pass was long ago and much was committed since then.
+// If more is true, the search is not done, and the next call continues it.
 func (r *reader) catchUp(ctx context.Context) (late int64, more bool, err error) {
 	if r.search == nil {
 		if time.Since(r.lastPass) < r.searchAfter {
@@ -171,7 +170,7 @@ func (r *reader) catchUp(ctx context.Context) (late int64, more bool, err error)
 	return late, false, nil
 }
 
-// searchAll makes a complete search for rows that became visible since a state was recorded.
+// searchAll makes a complete search for rows that became visible since the snapshot of a state.
 func searchAll(ctx context.Context, l *Log, from state) (late seqset.Set, err error) {
 	err = pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, l.sql.Search); err != nil {

@@ -9,40 +9,42 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// maxPending is the largest number of pending events below high. If there would be more, high stays
-// lower. That keeps the row small, but after a crash more events are published twice.
+// maxPending limits how many events of progress.page are in pending. If there would be more, high
+// stays lower. That keeps the row small, but after a crash more events are published twice.
 const maxPending = 500
 
-// state is the content of the only row of postroom.relay. It says: every event with seq <=
-// high whose transaction is visible in snap is published, except the events in pending.
+// state is the content of the only row of postroom.relay. It says: every event with seq <= high
+// whose transaction is visible in snap is published or held, except those in pending. Transactions
+// of events with seq <= floor count as visible: see adopt.sql.
 type state struct {
 	high, floor int64
 	snap        string
 	pending     seqset.Set
 }
 
-// progress is what a leader has read and published since the recorded state. It does no I/O,
-// because the term reads and writes. It is valid as long as the term's connections are open.
+// progress is what a leader has read and published since the recorded state. It does no I/O: the
+// reader and the recorder do that. It is valid as long as the term's connections are open.
 type progress struct {
 	high, floor int64
 	snap        string
 
-	// backlog has the events that must be read before newer events: events that were
-	// pending when the term began, and late rows if they are too many for a page.
+	// backlog has the events that must be read before newer events: events that were pending when
+	// the term began, late rows that a search found or that are too many for a page, and events
+	// that the broker lost.
 	backlog seqset.Set
 
 	// late are the events up to passed that were read and are not acknowledged: late rows,
 	// and events of the backlog.
 	late map[int64]struct{}
 
-	// page are the events above passed that were read, ascending. Acknowledged events at
-	// its beginning are removed. passed is the last seq that was removed.
+	// page are the events above passed that were read, ascending. Acknowledged events at its
+	// beginning are removed. passed is the last seq that was removed, or high if page is empty.
 	page   []entry
 	passed int64
 
-	// stated is the highest high that state returned. No later state has a lower high,
-	// even if late rows make pending longer, because an event that is recorded as
-	// published must stay recorded as published.
+	// stated is the highest high that state returned. No later state has a lower high, even if late
+	// rows make pending longer. The reason is that an event that is recorded as published must stay
+	// recorded as published.
 	stated     int64
 	maxPending int
 }
@@ -60,8 +62,8 @@ func resume(s state) *progress {
 	}
 }
 
-// readLate adds late rows that a pass found. Rows above passed go into the page. In late, their
-// acknowledgements could be recorded only after the acknowledgements of all events below them.
+// readLate adds late rows and rows of the backlog. Rows above passed go into page. If they were in
+// late, state could record them as published only after all events below them.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for _, ev := range events {
@@ -76,7 +78,7 @@ func (p *progress) readLate(events []eventlog.Event) {
 	}
 }
 
-// readPage adds the page above high that a pass found. It must be ascending.
+// readPage adds the page above high that a pass found. The seqs must be ascending.
 func (p *progress) readPage(events []eventlog.Event) {
 	for _, ev := range events {
 		p.page = append(p.page, entry{seq: ev.Seq})
@@ -84,8 +86,8 @@ func (p *progress) readPage(events []eventlog.Event) {
 	}
 }
 
-// addBacklog adds rows to the backlog: late rows that are too many for a page, and events
-// that the broker lost. Rows that were read and are not acknowledged are not moved.
+// addBacklog adds rows to the backlog: late rows that are too many for a page, and events that the
+// broker lost. Rows that were read and are not acknowledged stay in late or page.
 func (p *progress) addBacklog(late seqset.Set) { p.backlog = p.backlog.Union(late) }
 
 // markDone notes that these events need not be read again: they are published, or held.
@@ -119,8 +121,8 @@ func (p *progress) entry(seq int64) *entry {
 	return nil
 }
 
-// state returns the state to record now. Its high is the last acknowledged seq, and not the last
-// seq that was read, because events that were read ahead would only make pending longer. The next
+// state returns the state to record now. Its high is the last acknowledged seq, not the last seq
+// that was read. Otherwise the events that were read ahead would make pending longer. The next
 // leader reads everything above high again, so pending has no seqs above high.
 func (p *progress) state() state {
 	unpublished := make([]int64, 0, len(p.late)+p.maxPending)

@@ -1,5 +1,5 @@
-// Package remedy adds advice to an error of the database: if Postroom's tables or rights
-// are missing, the command that corrects the set-up.
+// Package remedy adds advice to an error of the database. If Postroom's tables or rights are
+// missing, the advice is the command that corrects the set-up.
 //
 // It recognises errors by their SQLSTATE, which the errors of all drivers have.
 package remedy
@@ -25,8 +25,8 @@ type Use struct {
 	// Schema is the schema of the tables.
 	Schema string
 
-	// DB is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx of the part. The error names its role.
-	// With any other value the error does not name the role.
+	// DB is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx of the part. The error then names the role of
+	// the connection. With any other value the error does not name the role.
 	DB any
 }
 
@@ -39,9 +39,9 @@ const (
 	undefinedFunction     = "42883"
 )
 
-// Explain adds to err the command that corrects it, if rights or tables are missing. It
-// returns any other error unchanged, even one that it has explained before, or the error of
-// a failed connection. The result wraps err.
+// Explain adds a command to err if rights or tables are missing: the command that grants the
+// rights, or creates or migrates the tables. The result wraps err. Explain returns any other error
+// unchanged, also an error that it has explained before and the error of a failed connection.
 //
 // The failed statement must be one of Postroom's. If a table of the user is missing, the
 // advice would be wrong.
@@ -92,8 +92,8 @@ func (u Use) grant() string {
 	return fmt.Sprintf("the role lacks rights; as the owner of the tables run: SELECT %s.grant_%s(%s)", u.Schema, u.Grant, regrole(RoleOf(u.DB)))
 }
 
-// RoleOf returns the role as which db connects. If that is not known, it returns a
-// description of the role. It does not see a later SET ROLE.
+// RoleOf returns the role that db uses to connect. If db does not show the role, RoleOf returns a
+// description of it. RoleOf does not notice a later SET ROLE.
 func RoleOf(db any) string { return cmp.Or(userOf(db), "the role of this connection") }
 
 func userOf(db any) string {
@@ -121,7 +121,7 @@ func (u Use) migrate() string {
 
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
-// regrole returns an SQL literal of a role for a cast to regrole.
+// regrole returns a role as an SQL literal that PostgreSQL can cast to regrole.
 func regrole(role string) string {
 	if !plainName.MatchString(role) {
 		role = `"` + strings.ReplaceAll(role, `"`, `""`) + `"`

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Every is how often a repeated line is written.
+// Every is the shortest time between two lines that repeat a warning.
 const Every = 30 * time.Second
 
-// most is the largest number of different lines that are remembered.
+// most is the largest number of different lines that Lines remembers.
 const most = 256
 
-// Lines writes warnings. It writes a repeated warning only every 30 seconds, with the
-// number of times that it left the warning out. The zero value is ready to use. Lines is
-// safe for concurrent use.
+// Lines writes warnings. It writes a repeated warning only every 30 seconds, and says how often it
+// left the warning out in between. The zero value is ready to use. Lines is safe for concurrent
+// use.
 type Lines struct {
 	mu   sync.Mutex
 	told map[line]*tally
@@ -32,11 +32,11 @@ type line struct {
 
 type tally struct {
 	at   time.Time
-	left int // how often it was left out since told
+	left int // how often Lines left the line out since then
 }
 
-// Warn writes a warning with its error and other attributes, unless it wrote the same one
-// within the last 30 seconds.
+// Warn writes a warning with its error and other attributes. If it wrote the same warning within
+// the last 30 seconds, it only counts it.
 func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err error, args ...any) {
 	left, due := l.due(line{log, text, wording(err)}, time.Now())
 	if !due {
@@ -49,7 +49,7 @@ func (l *Lines) Warn(ctx context.Context, log *slog.Logger, text string, err err
 	log.WarnContext(ctx, text, args...)
 }
 
-// due reports whether to write a line now, and how often the line was left out since it
+// due reports whether to write a line now. It also returns how often the line was left out since it
 // was last written.
 func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 	l.mu.Lock()
@@ -68,8 +68,8 @@ func (l *Lines) due(of line, now time.Time) (left int, due bool) {
 	return left, true
 }
 
-// wording returns an error's text without the words that contain a digit, such as times,
-// ports and counts: these differ between failures with the same cause.
+// wording returns an error's text, with # in place of each word that contains a digit. Such words
+// are times, ports and counts, which differ between failures with the same cause.
 func wording(err error) string {
 	if err == nil {
 		return ""
@@ -83,6 +83,6 @@ func wording(err error) string {
 	return strings.Join(words, " ")
 }
 
-// isState reports whether a word is an SQLSTATE. wording keeps it, because it says what
+// isState reports whether word i is an SQLSTATE. wording keeps an SQLSTATE, because it says what
 // went wrong.
 func isState(words []string, i int) bool { return i > 0 && words[i-1] == "(SQLSTATE" }

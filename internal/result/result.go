@@ -1,5 +1,5 @@
-// Package result passes the text that a handler stores with its event from postroom.Result to
-// the inbox that runs the handler.
+// Package result passes a text from postroom.Result to the inbox. A handler calls postroom.Result,
+// and the inbox stores the text with the event.
 package result
 
 import (
@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Text has the last text that a handler set. Its methods may be called concurrently.
+// Text has the last text that a handler set. It is safe for concurrent use.
 type Text struct {
 	mu   sync.Mutex
 	text string
@@ -23,7 +23,7 @@ func (t *Text) String() string {
 // key is the key of a *Text in a context.
 type key struct{}
 
-// With returns a context in which [Set] sets the text.
+// With returns a context and its Text. [Set] sets the text of this context.
 func With(ctx context.Context) (context.Context, *Text) {
 	t := new(Text)
 	return context.WithValue(ctx, key{}, t), t

@@ -1,5 +1,5 @@
-// Package sagas reads data about sagas for packages other than package saga: to which step an event
-// belongs, which instances are stuck, and how many instances there are.
+// Package sagas reads data about sagas for other packages than saga: which step an event is part
+// of, which instances are stuck, and how many instances there are.
 package sagas
 
 import (
@@ -33,16 +33,16 @@ const (
 	Decision = "decision" // an operator's decision
 )
 
-// Step says how an event belongs to a step of a saga.
+// Step says what an event is for a step of a saga.
 type Step struct {
 	Saga, Key, Step string
 	Direction       string    // do or undo
 	Kind            string    // Command, Reply, Deadline or Decision
-	Outcome         string    // what the saga recorded: done, failed or undone, deadline, or the decision
-	At              time.Time // when the command was written, or the saga recorded it
+	Outcome         string    // what the saga recorded: done, failed, undone, deadline, or the decision; empty if nothing
+	At              time.Time // when the saga wrote the command, or recorded the other event
 }
 
-// String says how the event belongs to the step.
+// String describes what the event is for the step.
 func (s Step) String() string {
 	name := fmt.Sprintf("step %s of saga %s, key %s", s.Step, s.Saga, s.Key)
 	switch {
@@ -62,8 +62,9 @@ func (s Step) String() string {
 	return fmt.Sprintf("counted as %s for %s", s.Outcome, name)
 }
 
-// StepsOf returns the steps to which an event belongs. The event has the given id, one of types,
-// and one of causes as its cause. name is the schema's name, which schema.Name accepted.
+// StepsOf returns the steps that an event is part of. The event has the given id. Several events
+// may have this id: types are their types, and causes are the ids of the events that caused them.
+// name is the schema's name, which schema.Name accepted.
 func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, types, causes []string) ([]Step, error) {
 	if causes == nil {
 		causes = []string{} // not NULL
@@ -96,12 +97,12 @@ func StepsOf(ctx context.Context, tx pgx.Tx, name, id string, types, causes []st
 type Stuck struct {
 	Saga      string
 	Instances int64
-	More      bool // not all instances were checked, so there may be more
+	More      bool // StuckOf has not checked all instances, so there may be more
 
-	// Key, Step and Seconds describe the instance that has waited for the longest.
+	// These fields describe the instance that has waited for the longest time.
 	Key, Step string
 	Since     time.Time
-	Seconds   float64 // how long it has waited
+	Seconds   float64 // how long the instance has waited
 }
 
 // Finding says what is wrong, and what to do next.
@@ -133,7 +134,7 @@ func StuckOf(ctx context.Context, tx pgx.Tx, name string) ([]Stuck, error) {
 type Count struct {
 	Saga                         string
 	Running, Compensating, Stuck int64
-	OldestSeconds                float64 // how long the oldest has waited for its step
+	OldestSeconds                float64 // the longest time that an instance has waited for its step
 }
 
 // Querier is a pool, a connection or a transaction.
@@ -144,8 +145,8 @@ type Querier interface {
 // CountsOf returns the counts of all sagas. name is the schema's name, which schema.Name accepted.
 // If the role may not read the tables of sagas, hidden is true.
 func CountsOf(ctx context.Context, db Querier, name string) (all []Count, hidden bool, err error) {
-	// No plan is kept, because a plan that was made for few instances would later read all of
-	// them.
+	// QueryExecModeExec keeps no plan: a plan that was made when there were few instances would
+	// later read all of them.
 	rows, _ := db.Query(ctx, schema.In(name, written.Counts), pgx.QueryExecModeExec) // CollectRows reports the error
 	all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Count])
 	var refused *pgconn.PgError

@@ -12,12 +12,12 @@ import (
 // Span is the seqs from Lo through Hi.
 type Span struct{ Lo, Hi int64 }
 
-// Set is a set of seqs. Its spans are ascending and disjoint, with at least one seq
-// between two spans. Its text is the text of PostgreSQL's int8multirange.
+// Set is a set of seqs. Its spans are ascending and disjoint, with at least one missing seq between
+// two spans. String writes a set as a text that PostgreSQL reads as int8multirange.
 type Set []Span
 
-// Parse reads the text of an int8multirange, in the form in which
-// PostgreSQL prints it: {[1,4),[9,12)}.
+// Parse reads the text of an int8multirange, in the form in which PostgreSQL prints it:
+// {[1,4),[9,12)}. It does not read the text that String returns.
 func Parse(text string) (Set, error) {
 	inner, ok := unwrap(text, "{", "}")
 	if !ok {
@@ -47,7 +47,7 @@ func unwrap(s, left, right string) (string, bool) {
 	return s, ok1 && ok2
 }
 
-// Of returns the set of the given seqs, in any order.
+// Of returns the set of the given seqs, which may be in any order. It sorts seqs in place.
 func Of(seqs []int64) Set {
 	slices.Sort(seqs)
 	var s Set
@@ -61,7 +61,7 @@ func Of(seqs []int64) Set {
 	return s
 }
 
-// String returns the text of an int8multirange.
+// String returns a text that PostgreSQL reads as int8multirange: {[1,3],[9,11]}.
 func (s Set) String() string {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -98,7 +98,7 @@ func (s Set) Union(t Set) Set {
 	return u
 }
 
-// Cut splits s into its lowest n seqs (all, if there are fewer) and the rest.
+// Cut splits s into its lowest n seqs and the rest. If s has fewer than n seqs, head is s.
 func (s Set) Cut(n int64) (head, rest Set) {
 	for i, r := range s {
 		if size := r.Hi - r.Lo + 1; size <= n {

@@ -12,22 +12,22 @@ import (
 //go:embed sql/own.sql
 var ownSQL string
 
-// Loan is a connection of a pool while a user's code uses it, in one transaction after
-// another. It reads the texts of that code's statements. If no statement changes the
-// session, nothing must be sent between two transactions. Changes by functions and triggers
-// are found when the connection goes back to the pool.
+// Loan is a connection of a pool while a user's code uses it, in one transaction after another. It
+// examines the texts of the statements of this code. If no statement changes the session, Postroom
+// need not send anything between two transactions. Ended finds changes by functions and triggers
+// when the connection goes back to the pool.
 //
 // See, Use and Unseen may be called concurrently; the other methods may not.
 type Loan struct {
 	pool   *Pool
 	conn   *pgx.Conn
-	used   atomic.Bool   // the user's code sent something
-	traces atomic.Uint32 // what its statements left behind since the current transaction began
+	used   atomic.Bool   // the user's code sent a statement, or may have sent one
+	traces atomic.Uint32 // what the statements of the user's code left behind since the current transaction began
 }
 
-// Lend begins the loan of a connection. If the session must be read before the user's code
-// gets the connection, Lend adds a statement to the batch, and look reads its result.
-// Otherwise look is nil.
+// Lend begins the loan of a connection. If the session must be read before the user's code gets the
+// connection, Lend adds a statement to the batch, and look reads the statement's result. Otherwise
+// look is nil.
 func (p *Pool) Lend(conn *pgx.Conn, batch *pgx.Batch) (l *Loan, look func(pgx.BatchResults) error) {
 	l = &Loan{pool: p, conn: conn}
 	if s := stateOf(conn); p.hooked || !s.before.known {
@@ -38,7 +38,7 @@ func (p *Pool) Lend(conn *pgx.Conn, batch *pgx.Batch) (l *Loan, look func(pgx.Ba
 	return l, look
 }
 
-// See examines a statement of the user's code, before it is sent.
+// See examines a statement of the user's code, before the code sends it.
 func (l *Loan) See(sql string) {
 	l.used.Store(true)
 	if seen := See(sql); seen != 0 {
@@ -46,20 +46,20 @@ func (l *Loan) See(sql string) {
 	}
 }
 
-// Used reports whether the user's code sent anything, in this transaction or an earlier one.
+// Used reports whether the user's code sent a statement, in this transaction or an earlier one.
 func (l *Loan) Used() bool { return l.used.Load() }
 
 // Use notes that the user's code sends a statement that does not change the session.
 func (l *Loan) Use() { l.used.Store(true) }
 
-// Unseen notes that the user's code may send statements that are not examined.
+// Unseen notes that the user's code may send statements that See does not examine.
 func (l *Loan) Unseen() {
 	l.used.Store(true)
 	l.traces.Or(uint32(Locks | Settings | Temporary))
 }
 
-// Differs reports whether the user's code may have changed something that later statements
-// of the same transaction depend on.
+// Differs reports whether the user's code may have changed something on which later statements of
+// the same transaction depend.
 func (l *Loan) Differs() bool { return l.traces.Load() != 0 }
 
 // Leaves reports whether the user's code left behind something that stays after its
@@ -69,25 +69,25 @@ func (l *Loan) Leaves() bool { return Traces(l.traces.Load())&(Session|Locks) !=
 // Next begins the next transaction of the loan.
 func (l *Loan) Next() { l.traces.Store(0) }
 
-// Own returns a statement that sets the user that the connection had when it was lent,
-// until the end of the transaction.
+// Own returns a statement for a transaction. Until the transaction ends, it sets the database users
+// that the connection had before the loan.
 func (l *Loan) Own() (sql string, args []any) {
 	before := stateOf(l.conn).before
 	return ownSQL, []any{before.session, before.current}
 }
 
-// End adds to a batch the statements that restore the session. They must come after the
-// end of the last transaction. Call Ended when the batch is closed.
+// End adds to a batch the statements that restore the session. They must come after the end of the
+// last transaction. Call Ended after you closed the batch.
 func (l *Loan) End(batch *pgx.Batch) {
 	if l.used.Load() && !l.closes() {
 		l.pool.end(l.conn, batch, Traces(l.traces.Load()))
 	}
 }
 
-// Ended checks the session after the batch of End was closed. err is the error that closing
-// the batch returned. If the session cannot be restored, Ended closes the connection and
-// returns why. If the user's code left something behind that stays until the connection is
-// closed, Ended closes it and returns nil.
+// Ended checks the session after the batch of End was closed. err is the error that closing the
+// batch returned. If the session cannot be restored, Ended closes the connection and returns why.
+// If the user's code left behind something that stays until the connection is closed, Ended closes
+// the connection and returns nil.
 func (l *Loan) Ended(ctx context.Context, err error) error {
 	switch {
 	case l.closes():
@@ -99,9 +99,8 @@ func (l *Loan) Ended(ctx context.Context, err error) error {
 	return l.pool.Ended(ctx, l.conn, err)
 }
 
-// Undone does what End and Ended do, in a separate round trip, after the transaction was
-// rolled back. It is needed because a rollback does not release locks of the session and
-// does not undo changes of earlier transactions.
+// Undone does what End and Ended do, in a separate round trip. Call it after a rollback: a rollback
+// does not release locks of the session, and does not undo changes of earlier transactions.
 func (l *Loan) Undone(ctx context.Context) error {
 	if l.conn.IsClosed() {
 		return nil
@@ -116,6 +115,6 @@ func (l *Loan) Undone(ctx context.Context) error {
 	return nil
 }
 
-// closes reports whether the user's code left something behind that stays until the
-// connection is closed.
+// closes reports whether the user's code left behind something that stays until the connection is
+// closed.
 func (l *Loan) closes() bool { return l.pool.keeps(Traces(l.traces.Load())) }

@@ -1,14 +1,14 @@
-// Package session restores the session of a pooled connection after a user's code ran on
-// it. Without that, the next user of the connection would get the changes of that code,
-// such as the search_path, the role or a tenant's setting.
+// Package session restores the session of a pooled connection after a user's code ran on it.
+// Otherwise the next user of the connection would get what this code changed, such as the
+// search_path, the role or a tenant's setting.
 //
-// The user's code runs between Begin and End. Both add statements to batches, so they need
-// no round trip. If the pool has no hook for new connections, End resets all settings to
-// their values at the start of the connection. If the pool has a hook, the hook may have
-// made settings that no query lists completely, and RESET would remove them. So the session
-// of such a connection is compared before and after. If it differs, or if a statement
-// changed a setting, the connection is closed. The pool then opens a new connection and
-// calls its hook.
+// The user's code runs between Begin and End. Both add statements to batches of their caller, so
+// they need no round trip of their own. If the pool has no hook for new connections, End resets all
+// settings to their values at the start of the connection. If the pool has a hook, the hook may
+// have made settings. RESET would remove these settings, and no query lists them completely. So
+// Ended compares the session of such a connection with the session before the user's code. If the
+// session differs, or if a statement changed a setting, the connection is closed. The pool then
+// opens a new connection and calls its hook.
 package session
 
 import (
@@ -31,17 +31,17 @@ var (
 	restoreSQL string
 )
 
-// Pool has the knowledge about the sessions of a pool. It is safe for concurrent use, but
-// a connection must have only one user at a time.
+// Pool restores the sessions of one pgxpool.Pool. It is safe for concurrent use, but a connection
+// must have only one user at a time.
 type Pool struct {
 	hooked          bool // a hook may change the settings of a new connection
 	names, settings []string
 
-	// restores is set once RESET ALL has removed some of names.
+	// restores is true after RESET ALL has removed some of the settings in names.
 	restores atomic.Bool
 }
 
-// Of returns the Pool for a pool.
+// Of returns the Pool for a pgxpool.Pool.
 func Of(pool *pgxpool.Pool) *Pool {
 	if pool == nil {
 		return new(Pool)
@@ -58,10 +58,10 @@ func Of(pool *pgxpool.Pool) *Pool {
 	return p
 }
 
-// state is the session of a connection before a user's code ran, and now.
+// state is the session of a connection before a user's code ran, and after it ran.
 type state struct {
 	before, now looks
-	discards    bool // the user's code creates temporary tables, so End drops them each time
+	discards    bool // the user's code creates temporary tables; End drops them each time
 }
 
 // looks is the row of look.sql.
@@ -100,10 +100,9 @@ func stateOf(conn *pgx.Conn) *state {
 	return s
 }
 
-// Begin adds to a batch a statement that reads the session, if necessary. That is so for a
-// new connection, and each time if the pool has a hook, because a hook may have changed the
-// session again. Call Begin before the user's first statement. The batch must be read or
-// closed before End is called.
+// Begin adds to a batch a statement that reads the session, if the connection is new. If the pool
+// has a hook, Begin adds the statement each time, because a hook may have changed the session
+// again. Call Begin before the user's first statement. Read or close the batch before you call End.
 func (p *Pool) Begin(conn *pgx.Conn, batch *pgx.Batch) {
 	if s := stateOf(conn); p.hooked || !s.before.known {
 		s.before.known = false
@@ -120,15 +119,15 @@ func (p *Pool) Note(ctx context.Context, conn *pgx.Conn) error {
 	return conn.SendBatch(ctx, batch).Close()
 }
 
-// End adds to a batch the statements that restore the session. They must come after the
-// end of the user's transaction. Call Ended when the batch is closed.
+// End adds to a batch the statements that restore the session. They must come after the end of the
+// user's transaction. Call Ended after you closed the batch.
 func (p *Pool) End(conn *pgx.Conn, batch *pgx.Batch) { p.end(conn, batch, 0) }
 
-// end does what End does, if the user's statements had the given traces.
+// end does what End does, for statements of the user that left the given traces.
 func (p *Pool) end(conn *pgx.Conn, batch *pgx.Batch, seen Traces) {
 	s := stateOf(conn)
 	s.now = looks{}
-	if !p.hooked && seen&Settings != 0 { // RESET ALL does not reset them
+	if !p.hooked && seen&Settings != 0 { // RESET ALL does not reset the two users
 		batch.Queue("RESET SESSION AUTHORIZATION")
 		batch.Queue("RESET ROLE")
 	}
@@ -149,9 +148,9 @@ var (
 	errOther   = errors.New("the session has another user or other settings than before")
 )
 
-// Ended checks the session after the batch of End was closed. err is the error that
-// closing the batch returned. If the session differs from before, Ended closes the
-// connection and returns why.
+// Ended checks the session after the batch of End was closed. err is the error that closing the
+// batch returned. If err is not nil, or if the session differs from the one that Begin read, Ended
+// closes the connection and returns why.
 func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 	s := stateOf(conn)
 	switch {
@@ -160,7 +159,7 @@ func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 		err = errUnknown
 	case !s.before.equal(s.now):
 		if len(p.names) > 0 && s.before.isUser(s.now) && p.restores.CompareAndSwap(false, true) {
-			return p.Reset(ctx, conn) // this time it also restores the names
+			return p.Reset(ctx, conn) // this time End also restores the settings in names
 		}
 		err = errOther
 	case s.now.temporary && !s.before.temporary && !s.discards:
@@ -168,7 +167,7 @@ func (p *Pool) Ended(ctx context.Context, conn *pgx.Conn, err error) error {
 		_, err = conn.Exec(ctx, "DISCARD TEMP")
 	}
 	if err != nil {
-		_ = conn.Close(ctx) // the pool opens another
+		_ = conn.Close(ctx) // the pool opens another connection
 	}
 	return err
 }

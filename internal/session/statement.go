@@ -11,15 +11,15 @@ const (
 	Locks                        // advisory locks of the session
 	Settings                     // settings, including roles
 	Temporary                    // temporary tables
-	Kept                         // certainly removed only when the connection is closed: LISTEN, PREPARE, WITH HOLD, LOAD
+	Kept                         // what may stay until the connection is closed: LISTEN, PREPARE, WITH HOLD, LOAD
 
 	// Session is everything that stays after the transaction, except locks, which
 	// look.sql releases.
 	Session = Settings | Temporary | Kept
 )
 
-// See returns what a statement, or a text with several statements, may leave behind. It
-// only reads the text, so it does not know the effects of functions and triggers.
+// See returns what a statement, or a text with several statements, may leave behind. It reads only
+// the text, so it does not find what functions and triggers leave behind.
 func See(sql string) Traces {
 	s := scanner{sql: sql, begins: true}
 	for s.next() {
@@ -27,7 +27,7 @@ func See(sql string) Traces {
 		case s.begins:
 			s.begins = false
 			s.traces |= s.command(word)
-		case len(word) < 4 || len(word) > 28: // all words that within knows have 4 to 28 characters
+		case len(word) < 4 || len(word) > 28: // within knows only words of 4 to 28 characters
 		default:
 			s.traces |= s.within(word)
 		}
@@ -65,7 +65,7 @@ func (s *scanner) set() Traces {
 	return Settings
 }
 
-// within returns what a statement leaves behind, according to a word after the first.
+// within returns what a statement leaves behind, according to a word after its first word.
 func (s *scanner) within(word string) Traces {
 	switch {
 	case is(word, "set_config"):
@@ -164,9 +164,8 @@ func (s *scanner) skip(c byte) {
 	s.at++
 }
 
-// quoted returns the position after the quoted text that begins at at. A doubled quote
-// counts as the end of one quoted text and the beginning of another, which has the same
-// result.
+// quoted returns the position after the quoted text that begins at at. It takes a doubled quote for
+// the end of one quoted text and the beginning of the next. The result is the same.
 func quoted(sql string, at int, quote byte, escapes bool) int {
 	for at++; at < len(sql); at++ {
 		switch {

@@ -1,5 +1,5 @@
-// Package snapshot reads the state of a database at one moment, with limits, so that other
-// work is not disturbed.
+// Package snapshot reads the state of a database at one moment. It limits the time, so that it does
+// not disturb other work.
 package snapshot
 
 import (
@@ -22,9 +22,9 @@ type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Read calls do with a read-only transaction that has one snapshot. Its settings make
-// statements use indexes. A statement that takes 10 seconds is cancelled. After 15
-// seconds the context of do ends, and so does the transaction.
+// Read calls do with a read-only transaction that has one snapshot. The settings of the transaction
+// make statements use indexes. The server cancels a statement after 10 seconds. After 15 seconds
+// the context of do ends, and the transaction ends with it.
 func Read(ctx context.Context, db DB, do func(ctx context.Context, tx pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -32,7 +32,7 @@ func Read(ctx context.Context, db DB, do func(ctx context.Context, tx pgx.Tx) er
 	if err != nil {
 		return fmt.Errorf("begin to look: %w", err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // there is nothing to commit
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // a read-only transaction has nothing to commit
 	if _, err := tx.Exec(ctx, plan); err != nil {
 		return fmt.Errorf("begin to look: %w", err)
 	}

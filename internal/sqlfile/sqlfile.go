@@ -11,9 +11,9 @@ import (
 	"unicode"
 )
 
-// Read returns a T, a struct of strings. Each field has the text of its file: the field JobItems
-// has that of sql/job_items.sql. It returns an error if a file is missing, or if a file belongs to
-// no field.
+// Read returns a T, which is a struct of strings. Each field has the text of a file: the field
+// JobItems has the text of sql/job_items.sql. Read returns an error if the file of a field is
+// missing, or if there is no field for a file.
 func Read[T any](files fs.FS) (T, error) {
 	var statements T
 	found, err := fs.Glob(files, "sql/*.sql")
@@ -48,13 +48,13 @@ func MustRead[T any](files fs.FS) T {
 	return statements
 }
 
-// Map changes each statement, for instance for a schema, and returns the result.
+// Map returns the statements as change changes them, for instance for a schema.
 func Map[T any](statements T, change func(sql string) string) T {
 	each(&statements, func(_ string, field reflect.Value) { field.SetString(change(field.String())) })
 	return statements
 }
 
-// Names returns the statements by the names of their files, without sql/ and .sql.
+// Names returns a map of the statements. The key is the name of the file, without sql/ and .sql.
 func Names[T any](statements T) map[string]string {
 	named := make(map[string]string)
 	each(&statements, func(name string, field reflect.Value) {
@@ -71,8 +71,7 @@ func each[T any](statements *T, do func(name string, field reflect.Value)) {
 	}
 }
 
-// fileOf returns the name of the file of a field: job_items.sql of JobItems, by_id.sql of
-// ByID.
+// fileOf returns the name of a field's file: job_items.sql for JobItems, by_id.sql for ByID.
 func fileOf(field string) string {
 	var name strings.Builder
 	before := 'A'

@@ -17,7 +17,7 @@ const Scope = "github.com/postroom/postroom"
 // schemaURL is the version of the semantic conventions that the names follow.
 const schemaURL = "https://opentelemetry.io/schemas/1.43.0"
 
-// Instruments. docs/reference/metrics.md explains each.
+// Names of instruments. docs/reference/metrics.md explains each instrument.
 const (
 	SentMessages      = "messaging.client.sent.messages"
 	OperationDuration = "messaging.client.operation.duration"
@@ -86,8 +86,8 @@ const (
 	IdempotentTakeover   = "idempotent.takeover"
 )
 
-// Attributes. Their values come from closed sets. They are never a key, an id or the text of
-// an error.
+// Keys of attributes. On a metric, the value of an attribute comes from a closed set: it is never a
+// key, an id or the text of an error. Only spans have attributes with such values.
 const (
 	Outcome   = attribute.Key("outcome")
 	Handler   = attribute.Key("handler")
@@ -127,7 +127,7 @@ const (
 // NATS is the name of the messaging system.
 const NATS = "nats"
 
-// Meter returns the meter of the given provider, or of the global provider if it is nil.
+// Meter returns the meter of the given provider, or of the global provider if the given one is nil.
 func Meter(provider metric.MeterProvider) metric.Meter {
 	if provider == nil {
 		provider = otel.GetMeterProvider()
@@ -135,7 +135,7 @@ func Meter(provider metric.MeterProvider) metric.Meter {
 	return provider.Meter(Scope, metric.WithSchemaURL(schemaURL))
 }
 
-// Tracer returns the tracer of the given provider, or of the global provider if it is
+// Tracer returns the tracer of the given provider, or of the global provider if the given one is
 // nil.
 func Tracer(provider trace.TracerProvider) trace.Tracer {
 	if provider == nil {
@@ -144,8 +144,8 @@ func Tracer(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer(Scope, trace.WithSchemaURL(schemaURL))
 }
 
-// Counter returns a counter with the given unit. It panics if the instrument cannot be
-// created. Only an invalid name can cause that, so each test would show it.
+// Counter returns a counter with the given unit. It panics if it cannot create the instrument. Only
+// an invalid name causes that, and then each test of the caller fails.
 func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -154,8 +154,8 @@ func Counter(m metric.Meter, name, unit, about string) metric.Int64Counter {
 	return c
 }
 
-// Gauge returns a gauge. Its value is requested when metrics are read. It panics as Counter
-// does.
+// Gauge returns a gauge. OpenTelemetry asks for its value when it reads the metrics. It panics as
+// Counter does.
 func Gauge(m metric.Meter, name, unit, about string) metric.Float64ObservableGauge {
 	g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -170,7 +170,7 @@ func Switch(m metric.Meter, name, about string) metric.Float64ObservableGauge {
 	return Gauge(m, name, "", about)
 }
 
-// Level returns a gauge that is set when its value changes. It panics as Counter does.
+// Level returns a gauge that the caller sets when the value changes. It panics as Counter does.
 func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
 	g, err := m.Int64Gauge(name, metric.WithUnit(unit), metric.WithDescription(about))
 	if err != nil {
@@ -179,7 +179,7 @@ func Level(m metric.Meter, name, unit, about string) metric.Int64Gauge {
 	return g
 }
 
-// ObservableCounter returns a counter. Its sum is requested when metrics are read. It
+// ObservableCounter returns a counter. OpenTelemetry asks for its sum when it reads the metrics. It
 // panics as Counter does.
 func ObservableCounter(m metric.Meter, name, unit, about string) metric.Int64ObservableCounter {
 	c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about))
@@ -209,8 +209,8 @@ func Seconds(m metric.Meter, name, about string) metric.Float64Histogram {
 	return h
 }
 
-// With returns a measurement option for a set of attributes. Make it once and use it for each
-// measurement.
+// With returns a measurement option for a set of attributes. Make the option once and use it for
+// each measurement.
 func With(attributes ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }

@@ -13,8 +13,8 @@ import (
 // no trace.
 type Trace struct{ Parent, State string }
 
-// TraceOf returns the trace of a context. If the trace state is too long for an event,
-// TraceOf leaves it out, because the caller cannot change that.
+// TraceOf returns the trace of a context. If the trace state is too long for an event, TraceOf
+// leaves it out, because the caller cannot shorten it.
 func TraceOf(ctx context.Context) Trace {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return Trace{}

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Bar shows the progress of a program on a terminal. If the output is not a terminal, it
-// shows nothing. Lines that are written to a Bar appear above it. It is safe for concurrent
-// use.
+// Bar shows the progress of a program on a terminal. If the output is not a terminal, the Bar shows
+// nothing. Lines that a program writes to a Bar appear above it. A Bar is safe for concurrent use.
 type Bar struct {
 	out   io.Writer
 	width func() int
@@ -20,13 +19,13 @@ type Bar struct {
 	line string
 }
 
-// NewBar returns a bar on out. The bar calls width each time, because a terminal can
+// NewBar returns a bar on out. The bar calls width each time it draws, because a terminal can
 // change its size. A width of 0 means that out is not a terminal.
 func NewBar(out io.Writer, width func() int) *Bar {
 	return &Bar{out: out, width: width, began: time.Now()}
 }
 
-// Show shows how many of total are done, and a text.
+// Show draws the bar: how many of total are done, the time since the start, and a text.
 func (b *Bar) Show(done, total int, next string) {
 	const width = 24
 	filled := width * done / total
@@ -37,7 +36,7 @@ func (b *Bar) Show(done, total int, next string) {
 // Clear removes the bar.
 func (b *Bar) Clear() { b.Draw("") }
 
-// Draw shows a line.
+// Draw shows line as the current text of the bar.
 func (b *Bar) Draw(line string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,7 +46,7 @@ func (b *Bar) Draw(line string) {
 	b.line = line
 }
 
-// Write writes a line of the log.
+// Write writes a line of the log above the bar.
 func (b *Bar) Write(text []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

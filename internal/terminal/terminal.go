@@ -1,5 +1,6 @@
-// Package terminal fits the output of programs to the width of the terminal. The program
-// determines the width. If there is no terminal, the width is 0, and nothing is cut.
+// Package terminal fits the output of programs to the width of the terminal. The program finds out
+// the width and passes it on. A width of 0 means that there is no terminal; then the package cuts
+// nothing.
 package terminal
 
 import (
@@ -30,8 +31,8 @@ func Progress(width int, line string) string {
 // gap is the number of blanks between two columns.
 const gap = 3
 
-// least is the smallest number of characters to which a cell is cut. A cell that begins with
-// a digit is not cut, because a number or a time without its end would be wrong.
+// least is the smallest number of characters to which Fit cuts a cell. Fit does not cut a cell that
+// begins with a digit or a sign, because a number or a time without its end would be wrong.
 const least = 8
 
 // Fit cuts the widest cells of a table until its rows fit into width characters. The first
@@ -67,7 +68,7 @@ func Fit(rows [][]string, width int) (_ [][]string, blanks int) {
 	return fitted, blanks
 }
 
-// measure returns the width of each column, and the smallest width that it may have.
+// measure returns the width of each column, and the smallest width to which Fit may cut the column.
 func measure(rows [][]string) (wide, floor []int) {
 	for r, row := range rows {
 		for c, cell := range row {

@@ -6,5 +6,5 @@ import (
 	"unicode/utf8"
 )
 
-// Valid reports whether s can be stored as a text: it is UTF-8, and has no NUL.
+// Valid reports whether PostgreSQL can store s as a text: s is UTF-8 and has no NUL.
 func Valid(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

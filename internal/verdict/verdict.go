@@ -1,5 +1,5 @@
-// Package verdict has the results of a program that tests something: it passed, it
-// failed, or it is undecided because it showed nothing.
+// Package verdict has the results of a program that tests something: the test passed, it failed, or
+// it is undecided because it showed nothing.
 package verdict
 
 import (
@@ -7,11 +7,11 @@ import (
 	"fmt"
 )
 
-// UndecidedError says that a run showed nothing: its time ran out before its work was done,
-// or the situation that it tests did not occur. It found no fault, but there may be faults.
+// UndecidedError says that a run showed nothing: its time ran out before its work was done, or the
+// situation that it tests did not occur. The run found no fault, but there may be faults.
 type UndecidedError struct{ Why string }
 
-// NewUndecided returns an [UndecidedError] that says why.
+// NewUndecided returns an [UndecidedError] with a formatted reason.
 func NewUndecided(format string, args ...any) error {
 	return &UndecidedError{fmt.Sprintf(format, args...)}
 }
@@ -24,7 +24,8 @@ const (
 	StatusUndecided = 3
 )
 
-// Words for the results, in the last line of such a program.
+// Words for the results. A program that tests something writes one of them in the last line of its
+// output.
 const (
 	WordOK        = "ok"
 	WordFailed    = "FAILED"

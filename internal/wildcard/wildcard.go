@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// Uncovered returns the subjects of want that no subject of have covers.
+// Uncovered returns the subjects in want that no subject in have covers.
 func Uncovered(want, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(want), func(w string) bool { return coveredBy(w, have) })
 }
 
-// Union returns subjects that match everything that have or want match. None of them
-// covers another, because a server refuses subjects that overlap in that way.
+// Union returns subjects that together match all that the two lists match. If no subject in have
+// covers another, no subject of the result covers another: a server refuses subjects of which one
+// covers another.
 func Union(have, want []string) []string {
 	union := slices.Clone(have)
 	for _, w := range want {
@@ -23,8 +24,8 @@ func Union(have, want []string) []string {
 	return union
 }
 
-// Covers reports whether every subject that matches b also matches a. '*' matches one
-// token, '>' matches one or more tokens at the end.
+// Covers reports whether every subject that matches b also matches a. '*' matches one token. '>'
+// matches one or more tokens at the end.
 func Covers(a, b string) bool {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i, token := range as {

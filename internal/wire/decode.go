@@ -13,23 +13,24 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// structuredMode is the prefix of the content type if the complete message is one JSON
-// document: CloudEvents JSON format, section 3.
+// structuredMode is the prefix of the content type of a message that is one JSON document as a
+// whole (CloudEvents JSON format, section 3).
 const structuredMode = "application/cloudevents+json"
 
-// attributes are the headers with a meaning. Each has only one value.
+// attributes has the values of a message's headers. An attribute, unlike the writer's own headers,
+// may have only one value.
 type attributes struct {
 	msgID, id, source, eventType, eventTime, key, contentType              string
 	loggedAt, correlation, causation, traceParent, traceState, specVersion string
 
 	seen  uint              // one bit for each attribute that has a value
-	other map[string]string // headers with a known prefix that have no meaning here
+	other map[string]string // headers with a known prefix that Decode does not use
 	own   map[string]string // the writer's own headers, by name
 }
 
-// Decode reads an event from a message. The case of headers does not matter. If another
-// program wrote the message, headers may be missing: the message id is then the ID, and
-// the subject is the type.
+// Decode reads an event from a message. The case of headers does not matter. If another program
+// wrote the message, headers may be missing. If there is no id, the message id becomes the ID. If
+// there is no type, the subject becomes the type.
 func Decode(subject string, header map[string][]string, data []byte) (postroom.Event, error) {
 	ev := postroom.Event{Subject: subject, Data: data}
 	var a attributes
@@ -69,7 +70,7 @@ func (a *attributes) read(header map[string][]string) bool {
 	for name, values := range header {
 		slot, bit := a.slot(name)
 		if slot == nil && !known(strings.ToLower(name)) {
-			if len(values) > 0 { // the first value counts, because Postroom never writes several
+			if len(values) > 0 { // take the first value, because Postroom never writes several values
 				if a.own == nil {
 					a.own = make(map[string]string)
 				}
@@ -89,7 +90,7 @@ func (a *attributes) read(header map[string][]string) bool {
 // slot returns the field for an attribute, and the bit of the attribute in seen. If the
 // attribute is not known, the field is nil.
 func (a *attributes) slot(name string) (*string, uint) {
-	if name == MsgID { // MsgID is not in lower case
+	if name == MsgID { // the usual spelling; the other names are in lower case, so ToLower does not copy them
 		return &a.msgID, 1
 	}
 	switch strings.ToLower(name) {
@@ -123,8 +124,8 @@ func (a *attributes) slot(name string) (*string, uint) {
 	return nil, 0
 }
 
-// set stores a value. It returns false if the attribute has a different value already. For
-// this comparison, it also stores headers that are known only by their prefix.
+// set stores a value. It returns false if the attribute has a different value already. To compare
+// them too, it also stores headers that are known only by their prefix.
 func (a *attributes) set(name string, slot *string, bit uint, value string) bool {
 	if slot != nil {
 		same := a.seen&bit == 0 || *slot == value
@@ -140,7 +141,7 @@ func (a *attributes) set(name string, slot *string, bit uint, value string) bool
 	return !ok || was == value
 }
 
-// plain returns an error if an attribute has characters that no column accepts, or that
+// plain returns an error if an attribute has characters that the database does not accept, or that
 // could forge a line in a log.
 func plain(ev *postroom.Event) error {
 	for _, attribute := range [...]struct{ name, text string }{
@@ -205,8 +206,8 @@ func decodeStructured(ev *postroom.Event, data []byte) error {
 	return parseTime(ev, doc.Time)
 }
 
-// structuredData returns the data member as bytes. If the content type is JSON, that is
-// the JSON text. For any other content type, a string becomes the text in it.
+// structuredData returns the document's member data as bytes. If the content type is JSON, or if
+// data is not a string, the bytes are the JSON text. Otherwise they are the text of the string.
 func structuredData(doc document) []byte {
 	var s string
 	isJSON := doc.ContentType == "" || strings.Contains(strings.ToLower(doc.ContentType), "json")
@@ -228,10 +229,11 @@ func parseTime(ev *postroom.Event, s string) error {
 	return nil
 }
 
-// Identity returns the source and the id of an event, from its headers only. They are empty
-// if the message is not an event, or if another program wrote it.
+// Identity returns the source and the id of an event, from its headers only. They are empty if the
+// message does not have both headers, each with one value.
 func Identity(header map[string][]string) (eventSource, eventID string) {
-	// Only the spelling that Encode uses counts. Other programs may use other spellings.
+	// Identity reads only the spelling that Encode writes. Headers of other programs may have other
+	// spellings.
 	ids, sources := header[id], header[source]
 	if len(ids) != 1 || len(sources) != 1 {
 		return "", ""
@@ -239,7 +241,7 @@ func Identity(header map[string][]string) (eventSource, eventID string) {
 	return unescape(sources[0]), unescape(ids[0])
 }
 
-// disputed returns the first attribute that has two different values.
+// disputed returns the first attribute, by name, that has two different values.
 func disputed(header map[string][]string) string {
 	first := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(header)) {
@@ -254,7 +256,8 @@ func disputed(header map[string][]string) string {
 	return ""
 }
 
-// known reports whether Decode uses a header. The name must be in lower case.
+// known reports whether a header is an attribute, and not one of the writer's own headers. The name
+// must be in lower case.
 func known(lower string) bool {
 	for _, prefix := range []string{"ce-", "postroom-", "nats-"} {
 		if strings.HasPrefix(lower, prefix) {
@@ -264,8 +267,8 @@ func known(lower string) bool {
 	return lower == contentType || lower == traceParent || lower == traceState
 }
 
-// unescape reverses escape. If a percent sign does not begin an escape, unescape keeps it,
-// because another program may not have encoded it.
+// unescape reverses escape. If a percent sign does not begin an escape, unescape keeps the sign,
+// because another program may have written it without an escape.
 func unescape(s string) string {
 	if !strings.Contains(s, "%") {
 		return s

@@ -1,6 +1,6 @@
-// Package wire encodes and decodes events as NATS messages: CloudEvents 1.0 in binary mode,
-// with the attributes as headers and the data as the body. It also reads structured mode,
-// which is one JSON document.
+// Package wire encodes and decodes events as NATS messages: CloudEvents 1.0 in binary mode, with
+// the attributes as headers and the data as the body. It also decodes structured mode, in which the
+// message is one JSON document.
 package wire
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// Headers that Postroom writes. CloudEvents attributes have the prefix ce-. The trace context
-// has its W3C names, in lower case.
+// Headers that Postroom writes. The headers of CloudEvents attributes have the prefix ce-. The
+// headers of the trace context have their W3C names, in lower case.
 const (
 	MsgID = "Nats-Msg-Id" // the broker drops a second message with the same id within its duplicate window
 
-	// Republish marks an event that is published again because an operator ordered it. Later
-	// events of its key may have been published before.
+	// Republish marks an event that is published again because an operator ordered it. The relay
+	// may have published later events of its key before it.
 	Republish = "postroom-republish"
 
 	specVersion   = "ce-specversion"
@@ -38,38 +38,37 @@ const (
 	traceState    = "tracestate"
 )
 
-// LeasePrefix is the prefix of the subjects of lease messages. With these, a relay
-// prevents a relay that it has replaced from publishing. They are not events, and
-// consumers ignore them.
+// LeasePrefix is the prefix of the subjects of lease messages. A relay publishes a lease message
+// when its term begins. After that, a relay that it has replaced can no longer publish. Lease
+// messages are not events, and consumers ignore them.
 const LeasePrefix = "postroom.lease."
 
 // IsLease reports whether a message with the given subject is a lease message.
 func IsLease(subject string) bool { return strings.HasPrefix(subject, LeasePrefix) }
 
-// ErrUndecodable says that a message is not an event: an attribute has two values, or a
-// structured message is not a CloudEvent.
+// ErrUndecodable says that a message is not an event: for instance, an attribute has two values or
+// an invalid value, or a structured message is not a CloudEvent.
 var ErrUndecodable = errors.New("undecodable message")
 
-// maxMsgID is the longest message id that is not hashed. Longer ids are hashed because
-// the broker keeps the ids of its duplicate window in memory.
+// maxMsgID is the length of the longest message id that MessageID does not hash. It hashes longer
+// ids, because the broker keeps the ids of its duplicate window in memory.
 const maxMsgID = 128
 
-// MessageID returns the id by which the broker recognises a repeated publish: the source and
-// id of the event, hashed if they are long. Two events never have the same message id: source
-// and id contain no '#', and a hashed message id has two. If an event is replayed or
-// republished, or its message was lost, it gets a new message id each time, because the
-// broker would drop a message with the old one.
+// MessageID returns the id by which the broker recognises a repeated publish: the source and id of
+// the event, hashed if they are long. Two events never have the same message id: source and id
+// contain no '#', and only a hashed message id has "##". If an event is replayed or republished, or
+// its message was lost, the next message has a new message id. The broker would drop a message with
+// the old id.
 func MessageID(ev postroom.Event, c Copy) string {
 	return string(appendMessageID(nil, ev.Source, ev.ID, c))
 }
 
 // Copy distinguishes the messages of an event. The zero value is the first message.
 type Copy struct {
-	Replays     int   // how often an operator released the event when it was dead
-	RepublishID int64 // the republish that publishes it; 0 if there is none
+	Replays     int   // how often an operator replayed the event when it was dead
+	RepublishID int64 // the republish that publishes the event; 0 if there is none
 
-	// Lost is the sequence of the lost message that this one replaces; 0 if it replaces
-	// none.
+	// Lost is the sequence of the lost message that this message replaces; 0 if it replaces none.
 	Lost uint64
 }
 
@@ -94,13 +93,14 @@ func appendMessageID(text []byte, source, id string, c Copy) []byte {
 	return hex.AppendEncode(append(text[:0], "sha256##"...), sum[:])
 }
 
-// Encode returns the headers of an event's message. The body is the event's data, unchanged.
+// Encode returns the headers of an event's first message. The body of the message is the event's
+// data, unchanged.
 func Encode(ev postroom.Event) map[string][]string {
 	return NewEncoder().Encode(&ev, Copy{})
 }
 
-// Encoder encodes one event after another into the same map, so that it allocates only the
-// texts. The publisher must copy the headers before the next event. An Encoder is not safe
+// Encoder encodes one event after another into the same map, so that it allocates only the texts.
+// The caller must copy or send the headers before it encodes the next event. An Encoder is not safe
 // for concurrent use.
 type Encoder struct {
 	header map[string][]string
@@ -110,10 +110,10 @@ type Encoder struct {
 	msgID, id, source, eventType, contentType, eventTime, loggedAt []string
 
 	optional []optionalHeader
-	marked   bool // the last event was published by a republish
+	marked   bool // the header Republish is set for the last event
 }
 
-// optionalHeader is a header that is left out if the event has no value for it.
+// optionalHeader is a header that the Encoder leaves out if the event has no value for it.
 type optionalHeader struct {
 	name  string
 	value []string
@@ -136,8 +136,8 @@ func NewEncoder() *Encoder {
 	return e
 }
 
-// Encode returns the headers of one of an event's messages. They are valid until the next
-// call.
+// Encode returns the headers of the message of ev that c identifies. The headers are valid until
+// the next call.
 func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 	for _, name := range e.own {
 		delete(e.header, name)
@@ -168,7 +168,8 @@ func (e *Encoder) Encode(ev *postroom.Event, c Copy) map[string][]string {
 	return e.header
 }
 
-// setOwnTexts sets the headers whose values differ between events. It allocates once.
+// setOwnTexts sets the message id and the time at which the event was logged. It allocates one text
+// for both.
 func (e *Encoder) setOwnTexts(ev *postroom.Event, c Copy) {
 	e.text = appendMessageID(e.text[:0], ev.Source, ev.ID, c)
 	n := len(e.text)
@@ -177,7 +178,7 @@ func (e *Encoder) setOwnTexts(ev *postroom.Event, c Copy) {
 	e.msgID[0], e.loggedAt[0] = text[:n], text[n:]
 }
 
-// mark sets the header of the republish, if there is one.
+// mark sets the header Republish, or removes it if no republish publishes the event.
 func (e *Encoder) mark(republish int64) {
 	if republish > 0 {
 		e.header[Republish] = []string{strconv.FormatInt(republish, 10)}

@@ -1,4 +1,5 @@
--- Cancel the scheduled event with the source $1 and the id $2. Returns whether it is cancelled.
+-- Cancel the scheduled event with the source $1 and the id $2. Returns whether the event is
+-- cancelled.
 --
 -- Locks   the event, by an advisory lock, until the transaction ends; its held row, if it has one.
 -- Index   outbox_event (source, event_id), held_outgoing (pos), archive_outgoing (pos); held_event (event_id) and archive_event

@@ -1,5 +1,5 @@
--- Fail, and so abort the transaction, if an event of the log with one of the ids has
--- another digest.
+-- Fail if an event of the log has one of the ids and another digest. The failure aborts the
+-- transaction.
 --
 -- $1 source, $2 ids, $3 their digests.
 --

@@ -1,6 +1,6 @@
--- Append one event. If no row was inserted, the id is taken; only then compare.sql is sent,
--- which compares the contents. write_one.sql does both in one statement, but costs more
--- for each event.
+-- Append one event. If this inserts no row, the id is taken: then Outbox.Write sends compare.sql,
+-- which compares the contents. write_one.sql does both in one statement, but costs more for each
+-- event.
 --
 -- Locks   the new row; waits for a transaction that is writing the same id.
 -- Index   outbox_event (source, event_id).

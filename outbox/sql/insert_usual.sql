@@ -1,7 +1,7 @@
--- Append one event of the usual kind: its id was made just now, so no other event can have
--- it; its subject is its type, its body is JSON, and it has none of the rare attributes. So
--- there is nothing to compare. Searching for the id would cost a sixth of the insert, and each
--- parameter has a cost, too, even without a value.
+-- Append one event of the usual kind: its subject is its type, its data is JSON, and it has none of
+-- the rare attributes. Package outbox has just made its id, so no other event has this id, and
+-- there is nothing to compare. A search for the id would cost a sixth of the insert. Each parameter
+-- has a cost too, even if it is NULL.
 --
 -- Locks   the new row.
 -- Index   outbox_event (source, event_id).

@@ -1,10 +1,11 @@
 -- Append events, in the order of the arrays. An event whose source and id are taken is not
--- inserted. If there are such events, refuse_conflict compares all events with the log, and
--- fails if the content of one differs. It sees the rows of this statement. It also sees rows
--- of transactions that committed while this statement waited for them; this statement does not
--- see these rows.
+-- inserted. If there are such events, refuse_conflict compares all events with the log, and fails
+-- if the content of one differs. It sees the rows that this statement inserted. This statement may
+-- wait for other transactions. refuse_conflict sees the rows that they committed meanwhile, and
+-- this statement does not.
 --
--- $1 source, then one array for each column; NULL where the event has no value.
+-- $1 is the source. Each other parameter is the array of a column, with NULL if an event has no
+-- value.
 --
 -- Locks   the new rows; waits for a transaction that is writing the same id.
 -- Index   outbox_event (source, event_id).

@@ -1,24 +1,27 @@
 // Package servers gives tests real servers: a PostgreSQL database with Postroom's tables, and a
-// NATS server with JetStream. Each test has its own, and they are removed when the test ends.
+// NATS server with JetStream. Each test has its own database and NATS server. The package removes
+// them when the test ends.
 //
 //	pool, nc := servers.Postgres(t), servers.NATS(t)
 //
-// PostgreSQL is the server that POSTROOM_DATABASE_URL names, whose role must be able to create
-// databases. If that is not set, it is a throwaway cluster that is made with the programs on this
-// machine, or else a container. NATS is the program that POSTROOM_TEST_BROKER names. If that is not
-// set, it is nats-server on the PATH, or else a program that is built once with go install, in the
-// user's cache. With POSTROOM_TEST_SERVERS=containers both run in containers.
+// PostgreSQL is the server that POSTROOM_DATABASE_URL names. The role in this URL must have the
+// right to create databases. If the variable is not set, the package makes a throwaway cluster with
+// the programs on this machine, or else starts a container. NATS is the program that
+// POSTROOM_TEST_BROKER names. If the variable is not set, it is nats-server on the PATH, or else a
+// program that the package builds once with go install, in the user's cache. With
+// POSTROOM_TEST_SERVERS=containers both run in containers.
 //
 // The first test of a process starts PostgreSQL, which takes about a second. Each database is a
-// copy of a database that was migrated once. Servers end with the test process, even if that is
-// killed.
+// copy of a database that was migrated once. The servers end when the test process ends, even if it
+// is killed.
 //
-// A test that cannot have its server fails, and says what to install, because a test that is
-// skipped looks like a test that passed. POSTROOM_TEST_REQUIRE=0 skips such tests.
+// If there is no server for a test, the test fails and says what to install, because a skipped test
+// looks like a test that passed. With POSTROOM_TEST_REQUIRE=0 the package skips such tests.
 //
-// The package is in the library's module, because it adds no dependency to it: servers are
-// programs, which it starts. If it were a module with the NATS server in it, that module would have
-// to be kept in step, and its users would compile the server with each test.
+// The package is in the library's module, because it adds no dependency to this module: it starts
+// the servers as separate programs. If the package were a module of its own that contains the NATS
+// server, each release of the library would also need a release of that module. And users would
+// compile the NATS server into each test.
 package servers
 
 import (
@@ -33,24 +36,24 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// Postgres returns a pool on a new, migrated database for the test. The pool is closed and the
-// database dropped when the test ends.
+// Postgres returns a pool for a new, migrated database of the test. It closes the pool and drops
+// the database when the test ends.
 func Postgres(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return devtest.Pool(needs(t))
 }
 
-// PostgresURL returns the URL of such a database, for a test that opens its own connections or
-// starts programs. When the test ends, the database is dropped and sessions that are left are
-// ended.
+// PostgresURL returns the URL of a new, migrated database, for a test that opens its own
+// connections or starts programs. When the test ends, PostgresURL ends the sessions that are left
+// and drops the database.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
 	return devtest.DatabaseURL(needs(t))
 }
 
-// NATS returns a connection to a new server for the test, made with [natsjs.ConnectOptions]. The
-// connection is closed and the server stopped when the test ends. Its ConnectedUrl is the server's
-// URL.
+// NATS returns a connection to a new server for the test. The connection has the options of
+// [natsjs.ConnectOptions], and its ConnectedUrl is the server's URL. NATS closes the connection and
+// stops the server when the test ends.
 func NATS(t testing.TB) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(devtest.OwnNATS(needs(t)).URL(), append(natsjs.ConnectOptions(), nats.Name(t.Name()))...)
@@ -71,10 +74,12 @@ func Stream(t testing.TB, nc *nats.Conn, name string, subjects ...string) {
 	}
 }
 
-// requireVariable says whether a test that cannot have its server fails.
+// requireVariable is the environment variable that says whether a test fails or is skipped if there
+// is no server for it.
 const requireVariable = "POSTROOM_TEST_REQUIRE"
 
-// needs returns a test that fails if there are no servers for it.
+// needs returns t in a form that fails, and is not skipped, if there are no servers for it. With
+// POSTROOM_TEST_REQUIRE=0 it returns t.
 func needs(t testing.TB) testing.TB {
 	if os.Getenv(requireVariable) == "0" {
 		return t
@@ -82,7 +87,7 @@ func needs(t testing.TB) testing.TB {
 	return strictTest{t}
 }
 
-// strictTest is a test that must not be skipped.
+// strictTest is a test that fails if a function wants to skip it.
 type strictTest struct{ testing.TB }
 
 // Skipf fails the test.

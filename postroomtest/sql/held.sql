@@ -1,5 +1,6 @@
--- The row in held or archive of the event with id $2 and source $3 for handler $1, and whether its
--- next attempt is two seconds away or more. No row means that the handler has finished the event.
+-- The row of the event with id $2 and source $3 for handler $1, and whether its next attempt is
+-- more than two seconds away. The row is in held or, if the event is discarded, in archive. If
+-- there is no row, the handler has finished the event.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key), archive_event (event_id).

@@ -1,5 +1,5 @@
--- The events of the log, in the order in which they were written; with $1, only those that
--- this transaction wrote.
+-- The events of the log, in the order of seq. If $1 is true, only the events that this transaction
+-- wrote.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq), or the primary key.

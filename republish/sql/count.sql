@@ -1,10 +1,11 @@
 -- Count the events from seq $1 through $2 that a request selects. Also return the first and the
--- last of them, and when these two were written. The parameters are as in republish_page.sql:
--- $3 types   $4 keys   $5 since   $6 until. NULL selects all.
+-- last of their seqs, and the earliest and the latest time at which one of them was written. The
+-- other parameters are as in republish_page.sql: the types $3, the keys $4, since $5 and until $6.
+-- NULL selects all events.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq).
--- Called  by Store.Preview and Store.Start, some thousand seqs at a time.
+-- Called  by Store.Preview and Store.Start, for 50,000 seqs at a time.
 SELECT count(*), coalesce(min(seq), 0) AS first, coalesce(max(seq), 0) AS last, min(postroom.clamped(created_at)) AS earliest, max(postroom.clamped(created_at)) AS latest
 FROM postroom.outbox
 WHERE seq >= $1 AND seq <= $2

@@ -1,5 +1,6 @@
--- Republishes that match all of these conditions, the newest first, at most $4: $1 the id; $2 the
--- digest, of a running republish; $3 only ids below this one. NULL is no condition.
+-- At most $4 republishes that match all conditions, the newest first. $1 is the id. $2 is the
+-- digest of a running republish. $3 selects only ids below it. A parameter that is NULL is no
+-- condition.
 --
 -- Locks   none.
 -- Index   republish_pkey (id), republish_digest.

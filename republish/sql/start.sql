@@ -1,5 +1,5 @@
--- Store a republish and its audit row, in one statement. No row means that the same request
--- runs already.
+-- Store a republish and its audit row, in one statement. If the same request is running already,
+-- the statement stores nothing and returns no row.
 --
 -- $1 actor   $2 reason   $3 kind   $4 since   $5 until   $6 types   $7 keys   $8 lo
 -- $9 hi   $10 seqs   $11 events   $12 rate   $13 digest   $14 the request, as JSON

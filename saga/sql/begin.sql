@@ -1,6 +1,7 @@
 -- Begins instance $2 of saga $1 with version $3 at step $4 with the state $5. $6 is the digest of
--- its input, $7 its correlation id, if it has one, and $8 the event that began it. Returns the
--- identity of this Postroom, the time and the correlation id; no row if the instance exists.
+-- the input, $7 the correlation id or empty, and $8 the event that began the instance, or NULL.
+-- Returns the identity of this Postroom, the time and the correlation id. If the instance exists,
+-- returns no row.
 --
 -- Locks   the row, until the transaction ends. Waits for a transaction that begins the same
 --         instance.

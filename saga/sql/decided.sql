@@ -1,5 +1,5 @@
--- Whether the audit has the decision with event id $2 and source $1, and with data with the SHA-256
--- $3, in hexadecimal digits.
+-- Whether the audit has a decision whose event has the source $1 and the id $2, and whose data has
+-- the SHA-256 $3, in hexadecimal digits.
 --
 -- Locks   none.
 -- Index   audit_event (event_id).

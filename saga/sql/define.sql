@@ -1,5 +1,5 @@
--- Records version $2 of saga $1 with the steps $3, the time $4 after which an instance is stuck, and
--- the prefix $5 of its subjects. If another program has added steps at the end meanwhile, they stay.
+-- Records version $2 of saga $1: its steps $3, the time $4 after which an instance is stuck, and
+-- the prefix $5 of the saga's subjects. If the recorded version has more steps, its steps stay.
 --
 -- Locks   the row.
 -- Index   the primary key.

@@ -1,14 +1,14 @@
--- Instances of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any step). They come
--- after the instance of saga $5 with key $6 that began at $4. It reads $7 instances of each saga and
--- state, and returns at most $8.
+-- Instances of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any step). In the
+-- order of the list, they come after the instance of saga $5 with key $6 that began at $4. The
+-- statement reads $7 instances of each saga and state, and returns at most $8.
 --
--- mark is the position at which it stopped reading. If several sagas and states have more instances,
--- mark is the first of their positions, and instances behind it belong to the next page. There is
--- always a row, with NULLs if there is no mark or no instance.
+-- mark is the place at which the statement stopped reading. If several sagas and states have more
+-- instances, mark is the first of their places, and the next page has the instances behind mark.
+-- The statement always returns a row, with NULLs if there is no mark or no instance.
 --
 -- Locks   none.
 -- Index   saga_listed (name, state, started_at, key), for each saga and state; the primary key.
--- Order   the newest first, then by saga and key, backwards.
+-- Order   the newest first, then by saga and key, in descending order.
 -- Called  by Store.List.
 WITH looked AS MATERIALIZED (
     SELECT d.name, i.key, i.started_at, i.step, i.place

@@ -1,6 +1,6 @@
--- Instances with key $4 of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any step).
--- With $5, only instances that are stuck. They come after saga $6; $7 is the most that it returns.
--- The columns are those of list.sql, without a mark.
+-- Instances with key $4 of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any
+-- step). If $5 is true, only stuck instances. They are of sagas after saga $6, and at most $7. The
+-- columns are those of list.sql, with NULLs for mark.
 --
 -- Locks   none.
 -- Index   the primary key, once for each saga.

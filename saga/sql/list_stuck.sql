@@ -1,12 +1,12 @@
--- Stuck instances of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any step). They
--- come after the instance of saga $5 with key $6 that has waited since the hour $4. It reads $7
--- instances of each saga, and returns at most $8.
+-- Stuck instances of saga $1 (empty: all sagas) in the states $2 at step $3 (empty: any step). In
+-- the order of the list, they come after the instance of saga $5 with key $6 that has waited since
+-- the hour $4. The statement reads $7 instances of each saga, and returns at most $8.
 --
 -- mark and the other columns are as in list.sql.
 --
 -- Locks   none.
 -- Index   saga_waiting (name, waits_hour, key), for each saga; the primary key.
--- Order   by the hour since when they wait, the first one first, then by saga and key.
+-- Order   by the hour in which they began to wait, the earliest first, then by saga and key.
 -- Called  by Store.List.
 WITH looked AS MATERIALIZED (
     SELECT d.name, d.stuck, i.*

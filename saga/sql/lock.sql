@@ -1,4 +1,4 @@
--- Locks instance $2 of saga $1. The returned time is later than the lock.
+-- Locks instance $2 of saga $1. The statement reads the time after it has the lock.
 --
 -- Locks   the row, until the transaction ends.
 -- Index   the primary key.

@@ -1,6 +1,6 @@
 -- Stores the result of a turn of instance $2 of saga $1, which this transaction has locked. $8 says
--- whether it begins to wait for a step now, $11 is a new note or NULL, and $12 says whether it has
--- ended.
+-- whether the instance begins to wait for a step now. $11 is a new note, or NULL. $12 says whether
+-- the instance has ended.
 --
 -- Locks   the row, which is locked already.
 -- Index   the primary key.

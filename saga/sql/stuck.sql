@@ -1,5 +1,5 @@
--- Sets the time after which an instance is stuck to $3 for all versions of saga $1 below $2. $3 is
--- the time of the newest program.
+-- Sets the time after which an instance counts as stuck, for all versions of saga $1 below $2. The
+-- new time $3 is that of version $2.
 --
 -- Locks   the rows that change.
 -- Index   the primary key.

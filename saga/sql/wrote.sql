@@ -1,4 +1,4 @@
--- Whether an instance has written the command with the id $1.
+-- Whether an instance of a saga has written the command with the id $1.
 --
 -- Locks   none.
 -- Index   saga_step_command (command_id).

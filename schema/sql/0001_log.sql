@@ -1,12 +1,12 @@
--- The log, and what the relay knows about it: events that producers write, and the
--- one row that says which of them are published.
+-- The log, and the state of the relay: events that producers write, and the one row that says which
+-- of these events are published.
 --
 -- Locks   nothing that is in use: every object is new.
 -- Called  by Migrate and Print, as the first migration. In psql, paste the files of this
 --         directory in the order of their numbers.
 
 -- The migrator has created the schema and this table before it reads this file
--- (schema/version.sql). They are also created here for a person who pastes the file into psql.
+-- (schema/version.sql). This file creates them too, for a person who pastes it into psql.
 DO $$
 BEGIN
     IF to_regnamespace('postroom') IS NULL THEN
@@ -28,8 +28,8 @@ COMMENT ON COLUMN postroom.migration.name IS
 COMMENT ON COLUMN postroom.migration.serves_from IS
     'The oldest program that can work with this version of the tables, as the number of its newest migration.';
 
--- Two Postrooms in one database, in two schemas, have two identities. So has a copy that
--- was made with CREATE SCHEMA.
+-- Two Postrooms in one database, in two schemas, have two identities. A copy of the database has
+-- the identity of the original: change it before a program connects the copy to the broker.
 CREATE TABLE postroom.instance (
     only_one   boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
     id         uuid        NOT NULL DEFAULT gen_random_uuid(),
@@ -42,18 +42,18 @@ INSERT INTO postroom.instance DEFAULT VALUES;
 --
 -- The rules of an event
 --
--- Event.Validate has the same rules in Go. check_event, below, applies these to events
--- that were written in SQL: such a transaction fails, and a bad event never becomes a
--- row that the relay cannot publish.
+-- Event.Validate has the same rules in Go. check_event, below, applies the rules of this file to
+-- events that were written in SQL. If an event breaks a rule, its transaction fails. So the log
+-- gets no row that the relay cannot publish.
 --
--- The rules are constraints of domains, and no column of the log has one of these
--- domains. For each INSERT the server prepares the constraints of every column, even if
--- the column gets no value. That would be a third of the cost of an event beyond the round
--- trip. A violated constraint of a table also quotes the whole row, with
--- its data, in the server's log. A violated constraint of a domain does not.
+-- The rules are constraints of domains, and no column of the log has one of these domains. For each
+-- INSERT the server prepares the constraints of every column, even if the column gets no value.
+-- That would be a third of the cost of an event, without the round trip. Also, if a row violates a
+-- constraint of a table, the server writes the whole row, with its data, to its log. If a value
+-- violates a constraint of a domain, the server does not.
 --
--- Characters are listed by their Unicode numbers. [[:space:]] and [[:cntrl:]] have another
--- meaning in each locale, and in C they mean only ASCII.
+-- The patterns list characters by their Unicode numbers. [[:space:]] and [[:cntrl:]] have another
+-- meaning in each locale, and in the locale C they match only ASCII.
 
 CREATE DOMAIN postroom.subject AS text
     CONSTRAINT subject_length CHECK (octet_length(VALUE) <= 255)
@@ -61,14 +61,14 @@ CREATE DOMAIN postroom.subject AS text
 COMMENT ON DOMAIN postroom.subject IS
     'An event type or a NATS subject: tokens with single dots between them.';
 
--- Lengths from 1 to 255 are one comparison: an oid has no sign, so 0 - 1 becomes the
--- largest oid. BETWEEN is two comparisons, and computes the length for each.
+-- One comparison checks that the length is from 1 to 255: an oid has no sign, so 0 - 1 becomes the
+-- largest oid. BETWEEN would need two comparisons, and would compute the length for each.
 CREATE DOMAIN postroom.identifier AS text
     CONSTRAINT identifier_length CHECK ((octet_length(VALUE) - 1)::oid < 255::oid)
     CONSTRAINT identifier_syntax CHECK (VALUE !~
         '[#\u0001-\u0020\u007F-\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]');
 COMMENT ON DOMAIN postroom.identifier IS
-    'An event id or a source. A message id joins the two with "#", and a dedupe key with a space: neither may contain these.';
+    'An event id or a source. It must not contain "#", which is between source and id in a message id, or a space, which is between them in a dedupe key.';
 
 CREATE DOMAIN postroom.label AS text
     CONSTRAINT label_length CHECK ((octet_length(VALUE) - 1)::oid < 255::oid)
@@ -83,7 +83,7 @@ CREATE DOMAIN postroom.media_type AS text
         '[\u0001-\u001F\u007F-\u009F]|^[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]|[ \u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]$')
     CONSTRAINT media_type_whole_event CHECK (NOT starts_with(lower(VALUE COLLATE "C"), 'application/cloudevents'));
 COMMENT ON DOMAIN postroom.media_type IS
-    'A content type. It is not application/cloudevents…: readers would take the data for a complete event.';
+    'A content type. It must not begin with application/cloudevents, because readers would take the data for a complete event.';
 
 CREATE DOMAIN postroom.trace_state AS text
     CONSTRAINT trace_state_length CHECK (octet_length(VALUE) <= 512)
@@ -108,8 +108,8 @@ COMMENT ON DOMAIN postroom.digest IS
     'The first 16 bytes of a SHA-256.';
 
 -- Some names have a meaning for the broker, CloudEvents or Postroom. With such a name a header
--- could purge a stream or forge an identity. The path functions get silent = true: then
--- headers_form refuses a value that is not an object, and these functions raise no error.
+-- could purge a stream or forge an identity. The path functions get silent = true, so that they
+-- raise no error for a value that is not an object: headers_form refuses such a value.
 CREATE DOMAIN postroom.headers AS jsonb
     CONSTRAINT headers_form CHECK (jsonb_typeof(VALUE) = 'object')
     CONSTRAINT headers_count CHECK (
@@ -118,25 +118,25 @@ CREATE DOMAIN postroom.headers AS jsonb
         'strict $.keyvalue().key ? (!(@ like_regex "^[A-Za-z0-9_-]+$")
             || @ like_regex "^(nats-|ce-|postroom-|(traceparent|tracestate|content-type|status|description)$)" flag "i")',
         '{}', true))
-    CONSTRAINT headers_name_length CHECK (octet_length(VALUE::text) <= 128 -- counting in a pattern is slow
+    CONSTRAINT headers_name_length CHECK (octet_length(VALUE::text) <= 128 -- a pattern that counts is slow
         OR NOT jsonb_path_exists(VALUE, 'strict $.keyvalue().key ? (@ like_regex "^.{129}")', '{}', true))
-    CONSTRAINT headers_case CHECK ( -- two names that differ only in case become one member in lower case
+    CONSTRAINT headers_case CHECK ( -- in lower case, two names that differ only in case become one name
         jsonb_array_length(jsonb_path_query_array(lower(VALUE::text COLLATE "C")::jsonb, 'strict $.keyvalue()', '{}', true))
         = jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)))
     CONSTRAINT headers_values CHECK (NOT jsonb_path_exists(VALUE,
         'strict $.* ? (@ like_regex
             "[\\u0001-\\u001F\\u007F-\\u009F]|^[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]|[ \\u00A0\\u1680\\u2000-\\u200A\\u2028\\u2029\\u202F\\u205F\\u3000]$")',
         '{}', true))
-    -- Names and values together. The text has 8 bytes more for each header, and
-    -- backslashes before quotes and backslashes.
+    -- The size of all names and values together. The text of the JSON has 8 bytes more for each
+    -- header, and a backslash before each quote and each backslash.
     CONSTRAINT headers_size CHECK (octet_length(VALUE::text) <= 32768
         OR octet_length(regexp_replace(VALUE::text, '\\(.)', '\1', 'g'))
             - 8 * jsonb_array_length(jsonb_path_query_array(VALUE, 'strict $.keyvalue()', '{}', true)) <= 32768);
 COMMENT ON DOMAIN postroom.headers IS
-    'The headers that the writer of an event gave it: an object with texts as values. SQL can also write a value that is not a text; it is sent as its JSON.';
+    'The headers that the writer of an event gave it: an object with texts as values. If SQL writes a value that is not a text, the relay sends its JSON.';
 
--- num_nulls is a way to evaluate all casts in one expression. Its result is assigned:
--- PL/pgSQL evaluates an assignment without a plan of its own.
+-- With num_nulls, one expression evaluates all casts. The function assigns the result to a
+-- variable, because PL/pgSQL evaluates an assignment without a separate plan.
 --
 -- The last check measures names and values in the form in which they are sent. The constraint
 -- headers_size measures the JSON, which is a little smaller if a value is not a text.
@@ -170,7 +170,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.check_event IS
-    'Refuses an event that breaks a rule: SQLSTATE 23514, with the name of the domain''s constraint.';
+    'Raises an error if an event breaks a rule: SQLSTATE 23514, with the name of the constraint of the domain.';
 
 --
 -- The log
@@ -195,14 +195,14 @@ CREATE TABLE postroom.outbox (
     headers        jsonb,
     data           bytea       NOT NULL,
     not_before     timestamptz,
-    checked        boolean     NOT NULL, -- its default follows below: a function
+    checked        boolean     NOT NULL, -- its default is a function, which is set below
 
     -- Writing the same event again does nothing; see outbox/sql/write.sql.
     CONSTRAINT outbox_event UNIQUE (source, event_id)
 ) WITH (
-    -- Rows are inserted and, much later, removed. The server's default thresholds grow
-    -- with the table; these keep the visibility map and the statistics fresh on a log of
-    -- any size.
+    -- Rows are inserted and, much later, removed. The server's default thresholds grow with the
+    -- table. With these settings, the visibility map and the statistics stay fresh even if the log
+    -- is large.
     autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000
@@ -214,7 +214,7 @@ COMMENT ON COLUMN postroom.outbox.seq IS
 COMMENT ON COLUMN postroom.outbox.xid IS
     'The top-level transaction that wrote the row. It cannot be the system column xmin: inside a savepoint, xmin is the id of the subtransaction.';
 COMMENT ON COLUMN postroom.outbox.created_at IS
-    'When the row was written, by this database''s clock. The header postroom-logged-at has it.';
+    'When the row was written, by the clock of this database. The header postroom-logged-at has this time or, if it is later, not_before.';
 COMMENT ON COLUMN postroom.outbox.digest IS
     'The result of content_digest for the event. It distinguishes a repeated event from another event with the same id.';
 COMMENT ON COLUMN postroom.outbox.source IS
@@ -228,11 +228,11 @@ COMMENT ON COLUMN postroom.outbox.key IS
 COMMENT ON COLUMN postroom.outbox.content_type IS
     'The media type of data.';
 COMMENT ON COLUMN postroom.outbox.correlation_id IS
-    'The same for all events of a business process.';
+    'An id that all events of a business process share.';
 COMMENT ON COLUMN postroom.outbox.causation_id IS
     'The id of the event that caused this one.';
 COMMENT ON COLUMN postroom.outbox.occurred_at IS
-    'When the event happened, if the producer says so. NULL: when the row was written.';
+    'When the event happened, if the producer says so. NULL: consumers get the time of the header postroom-logged-at.';
 COMMENT ON COLUMN postroom.outbox.trace_parent IS
     'The traceparent of the operation that wrote the event, as W3C Trace Context defines it; trace_state is its tracestate.';
 COMMENT ON COLUMN postroom.outbox.headers IS
@@ -240,23 +240,23 @@ COMMENT ON COLUMN postroom.outbox.headers IS
 COMMENT ON COLUMN postroom.outbox.data IS
     'The body of the event.';
 COMMENT ON COLUMN postroom.outbox.not_before IS
-    'The event is published when this database''s clock reaches this time. NULL: at once. No order is promised between a scheduled event and other events of its key.';
+    'The event is published when the clock of this database reaches this time. NULL: the event is published at once. No order is promised between a scheduled event and other events of its key.';
 COMMENT ON COLUMN postroom.outbox.checked IS
-    'true: the writer has checked the event against the rules, as the Go package and postroom.write do. false, the default: the row is checked when its transaction commits.';
+    'true: the writer has checked the event against the rules, as the Go package and postroom.write do. false, the default: the database checks the row when its transaction commits.';
 
--- internal/pglog/sql/late_by_xid.sql finds rows that became visible late by their
--- transaction.
+-- The relay uses this index to find rows that became visible late: see late_by_xid.sql and pass.sql
+-- in internal/pglog/sql.
 CREATE INDEX outbox_xid_seq ON postroom.outbox (xid, seq);
 
--- Operators ask which events an event caused. An event without a cause has no entry.
+-- Operators ask which events an event caused. An event without a cause has no entry in the index.
 CREATE INDEX outbox_causation ON postroom.outbox (causation_id) WHERE causation_id IS NOT NULL;
 
 --
 -- Events that were inserted into outbox directly
 --
--- If checked is false, the row is checked when its transaction commits. A trigger of the log
--- would cost each INSERT 5 µs, even if the row needs no check. The default of a column costs
--- nothing if the writer gives a value.
+-- If checked is false, the database checks the row when its transaction commits. The default of the
+-- column checked arranges that. It costs nothing if the writer gives a value. A trigger of the log
+-- would cost each INSERT 5 µs, even if the row needs no check.
 
 CREATE TABLE postroom.unchecked (
     xid xid8 PRIMARY KEY
@@ -264,9 +264,9 @@ CREATE TABLE postroom.unchecked (
 COMMENT ON TABLE postroom.unchecked IS
     'A row for each open transaction that has inserted unchecked events. The transaction removes it when it commits, so no other transaction ever sees it.';
 COMMENT ON COLUMN postroom.unchecked.xid IS
-    'The transaction, as in outbox.';
+    'The id of the transaction, as in outbox.';
 
--- This runs with the rights of the tables' owner, because a producer cannot read the log.
+-- This function runs with the rights of the tables' owner, because a producer cannot read the log.
 -- The search path is set, so that no SQL operator of the caller runs with these rights.
 CREATE FUNCTION postroom.check_unchecked()
 RETURNS trigger
@@ -286,8 +286,8 @@ COMMENT ON FUNCTION postroom.check_unchecked() IS
 CREATE CONSTRAINT TRIGGER unchecked_rows AFTER INSERT ON postroom.unchecked
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION postroom.check_unchecked();
 
--- If constraints are immediate, the trigger runs before the event's row exists. The second
--- EXISTS notices that: the trigger has removed the row that was just inserted.
+-- If constraints are immediate, the trigger runs before the event's row exists. The second EXISTS
+-- notices that, because the trigger has removed the row that the function inserted into unchecked.
 CREATE FUNCTION postroom.unchecked()
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -312,20 +312,23 @@ ALTER TABLE postroom.outbox ALTER COLUMN checked SET DEFAULT postroom.unchecked(
 --
 -- Functions for producers
 --
--- They run with the rights of their caller. They have no SET search_path, because each call would
--- change the setting and change it back. Instead, tables and functions are written with their
--- schema. SQL operators get exactly the types for which pg_catalog has them, so that no other
--- operator on the caller's path is a better match.
+-- These functions run with the rights of their caller. They have no SET search_path, because each
+-- call would change the setting and change it back. Instead, they name tables and functions with
+-- their schema. Each SQL operator gets exactly the types for which pg_catalog has an operator, so
+-- that no operator on the caller's path is a better match.
 
--- The SHA-256 is computed over type, subject, key, data, and then name and value of each
--- header in the order of the names' bytes, each after its length in 4 bytes. If the event is
--- scheduled, its time comes last, as "@" and its microseconds since 1970: no header's name begins
--- with "@". contentDigest in outbox/columns.go computes the same digest.
+-- The SHA-256 is computed over these fields: type, subject, key, data, and then the name and the
+-- value of each header, in the order of the names' bytes. Before each field comes its length, in 4
+-- bytes. If the event is scheduled, the last field is its time: "@" and the microseconds since
+-- 1970. No header's name begins with "@". contentDigest in outbox/columns.go computes the same
+-- digest.
 --
--- A header's value that is not a text counts in the form in which it is sent: as its JSON, and
--- null as an empty text. An infinite time is left out: check_event refuses it.
+-- If a header's value is not a text, the digest uses the form in which the relay sends the value:
+-- its JSON, and an empty text for null. The digest leaves out an infinite time, because check_event
+-- refuses it.
 --
--- PL/pgSQL keeps its plan. A function in SQL would be planned in each transaction.
+-- The function is in PL/pgSQL, which keeps its plan. The server would plan a function in SQL in
+-- each transaction.
 CREATE FUNCTION postroom.content_digest(type text, subject text, key text, data bytea, headers jsonb, not_before timestamptz)
 RETURNS bytea
 LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -363,7 +366,8 @@ COMMENT ON FUNCTION postroom.content_digest(text, text, text, bytea, jsonb, time
 
 -- A writer calls this if an event was not inserted because its id is taken. The row with this id
 -- may be invisible to the INSERT, because the snapshot of the INSERT is older than the commit of
--- that row. Each statement of a VOLATILE function takes a new snapshot.
+-- that row. This function sees the row, because each statement of a VOLATILE function takes a new
+-- snapshot.
 --
 -- SQLSTATE 23PR1 is in the class of integrity violations. It is not 23505 (unique violation),
 -- because some programs read 23505 as "the row exists already" and go on. The detail lists the
@@ -396,10 +400,10 @@ COMMENT ON FUNCTION postroom.refuse_conflict(text, text[], bytea[]) IS
 
 --     SELECT postroom.write(source => '/shop', type => 'order.placed', data => '{"id": 7}', key => '7');
 --
--- data is jsonb, json, text (both are stored as they are written) or bytea. If the log
--- has an event with this source and id, and with the same content, nothing happens. If it
--- has such an event with other content, the function fails with SQLSTATE 23PR1. Other errors
--- are those of check_event.
+-- data is jsonb, json, text or bytea. The function stores json and text as the caller wrote them.
+-- If the log has an event with this source and id, and with the same content, nothing happens. If
+-- the log has an event with this source and id, and with different content, the function fails with
+-- SQLSTATE 23PR1. If the event breaks a rule, it fails with the SQLSTATE of check_event.
 CREATE FUNCTION postroom.write(
     source         text,
     type           text,
@@ -474,7 +478,7 @@ COMMENT ON FUNCTION postroom.write IS
 CREATE TABLE postroom.relay (
     only_one   boolean        PRIMARY KEY DEFAULT true CHECK (only_one),
 
-    -- The lease. Its times are this database's.
+    -- The lease. Its times are by the clock of this database.
     epoch      bigint         NOT NULL DEFAULT 0,
     owner      text,
     expires_at timestamptz    NOT NULL DEFAULT '-infinity',
@@ -486,22 +490,22 @@ CREATE TABLE postroom.relay (
     snap       pg_snapshot    NOT NULL DEFAULT pg_current_snapshot(),
     pending    int8multirange NOT NULL DEFAULT '{}',
     cluster    bigint         NOT NULL,
-    streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because the positions must change together with the rest
-) WITH (fillfactor = 20); -- leaves room on the page: the row is updated 50 times a second, and HOT
+    streams    jsonb          NOT NULL DEFAULT '{}' -- in this row, because the positions must change together with the other columns
+) WITH (fillfactor = 20); -- leaves room on the page for updates without index entries (HOT), because the relay updates the row 50 times a second
 COMMENT ON TABLE postroom.relay IS
     'One row: which relay leads, and which part of the log is published. Every event with seq <= high whose transaction is visible in snap is published, except those in pending.';
 COMMENT ON COLUMN postroom.relay.epoch IS
     'Rises each time a relay takes the lease. A write with an older epoch changes nothing.';
 COMMENT ON COLUMN postroom.relay.owner IS
-    'The relay that leads, until expires_at. NULL: none.';
+    'The relay that leads, until expires_at. NULL: no relay leads.';
 COMMENT ON COLUMN postroom.relay.expires_at IS
-    'When the lease of owner ends, unless it is renewed.';
+    'When the lease of owner ends, if owner does not renew it.';
 COMMENT ON COLUMN postroom.relay.high IS
     'The log is published up to this seq, except late events and those in pending. It never goes back.';
 COMMENT ON COLUMN postroom.relay.floor IS
-    'The relay never looks for events up to this seq by their transaction ids: the database was dumped and restored, and these ids are of the old cluster.';
+    'The relay never looks for events up to this seq by their transaction ids, because these ids are of another cluster: the database was dumped there and restored here. 0: there are no such events.';
 COMMENT ON COLUMN postroom.relay.snap IS
-    'The snapshot in which the relay last read the log. An event up to high that is not visible in it is late: the relay looks for it.';
+    'The snapshot in which the relay last read the log. If an event up to high is not visible in this snapshot, it is late: the relay looks for it.';
 COMMENT ON COLUMN postroom.relay.pending IS
     'Events up to high that the relay has read and the broker has not acknowledged, and late events that it has not read yet.';
 COMMENT ON COLUMN postroom.relay.cluster IS
@@ -510,10 +514,11 @@ COMMENT ON COLUMN postroom.relay.streams IS
     'For each stream, by its name: when it was created, and the sequence and the id of its last acknowledged message.';
 INSERT INTO postroom.relay (cluster) SELECT system_identifier FROM pg_control_system();
 
--- The rows of a restored log have transaction ids of another cluster, so the relay searches no
--- row up to floor by its id. If the log is emptied, the sequence may begin again, and rows below
--- the old floor have ids of this cluster: with the old floor the relay would never find them. The
--- relay that leads loses its lease and reads the new floor.
+-- The rows of a restored log have transaction ids of another cluster. So the relay does not look
+-- for rows up to floor by their transaction ids. If a TRUNCATE empties the log, the sequence may
+-- begin again. Then rows below the old floor have ids of this cluster, and with the old floor the
+-- relay would never find them. The trigger also raises the epoch: the relay that leads loses its
+-- lease, and the next term reads the new floor.
 CREATE FUNCTION postroom.log_truncated()
 RETURNS trigger
 LANGUAGE plpgsql
@@ -524,7 +529,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.log_truncated() IS
-    'Trigger of outbox: if the log of a restored database is emptied, resets relay.floor, which would hide new events. It runs with the rights of the role that empties the log.';
+    'Trigger of outbox: if a TRUNCATE empties the log of a restored database, resets relay.floor, because the old value would hide new events. It runs with the rights of the role that empties the log.';
 CREATE TRIGGER outbox_truncated AFTER TRUNCATE ON postroom.outbox
     FOR EACH STATEMENT EXECUTE FUNCTION postroom.log_truncated();
 
@@ -539,14 +544,14 @@ CREATE TABLE postroom.relay_checkpoint (
     published_held int8multirange NOT NULL DEFAULT '{}'
 );
 COMMENT ON TABLE postroom.relay_checkpoint IS
-    'The row of relay as it was every ten seconds of the last hour. If a stream has lost all messages after some message, the relay finds here which events were published after that message.';
+    'Copies of the row of relay: one for every ten seconds of the last hour. If a stream has lost all messages after some message, the relay finds here which events were published after that message.';
 COMMENT ON COLUMN postroom.relay_checkpoint.at IS
     'When the checkpoint was made.';
 COMMENT ON COLUMN postroom.relay_checkpoint.published_held IS
     'Events that were published from held after this checkpoint and before the next one.';
 
--- There are no checks besides the types: a recording of published events must not fail because of
--- rows that only people read.
+-- The table has no constraints besides its types and its key. Only people read the rows, and a bad
+-- row must not prevent the relay from recording published events.
 CREATE TABLE postroom.refused (
     seq      bigint PRIMARY KEY,
     failures jsonb  NOT NULL
@@ -554,9 +559,9 @@ CREATE TABLE postroom.refused (
 COMMENT ON TABLE postroom.refused IS
     'Events of the log that the broker refused at first and stored later. Retention removes a row together with the row of the log.';
 COMMENT ON COLUMN postroom.refused.seq IS
-    'The event, as in outbox.';
+    'The seq of the event in outbox.';
 COMMENT ON COLUMN postroom.refused.failures IS
-    'The last ten failures, copied from held: at, class, text.';
+    'The last ten failures of the event, copied from held: each with at, class and text.';
 
 CREATE TABLE postroom.republish (
     id         bigint         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -577,7 +582,7 @@ CREATE TABLE postroom.republish (
     rate       float8         NOT NULL CHECK (rate > 0),
     digest     text           COLLATE "C" NOT NULL CHECK (octet_length(digest) BETWEEN 1 AND 64),
 
-    -- How far it is
+    -- Its progress
     state      text           NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'cancelled')),
     passed     bigint         NOT NULL,
     pending    int8multirange NOT NULL DEFAULT '{}',
@@ -588,11 +593,11 @@ CREATE TABLE postroom.republish (
     CHECK ((state = 'running') = (ended_at IS NULL))
 );
 COMMENT ON TABLE postroom.republish IS
-    'Orders to publish events of the log again, besides live events. The leading relay carries out one order after the other. The messages have new ids.';
+    'Orders to publish events of the log again. The leading relay carries out one order after the other, beside live events. The messages have new ids.';
 COMMENT ON COLUMN postroom.republish.kind IS
     'range: a range of the log. reconcile: the events that a comparison of log and streams found missing.';
 COMMENT ON COLUMN postroom.republish.since IS
-    'Only events that were written at this time or later. NULL, here and in until, types and keys: no limit.';
+    'Only events that were written at this time or later. In this column and in until, types and keys, NULL means no limit.';
 COMMENT ON COLUMN postroom.republish.until IS
     'Only events that were written before this time.';
 COMMENT ON COLUMN postroom.republish.types IS
@@ -604,13 +609,13 @@ COMMENT ON COLUMN postroom.republish.lo IS
 COMMENT ON COLUMN postroom.republish.hi IS
     'The last seq of the range.';
 COMMENT ON COLUMN postroom.republish.seqs IS
-    'Only these events of the range. NULL: all.';
+    'The order has only these events of the range. NULL: it has all.';
 COMMENT ON COLUMN postroom.republish.events IS
-    'How many events the order had when it was given.';
+    'How many events the order had when the operator gave it.';
 COMMENT ON COLUMN postroom.republish.rate IS
     'How many events are published in a second, at most.';
 COMMENT ON COLUMN postroom.republish.digest IS
-    'A digest of the order. If the same order is given again while it runs, it is not carried out twice.';
+    'A digest of the order. While an order runs, no other order with the same digest is stored.';
 COMMENT ON COLUMN postroom.republish.state IS
     'running: the relay carries the order out, or will do so. done: the relay has carried it out. cancelled: an operator ended it.';
 COMMENT ON COLUMN postroom.republish.passed IS
@@ -620,16 +625,16 @@ COMMENT ON COLUMN postroom.republish.pending IS
 COMMENT ON COLUMN postroom.republish.published IS
     'How many events were published.';
 COMMENT ON COLUMN postroom.republish.skipped IS
-    'How many events were left out when their turn came: they were in held or archive, or not published for the first time yet.';
+    'How many events the relay left out when their turn came, because they were in held or archive, or were not published for the first time yet.';
 COMMENT ON COLUMN postroom.republish.held IS
     'How many events the broker refused. They went to held.';
 CREATE INDEX republish_running ON postroom.republish (id) WHERE state = 'running';
 CREATE UNIQUE INDEX republish_digest ON postroom.republish (digest) WHERE state = 'running';
 
--- The database has no record of the events that the relay is publishing. So a transaction that
--- reschedules or cancels an event takes this lock first, and then compares the clock: if the event
--- is due, the relay may be publishing it. The relay tries the lock after each read of due events:
--- see internal/pglog/sql/unlocked.sql.
+-- The database has no record of the events that the relay is publishing now. So a transaction that
+-- reschedules or cancels an event takes this lock first. Then it compares the time of the event
+-- with the clock: if the event is due, the relay may be publishing it. After each read of due
+-- events, the relay tries to get their locks: see internal/pglog/sql/unlocked.sql.
 CREATE FUNCTION postroom.event_lock(seq bigint)
 RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -640,13 +645,14 @@ COMMENT ON FUNCTION postroom.event_lock(bigint) IS
 --
 -- Rows that are not valid events
 --
--- If a writer sets checked, the database does not check the row. So the log can have texts of any
--- length, infinite times, and headers that are not an object. The relay does not publish such a
--- row, and holds it in a form that every table, index and program accepts. Constraints of the log
--- would slow down each producer: with six comparisons an insert takes 21 µs instead of 12 µs.
+-- If a writer sets checked to true, the database does not check the row. So the log can have texts
+-- of any length, infinite times, and headers that are not an object. The relay does not publish a
+-- row with such a value. It holds the row in a form that every table, index and program accepts.
+-- Constraints of the log would prevent such rows, but would slow down each producer: with six
+-- comparisons an insert takes 21 µs instead of 12 µs.
 
--- A text that is cut is still too long for an event. So the relay refuses it again if
--- an operator replays it.
+-- The result for a text that is too long is also too long for an event. So the relay refuses the
+-- event again if an operator replays it.
 CREATE FUNCTION postroom.clipped(value text, most int)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -666,22 +672,23 @@ $$;
 COMMENT ON FUNCTION postroom.clamped(timestamptz) IS
     'Returns the time, or NULL if it is outside the years 1 to 9999.';
 
--- A role that may read the log may call these functions, even if the database's owner has revoked
--- EXECUTE on functions from PUBLIC.
+-- Every role may call these functions, because a role that reads the log needs them. Without this
+-- GRANT, a role could not call them if the database's owner has revoked EXECUTE on functions from
+-- PUBLIC.
 GRANT EXECUTE ON FUNCTION postroom.clipped(text, int), postroom.clamped(timestamptz) TO PUBLIC;
 
 --
 -- Rights
 --
--- One call for each role grants the rights that its part needs. A relay has no rights on the
--- domain's tables, and an inbox has none on the log. Operators can change held events, replays,
--- republishes, pauses, and the state of webhook endpoints.
+-- Each of these functions grants a role the rights that one part of Postroom needs. A relay gets no
+-- rights on the service's own tables, and an inbox gets no rights on the log. Operators can change
+-- held events, replays, republishes, pauses, and the state of webhook endpoints.
 --
 --     SELECT postroom.grant_producer('shop_app'), postroom.grant_relay('shop_relay');
 --
--- Call the functions as the owner of the tables, once for each role and again after a
--- migration. Each grants rights only in its own schema. Each is in the file of its subject, and
--- also grants rights on tables and functions of later files: call it after all migrations.
+-- Call the functions as the owner of the tables, once for each role and again after a migration.
+-- Each function grants rights only in its own schema. A function is in the file of its part, but
+-- also grants rights on tables and functions of later files. So call it after all migrations.
 
 CREATE FUNCTION postroom.grant_all(permissions text[], role regrole)
 RETURNS void
@@ -698,9 +705,9 @@ $$;
 COMMENT ON FUNCTION postroom.grant_all(text[], regrole) IS
     'Grants privileges to a role. Each privilege is written as in GRANT, before TO. The other grant functions call this one.';
 
--- A producer appends events, and compares the id and digest of existing events. It gets no right
--- on seq and xid, because the relay reads in their order, on created_at, and on the content of
--- events.
+-- A producer appends events, and compares the id and the digest of existing events. It gets no
+-- right on seq and xid, because the relay reads the log in their order. It also gets no right on
+-- created_at, and no right to read the content of events.
 CREATE FUNCTION postroom.grant_producer(role regrole)
 RETURNS void
 LANGUAGE sql VOLATILE
@@ -734,7 +741,7 @@ AS $$
         'SELECT, INSERT, UPDATE ON postroom.republish',
         'INSERT ON postroom.audit',
         'SELECT ON postroom.saga_definition',
-        'SELECT (name, state, started_at, waits_since, waits_hour, ended_at) ON postroom.saga', -- it counts them, for metrics
+        'SELECT (name, state, started_at, waits_since, waits_hour, ended_at) ON postroom.saga', -- the relay counts the instances, for metrics
         'EXECUTE ON FUNCTION postroom.event_lock'
     ], role)
 $$;

@@ -1,23 +1,23 @@
--- The inbox: which events each handler has decided, and the position of each handler in its
--- stream. And the held events, of handlers and of the relay.
+-- The inbox, and the held events of handlers and of the relay. The inbox has the events that each
+-- handler has decided, and the position of each handler in its stream.
 --
 -- Locks   nothing that is in use: every object is new.
 -- Called  by Migrate and Print, as the second migration.
 
--- Rules on one column are in domains. The server reads a CHECK of a table again for each
--- statement, which took as long as inserting the row and its index entry. It keeps the rules of
--- a domain.
+-- Rules on one column are in domains. The server reads a CHECK of a table again for each statement,
+-- and that took as long as inserting the row and its index entry. The server reads the rules of a
+-- domain once and keeps them.
 
 CREATE DOMAIN postroom.handler AS text
     CONSTRAINT inbox_handler_check CHECK (octet_length(VALUE) BETWEEN 1 AND 128)
     CONSTRAINT inbox_handler_reserved CHECK (VALUE <> 'outbox');
 COMMENT ON DOMAIN postroom.handler IS
-    'The name of a handler. In held the name outbox stands for the relay, so no handler may have it.';
+    'The name of a handler. In held the name outbox means the relay. So no handler may have this name.';
 
 CREATE DOMAIN postroom.holder AS text
     CONSTRAINT held_handler_check CHECK (octet_length(VALUE) BETWEEN 1 AND 128);
 COMMENT ON DOMAIN postroom.holder IS
-    'The name of a handler, or outbox: the relay.';
+    'The name of a handler, or outbox, which means the relay.';
 
 CREATE DOMAIN postroom.dedupe_key AS text
     CONSTRAINT inbox_dedupe_key_check CHECK (octet_length(VALUE) BETWEEN 1 AND 1024);
@@ -37,25 +37,26 @@ COMMENT ON DOMAIN postroom.class IS
 CREATE DOMAIN postroom.failures AS jsonb
     CONSTRAINT held_failures_check CHECK (jsonb_typeof(VALUE) = 'array');
 COMMENT ON DOMAIN postroom.failures IS
-    'The last ten failures of an event, each with at, class and text; a panic also has frame and stack.';
+    'The last ten failures of an event, each with at, class and text. The failure of a panic also has frame and stack.';
 
 CREATE DOMAIN postroom.process AS text
     CONSTRAINT held_claimed_by_check CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
 COMMENT ON DOMAIN postroom.process IS
     'The name of a process.';
 
--- The row is inserted before the handler runs, in the transaction of its effects. So it
--- exists if and only if the effects do.
+-- The inbox inserts a row before the handler runs, in the transaction of the handler's effects. So
+-- the row and the effects commit together, or neither of them commits. The row of a held event
+-- commits together with its row of held.
 --
--- There is no index by time. The inbox reads the table page by page to find old rows, and the
--- table sweep has its position. Freed space is used again, so each page has old and new rows, and
--- a BRIN index would soon have old rows in every range.
+-- There is no index by time. To find old rows, the inbox reads the table page by page; the table
+-- sweep has the next page. The server uses freed space again. So each page has old and new rows,
+-- and a BRIN index would soon have old rows in every range.
 CREATE TABLE postroom.inbox (
     handler    postroom.handler    COLLATE "C" NOT NULL,
     dedupe_key postroom.dedupe_key COLLATE "C" NOT NULL,
     digest     postroom.digest,
     at         timestamptz         NOT NULL DEFAULT now(),
-    failures   jsonb, -- not the domain failures: it would be checked for each row
+    failures   jsonb, -- not the domain failures, because the server would check it for each row
     result     text,
     PRIMARY KEY (handler, dedupe_key)
 ) WITH (
@@ -72,9 +73,9 @@ COMMENT ON COLUMN postroom.inbox.dedupe_key IS
 COMMENT ON COLUMN postroom.inbox.digest IS
     'The first 16 bytes of a SHA-256 over type and data. It distinguishes a duplicate from another event with the same identity.';
 COMMENT ON COLUMN postroom.inbox.at IS
-    'When the event was decided. Rows that are old enough are removed.';
+    'When the event was decided. dedupe_window says for how long the row is kept.';
 COMMENT ON COLUMN postroom.inbox.result IS
-    'The text in which the handler describes what it did, for people: its first 300 bytes. NULL: there is none.';
+    'A text for people, in which the handler describes what it did, up to 300 bytes. NULL: there is none.';
 COMMENT ON COLUMN postroom.inbox.failures IS
     'If the event failed before it succeeded: its last ten failures, without stacks, with 300 characters of each. NULL: it never failed.';
 
@@ -137,7 +138,8 @@ CREATE TABLE postroom.held (
     CONSTRAINT held_outgoing_pos CHECK (handler <> 'outbox' OR pos IS NOT NULL),
     CONSTRAINT held_key_has_pos CHECK (key IS NULL OR pos IS NOT NULL),
 
-    -- An event is due at a time, or is dead, or waits behind its key: one of the three.
+    -- Exactly one of three cases is true: an event is due at a time, is dead, or waits behind an
+    -- earlier event of its key.
     CONSTRAINT held_due_or_dead CHECK (num_nonnulls(next_at, dead_at) <= 1),
     CONSTRAINT held_reachable CHECK (next_at IS NOT NULL OR dead_at IS NOT NULL OR key IS NOT NULL),
     CONSTRAINT held_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL),
@@ -146,15 +148,15 @@ CREATE TABLE postroom.held (
 COMMENT ON TABLE postroom.held IS
     'Events that are scheduled, wait for another attempt, wait behind an earlier event of their key, run from here, or are dead. A row is removed when its event is published or has taken effect.';
 COMMENT ON COLUMN postroom.held.handler IS
-    'The handler whose event this is. outbox: an outgoing event, which the relay has to publish.';
+    'The handler that has to run the event. outbox: an outgoing event, which the relay has to publish.';
 COMMENT ON COLUMN postroom.held.dedupe_key IS
     'The event''s dedupe_key in inbox. NULL: an outgoing event.';
 COMMENT ON COLUMN postroom.held.pos IS
     'Orders the events of a key. For an outgoing event it is the event''s seq in the log.';
 COMMENT ON COLUMN postroom.held.key IS
-    'The event''s key, if the event blocks later events of it or waits behind an earlier one. NULL for a scheduled event, for which no order is promised.';
+    'The event''s key, if the event blocks later events of the key, or waits behind an earlier event of the key. NULL for a scheduled event, because no order is promised for it.';
 COMMENT ON COLUMN postroom.held.next_at IS
-    'When the event is due, by this database''s clock. While a process has claimed it: when the claim ends. NULL: it waits behind an earlier event of its key, or is dead.';
+    'When the event is due, by the clock of this database. While a process has claimed the event: when the claim ends. NULL: the event waits behind an earlier event of its key, or is dead.';
 COMMENT ON COLUMN postroom.held.dead_at IS
     'When the event became dead: its attempts were used up, or another attempt was useless. Nothing happens to it until an operator decides.';
 COMMENT ON COLUMN postroom.held.held_at IS
@@ -162,17 +164,17 @@ COMMENT ON COLUMN postroom.held.held_at IS
 COMMENT ON COLUMN postroom.held.epoch IS
     'Rises with each claim. A process with an earlier claim can change nothing.';
 COMMENT ON COLUMN postroom.held.claimed_by IS
-    'The process that runs the event, until next_at. If a claim ran out, its process died or stalled.';
+    'The process that runs the event, until next_at. If next_at has passed, the process died or stalled.';
 COMMENT ON COLUMN postroom.held.solitary IS
-    'The event may have ended the process that ran it. So it runs alone in its process.';
+    'true: the event may have ended the process that ran it. So it runs alone in its process.';
 COMMENT ON COLUMN postroom.held.attempts IS
     'How many attempts were made. An attempt of a handler is counted when it begins. An attempt that ends because of an outage, a shutdown or a missing answer does not count.';
 COMMENT ON COLUMN postroom.held.last_attempt IS
-    'The number of the attempt after which the event is dead again, if an operator replayed it. NULL: the attempts of its subscription count.';
+    'If an operator replayed the event: the number of the attempt after which it is dead again. NULL: its subscription says how many attempts it has.';
 COMMENT ON COLUMN postroom.held.class IS
     'The class of its last failure.';
 COMMENT ON COLUMN postroom.held.fingerprint IS
-    'A digest of handler, class and the place in the program. Failures with the same cause have the same fingerprint.';
+    'A digest of the handler, the class of the failure, and the place of the failure in the program. Failures with the same cause have the same fingerprint.';
 COMMENT ON COLUMN postroom.held.failures IS
     'Its last ten failures.';
 COMMENT ON COLUMN postroom.held.first_failed_at IS
@@ -182,29 +184,31 @@ COMMENT ON COLUMN postroom.held.snoozed_at IS
 COMMENT ON COLUMN postroom.held.revision IS
     'How often an operator edited the event. In each revision, a step of an external handler has a new key for the vendor.';
 COMMENT ON COLUMN postroom.held.replays IS
-    'How often an operator replayed an outgoing event. Each time it is published under a new message id.';
+    'How often an operator replayed an outgoing event. After each replay, the relay publishes it under a new message id.';
 COMMENT ON COLUMN postroom.held.job IS
-    'The replay that the event is part of, or was part of last.';
+    'The last replay that the event was part of, or is part of now.';
 COMMENT ON COLUMN postroom.held.republish IS
     'The republish that publishes the outgoing event again. Such an event blocks no key.';
 COMMENT ON COLUMN postroom.held.logged_at IS
-    'When the event was written or, for a scheduled event, the time for which it was scheduled. The header postroom-logged-at has it.';
+    'When the event was written or, for a scheduled event, the time for which it was scheduled. A replay as new changes it to the time of the release. The header postroom-logged-at has this time.';
 COMMENT ON COLUMN postroom.held.event_key IS
     'The key that the producer gave the event.';
 COMMENT ON COLUMN postroom.held.data IS
     'The body of the event.';
 COMMENT ON COLUMN postroom.held.raw_headers IS
-    'For a message that is not an event: its headers as they came; its body is in data. For an outgoing event: the columns of the log with values that do not fit here, as JSON.';
+    'For a message that is not an event: its headers, unchanged; its body is in data. For an outgoing event: as JSON, the values of the log that do not fit into the columns of this table.';
 
--- An event of the log is held at most once, and so is an event of a handler.
+-- An event of the log has at most one row. An event of a handler also has at most one row.
 CREATE UNIQUE INDEX held_outgoing ON postroom.held (pos) WHERE handler = 'outbox';
 CREATE UNIQUE INDEX held_owed ON postroom.held (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;
 
 -- Due events of the relay and of each handler. Events that wait behind an earlier event of their
--- key have no entry. The handler is a column and not a condition: see internal/pglog/sql/pass.sql.
+-- key have no entry. The handler is a column of the index and not a condition: see
+-- internal/pglog/sql/pass.sql.
 CREATE INDEX held_due ON postroom.held (handler, next_at, pos) WHERE next_at IS NOT NULL;
 
--- Claims that ran out, and events that run alone. There may be any number of other due events.
+-- Claims that ran out, and events that run alone. With this index, the inbox finds them without
+-- reading the other due events, of which there may be very many.
 CREATE INDEX held_alone ON postroom.held (handler, next_at) WHERE solitary OR claimed_by IS NOT NULL;
 
 -- The events of a key in their order. At most one of them is due.
@@ -216,9 +220,9 @@ CREATE INDEX held_dead ON postroom.held (dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_handler ON postroom.held (handler, dead_at, id) WHERE dead_at IS NOT NULL;
 CREATE INDEX held_dead_cause ON postroom.held (fingerprint, dead_at, id) WHERE dead_at IS NOT NULL;
 
--- Ids and keys may be longer than an entry of a B-tree can be. Very many events may have the same
--- key: in a hash index they would be one chain of pages, and each insert would read the complete
--- chain.
+-- Ids and keys may be longer than an entry of a B-tree can be. So ids have a hash index. Keys have
+-- a B-tree of their first 255 characters, because very many events may have the same key: in a hash
+-- index they would be one chain of pages, and each insert would read the complete chain.
 CREATE INDEX held_event ON postroom.held USING hash (event_id);
 CREATE INDEX held_event_key ON postroom.held (left(event_key, 255)) WHERE event_key IS NOT NULL;
 
@@ -245,19 +249,19 @@ CREATE TABLE postroom.receipt (
 COMMENT ON TABLE postroom.receipt IS
     'The steps of external handlers. A step is recorded as started before its call, and as done, with its result, after the call. Any process may record that a step is done, even without the claim, because the call was made. A row is removed together with its row of inbox.';
 COMMENT ON COLUMN postroom.receipt.dedupe_key IS
-    'The event, as in inbox.';
+    'The dedupe_key of the event in inbox.';
 COMMENT ON COLUMN postroom.receipt.step IS
     'The name that the handler gives the step.';
 COMMENT ON COLUMN postroom.receipt.revision IS
     'The revision of the event in held for which the step was called.';
 COMMENT ON COLUMN postroom.receipt.key IS
-    'The key that the vendor got, to recognise a repeated call.';
+    'The key that the vendor got. By this key the vendor recognises a repeated call.';
 COMMENT ON COLUMN postroom.receipt.unanswered IS
-    'How many calls began and have an unknown outcome. A call that certainly did not happen is subtracted again.';
+    'How many calls began and have an unknown outcome. If a call certainly did not happen, the inbox subtracts it again.';
 COMMENT ON COLUMN postroom.receipt.last_call IS
-    'The call that began last; each call has its own id. Only this call can be subtracted, and only once. NULL: it was subtracted.';
+    'The id of the call that began last. Each call has its own id. Only this call can be subtracted from unanswered, and only once. NULL: it was subtracted.';
 COMMENT ON COLUMN postroom.receipt.started_at IS
-    'When the first of these calls began. From this time on the vendor remembers the key, for a limited time.';
+    'When the first call of the step in this revision began. From this time on the vendor remembers the key, for a limited time.';
 COMMENT ON COLUMN postroom.receipt.done_at IS
     'When the result was recorded. NULL: the step is not done.';
 COMMENT ON COLUMN postroom.receipt.result IS
@@ -299,27 +303,27 @@ COMMENT ON COLUMN postroom.subscription.stream IS
 COMMENT ON COLUMN postroom.subscription.stream_created IS
     'When the stream was created. It distinguishes the stream from a later stream with the same name.';
 COMMENT ON COLUMN postroom.subscription.types IS
-    'Every event type that a process asked for. NULL: the handler chooses events by subject, and gets every type.';
+    'Every event type that a process of the handler asked for. NULL: the handler chooses events by subject, and gets every type.';
 COMMENT ON COLUMN postroom.subscription.subjects IS
-    'Every subject that a process asked for, and the types. Every process of the handler reads them all.';
+    'Every subject that a process of the handler asked for, and the types. Every process of the handler reads all of these subjects.';
 COMMENT ON COLUMN postroom.subscription.backfill_through IS
-    'The last sequence of the stream when the handler was new. Up to here an event may be of any age.';
+    'The last sequence of the stream when the handler was new. Events up to this sequence may be of any age.';
 COMMENT ON COLUMN postroom.subscription.floor IS
     'Every message of the stream up to this sequence is decided. If the consumer is lost, the inbox creates a new one that begins after this sequence.';
 COMMENT ON COLUMN postroom.subscription.floor_at IS
     'When floor was recorded.';
 COMMENT ON COLUMN postroom.subscription.floor_id IS
-    'For an ordered handler: the message id of the message at floor. If the stream has another message there, the broker lost data.';
+    'For an ordered handler: the message id of the message at floor. If the stream has another message at floor, the broker lost data.';
 COMMENT ON COLUMN postroom.subscription.floor_stored_at IS
     'When the stream stored the message at floor.';
 COMMENT ON COLUMN postroom.subscription.base IS
     'The sequence of a message plus base is the event''s place in its key. base rises if the sequences of the stream begin again.';
 COMMENT ON COLUMN postroom.subscription.epoch IS
-    'Rises with each reader of an ordered handler. An earlier reader can record nothing.';
+    'Rises with each new reader of an ordered handler. An earlier reader can record nothing.';
 COMMENT ON COLUMN postroom.subscription.reader IS
     'The process that reads the stream for an ordered handler, until reader_until.';
 COMMENT ON COLUMN postroom.subscription.reader_until IS
-    'When the lease of reader ends, unless it is renewed.';
+    'When the lease of reader ends, if reader does not renew it.';
 COMMENT ON COLUMN postroom.subscription.takeovers IS
     'How many readers in a row ended without releasing their lease and without moving floor.';
 
@@ -342,15 +346,15 @@ COMMENT ON COLUMN postroom.node.id IS
 COMMENT ON COLUMN postroom.node.name IS
     'The host, the process id and the beginning of id, for people to read.';
 COMMENT ON COLUMN postroom.node.dedupe_windows IS
-    'How long this process needs the inbox rows of each handler in handlers. NULL: a process of an older version, for which ledger counts for all handlers.';
+    'For each handler in handlers: how long this process needs the inbox rows of the handler. NULL: the process has an older version, and needs the rows of all its handlers for the time in ledger.';
 COMMENT ON COLUMN postroom.node.max_event_ages IS
-    'How old an event may be that this process runs, for each handler in handlers. It holds an older event as dead. NULL: age_gate counts for all handlers.';
+    'For each handler in handlers: the greatest age of an event that this process runs. The process holds an older event as dead. NULL: age_gate is this age for all handlers.';
 COMMENT ON COLUMN postroom.node.ledger IS
     'The longest of dedupe_windows and Config.DedupeWindow.';
 COMMENT ON COLUMN postroom.node.age_gate IS
     'The shortest of max_event_ages; if the process runs no handler, Config.MaxEventAge.';
 COMMENT ON COLUMN postroom.node.paused IS
-    'The handlers that paused by themselves in this process, because they fail for nearly all events: for each, since when, and the class and text of its failure.';
+    'The handlers that paused by themselves in this process, because they fail for nearly all events. Each entry says since when the handler is paused, and has the class and text of its failure.';
 COMMENT ON COLUMN postroom.node.seen_at IS
     'When the process last renewed the row.';
 
@@ -362,9 +366,9 @@ CREATE TABLE postroom.dedupe_window (
 COMMENT ON TABLE postroom.dedupe_window IS
     'How long the inbox rows of each handler are kept. The sweep writes this table in the transaction that removes rows. If a handler has no row here, its inbox rows are kept for the longest time of all handlers.';
 COMMENT ON COLUMN postroom.dedupe_window.kept IS
-    'The longest time that any process in node asks for that runs the handler. If no process runs it, the time that was asked for last.';
+    'Each process in node that runs the handler asks for a time. This is the longest of these times. If no process runs the handler, it is the time that was asked for last.';
 COMMENT ON COLUMN postroom.dedupe_window.expired_before IS
-    'Inbox rows of events that were decided before this time may have been removed. An event from before this time does not run, even if rows are kept for longer now. NULL: no row was removed.';
+    'The sweep may have removed inbox rows of events that were decided before this time. An event from before this time does not run, even if rows are kept for longer now. NULL: the sweep has removed no row.';
 
 -- next_at is for processes of an older version, which know one time for all handlers. They wait
 -- for this time, which never comes. So they remove no row that another process needs.
@@ -376,7 +380,7 @@ CREATE TABLE postroom.sweep (
     expired_before timestamptz
 );
 COMMENT ON TABLE postroom.sweep IS
-    'One row: the next page of inbox from which old rows will be removed, and when. The processes take turns.';
+    'One row: the next page of inbox from which a process will remove old rows, and when. The processes take turns.';
 COMMENT ON COLUMN postroom.sweep.next_page IS
     'The page of the file of inbox at which the next removal begins. After the last page it is 0 again.';
 COMMENT ON COLUMN postroom.sweep.next_at IS
@@ -398,9 +402,10 @@ AS $$ SELECT hashtextextended('postroom.key ' || octet_length($1)::text || ' ' |
 COMMENT ON FUNCTION postroom.key_lock(text, text) IS
     'Returns the number of the advisory lock of a handler''s key. A transaction that decides, holds or settles an event of the key takes this lock.';
 
--- The function takes the lock first. So each later statement sees all transactions that committed
--- before it got the lock, even if the calling statement began earlier. Without the two settings, a
--- plan that was made while held was empty would later read the complete table.
+-- The function takes the lock first. So each later statement of the function sees all transactions
+-- that committed before the function got the lock, even if the calling statement began earlier.
+-- Without the two settings, a plan that the server made while held was empty would later read the
+-- complete table.
 CREATE FUNCTION postroom.enter_key(handler text, key text, pos bigint, epoch bigint)
 RETURNS text
 LANGUAGE plpgsql VOLATILE
@@ -411,7 +416,7 @@ DECLARE
     reads boolean;
     waits boolean;
 BEGIN
-    IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- never true: this way the lock needs no separate statement
+    IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- never true; in a condition, the lock needs no separate statement
         RETURN NULL;
     END IF;
     SELECT s.epoch = $4, EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits
@@ -447,7 +452,7 @@ AS $$
         'SELECT, INSERT, UPDATE, DELETE ON postroom.inbox, postroom.held, postroom.receipt, postroom.node',
         'SELECT, INSERT, UPDATE ON postroom.subscription, postroom.dedupe_window',
         'SELECT, UPDATE ON postroom.sweep, postroom.trial',
-        'INSERT ON postroom.archive, postroom.audit', -- what its handlers discard
+        'INSERT ON postroom.archive, postroom.audit', -- events that the handlers of the inbox discard
         'USAGE ON SEQUENCE postroom.audit_id_seq',
         'EXECUTE ON FUNCTION postroom.key_lock, postroom.enter_key'
     ], role)

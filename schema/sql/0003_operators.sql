@@ -17,7 +17,7 @@ CREATE TABLE postroom.audit (
     details  jsonb
 );
 COMMENT ON TABLE postroom.audit IS
-    'The actions of operators: who, what, why, and to how many events. Each action writes its row in its own transaction. No row is ever changed or removed.';
+    'The actions of operators: who did what, why, and to how many events. Each action writes its row in the transaction of the action. No row is ever changed or removed.';
 COMMENT ON COLUMN postroom.audit.action IS
     'The action, such as replay or discard.';
 COMMENT ON COLUMN postroom.audit.events IS
@@ -39,14 +39,14 @@ CREATE TABLE postroom.pause (
     reason    text             NOT NULL CHECK (octet_length(reason) BETWEEN 1 AND 4096)
 );
 COMMENT ON TABLE postroom.pause IS
-    'Handlers that operators paused, and the relays under the name outbox. All processes read it every second. A row has no effect after until.';
+    'Handlers that operators paused. The name outbox means all relays of the log. All processes read this table every second. A row has no effect after until.';
 COMMENT ON COLUMN postroom.pause.paused_at IS
     'Since when the handler has been paused.';
 COMMENT ON COLUMN postroom.pause.until IS
-    'When the handler resumes by itself. NULL: it resumes when an operator resumes it.';
+    'When the handler resumes by itself. NULL: an operator must resume it.';
 
--- A discarded event keeps its row in inbox. So it stays discarded if it is delivered again, and
--- can be brought back.
+-- A discarded event keeps its row in inbox. So it stays discarded if the broker delivers it again,
+-- and an operator can bring it back.
 CREATE TABLE postroom.archive (
     id              bigint            PRIMARY KEY,
     discarded_at    timestamptz       NOT NULL DEFAULT now(),
@@ -87,36 +87,40 @@ CREATE TABLE postroom.archive (
     CONSTRAINT archive_dead_why CHECK (dead_at IS NULL OR class IS NOT NULL)
 );
 COMMENT ON TABLE postroom.archive IS
-    'Events that were given up, as they were in held: operators or handlers discarded them, or operators or producers cancelled them before they ran.';
+    'Events that were given up, as they were in held. Operators or handlers discarded them, or operators or producers cancelled them before they ran.';
 COMMENT ON COLUMN postroom.archive.id IS
-    'The id that the event had in held, and gets again if it is reopened.';
+    'The id that the event had in held. It gets this id again if an operator brings it back.';
 COMMENT ON COLUMN postroom.archive.discarded_at IS
     'When the event was discarded or cancelled.';
 COMMENT ON COLUMN postroom.archive.audit IS
     'The row of audit that says who gave up the event, and why.';
 COMMENT ON COLUMN postroom.archive.dead_at IS
-    'When the event died. NULL: it was cancelled, and was not dead.';
+    'When the event became dead. NULL: it was cancelled, and was not dead.';
 CREATE INDEX archive_time ON postroom.archive (discarded_at, id);
 CREATE INDEX archive_event ON postroom.archive USING hash (event_id);
 CREATE INDEX archive_owed ON postroom.archive (handler, dedupe_key) WHERE dedupe_key IS NOT NULL;
 CREATE UNIQUE INDEX archive_outgoing ON postroom.archive (pos) WHERE handler = 'outbox';
 
--- A producer cancels a scheduled event with this function, in its own transaction. The function
--- runs with the rights of the tables' owner, because a producer cannot read and change held
--- events. The search path is set, so that no SQL operator of the caller runs with these rights.
+-- A producer cancels a scheduled event with this function, in the producer's own transaction. The
+-- function runs with the rights of the tables' owner, because a producer cannot read and change
+-- held events. The search path is set, so that no SQL operator of the caller runs with these
+-- rights.
 --
--- The event is in held, or the relay has not moved it there yet. In the second case only the row
--- of archive says that it is cancelled: the relay does not hold such an event. If the relay held
--- the event before it could see the row, it removes the event (internal/pglog/sql/still_due.sql).
+-- Either the event is in held, or the relay has not moved it there yet. In the second case only the
+-- row of archive says that the event is cancelled, and the relay does not move the event to held.
+-- If the relay moved the event to held before it could see that row, the relay removes the event
+-- from held (internal/pglog/sql/still_due.sql).
 --
--- The function reads the state of the relay first, and held later. If the state has the event and
--- held does not, the event was published. In the other order, the function could miss an event that
--- the relay moves to held meanwhile. It takes the lock of the event first; event_lock says why.
+-- The function takes the lock of the event first; event_lock says why. Then it reads the state of
+-- the relay, and after that held. If the state has the event and held does not, the event was
+-- published. In the other order, the function could miss an event that the relay moves to held
+-- between the two reads.
 --
--- In REPEATABLE READ all statements have one snapshot, which may be older than the lock. Meanwhile
--- an operator may have rescheduled the event, and the relay may have published it. Then a lock on
--- the row of relay fails (SQLSTATE 40001), because the relay has recorded something since. The lock
--- is given back at once, because the relay needs the row.
+-- In REPEATABLE READ all statements have one snapshot, which may be older than the lock of the
+-- event. After the snapshot, an operator may have rescheduled the event, and the relay may have
+-- published it. In this case the relay has changed its row, so locking that row fails (SQLSTATE
+-- 40001). For this reason the function locks the row. It gives the lock back at once, because the
+-- relay needs the row.
 CREATE FUNCTION postroom.cancel(source text, id text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -130,7 +134,7 @@ DECLARE
     said     bigint;
 BEGIN
     SELECT o.seq, o.not_before, o.xid = pg_current_xact_id() INTO place, due, own FROM postroom.outbox o WHERE o.source = $1 AND o.event_id = $2;
-    IF NOT FOUND THEN -- retention has removed it
+    IF NOT FOUND THEN -- retention has removed the event
         SELECT h.pos INTO place FROM postroom.held h WHERE h.event_id = $2 AND h.source = $1 AND h.handler = 'outbox' AND h.republish IS NULL;
         IF NOT FOUND THEN
             RETURN EXISTS (SELECT FROM postroom.archive a
@@ -139,7 +143,7 @@ BEGIN
     END IF;
     PERFORM pg_advisory_xact_lock(postroom.event_lock(place));
     IF EXISTS (SELECT FROM postroom.archive a WHERE a.handler = 'outbox' AND a.pos = place AND a.republish IS NULL) THEN
-        RETURN true; -- it is cancelled already
+        RETURN true; -- the event is cancelled already
     END IF;
 
     SELECT place <= r.high AND NOT r.pending @> place
@@ -187,7 +191,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION postroom.cancel(text, text) IS
-    'Cancels a scheduled event of the log in the caller''s transaction. false: the event was published, or may be on its way, or was not scheduled.';
+    'Cancels a scheduled event of the log in the transaction of the caller, and returns true. false: the event was published, or may be on its way, or was not scheduled.';
 REVOKE ALL ON FUNCTION postroom.cancel(text, text) FROM PUBLIC;
 
 CREATE TABLE postroom.revision (
@@ -218,7 +222,7 @@ CREATE INDEX revision_event ON postroom.revision USING hash (event_id);
 -- Replays
 --
 
--- Several processes may run one replay: each locks the row of the replay for each step.
+-- Several processes may run one replay. For each step, a process locks the row of the replay.
 CREATE TABLE postroom.job (
     id               bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     created_at       timestamptz NOT NULL DEFAULT now(),
@@ -252,19 +256,19 @@ CREATE TABLE postroom.job (
 COMMENT ON TABLE postroom.job IS
     'Replays of dead events: what the operator asked for, and the progress of each replay.';
 COMMENT ON COLUMN postroom.job.filter IS
-    'The filter for dead events. The replay has the events that matched when it was created.';
+    'The filter for dead events. The replay has the dead events that the filter selected when the replay was created.';
 COMMENT ON COLUMN postroom.job.attempts IS
     'How many attempts each event has before it is dead again.';
 COMMENT ON COLUMN postroom.job.rate IS
     'How many events are released in a second, at most. NULL: no limit.';
 COMMENT ON COLUMN postroom.job.canary IS
-    'How many events are released first. The others wait until each of these has ended. 0: none.';
+    'How many events are released first. The other events wait until all of these have ended. 0: no events are released first.';
 COMMENT ON COLUMN postroom.job.stop_at IS
-    'The replay stops if a larger share of the events that ended has failed.';
+    'The replay stops if the share of failed events, among those that ended, is larger than this.';
 COMMENT ON COLUMN postroom.job.as_new IS
-    'Outgoing events get the time of their release as log time, so that consumers do not hold them as too old.';
+    'true: outgoing events get the time of their release as logged_at, so that consumers do not hold them as too old.';
 COMMENT ON COLUMN postroom.job.state IS
-    'running: events are released, or run. done: all have ended. stopped: too many failed. cancelled: an operator ended it.';
+    'running: events are released, or run. done: all events have ended. stopped: too many events failed. cancelled: an operator ended the replay.';
 COMMENT ON COLUMN postroom.job.phase IS
     'canary: the first events decide whether the other events follow. rest: the other events are released. ending: no event is released, and the replay waits for the events that run.';
 COMMENT ON COLUMN postroom.job.verdict IS
@@ -278,7 +282,7 @@ COMMENT ON COLUMN postroom.job.succeeded IS
 COMMENT ON COLUMN postroom.job.failed IS
     'How many events are dead again.';
 COMMENT ON COLUMN postroom.job.passed_over IS
-    'How many events did not run: they were no longer dead when their turn came, or stay dead behind an event of their key that failed.';
+    'How many events did not run. Either they were no longer dead when their turn came, or an earlier event of their key failed. In the second case they stay dead.';
 COMMENT ON COLUMN postroom.job.before_succeeded IS
     'How many events had succeeded when the replay was last resumed.';
 COMMENT ON COLUMN postroom.job.before_failed IS
@@ -286,7 +290,7 @@ COMMENT ON COLUMN postroom.job.before_failed IS
 COMMENT ON COLUMN postroom.job.credit IS
     'How many more events the rate allows the replay to release now.';
 COMMENT ON COLUMN postroom.job.stepped_at IS
-    'When a process last made a step of the replay. NULL: no process has. A running replay without a process is idle: its released events run, and no other events are released.';
+    'When a process last made a step of the replay. NULL: no process has made a step. A running replay without a process is idle: its released events run, and no other events are released.';
 CREATE INDEX job_running ON postroom.job (id) WHERE state = 'running';
 
 CREATE TABLE postroom.job_item (
@@ -318,11 +322,11 @@ COMMENT ON COLUMN postroom.job_item.held IS
 COMMENT ON COLUMN postroom.job_item.chain IS
     'The key under which the event is released. Events of one key of an ordered handler run one after the other, even if no event waits behind them.';
 COMMENT ON COLUMN postroom.job_item.dead_at IS
-    'When the event died. If the replay takes the event back, it gets this time again.';
+    'When the event became dead. If the replay takes the event back, the event gets this time again.';
 COMMENT ON COLUMN postroom.job_item.released_at IS
     'When the replay released the event. NULL: not yet.';
 COMMENT ON COLUMN postroom.job_item.outcome IS
-    'succeeded. failed: it is dead again. withdrawn: it did not run, and the replay took it back. discarded. not_dead: it was not dead when its turn came.';
+    'succeeded: the event took effect, or was published. failed: it is dead again. withdrawn: it did not run, and the replay took it back. discarded: it is in archive. not_dead: it was not dead when its turn came.';
 COMMENT ON COLUMN postroom.job_item.failures IS
     'The last ten failures of the event before the replay released it. They are copied from the row of held, because that row is removed if the event succeeds.';
 CREATE INDEX job_item_open ON postroom.job_item (job, n) WHERE outcome IS NULL AND released_at IS NOT NULL;
@@ -339,22 +343,23 @@ CREATE TABLE postroom.trial (
     outcome  jsonb
 );
 COMMENT ON TABLE postroom.trial IS
-    'Dry runs that operators ask for. A process that has the handler runs the event in a transaction that it rolls back, and writes the outcome here. The operator''s process removes the row.';
+    'Dry runs that operators ask for. A process that has the handler runs the event in a transaction, rolls the transaction back, and writes the outcome here. The process of the operator removes the row.';
 COMMENT ON COLUMN postroom.trial.held IS
     'The id of the dead event in held.';
 COMMENT ON COLUMN postroom.trial.outcome IS
     'The outcome of the dry run, as JSON. NULL: it has not ended.';
 COMMENT ON COLUMN postroom.trial.taken_by IS
-    'The process that does the dry run. NULL: no process has taken it yet.';
+    'The process that does the dry run. NULL: no process has taken the dry run yet.';
 COMMENT ON COLUMN postroom.trial.taken_at IS
-    'When that process took it.';
+    'When the process taken_by took the dry run.';
 CREATE INDEX trial_open ON postroom.trial (handler, id) WHERE taken_by IS NULL;
 
 --
 -- Searching
 --
--- Lists, counts and replays use the conditions of these two functions. An argument that is NULL is
--- no condition. The planner inlines the functions, and uses the indexes that fit the arguments.
+-- Lists, counts and replays use the conditions of these two functions. If an argument is NULL,
+-- there is no condition for it. The planner inlines the functions, and uses the indexes that fit
+-- the arguments.
 
 CREATE FUNCTION postroom.dead_letters(ids bigint[], handler text, type text, key text, class text, cause bytea, source text,
                                       event_id text, text text, since timestamptz, until timestamptz)
@@ -378,7 +383,7 @@ AS $$
       AND ($11 IS NULL OR h.dead_at < $11)
 $$;
 COMMENT ON FUNCTION postroom.dead_letters(bigint[], text, text, text, text, bytea, text, text, text, timestamptz, timestamptz) IS
-    'Returns the dead events with these properties. text is searched in the data, byte by byte, and in the texts of the failures, in upper and lower case.';
+    'Returns the dead events with these properties. The function looks for text in the data, byte by byte, and in the texts of the failures, where upper and lower case are the same.';
 
 CREATE FUNCTION postroom.discarded(ids bigint[], handler text, type text, key text, class text, cause bytea, source text,
                                    event_id text, text text, since timestamptz, until timestamptz)
@@ -417,7 +422,7 @@ AS $$
          FROM pg_catalog.pg_class c
          WHERE c.relnamespace = 'postroom'::regnamespace AND c.relkind = 'r' AND c.relname <> 'webhook_endpoint'),
         'SELECT (id, account, url, types, rotated_at, created_at, disabled_at, disabled_reason, failing_since, paused_until,
-                 last_status, last_at) ON postroom.webhook_endpoint', -- not its secrets
+                 last_status, last_at) ON postroom.webhook_endpoint', -- all columns except secrets
         'UPDATE (disabled_at, disabled_reason, failing_since, paused_until) ON postroom.webhook_endpoint',
         'SELECT ON SEQUENCE postroom.outbox_seq_seq',
         'INSERT, UPDATE, DELETE ON postroom.held, postroom.archive, postroom.job, postroom.job_item, postroom.trial,

@@ -1,5 +1,5 @@
--- What faces HTTP: answers to requests that carry an idempotency key, and the endpoints to
--- which webhooks are sent.
+-- The tables for HTTP: answers to requests that have an idempotency key, and the endpoints to which
+-- Postroom sends webhooks.
 --
 -- Locks   nothing that is in use: every object is new.
 -- Called  by Migrate and Print, as the fourth migration.
@@ -8,12 +8,12 @@
 -- Answers to requests
 --
 
--- Keys are compared byte by byte. The primary key begins with the key, which differs in
--- most rows.
+-- The server compares keys byte by byte. The primary key begins with the column key, because most
+-- rows have different values there.
 --
--- There are no CHECK constraints, and no domains with constraints: the server prepares
--- them for each statement, which was a tenth of what it cost to keep an answer. The Go
--- package checks lengths and states before it writes a row.
+-- There are no CHECK constraints, and no domains with constraints. The server would prepare them
+-- for each statement, and that took a tenth of the time for storing an answer. The Go package
+-- checks lengths and states before it writes a row.
 CREATE TABLE postroom.idempotency (
     scope        text COLLATE "C" NOT NULL,
     principal    text COLLATE "C" NOT NULL,
@@ -23,7 +23,7 @@ CREATE TABLE postroom.idempotency (
     state        text             NOT NULL,
     attempts     int              NOT NULL DEFAULT 1,
 
-    -- A claim of lease mode. In transaction mode there is no row before the answer.
+    -- The claim, in lease mode. In transaction mode there is no row before the answer exists.
     owner        uuid,
     fence        bigint           NOT NULL DEFAULT 0,
     lease_until  timestamptz,
@@ -44,7 +44,7 @@ CREATE TABLE postroom.idempotency (
     PRIMARY KEY (key, principal, scope)
 );
 COMMENT ON TABLE postroom.idempotency IS
-    'The answers to requests with a key, by operation and caller, until they expire. A repeated request gets the same answer and has no second effect.';
+    'The answers to requests with a key, for each operation and caller, until they expire. A repeated request gets the same answer and has no second effect.';
 COMMENT ON COLUMN postroom.idempotency.scope IS
     'The operation: method and route, or the name of a job. scope, principal and key have at most 255 bytes each.';
 COMMENT ON COLUMN postroom.idempotency.principal IS
@@ -54,7 +54,7 @@ COMMENT ON COLUMN postroom.idempotency.key IS
 COMMENT ON COLUMN postroom.idempotency.fingerprint IS
     'A byte that says how the fingerprint was computed, and a SHA-256 of the request. Another request with the same key is refused.';
 COMMENT ON COLUMN postroom.idempotency.state IS
-    'complete: answered. In lease mode also pending (claimed) and failed: the next attempt continues after the last phase that is done.';
+    'complete: the request is answered. There are two more states in lease mode. pending: an attempt has claimed the key. failed: an attempt gave up, and the next attempt continues after the last phase that is done.';
 COMMENT ON COLUMN postroom.idempotency.attempts IS
     'How many attempts at the request were begun.';
 COMMENT ON COLUMN postroom.idempotency.owner IS
@@ -62,11 +62,11 @@ COMMENT ON COLUMN postroom.idempotency.owner IS
 COMMENT ON COLUMN postroom.idempotency.fence IS
     'Rises with each claim. A write with an older fence changes nothing.';
 COMMENT ON COLUMN postroom.idempotency.lease_until IS
-    'When the claim of owner ends, unless it is renewed.';
+    'When the claim of owner ends, if owner does not renew it.';
 COMMENT ON COLUMN postroom.idempotency.point IS
     'The last phase that is done.';
 COMMENT ON COLUMN postroom.idempotency.checkpoints IS
-    'The results of phases and calls that are done, by their names. The empty name has the calls with an unknown outcome.';
+    'The results of phases and calls that are done, by their names. The calls with an unknown outcome are under the empty name.';
 COMMENT ON COLUMN postroom.idempotency.status IS
     'The HTTP status of the answer. NULL: there is no answer yet, or it is not an HTTP answer.';
 COMMENT ON COLUMN postroom.idempotency.headers IS
@@ -76,11 +76,11 @@ COMMENT ON COLUMN postroom.idempotency.body IS
 COMMENT ON COLUMN postroom.idempotency.ref IS
     'The reference from which the answer can be made again, if the answer itself is not kept.';
 COMMENT ON COLUMN postroom.idempotency.dropped IS
-    'The answer was too large to be kept.';
+    'true: the answer was too large to be kept.';
 COMMENT ON COLUMN postroom.idempotency.completed_at IS
     'When the answer was stored.';
 COMMENT ON COLUMN postroom.idempotency.expires_at IS
-    'When the key is forgotten. After that, the same key is a new request.';
+    'When the key is forgotten. After that time, a request with the same key is a new request.';
 
 -- idempotency/sql/purge.sql finds expired rows.
 CREATE INDEX idempotency_expiry ON postroom.idempotency (expires_at);
@@ -116,7 +116,7 @@ COMMENT ON COLUMN postroom.webhook_endpoint.url IS
 COMMENT ON COLUMN postroom.webhook_endpoint.types IS
     'The types of events that the endpoint gets. Empty: all.';
 COMMENT ON COLUMN postroom.webhook_endpoint.secrets IS
-    'The keys that sign, newest first. The first always signs. The others sign until 24 hours after rotated_at.';
+    'The keys with which messages are signed, the newest first. The first key always signs. The other keys sign until 24 hours after rotated_at.';
 COMMENT ON COLUMN postroom.webhook_endpoint.rotated_at IS
     'When the first of secrets replaced the previous one. NULL: never.';
 COMMENT ON COLUMN postroom.webhook_endpoint.disabled_at IS
@@ -124,15 +124,15 @@ COMMENT ON COLUMN postroom.webhook_endpoint.disabled_at IS
 COMMENT ON COLUMN postroom.webhook_endpoint.disabled_reason IS
     'Why nothing is sent to the endpoint.';
 COMMENT ON COLUMN postroom.webhook_endpoint.failing_since IS
-    'When the first attempt failed after the last success. NULL: the last attempt succeeded. An endpoint that has failed for five days is disabled.';
+    'When the first attempt after the last success failed. NULL: the last attempt succeeded. If an endpoint has failed for five days, it is disabled.';
 COMMENT ON COLUMN postroom.webhook_endpoint.paused_until IS
-    'Until when nothing is sent to the endpoint, because it fails or asked for a pause.';
+    'Until this time nothing is sent to the endpoint, because it fails or asked for a pause.';
 COMMENT ON COLUMN postroom.webhook_endpoint.last_status IS
     'The HTTP status of the last failure, or of the first success after it. 0: there was no answer. NULL: nothing was sent yet.';
 COMMENT ON COLUMN postroom.webhook_endpoint.last_at IS
     'When last_status was set.';
 
--- For matching.sql of package webhook: it finds the endpoints of an event.
+-- For matching.sql of package webhook, which finds the endpoints of an event.
 CREATE INDEX webhook_endpoint_enabled ON postroom.webhook_endpoint (account) WHERE disabled_at IS NULL;
 
 -- For failing.sql of package endpoints and disabled.sql of package webhook.

@@ -8,7 +8,7 @@
 CREATE DOMAIN postroom.saga_name AS text
     CONSTRAINT saga_name_check CHECK (octet_length(VALUE) BETWEEN 1 AND 128);
 COMMENT ON DOMAIN postroom.saga_name IS
-    'The name of a saga. The types of its own events begin with this name.';
+    'The name of a saga. The types of its deadline events and decision events begin with this name.';
 
 CREATE DOMAIN postroom.saga_key AS text
     CONSTRAINT saga_key_check CHECK (octet_length(VALUE) BETWEEN 1 AND 255);
@@ -42,7 +42,7 @@ CREATE TABLE postroom.saga_definition (
 COMMENT ON TABLE postroom.saga_definition IS
     'The definitions of sagas that processes have run, so that tools can show a saga without its program.';
 COMMENT ON COLUMN postroom.saga_definition.name IS
-    'The name of the saga. The types of its own events begin with this name.';
+    'The name of the saga. The types of its deadline events and decision events begin with this name.';
 COMMENT ON COLUMN postroom.saga_definition.version IS
     'The version of the definition. An instance keeps the version with which it began.';
 COMMENT ON COLUMN postroom.saga_definition.steps IS
@@ -52,8 +52,9 @@ COMMENT ON COLUMN postroom.saga_definition.stuck IS
 COMMENT ON COLUMN postroom.saga_definition.prefix IS
     'The text before the type, and a dot, in the subjects of the saga''s events. Empty: the subject is the type.';
 
--- No index has a column that changes with each step, so that these updates stay HOT:
--- waits_hour changes once in an hour.
+-- No index has a column that changes with each step. So the updates of a step need no index entries
+-- (HOT). For this reason an index has waits_hour in place of waits_since: it changes only once in
+-- an hour.
 CREATE TABLE postroom.saga (
     name           postroom.saga_name  COLLATE "C" NOT NULL,
     key            postroom.saga_key   COLLATE "C" NOT NULL,
@@ -77,7 +78,7 @@ CREATE TABLE postroom.saga (
     PRIMARY KEY (name, key)
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE postroom.saga IS
-    'The instances of sagas. Each step changes the row of its instance, in the transaction that records the event which led to the step.';
+    'The instances of sagas. Each step changes the row of its instance. It does so in the transaction that records the event that led to the step.';
 COMMENT ON COLUMN postroom.saga.name IS
     'The name of the saga.';
 COMMENT ON COLUMN postroom.saga.key IS
@@ -85,7 +86,7 @@ COMMENT ON COLUMN postroom.saga.key IS
 COMMENT ON COLUMN postroom.saga.version IS
     'The version of the definition with which the instance began.';
 COMMENT ON COLUMN postroom.saga.state IS
-    'running; compensating: it undoes its steps in reverse order; done and undone: it has ended.';
+    'running: it does its steps. compensating: it undoes its steps in reverse order. done: it has ended after its last step. undone: it has ended after it undid its steps.';
 COMMENT ON COLUMN postroom.saga.step IS
     'The name of the step that the instance waits for. If it has ended: the last step.';
 COMMENT ON COLUMN postroom.saga.run IS
@@ -95,7 +96,7 @@ COMMENT ON COLUMN postroom.saga.revision IS
 COMMENT ON COLUMN postroom.saga.data IS
     'The data of the instance, as its program encodes it.';
 COMMENT ON COLUMN postroom.saga.input IS
-    'A digest of the input with which the instance began. Beginning again with the same input changes nothing.';
+    'A digest of the input with which the instance began. If the instance is begun again with the same input, nothing changes.';
 COMMENT ON COLUMN postroom.saga.correlation_id IS
     'The correlation id of all events of the instance.';
 COMMENT ON COLUMN postroom.saga.causation_id IS
@@ -105,11 +106,11 @@ COMMENT ON COLUMN postroom.saga.owner IS
 COMMENT ON COLUMN postroom.saga.waits_since IS
     'Since when the instance has waited for this step.';
 COMMENT ON COLUMN postroom.saga.waits_hour IS
-    'waits_since, without minutes and seconds: the column of an index.';
+    'waits_since, without minutes and seconds, for an index.';
 COMMENT ON COLUMN postroom.saga.deadline IS
     'When the instance gives up this step and begins to compensate. NULL: never.';
 COMMENT ON COLUMN postroom.saga.alarm_at IS
-    'When its scheduled deadline event comes. NULL: none is scheduled.';
+    'When the scheduled event for its deadline comes. NULL: no such event is scheduled.';
 COMMENT ON COLUMN postroom.saga.note IS
     'The last event for the instance that changed nothing, and why.';
 
@@ -148,13 +149,13 @@ COMMENT ON COLUMN postroom.saga_step.name IS
 COMMENT ON COLUMN postroom.saga_step.key IS
     'The key of the instance.';
 COMMENT ON COLUMN postroom.saga_step.revision IS
-    'The revision that the instance got by this.';
+    'The revision of the instance after this.';
 COMMENT ON COLUMN postroom.saga_step.step IS
-    'The step to which this happened.';
+    'The name of the step to which this happened.';
 COMMENT ON COLUMN postroom.saga_step.direction IS
     'Whether the step was done or undone.';
 COMMENT ON COLUMN postroom.saga_step.what IS
-    'begun: the instance began; local: a function ran; done, failed, undone: the reply that came; gave_up, deadline; retry, skip, mark_done, compensate: an operator''s decision; sent: only the command.';
+    'begun: the instance began. local: the Local function of the step ran. gave_up: that function gave up. done, failed, undone: this reply came. deadline: the step was not done before its deadline. retry, skip, mark_done, compensate: an operator decided this. sent: only the command was written.';
 COMMENT ON COLUMN postroom.saga_step.next_step IS
     'The step of the command. NULL: no command was written.';
 COMMENT ON COLUMN postroom.saga_step.next_type IS
@@ -165,9 +166,10 @@ COMMENT ON COLUMN postroom.saga_step.command_id IS
 -- For step_of.sql of package sagas: it finds the saga of a command.
 CREATE UNIQUE INDEX saga_step_command ON postroom.saga_step (command_id) WHERE command_id IS NOT NULL;
 
--- An operator's decision about an instance is an event for the saga's handler, and a row of the
--- audit. The function runs with the rights of the tables' owner, because an operator cannot write
--- events. The search path is set, so that no SQL operator of the caller runs with these rights.
+-- An operator's decision about an instance is an event for the saga's handler, and a row of audit.
+-- This function writes both. It runs with the rights of the tables' owner, because an operator
+-- cannot write events. The search path is set, so that no SQL operator of the caller runs with
+-- these rights.
 CREATE FUNCTION postroom.decide_saga(name text, key text, revision bigint, action text, reply_type text, data jsonb, actor text, reason text)
 RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -194,7 +196,7 @@ BEGIN
         subject => (SELECT d.prefix || '.' || $1 || '.decision' FROM postroom.saga_definition d
                     WHERE d.name = $1 AND d.version = instance.version AND d.prefix <> ''),
         causation_id => (SELECT h.command_id FROM postroom.saga_step h
-                         WHERE h.name = $1 AND h.key = $2 AND h.command_id IS NOT NULL ORDER BY h.id DESC LIMIT 1)); -- so that all events of an instance are one tree
+                         WHERE h.name = $1 AND h.key = $2 AND h.command_id IS NOT NULL ORDER BY h.id DESC LIMIT 1)); -- so that the events of an instance are one tree of causes and effects
     INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id, details)
     VALUES ($7, 'saga ' || $4, $8, 1, NULL, '/operator', event,
             decision - 'data' || jsonb_build_object('sha256', encode(sha256(convert_to(decision::text, 'UTF8')), 'hex')));

@@ -1,5 +1,5 @@
 // Package conformance tests an endpoint that receives webhooks. It sends requests over the network,
-// as a hostile sender would. The endpoint may be written in any language.
+// as a hostile sender would. So you can write the endpoint in any language.
 //
 //	func TestWebhooks(t *testing.T) {
 //		conformance.Test(t, conformance.Endpoint{
@@ -10,8 +10,8 @@
 //		})
 //	}
 //
-// It sends hundreds of requests, so use an endpoint in a test environment. It imports only
-// net/http and testing.
+// The tests send hundreds of requests, so use an endpoint in a test environment. The package
+// imports only the standard library.
 package conformance
 
 import (
@@ -31,8 +31,8 @@ import (
 	"time"
 )
 
-// Sign sets the headers with which the provider sends a body with the given id, signed at the given
-// time.
+// Sign sets the headers that the provider would send with a body: those of a request with the given
+// id, signed at the given time.
 type Sign func(h http.Header, id string, at time.Time, body []byte) error
 
 // Endpoint is the endpoint to test.
@@ -47,7 +47,7 @@ type Endpoint struct {
 	// Sign signs with the newest secret. Required.
 	Sign Sign
 
-	// SignOld signs with the older secret, if the endpoint knows two.
+	// SignOld signs with the older secret. Set it if the endpoint knows two secrets.
 	SignOld Sign
 
 	// Unsigned are headers that Sign sets and that no signature covers.
@@ -64,12 +64,12 @@ type Endpoint struct {
 	// Effects returns how many events have taken effect so far. Required.
 	Effects func() (int, error)
 
-	// Twins is how many requests with one id are sent at once.
+	// Twins is how many requests with the same id the test sends at once.
 	//
 	// Defaults to 50.
 	Twins int
 
-	// Patience limits how long an effect may take.
+	// Patience limits how long a test waits for effects.
 	//
 	// Defaults to 30 seconds.
 	Patience time.Duration
@@ -156,7 +156,7 @@ func (s suite) try(ctx context.Context, method string, r request) (answer, error
 	if err != nil {
 		return answer{}, err
 	}
-	defer func() { _ = resp.Body.Close() }() // the body is already read
+	defer func() { _ = resp.Body.Close() }() // an error makes no difference: the body is already read
 	a := answer{status: resp.StatusCode, header: resp.Header}
 	a.body, err = io.ReadAll(resp.Body)
 	return a, err
@@ -171,7 +171,7 @@ func (s suite) send(t *testing.T, r request) answer {
 	return a
 }
 
-// accepted fails the test unless a request is answered with 200.
+// accepted sends a request, and fails the test if the answer is not 200.
 func (s suite) accepted(t *testing.T, what string, r request) {
 	t.Helper()
 	if a := s.send(t, r); a.status != http.StatusOK {
@@ -179,12 +179,11 @@ func (s suite) accepted(t *testing.T, what string, r request) {
 	}
 }
 
-// refusal is the answer to the first request that was refused. All other refusals must be equal,
-// because a difference tells the sender what to change.
+// refusal is the answer to the first request that was refused. All other refusals must be equal to
+// it, because a difference would tell an attacker what to change.
 type refusal struct{ first *answer }
 
-// check fails the test unless an answer refuses its request, with the same answer as all other
-// refusals.
+// check fails the test if an answer does not refuse its request, or differs from the first refusal.
 func (f *refusal) check(t *testing.T, what string, a answer) {
 	t.Helper()
 	if f.first == nil {
@@ -197,8 +196,8 @@ func (f *refusal) check(t *testing.T, what string, a answer) {
 	}
 }
 
-// effects fails the test unless do causes n more effects. It then sends one more request, whose
-// effect comes after the effects of do.
+// effects calls do, which sends requests and returns how many effects they should have. Then it
+// sends one more request, and waits for the effects. It fails the test if their number is wrong.
 func (s suite) effects(t *testing.T, do func() (n int)) {
 	t.Helper()
 	before, err := s.Effects()
@@ -246,7 +245,7 @@ func (s suite) twins(t *testing.T) {
 	})
 }
 
-// covered returns the headers that Sign set and that are signed, or are the signature.
+// covered returns the names of the headers that Sign set, except Content-Type and Unsigned.
 func (s suite) covered(h http.Header) (names []string) {
 	for name := range h {
 		if name != "Content-Type" && !slices.ContainsFunc(s.Unsigned, func(u string) bool { return strings.EqualFold(u, name) }) {
@@ -262,7 +261,7 @@ func changed(s string) (all []string) {
 	for i := range len(s) {
 		b := []byte(s)
 		b[i] ^= 1
-		// The last character of base64 has bits that some decoders ignore.
+		// The last character of base64 before '=' has bits that some decoders ignore.
 		if b[i] < 0x7f && (i+1 == len(s) || s[i+1] != '=') {
 			all = append(all, string(b))
 		}
@@ -329,7 +328,7 @@ func (s suite) unsigned(t *testing.T) {
 	})
 }
 
-// repeatedHeaders sends each header twice. A request that is accepted has one effect.
+// repeatedHeaders sends each header twice. If the endpoint accepts a request, it has one effect.
 func (s suite) repeatedHeaders(t *testing.T) {
 	s.effects(t, func() (n int) {
 		names := s.covered(s.signed(t, s.Sign, time.Now()).header)

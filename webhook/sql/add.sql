@@ -1,4 +1,4 @@
--- Add an endpoint, unless its id is taken. $1 id   $2 account   $3 URL   $4 types   $5 secret
+-- Add an endpoint, if its id is not taken. $1 id   $2 account   $3 URL   $4 types   $5 secret
 --
 -- Locks   the new row.
 -- Index   webhook_endpoint_pkey (id).

@@ -1,5 +1,5 @@
--- Disable endpoint $1, for reason $2. If it is disabled already, the new reason replaces the
--- old one.
+-- Disable endpoint $1, for reason $2. If the endpoint is disabled already, the new reason
+-- replaces the old one.
 --
 -- Locks   the endpoint's row.
 -- Index   webhook_endpoint_pkey (id).

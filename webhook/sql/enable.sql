@@ -1,4 +1,4 @@
--- Enable endpoint $1, and forget its failures: if it fails again, it has five days.
+-- Enable endpoint $1, and forget its failures: if it fails again, it is disabled after five days.
 --
 -- Locks   the endpoint's row.
 -- Index   webhook_endpoint_pkey (id).

@@ -1,10 +1,10 @@
--- Record that an attempt at endpoint $1 failed with status $2, or 0 without an answer.
---   $3  the endpoint asked for a pause of that many seconds; NULL: it did not
---   $4  whether the failure is about the endpoint, and not only about this event: then the
---       endpoint is paused for a tenth of the time for which it has failed, at most ten minutes
---   $5  the reason to disable the endpoint at once; NULL: it is disabled if it has failed for $6
+-- Record that an attempt at endpoint $1 failed with the HTTP status $2 (0: there was no answer).
+--   $3  the pause for which the endpoint asked, in seconds (at most 3,600 count); NULL: none
+--   $4  whether the failure is about the endpoint, and not only about this event: if so, pause
+--       the endpoint for a tenth of the time for which it has failed, one second to ten minutes
+--   $5  the reason to disable the endpoint at once; NULL: disable it if it has failed for $6
 --   $7  the handler, for the audit
--- It returns whether the endpoint is disabled, whether this statement disabled it, and why.
+-- Returns whether the endpoint is disabled, whether this statement disabled it, and the reason.
 --
 -- Locks   the endpoint's row.
 -- Index   webhook_endpoint_pkey (id).

@@ -1,7 +1,7 @@
--- The endpoints of accounts $1, or all endpoints if $1 is NULL, without their secrets.
+-- The endpoints of the accounts $1, or all endpoints if $1 is NULL, without their secrets.
 --
 -- Locks   none.
--- Index   none: only people call it.
+-- Index   none: it runs rarely, when a person lists endpoints.
 -- Order   by account and id.
 -- Called  by Endpoints.List.
 SELECT id, account, url, types, created_at, rotated_at, disabled_at, coalesce(disabled_reason, ''), failing_since,

@@ -1,6 +1,6 @@
 -- The ids of the enabled endpoints of account $1 that get events of type $2.
 --
--- Locks   none: if an endpoint is disabled meanwhile, its events are dead when they are due.
+-- Locks   none: if an endpoint is disabled meanwhile, its events become dead when they are due.
 -- Index   webhook_endpoint_enabled (account).
 -- Order   by id.
 -- Called  by Sender.fanOut.

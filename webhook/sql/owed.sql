@@ -1,10 +1,11 @@
--- The next events of the log after $1 that endpoint $2 gets and that were written at $3 or later:
--- at most $5 events, and at most $7 bytes in all ($7 is larger than any event). $4 is the header that
--- names an event's account, or ''. $6 are the types that customers may get, because the log also has
--- internal events. Scheduled events and cancelled events are left out.
+-- The next events of the log after seq $1 that were written at $3 or later, and that endpoint $2
+-- gets. At most $5 events, with at most $7 bytes together ($7 is larger than any event). $4 is the
+-- header that names an event's account; it is empty if no header does. $6 are the types that
+-- customers may get: the log also has internal events. The result has no cancelled event, and no
+-- scheduled event before its time.
 --
 -- Locks   none.
--- Index   outbox's primary key; archive_outgoing (pos). It reads the log from $1 on.
+-- Index   the primary key of outbox; archive_outgoing (pos). This reads the log from $1 on.
 -- Order   by seq.
 -- Called  by Sender.owed.
 SELECT seq, source, event_id, type, subject, content_type, correlation_id, causation_id, occurred_at, trace_parent, trace_state, headers, data

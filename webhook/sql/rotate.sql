@@ -1,5 +1,5 @@
--- Give endpoint $1 the new secret $2. The previous secret signs for 24 hours more. Older secrets that
--- still sign go on, too; at most five secrets sign.
+-- Give endpoint $1 the new secret $2. The previous secret signs for 24 hours more. Older secrets
+-- that still sign also sign for 24 hours more. At most five secrets sign.
 --
 -- Locks   the endpoint's row.
 -- Index   webhook_endpoint_pkey (id).

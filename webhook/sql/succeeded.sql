@@ -1,4 +1,4 @@
--- Record that endpoint $1 answered with status $2, a success: it no longer fails.
+-- Record that endpoint $1 answered with the HTTP status $2, a success: it no longer fails.
 --
 -- Locks   the endpoint's row.
 -- Index   webhook_endpoint_pkey (id).

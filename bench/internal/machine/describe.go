@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Machine describes the machine and the servers of a report.
+// Machine describes the machine and the servers on which a report was measured.
 type Machine struct {
 	Date     time.Time `json:"date"`
 	Platform string    `json:"platform"`
-	CPUs     int       `json:"cpus"` // processors that this process may use
+	CPUs     int       `json:"cpus"` // the number of processors that this process may use
 	CPU      string    `json:"cpu,omitempty"`
 	Go       string    `json:"go"`
 	Postgres Postgres  `json:"postgres"`
@@ -28,20 +28,20 @@ type Postgres struct {
 	Fsync             string `json:"fsync"`
 	SynchronousCommit string `json:"synchronous_commit"`
 	SharedBuffers     string `json:"shared_buffers"`
-	Checkpoints       bool   `json:"checkpoints"` // a checkpoint was made before each measurement
+	Checkpoints       bool   `json:"checkpoints"` // the benchmark makes a checkpoint before each measurement
 }
 
-// NATS has the properties that the broker reports about itself.
+// NATS describes the broker.
 type NATS struct {
 	Version string `json:"version"`
 	Storage string `json:"storage"`
-	Where   string `json:"where,omitempty"` // the place where it runs
+	Where   string `json:"where,omitempty"` // the place where the broker runs
 }
 
 //go:embed sql/server.sql
 var serverSQL string
 
-// Describe returns the machine and its database server.
+// Describe returns a description of the machine and of the database server.
 func Describe(ctx context.Context, pool *pgxpool.Pool) (Machine, error) {
 	m := Machine{
 		Date: time.Now().UTC().Truncate(time.Second), Platform: runtime.GOOS + "/" + runtime.GOARCH,

@@ -10,7 +10,7 @@ import (
 // CanMeasureTime says whether ProcessorTime works on this system.
 const CanMeasureTime = true
 
-// ProcessorTime returns the user and system time of this process so far.
+// ProcessorTime returns the sum of the user time and the system time of this process so far.
 func ProcessorTime() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

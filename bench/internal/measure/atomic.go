@@ -10,11 +10,11 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// maxSynced is how many messages the reference publishes to a broker that syncs each message. Such
-// a broker stores only a few thousand per second.
+// maxSynced is how many messages the reference publishes, at most, to a broker that syncs each
+// message. This broker stores only a few thousand messages per second.
 const maxSynced = 20_000
 
-// onSynced measures on the broker that syncs every message.
+// onSynced returns a trial on the broker that syncs every message.
 func onSynced(measure trial) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		if b.synced == nil {
@@ -27,8 +27,8 @@ func onSynced(measure trial) trial {
 	}
 }
 
-// atomicTrial measures a relay that drains a backlog in atomic batches. keys and n are parameters
-// of load.sql.
+// atomicTrial measures a relay that drains a backlog in atomic batches. keys and n are $5 and $6 of
+// load.sql.
 func atomicTrial(keys string, n int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.backlog(ctx, keys, n)
@@ -41,7 +41,7 @@ func atomicTrial(keys string, n int) trial {
 	}
 }
 
-// publisher returns the publisher of a relay.
+// publisher returns the publisher of a relay. With atomic batches it has no probe.
 func publisher(b *bench, nc *nats.Conn, p probe) port.Publisher {
 	if b.atomic {
 		return natsjs.NewPublisher(nc)

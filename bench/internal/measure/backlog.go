@@ -18,7 +18,7 @@ const (
 	badKey  = "bad-" // the handler fails for events with this key
 )
 
-// publish fills the stream as a relay does. The failing events are distributed evenly.
+// publish fills the stream as a relay does. It distributes the failing events evenly.
 func (l *backlog) publish(ctx context.Context) error {
 	now, data := time.Now(), body()
 	err := publishAll(ctx, l.nc, l.events, func(i int) *nats.Msg {
@@ -47,7 +47,7 @@ func (l *backlog) publish(ctx context.Context) error {
 
 func (l *backlog) fails(i int) bool { return i*l.failing%100 < l.failing }
 
-// healthy returns how many of the events do not fail.
+// healthy returns the number of events for which the handler does not fail.
 func (l *backlog) healthy() int {
 	n := 0
 	for i := range l.events {
@@ -58,7 +58,7 @@ func (l *backlog) healthy() int {
 	return n
 }
 
-// block makes events wait behind a key.
+// block inserts a dead event and l.stuck events that wait behind it.
 func (l *backlog) block(ctx context.Context) error {
 	if l.stuck == 0 {
 		return nil

@@ -1,13 +1,13 @@
-// Package measure measures Postroom on given servers. It measures each figure together with
-// a reference.
+// Package measure measures Postroom on given servers. It measures most figures together with a
+// reference.
 //
-// A run measures every chosen figure and every reference once. The next run does so in reverse
-// order. Transactions take turns with their reference. A ratio compares two measurements of one
-// run, so it is meaningful even if the machine is busy or its disk is slow. The figures alone are
-// not.
+// A run measures every chosen figure and every reference once. The next run measures them in
+// reverse order. Transactions take turns with their reference. A ratio compares two measurements of
+// one run, so it is meaningful even if the machine is busy or its disk is slow. A figure alone is
+// not meaningful.
 //
-// Everything that it creates on the servers (schemas, a stream) has "postroom_bench" in its name,
-// and is removed at the end.
+// All objects that the package creates on the servers (schemas, a stream) have "postroom_bench" in
+// their names. The package removes them at the end.
 package measure
 
 import (
@@ -38,24 +38,24 @@ type Broker struct {
 	URL string
 
 	// SyncedURL is the address of a broker that syncs every message to its disk before it
-	// acknowledges it (sync_interval: always). If it is empty, the figures that need it are
-	// left out.
+	// acknowledges the message (sync_interval: always). If SyncedURL is empty, the report leaves
+	// out the figures that need this broker.
 	SyncedURL string
 
-	// Creds is the file with the user's credentials for both brokers. It may be empty.
+	// Creds is the path of the file with the user's credentials for both brokers. It may be empty.
 	Creds string
 
-	// Where is the place where the broker runs. It becomes part of the report.
+	// Where names the place where the broker runs. It is a text for the report.
 	Where string
 }
 
-// Config says what is measured, and on which servers.
+// Config says which figures to measure, and on which servers.
 type Config struct {
 	// Database is the configuration of the connections to PostgreSQL. The role needs CREATE on the
 	// database. Required.
 	Database *pgxpool.Config
 
-	// Broker is how to connect to NATS. Its URL is required.
+	// Broker says how to connect to NATS. Its URL is required.
 	Broker Broker
 
 	// Groups are the [Groups] to measure.
@@ -63,40 +63,40 @@ type Config struct {
 	// Defaults to all.
 	Groups []string
 
-	// Only are names of figures (see [Names]). Other figures are left out.
+	// Only has the names of the figures to measure: see [Names].
 	//
 	// Defaults to all figures of the groups.
 	Only []string
 
 	// Events is the size of the backlog that a relay drains. The backlog of an inbox is a part of
-	// it.
+	// this size.
 	//
 	// Defaults to 200,000.
 	Events int
 
-	// Runs is how many times each figure is measured.
+	// Runs is how many times to measure each figure.
 	//
 	// Defaults to 5.
 	Runs int
 
-	// Span is how long a measurement takes that would not end by itself.
+	// Span is the time of a measurement that would not end by itself.
 	//
 	// Defaults to 5 seconds.
 	Span time.Duration
 
-	// Self is a command line that calls [ServeRelay] with its standard input and output. If it is
-	// empty, the figures that need a relay in a separate process are left out.
+	// Self is a command line that calls [ServeRelay] with its standard input and output. If Self is
+	// empty, Run leaves out the figures that need a relay in a separate process.
 	Self []string
 
-	// Progress, if it is not nil, is called with the number of finished measurements, the total,
-	// and the next measurement. It runs in the goroutine that called [Run].
+	// Progress may be nil. [Run] calls it, in its own goroutine, with the number of finished
+	// measurements, the total, and the name of the next measurement.
 	Progress func(done, total int, next string)
 
-	// Profile, if it is not nil, receives a CPU profile of this process, taken in the last run
-	// while the figure is measured. Then Only must name exactly one figure.
+	// Profile, if it is not nil, receives a CPU profile of this process from the measured part of
+	// the last run. Then the chosen figures must be exactly one.
 	Profile io.Writer
 
-	// Logger is the logger of the relays.
+	// Logger is the logger of the relays and inboxes.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger
@@ -162,12 +162,12 @@ func (c Config) validateChoice() error {
 	return nil
 }
 
-// ErrLeftBehind is returned by [Run] if it could not remove everything that it had created. The
-// error names the objects that are left: remove them by hand.
+// ErrLeftBehind says that [Run] could not remove all objects that it had created. The error of Run
+// names the objects that are left: remove them by hand.
 var ErrLeftBehind = errors.New("some objects that were created could not be removed")
 
-// Run measures, and removes what it created, even if ctx ends first. Then it returns an error that
-// matches the cause of ctx's end.
+// Run measures, and removes the objects that it created. If ctx ends first, it also removes them,
+// and returns an error that wraps the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
@@ -193,11 +193,11 @@ func Run(ctx context.Context, cfg Config) (_ *Report, err error) {
 	return report, nil
 }
 
-// bench measures on servers.
+// bench measures figures on servers.
 type bench struct {
 	*servers
 
-	profiled bool // the next measurement is profiled
+	profiled bool // Config.Profile receives a profile of the next measurement
 }
 
 // run measures the chosen figures.
@@ -222,7 +222,7 @@ func (b *bench) run(ctx context.Context) (*Report, error) {
 				samples[name] = append(samples[name], found[n])
 			}
 		}
-		slices.Reverse(steps) // so that no figure always has the warmer servers
+		slices.Reverse(steps) // so that the servers are not always warmer for the same figure
 	}
 	b.cfg.Progress(total, total, "")
 
@@ -235,15 +235,15 @@ func (b *bench) run(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// trialPatience is how long a measurement may take besides its span. If a broker or a relay makes
-// no progress, that is a failure, and not a slow figure.
+// trialPatience is how long a measurement may take in addition to its span. If it takes longer, a
+// broker or a relay makes no progress: that is a failure, and not a slow figure.
 const trialPatience = 10 * time.Minute
 
 var errStuck = fmt.Errorf("not done within %s", trialPatience)
 
-// measure runs a trial, or several trials that take turns, and returns the sample of each. If a
-// relay was interrupted, for example by a slow disk, measure repeats the trial, and the report says
-// so.
+// measure runs a trial, or several trials that take turns, and returns a sample of each trial. If a
+// relay was interrupted and began a second term, for example because of a slow disk, measure
+// repeats the trial, and the report says so.
 func (b *bench) measure(ctx context.Context, names []string) ([]sample, error) {
 	for attempt := 1; ; attempt++ {
 		found, err := b.attempt(ctx, names)
@@ -271,7 +271,7 @@ func (b *bench) attempt(ctx context.Context, names []string) (found []sample, er
 	return found, err
 }
 
-// timed runs the part of a measurement that counts.
+// timed runs the measured part of a trial, with a profile if one is wanted.
 func (b *bench) timed(do func() error) error {
 	collect()
 	if !b.profiled {

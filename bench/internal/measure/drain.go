@@ -15,10 +15,10 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// window is how many publishes of the reference are in flight.
+// window is how many publishes of the reference may wait for their acknowledgements.
 const window = 1024
 
-// drainTrial measures a relay that drains a backlog. keys and n are parameters of load.sql.
+// drainTrial measures a relay that drains a backlog. keys and n are $5 and $6 of load.sql.
 func drainTrial(keys string, n int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.backlog(ctx, keys, n)
@@ -29,9 +29,9 @@ func drainTrial(keys string, n int) trial {
 	}
 }
 
-// refusedTrial measures a relay that drains a backlog. The broker refuses every n-th event of it.
+// refusedTrial measures a relay that drains a backlog of which the broker refuses every n-th event.
 // The refused events have one key, and a subject without a stream. The rate counts only the other
-// events, but the relay works on all of them.
+// events, but the relay works on all events.
 func refusedTrial(n int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		schemaName, err := b.backlog(ctx, "refused", n)
@@ -42,7 +42,7 @@ func refusedTrial(n int) trial {
 	}
 }
 
-// drain drains a backlog. refused is the number of its events that the broker refuses.
+// drain drains a backlog with a relay. refused is the number of events that the broker refuses.
 func drain(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, refused int) (sample, error) {
 	published := b.cfg.Events - refused
 	var began, ended time.Time
@@ -51,7 +51,7 @@ func drain(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, refu
 	p := probe{
 		led: func() { began = time.Now() },
 		recorded: func(n int) {
-			if all := recorded.Add(int64(n)); n > 0 && all == int64(published) { // at the end of its only term
+			if all := recorded.Add(int64(n)); n > 0 && all == int64(published) { // the relay has recorded the last event
 				ended = time.Now()
 				close(done)
 			}
@@ -74,7 +74,7 @@ func drain(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, refu
 	return rateOf(ctx, b, published, ended.Sub(began))
 }
 
-// waitForHeld waits until this many events of a log are held.
+// waitForHeld waits until want events of a log are held.
 func waitForHeld(ctx context.Context, b *bench, r *relayRun, schemaName string, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, heldPatience)
 	defer cancel()
@@ -93,12 +93,12 @@ func waitForHeld(ctx context.Context, b *bench, r *relayRun, schemaName string, 
 	}
 }
 
-// heldPatience is how long a relay may take to hold refused events. Before that it tries them again
-// for some seconds.
+// heldPatience is how long a relay may take to hold refused events. It first tries to publish them
+// again for some seconds.
 const heldPatience = 30 * time.Second
 
-// rateOf returns how many events were stored per second. It first checks that each event was stored
-// exactly once.
+// rateOf returns how many events the broker stored per second. It first checks that the stream has
+// exactly want events.
 func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample, error) {
 	stored, err := b.stored(ctx)
 	if err != nil {
@@ -110,8 +110,8 @@ func rateOf(ctx context.Context, b *bench, want int, took time.Duration) (sample
 	return sample{value: float64(want) / took.Seconds()}, nil
 }
 
-// rawTrial measures the client library alone, in the fastest way in which it publishes with
-// acknowledgements. It publishes as many messages as there are events, but at most most.
+// rawTrial measures the client library alone, in its fastest way to publish with acknowledgements.
+// It publishes as many messages as there are events, but not more than most.
 func rawTrial(most int) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		if err := b.rest(ctx); err != nil {
@@ -137,7 +137,7 @@ func rawTrial(most int) trial {
 	}
 }
 
-// messages returns data and message ids that are as long as those of events.
+// messages returns data and message ids that are as long as the data and message ids of events.
 func messages(n int) (ids []string, data []byte) {
 	ids = make([]string, n)
 	for i := range ids {
@@ -146,7 +146,7 @@ func messages(n int) (ids []string, data []byte) {
 	return ids, body()
 }
 
-// eventID returns an id that is as long as a UUID. The ids are in order, like those of events.
+// eventID returns an id that is as long as a UUID. The ids are in order, like the ids of events.
 func eventID(i int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012d", i) }
 
 // body returns the data of an event.
@@ -155,7 +155,7 @@ func body() []byte {
 	return []byte(head + strings.Repeat("x", eventBytes-len(head)-len(tail)) + tail)
 }
 
-// publishAll publishes n messages, and returns the time when all are acknowledged.
+// publishAll publishes n messages, and returns when the broker has acknowledged all of them.
 func publishAll(ctx context.Context, nc *nats.Conn, n int, message func(i int) *nats.Msg) error {
 	var lost atomic.Int64
 	js, err := jetstream.New(nc,
@@ -164,7 +164,7 @@ func publishAll(ctx context.Context, nc *nats.Conn, n int, message func(i int) *
 	if err != nil {
 		return err
 	}
-	patient := jetstream.WithStallWait(ackPatience) // waits for room in the window
+	patient := jetstream.WithStallWait(ackPatience) // it waits until the window has room
 	for i := range n {
 		if _, err := js.PublishMsgAsync(message(i), patient); err != nil {
 			return fmt.Errorf("publish: %w", err)

@@ -16,20 +16,20 @@ import (
 // sample is the result of one measurement.
 type sample struct {
 	value float64
-	p50   float64 // only for latencies: their value is the 99th percentile
-	cpu   float64 // of an idle relay, in percent of a core
-	note  string  // for the report, beside the conditions
+	p50   float64 // the median of latencies, whose value is the 99th percentile; otherwise 0
+	cpu   float64 // the processor time of an idle relay, in percent of a core
+	note  string  // a text for the report, after the conditions
 }
 
 // trial makes one measurement once.
 type trial func(ctx context.Context, b *bench) (sample, error)
 
-// figure is a measurement that is reported.
+// figure is a measurement that the report shows.
 type figure struct {
 	name       string
 	unit       string
-	trial      string // if empty, the trial with the figure's name
-	against    string // the trial that is its reference; if empty, there is none
+	trial      string // the name of its trial; if empty, the figure's name
+	against    string // the name of the trial that is its reference; empty if it has none
 	apart      bool   // measured in a separate process
 	synced     bool   // measured on a broker that syncs every message
 	conditions string // one line; describe replaces {events}, {bytes} and other names
@@ -54,7 +54,7 @@ const (
 	handStep      = "reference.saga"
 )
 
-// idleRelay is measured for two figures.
+// The trial idleRelay measures two figures.
 const (
 	idleRelay = "relay.idle"
 	idleCPU   = "relay.idle_cpu"
@@ -95,16 +95,16 @@ const ordered = "backlog of {backlog} events of {bytes} bytes of JSON in a file 
 
 const untilSettled = "from the start of Run until all events are stored in held and acknowledged, and run from there: each call noted before and after it, and nothing held; "
 
-// Only first attempts are measured, because the next attempts are an hour away.
+// The inbox makes only first attempts, because the next attempts are an hour away.
 const untilHeld = "from the start of Run until the last event has its effect or is held, and is acknowledged, all of them counted; "
 
 const againstLoop = "reference: {workers} workers in a loop without Postroom, over {backlog} such events, each: begin, insert the same inbox row, the same effect, commit, a round trip for each, then acknowledge; the same pool"
 
-// figures are all figures, in the order of the report and of the measurements. A figure with a
-// floor is next to its reference, because the speed of a machine changes within seconds. Names are
-// stable, because programs read figures by name.
+// figures are all figures, in the order of the report and of the measurements. A figure whose ratio
+// has a lower limit is next to its reference, because the speed of a machine changes within
+// seconds. Names must not change, because programs read figures by name.
 //
-// A name begins with the group and a dot. Exception: the group of live is producer.
+// A name begins with its group and a dot. Exception: names with "live." are in group producer.
 var figures = []figure{
 	{name: "relay.drain", unit: "events/s", against: rawPublish, conditions: fmt.Sprintf(drained, "distinct keys") + againstRaw},
 	{name: "relay.refused", unit: "events/s", against: "relay.drain", conditions: fmt.Sprintf(drained, "5 % with one key and a subject without a stream, all of these end in held and do not count, the others distinct") + "reference: distinct keys"},
@@ -149,7 +149,7 @@ var figures = []figure{
 	{name: "saga.step", unit: "steps/s", against: handStep, conditions: "{clients} clients, each: begin, give the saga the reply of one of {processes} processes of 20 steps with a state of {bytes} bytes, which writes the next command, commit; after the last step another process begins; reference: the same by hand, a round trip for each statement: begin, lock a row with step and state, compare the cause, update the row, write the command, commit"},
 }
 
-// trials measure figures and references, by name.
+// trials are the trials of figures and references, by name.
 var trials = map[string]trial{
 	rawPublish:            rawTrial(maxEvents),
 	"relay.drain":         drainTrial("distinct", 0),
@@ -168,7 +168,7 @@ var trials = map[string]trial{
 	"producer.write":    txTrial(transactions["producer.write"]),
 	"producer.queue":    txTrial(transactions["producer.queue"]),
 	handOutbox:          txTrial(transactions[handOutbox]),
-	lonelyWrite:         txTrial((*producer).write), // not in turns, because a relay is not measured in turns either
+	lonelyWrite:         txTrial((*producer).write), // not in turns, because the trials with a relay take no turns either
 	"live.writers":      liveTrial(true),
 	"live.writers_poll": liveTrial(false),
 
@@ -209,10 +209,10 @@ var trials = map[string]trial{
 	}),
 }
 
-// processes is how many processes a saga runs at a time.
+// processes is how many processes of a saga there are at a time.
 const processes = 200
 
-// stepTrial measures how many steps of sagas are made per second.
+// stepTrial measures how many steps of sagas the clients make per second.
 func stepTrial(prepare func(ctx context.Context, e *endpoint) (*sagas.Steps, error)) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		e, err := openEndpoint(ctx, b)
@@ -262,12 +262,12 @@ func (f figure) value(s sample) float64 {
 	return s.value
 }
 
-// possible reports whether the figure can be measured on this system.
+// possible reports whether this system can measure the figure.
 func (f figure) possible() bool {
 	return f.name != idleCPU || machine.CanMeasureTime
 }
 
-// chosen returns the figures that c asks for.
+// chosen returns the figures that c asks for and whose broker c names.
 func (c Config) chosen() []figure {
 	var chosen []figure
 	for _, f := range figures {
@@ -278,7 +278,7 @@ func (c Config) chosen() []figure {
 	return chosen
 }
 
-// leftOut returns the figures that c asks for and that need a broker that c does not name.
+// leftOut returns the names of the figures that c asks for and whose broker c does not name.
 func (c Config) leftOut() []string {
 	var names []string
 	for _, f := range figures {
@@ -289,7 +289,7 @@ func (c Config) leftOut() []string {
 	return names
 }
 
-// wants reports whether c asks for a figure that can be measured here.
+// wants reports whether c asks for a figure, and this system can measure the figure.
 func (c Config) wants(f figure) bool {
 	switch {
 	case !f.possible(),
@@ -301,8 +301,8 @@ func (c Config) wants(f figure) bool {
 	return true
 }
 
-// trialsOf returns the trials for figures, each once. A reference comes before the trials that are
-// compared with it.
+// trialsOf returns the names of the trials for figures, each name once. A reference comes before
+// the trials that the report compares with it.
 func trialsOf(figures []figure) []string {
 	var order []string
 	for _, f := range figures {
@@ -315,7 +315,7 @@ func trialsOf(figures []figure) []string {
 	return order
 }
 
-// describe replaces the names in the conditions.
+// describe returns the conditions, with numbers in place of the names in braces.
 func (f figure) describe(cfg Config) string {
 	relay := "in the process that measures"
 	if cfg.Broker.Where != "" {
@@ -331,6 +331,5 @@ func (f figure) describe(cfg Config) string {
 	).Replace(f.conditions)
 }
 
-// collect frees the garbage of the last measurement, so that the next measurement begins without
-// it.
+// collect frees the garbage of the last measurement, so that it does not slow the next measurement.
 func collect() { runtime.GC() }

@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// repeated is how many keys the repeated requests have.
+// repeated is the number of keys that the repeated requests share.
 const repeated = 1000
 
 var (
@@ -35,12 +35,12 @@ var (
 	keyKeepSQL string
 )
 
-// endpoint is a service that is called over HTTP.
+// endpoint is a service that clients call over HTTP.
 type endpoint struct {
 	*producer
 
 	entry       string
-	claim, keep string // of keys by hand
+	claim, keep string // statements for the table of keys that is written by hand
 	schema      string
 	log         *slog.Logger
 
@@ -51,7 +51,7 @@ type endpoint struct {
 // change is the change that a request makes in the database.
 type change func(e *endpoint, ctx context.Context, tx pgx.Tx) error
 
-// httpTrial measures how many requests a second a handler answers. handle returns the handler.
+// httpTrial measures how many requests a handler answers per second. handle returns the handler.
 func httpTrial(replays bool, handle func(e *endpoint, do change) http.Handler, do change) trial {
 	return func(ctx context.Context, b *bench) (_ sample, err error) {
 		e, err := openEndpoint(ctx, b)
@@ -118,7 +118,7 @@ func (e *endpoint) serve(handler http.Handler) (stop func() error, err error) {
 	}, nil
 }
 
-// request sends the request with a key and reads its answer.
+// request sends a request with the given key and reads the answer.
 func (e *endpoint) request(ctx context.Context, key int64) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/orders", bytes.NewReader(e.data))
 	if err != nil {
@@ -144,7 +144,7 @@ func (e *endpoint) place(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// pay inserts an order, books it, and writes an event.
+// pay inserts an order and a ledger entry, and writes an event.
 func (e *endpoint) pay(ctx context.Context, tx pgx.Tx) error {
 	if err := e.place(ctx, tx); err != nil {
 		return err
@@ -155,10 +155,10 @@ func (e *endpoint) pay(ctx context.Context, tx pgx.Tx) error {
 	return e.outbox.Write(ctx, tx, e.event())
 }
 
-// answered is the answer to requests.
+// answered is the body of the answer to each request.
 var answered = []byte(`{"status": "placed", "amount": 100}`)
 
-// answer sends the result of a request.
+// answer sends the answer to a request whose handler returned err.
 func answer(w http.ResponseWriter, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -181,7 +181,7 @@ func (e *endpoint) unguarded(do change) http.Handler {
 }
 
 // byHand handles requests with a table of keys, as a service would do without Postroom: it inserts
-// the key before, and the answer after.
+// the key before the change, and stores the answer after the change.
 func (e *endpoint) byHand(do change) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -208,7 +208,7 @@ func (e *endpoint) byHand(do change) http.Handler {
 	})
 }
 
-// guarded handles requests behind a guard, in transaction mode.
+// guarded handles requests behind a guard of package idempotency, in transaction mode.
 func (e *endpoint) guarded(do change) http.Handler {
 	guard := idempotency.New(e.pool, idempotency.Config{
 		Schema: e.schema, Principal: func(*http.Request) (string, error) { return "customer", nil },

@@ -23,12 +23,12 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// settling is how long a relay takes at most to slow down to its idle rate. By then its waits have
-// doubled up to Config.IdlePoll.
+// settling is the longest time in which a relay slows down to its idle rate. Its waits double until
+// they are as long as Config.IdlePoll.
 const settling = 1500 * time.Millisecond
 
-// order is the input of [ServeRelay]. It is sent on the standard input, because every process of a
-// machine can read a command line, and URLs contain passwords.
+// order is the input of [ServeRelay]. command sends it on the standard input, because every process
+// of a machine can read a command line, and URLs contain passwords.
 type order struct {
 	DatabaseURL string
 	NATSURL     string
@@ -44,8 +44,8 @@ type idleness struct {
 	Took       time.Duration
 }
 
-// idleTrial measures how often a relay without work asks the database, and how much processor time
-// it uses.
+// idleTrial measures how many statements a relay without work sends to the database, and how much
+// processor time the relay uses.
 func idleTrial(ctx context.Context, b *bench) (sample, error) {
 	idle, err := idle(ctx, b)
 	if err != nil {
@@ -71,7 +71,7 @@ func idle(ctx context.Context, b *bench) (found idleness, err error) {
 	return found, err
 }
 
-// command makes another process carry out an order.
+// command starts another process, and makes it carry out an order.
 func command(ctx context.Context, b *bench, o order) (idleness, error) {
 	child := exec.CommandContext(ctx, b.cfg.Self[0], b.cfg.Self[1:]...) //nolint:gosec // this program itself
 	child.Stderr = os.Stderr
@@ -102,7 +102,7 @@ func command(ctx context.Context, b *bench, o order) (idleness, error) {
 }
 
 // ServeRelay reads an order from in, runs a relay without work, writes the result to out, and
-// returns. If in ends, it returns early.
+// returns. If in ends, ServeRelay returns early.
 func ServeRelay(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o order
 	lines := json.NewDecoder(in)
@@ -175,7 +175,7 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 // TraceQueryEnd implements [pgx.QueryTracer].
 func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// during returns what this process uses in the time d.
+// during returns the statements and the processor time of this process in the time d.
 func (c *counter) during(ctx context.Context, d time.Duration) (idleness, error) {
 	cpu := time.Duration(0)
 	if machine.CanMeasureTime {

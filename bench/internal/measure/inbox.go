@@ -21,28 +21,28 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// workers is the number of workers of an inbox, and of the loop that is its reference.
+// workers is the number of workers of an inbox, and of the loop that is the reference of the inbox.
 const workers = 32
 
-// batchSize is how many events a batched handler has in one transaction.
+// batchSize is how many events a batched handler handles in one transaction.
 const batchSize = 100
 
-// Backlogs are parts of Config.Events. With one transaction for each event, all events would take
-// half a minute. With batches, the smaller part would end within a second.
+// A backlog has Config.Events divided by one of these numbers. With one transaction for each event,
+// all events would take half a minute. With batches, the smaller part would end within a second.
 const (
 	singlePart  = 4
 	batchedPart = 2
 )
 
-// These are numbers of events of each 100. A handler always fails for rarely or often of them, or
-// fails once for flaky of them.
+// These numbers say for how many of each 100 events a handler fails. With rarely and often it fails
+// at each attempt, with flaky only at the first attempt.
 const (
 	rarely = 1
 	often  = 30
 	flaky  = 5
 )
 
-// keys is how many keys events share, and stuck is how many events wait behind one of them.
+// keys is how many keys the events share. stuck is how many other events wait behind a dead event.
 const (
 	keys  = 1000
 	stuck = 100_000
@@ -79,15 +79,15 @@ func orderedTrial(of load) trial {
 
 // load is the work for an inbox.
 type load struct {
-	part     int  // of Config.Events
-	keys     int  // keys that the events share; 0: each event has a different key
-	failing  int  // events of 100 that always fail
-	flaky    int  // events of 100 that fail at their first attempt
-	stuck    int  // events that wait from the beginning until the end
+	part     int  // the backlog has Config.Events divided by part
+	keys     int  // the number of keys that the events share; if 0, each event has a different key
+	failing  int  // how many of each 100 events always fail
+	flaky    int  // how many of each 100 events fail at their first attempt
+	stuck    int  // how many other events wait behind a dead event until the end
 	external bool // the handler makes a call for each event, and has no effect
 }
 
-// backlog is a stream's events for a handler, and the results.
+// backlog has the events of a stream for a handler, and the results of the handler.
 type backlog struct {
 	b      *bench
 	nc     *nats.Conn
@@ -97,12 +97,12 @@ type backlog struct {
 	events int
 	load
 
-	tried []atomic.Bool // whether the handler was called for the event
-	seen  []atomic.Bool // whether the handler was called for the event and did all its work
-	count atomic.Int64  // how many events of these
+	tried []atomic.Bool // for each event: whether the handler has failed on purpose, as flakes requests
+	seen  []atomic.Bool // for each event: whether the handler has done all its work
+	count atomic.Int64  // for how many events seen is true
 }
 
-// backlogTrial measures how many events per second run handles. run continues until its context
+// backlogTrial measures how many events run handles per second. run continues until its context
 // ends.
 func backlogTrial(of load, run func(ctx context.Context, l *backlog) error) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
@@ -129,7 +129,7 @@ func backlogTrial(of load, run func(ctx context.Context, l *backlog) error) tria
 	}
 }
 
-// ledger returns a schema in which no event is decided.
+// ledger returns a schema with empty tables for an inbox and its effects.
 func ledger(ctx context.Context, b *bench) (string, error) {
 	schemaName, created, err := b.createLog(ctx, "ledger")
 	if err != nil {
@@ -147,8 +147,8 @@ func ledger(ctx context.Context, b *bench) (string, error) {
 }
 
 // workerPool returns a pool with a connection for each worker, and room for the other connections
-// of an inbox. It makes the connections before the measurement, because a handler that has run for
-// a while has them too.
+// of an inbox. It makes the connections before the measurement, because an inbox that has run for a
+// while has its connections too.
 func workerPool(ctx context.Context, b *bench) (*pgxpool.Pool, error) {
 	database := b.cfg.Database.Copy()
 	database.MaxConns = workers + 16
@@ -170,13 +170,13 @@ func connectAll(ctx context.Context, pool *pgxpool.Pool) error {
 		if err != nil {
 			return err
 		}
-		defer conn.Release() // after the last connection is made
+		defer conn.Release() // this runs after the last connection is made
 	}
 	return nil
 }
 
-// measure times run from its beginning until the backlog is done. The rate counts all events, even
-// those that fail, because they were work too.
+// measure times run from its beginning until the backlog is done. The rate counts all events, also
+// the events that fail, because they are work too.
 func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *backlog) error) (sample, error) {
 	var took time.Duration
 	err := l.b.timed(func() (err error) {
@@ -202,8 +202,8 @@ func (l *backlog) measure(ctx context.Context, run func(ctx context.Context, l *
 	return sample{value: float64(l.events) / took.Seconds()}, nil
 }
 
-// wait waits until the backlog is done. It asks no server until the handler has been called for
-// every event, because that would slow the measured work.
+// wait waits until the backlog is done. It asks the servers only after the inbox has called the
+// handler for every event, because earlier questions would slow the measured work.
 func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	for {
 		if l.count.Load() == int64(l.events) {
@@ -221,9 +221,9 @@ func (l *backlog) wait(ctx context.Context, stopped <-chan struct{}) error {
 	}
 }
 
-// over reports whether every event is committed and acknowledged. An event that failed, or that an
-// external handler runs, is acknowledged when it is held. An external handler's event must also be
-// finished.
+// over reports whether every event is committed and acknowledged. The inbox acknowledges an event
+// that failed, that waits for its key, or that an external handler runs, when it is held. For
+// shared keys and external handlers, over also calls settled.
 func (l *backlog) over(ctx context.Context) (bool, error) {
 	stream, err := l.b.js.Stream(ctx, l.b.stream())
 	if err != nil {
@@ -259,7 +259,7 @@ func (l *backlog) settled(ctx context.Context) (settled bool, err error) {
 	return settled, nil
 }
 
-// verify checks that every event has one effect, or is held if it fails, or has one call.
+// verify checks that every event has one effect (or one external call), or is held if it fails.
 func (l *backlog) verify(ctx context.Context) error {
 	var effects, events, held, calls int
 	err := l.b.pool.QueryRow(ctx, schema.In(l.schema, verifySQL)).Scan(&effects, &events, &held, &calls)
@@ -285,8 +285,8 @@ func (l *backlog) verify(ctx context.Context) error {
 
 var errProvoked = errors.New("a failure on purpose")
 
-// apply does the handler's work for the event with the given key, and records that it was done. If
-// a batch failed, apply may be called again.
+// apply does the handler's work for the event with the given key, and records that the work is
+// done. If a batch failed, the handler may call apply again.
 func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	failed := errProvoked
 	if !strings.HasPrefix(key, badKey) {
@@ -297,7 +297,7 @@ func (l *backlog) apply(ctx context.Context, tx pgx.Tx, key string) error {
 	return errors.Join(l.note(key), failed)
 }
 
-// note records that the handler was called for the event with the given key, and did all its work.
+// note records that the handler has done all its work for the event with the given key.
 func (l *backlog) note(key string) error {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	if err != nil || i >= len(l.seen) {
@@ -309,15 +309,15 @@ func (l *backlog) note(key string) error {
 	return nil
 }
 
-// flakes reports whether a handler has to fail for an event, which it does once. The keys take
-// turns.
+// flakes reports whether a handler must fail for an event, and returns true only once for an event.
+// The events that fail are spread over the keys.
 func (l *backlog) flakes(key string) bool {
 	i, err := strconv.Atoi(key[min(len(goodKey), len(key)):])
 	return err == nil && i < len(l.tried) && (i+i/max(l.keys, 1))*l.flaky%100 < l.flaky && !l.tried[i].Swap(true)
 }
 
-// warnings returns a logger that drops lines about starts and ends, because a figure has many of
-// these.
+// warnings returns a logger that drops lines about starts and ends, because a measurement has many
+// of them.
 func warnings(logger *slog.Logger) *slog.Logger {
 	return slog.New(onlyWarnings{logger.Handler()})
 }
@@ -345,9 +345,9 @@ func (l *backlog) inbox(ctx context.Context, sub inbox.Subscription) error {
 	}
 	switch {
 	case l.failing > 0:
-		sub.Schedule = postroom.Backoff{time.Hour} // only the first attempt is measured
+		sub.Schedule = postroom.Backoff{time.Hour} // so that the inbox makes only the first attempt
 	case l.flaky > 0:
-		sub.Schedule = postroom.Backoff{100 * time.Millisecond} // in place of the wait of the last events
+		sub.Schedule = postroom.Backoff{100 * time.Millisecond} // short, so that the measurement does not wait long for the last events
 	}
 	in := inbox.New(l.pool, l.nc, inbox.Config{Schema: l.schema, Logger: logger})
 	in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {

@@ -13,11 +13,11 @@ import (
 	"github.com/postroom/postroom/bench/internal/stopwatch"
 )
 
-// rate is the number of transactions a second at which latencies are measured. It leaves
-// servers and processors mostly idle, so that nothing queues.
+// rate is the number of transactions per second during a measurement of latencies. With it the
+// servers and processors are mostly idle, so that no work waits.
 const rate = 500
 
-// latencyTrial measures the time from commit to acknowledgement.
+// latencyTrial measures the time from the commit of an event to its acknowledgement.
 func latencyTrial(wake bool) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		p, schemaName, err := newProducer(ctx, b)
@@ -52,7 +52,7 @@ func latency(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaNa
 }
 
 // directTrial measures the unsafe way: the client publishes after its commit. If the client dies
-// between commit and publish, an event is lost.
+// between the commit and the publish, an event is lost.
 func directTrial(ctx context.Context, b *bench) (sample, error) {
 	p, _, err := newProducer(ctx, b)
 	if err != nil {
@@ -79,7 +79,7 @@ func directTrial(ctx context.Context, b *bench) (sample, error) {
 	})
 }
 
-// pace calls do at the rate, however long do takes, and returns the latencies that were recorded.
+// pace calls do rate times per second, even if do takes long, and returns the recorded latencies.
 func pace(ctx context.Context, b *bench, times *stopwatch.Times, do func(ctx context.Context, id string) error) (sample, error) {
 	began := time.Now()
 	onTime := func(ctx context.Context, client int, end <-chan struct{}) error {
@@ -95,7 +95,7 @@ func pace(ctx context.Context, b *bench, times *stopwatch.Times, do func(ctx con
 		}
 	}
 	err := crew(ctx, onTime, func(ctx context.Context) error {
-		sleep(ctx, b.cfg.Span/5) // to let connections and prepared statements settle
+		sleep(ctx, b.cfg.Span/5) // meanwhile the clients connect and prepare statements
 		times.Begin()
 		return b.timed(func() error {
 			sleep(ctx, b.cfg.Span)
@@ -108,10 +108,10 @@ func pace(ctx context.Context, b *bench, times *stopwatch.Times, do func(ctx con
 	return sampleOf(ctx, times, b.cfg.Span)
 }
 
-// lastPatience is how long the acknowledgements of the last events may take.
+// lastPatience is how long to wait for the acknowledgements of the last events.
 const lastPatience = 2 * time.Minute
 
-// sampleOf waits until every committed event is acknowledged.
+// sampleOf waits until every committed event is acknowledged, and returns the latencies.
 func sampleOf(ctx context.Context, t *stopwatch.Times, span time.Duration) (sample, error) {
 	latencies, missing := t.Complete()
 	for until := time.Now().Add(lastPatience); len(missing) > 0; latencies, missing = t.Complete() {

@@ -16,11 +16,11 @@ import (
 //go:embed sql/decide.sql
 var decideSQL string
 
-// prefetch is how many messages the loop's client has in memory.
+// prefetch is how many messages the loop keeps in memory.
 const prefetch = 500
 
-// loop is the reference of an inbox: the code that a service would have without Postroom to apply
-// the same effects once each. Any failure ends it.
+// loop is the reference of an inbox. It is the code that a service would have without Postroom to
+// make each effect once. Any failure ends loop.
 func loop(ctx context.Context, l *backlog) error {
 	js, err := jetstream.New(l.nc)
 	if err != nil {
@@ -62,13 +62,13 @@ func loop(ctx context.Context, l *backlog) error {
 		})
 	}
 	all.Wait()
-	if ctx.Err() != nil { // it was told to end
+	if ctx.Err() != nil { // the caller ended the loop
 		return nil
 	}
 	return context.Cause(work)
 }
 
-// handle applies the event of one message, with a round trip for each statement.
+// handle makes the effect of a message and acknowledges it. Each statement is a round trip.
 func (l *backlog) handle(ctx context.Context, msg jetstream.Msg, decide string) error {
 	header := msg.Headers()
 	sum := sha256.New()

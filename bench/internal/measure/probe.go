@@ -17,13 +17,13 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// probe observes a relay. Its fields may be nil.
+// probe observes a relay. The relay's log and publisher call its functions. Each field may be nil.
 type probe struct {
-	led      func()                        // the lease was taken
-	read     func(events []eventlog.Event) // events came from the log
-	acked    func(seq int64)               // the broker's acknowledgement came
-	recorded func(n int)                   // n more events are recorded as published
-	logger   *slog.Logger                  // logger of the relay; nil: the logger of the Config
+	led      func()                        // the relay has taken the lease
+	read     func(events []eventlog.Event) // the relay has read events from the log
+	acked    func(seq int64)               // the broker has acknowledged an event
+	recorded func(n int)                   // the relay has recorded n more events as published
+	logger   *slog.Logger                  // the relay's logger; if nil, the logger of the Config
 }
 
 // probedLog is a log with a probe.
@@ -33,7 +33,7 @@ type probedLog struct {
 	probe probe
 }
 
-// Lead is [outbox.Log.Lead].
+// Lead calls [outbox.Log.Lead] and the probe.
 func (l probedLog) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
 	term, err := l.Log.Lead(ctx, owner, lease)
 	if err == nil && l.probe.led != nil {
@@ -49,7 +49,7 @@ type probedTerm struct {
 	probe probe
 }
 
-// Read is [eventlog.Term.Read].
+// Read calls [eventlog.Term.Read] and the probe.
 func (t probedTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	page, err := t.Term.Read(ctx, limit, into)
 	if err == nil && t.probe.read != nil {
@@ -58,7 +58,7 @@ func (t probedTerm) Read(ctx context.Context, limit int, into []eventlog.Event) 
 	return page, err
 }
 
-// Record is [eventlog.Term.Record].
+// Record calls [eventlog.Term.Record] and the probe.
 func (t probedTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	n := len(p.Published)
 	err := t.Term.Record(ctx, p)
@@ -75,7 +75,7 @@ type probedPublisher struct {
 	probe probe
 }
 
-// Run is Run of [port.Publisher].
+// Run calls Run of the [port.Publisher], and the probe for each acknowledgement.
 func (p probedPublisher) Run(ctx context.Context, batches <-chan []*port.Message, settle func(f *port.Message, o port.Outcome)) error {
 	if p.probe.acked == nil {
 		return p.Publisher.Run(ctx, batches, settle)
@@ -88,25 +88,25 @@ func (p probedPublisher) Run(ctx context.Context, batches <-chan []*port.Message
 	})
 }
 
-// errTwoTerms says that a relay lost its lease or a connection, so the measurement does not show
-// the work of one term.
+// errTwoTerms says that a relay lost its lease or a connection and began a second term. Such a
+// measurement does not show the work of one term.
 var errTwoTerms = errors.New("the relay was interrupted and began anew")
 
 // relayRun is a running relay, with channels that show its progress.
 type relayRun struct {
 	*relay.Relay
 
-	led       chan struct{} // closed when the lease was taken
-	ledAgain  chan struct{} // closed when it was taken once more
+	led       chan struct{} // closed when the relay has taken the lease
+	ledAgain  chan struct{} // closed when the relay has taken the lease once more
 	stopped   chan struct{} // closed when the relay has ended
 	terminate func() error
 }
 
-// start starts a relay with a probe. The caller stops it.
+// start starts a relay with a probe. The caller must stop the relay.
 func start(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, p probe) *relayRun {
 	r := &relayRun{led: make(chan struct{}), ledAgain: make(chan struct{}), stopped: make(chan struct{})}
 	terms, told := 0, p.led
-	p.led = func() { // by the goroutine of Run
+	p.led = func() { // the goroutine of Run calls it
 		switch terms++; terms {
 		case 1:
 			if told != nil {
@@ -142,7 +142,7 @@ func start(ctx context.Context, b *bench, nc *nats.Conn, schemaName string, p pr
 // stop ends the relay and returns its error.
 func (r *relayRun) stop() error { return r.terminate() }
 
-// wait waits for c, or for the relay to fail, or for ctx to end.
+// wait waits until c is closed. It fails if the relay ends or begins another term, or ctx ends.
 func (r *relayRun) wait(ctx context.Context, c <-chan struct{}) error {
 	select {
 	case <-c:

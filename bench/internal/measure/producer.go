@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// clients is how many producers there are.
+// clients is the number of clients that work at the same time.
 const clients = 8
 
 var (
@@ -34,7 +34,7 @@ type producer struct {
 	pool    *pgxpool.Pool
 	outbox  *outbox.Outbox
 	order   string
-	insert  string // insert into the table that was made by hand
+	insert  string // the statement for the outbox that is written by hand
 	subject string
 	data    []byte
 	serial  atomic.Int64
@@ -65,7 +65,7 @@ func (p *producer) event() postroom.Event {
 	return postroom.Event{Type: p.subject, Key: fmt.Sprint("key-", p.serial.Add(1)), Data: p.data}
 }
 
-// plain is the transaction without an event.
+// plain runs the transaction without an event.
 func (p *producer) plain(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, p.order, "customer", 100)
@@ -73,10 +73,10 @@ func (p *producer) plain(ctx context.Context) error {
 	})
 }
 
-// write is the transaction with an event, with a round trip for each statement.
+// write runs the transaction with an event, with a round trip for each statement.
 func (p *producer) write(ctx context.Context) error { return p.writeEvent(ctx, p.event()) }
 
-// writeEvent is write with a given event.
+// writeEvent is write for a given event.
 func (p *producer) writeEvent(ctx context.Context, ev postroom.Event) error {
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, p.order, "customer", 100); err != nil {
@@ -86,8 +86,8 @@ func (p *producer) writeEvent(ctx context.Context, ev postroom.Event) error {
 	})
 }
 
-// byHand is the transaction without Postroom: the smallest possible cost of an outbox written by
-// hand.
+// byHand runs the transaction without Postroom, with an outbox that is written by hand and costs as
+// little as possible.
 func (p *producer) byHand(ctx context.Context) error {
 	ev := p.event()
 	id, err := uuid.NewV7()
@@ -103,17 +103,17 @@ func (p *producer) byHand(ctx context.Context) error {
 	})
 }
 
-// queue is the transaction with an event in one round trip.
+// queue runs the transaction with an event in one round trip.
 func (p *producer) queue(ctx context.Context) error {
 	var batch pgx.Batch
 	batch.Queue(p.order, "customer", 100)
 	if err := p.outbox.Queue(&batch, p.event()); err != nil {
 		return err
 	}
-	return p.pool.SendBatch(ctx, &batch).Close() // a batch is a transaction
+	return p.pool.SendBatch(ctx, &batch).Close() // PostgreSQL runs a batch as one transaction
 }
 
-// txTrial measures how many transactions commit in a second.
+// txTrial measures how many transactions the clients commit per second.
 func txTrial(do func(p *producer, ctx context.Context) error) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		p, _, err := newProducer(ctx, b)
@@ -124,7 +124,7 @@ func txTrial(do func(p *producer, ctx context.Context) error) trial {
 	}
 }
 
-// liveTrial measures transactions while a relay publishes.
+// liveTrial measures transactions while a relay publishes their events.
 func liveTrial(wake bool) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		p, schemaName, err := newProducer(ctx, b)
@@ -164,8 +164,8 @@ func live(ctx context.Context, b *bench, nc *nats.Conn, p *producer, schemaName 
 	return s, nil
 }
 
-// throughput makes all clients repeat do, one call after the other, and returns how many calls they
-// made per second.
+// throughput makes each client call do again and again. It returns how many calls all clients made
+// per second.
 func throughput(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
 	var count atomic.Int64
 	var rate float64
@@ -179,7 +179,7 @@ func throughput(ctx context.Context, b *bench, do func(ctx context.Context) erro
 		return nil
 	}
 	err := crew(ctx, repeat, func(ctx context.Context) error {
-		sleep(ctx, b.cfg.Span/5) // to let connections and prepared statements settle
+		sleep(ctx, b.cfg.Span/5) // meanwhile the clients connect and prepare statements
 		return b.timed(func() error {
 			from, began := count.Load(), time.Now()
 			sleep(ctx, b.cfg.Span)
@@ -194,8 +194,8 @@ func throughput(ctx context.Context, b *bench, do func(ctx context.Context) erro
 }
 
 // crew runs work in all clients until lead returns. Then it closes end, so that the clients finish
-// their present work. The first failure of a client ends the context of all clients, and is
-// returned.
+// their present work. If a client fails, crew ends the context of all clients, and returns the
+// first failure.
 func crew(ctx context.Context, work func(ctx context.Context, client int, end <-chan struct{}) error, lead func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

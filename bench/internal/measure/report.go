@@ -10,16 +10,16 @@ import (
 // Report is the result of [Run].
 type Report struct {
 	Machine machine.Machine `json:"machine"`
-	Events  int             `json:"events"`  // in the backlog of each drain
-	Runs    int             `json:"runs"`    // how many times each figure was measured; the report has the median
-	Seconds float64         `json:"seconds"` // time of a measurement that would not end by itself
+	Events  int             `json:"events"`  // the number of events in the backlog that a relay drains
+	Runs    int             `json:"runs"`    // how many times each figure was measured; a figure has the median of the runs
+	Seconds float64         `json:"seconds"` // the time of a measurement that would not end by itself
 	Figures []Figure        `json:"figures"`
 
-	// LeftOut are requested figures that need a broker that syncs every message, if there is none.
+	// LeftOut are the requested figures for which there is no broker that syncs every message.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// Figure is one result. If there is no reference, it and the ratio are null.
+// Figure is one result. If it has no reference, ReferenceMedian and Ratio are null.
 type Figure struct {
 	Name   string  `json:"name"`
 	Unit   string  `json:"unit"`
@@ -33,7 +33,7 @@ type Figure struct {
 	// run. The median can differ a little from the ratio of the medians.
 	Ratio *float64 `json:"ratio"`
 
-	// Only latencies have these medians. Median is then equal to P99.
+	// Only latencies have these medians of percentiles. Their Median is equal to P99.
 	P50          *float64 `json:"p50_ms,omitempty"`
 	P99          *float64 `json:"p99_ms,omitempty"`
 	ReferenceP50 *float64 `json:"reference_p50_ms,omitempty"`
@@ -42,7 +42,7 @@ type Figure struct {
 	Conditions string `json:"conditions"`
 }
 
-// report makes the result of a figure from one sample of each run, and one sample of its reference.
+// report makes the result of f from its samples and its reference's samples, one of each run.
 func (f figure) report(cfg Config, own, reference []sample) Figure {
 	values, p50s := f.columns(own)
 	out := Figure{
@@ -100,7 +100,7 @@ func median(values []float64) float64 {
 	return (sorted[n/2-1] + sorted[n/2]) / 2
 }
 
-// percentile returns the value that p of 100 values do not exceed.
+// percentile returns the smallest value that p of 100 values do not exceed.
 func percentile(sorted []float64, p int) float64 {
 	n := (len(sorted)*p + 99) / 100
 	return sorted[max(n, 1)-1]

@@ -20,7 +20,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// cleanPatience limits the removal.
+// cleanPatience limits a request that creates or removes objects.
 const cleanPatience = 30 * time.Second
 
 const (
@@ -43,25 +43,25 @@ var (
 	disconnectSQL string
 )
 
-// servers are the servers of the measurements, with the objects that were created on them.
+// servers are the servers of the measurements, with the objects that measure created on them.
 type servers struct {
 	cfg      Config
 	name     string // the name of all created objects, and of the connections
 	pool     *pgxpool.Pool
-	schemas  []string          // to be dropped
-	logs     map[string]string // schemas of logs, by content
-	restless bool              // CHECKPOINT is not allowed
+	schemas  []string          // the created schemas, which close drops
+	logs     map[string]string // the schemas of logs, by the name that createLog gets
+	restless bool              // the role may not run CHECKPOINT
 	atomic   bool              // the next measurement's relay publishes in atomic batches
 
 	*broker
-	synced *broker // it syncs every message; nil if there is none
+	synced *broker // the broker that syncs every message; nil if there is none
 }
 
 // connectTo connects to the servers.
 func connectTo(ctx context.Context, cfg Config) (_ *servers, err error) {
 	b := &servers{cfg: cfg, name: "postroom_bench_" + strings.ToLower(rand.Text()[:10]), logs: make(map[string]string)}
 	database := cfg.Database.Copy()
-	database.MaxConns = clients + 4 // for the set-up, and for a relay
+	database.MaxConns = clients + 4 // the other connections are for the set-up and for a relay
 	database.ConnConfig.RuntimeParams["application_name"] = b.name
 	if b.pool, err = pgxpool.NewWithConfig(ctx, database); err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func connectTo(ctx context.Context, cfg Config) (_ *servers, err error) {
 	return b, nil
 }
 
-// broker is a server for streams, with a connection to manage the streams. Every measurement has
-// its own connection.
+// broker is a NATS server, with a connection to manage its streams. Every measurement has its own
+// connection.
 type broker struct {
 	url string
 	nc  *nats.Conn
@@ -123,7 +123,7 @@ func connectNATS(url, creds, name string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// close removes everything that was created.
+// close removes the created objects and closes the connections.
 func (b *servers) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanPatience)
 	defer cancel()
@@ -147,7 +147,7 @@ func (b *servers) dropSchemas(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("drop %s: %w", strings.Join(b.schemas, ", "), err)
 	}
-	defer func() { _ = conn.Close(ctx) }() // closed in any case
+	defer func() { _ = conn.Close(ctx) }() // the connection is closed even if this fails
 	if _, err := conn.Exec(ctx, disconnectSQL, b.name); err != nil {
 		return fmt.Errorf("end sessions: %w", err)
 	}
@@ -159,16 +159,16 @@ func (b *servers) dropSchemas(ctx context.Context) error {
 	return nil
 }
 
-// stream is the name of the stream; there is one at a time.
+// stream returns the name of the stream. There is one stream at a time.
 func (b *servers) stream() string { return strings.ToUpper(b.name) }
 
-// subject is the type of all events, and the subject of the stream.
+// subject returns the type of all events, which is also the subject of the stream.
 func (b *servers) subject() string { return b.name + ".event" }
 
-// withStream calls do while there is a new, empty stream.
+// withStream creates a new stream, calls do, and removes the stream.
 func (b *servers) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, error)) (_ sample, err error) {
-	// This is not interrupted. The broker works on several requests at once, so it could create the
-	// stream after a request to delete it found no stream.
+	// The end of ctx does not interrupt this request. The broker works on several requests at once,
+	// so it could create the stream after a request to delete the stream found none.
 	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
 	defer cancel()
 	err = natsjs.EnsureStream(create, b.nc, jetstream.StreamConfig{
@@ -198,7 +198,7 @@ func (b *servers) removeStream(ctx context.Context, from *broker) error {
 	return nil
 }
 
-// stored returns how many events the stream has.
+// stored returns the number of events in the stream.
 func (b *servers) stored(ctx context.Context) (int, error) {
 	stream, err := b.js.Stream(ctx, b.stream())
 	if err != nil {
@@ -211,13 +211,13 @@ func (b *servers) stored(ctx context.Context) (int, error) {
 	return int(info.State.Subjects[b.subject()]), nil //nolint:gosec // far below
 }
 
-// createLog returns the schema of the log with the given name. The first call creates it.
+// createLog returns the schema of the log with the given name, and creates it if needed.
 func (b *servers) createLog(ctx context.Context, name string) (_ string, created bool, err error) {
 	if there, ok := b.logs[name]; ok {
 		return there, false, nil
 	}
 	schemaName := fmt.Sprintf("%s_%d", b.name, len(b.schemas))
-	b.schemas = append(b.schemas, schemaName) // before the schema is created, so that it is removed even if the creation is interrupted
+	b.schemas = append(b.schemas, schemaName) // first, so that close drops the schema even if the creation is interrupted
 	if _, err := schema.Migrate(ctx, b.pool, schemaName); err != nil {
 		return "", false, err
 	}
@@ -228,8 +228,8 @@ func (b *servers) createLog(ctx context.Context, name string) (_ string, created
 	return schemaName, true, nil
 }
 
-// backlog returns the schema of a log that contains all events, none of them published. keys and n
-// are parameters of load.sql.
+// backlog returns the schema of a log that has all events, and in which no event is published. keys
+// and n are $5 and $6 of load.sql.
 func (b *servers) backlog(ctx context.Context, keys string, n int) (string, error) {
 	schemaName, created, err := b.createLog(ctx, fmt.Sprint(keys, n))
 	if err != nil {
@@ -262,8 +262,8 @@ func (b *servers) empty(ctx context.Context) (string, error) {
 	return schemaName, b.rest(ctx)
 }
 
-// rest makes the server write the data of earlier measurements to the disk, if the role may do
-// that.
+// rest makes PostgreSQL write the data of earlier measurements to the disk, if the role may run
+// CHECKPOINT.
 func (b *servers) rest(ctx context.Context) error {
 	if b.restless {
 		return nil

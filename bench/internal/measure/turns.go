@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// A turn takes about this long. The speed of a machine changes within seconds, so two longer
-	// measurements one after the other would be made at different speeds.
+	// A turn takes about this time. The speed of a machine changes within seconds, so if turns were
+	// longer, the machine could have another speed in each turn.
 	turn = 200 * time.Millisecond
 
-	// This part of a turn is not counted, because transactions of the previous turn end in it.
+	// This part of a turn does not count, because transactions of the previous turn end in it.
 	handover = 20 * time.Millisecond
 )
 
@@ -24,8 +24,8 @@ var transactions = map[string]func(p *producer, ctx context.Context) error{
 	handOutbox:       (*producer).byHand,
 }
 
-// steps returns the measurements in their order. A step is one trial, or several that take turns.
-// If one of them is profiled, each is a separate step.
+// steps returns the measurements in their order. A step is one trial, or several trials that take
+// turns. If a profile is wanted, each trial is a separate step.
 func (b *bench) steps(order []string) [][]string {
 	var steps [][]string
 	together := -1
@@ -43,7 +43,7 @@ func (b *bench) steps(order []string) [][]string {
 	return steps
 }
 
-// titleOf names the measurements of a step.
+// titleOf returns a title for the measurements of a step.
 func titleOf(names []string) string {
 	if len(names) > 1 {
 		return "transactions, in turns"
@@ -51,14 +51,14 @@ func titleOf(names []string) string {
 	return names[0]
 }
 
-// takeTurns measures several transactions on one log. Each gets turns until it has had its full
-// time.
+// takeTurns measures several kinds of transactions on one log. Each kind gets turns until it has
+// had its full time.
 func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error) {
 	p, _, err := newProducer(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	var now atomic.Int64 // the transaction whose turn it is
+	var now atomic.Int64 // the index of the transaction whose turn it is
 	counts := make([]atomic.Int64, len(names))
 	repeat := func(ctx context.Context, _ int, end <-chan struct{}) error {
 		for !over(end) {
@@ -73,10 +73,10 @@ func (b *bench) takeTurns(ctx context.Context, names []string) ([]sample, error)
 	rounds := max(1, int(b.cfg.Span/turn))
 	committed, took := make([]int64, len(names)), make([]time.Duration, len(names))
 	err = crew(ctx, repeat, func(ctx context.Context) error {
-		for round := range rounds + 1 { // the first round is for connections and prepared statements
+		for round := range rounds + 1 { // in the first round, which does not count, the clients connect and prepare statements
 			for i := range names {
 				n := i
-				if round%2 == 1 { // so that no transaction always follows the same one
+				if round%2 == 1 { // so that a transaction does not always follow the same transaction
 					n = len(names) - 1 - i
 				}
 				now.Store(int64(n))

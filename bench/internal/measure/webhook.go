@@ -12,10 +12,10 @@ import (
 	"github.com/postroom/postroom/bench/internal/webhooks"
 )
 
-// webhookPart says which part of Config.Events are accepted events.
+// webhookPart is the divisor of Config.Events that gives the number of accepted events.
 const webhookPart = 20
 
-// ackTrial measures how many webhooks a second a handler acknowledges. handle returns the handler.
+// ackTrial measures how many webhooks are acknowledged per second. handle returns the handler.
 func ackTrial(handle func(e *endpoint) http.Handler) trial {
 	return receiveTrial(handle, throughput)
 }
@@ -25,7 +25,7 @@ func answerTrial(handle func(e *endpoint) http.Handler) trial {
 	return receiveTrial(handle, func(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
 		var mu sync.Mutex
 		var took []float64                        // in milliseconds
-		settled := time.Now().Add(b.cfg.Span / 5) // to let connections and prepared statements settle
+		settled := time.Now().Add(b.cfg.Span / 5) // before it the clients connect and prepare statements
 		_, err := throughput(ctx, b, func(ctx context.Context) error {
 			began := time.Now()
 			err := do(ctx)
@@ -47,7 +47,7 @@ func answerTrial(handle func(e *endpoint) http.Handler) trial {
 	})
 }
 
-// receiveTrial runs a measurement in which clients send webhooks.
+// receiveTrial returns a trial in which clients send webhooks.
 func receiveTrial(handle func(e *endpoint) http.Handler, measure func(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error)) trial {
 	return func(ctx context.Context, b *bench) (_ sample, err error) {
 		e, err := openEndpoint(ctx, b)
@@ -71,8 +71,8 @@ func receivedWebhooks(e *endpoint) http.Handler {
 
 func handWebhooks(e *endpoint) http.Handler { return webhooks.ByHand(e.pool, e.schema) }
 
-// effectTrial measures how many webhooks take effect per second. prepare stores them, and returns
-// the function that handles them.
+// effectTrial measures how many webhooks take effect per second. prepare stores n webhooks, and
+// returns the function that handles them.
 func effectTrial(prepare func(ctx context.Context, e *endpoint, n int) (handle func() error, err error)) trial {
 	return func(ctx context.Context, b *bench) (sample, error) {
 		e, err := openEndpoint(ctx, b)

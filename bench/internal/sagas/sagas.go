@@ -1,5 +1,5 @@
-// Package sagas has the bench's measurements of sagas: a step with package saga, and the same step
-// written by hand.
+// Package sagas has the work that the benchmark of sagas measures: a step with package saga, and
+// the same step written by hand.
 package sagas
 
 import (
@@ -19,26 +19,27 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// steps is how many steps a process has. After the last step, its client begins another process.
+// steps is the number of steps of a process. After the last step, a client begins another process
+// in its place.
 const steps = 20
 
-// state is the state of a process.
+// state is the data of a process.
 type state struct {
 	ID   string          `json:"id"`
 	Body json.RawMessage `json:"body"`
 	Seen int             `json:"seen"`
 }
 
-// process is a process. Only one client at a time makes a step of it. begin and next return the
-// command that they wrote, if any.
+// process is one run of a saga, or the same work by hand. Only one client at a time makes a step of
+// it. begin and next return the command that they wrote. If they wrote none, the command has no ID.
 type process struct {
 	begin func(ctx context.Context, tx pgx.Tx, s state) (cmd postroom.Event, err error)
 	next  func(ctx context.Context, tx pgx.Tx, reply postroom.Event) (cmd postroom.Event, err error)
-	reply postroom.Event // for the next step; if it is empty, the process must begin
+	reply postroom.Event // the input of the next step; if it has no ID, the next step begins a process
 }
 
-// Steps makes steps of processes in turn. Each is one transaction: begin, lock the row, change it,
-// write the next command, commit.
+// Steps makes steps of processes in turn. Each step is one transaction: it begins, locks the row,
+// changes the row, writes the next command, and commits.
 type Steps struct {
 	pool    *pgxpool.Pool
 	body    json.RawMessage
@@ -69,7 +70,7 @@ func (st *Steps) Do(ctx context.Context) error {
 	return nil
 }
 
-// recorder is an outbox that records the command of a transaction, which writes at most one
+// recorder is an outbox that records the command of a transaction. A transaction writes at most one
 // command.
 type recorder struct {
 	*outbox.Outbox
@@ -85,7 +86,7 @@ func outboxIn(schemaName string) *outbox.Outbox {
 	return outbox.New(outbox.Config{Source: "/bench", Schema: schemaName})
 }
 
-// WithSaga makes steps with package saga.
+// WithSaga returns steps that use package saga.
 func WithSaga(ctx context.Context, pool *pgxpool.Pool, schemaName string, body []byte, processes int) (*Steps, error) {
 	d := saga.Definition[state]{Name: "bench", Version: 1, Schema: schemaName}
 	for i := range steps {
@@ -126,8 +127,8 @@ var (
 	updateSQL string
 )
 
-// ByHand makes steps as a service would without package saga: a row with the step and the state,
-// and a round trip for each statement.
+// ByHand returns steps that work as a service would without package saga. A row has the step and
+// the state, and each statement is a round trip.
 func ByHand(pool *pgxpool.Pool, schemaName string, body []byte, processes int) *Steps {
 	begin, lock, update := schema.In(schemaName, beginSQL), schema.In(schemaName, lockSQL), schema.In(schemaName, updateSQL)
 	out := outboxIn(schemaName)

@@ -9,8 +9,7 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Times records when events were committed and acknowledged. Its methods may be called
-// concurrently.
+// Times records when events were committed and acknowledged. It is safe for concurrent use.
 type Times struct {
 	mu        sync.Mutex
 	ids       map[int64]string // by seq
@@ -33,7 +32,7 @@ func (t *Times) Begin() {
 	t.committed = make(map[string]time.Time)
 }
 
-// Commit records when the commit of an event was answered.
+// Commit records when the producer got the answer to the commit of an event.
 func (t *Times) Commit(id string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,7 +55,7 @@ func (t *Times) Read(events []eventlog.Event) {
 	}
 }
 
-// Acked records that the event with a seq is acknowledged now.
+// Acked records that the broker has just acknowledged the event with the given seq.
 func (t *Times) Acked(seq int64) {
 	at := time.Now()
 	t.mu.Lock()
@@ -65,8 +64,8 @@ func (t *Times) Acked(seq int64) {
 	delete(t.ids, seq)
 }
 
-// Complete returns the latencies in milliseconds, sorted. It also returns the committed events that
-// are not acknowledged yet.
+// Complete returns the latencies in milliseconds, sorted. It also returns the ids of the committed
+// events that are not acknowledged yet.
 func (t *Times) Complete() (latencies []float64, missing []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +76,7 @@ func (t *Times) Complete() (latencies []float64, missing []string) {
 			missing = append(missing, id)
 			continue
 		}
-		// A relay that polls can be faster than the answer to the commit.
+		// The acknowledgement can come before the answer to the commit. Then the latency is 0.
 		latencies = append(latencies, max(0, acked.Sub(committed).Seconds()*1000))
 	}
 	slices.Sort(latencies)

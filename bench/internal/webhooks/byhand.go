@@ -30,8 +30,8 @@ var (
 	takeSQL string
 )
 
-// ByHand receives webhooks as a service would without Postroom: it verifies the signature,
-// inserts a row and answers.
+// ByHand returns a handler that receives webhooks as a service would without Postroom: it verifies
+// the signature, inserts a row and answers.
 func ByHand(pool *pgxpool.Pool, schemaName string) http.Handler {
 	keep := schema.In(schemaName, keepSQL)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func ByHand(pool *pgxpool.Pool, schemaName string) http.Handler {
 	})
 }
 
-// verify verifies a request of Standard Webhooks.
+// verify verifies the time and the signature of a request of Standard Webhooks.
 func verify(h http.Header, body []byte) error {
 	at := h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(at, 10, 64)
@@ -75,7 +75,7 @@ func verify(h http.Header, body []byte) error {
 	return nil
 }
 
-// Keep stores webhooks as jobs.
+// Keep stores webhooks as jobs for [Work].
 func Keep(ctx context.Context, pool *pgxpool.Pool, schemaName string, jobs int, data []byte) error {
 	keep := schema.In(schemaName, keepSQL)
 	for left := jobs; left > 0; {
@@ -91,7 +91,8 @@ func Keep(ctx context.Context, pool *pgxpool.Pool, schemaName string, jobs int, 
 	return nil
 }
 
-// Work makes workers do this many jobs, each in its own transaction.
+// Work runs workers until they have done the given number of jobs. Each job has its own
+// transaction.
 func Work(ctx context.Context, pool *pgxpool.Pool, schemaName string, jobs int, effect Effect) error {
 	take := schema.In(schemaName, takeSQL)
 	ctx, fail := context.WithCancelCause(ctx)
@@ -104,7 +105,7 @@ func Work(ctx context.Context, pool *pgxpool.Pool, schemaName string, jobs int, 
 				took := int64(0)
 				err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 					tag, err := tx.Exec(ctx, take)
-					if took = tag.RowsAffected(); err != nil || took == 0 { // other workers have the last jobs
+					if took = tag.RowsAffected(); err != nil || took == 0 { // there is no job left, because other workers have the last jobs
 						return err
 					}
 					return effect(ctx, tx)

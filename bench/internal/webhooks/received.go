@@ -1,5 +1,5 @@
-// Package webhooks has the bench's measurements of webhooks: package webhook with an inbox, and the
-// code that a service would write by hand.
+// Package webhooks has the work that the benchmark of webhooks measures: package webhook with an
+// inbox, and the code that a service would have without Postroom.
 package webhooks
 
 import (
@@ -21,24 +21,25 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// Workers is how many workers run accepted events, or jobs.
+// Workers is the number of workers that run accepted events or jobs.
 const Workers = 8
 
-// secret is the secret of the webhooks.
+// secret is the secret with which the sender signs webhooks.
 const secret = "bench bench bench bench!"
 
 func scheme() webhook.Scheme {
 	return webhook.Standard(base64.StdEncoding.EncodeToString([]byte(secret)))
 }
 
-// Received receives webhooks with package webhook, for a handler in another process.
+// Received returns a handler that receives webhooks with package webhook. It stores them for a
+// handler in another process.
 func Received(pool *pgxpool.Pool, schema string, log *slog.Logger) http.Handler {
 	in := inbox.New(pool, nil, inbox.Config{Schema: schema, Logger: log})
 	in.Declare(inbox.Subscription{Name: "bench"})
 	return webhook.New(in, webhook.Config{Source: "/bench", Handler: "bench", Scheme: scheme(), Logger: log})
 }
 
-// Send sends a signed webhook and reads its answer.
+// Send sends a signed webhook and reads the answer.
 func Send(ctx context.Context, client *http.Client, url, id string, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
@@ -60,17 +61,17 @@ func Send(ctx context.Context, client *http.Client, url, id string, body []byte)
 	return err
 }
 
-// Effect is the work of a handler or a job.
+// Effect does the work of a handler or of a job.
 type Effect func(ctx context.Context, tx pgx.Tx) error
 
 // Backlog has accepted events, and the inbox that runs them.
 type Backlog struct {
 	in     *inbox.Inbox
 	events int64
-	ran    atomic.Int64 // runs of the handler that took effect
+	ran    atomic.Int64 // the runs in which the handler returned no error
 }
 
-// Accept accepts events.
+// Accept accepts events for a handler that calls effect.
 func Accept(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Logger, events int, data []byte, effect Effect) (*Backlog, error) {
 	b := &Backlog{in: inbox.New(pool, nil, inbox.Config{Schema: schema, Logger: log}), events: int64(events)}
 	b.in.Handle(inbox.Subscription{Name: "bench", Workers: Workers}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
@@ -93,7 +94,7 @@ func Accept(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Lo
 	return b, nil
 }
 
-// Handle runs the inbox until it has no more work.
+// Handle runs the inbox until the inbox has no more work.
 func (b *Backlog) Handle(ctx context.Context) (err error) {
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -117,8 +118,8 @@ func (b *Backlog) Handle(ctx context.Context) (err error) {
 	}
 }
 
-// isOver reports whether no event is left. It does not ask the database until the handler has run
-// for every event, because that would slow the measured work.
+// isOver reports whether no event is left. It asks the database only after the handler has run for
+// every event, because earlier questions would slow the measured work.
 func (b *Backlog) isOver(ctx context.Context) (bool, error) {
 	if b.ran.Load() < b.events {
 		return false, nil

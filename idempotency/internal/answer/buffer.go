@@ -1,5 +1,5 @@
-// Package answer keeps a handler's answer back until it is committed. It separates the part of the
-// answer that is kept from the part that belongs to one answer or one caller only.
+// Package answer holds a handler's answer back until the guard has stored it. It separates the part
+// of the answer that the guard keeps from the part that is only for one answer or one caller.
 package answer
 
 import (
@@ -10,33 +10,33 @@ import (
 	"strings"
 )
 
-// ErrTooLarge says that an answer is too large to be kept. It was rolled back.
+// ErrTooLarge says that an answer is too large to be kept. The attempt was rolled back.
 var ErrTooLarge = errors.New("the answer is too large to be kept")
 
-// Buffer is the ResponseWriter of a handler. It sends nothing to the client before the answer is
-// kept. Buffer is not a Hijacker and has no Unwrap, because a handler could otherwise send an
-// answer that is rolled back later.
+// Buffer is the ResponseWriter of a handler. It sends nothing to the client. Buffer is not a
+// Hijacker and has no Unwrap, because a handler could otherwise send an answer that the guard rolls
+// back later.
 type Buffer struct {
 	header http.Header
 	sent   http.Header // the header when the status was written
 	status int
 	body   bytes.Buffer
 	most   int64
-	drops  bool // a too large answer is sent, and not kept
+	drops  bool // an answer that is too large is sent and not kept
 	large  bool
 }
 
 // NewBuffer returns a buffer with the header that outer code set. A body of more than most bytes is
-// not kept. If drops is false, Write refuses such a body.
+// not kept. If drops is false, Write refuses a larger body.
 func NewBuffer(outside http.Header, most int64, drops bool) *Buffer {
 	return &Buffer{header: outside.Clone(), most: most, drops: drops}
 }
 
-// Header returns the header. Changes count until the status is written.
+// Header returns the header. Changes after WriteHeader have no effect.
 func (b *Buffer) Header() http.Header { return b.header }
 
-// WriteHeader sets the status. It ignores informational statuses, and the first other status
-// counts.
+// WriteHeader sets the status. It ignores informational statuses except 101. The first status that
+// it does not ignore counts.
 func (b *Buffer) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("idempotency: invalid WriteHeader code " + strconv.Itoa(status))
@@ -47,7 +47,8 @@ func (b *Buffer) WriteHeader(status int) {
 	b.status, b.sent = status, b.header.Clone()
 }
 
-// Write adds to the body. It fails if the body becomes too large to be kept.
+// Write appends p to the body. If drops is false, Write fails when the body becomes too large to be
+// kept.
 func (b *Buffer) Write(p []byte) (int, error) {
 	if b.status == 0 {
 		b.WriteHeader(http.StatusOK)
@@ -64,7 +65,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.body.Write(p)
 }
 
-// Flush does nothing, because an answer is not sent before it is kept.
+// Flush does nothing, because the guard sends an answer only after it has stored the answer.
 func (b *Buffer) Flush() {}
 
 // HasBody reports whether an answer with a status has a body.
@@ -82,7 +83,7 @@ func (b *Buffer) Answer() (status int, header http.Header, body []byte) {
 	}
 	h := b.sent
 	for name := range h {
-		canonical := http.CanonicalHeaderKey(name) // a handler may have written into the map
+		canonical := http.CanonicalHeaderKey(name) // a handler may have put another spelling into the map
 		if canonical == "Trailer" || strings.HasPrefix(canonical, http.TrailerPrefix) || neverSent(canonical) {
 			delete(h, name)
 		}

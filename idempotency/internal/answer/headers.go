@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// describing are headers that describe the body or the created resource. They are kept even if
-// outer code set them and the handler did not change them.
+// describing are headers that describe the body or the created resource. The guard keeps them even
+// if outer code set them and the handler did not change them.
 var describing = []string{
 	"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Location", "Content-Type",
 	"Etag", "Last-Modified", "Link", "Location", "Vary",
 }
 
-// neverSent reports whether a header belongs to the connection, or is made anew for each answer.
+// neverSent reports whether a header is about the connection, or net/http makes it for each answer.
 func neverSent(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Te", "Transfer-Encoding", "Upgrade", "Content-Length":
@@ -23,8 +23,8 @@ func neverSent(name string) bool {
 	return false
 }
 
-// neverKept reports whether a header belongs to one answer or one caller only.
-// docs/reference/idempotency.md has the same list. A route has its own list in OmitHeaders.
+// neverKept reports whether a header is only for one answer or one caller.
+// docs/reference/idempotency.md has the same list. A route can omit more headers with OmitHeaders.
 func neverKept(name string) bool {
 	switch name {
 	case "Set-Cookie", "Set-Cookie2", "Authorization", "Www-Authenticate", "Authentication-Info", "Date", "Retry-After", "Server-Timing",
@@ -40,11 +40,11 @@ func neverKept(name string) bool {
 	return neverSent(name)
 }
 
-// Keepable returns the headers of an answer that are kept, without the omitted ones. It keeps the
-// handler's changes to the headers that outer code set. It does not keep the unchanged headers,
+// Keepable returns the headers of an answer that the guard keeps: headers that the handler set or
+// changed, and headers that describe the body. Other headers that outer code set are not kept,
 // because outer code sets them again for a repeated answer, perhaps with other values. A header
-// that the handler removed is kept without values. Letter case makes no difference, because a
-// handler may write into the map.
+// that the handler removed is kept without values. Omitted headers and headers of neverKept are not
+// kept, in any spelling, because a handler may write into the map.
 func Keepable(header, outside http.Header, omitted []string) http.Header {
 	kept := make(http.Header)
 	for name, values := range header {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Send sends a status and a body, of a handler or of a kept answer. w must already have the header.
+// Send sends the status and the body of an answer. w must already have the header.
 func Send(w http.ResponseWriter, status int, body []byte) {
 	if HasBody(status) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -35,7 +35,8 @@ type Problem struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// Send answers with the problem. If the request may be sent again, again is the time after which.
+// Send answers with the problem. If the client may send the request again, again is how long it
+// should wait.
 func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
@@ -43,7 +44,7 @@ func (p Problem) Send(w http.ResponseWriter, again time.Duration) {
 	if p.Retryable {
 		h.Set("Retry-After", strconv.Itoa(int((again+time.Second-1)/time.Second)))
 	}
-	text, _ := json.Marshal(p) // strings and a number always marshal
+	text, _ := json.Marshal(p) // cannot fail for fields of these types
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(text, '\n')) // the client may be gone
 }

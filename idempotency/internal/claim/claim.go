@@ -1,5 +1,5 @@
-// Package claim takes, renews and gives back an attempt's claim on a key, in lease mode. With the
-// claim it records the steps that the attempt has done.
+// Package claim takes, renews and gives back an attempt's claim on a key, in lease mode. While the
+// attempt has the claim, the package records the steps that the attempt has done.
 //
 // Every write carries the claim's owner and its fence, so an attempt that lost its claim
 // can write nothing.
@@ -34,7 +34,7 @@ type Table struct {
 }
 
 // bounded returns a context for a use of the database. It does not end when the caller's context
-// ends, because that would close the connection.
+// ends, because pgx would then close the connection.
 func (t *Table) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), t.Timeout)
 }
@@ -63,8 +63,8 @@ type Claim struct {
 	at    string // the identity of this Postroom
 
 	number int       // of the attempt
-	began  string    // the point at which it began
-	asked  time.Time // the time before the statement was sent: the claim counts from there
+	began  string    // the last step that an earlier attempt completed
+	asked  time.Time // when the claim was requested: its length counts from then
 	lose   context.CancelCauseFunc
 
 	steps steps
@@ -78,13 +78,13 @@ func (t *Table) New(terms Terms) *Claim {
 // Owner names the attempt.
 func (c *Claim) Owner() string { return c.owner }
 
-// Instance returns the identity of the Postroom that has the table, if the key was claimed.
+// Instance returns the identity of the Postroom that has the table, or "" if no key was claimed.
 func (c *Claim) Instance() string { return c.at }
 
 // Number returns the number of the attempt, from 1.
 func (c *Claim) Number() int { return c.number }
 
-// Began returns the last phase that an earlier attempt completed.
+// Began returns the last step that an earlier attempt completed.
 func (c *Claim) Began() string { return c.began }
 
 // Execer is a pool or a transaction.
@@ -92,7 +92,7 @@ type Execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// write runs a statement that checks owner and fence.
+// write runs a statement that checks owner and fence. If no row changed, it calls lose.
 func (c *Claim) write(ctx context.Context, db Execer, what, sql string, args ...any) error {
 	k := c.Key
 	tag, err := db.Exec(ctx, sql, append([]any{k.Scope, k.Principal, k.Value, c.owner, c.fence}, args...)...)
@@ -141,11 +141,12 @@ func (c *Claim) renew(ctx context.Context) {
 	}
 }
 
-// Take takes the key if there is no row, and reports whether it did.
+// Take takes the key if the key has no row, and reports whether it did.
 func (c *Claim) Take(ctx context.Context) (bool, error) { return c.take(ctx, c.table.SQL.Claim) }
 
-// TakeOver takes the key if its row has not changed since it was read, and reports
-// whether it did.
+// TakeOver takes the key if its row still has this fence and this fingerprint and no answer, and no
+// other attempt holds it. It reports whether it did. An expired row counts as a row without an
+// answer.
 func (c *Claim) TakeOver(ctx context.Context, fence int64, print []byte) (bool, error) {
 	return c.take(ctx, c.table.SQL.Take, fence, print)
 }
@@ -166,9 +167,9 @@ func (c *Claim) take(ctx context.Context, sql string, more ...any) (bool, error)
 	return true, c.resume(point, done)
 }
 
-// resume reads the point at which an earlier attempt stopped. It uses the row from the time at
-// which the claim was taken, because the earlier attempt may have recorded more after the first
-// read.
+// resume reads the steps that earlier attempts have done. It reads them from the row as it was when
+// the claim was taken, because an earlier attempt may have recorded more steps after the row was
+// first read.
 func (c *Claim) resume(point *string, done []byte) error {
 	if c.began = ""; point != nil {
 		c.began = *point
@@ -182,8 +183,8 @@ func (c *Claim) resume(point *string, done []byte) error {
 	return nil
 }
 
-// Hold renews the claim until ctx ends, and calls lose if the claim is lost. letGo stops the
-// renewals and waits for the last one.
+// Hold renews the claim until ctx ends, and calls lose if the claim is lost. letGo waits until the
+// last renewal has ended. End ctx before the call of letGo.
 func (c *Claim) Hold(ctx context.Context, lose context.CancelCauseFunc) (letGo func()) {
 	c.lose = lose
 	var renewing sync.WaitGroup
@@ -210,7 +211,7 @@ func (c *Claim) Complete(ctx context.Context, answer Columns, fromCreation bool)
 		answer.Dropped, c.TTL, fromCreation)
 }
 
-// Fail gives the claim back. If that fails, the claim expires.
+// Fail gives the claim back. If Fail cannot do so, it logs a warning, and the claim expires later.
 func (c *Claim) Fail(ctx context.Context) {
 	if !c.Keyed {
 		return

@@ -14,12 +14,12 @@ import (
 	"github.com/postroom/postroom/internal/pause"
 )
 
-// steps is the knowledge of this attempt about the steps of the operation.
+// steps has what this attempt knows about the steps of the operation.
 type steps struct {
 	mu   sync.Mutex
 	done map[string]json.RawMessage // completed steps with their results
 	busy map[string]struct{}        // steps that are running
-	dark map[string]struct{}        // phases that may or may not have been committed
+	dark map[string]struct{}        // phases of which it is not known whether they were committed
 }
 
 func newSteps() steps {
@@ -41,15 +41,15 @@ func (c *Claim) Remember(name string, text []byte) {
 	c.steps.done[name] = text
 }
 
-// Darken notes that it is not known whether a phase was committed. If this attempt ran it
-// again, it could have two effects.
+// Darken notes that it is not known whether a phase was committed. If this attempt ran the phase
+// again, the phase could have two effects.
 func (c *Claim) Darken(name string) {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
 	c.steps.dark[name] = struct{}{}
 }
 
-// IsDark reports whether it is not known whether a phase was committed.
+// IsDark reports whether Darken was called for a phase.
 func (c *Claim) IsDark(name string) bool {
 	c.steps.mu.Lock()
 	defer c.steps.mu.Unlock()
@@ -73,16 +73,18 @@ func (c *Claim) Leave(name string) {
 	delete(c.steps.busy, name)
 }
 
-// Receipt is stored for a step with calls that began and whose outcome is unknown. It is in the
-// row's checkpoints, by the step's name, in the object under "", which cannot be a step's name.
+// Receipt is stored for a step if calls of the step began and their outcome is unknown. The object
+// under "" in the row's checkpoints has the receipts, by the names of the steps. No step has the
+// name "".
 type Receipt struct {
-	Since time.Time // by the database's clock
+	Since time.Time // when the first call began, by the database's clock
 	Key   string
 	Calls int
 }
 
-// Begin records with the claim that a call begins. free says whether the call may be made: it did
-// not begin earlier, or the vendor still recognises its key.
+// Begin records, under the claim, that a call begins. free says whether the call may be made: it
+// did not begin earlier, or the vendor still recognises its key. If free is false, Begin records
+// nothing.
 func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duration) (noted Receipt, free bool, err error) {
 	noted.Key = key
 	if !c.Keyed {
@@ -104,7 +106,7 @@ func (c *Claim) Begin(ctx context.Context, name, key string, window time.Duratio
 	return noted, free, nil
 }
 
-// Undo records that calls that had begun did not happen, and that left calls remain with an unknown
+// Undo records that calls began but did not happen, and that left calls still have an unknown
 // outcome. A second Undo changes nothing.
 func (c *Claim) Undo(ctx context.Context, name string, left int) error {
 	if !c.Keyed {
@@ -124,8 +126,8 @@ func (c *Claim) Finish(ctx context.Context, name string, text []byte) error {
 	return err
 }
 
-// Record records with the claim that a step is done. If once is set, Record fails if a step of this
-// name is already recorded.
+// Record records, under the claim, that a step is done. If once is set, Record fails if a step of
+// this name is already recorded.
 func (c *Claim) Record(ctx context.Context, db Execer, name string, text []byte, once bool) error {
 	if !c.Keyed {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// IsContention reports whether the database rolled back because of other transactions: with a
-// serialization failure or a deadlock.
+// IsContention reports whether the database rolled the transaction back because of other
+// transactions: err is a serialization failure or a deadlock.
 func IsContention(err error) bool { return HasCode(err, "40001", "40P01") }
 
 // IsInterruption reports whether err means that the time was over: a context ended, or a time limit
@@ -49,20 +49,21 @@ func IsShort(err error) bool {
 }
 
 // IsAboutTheRow reports whether the server refused a value or a row, and would refuse it again.
-// These are data exceptions (class 22), constraints (23), limits of the server (54), and errors
-// that a trigger raises (P0).
+// These are data exceptions (class 22), violated constraints (23), limits of the server (54), and
+// errors that a trigger raises (P0).
 func IsAboutTheRow(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
-// IsTwin reports whether the answer's row already existed.
+// IsTwin reports whether store.sql failed because the key has a row already.
 func IsTwin(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "23505" && pg.ConstraintName == "idempotency_pkey"
 }
 
-// IsOther reports whether still.sql found another transaction.
+// IsOther reports whether still.sql or store.sql failed because a handler began another
+// transaction.
 func IsOther(err error) bool { return HasCode(err, "22P02") }
 
 // noEffectError wraps the error of a call that had no effect.

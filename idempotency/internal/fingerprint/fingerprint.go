@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/internal/jcs"
 )
 
-// Sum is a fingerprint: a byte that says how it was made, and a SHA-256.
+// Sum is a fingerprint. Its first byte is its Kind. The rest is a SHA-256.
 type Sum [1 + sha256.Size]byte
 
 // Kind says which parts of a request its fingerprint covers. Rows contain these numbers,
@@ -26,7 +26,7 @@ type Kind byte
 // Kinds.
 const (
 	Request Kind = 1 // method, path, query, media type and body
-	Raw     Kind = 2 // the same, with the body byte by byte
+	Raw     Kind = 2 // like Request, with any body except multipart byte by byte
 	Body    Kind = 3 // only the body
 	JCS     Kind = 4 // like Request, with JSON in the form of RFC 8785
 
@@ -36,10 +36,11 @@ const (
 	exact   Kind = 0x80 // JSON numbers are exact; rows of an earlier version lack this bit
 )
 
-// base returns which parts are compared, without the other bits.
+// base returns the kind without the bits Headers and exact.
 func (k Kind) base() Kind { return k &^ (Headers | exact) }
 
-// Exactly returns the kind with the bit that new fingerprints have.
+// Exactly returns the kind of a new fingerprint: with the bit exact, if the kind compares JSON
+// exactly.
 func (k Kind) Exactly() Kind {
 	switch k.base() {
 	case Request, Body, Input:
@@ -59,14 +60,15 @@ func (k Kind) numbers() jcs.Numbers {
 	return jcs.Exact
 }
 
-// printSeal is hashed first. It is the version of the format.
+// printSeal names the version of the format. Each hash begins with it.
 const printSeal = "prfp1"
 
 var (
-	// ErrMultipart is returned for a multipart body that is not compared by its parts.
+	// ErrMultipart is returned for a multipart body if [Printer.Parts] is false.
 	ErrMultipart = errors.New("the body is multipart, which clients write differently for each attempt")
 
-	// ErrUnknown is returned for a kind that another version of this code made.
+	// ErrUnknown is returned for a kind that this code does not know, and for Func without
+	// [Printer.Own].
 	ErrUnknown = errors.New("the fingerprint is of a kind that this code does not know")
 )
 
@@ -75,7 +77,7 @@ type Printer struct {
 	Request *http.Request
 	Body    []byte
 	Headers []string // names of headers to compare too
-	Parts   bool     // multipart is compared by its parts
+	Parts   bool     // compare multipart bodies by their parts
 	Own     func(r *http.Request, body []byte) []byte
 }
 
@@ -147,8 +149,8 @@ func (p *Printer) canonical(media string, kind Kind) ([]byte, error) {
 	return p.Body, nil
 }
 
-// canonicalOr returns the canonical form of a JSON text, or the text itself if it has none. Such a
-// text never equals the canonical form of another text.
+// canonicalOr returns the canonical form of a JSON text, or the text itself if it has no canonical
+// form. A text without a canonical form never equals the canonical form of another text.
 func canonicalOr(text []byte, kind Kind) ([]byte, error) {
 	body, err := jcs.Form(text, kind.numbers())
 	switch {
@@ -166,7 +168,7 @@ func mediaType(r *http.Request) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// partsOf returns a digest of each part of a multipart body, with its names and type.
+// partsOf returns the names, the type and a digest of each part of a multipart body.
 func partsOf(r *http.Request, body []byte) ([]byte, error) {
 	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
@@ -197,8 +199,8 @@ func partsOf(r *http.Request, body []byte) ([]byte, error) {
 func WriteField[T string | []byte](w io.Writer, field T) {
 	var size [4]byte
 	binary.BigEndian.PutUint32(size[:], uint32(len(field)))
-	_, _ = w.Write(size[:])       // to a hash or a buffer
-	_, _ = w.Write([]byte(field)) // never fails
+	_, _ = w.Write(size[:])       // w is a hash or a buffer
+	_, _ = w.Write([]byte(field)) // so no write fails
 }
 
 // OfInput returns the fingerprint of the JSON text of an operation's input.

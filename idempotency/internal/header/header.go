@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	// ErrMissing says that there is no line.
+	// ErrMissing says that the header has no line.
 	ErrMissing = errors.New("the request has no key")
 
 	// ErrInvalid says that the key does not have the required form.

@@ -16,44 +16,45 @@ import (
 	"github.com/postroom/postroom/internal/session"
 )
 
-// Handle is a handler's view of a transaction of pgx, or of a nested one.
+// Handle is the transaction that a handler gets. It wraps a transaction of pgx, or a nested one.
 type Handle struct {
 	pgx.Tx
 
 	Fate *Fate
 }
 
-// Fate says what happened in a transaction and in those nested in it.
+// Fate says what happened in a transaction and in the transactions nested in it.
 type Fate struct {
-	// over is set when the transaction ended. A goroutine of the handler that still has the
+	// over is set when the transaction ends. A goroutine of the handler that still has the
 	// transaction must not reach the next transaction of the connection.
 	over atomic.Bool
 
-	// lost is set when a statement failed because of another transaction.
+	// lost is set when a statement failed with a serialization failure or a deadlock.
 	lost atomic.Bool
 
-	// failed is the last error of a statement, except 25P02, which only says that an earlier
-	// statement failed.
+	// failed is the last error that the server returned for a statement. It is never 25P02, which
+	// only says that an earlier statement failed.
 	failed atomic.Pointer[error]
 
-	// keeps is set when the handler sent a statement that changes the session.
+	// keeps is set when the handler sends a statement after which the connection must be closed,
+	// because a reset of the session may not undo its changes.
 	keeps    atomic.Bool
 	sessions *session.Pool
 }
 
-// Of returns the fate of a transaction that has just begun on a connection of the pool.
+// Of returns the Fate of a transaction that begins on a connection of the pool.
 func Of(sessions *session.Pool) *Fate { return &Fate{sessions: sessions} }
 
-// End marks the transaction as ended: from now on a handler cannot use it.
+// End marks the transaction as ended. After End, a handler cannot use the transaction.
 func (f *Fate) End() { f.over.Store(true) }
 
-// Lost reports whether a statement failed because of another transaction.
+// Lost reports whether a statement failed with a serialization failure or a deadlock.
 func (f *Fate) Lost() bool { return f.lost.Load() }
 
-// Keeps reports whether the handler sent a statement that changes the session.
+// Keeps reports whether the handler sent a statement after which the connection must be closed.
 func (f *Fate) Keeps() bool { return f.keeps.Load() }
 
-// Failed returns the last error of a statement, or nil.
+// Failed returns the last error that the server returned for a statement, or nil.
 func (f *Fate) Failed() error {
 	if err := f.failed.Load(); err != nil {
 		return *err
@@ -83,7 +84,7 @@ func (h Handle) inner() pgx.Tx {
 	return h.Tx
 }
 
-// note records the error of a statement, and returns it.
+// note records the error of a statement, and returns the error.
 func (f *Fate) note(err error) error {
 	if err != nil && failure.IsContention(err) {
 		f.lost.Store(true)
@@ -153,7 +154,8 @@ func (h Handle) Prepare(ctx context.Context, name, sql string) (*pgconn.Statemen
 	return h.inner().Prepare(ctx, name, sql)
 }
 
-// notedRows, notedRow and notedResults record errors that come after the call.
+// notedRows, notedRow and notedResults record errors that appear only when the handler reads the
+// results of a statement.
 type notedRows struct {
 	pgx.Rows
 	f *Fate

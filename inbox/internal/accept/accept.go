@@ -1,5 +1,5 @@
-// Package accept checks events that come without a broker, derives their identities, and has
-// them stored.
+// Package accept checks events that come without a broker, derives their identities, and stores
+// them with a [Store].
 package accept
 
 import (
@@ -28,14 +28,14 @@ type Handler struct {
 	Types     []string // nil for all
 	Ordered   bool
 	DedupeKey func(postroom.Event) string // nil for source and id
-	Timeout   time.Duration               // of DedupeKey
+	Timeout   time.Duration               // the time limit of DedupeKey
 }
 
 // Event is an event to accept for a handler.
 type Event struct {
 	Handler       string
 	Event         postroom.Event
-	IgnoreChanged bool // other content with the same identity is no conflict
+	IgnoreChanged bool // if true, an event with the same identity and other content is not a conflict
 }
 
 // Store stores events, in a transaction of its own or in the caller's.
@@ -51,7 +51,8 @@ type Acceptor struct {
 	Handlers map[string]Handler
 }
 
-// commitsAfter are the times after AcceptIn when its transaction may have committed.
+// commitsAfter says how long after AcceptTx the workers look for the accepted events: the
+// transaction may have committed by then.
 var commitsAfter = []time.Duration{5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond}
 
 // Accept stores events. Either all of them are stored or none. If tx is nil, it stores them in

@@ -16,7 +16,7 @@ import (
 type batch struct {
 	members []*delivery.Delivery                    // sorted by key; events of one key in the stream's order
 	failed  map[*delivery.Delivery]delivery.Holding // the members that failed, and how they are held
-	known   []*delivery.Delivery                    // they were decided before
+	known   []*delivery.Delivery                    // the members that were decided before this transaction
 	single  bool                                    // there is a savepoint before each member
 }
 
@@ -32,8 +32,8 @@ type Loop interface {
 	Deliver(life delivery.Lifetime, d *delivery.Delivery)
 	Wait(d *delivery.Delivery)
 
-	// Begin begins a transaction that decides deliveries, and returns the dedupe keys of those
-	// that were not decided before. It returns a nil Tx if it could not begin.
+	// Begin begins a transaction that decides deliveries. fresh has the dedupe keys of the
+	// deliveries that were not decided before. If Begin could not begin a transaction, tx is nil.
 	Begin(ctx context.Context, all []*delivery.Delivery) (tx Tx, fresh map[string]bool, err error)
 
 	// Failed returns how a failed event is held. Finish ends a delivery.
@@ -47,15 +47,15 @@ type Loop interface {
 // Tx is a transaction that decides a batch.
 type Tx interface {
 	// Name is the id of the transaction. Differs reports whether an event changed the session for
-	// the events after it. IsClosed reports whether the connection is closed. If it is, Lost adds
-	// that to an error.
+	// the events after it. IsClosed reports whether the connection is closed. If the connection
+	// broke, Lost marks an error with that.
 	Name() string
 	Differs() bool
 	IsClosed() bool
 	Lost(err error) error
 
-	// Member begins the part of one event, with a savepoint if single is set. leave ends it,
-	// releases the savepoint if keep is set, and reports whether the event sent no statement.
+	// Member begins the part of one event, with a savepoint if single is set. leave ends that part,
+	// and releases the savepoint if keep is set. It reports whether the handler sent no statement.
 	// undo rolls back to the savepoint.
 	Member(single bool) (leave func(keep bool) (silent bool), undo func(ctx context.Context) error)
 
@@ -73,7 +73,8 @@ type Batches struct {
 	Alone *sync.RWMutex // read-locked while a transaction runs
 }
 
-// DeliverAll decides the deliveries together and finishes each of them.
+// DeliverAll decides deliveries together and finishes each of them. If a delivery cannot be handled
+// directly, DeliverAll decides it by itself.
 func (c Batches) DeliverAll(life delivery.Lifetime, all []*delivery.Delivery) {
 	var straight []*delivery.Delivery
 	for _, d := range all {
@@ -89,10 +90,10 @@ func (c Batches) DeliverAll(life delivery.Lifetime, all []*delivery.Delivery) {
 	c.decideBatch(life, straight)
 }
 
-// decideBatch decides deliveries in one transaction. If a member fails, it runs the batch
-// again with a savepoint before each member. If a member changes the session for those
-// after it, each member gets its own transaction. If the transaction fails as a whole,
-// decideBatch tries each half, down to a single delivery.
+// decideBatch decides deliveries in one transaction. If a member fails, it runs the batch again
+// with a savepoint before each member. If a member changes the session for the members after it,
+// each member gets its own transaction. If the transaction fails as a whole, decideBatch tries each
+// half, down to a single delivery.
 func (c Batches) decideBatch(life delivery.Lifetime, members []*delivery.Delivery) {
 	if len(members) == 0 {
 		return
@@ -121,26 +122,29 @@ func (c Batches) decideBatch(life delivery.Lifetime, members []*delivery.Deliver
 	}
 }
 
-// deliverOne decides a delivery by itself, unless the handler paused meanwhile.
+// deliverOne decides a delivery by itself. If the handler paused meanwhile, it puts the delivery
+// back into its lane.
 func (c Batches) deliverOne(life delivery.Lifetime, d *delivery.Delivery) {
 	if !c.IsOpen() {
-		c.Wait(d) // it waits for its turn
+		c.Wait(d) // it waits for a worker again
 		return
 	}
 	c.Deliver(life, d)
 }
 
-// ErrAlone says that events are to be decided one by one, because one of them becomes dead.
+// ErrAlone says that events must be decided one by one, because one of them becomes dead and
+// Config.OnDead must be called for it.
 var ErrAlone = errors.New("an event becomes dead")
 
-// errPaused says that the handler paused during a batch. Its events wait for their turn.
+// errPaused says that the handler paused during a batch. The events of the batch wait for a worker
+// again.
 var errPaused = errors.New("the handler is paused")
 
 // errMixed says that an event of a batch changed the session for the events after it.
 var errMixed = errors.New("an event changed the session that it shares with others")
 
-// persistBatch runs the transaction of a batch until it commits, or until it cannot
-// commit. It waits out outages.
+// persistBatch runs the transaction of a batch, and repeats it until it commits or cannot commit.
+// In an outage it waits until the outage ends.
 func (c Batches) persistBatch(life delivery.Lifetime, b *batch) error {
 	for {
 		err := c.persistOnce(life, b)
@@ -149,14 +153,15 @@ func (c Batches) persistBatch(life delivery.Lifetime, b *batch) error {
 		case life.IsOver() || !errors.As(err, &member):
 			return err
 		case !b.single && !delivery.IsAbandoned(err) && !delivery.IsEnded(err):
-			b.single = true // now each failure shows which member it is
+			b.single = true // from now on, the failure of a member does not undo the others
 		default:
-			b.single, b.failed[member.D] = true, c.Failed(member.D.Task, delivery.FailureOf(member.Err)) // its failure ended the whole transaction
+			b.single, b.failed[member.D] = true, c.Failed(member.D.Task, delivery.FailureOf(member.Err)) // this failure ended the whole transaction, so the member does not run again
 		}
 	}
 }
 
-// persistOnce runs the transaction of a batch once. It waits out outages.
+// persistOnce runs the transaction of a batch. In an outage it waits, and runs the transaction
+// again.
 func (c Batches) persistOnce(life delivery.Lifetime, b *batch) error {
 	for failures := 1; ; failures++ {
 		err := c.applyBatch(life.Work, b)
@@ -167,8 +172,8 @@ func (c Batches) persistOnce(life delivery.Lifetime, b *batch) error {
 	}
 }
 
-// applyBatch is one transaction. It inserts the inbox rows, runs the handler for each
-// event, holds the events that failed, and commits.
+// applyBatch runs the transaction once. It inserts the inbox rows, runs the handler for each event,
+// holds the events that failed, and commits.
 func (c Batches) applyBatch(ctx context.Context, b *batch) error {
 	c.Alone.RLock()
 	defer c.Alone.RUnlock()
@@ -250,8 +255,9 @@ func (c Batches) holdFailed(ctx context.Context, tx Tx, b *batch, fresh map[stri
 	return tx.Hold(ctx, held)
 }
 
-// answerBatch acknowledges the deliveries that a batch decided. It examines those that
-// were decided before one by one: each may be a different event with the same identity.
+// answerBatch acknowledges the deliveries that a batch decided. If a delivery was decided before
+// the batch, answerBatch decides it by itself, because it may be a different event with the same
+// identity.
 func (c Batches) answerBatch(life delivery.Lifetime, b *batch) {
 	known := make(map[*delivery.Delivery]bool, len(b.known))
 	for _, d := range b.known {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// These waits of a claim for a worker change how many claims may wait. A claim should not wait for
-// long, because another process may have a free worker for its event.
+// The time for which a claim waited for a worker changes how many claims may wait. A claim should
+// not wait for long, because another process may have a free worker for its event.
 const (
 	soon = 100 * time.Millisecond // after a shorter wait, one more claim may wait
 	late = 500 * time.Millisecond // after a longer wait, only half as many claims may wait
 )
 
-// ahead is how many claims of a handler may wait for a worker. The number rises while workers take
-// claims soon, and falls if claims wait for long. Waiting claims save statements if handlers are
-// quick. If handlers are slow, waiting claims keep events from other processes.
+// ahead decides how many claims of a handler may wait for a worker. The number rises while workers
+// take claims soon, and falls if claims wait for long. If a handler is quick, waiting claims save
+// statements. If a handler is slow, other processes cannot run the events of the waiting claims.
 type ahead struct {
 	most int
 
@@ -54,8 +54,8 @@ func (a *ahead) taken(now, since time.Time) {
 	}
 }
 
-// isStuck reports whether claims wait, and no worker has taken one for long. If so, no further
-// claim may wait until a worker takes one.
+// isStuck reports whether claims wait, and no worker has taken a claim for longer than late. If so,
+// no further claim may wait until a worker takes one.
 func (a *ahead) isStuck(now time.Time, waiting int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package claims has the held events that this process may run: it claims them when they
-// are due, hands them to the workers of their handlers, renews the claims of long runs,
-// and gives back claims that no worker has begun. It runs no handler.
+// Package claims looks for held events that are due, claims them for this process, and hands them
+// to the workers of their handlers. It renews the claims of long runs, and gives back claims that
+// no worker has begun. It runs no handler.
 package claims
 
 import (
@@ -18,11 +18,11 @@ type Claim struct {
 	delivery.HeldEvent
 
 	Ends  time.Time         // when the claim ends, by this process's clock; never later than the end in the database
-	Fault *delivery.Failure // set if it cannot be read as an event
+	Fault *delivery.Failure // set if the row cannot be read as an event
 
 	queue *Queue
 	size  int64     // in bytes
-	since time.Time // when it began to wait for a worker; zero if it does not wait
+	since time.Time // when the claim began to wait for a worker; zero if it does not wait
 
 	mu     sync.Mutex
 	lost   bool // another process has claimed the event meanwhile
@@ -59,7 +59,7 @@ func (cl *Claim) IsLost() bool {
 	return cl.lost
 }
 
-// Attempts is how many attempts the event has in all.
+// Attempts returns how many attempts the event may have in all.
 func (cl *Claim) Attempts() int {
 	if cl.Last > 0 {
 		return cl.Last
@@ -67,8 +67,9 @@ func (cl *Claim) Attempts() int {
 	return cl.queue.Attempts
 }
 
-// IsSpent reports whether the previous attempt was the last one, and never ended. If an operator
-// released the event, it gets another attempt, because the handler did not fail.
+// IsSpent reports whether the previous attempt was the last allowed attempt, and never ended. If an
+// operator released the event, the event gets one more attempt in that case, because the handler
+// did not fail.
 func (cl *Claim) IsSpent() bool {
 	if cl.Last > 0 {
 		return cl.Attempt > cl.Last+1
@@ -95,7 +96,7 @@ func Together(all []*Claim) (until time.Time, can bool) {
 	return until, can
 }
 
-// Held returns the events of claims.
+// Held returns the held events of the claims.
 func Held(all []*Claim) []*delivery.HeldEvent {
 	held := make([]*delivery.HeldEvent, len(all))
 	for i, cl := range all {
@@ -115,9 +116,8 @@ func (cl *Claim) readEvent() {
 	}
 }
 
-// readHeaders reads the event's headers. If another program wrote something there that is
-// not an object of texts, that is a fault of this event, and does not affect other events that were
-// claimed with it.
+// readHeaders reads the event's headers. If they are not a JSON object of texts, because another
+// program wrote them, the claim gets a fault.
 func (cl *Claim) readHeaders(object []byte) {
 	if err := json.Unmarshal(object, &cl.Event.Headers); err != nil {
 		cl.Fault = &delivery.Failure{Class: delivery.ClassUndecodable, Text: guard.Clean("headers: "+err.Error(), guard.MaxText), Permanent: true}

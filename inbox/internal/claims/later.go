@@ -11,29 +11,29 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// later has the keys of one handler whose events cannot run now. The events of a key wait in line:
-// an event that is postponed comes behind the events of its key that were postponed earlier.
+// later has the keys of one handler whose events cannot run now. If an event is postponed, it
+// becomes due after the events of its key that were postponed earlier.
 type later struct {
-	crowded atomic.Bool // more events of such keys may be due before all other events
+	crowded atomic.Bool // such keys may have more due events, which a claim would find before all other events
 
 	mu   sync.Mutex
 	keys map[string]keyWait   // how the due events of each key are to be postponed
 	ends map[string]time.Time // when the last postponed event of a key is due
 }
 
-// keyWait is how the events of a key wait.
+// keyWait says how the due events of a key are postponed.
 type keyWait struct {
-	due   time.Time     // events that were due at this time wait
+	due   time.Time     // events that were due at this time are postponed
 	until time.Time     // when the first of them is due again
-	pace  time.Duration // the time between two of them
+	pace  time.Duration // the time from each of them to the next
 }
 
 // mostPostponed is how many events one statement looks at.
 const mostPostponed = 1000
 
-// Later postpones the events that have the key of a claim and were due when it was claimed. The
-// first is due again after first, and each further event is due pace after the one before. The
-// runner does that before its next claim.
+// Later asks the runner to postpone the events that have the key of a claim and were due when the
+// claim was made. The first of them is due again after the time first, and each further event is
+// due the time pace after the event before it. The runner postpones them before it claims again.
 func (q *Queue) Later(cl *Claim, first, pace time.Duration) {
 	due, key := cl.Ends.Add(-q.Lease), cl.Event.Key
 	q.later.mu.Lock()
@@ -48,7 +48,7 @@ func (q *Queue) Later(cl *Claim, first, pace time.Duration) {
 	q.later.keys[key] = w
 }
 
-// asked returns how to postpone events.
+// asked returns the postponement for which the calls of Later asked.
 func (l *later) asked(now time.Time) (p delivery.Postponement) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,8 +64,8 @@ func (l *later) asked(now time.Time) (p delivery.Postponement) {
 	return p
 }
 
-// done notes how many events of each key were postponed, and reports whether more events of these
-// keys may be due before all other events.
+// done notes how many events of each key were postponed. It reports whether these keys may have
+// more due events, which a claim would find before all other events.
 func (l *later) done(now time.Time, p delivery.Postponement, moved map[string]int) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,16 +75,16 @@ func (l *later) done(now time.Time, p delivery.Postponement, moved map[string]in
 		l.ends[key] = now.Add(p.First[i] + time.Duration(moved[key])*p.Pace[i])
 	}
 	if more = sum == mostPostponed; !more {
-		for _, key := range p.Keys { // only these, because a worker may have added others meanwhile
+		for _, key := range p.Keys { // only the keys of p, because a worker may have added other keys meanwhile
 			delete(l.keys, key)
 		}
 	}
 	return more
 }
 
-// postpone postpones events of keys that cannot be served now, so that a claim does not find them.
-// It reports whether there may be more such events. Until all are postponed, nothing is claimed for
-// their handler.
+// postpone postpones the events for which Later was called, so that a claim does not find them. It
+// reports whether there may be more such events. Until all of them are postponed, the runner claims
+// nothing for their handler.
 func (r *Runner) postpone(ctx context.Context) (crowded bool, err error) {
 	for _, q := range r.queues {
 		began := time.Now()

@@ -7,19 +7,20 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Handler says which events may be claimed for a handler, and how to run one.
+// Handler says which events may be claimed for a handler, and how to run an event.
 type Handler struct {
 	Name            string
 	Attempts        int           // how many attempts an event has
 	Lease           time.Duration // how long a claim lasts
 	Renewed         bool          // whether the claim is renewed while the handler runs
 	Types, Subjects *string       // the types and subjects that this process takes, in the form of claim.sql
-	Spared          int32         // after how many expired claims an event runs alone
-	Running         int           // how many events can run at the same time, if further claims may wait for a worker; 0: all claimed events can run
+	Spared          int32         // how many claims of an event may expire before the event runs alone
+	Running         int           // how many events can run at the same time, if more may be claimed than can run; 0 if all claimed events can run
 
-	// Allowed returns how many events may be claimed at the moment. While the handler is paused, it
-	// returns less than there is room for. If it returns 0, the claims that no worker has begun are
-	// given back. If Allowed is nil, as many events may be claimed as there is room for.
+	// Allowed returns how many events may be claimed at the moment. While the handler is paused,
+	// that is less than there is room for. If Allowed returns 0, the runner gives back the claims
+	// that no worker has begun. If Allowed is nil, as many events may be claimed as there is room
+	// for.
 	Allowed func() int
 
 	// Run runs an event that has to run alone, and returns when it is done. Release gives
@@ -36,12 +37,12 @@ type Queue struct {
 	claimed atomic.Int32
 	size    atomic.Int64 // bytes of the claimed events
 	most    int64        // the limit of size for new claims
-	ahead   *ahead       // limits how many claims wait for a worker; nil: no limit of its own
-	later   later        // keys that cannot be served now
+	ahead   *ahead       // limits how many claims wait for a worker; nil if only the room limits that
+	later   later        // the keys whose events are to be postponed
 }
 
-// NewQueue returns the queue of a handler. events and bytes limit what may be claimed at
-// the same time.
+// NewQueue returns the queue of a handler. At most the given number of events may be claimed at the
+// same time, and about the given number of bytes.
 func NewQueue(h Handler, events, bytes int) *Queue {
 	q := &Queue{Handler: h, waiting: make(chan *Claim, events), most: int64(bytes)}
 	if h.Running > 0 {
@@ -50,7 +51,8 @@ func NewQueue(h Handler, events, bytes int) *Queue {
 	return q
 }
 
-// put makes a claim wait for a worker. It does not block: there is room for all open claims.
+// put makes a claim wait for a worker. It does not block, because the channel has room for all open
+// claims.
 func (q *Queue) put(cl *Claim) {
 	cl.since = time.Now()
 	if q.ahead != nil {
@@ -73,7 +75,7 @@ func (q *Queue) took(cl *Claim) {
 	cl.since = time.Time{}
 }
 
-// wants reports whether so few claims wait for a worker that others should be claimed.
+// wants reports whether more events should be claimed, because few claims wait for a worker.
 func (q *Queue) wants() bool {
 	return q.ahead == nil || len(q.waiting) <= q.ahead.room()/2
 }
@@ -92,7 +94,8 @@ func (q *Queue) Take() *Claim {
 	}
 }
 
-// Collect returns first and claims that wait for a worker: no more than most together.
+// Collect returns first, and with it claims that wait for a worker. It returns no more than most
+// claims in all.
 func (q *Queue) Collect(first *Claim, most int) []*Claim {
 	q.took(first)
 	all := []*Claim{first}
@@ -104,21 +107,21 @@ func (q *Queue) Collect(first *Claim, most int) []*Claim {
 	return all
 }
 
-// Waiting is how many claims wait for a worker.
+// Waiting returns how many claims wait for a worker.
 func (q *Queue) Waiting() int { return len(q.waiting) }
 
-// Claimed is how many claims are open.
+// Claimed returns how many claims are open.
 func (q *Queue) Claimed() int { return int(q.claimed.Load()) }
 
-// Cap is how many claims may be open.
+// Cap returns how many claims may be open.
 func (q *Queue) Cap() int { return cap(q.waiting) }
 
-// Part is how many bytes of one key may run together: a worker's part of the handler's
-// share.
+// Part returns how many bytes of events of one key may run in one transaction. That is the
+// handler's limit of bytes, divided by the number of claims that may be open.
 func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 
-// room is how many more events may be claimed, and of how many bytes. When a claim passes on to the
-// next event of its key, both events count for a moment.
+// room returns how many more events, and how many more bytes of events, may be claimed. If the
+// statement that settles an event claims the next event of its key, both events count for a moment.
 func (q *Queue) room() (events int32, bytes int64) {
 	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() || q.later.crowded.Load() {
 		return 0, max(bytes, 0)
@@ -138,14 +141,14 @@ func (q *Queue) allowed() int {
 	return n
 }
 
-// isStuck reports whether claims wait that no worker takes soon.
+// isStuck reports whether claims wait, and no worker has taken a claim for long.
 func (q *Queue) isStuck() bool { return q.ahead != nil && q.ahead.isStuck(time.Now(), len(q.waiting)) }
 
 // isPaused reports whether nothing may be claimed.
 func (q *Queue) isPaused() bool { return q.allowed() == 0 }
 
-// Claims returns what was claimed for the handler. began is a time before the statement
-// was sent: the lease counts from there.
+// Claims returns the claims for rows that a statement claimed for the handler. began is a time
+// before the statement was sent. The lease counts from that time.
 func (q *Queue) Claims(rows []delivery.HeldEvent, began time.Time) []*Claim {
 	claims := make([]*Claim, len(rows))
 	for i, row := range rows {

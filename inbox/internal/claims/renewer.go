@@ -12,7 +12,8 @@ import (
 // claim lasts. It implements postroom.Runner.
 type Renewer struct{ *Runner }
 
-// Run renews until ctx ended and nothing is claimed any more.
+// Run renews claims until ctx has ended and no claim is left that must be renewed, but not longer
+// than Config.Drain after the end of ctx.
 func (r Renewer) Run(ctx context.Context) error {
 	life, cancel := delivery.NewLifetime(ctx, r.cfg.Drain)
 	defer cancel()
@@ -49,7 +50,7 @@ func (r Renewer) renewable() []*Claim {
 	return claims
 }
 
-// renew renews claims. If another process has a claim now, renew tells the handler.
+// renew renews claims. If another process has a claim now, renew tells the run of the event.
 func (r Renewer) renew(ctx context.Context, claims []*Claim) error {
 	if len(claims) == 0 {
 		return nil

@@ -26,9 +26,9 @@ type Ledger interface {
 	// Orphans gives back the claims of a process except those with the known ids.
 	Orphans(ctx context.Context, process string, handlers []string, known []int64) error
 
-	// Postpone looks at the events of a handler that have been due for the longest; most limits
-	// their number. It postpones those that have a key of p, and returns how many of each key it
-	// postponed.
+	// Postpone looks at the events of a handler that have been due for the longest time, up to the
+	// number most. If such an event has a key of p, Postpone postpones it. It returns how many
+	// events of each key it postponed.
 	Postpone(ctx context.Context, handler string, p delivery.Postponement, most int) (moved map[string]int, err error)
 
 	// Renew renews claims, and returns the ids of the claims that this process still has.
@@ -41,20 +41,20 @@ type DryRuns interface {
 	Take(asked []delivery.DryRun)
 }
 
-// Config is what a runner works with.
+// Config has what a runner needs.
 type Config struct {
 	Ledger   Ledger
-	Process  string // the name under which it claims
+	Process  string // the name with which this process claims events
 	DryRuns  DryRuns
 	Log      *slog.Logger
-	Warn     func(ctx context.Context, what string, err error, args ...any) // logs an error; what failed is tried again
+	Warn     func(ctx context.Context, what string, err error, args ...any) // logs an error; the runner tries again what failed
 	Outage   postroom.Backoff
 	Drain    time.Duration
 	IdlePoll time.Duration
-	Renewal  time.Duration // for how long a renewed claim lasts
+	Renewal  time.Duration // how long a renewed claim lasts
 
-	// Alone lets an event that may end the process run by itself: it takes the write
-	// lock, and all other events take the read lock.
+	// Alone lets an event that may end the process run alone: this event takes the write lock, and
+	// all other events take the read lock.
 	Alone *sync.RWMutex
 }
 
@@ -66,17 +66,17 @@ type Runner struct {
 	woken  chan struct{}
 
 	mu    sync.Mutex
-	at    time.Time        // when to look again; zero for the next poll
+	at    time.Time        // when to look for due events again; zero: at the next poll
 	known map[int64]*Claim // the claims of this process, by id
 
 	out     sync.WaitGroup // counts the claims that a worker may run
-	more    bool           // the last claim got as many events as it asked for: more may be due
-	looked  time.Time      // when the last claim was made
-	unknown atomic.Bool    // the database did not answer a claim: this process may have claims that it does not know
+	more    bool           // the last statement claimed as many events as it asked for, so more may be due
+	looked  time.Time      // when the runner last looked for due events
+	unknown atomic.Bool    // the database did not answer a claim: this process may have claims that it does not know of
 }
 
-// claimGap is how long the runner rests after it claimed all due events, so that one
-// statement serves several workers that become free meanwhile.
+// claimGap is how long the runner rests after it claimed all due events. The next statement then
+// claims events for all workers that have become free meanwhile.
 const claimGap = 20 * time.Millisecond
 
 // NewRunner returns a runner that has no queues yet.
@@ -91,7 +91,7 @@ func (r *Runner) Serve(queues []*Queue) {
 	r.queues = queues
 }
 
-// Wake makes the runner look after d, when an event is due.
+// Wake makes the runner look for due events when the time d has passed.
 func (r *Runner) Wake(d time.Duration) {
 	at := time.Now().Add(d)
 	r.mu.Lock()
@@ -103,20 +103,21 @@ func (r *Runner) Wake(d time.Duration) {
 	if sooner {
 		select {
 		case r.woken <- struct{}{}:
-		default: // one note is enough
+		default: // woken has a value already
 		}
 	}
 }
 
-// Freed records that a worker is free, and makes the runner look if too few claims wait.
+// Freed makes the runner look for due events if few claims wait. Call it when a worker becomes
+// free.
 func (r *Runner) Freed(q *Queue) {
 	if q.wants() {
 		r.Wake(0)
 	}
 }
 
-// Accepted records that events may be due now. If no worker has room, the runner looks when a
-// worker becomes free.
+// Accepted makes the runner look for due events, because Accept may have stored some. If no handler
+// has room for a claim, the runner looks when a worker becomes free.
 func (r *Runner) Accepted() {
 	r.mu.Lock()
 	queues := r.queues
@@ -129,7 +130,7 @@ func (r *Runner) Accepted() {
 	}
 }
 
-// Run claims until ctx ends.
+// Run claims due events until ctx ends.
 func (r *Runner) Run(ctx context.Context) error {
 	life, cancel := delivery.NewLifetime(ctx, r.cfg.Drain)
 	defer cancel()
@@ -160,7 +161,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// adopt gives back claims of this process that it does not know of.
+// adopt gives back the claims that this process has in the database but does not know of.
 func (r *Runner) adopt(ctx context.Context) error {
 	if !r.unknown.Swap(false) {
 		return nil
@@ -196,7 +197,7 @@ func (r *Runner) Begun(cl *Claim) {
 // Ended records that this process no longer has a claim.
 func (r *Runner) Ended(cl *Claim) {
 	r.mu.Lock()
-	if r.known[cl.ID] == cl { // and not a later claim of the same event
+	if r.known[cl.ID] == cl { // known may already have a later claim of the same event
 		delete(r.known, cl.ID)
 	}
 	r.mu.Unlock()
@@ -205,7 +206,7 @@ func (r *Runner) Ended(cl *Claim) {
 	r.out.Done()
 }
 
-// wait waits for d, or until the runner is woken to an earlier time.
+// wait waits for the time d. If Wake sets an earlier time meanwhile, it waits only until that time.
 func (r *Runner) wait(ctx context.Context, d time.Duration) {
 	until := time.Now().Add(d)
 	for {
@@ -227,14 +228,15 @@ func (r *Runner) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// step claims as much as the workers have room for, and returns how long to wait before
+// step claims as many due events as the handlers have room for, and returns how long to wait before
 // the next step.
 func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	if err := r.adopt(life.Work); err != nil {
 		return 0, err
 	}
 	r.releasePaused(life)
-	// The claim goes on even if ctx ends meanwhile, because it may have been made.
+	// Statements go on even if the process begins to stop meanwhile, because the database may
+	// already have claimed events for it.
 	crowded, err := r.postpone(life.Work)
 	if err != nil {
 		return 0, err
@@ -254,15 +256,15 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 		r.Begun(cl)
 		cl.queue.put(cl)
 	}
-	r.releasePaused(life) // of handlers that paused meanwhile
+	r.releasePaused(life) // for handlers that paused meanwhile
 	if due.Alone {
 		ran, err := r.runAlone(life)
 		if ran || err != nil {
 			return 0, err
 		}
-		return r.cfg.IdlePoll, nil // another process runs it now
+		return r.cfg.IdlePoll, nil // another process runs that event now
 	}
-	// If more is due than the workers have room for, a worker that becomes free wakes the
+	// If more events are due than the handlers have room for, a worker that becomes free wakes the
 	// runner.
 	wait := r.rest(crowded)
 	if due.Wait != nil {
@@ -271,7 +273,7 @@ func (r *Runner) step(life delivery.Lifetime) (time.Duration, error) {
 	return wait, nil
 }
 
-// rest returns how long to wait if nothing is due: not at all if events are to be postponed.
+// rest returns how long to wait if no event is due. If more events must be postponed, it returns 0.
 func (r *Runner) rest(crowded bool) time.Duration {
 	if crowded {
 		return 0
@@ -279,8 +281,8 @@ func (r *Runner) rest(crowded bool) time.Duration {
 	return r.cfg.IdlePoll
 }
 
-// releasePaused gives back the claims that no worker has begun, if their handler is paused or its
-// workers have been busy for long.
+// releasePaused gives back claims that no worker has begun. It does so for each handler that is
+// paused, or whose workers have been busy for long.
 func (r *Runner) releasePaused(life delivery.Lifetime) {
 	for _, q := range r.queues {
 		if q.isPaused() || q.isStuck() {
@@ -289,7 +291,8 @@ func (r *Runner) releasePaused(life delivery.Lifetime) {
 	}
 }
 
-// wishes returns what may be claimed. Dry runs are made for paused handlers too.
+// wishes returns which events may be claimed. It includes the paused handlers, because dry runs are
+// made for them too.
 func (r *Runner) wishes() *delivery.Wishes {
 	w := &delivery.Wishes{}
 	for _, q := range r.queues {
@@ -302,7 +305,7 @@ func (r *Runner) wishes() *delivery.Wishes {
 	return w
 }
 
-// met reports whether a handler got as many claims as it asked for, or most of the bytes.
+// met reports whether a handler got as many claims as it asked for, or more than half of the bytes.
 func met(w *delivery.Wishes, claims []*Claim) bool {
 	got, size := make(map[string]int32, len(w.Handlers)), make(map[string]int64, len(w.Handlers))
 	for _, cl := range claims {
@@ -328,7 +331,7 @@ func (r *Runner) claim(ctx context.Context, w *delivery.Wishes) (claims []*Claim
 	return r.claims(rows, began), next, nil
 }
 
-// claims returns what was claimed for the handlers.
+// claims returns the claims for rows that a statement claimed.
 func (r *Runner) claims(rows []delivery.HeldEvent, began time.Time) (claims []*Claim) {
 	for i, row := range rows {
 		q := r.queues[slices.IndexFunc(r.queues, func(q *Queue) bool { return q.Name == row.Handler })]
@@ -337,9 +340,9 @@ func (r *Runner) claims(rows []delivery.HeldEvent, began time.Time) (claims []*C
 	return claims
 }
 
-// runAlone claims one poison event, which may end the process, and runs it while nothing
-// else of this inbox runs. Earlier claims are settled or given back before that.
-// Otherwise, if the process ends, their events would lose an attempt too.
+// runAlone claims one event that may be poison, and runs it while no other event runs in this
+// inbox. Before that it gives back the claims that no worker has begun, and waits until the other
+// claims are settled. Otherwise, if the process ends, their events would lose an attempt too.
 func (r *Runner) runAlone(life delivery.Lifetime) (ran bool, err error) {
 	r.releaseUnbegun(life)
 	r.out.Wait()

@@ -15,6 +15,6 @@ const (
 type Acceptance struct {
 	Handler       string
 	D             *Delivery
-	IgnoreChanged bool         // an event with a known identity and other content is dropped, and is not a conflict
-	Result        AcceptResult // set when it is stored
+	IgnoreChanged bool         // if true, an event with a known identity and other content is dropped; otherwise it is a conflict
+	Result        AcceptResult // set when the event is stored
 }

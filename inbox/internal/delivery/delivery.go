@@ -26,10 +26,10 @@ import (
 type Task struct {
 	Event   postroom.Event
 	Key     string    // the dedupe key
-	Digest  []byte    // nil if a DedupeKey function made the key
+	Digest  []byte    // of the type and the data; nil if a DedupeKey function made the key
 	Attempt int       // counts from 1
-	Retried bool      // it runs from held
-	Start   time.Time // when a worker began to work on it; zero if that is not known
+	Retried bool      // the event runs from table held
+	Start   time.Time // when a worker began with the event; zero if that is not known
 }
 
 // Delivery is a message of the broker on its way to a handler.
@@ -40,11 +40,11 @@ type Delivery struct {
 	Source Source
 	Place  Place
 
-	Pos    int64    // its position in the order of its key
-	Parked bool     // it has waited in memory for its key
-	Fault  *Failure // why it cannot be handled; nil for an event
-	Flight string   // if another delivery under way has the same Flight, this one waits; see dispatch.Duplicates
-	Began  string   // the id of its last transaction; empty if the inbox committed that transaction
+	Pos    int64    // the event's position in the order of its key
+	Parked bool     // the delivery has waited in memory for its key
+	Fault  *Failure // why the message cannot be handled; nil if it can
+	Flight string   // if another delivery in flight has the same Flight, this delivery waits; see dispatch.Duplicates
+	Began  string   // the id of its last transaction; empty if the inbox committed that transaction, or may have
 }
 
 // Place has the stream's data about a message.
@@ -52,9 +52,9 @@ type Place struct {
 	Seq         uint64
 	Stored      time.Time // when the stream stored it
 	Delivered   uint64    // how often the broker has sent it
-	Republished bool      // it was published again because the stream had lost it
-	Ageless     bool      // it was in the stream when the handler was new
-	Consumer    time.Time // when the durable consumer was created that sent it; zero for another consumer
+	Republished bool      // the relay published it again because the stream had lost it
+	Ageless     bool      // it was in the stream when the handler was new, so its age does not matter
+	Consumer    time.Time // when the durable consumer that sent it was created; zero if an ordered reader read it
 }
 
 // Source is the reader that read a delivery from the stream. The inbox tells it how the
@@ -71,8 +71,8 @@ type Source interface {
 	// later.
 	Delay(ctx context.Context, d *Delivery, err error)
 
-	// IsOver reports whether deliveries of this reader must no longer begin. They will be
-	// read again.
+	// IsOver reports whether the reader's term is over. If so, deliveries of this reader must not
+	// begin any more, because they will be read again.
 	IsOver() bool
 
 	// Suspects reports whether the events that are read now may end the process.
@@ -81,12 +81,13 @@ type Source interface {
 	// Held tells the reader how the delivery is held.
 	Held(h Holding)
 
-	// Epoch returns a number that is different for each reader of an ordered handler. It
-	// returns 0 for other readers.
+	// Epoch returns the epoch of the reader's lease: a number that no other reader of the handler
+	// has. It returns 0 for a reader that has no lease.
 	Epoch() int64
 }
 
-// IsOver reports whether the delivery must no longer begin. It will be read again.
+// IsOver reports whether the term of the delivery's reader is over. If so, the delivery must not
+// begin any more, because the message will be read again.
 func (d *Delivery) IsOver() bool { return d.Source != nil && d.Source.IsOver() }
 
 // Epoch returns the epoch of the delivery's reader, or 0 if the reader has none.
@@ -97,8 +98,7 @@ func (d *Delivery) Epoch() int64 {
 	return d.Source.Epoch()
 }
 
-// Since returns when the event was logged or when the stream stored it, whichever is
-// earlier.
+// Since returns the earlier of two times: when the event was logged, and when the stream stored it.
 func (d *Delivery) Since() time.Time {
 	if d.Place.Stored.Before(d.Event.LoggedAt) {
 		return d.Place.Stored
@@ -147,12 +147,12 @@ func Decode(msg jetstream.Msg, from Origin) (*Delivery, error) {
 	return d, nil
 }
 
-// maxSubject limits the bytes that are kept of a subject that no producer of Postroom
-// chose.
+// maxSubject is how many bytes the inbox keeps of the subject of a message that it cannot read or
+// store as an event.
 const maxSubject = 1024
 
-// Identify derives the dedupe key and the digest. If by is not nil, by makes the key, and
-// must return within the given time.
+// Identify sets the dedupe key and the digest. If by is not nil, it makes the key, and must return
+// within the given time.
 func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration) {
 	d.Key, d.Digest = dedupeKey(d.Event), digest(d.Event)
 	if by != nil && d.Fault == nil {
@@ -162,14 +162,14 @@ func (d *Delivery) Identify(by func(postroom.Event) string, within time.Duration
 			f.Class, f.Permanent = classDedupeKey, true
 			d.Fault = &f
 		} else {
-			d.Key, d.Digest = Bounded(key), nil // one effect for each key, even if contents differ
+			d.Key, d.Digest = Bounded(key), nil // no digest: each key has one effect, even if the contents differ
 		}
 	}
 	d.Flight = d.Key
 }
 
-// derive calls the subscription's function. The function may panic, end its goroutine, or
-// never return.
+// derive calls the subscription's DedupeKey function. It returns an error if the function panics,
+// ends its goroutine, or does not return in time.
 func derive(by func(postroom.Event) string, within time.Duration, ev postroom.Event) (string, error) {
 	key, err := guard.Apart(within, func() (string, error) { return by(ev), nil })
 	switch {
@@ -183,19 +183,19 @@ func derive(by func(postroom.Event) string, within time.Duration, ev postroom.Ev
 
 var errNoKey = errors.New("DedupeKey returned an empty text, or one that is not UTF-8")
 
-// dedupeKey returns the source and the id, with a space between them. Postroom refuses a
-// source with white space. If a source of another program has a space, dedupeKey quotes
-// the source, so that it cannot look like a shorter source.
+// dedupeKey returns the source and the id, with a space between them. Postroom refuses a source
+// with white space. If another program's source has spaces, dedupeKey escapes them. Otherwise two
+// different pairs of source and id could have the same key.
 func dedupeKey(ev postroom.Event) string {
 	return Bounded(strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID)
 }
 
-// MaxKey is the length up to which a key is kept unchanged: the column takes 1,024 bytes,
-// and the key of a conflict gets a digest as well.
+// MaxKey is the largest number of bytes of a key that is kept unchanged. The column takes 1,024
+// bytes, and [Conflicting] adds a digest to the key of a conflict.
 const MaxKey = 960
 
-// Bounded shortens a key that is too long for the table inbox. Different keys are still
-// different after that.
+// Bounded shortens a key that is too long for the table inbox. The results for different keys are
+// different.
 func Bounded(key string) string {
 	if len(key) <= MaxKey {
 		return key
@@ -235,8 +235,8 @@ func (s Selection) Wished() (types, subjects *string) {
 	return types, s.pattern()
 }
 
-// pattern returns a regular expression that matches the same subjects, or nil
-// if there are none.
+// pattern returns a regular expression that matches the subjects of the selection, or nil if the
+// selection has no subjects.
 func (s Selection) pattern() *string {
 	if len(s.Subjects) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// BeginError says that no transaction could be begun.
+// BeginError says that the inbox could not begin a transaction.
 type BeginError struct{ Err error }
 
 func (e *BeginError) Error() string { return "begin: " + e.Err.Error() }
@@ -24,8 +24,8 @@ type LedgerError struct{ Err error }
 func (e *LedgerError) Error() string { return "write to the inbox table: " + e.Err.Error() }
 func (e *LedgerError) Unwrap() error { return e.Err }
 
-// CommitError says that a COMMIT failed or was not answered. Without an answer, the
-// transaction may have committed.
+// CommitError says that a COMMIT failed, or that the server did not answer it. Without an answer,
+// the transaction may have committed.
 type CommitError struct{ Err error }
 
 func (e *CommitError) Error() string { return "commit: " + e.Err.Error() }
@@ -37,8 +37,9 @@ type LostError struct{ Err error }
 func (e *LostError) Error() string { return "connection lost: " + e.Err.Error() }
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Written classifies the error of an inbox statement that is a complete transaction. If
-// the server did not answer, that is an outage.
+// Written classifies the error of a statement of the inbox that is a transaction of its own. If the
+// server refused the statement, Written returns a LedgerError. Otherwise the server did not answer,
+// and Written returns a BeginError, which is an outage.
 func Written(err error) error {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
@@ -51,11 +52,11 @@ func Written(err error) error {
 	return &BeginError{Err: err}
 }
 
-// IsOutage reports whether err says that the database cannot be used. That is so if no
-// transaction can begin, if the database lacks resources (class 53), or if the table inbox
-// cannot be written, because it is read-only, was dropped, or the inbox lacks the right.
-// The event did not cause such an error, so it costs no attempt. Errors of other classes
-// are about the row, and so about the event: see IsAboutTheRow.
+// IsOutage reports whether err says that the inbox cannot use the database. There are three cases.
+// No transaction can begin. The server lacks resources (class 53). Or the inbox cannot write a row
+// at all, for instance because the table is read-only, was dropped, or the inbox lacks the right.
+// The event did not cause such an error, so it costs no attempt. If the database refuses only this
+// row, the error is about the event: see IsAboutTheRow.
 func IsOutage(err error) bool {
 	var begin *BeginError
 	var ledger *LedgerError
@@ -71,10 +72,9 @@ func IsOutage(err error) bool {
 	return false
 }
 
-// IsShort reports whether a statement of a handler failed because the server lacks resources
-// (class 53). That may be the event's own fault, if it alone needs more memory, locks or
-// temporary files than the server allows. So a worker does not wait for long until the server has
-// resources again.
+// IsShort reports whether a statement of a handler failed because the server lacks resources (class
+// 53). The event itself may be the cause: it may need more memory, locks or temporary files than
+// the server allows. So a worker does not wait for long until the server has resources again.
 func IsShort(err error) bool {
 	var begin *BeginError
 	var ledger *LedgerError
@@ -82,8 +82,8 @@ func IsShort(err error) bool {
 	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, "53") && !errors.As(err, &begin) && !errors.As(err, &ledger)
 }
 
-// ShortRounds is how often an event is run, without a wait, while the server lacks resources. After
-// that, its attempt counts as snoozed.
+// ShortRounds is how often a worker runs an event, with short waits, while the server lacks
+// resources. After that, the attempt counts as snoozed.
 const ShortRounds = 3
 
 // IsAboutTheRow reports whether the database refused a value or a row, and would refuse
@@ -94,25 +94,25 @@ func IsAboutTheRow(err error) bool {
 	return errors.As(err, &pg) && slices.Contains([]string{"22", "23", "54", "P0"}, pg.Code[:min(2, len(pg.Code))])
 }
 
-// isMalformed reports whether the database could not read a statement because its text
-// contains a NUL. Another try would fail as well. The error has the code of a broken
-// connection, but the connection still works. The severity shows the difference: if a
-// pooler refuses a connection, it sends FATAL.
+// isMalformed reports whether the database could not read a statement because the statement's text
+// contains a NUL. Another try would fail as well. The error has the code of a broken connection,
+// but the connection still works. The severity of this error is ERROR. If a pooler refuses a
+// connection, it sends the same code with FATAL.
 func isMalformed(pg *pgconn.PgError) bool {
 	return pg.Code == "08P01" && cmp.Or(pg.SeverityUnlocalized, pg.Severity) == "ERROR"
 }
 
-// IsContention reports whether the same transaction may succeed if it is run again at
-// once: it conflicted with another transaction, the connection broke, or its commit was
-// not answered. If that commit succeeded, the next round finds the inbox row.
+// IsContention reports whether the same transaction may succeed if it is run again at once: it
+// conflicted with another transaction, the connection broke, or the server did not answer its
+// commit. If a commit without an answer succeeded, the next round finds the inbox row.
 func IsContention(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		if isMalformed(pg) {
 			return false
 		}
-		// serialization failure, deadlock, lock timeout; the classes of a broken
-		// connection and of operator intervention
+		// The codes are: serialization failure, deadlock, lock timeout. The prefixes are: broken
+		// connection, and operator intervention.
 		return slices.Contains([]string{"40001", "40P01", "55P03"}, pg.Code) ||
 			slices.ContainsFunc([]string{"08", "57P0"}, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
 	}
@@ -124,8 +124,8 @@ func IsContention(err error) bool {
 	return errors.As(err, &commit) || errors.As(err, &broken)
 }
 
-// IsUnsettled reports whether err is not about the event, but says that this process
-// could not settle it.
+// IsUnsettled reports whether err is a BeginError. If so, the database was out of reach, and err
+// says nothing about the event: this process gives back its claim.
 func IsUnsettled(err error) bool {
 	var begin *BeginError
 	return errors.As(err, &begin)
@@ -133,7 +133,7 @@ func IsUnsettled(err error) bool {
 
 // EndedError says that a handler ended the inbox's transaction with its own statement.
 type EndedError struct {
-	Committed bool // true: by a COMMIT; false: by a ROLLBACK, or it is not known how
+	Committed bool // true: with a COMMIT; false: with a ROLLBACK, or the statement is not known
 }
 
 func (e *EndedError) Error() string {
@@ -150,8 +150,8 @@ func IsEnded(err error) bool {
 	return errors.As(err, &ended)
 }
 
-// AbandonedError says that a handler did not return for some time after its context
-// ended, and that the inbox took its transaction away.
+// AbandonedError says that a handler did not return for some time after its context ended, and that
+// the inbox took the transaction from the handler.
 type AbandonedError struct{ Err error }
 
 func (e *AbandonedError) Error() string {
@@ -179,7 +179,7 @@ var (
 	// ErrBlocked says that an earlier event of the key is held.
 	ErrBlocked = errors.New("an earlier event of the key is held")
 
-	// ErrSettled says that a held event is settled, or claimed by another process.
+	// ErrSettled says that a held event is settled, or that another process has claimed it.
 	ErrSettled = errors.New("the claim is over")
 )
 
@@ -198,9 +198,9 @@ var ErrGoexit = errors.New("the handler ended its goroutine with runtime.Goexit"
 // ErrTimeout says that a handler took longer than its subscription allows.
 var ErrTimeout = errors.New("the handler was not done in time")
 
-// WhileError adds to an error the reason for which a user's function was called. Unlike
-// fmt.Errorf, it calls the error's Error method only when its own text is read, which
-// happens inside a guard.
+// WhileError adds to the error of a user's function what the function was called for. Unlike
+// fmt.Errorf, it does not call the Error method of the user's error at once. It calls that method
+// when its own text is read, which happens inside a guard.
 type WhileError struct {
 	What    string
 	Matches error // the error of this package that the WhileError matches, or nil
@@ -219,7 +219,8 @@ type DeathError struct{ Err error }
 func (e *DeathError) Error() string { return "OnDead: " + guard.Text(e.Err, guard.MaxText) }
 func (e *DeathError) Unwrap() error { return e.Err }
 
-// AttemptError is a failed attempt that was rolled back and is not held yet.
+// AttemptError is a failed attempt at an event. The transaction was rolled back, and the event is
+// not held yet.
 type AttemptError struct{ Err error }
 
 func (e *AttemptError) Error() string { return e.Err.Error() }
@@ -229,13 +230,13 @@ type RecordedError struct {
 	Err       error
 	Holding   Holding
 	Stored    bool // the attempt is recorded in held
-	Committed bool // the handler committed its transaction
+	Committed bool // the handler itself committed the transaction
 }
 
 func (e *RecordedError) Error() string { return e.Err.Error() }
 
 // ErrAlong says that an event failed while it ran in the transaction of an earlier event of its
-// key. The transaction is repeated with only the events before the failed one.
+// key. The inbox repeats the transaction with only the events before the failed event.
 var ErrAlong = errors.New("an event failed that ran along")
 
 // AlongError is the error of an event that ran in the transaction of an earlier event of
@@ -247,8 +248,8 @@ func (e *AlongError) Error() string { return ErrAlong.Error() + ": " + e.Err.Err
 // Is reports whether target is ErrAlong.
 func (e *AlongError) Is(target error) bool { return target == ErrAlong }
 
-// As finds only errors that say that the transaction is gone, because the first event of
-// the key did not cause the failure.
+// As finds only an AbandonedError, which says that the transaction is gone. It hides all other
+// errors, because they are not errors of the first event of the key.
 func (e *AlongError) As(target any) bool {
 	gone, wanted := target.(**AbandonedError)
 	return wanted && errors.As(e.Err, gone)

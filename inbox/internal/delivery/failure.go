@@ -13,20 +13,20 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// Classes of failures. An error of the database has its SQLSTATE as its class.
+// Classes of failures. The class of a database error is its SQLSTATE.
 const (
-	classError       = "error"           // the handler returned it
+	classError       = "error"           // the handler returned an error that has no other class
 	classPermanent   = "permanent"       // the handler said that another attempt would fail too
 	classPanic       = "panic"           // the handler panicked, or ended its goroutine
 	ClassTimeout     = "timeout"         // the handler took longer than its subscription allows
-	classContention  = "contention"      // ten rounds lost to other transactions
-	ClassCrash       = "crash"           // the process that ran it ended or stalled
-	ClassConflict    = "conflict"        // another event with its identity was decided
+	classContention  = "contention"      // ten rounds in a row conflicted with other transactions
+	ClassCrash       = "crash"           // the process that ran the event ended or stalled
+	ClassConflict    = "conflict"        // another event with the same identity was decided
 	ClassUndecodable = "undecodable"     // the message is not an event
-	ClassTooOld      = "too_old"         // the inbox cannot tell whether it was decided
+	ClassTooOld      = "too_old"         // the event is so old that the inbox cannot tell whether it was decided
 	classDedupeKey   = "dedupe_key"      // the DedupeKey function returned no key
-	ClassLate        = "late"            // it came after later events of its key
-	classUnknown     = "outcome_unknown" // a call began, and must not be made again
+	ClassLate        = "late"            // the event came after later events of its key
+	classUnknown     = "outcome_unknown" // a call began, its outcome is not known, and it must not be made again
 	classTransaction = "transaction"     // the handler ended its transaction with a statement
 	classSnoozed     = "snoozed"         // the handler said: not now
 	ClassDiscarded   = "discarded"       // the handler said that the event is of no use
@@ -36,14 +36,14 @@ const (
 type Failure struct {
 	Class string
 	Text  string // for the operator
-	frame string // the place in the program if it is a panic
+	frame string // the function that panicked, if the failure is a panic
 	stack string
-	place string // the frame or the constraint; it is a part of the cause, like class and text
+	place string // the frame of a panic, or the table and constraint of a database error; with Class and Text it makes up the cause
 
 	Permanent bool          // there is no further attempt
-	Snoozed   bool          // it does not count as an attempt, unless the event was only snoozed for too long
-	after     time.Duration // the earliest time of the next attempt
-	pace      time.Duration // how long the key needs for one event, if the other events of the key wait too; otherwise 0
+	Snoozed   bool          // the attempt does not count; if the event has only been snoozed for postroom.SnoozeBound, it counts
+	after     time.Duration // the least time until the next attempt
+	pace      time.Duration // how long the key needs for one event, if its other events wait too; otherwise 0
 }
 
 // FailureOf classifies an error of a handler or of the database.
@@ -118,7 +118,7 @@ func (f *Failure) lacks(err error) bool {
 const shortWait = 30 * time.Second
 
 // KeyWaits reports whether the other events of the key wait because of this failure. If so, the
-// first of them may run after first, and the key needs pace for each event.
+// first of them may run after the time first, and each further event the time pace later.
 func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
 	if f == nil || f.pace == 0 {
 		return 0, 0, false
@@ -126,10 +126,10 @@ func (f *Failure) KeyWaits() (first, pace time.Duration, waits bool) {
 	return max(f.after, shortestWait), f.pace, true
 }
 
-// Hold returns how to hold an event that failed like this. attempts is the number of
-// attempts so far, including this one, and most is the number that may be made. snoozed is
-// how long the event has only been snoozed. back is the number of attempts that it gets
-// back because its handler is paused.
+// Hold returns how to hold an event that had this failure. attempts is the number of attempts so
+// far, including this one. most is the number of attempts that the event may have. snoozed is for
+// how long all attempts at the event have been snoozes. back is the number of attempts that the
+// event gets back because its handler is paused.
 func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed time.Duration, back int) Holding {
 	h := Holding{Failure: &f}
 	if f.Snoozed && snoozed < postroom.SnoozeBound {
@@ -142,20 +142,20 @@ func (f Failure) Hold(schedule postroom.Backoff, attempts, most int, snoozed tim
 	return h
 }
 
-// next returns when the next attempt is made, or nil if there is none.
+// next returns how long to wait before the next attempt, or nil if there is none.
 func (f Failure) next(schedule postroom.Backoff, attempts, most int) *time.Duration {
 	if f.Permanent || attempts >= most {
 		return nil
 	}
 	wait := max(f.after, shortestWait)
-	if f.after == 0 || f.Snoozed { // a snooze may be short: without the schedule, the event's attempts would soon be used up
+	if f.after == 0 || f.Snoozed { // a snooze may be short, and its attempt counts by now: without the schedule, the attempts would soon be used up
 		wait = max(wait, schedule.Delay(max(attempts, 1)))
 	}
 	return &wait
 }
 
 // shortestWait is the shortest wait before another attempt, so that RetryAfter(0, err) and
-// Snooze(0, err) do not run a handler without a pause.
+// Snooze(0, err) do not run a handler again and again without a break.
 const shortestWait = 10 * time.Millisecond
 
 // Fingerprint returns bytes that are the same for all failures of a handler with the same

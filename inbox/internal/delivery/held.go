@@ -14,13 +14,13 @@ type HeldEvent struct {
 	Solitary  bool
 	Revision  int32
 	Last      int           // the number of the attempt after which it is dead, if an operator set that number
-	Snoozed   time.Duration // how long it has only been snoozed
+	Snoozed   time.Duration // for how long all attempts at it have been snoozes
 
 	Blocking string // the key that waits for it, or ""
 	Pos      int64  // its position in the order of that key
 	Followed bool   // other events waited behind it when it was claimed
 
-	Headers, Raw []byte // as they are stored
+	Headers, Raw []byte // the columns headers and raw_headers
 }
 
 // Size returns about how many bytes of memory the event needs.
@@ -52,13 +52,13 @@ func (w *Wishes) Unpaused() *Wishes {
 	return &some
 }
 
-// Postponement says how due events of keys wait, in the form that postpone.sql needs. Each field
-// has one entry for each key.
+// Postponement says how the due events of some keys are postponed, in the form that postpone.sql
+// needs. Each field has one entry for each key.
 type Postponement struct {
 	Keys  []string
 	First []time.Duration // when the first event is due, from now
 	Pace  []time.Duration // the time between two further events
-	Since []time.Duration // only events that have been due for so long are postponed
+	Since []time.Duration // only events that have been due for at least this time are postponed
 }
 
 // Due is what due.sql returns.

@@ -26,7 +26,7 @@ type Holding struct {
 // held to the archive at once.
 func (h Holding) IsDiscarded() bool { return h.Failure != nil && h.Failure.Class == ClassDiscarded }
 
-// Outcome returns the outcome of an event that is held like this.
+// Outcome returns the outcome of an event that is held in this way.
 func (h Holding) Outcome() Outcome {
 	switch {
 	case h.IsDiscarded():
@@ -39,10 +39,11 @@ func (h Holding) Outcome() Outcome {
 	return Held
 }
 
-// WithoutDeath returns how a dead event is held because Config.OnDead failed: its last attempt
-// is made again later. If the handler itself committed that attempt, the attempt must not be
-// made again, so the event is dead anyway. If no attempt was made, WithoutDeath returns false:
-// the event stays in its stream, or its claim expires.
+// WithoutDeath returns how to hold an event that did not become dead, because Config.OnDead failed.
+// Usually the event waits, and its last attempt is made again. If the handler itself committed that
+// attempt, the attempt must not be made again, so the event is dead anyway. If the failure did not
+// come from the handler, WithoutDeath returns false: the event stays in its stream, or its claim
+// expires.
 func (h Holding) WithoutDeath() (Holding, bool) {
 	switch h.Failure.Class {
 	case classTransaction:
@@ -59,9 +60,8 @@ func (h Holding) WithoutDeath() (Holding, bool) {
 // untoldWait is how long an event waits before its last attempt is made again.
 const untoldWait = time.Minute
 
-// IsBesideTheOrder reports whether later events of its key need not wait for an event
-// that is held like this, because the event was never in the order of its key, or because
-// it is decided.
+// IsBesideTheOrder reports whether later events of the key go on while an event is held in this
+// way. That is so if the event was never in the order of its key, or is decided.
 func (h Holding) IsBesideTheOrder() bool {
 	if h.Raw || h.Decided || h.IsDiscarded() {
 		return true
@@ -69,8 +69,8 @@ func (h Holding) IsBesideTheOrder() bool {
 	return h.Failure != nil && slices.Contains([]string{ClassConflict, ClassLate, ClassUndecodable}, h.Failure.Class)
 }
 
-// TooOld returns how to hold an event that is so old that the inbox may have removed its
-// row. kept is how long rows are kept.
+// TooOld returns how to hold an event if the event is so old that the inbox may have removed its
+// inbox row. kept is how long rows are kept.
 func TooOld(logged time.Time, kept time.Duration) Holding {
 	return Holding{Failure: &Failure{Class: ClassTooOld, Permanent: true, Text: fmt.Sprintf(
 		"logged at %s: the inbox, which keeps rows for %s, cannot tell whether it was decided", logged.UTC().Format(time.RFC3339), kept)}}
@@ -79,39 +79,39 @@ func TooOld(logged time.Time, kept time.Duration) Holding {
 // AtOnce is the wait of an event that is due at once.
 var AtOnce = new(time.Duration)
 
-// BehindKey holds an event that waits for its key.
+// BehindKey says how to hold an event that waits behind an earlier event of its key.
 var BehindKey = Holding{After: AtOnce, Behind: true}
 
-// AsConflict holds an event if another event with the same identity was decided.
+// AsConflict says how to hold an event if another event with the same identity was decided.
 var AsConflict = Holding{Failure: &Failure{
 	Class: ClassConflict, Permanent: true, Text: "another event with this source and id was decided before",
 }}
 
-// AsLate holds an event that comes after later events of its key.
+// AsLate says how to hold an event that came after later events of its key.
 var AsLate = Holding{Failure: &Failure{
 	Class: ClassLate, Permanent: true, Text: "the broker lost it and delivered it later: later events of its key may have taken effect",
 }}
 
-// Conflicting returns the delivery to hold if another event with the same identity was
-// decided.
+// Conflicting returns a copy of d that can be held if another event with the same identity was
+// decided. Its dedupe key is different, because the other event has the row with the key of d.
 func Conflicting(d *Delivery) *Delivery {
 	other := *d
 	other.Key = d.Key + "#" + hex.EncodeToString(d.Digest)
 	return &other
 }
 
-// Unreadable returns a delivery that keeps only the bytes of the message.
+// Unreadable returns a copy of a delivery that has only the id, the subject and the body of the
+// message.
 func Unreadable(d *Delivery) *Delivery {
 	bare := *d
 	bare.Event = postroom.Event{ID: guard.Clean(d.Event.ID, MaxKey), Subject: guard.Clean(d.Event.Subject, maxSubject), Data: d.Msg.Data()}
 	return &bare
 }
 
-// Fate says what happened to an event when it should be held. hold.sql explains each
-// fate.
+// Fate says what happened to an event when the inbox tried to hold it. hold.sql explains each fate.
 type Fate string
 
-// What can happen to an event when it should be held.
+// What can happen to an event when the inbox tries to hold it.
 const (
 	FateHeld    Fate = "held"
 	FateDecided Fate = "decided"

@@ -13,20 +13,20 @@ type Lifetime struct {
 	// outage.
 	Take context.Context
 
-	// Work ends later than Take, by Config.DrainTimeout. Handlers and statements run with
-	// this context. When it ends, the part no longer waits for anything.
+	// Work ends when Config.DrainTimeout has passed since the end of Take. Handlers and statements
+	// run with this context. When it ends, the part no longer waits for anything.
 	Work context.Context
 }
 
-// NewLifetime returns a lifetime. Its Take ends with ctx, and its Work ends later, by
-// drain. end ends both.
+// NewLifetime returns a lifetime. Its Take is ctx. Its Work ends when the time drain has passed
+// since the end of ctx. end ends Work at once.
 func NewLifetime(ctx context.Context, drain time.Duration) (life Lifetime, end func()) {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(drain, cancel) })
 	return Lifetime{Take: ctx, Work: work}, func() { stop(); cancel() }
 }
 
-// IsStopping reports whether the part must take nothing more.
+// IsStopping reports whether the part must take no more events.
 func (l Lifetime) IsStopping() bool { return l.Take.Err() != nil }
 
 // IsOver reports whether the part must no longer wait for anything.

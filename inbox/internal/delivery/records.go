@@ -7,7 +7,7 @@ import (
 	"github.com/postroom/postroom/internal/consumer"
 )
 
-// Position is a message of the stream.
+// Position identifies a message of the stream.
 type Position = consumer.Position
 
 // Subscription is a handler's row in table subscription.
@@ -16,7 +16,7 @@ type Subscription struct {
 	Created  time.Time // when the stream was created
 	Types    []string
 	Floor    uint64    // every event up to this sequence is decided
-	Reached  time.Time // when the floor was reached, or earlier
+	Reached  time.Time // when the floor was recorded
 	Backfill uint64    // up to this sequence, the age of an event does not matter
 	IsNew    bool
 }
@@ -25,11 +25,11 @@ type Subscription struct {
 // ordered handler.
 type Lead struct {
 	Epoch     int64 // a number that no earlier reader had
-	Base      int64 // added to a stream sequence to get a position in a key
-	High      int64 // the highest position in a key of a held event
+	Base      int64 // a stream sequence plus Base is the event's position in the order of its key
+	High      int64 // the highest position that a held event has in the order of its key
 	Floor     Position
 	Subjects  []string // all subjects that any process asked for
-	Takeovers int      // how many readers in a row ended but did not give up their lease
+	Takeovers int      // how many readers in a row ended without giving up their lease
 }
 
 // ErrTermOver says that another process reads the stream.
@@ -40,7 +40,7 @@ type Stock struct {
 	Handler                          string
 	Retrying, Waiting, Dead, Keys    int64
 	RetryingAge, WaitingAge, DeadAge float64 // the ages of the oldest events, in seconds
-	Overdue                          float64 // how many seconds ago the first event became due
+	Overdue                          float64 // the seconds since the first event became due; 0 if no event is due
 }
 
 // Lag is the number of events that a handler still has to handle.
@@ -57,8 +57,8 @@ type Lag struct {
 	Retrying, Waiting, Dead int64
 }
 
-// Window says how long a process needs the inbox rows of a handler, and how old an event
-// may be that the process runs.
+// Window says how long a process needs the inbox rows of a handler (Keep). It also says how old an
+// event may be at most when the process runs it (Age).
 type Window struct {
 	Handler   string
 	Keep, Age time.Duration
@@ -68,7 +68,7 @@ type Window struct {
 type Sign struct {
 	Name    string
 	Windows []Window      // the windows of its handlers
-	Keep    time.Duration // the longest time that it needs inbox rows
+	Keep    time.Duration // the longest time for which the process needs inbox rows
 	Age     time.Duration // the shortest Age of its handlers
 	Paused  string        // the handlers that paused because they failed, as JSON
 }
@@ -78,7 +78,7 @@ type Beat struct {
 	At       time.Time // the database's time
 	Instance string    // the id of this Postroom
 
-	// ExpiredBefore has a time for each handler: inbox rows that are older may have been
+	// ExpiredBefore has a time for each handler. Inbox rows from before that time may have been
 	// removed. If a handler is not in the map, none of its rows was removed.
 	ExpiredBefore map[string]time.Time
 }

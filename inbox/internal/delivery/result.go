@@ -20,7 +20,7 @@ const (
 type Result struct {
 	Outcome Outcome
 	Held    *Holding  // how the event was held, or nil
-	As      *Delivery // the delivery that was held, or its replacement
+	As      *Delivery // the delivery that was held: the original, or its replacement
 	Err     error     // why the event could not even be held; it is delivered again later
 }
 

@@ -6,7 +6,7 @@ import "time"
 type Step struct {
 	Handler   string
 	Event     string // its dedupe key
-	ID        int64  // the id of the held event, and the epoch of its claim
+	ID        int64  // the id of the held event; Epoch is the epoch of its claim
 	Epoch     int64
 	Name      string
 	Revision  int32
@@ -37,5 +37,5 @@ type UnsureStep struct {
 	Key        string
 	Revision   int32
 	Unanswered int
-	Last       string // the call that began last; "" if it is known that this call did not happen
+	Last       string // the call that began last; "" if that call is known not to have happened
 }

@@ -8,55 +8,56 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Keys has the blocked keys of an ordered handler: events of these keys are held, or may
-// be held. This process knows all blocked keys. It read the held events when its term
-// began, and it notes each event that it holds. If another process decides an event after
-// that, this process gets a duplicate and notes that too. So an event of any other key
-// can run without a look at table held. An event without a key waits for no other event.
-// Events of a blocked key are held behind it, many at a time. If the next attempt is
-// near, one delivery waits in memory instead, which is less work than two transactions.
+// Keys has the blocked keys of an ordered handler: events of these keys are held, or may be held.
+// This process knows all blocked keys. It read the held events when its term began, and it notes
+// each event that it holds. If another process decides an event after that, this process finds that
+// the event is a duplicate, and notes that too. So if a key is not blocked, its events run without
+// a look at table held. An event without a key waits for no other event. If a key is blocked, its
+// events are held behind the held event, many in one statement. If the next attempt at the held
+// event is near, one delivery waits in memory instead, which is less work than two transactions.
 type Keys struct {
 	mu     sync.Mutex
 	keys   map[string]block
-	parked map[string]*waiter // for each key, the delivery that waits in memory; later deliveries of the key wait for it
+	parked map[string]*waiter // the delivery of each key that waits in memory; later deliveries of the key wait for that delivery
 	any    bool               // more keys are blocked than fit into the map, so any key may be blocked
 	notes  uint64             // the number of notes made so far
 }
 
-// block is what is known about a key whose events may be held.
+// block has what this process knows about a key whose events may be held.
 type block struct {
 	again time.Time // when the held event is tried again; zero if that is not known
-	maybe bool      // the key may be free: its next delivery must check that
+	maybe bool      // the key may be free: its next delivery must check whether it is
 	note  uint64    // the number of this note
 }
 
-// waiter is a delivery that waits in memory for the held event of its key.
+// waiter is a delivery that waits in memory: for the held event of its key, or because it could not
+// be held.
 type waiter struct {
 	d     *delivery.Delivery
 	timer *time.Timer
 }
 
 const (
-	// MaxKeys is the largest number of keys that are remembered.
+	// MaxKeys is the largest number of keys that Keys remembers.
 	MaxKeys = 100_000
 
-	// MaxParkQueue is the largest number of deliveries that may wait for a delivery that
-	// waits in memory.
+	// MaxParkQueue is how many deliveries of a key may wait behind the delivery that waits in
+	// memory. If more come, that delivery stops waiting in memory.
 	MaxParkQueue = 6
 
-	// Parked deliveries are in flight. They must be less than half of all deliveries in
-	// flight: see stream.InFlight.
+	// Parked deliveries are in flight. They must be less than half of the deliveries that may be in
+	// flight, because the reader waits until half of that room is free: see stream.InFlight.
 	maxParked    = 128             // keys
 	maxParkBytes = 128 << 10       // the approximate bytes of parked deliveries
-	longestPark  = time.Second     // the longest time until the next attempt at the held event
+	longestPark  = time.Second     // if the next attempt at the held event is later than this, the delivery is not parked
 	parkGrace    = longestPark / 5 // extra time for that attempt
 
-	// laterWait is how long a delivery waits that could not even be held.
+	// laterWait is how long a delivery waits in memory if it could not even be held.
 	laterWait = 5 * time.Second
 )
 
-// Hold notes that an event of a key is held. again is the time of the event's next
-// attempt, or zero if there is none.
+// Hold notes that an event of a key is held. again is the time of the event's next attempt. If
+// again is zero, a time that was noted before stays.
 func (b *Keys) Hold(key string, again time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,7 +67,7 @@ func (b *Keys) Hold(key string, again time.Time) {
 	b.set(key, block{again: again})
 }
 
-// NoteHeld notes that an event of a key was held, and how.
+// NoteHeld notes that an event of a key was held. h says how it was held.
 func (b *Keys) NoteHeld(key string, h delivery.Holding) {
 	if key == "" {
 		return
@@ -78,8 +79,8 @@ func (b *Keys) NoteHeld(key string, h delivery.Holding) {
 	b.Hold(key, again)
 }
 
-// Doubt notes that it is not known whether events of a key are held, because another
-// process decided one.
+// Doubt notes that events of a key may be held, for instance because another process decided an
+// event of the key.
 func (b *Keys) Doubt(key string) {
 	if key == "" {
 		return
@@ -112,9 +113,10 @@ func (b *Keys) Version(key string) uint64 {
 	return b.keys[key].note
 }
 
-// Free notes that no event of a key is held. If there is a newer note about the key than
-// the given one, Free does nothing: this process may have begun another term and read
-// which events other processes held. Free reports whether it made the note.
+// Free notes that no event of a key is held. note is the version of the key that the caller read
+// earlier. If there is a newer note about the key, Free does nothing: this process may have begun
+// another term since then, and may have found events of the key that other processes held. Free
+// reports whether it made the note.
 func (b *Keys) Free(key string, note uint64) bool {
 	if key == "" {
 		return true
@@ -145,9 +147,9 @@ func (b *Keys) IsHeld(key string) bool {
 	return is
 }
 
-// Park makes a delivery wait in memory until Unpark is called for its key. If the next
-// attempt at the held event should be over and Unpark was not called, over is called with
-// the key. Park returns false if the delivery may not wait in memory.
+// Park makes a delivery wait in memory until Unpark is called for its key. If Unpark is not called
+// by the time at which the next attempt at the held event should be over, Park calls over with the
+// key. Park returns false if the delivery may not wait in memory.
 func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,10 +166,10 @@ func (b *Keys) Park(d *delivery.Delivery, over func(key string)) bool {
 	return true
 }
 
-// Later makes a delivery wait in memory because it could not even be held. After the wait it calls
-// over with the name under which Unpark returns the delivery. The reader cannot give back a single
-// message. If it began again for each such message, it would never get past them. Later reports
-// whether there is room.
+// Later makes a delivery wait in memory because it could not even be held. After laterWait it calls
+// over with a name, and Unpark returns the delivery for that name. An ordered reader cannot give
+// back a single message. If it began again at each such message, it would never read the later
+// messages. Later reports whether there was room in memory.
 func (b *Keys) Later(d *delivery.Delivery, over func(name string)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,12 +179,12 @@ func (b *Keys) Later(d *delivery.Delivery, over func(name string)) bool {
 	if b.parked == nil {
 		b.parked = make(map[string]*waiter)
 	}
-	name := fmt.Sprintf("\x00%d %d", d.Epoch(), d.Place.Seq) // no key begins with it
+	name := fmt.Sprintf("\x00%d %d", d.Epoch(), d.Place.Seq) // no key begins with \x00
 	b.parked[name] = &waiter{d, time.AfterFunc(laterWait, func() { over(name) })}
 	return true
 }
 
-// parkedBytes returns the size of all parked deliveries.
+// parkedBytes returns the size of the bodies of all parked deliveries.
 func (b *Keys) parkedBytes() (n int) {
 	for _, p := range b.parked {
 		n += len(p.d.Event.Data)
@@ -190,7 +192,8 @@ func (b *Keys) parkedBytes() (n int) {
 	return n
 }
 
-// Unpark removes and returns the parked delivery of a key, or nil.
+// Unpark removes and returns the delivery that waits in memory for a key, or under a name of Later.
+// It returns nil if there is none.
 func (b *Keys) Unpark(key string) *delivery.Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,7 +206,7 @@ func (b *Keys) Unpark(key string) *delivery.Delivery {
 	return p.d
 }
 
-// UnparkAll removes and returns all parked deliveries.
+// UnparkAll removes and returns all deliveries that wait in memory.
 func (b *Keys) UnparkAll() []*delivery.Delivery {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package dispatch decides which delivery of a handler may run, and on which worker: one
-// of each identity at a time, and the events of a key in their order. It does no I/O and
-// starts no goroutine.
+// Package dispatch decides which delivery of a handler may run, and on which worker. Deliveries
+// with the same identity run one at a time. For an ordered handler, the events of a key run in
+// their order. The package does no I/O and starts no goroutine.
 package dispatch
 
 import (
@@ -26,8 +26,8 @@ func NewLanes(n, room int) *Lanes {
 	return l
 }
 
-// Put passes a delivery to the workers. If each worker has a lane, all events of a key go
-// to the same worker, because two workers would wait for each other's rows.
+// Put passes a delivery to the workers. If each worker has a lane, all events of a key go to the
+// same worker. If two workers had events of one key, they could wait for each other's rows.
 func (l *Lanes) Put(d *delivery.Delivery) {
 	lane := 0
 	switch {
@@ -45,8 +45,8 @@ var seed = maphash.MakeSeed()
 // Of returns the lane of a worker.
 func (l *Lanes) Of(worker int) <-chan *delivery.Delivery { return l.queues[worker%len(l.queues)] }
 
-// Drain calls take for all waiting deliveries, and for those that are put during the
-// call.
+// Drain calls take for all waiting deliveries, one lane after the other. It also calls take for
+// deliveries that are put into a lane before it has finished that lane.
 func (l *Lanes) Drain(take func(*delivery.Delivery)) {
 	for _, lane := range l.queues {
 		for {
@@ -61,7 +61,8 @@ func (l *Lanes) Drain(take func(*delivery.Delivery)) {
 	}
 }
 
-// Collect returns d and deliveries that wait in a lane, at most n together.
+// Collect returns d, and with it deliveries that wait in a lane. It returns at most n deliveries in
+// all.
 func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*delivery.Delivery {
 	all := []*delivery.Delivery{d}
 	for len(all) < n {
@@ -75,9 +76,10 @@ func Collect(d *delivery.Delivery, lane <-chan *delivery.Delivery, n int) []*del
 	return all
 }
 
-// Duplicates lets one delivery of each identity run at a time in this process. A second
-// one would only wait for the first on the index of inbox, and occupy a connection. For
-// an ordered handler it lets one delivery of each key run, in their order.
+// Duplicates lets one delivery of each identity run at a time in this process. A second delivery
+// would only wait for the first in the index of table inbox, and would occupy a connection. For an
+// ordered handler that is not external, Duplicates lets one delivery of each key run at a time, in
+// the order in which they came.
 type Duplicates struct {
 	mu      sync.Mutex
 	waiting map[string][]*delivery.Delivery // for each Flight value, the deliveries that wait
@@ -99,7 +101,7 @@ func (f *Duplicates) Begin(d *delivery.Delivery) bool {
 	return true
 }
 
-// Queued returns how many deliveries wait for the one that d would wait for.
+// Queued returns how many deliveries with the same Flight as d wait.
 func (f *Duplicates) Queued(d *delivery.Delivery) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +111,7 @@ func (f *Duplicates) Queued(d *delivery.Delivery) int {
 // End ends the flight of d. It returns the delivery that waited longest for d, or nil.
 // The returned delivery is in flight from now on.
 func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
-	if d.Flight == "" { // it was in flight together with another delivery
+	if d.Flight == "" { // d was in flight together with another delivery: see Along
 		return nil
 	}
 	f.mu.Lock()
@@ -123,9 +125,9 @@ func (f *Duplicates) End(d *delivery.Delivery) *delivery.Delivery {
 	return queue[0]
 }
 
-// Along returns deliveries that wait for d, in their order. It returns at most n, and
-// stops before the first delivery for which may returns false. From now on they are in
-// flight together with d.
+// Along returns deliveries that wait for d, in their order. It returns at most n, and stops before
+// the first delivery for which may returns false. From now on these deliveries are in flight
+// together with d.
 func (f *Duplicates) Along(d *delivery.Delivery, n int, may func(*delivery.Delivery) bool) []*delivery.Delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -52,7 +52,7 @@ type Runner struct {
 	asked  chan delivery.DryRun
 }
 
-// most is the largest number of dry runs that a process takes at a time.
+// most is the largest number of dry runs that wait in a process.
 const most = 8
 
 // NewRunner returns a runner. run makes the dry run of an event. If run returns an error,

@@ -14,16 +14,16 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Config says when a handler pauses: if at least Events different events were tried
-// within Window, and at least Share of them failed. All fields are required.
+// Config says when a handler pauses: if at least Events different events were tried within Window,
+// and at least Share of them failed. All fields except Off are required.
 type Config struct {
 	Off    bool          // the handler never pauses because of failures
 	Events int           // how many different events must be tried within Window
-	Share  float64       // the share of these events that must end in a failure that is tried again
+	Share  float64       // the share of these events that must fail; only a failure after which the event is tried again counts
 	Window time.Duration // at most MaxWindow
 
-	// The first probe is made Probe after the pause began. The wait doubles before each
-	// further probe, up to MaxProbe.
+	// Probe is how long after the beginning of the pause the first probe is made. The wait doubles
+	// before each further probe, up to MaxProbe.
 	Probe, MaxProbe time.Duration
 }
 
@@ -61,24 +61,24 @@ type Gate struct {
 	mu      sync.Mutex
 	window  window
 	state   State
-	probe   string    // the event that runs as a probe, or ""
+	probe   string    // the event that runs as a probe, or "": none
 	due     time.Time // when the next probe is made
 	wait    time.Duration
-	back    map[string]int // for each event that failed more than once before the pause, how many attempts it gets back
+	back    map[string]int // for each event that failed more than once before the pause: how many attempts it gets back
 	waiting int            // the number of workers that wait
 	changed chan struct{}  // closed when waiting workers must check again
-	changes chan struct{}  // has a value if the state has changed
+	changes chan struct{}  // has a value if the state, or the time of the next probe, has changed
 }
 
-// State is whether a handler is paused.
+// State says whether a handler is paused, and why.
 type State struct {
 	Paused bool             // the handler paused because of failures
 	Since  time.Time        // when it paused because of failures
 	Cause  delivery.Failure // the last failure before the pause
 	Tried  int              // how many events were tried within the window before the pause
-	Failed int              // how many of these failed
+	Failed int              // how many of these events failed
 
-	Operator bool // an operator paused it
+	Operator bool // an operator has paused the handler
 }
 
 // IsPaused reports whether the handler is paused, because of failures or by an operator.
@@ -149,12 +149,11 @@ func (g *Gate) Try(event string) (Pass, bool) {
 	return p, ok
 }
 
-// longest is the longest time before a waiting worker checks again, even if nothing has
-// changed.
+// longest is how long a worker waits at most before it checks again, even if nothing has changed.
 const longest = time.Minute
 
-// try does what Try does. It also returns how long to wait at most before the next try, and a
-// channel that is closed if the caller should try again sooner.
+// try does what Try does. It also returns the longest wait before the next try, and a channel. When
+// the channel is closed, the caller should try again at once.
 func (g *Gate) try(event string) (p Pass, ok bool, wait time.Duration, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -184,7 +183,7 @@ func (p Pass) Leave() {
 	}
 }
 
-// wants reports whether a probe is due and no worker has an event for it yet.
+// wants reports whether a probe is due, and no worker has an event for the probe yet.
 func (g *Gate) wants() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -227,8 +226,9 @@ func (g *Gate) Succeeded(event string) {
 }
 
 // Failed notes that an event failed, and returns how many attempts the event gets back. The
-// failures that caused a pause and those during the pause together cost an event at most one
-// attempt. A failure that is not tried again is not counted, because it is about the event.
+// failures that caused a pause, and the failures during the pause, together cost an event at most
+// one attempt. If the event is not tried again, the failure is about the event, and does not count
+// as a failure of the handler.
 func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 	if g.cfg.Off {
 		return 0
@@ -262,9 +262,9 @@ func (g *Gate) Failed(event string, f delivery.Failure) (back int) {
 }
 
 // probed notes that a probe failed. If the failure is only about the event, it says nothing about
-// the cause of the pause, so the next probe may be made at once. Otherwise a backlog of events
-// that are all refused, for instance because they are too old, would be handled only at the slow
-// rate of probes.
+// the cause of the pause, so the next probe may be made at once. If each such probe had to wait, a
+// backlog of events that the handler refuses for good would be handled only at the slow rate of
+// probes.
 func (g *Gate) probed(event string, retryable bool, now time.Time) {
 	if g.probe != event {
 		return
@@ -277,8 +277,8 @@ func (g *Gate) probed(event string, retryable bool, now time.Time) {
 	g.change()
 }
 
-// Back returns, for each event that failed more than once before the pause, how many
-// attempts it gets back.
+// Back returns the events that failed more than once before the pause, each with the number of
+// attempts that it gets back.
 func (g *Gate) Back() map[string]int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -308,13 +308,14 @@ func (g *Gate) SetOperator(paused bool) {
 	}
 }
 
-// change tells others that the state, or the time of the next probe, has changed.
+// change tells the waiting workers and the watcher that the state, or the time of the next probe,
+// has changed.
 func (g *Gate) change() {
 	g.shut.Store(g.state.IsPaused())
 	g.wake()
 	select {
 	case g.changes <- struct{}{}:
-	default: // one note is enough
+	default: // changes has a value already
 	}
 }
 

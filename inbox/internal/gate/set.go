@@ -7,8 +7,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// pauses are the handlers that paused because of failures. They are stored in the row of the
-// process, where package inspect reads them.
+// pauses has the handlers that paused because of failures. The row of the process in table node has
+// them, and package inspect reads them there.
 type pauses map[string]pauseOf
 
 type pauseOf struct {
@@ -17,10 +17,10 @@ type pauseOf struct {
 	Text  string    `json:"text"`
 }
 
-// mostText is the largest number of bytes of a failure's text in the row of a process.
+// mostText is how many bytes of a failure's text the row of a process has at most.
 const mostText = 300
 
-// Set has the gates of all handlers of a process. Add all gates before the first is used.
+// Set has the gates of all handlers of a process. Add all gates before you use the first gate.
 type Set map[string]*Gate
 
 // Add adds the gate of a handler, and returns it.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Watcher logs and reports a handler's pauses, and gives back attempts that events lost
-// because of an outage.
+// Watcher logs and reports a handler's pauses, and gives back the attempts that events lost before
+// a pause.
 type Watcher struct {
 	Gate    *Gate
 	Handler string

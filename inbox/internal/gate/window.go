@@ -2,18 +2,18 @@ package gate
 
 import "time"
 
-// window counts the events of the last time, for instance the last minute: events that
-// failed, each once, and all other events that ended.
+// window counts the events of a time that ends now, for instance of the last minute: the events
+// that failed, and the other events that ended. If an event failed several times, it counts once.
 type window struct {
 	width   int64    // the length of a slot, in nanoseconds
-	slots   [60]slot // a ring
+	slots   [60]slot // a ring buffer
 	failing map[string]streak
 	swept   int64 // the slot in which sweep last removed events from failing
 }
 
-// slot counts the events that ended in a sixtieth of the window.
+// slot counts the events that ended or failed in a sixtieth of the window.
 type slot struct {
-	n      int64 // the number of the slot since 1970; if it is out of date, the counts are too
+	n      int64 // the slot's number, counted from 1970; if it is not in the window, the counts are out of date
 	ended  int   // events that ended without a failure that is tried again
 	failed int   // events whose last failure was in this slot
 }
@@ -24,8 +24,8 @@ type streak struct {
 	times int   // how often it failed, not counting snoozes
 }
 
-// mostFailing is the largest number of failing events that are remembered. If there are
-// more, each failure of an event that is not remembered counts as a different event.
+// mostFailing is how many failing events a window remembers. If more events fail, each failure of
+// an event that it does not remember counts as a different event.
 const mostFailing = 20_000
 
 func newWindow(length time.Duration) window {
@@ -37,7 +37,7 @@ func (w *window) reset() {
 	clear(w.failing)
 }
 
-// at returns the slot of a time.
+// at returns the slot of a time. If the slot has counts of an older time, at clears them.
 func (w *window) at(now time.Time) *slot {
 	n := now.UnixNano() / w.width
 	s := &w.slots[n%60]

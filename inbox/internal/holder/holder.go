@@ -1,5 +1,5 @@
-// Package holder stores deliveries in table held if they failed, or if they must not be
-// handled directly from the stream. One statement stores all deliveries that wait.
+// Package holder stores deliveries in table held if they failed, or if they must not be handled
+// directly from the stream. One statement stores all deliveries that wait for the holder.
 package holder
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Parcel is a delivery to hold, with the deliveries that follow it.
+// Parcel is a delivery to hold, with the deliveries of its key that are to be held behind it.
 type Parcel struct {
 	Owner Owner
 	D     *delivery.Delivery
@@ -18,14 +18,14 @@ type Parcel struct {
 	Along []*delivery.Delivery
 }
 
-// Owner is the loop of the handler to which the delivery belongs.
+// Owner is the loop of the handler that put the parcel into the queue.
 type Owner interface {
-	// IsStale reports whether the delivery was read in a term that is over. If so, it gives
-	// the delivery back.
+	// IsStale reports whether the delivery was read in a term that is over, and must not be held.
+	// If so, IsStale also gives the delivery back.
 	IsStale(ctx context.Context, d *delivery.Delivery) bool
 
-	// Finish finishes the deliveries of a parcel according to their fates. If fates is nil,
-	// it holds them one by one.
+	// Finish finishes the deliveries of a parcel according to their fates. If fates is nil, they
+	// were not stored, and Finish holds them one by one.
 	Finish(life delivery.Lifetime, p Parcel, fates []delivery.Fate)
 }
 
@@ -41,18 +41,19 @@ func (p Parcel) bytes() int {
 	return n
 }
 
-// Most is the number of events that one statement stores. The last parcel may exceed it.
+// Most is how many events one statement stores. It may store more, because the last parcel may have
+// several events.
 const Most = 100
 
-// MostBytes is the number of bytes that one statement stores. The last parcel may exceed it.
-// Until the statement ends, several copies of these bytes are in memory.
+// MostBytes is how many bytes one statement stores. It may store more, because the last parcel may
+// be large. Until the statement ends, several copies of these bytes are in memory.
 const MostBytes = 4 << 20
 
 // How long the holder waits for more parcels. One statement for each event would cost
 // more than all other work for the event, and a failed event can wait.
 const (
 	linger      = 20 * time.Millisecond
-	shortLinger = 5 * time.Millisecond // if a parcel is due at once
+	shortLinger = 5 * time.Millisecond // if the first parcel is due at once
 )
 
 // Store stores the events of parcels and returns the fate of each event.
@@ -66,13 +67,13 @@ type Holder struct {
 	done  chan struct{} // closed when no more parcels can come
 }
 
-// New returns a holder whose queue has room for that many parcels. After the holder's
-// context ended, it may go on to store events for the time of drain.
+// New returns a holder whose queue has room for the given number of parcels. After the end of its
+// context, the holder may go on to store events for the time drain.
 func New(store Store, room int, drain time.Duration) *Holder {
 	return &Holder{store: store, drain: drain, queue: make(chan Parcel, room), done: make(chan struct{})}
 }
 
-// Put queues a parcel. It does not block if there is room for every delivery in memory.
+// Put queues a parcel. It does not block if the queue has room for every delivery in memory.
 func (h *Holder) Put(p Parcel) { h.queue <- p }
 
 // Close says that no more parcels will come.
@@ -96,7 +97,7 @@ func (h *Holder) Run(ctx context.Context) error {
 func (h *Holder) collect(first Parcel) []Parcel {
 	parcels, n, bytes := []Parcel{first}, first.Events(), first.bytes()
 	wait := linger
-	if first.H.After == delivery.AtOnce && !first.H.Behind { // this one is due at once
+	if first.H.After == delivery.AtOnce && !first.H.Behind { // first is due at once
 		wait = shortLinger
 	}
 	over := time.NewTimer(wait)

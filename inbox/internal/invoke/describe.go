@@ -14,19 +14,19 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// returnedError describes an error that a user's function returned. It is made inside the
-// guard, within a time limit, and does not contain the user's error itself. The reason is
-// that methods of a user's error may panic, never return, or return a hundred megabytes,
-// and the rest of the inbox often calls methods of errors.
+// returnedError describes an error that a user's function returned. The function returned makes it
+// inside a guard, within a time limit. It does not contain the user's error itself: methods of a
+// user's error may panic, never return, or return a hundred megabytes. The rest of the inbox can
+// call the methods of a returnedError without a guard.
 type returnedError struct {
 	text  string
-	marks []error // errors of this package, for errors.Is and errors.As
+	marks []error // the errors that errors.Is and errors.As find in it
 }
 
 func (e *returnedError) Error() string   { return e.text }
 func (e *returnedError) Unwrap() []error { return e.marks }
 
-// errInside takes the place of the user's error inside an error of this package.
+// errInside takes the place of the user's error inside an error of this module.
 var errInside = errors.New("what the handler returned")
 
 // sentinels are the errors that this package looks for in an error of a handler.
@@ -71,7 +71,7 @@ func returned(err error) error {
 	return r.with(tree)
 }
 
-// with adds the errors of the tree that Postroom's own functions returned to the handler.
+// with adds marks for those errors of the tree that functions of Postroom returned to the handler.
 func (e *returnedError) with(tree []error) error {
 	if _, ok := guard.As[*delivery.BeginError](tree); ok {
 		e.marks = append(e.marks, &delivery.BeginError{Err: errInside})
@@ -85,8 +85,8 @@ func (e *returnedError) with(tree []error) error {
 	return e
 }
 
-// known copies those fields of a database error that matter. The error may come from the
-// user's code.
+// known returns a copy of a database error that has only the fields that the inbox uses, cleaned
+// and shortened. The reason is that the user's code may have made the error.
 func known(pg *pgconn.PgError) *pgconn.PgError {
 	clip := func(s string) string { return guard.Clean(s, 128) }
 	code := pg.Code
@@ -100,7 +100,7 @@ func known(pg *pgconn.PgError) *pgconn.PgError {
 	}
 }
 
-// isState reports whether a text can be an SQLSTATE.
+// isState reports whether a text has the form of an SQLSTATE.
 func isState(code string) bool {
 	if len(code) != 5 {
 		return false

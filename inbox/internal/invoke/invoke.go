@@ -20,7 +20,7 @@ import (
 // end the worker, and a function that never returns does not block the worker.
 type Invoker struct {
 	timeout  time.Duration
-	grace    time.Duration // how long after the end of its context a handler is abandoned
+	grace    time.Duration // how long the invoker waits for a handler after the end of the handler's context
 	classify Classify
 	idle     pool
 	running  atomic.Int32
@@ -75,8 +75,8 @@ func (i *Invoker) Run(ctx context.Context, tx Transaction, f func(ctx context.Co
 	return err
 }
 
-// RunNoting is Run for a handler that may call postroom.Result. If the handler succeeds
-// and has called postroom.Result, RunNoting calls note with that text.
+// RunNoting is Run for a handler that may call postroom.Result. If the handler succeeds and has
+// called postroom.Result, RunNoting calls note with the text of the result.
 func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx context.Context) error, note func(text string) error) error {
 	noting, said := result.With(ctx)
 	err := i.Run(noting, tx, f)
@@ -89,7 +89,8 @@ func (i *Invoker) RunNoting(ctx context.Context, tx Transaction, f func(ctx cont
 	return nil
 }
 
-// await waits for the handler until its context ends, and for the grace time after that.
+// await waits until the handler returns. When ctx has ended, it waits only for the grace time, and
+// then abandons the handler.
 func (i *Invoker) await(ctx context.Context, tx Transaction, done <-chan error) error {
 	var err error
 	select {
@@ -112,8 +113,8 @@ func (i *Invoker) await(ctx context.Context, tx Transaction, done <-chan error) 
 	return timedOut(ctx, err)
 }
 
-// timedOut adds ErrTimeout to the error if the handler reached its own time limit, and
-// not if its process stops.
+// timedOut adds ErrTimeout to the error if the handler reached its own time limit. If the context
+// ended because the process stops, timedOut adds nothing.
 func timedOut(attempt context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(attempt), delivery.ErrTimeout) {
 		return fmt.Errorf("%w: %w", delivery.ErrTimeout, err)
@@ -121,9 +122,9 @@ func timedOut(attempt context.Context, err error) error {
 	return err
 }
 
-// caller is a goroutine that runs handlers one after the other. A new goroutine for each
-// event would have to grow its stack each time. If a handler ends the goroutine or does
-// not return, it is not used again.
+// caller is a goroutine that calls the handler for one event after the other. A new goroutine for
+// each event would have to grow its stack each time. If the handler ends the goroutine or does not
+// return, the invoker does not use that goroutine again.
 type caller struct {
 	calls chan func() error
 	done  chan error // has room for one result, so that an abandoned caller is not blocked
@@ -169,8 +170,8 @@ func (c *caller) run() {
 	}
 }
 
-// one runs a guarded call, while await waits. Its deferred function runs even if the call,
-// or a method of the returned error, ends the goroutine.
+// one makes a call, and sends its result to await. If the call ends the goroutine, the deferred
+// function still runs, and sends ErrGoexit.
 func (c *caller) one(call func() error) {
 	err := delivery.ErrGoexit
 	defer func() { c.done <- err }()
@@ -184,7 +185,7 @@ func (i *Invoker) guarded(call func() error) error {
 	if err == nil {
 		return nil
 	}
-	if _, panicked := err.(*guard.PanicError); panicked { //nolint:errorlint // a panic, and not an error that the function returned
+	if _, panicked := err.(*guard.PanicError); panicked { //nolint:errorlint // the function panicked: it did not return this error
 		return returned(err)
 	}
 	var described error

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TellStop logs, when ctx ends, that the inbox is stopping, which handlers it waits for,
-// and for how long at most. It returns a function that logs that the inbox has stopped.
-// atWork returns the handlers that are running events.
+// TellStop logs, when ctx ends, that the inbox is stopping, which handlers it waits for, and for
+// how long at most. It returns a function that logs that the inbox has stopped. atWork returns the
+// names of the handlers that are running events.
 func TellStop(ctx context.Context, log *slog.Logger, atMost time.Duration, atWork func() []string) (stopped func()) {
 	cancel := context.AfterFunc(ctx, func() {
 		running := atWork()

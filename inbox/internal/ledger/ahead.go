@@ -8,14 +8,14 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Ahead has the next delivery of a worker, and the transaction that was begun for it.
+// Ahead has the next delivery of a worker, and the transaction that was begun for that delivery.
 type Ahead struct {
 	// Opened is that transaction, if the end of the previous transaction began it.
 	Opened *Opened
 
 	lane <-chan *delivery.Delivery
 	next *delivery.Delivery
-	n    int // how many deliveries were taken in a row so far
+	n    int // how many deliveries the worker has taken in a row so far
 }
 
 // NewAhead returns an Ahead that takes deliveries from a lane. If first is not nil, it
@@ -46,7 +46,7 @@ func (a *Ahead) Pop() *delivery.Delivery {
 	return d
 }
 
-// Take returns the transaction that was begun for the current delivery.
+// Take returns the transaction that was begun for the current delivery, or nil.
 func (a *Ahead) Take() (*Tx, pgconn.CommandTag, error) {
 	if a == nil || a.next != nil || a.Opened == nil {
 		return nil, pgconn.CommandTag{}, nil

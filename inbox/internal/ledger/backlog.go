@@ -22,7 +22,7 @@ func (db Upkeep) Backlog(ctx context.Context, handlers []string) ([]delivery.Sto
 	return all, nil
 }
 
-// Lag adds the numbers of held events to the numbers of pending messages.
+// Lag returns the numbers of held events and of pending messages of each handler.
 func (db Upkeep) Lag(ctx context.Context, pending map[string]int64) ([]delivery.Lag, error) {
 	held, err := db.Backlog(ctx, slices.Sorted(maps.Keys(pending)))
 	if err != nil {

@@ -33,8 +33,8 @@ func readHeld(rows pgx.Rows) ([]delivery.HeldEvent, error) {
 	})
 }
 
-// maxSnoozed limits the value of a column, because an operator may have written any
-// value. It is in seconds.
+// maxSnoozed limits the time that a row has been snoozed, in seconds, because an operator may have
+// written any time into the row.
 const maxSnoozed = 1e9
 
 // intoHeld returns a function that reads rows with readHeld and stores the events in *into.
@@ -105,7 +105,7 @@ func (db Claims) ClaimAlone(ctx context.Context, process string, w *delivery.Wis
 	return claims, nil
 }
 
-// sendClaim sends claiming statements, in one transaction and one round trip.
+// sendClaim sends statements that claim or postpone events, in one transaction and one round trip.
 func (db Claims) sendClaim(ctx context.Context, queue func(batch *pgx.Batch)) error {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()

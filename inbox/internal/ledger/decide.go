@@ -59,7 +59,7 @@ func (a *Handler) Undecided(ctx context.Context, tx *Tx, d *delivery.Delivery, k
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) && key != "":
 		return delivery.ErrBlocked
-	case errors.Is(err, pgx.ErrNoRows): // the row has expired in between
+	case errors.Is(err, pgx.ErrNoRows): // the row has expired meanwhile
 		return delivery.ErrDuplicate
 	case err != nil:
 		return fmt.Errorf("compare inbox row: %w", err)
@@ -146,9 +146,9 @@ func (a *Handler) Beginning() *Statement {
 	return &Statement{sql: a.sql.limits, args: []any{a.idleLimit}}
 }
 
-// BeginAlong begins the transaction of a held event, and reads the events that will run
-// in the same transaction: the next events of its key, at most n with at most the given
-// bytes, of the types and subjects that this process takes.
+// BeginAlong begins the transaction of a held event, and reads the events that will run in the same
+// transaction. These are the next events of its key: at most n, with at most the given bytes
+// together, and only with types and subjects that this process takes.
 func (a *Handler) BeginAlong(ctx context.Context, head *delivery.HeldEvent, n int, bytes int64, types, subjects *string) (*Tx, []delivery.HeldEvent, error) {
 	var along []delivery.HeldEvent
 	tx, _, err := a.begin(ctx, a.isolation,
@@ -198,12 +198,12 @@ func (a *Handler) Leave(ctx context.Context, tx *Tx, next *Statement) *Opened {
 	return following
 }
 
-// End commits, or rolls back if err is not nil.
+// End commits. If err is not nil, it rolls back instead and returns the error.
 func (a *Handler) End(ctx context.Context, tx *Tx, err error) error {
 	var gone *delivery.AbandonedError
 	switch {
 	case errors.As(err, &gone):
-		return err // the transaction is rolled back too
+		return err // Abandon has closed the connection, so the server rolls back
 	case err != nil:
 		err = Lost(tx, err)
 		tx.Abort(ctx)

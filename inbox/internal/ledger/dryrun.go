@@ -21,7 +21,7 @@ func (db Claims) Try(ctx context.Context, tr delivery.DryRun) ([]delivery.HeldEv
 	return found, nil
 }
 
-// changes returns what the connection has changed recently, including the open transaction.
+// changes returns the recent changes of the connection, including those of the open transaction.
 func (a *Handler) changes(ctx context.Context, tx *Tx) ([]delivery.Change, error) {
 	rows, _ := tx.Tx.Query(ctx, a.sql.changes) // CollectRows reports the error
 	changes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.Change])
@@ -33,7 +33,7 @@ func (a *Handler) changes(ctx context.Context, tx *Tx) ([]delivery.Change, error
 
 // Found is the result of a dry run.
 type Found struct {
-	Err     error // the error of the handler, or of the commit that it would have had
+	Err     error // the error of the handler, or the error that a commit would have returned; or nil
 	Changes []delivery.Change
 	Took    time.Duration
 }
@@ -76,8 +76,8 @@ func (a *Handler) DryRun(ctx context.Context, run func(ctx context.Context, tx *
 	return f, nil
 }
 
-// since returns the changes between two measurements. It is needed because the server's
-// counts also include recent transactions of the same connection.
+// since returns the changes between two measurements. One measurement is not enough, because the
+// server's counts also include recent transactions of the same connection.
 func since(before, after []delivery.Change) (changes []delivery.Change) {
 	earlier := make(map[string]delivery.Change, len(before))
 	for _, b := range before {
@@ -101,8 +101,8 @@ func (db Claims) Tried(ctx context.Context, id int64, finding string) error {
 	return err
 }
 
-// couldCommit returns the error that a commit would have had. Later statements run as the
-// inbox's user.
+// couldCommit returns the error that a commit would return. Later statements run as the inbox's
+// user.
 func (a *Handler) couldCommit(ctx context.Context, tx *Tx) error {
 	if err := tx.isStill(ctx, a.sql.still); err != nil {
 		return err

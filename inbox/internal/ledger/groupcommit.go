@@ -18,17 +18,17 @@ type Group[T any] struct {
 	// Write runs one statement for some items, and stores the result of each item in the item.
 	Write func(ctx context.Context, items []T) error
 
-	// Joint reports whether an item would fail with the same error as the item other. It
-	// may be nil.
+	// Joint reports whether an item would fail with err, with which the item other failed. It may
+	// be nil.
 	Joint func(item, other T, err error) bool
 
 	// Bytes returns the size of an item. If it is not nil, it limits how many items one
 	// statement writes.
 	Bytes func(T) int
 
-	// Enough is how many items must wait before a second statement begins while one is
-	// running. 0 means that there is never a second one. A statement with fewer items would
-	// cost more than it gains.
+	// Enough is how many items must wait before a second statement begins while one is running. A
+	// second statement with fewer items would cost more than it saves. 0 means that there is never
+	// a second statement.
 	Enough int
 
 	mu      sync.Mutex
@@ -42,17 +42,17 @@ type request[T any] struct {
 	done chan error
 }
 
-// most is the largest number of items that one statement writes, and mostBytes the number
-// of bytes. The last item may exceed mostBytes.
+// most is the largest number of items that one statement writes, and mostBytes is the largest
+// number of bytes. The last item may exceed mostBytes.
 const (
 	most      = 200
 	mostBytes = 4 << 20
 )
 
-// Do writes an item, together with others, and returns when the item is written. It has
-// no context parameter, because a caller that gave up would not know whether the item was
-// written. It needs at most twice WritePatience, or four times WritePatience if the
-// statement fails because of one of the items.
+// Do writes an item, together with others, and returns when the item is written. It has no context
+// parameter, because a caller that gave up would not know whether the item was written. Usually it
+// needs at most twice WritePatience. It may need longer if a statement fails because of one of its
+// items, because then a statement is sent for each item.
 func (g *Group[T]) Do(item T) error {
 	return <-g.begin(item).done
 }
@@ -121,7 +121,7 @@ func (g *Group[T]) take() []*request[T] {
 		}
 		n++
 	}
-	batch := slices.Clone(g.waiting[:n]) // a copy, because a caller that gives up moves the items that still wait
+	batch := slices.Clone(g.waiting[:n]) // a copy, because a caller that gives up moves the other items in waiting
 	g.waiting = slices.Delete(g.waiting, 0, n)
 	if n == 0 {
 		g.writing--

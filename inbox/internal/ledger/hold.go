@@ -12,10 +12,10 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Store holds events that are not decided yet, or one event that is decided, and returns
+// Store holds events that are not decided yet, or one event that is decided already, and returns
 // the fate of each event.
 func (db *DB) Store(ctx context.Context, events ...Owed) ([]delivery.Fate, error) {
-	hold, err := db.holdStatement(!events[0].H.Decided, events...) // a decided event comes alone
+	hold, err := db.holdStatement(!events[0].H.Decided, events...) // a decided event is the only one
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +162,8 @@ func notNull(data []byte) []byte {
 	return data
 }
 
-// Same reports whether the event that the inbox decided is this event, and not another
-// one with the same identity. If the row has expired in between, Same returns true.
+// Same reports whether the event that the inbox decided is this event, and not another event with
+// the same identity. If the row has expired meanwhile, Same returns true.
 func (db *DB) Same(ctx context.Context, handler string, t delivery.Task) (same bool, err error) {
 	if t.Digest == nil {
 		return true, nil

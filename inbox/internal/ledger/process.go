@@ -11,12 +11,13 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// Upkeep has the statements that are not about single events: they write the rows of
-// processes, and limit the size of the ledger.
+// Upkeep has the statements that are not about single events: for instance, they write the rows of
+// processes, count held events, and remove old inbox rows.
 type Upkeep struct{ *DB }
 
 // Beat writes a process's sign of life, and returns the data that the database sends back. It runs
-// at READ COMMITTED: if a step of a sweep was running, Beat must see what that step removed.
+// at READ COMMITTED: if Beat waited for a step of a sweep, it must see up to which time that step
+// removed rows.
 func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b delivery.Beat, err error) {
 	ctx, cancel := context.WithTimeout(ctx, WritePatience)
 	defer cancel()
@@ -56,7 +57,7 @@ func (db Upkeep) Leave(ctx context.Context, id uuid.UUID) error {
 	return err
 }
 
-// Instance returns the id of this Postroom.
+// Instance returns the id of this Postroom database.
 func (db Upkeep) Instance(ctx context.Context) (instance string, err error) {
 	if err = db.pool.QueryRow(ctx, db.sql.instance).Scan(&instance); err != nil {
 		return "", fmt.Errorf("look up the instance: %w", err)
@@ -72,7 +73,7 @@ func (db Upkeep) Isolation(ctx context.Context) (level string, err error) {
 	return level, nil
 }
 
-// Unknown returns handlers that no process runs, except the given ones.
+// Unknown returns the handlers that no process runs. It leaves out the given handlers.
 func (db Upkeep) Unknown(ctx context.Context, handlers []string) ([]delivery.OrphanHandler, error) {
 	rows, _ := db.pool.Query(ctx, db.sql.unknown, handlers) // CollectRows returns its error
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[delivery.OrphanHandler])
@@ -90,8 +91,8 @@ func (db Upkeep) Paused(ctx context.Context, handlers []string) ([]string, error
 	return paused, nil
 }
 
-// OtherWindows returns live processes that need the inbox rows of a handler for a time other
-// than in windows, at most one process for each handler.
+// OtherWindows returns live processes that need the inbox rows of a handler for another time than
+// windows has for it. It returns at most one process for each handler.
 func (db Upkeep) OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error) {
 	handlers, keep, _ := columnsOf(windows)
 	rows, _ := db.pool.Query(ctx, db.sql.otherWindows, handlers, keep) // CollectRows returns its error

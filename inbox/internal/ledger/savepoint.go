@@ -11,15 +11,15 @@ import (
 )
 
 // savepoint is a savepoint that a handler began in its transaction. The inbox examines the
-// statements in it too. It ends with the transaction: a goroutine of the handler that still
-// has it must not reach the connection's next transaction.
+// statements in it too. The savepoint ends with the transaction: if a goroutine of the handler
+// still uses it then, its statements must not reach the connection's next transaction.
 type savepoint struct {
 	pgx.Tx
 
 	of *Tx
 }
 
-// nest wraps a nested transaction that was begun in this one.
+// nest wraps a nested transaction that the handler began in t.
 func (t *Tx) nest(inner pgx.Tx, err error) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
@@ -27,14 +27,14 @@ func (t *Tx) nest(inner pgx.Tx, err error) (pgx.Tx, error) {
 	return &savepoint{inner, t}, nil
 }
 
-// sawBatch notes the statements of a batch that the handler sends.
+// sawBatch examines the statements of a batch that the handler sends.
 func (t *Tx) sawBatch(b *pgx.Batch) {
 	for _, q := range b.QueuedQueries {
 		t.loan.See(q.SQL)
 	}
 }
 
-// inner returns the savepoint of pgx.
+// inner returns the savepoint of pgx, or a closed transaction if the transaction has ended.
 func (n *savepoint) inner() pgx.Tx {
 	if n.of.over.Load() {
 		return closed
@@ -70,7 +70,7 @@ func (n *savepoint) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 	return n.inner().SendBatch(ctx, b)
 }
 
-// CopyFrom works like that of pgx.Tx. rows may panic.
+// CopyFrom works like CopyFrom of pgx.Tx. Methods of rows may panic.
 func (n *savepoint) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	n.of.loan.Use()
 	guarded := guard.Rows(rows)
@@ -91,8 +91,9 @@ func (n *savepoint) Prepare(ctx context.Context, name, sql string) (*pgconn.Stat
 // Conn does what Conn of the handler's transaction does.
 func (n *savepoint) Conn() *pgx.Conn { return n.of.Conn() }
 
-// Member begins the part of one event of a batch. If single is set, a savepoint is sent with the
-// handler's first statement, so that a failure of this event does not undo the effects of others.
+// Member begins the part of the transaction in which one event of a batch runs. If single is set, a
+// savepoint is sent with the handler's first statement, so that a failure of this event does not
+// undo the effects of other events.
 //
 // leave ends the part, and releases the savepoint if keep is set. It reports whether the handler
 // sent nothing. undo undoes the effects of the event.

@@ -29,9 +29,9 @@ func (a *Handler) SettleAndCommit(ctx context.Context, tx *Tx, h *delivery.HeldE
 	return tx.commit(ctx, a.sql.still, a.isolation, next, settle)
 }
 
-// joins reports whether two statements can be sent together: the one that returns to the
-// inbox's user, and the one that settles. They can if the settling statement need not be
-// prepared first, because the server would prepare it as the handler's user.
+// joins reports whether two statements can be sent together: the one that returns to the inbox's
+// user, and the one that settles. They can if the server need not prepare the settling statement
+// first, because it would prepare the statement as the handler's user.
 func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 	switch modeOf(conn) {
 	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec: // statements are not prepared
@@ -52,7 +52,7 @@ func (a *Handler) joins(ctx context.Context, conn *pgx.Conn) bool {
 
 const settlesKey = "postroom.inbox.settles"
 
-// NoteResult stores what a handler says that it did, in the transaction of its effects.
+// NoteResult stores a handler's text about what it did, in the transaction of its effects.
 func (a *Handler) NoteResult(ctx context.Context, tx *Tx, key, text string) error {
 	if err := tx.asOwn(ctx); err != nil {
 		return err
@@ -97,15 +97,15 @@ type Follower struct {
 	Bytes           int64   // the largest size of an event that is claimed
 }
 
-// settled says what happened in a key when one of its events was settled.
+// settled is the result of settling an event of a key.
 type settled struct {
 	Next  []delivery.HeldEvent // the claimed event, if there is one
 	More  bool                 // more events of the key are held
 	Whole bool                 // all events that ran in the same transaction were settled too
 }
 
-// SettleKey removes a held event for which other events of its key may wait, and the
-// events that ran in the same transaction. It also makes the next event of the key due.
+// SettleKey removes a held event for which other events of its key may wait, and the events that
+// ran in the same transaction. It also makes the next event of the key due, or claims that event.
 func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, along []int64, last int64, by Follower) (s settled, err error) {
 	if err := tx.asOwn(ctx); err != nil {
 		return s, err
@@ -137,8 +137,8 @@ func (a *Handler) SettleKey(ctx context.Context, tx *Tx, h *delivery.HeldEvent, 
 	return s, nil
 }
 
-// follow returns the statement that makes the next event of a key after a position due,
-// or claims it for a process.
+// follow returns the statement for the next event of a key behind a position: it makes that event
+// due, or claims it for a process.
 func (a *Handler) follow(key string, behind int64, by Follower) Statement {
 	return Statement{sql: a.sql.follow, args: []any{a.name, key, behind, by.Process, by.Lease, by.Types, by.Subjects, by.Bytes}}
 }
@@ -147,7 +147,7 @@ func (a *Handler) follow(key string, behind int64, by Follower) Statement {
 type Failed struct {
 	Held    *delivery.HeldEvent
 	Holding delivery.Holding
-	Skipped bool // later events of its key go on without it
+	Skipped bool // later events of its key do not wait for it
 	By      Follower
 }
 

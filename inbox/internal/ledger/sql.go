@@ -1,6 +1,7 @@
-// Package ledger has every transaction and every statement of the inbox: it begins and
-// ends the transactions of handlers, decides, holds and settles events, and stores the
-// inbox's state. It uses no broker and calls no handler.
+// Package ledger has every transaction and every statement of the inbox. It begins and ends the
+// transactions of handlers, and stores the inbox's state. It decides events, holds them, and
+// settles them: it removes an event from table held when the event has taken effect. It uses no
+// broker and calls no handler.
 package ledger
 
 import (
@@ -205,7 +206,7 @@ type DB struct {
 	lost     func(ctx context.Context, why error) // called when a connection was closed
 }
 
-// New returns the ledger of a schema. If a handler leaves a connection in a state that
+// New returns the ledger of a schema. If a handler leaves a connection in a state in which it
 // cannot be used again, the ledger closes the connection and calls lost.
 func New(pool *pgxpool.Pool, schema string, lost func(ctx context.Context, why error)) *DB {
 	return &DB{pool: pool, sql: load(schema), sessions: session.Of(pool), lost: lost}

@@ -33,7 +33,7 @@ func (r *Receipts) Start(s *delivery.Step) error { return r.starting.Do(s) }
 // earlier, Finish stores that result in s.
 func (r *Receipts) Finish(s *delivery.Step) error { return r.ending.Do(s) }
 
-// Settle removes a held event if its handler has nothing to write in the same transaction.
+// Settle removes a held event whose handler has nothing to write in the same transaction.
 func (r *Receipts) Settle(id, epoch int64) error {
 	s := &settlement{id: id, epoch: epoch}
 	if err := r.settling.Do(s); err != nil {
@@ -71,7 +71,7 @@ func (r *Receipts) settle(ctx context.Context, all []*settlement) error {
 	return r.db.pool.SendBatch(ctx, batch).Close()
 }
 
-// start records that steps begin, and stores the verdict of each step in it.
+// start records that steps begin, and stores in each step its verdict.
 func (r *Receipts) start(ctx context.Context, steps []*delivery.Step) error {
 	var handlers, keys, names, vendorKeys, calls []string
 	var revisions []int32

@@ -78,8 +78,8 @@ func (r *Records) Lead(ctx context.Context, lease time.Duration) (*delivery.Lead
 	return &l, nil
 }
 
-// Keep returns a function that renews a reader's lease or gives it up. The function has
-// its own connection until done is called.
+// Keep returns a function that renews a reader's lease, or gives it up if lease is nil, and records
+// the floor. The function has its own connection until done is called.
 func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, done func()) {
 	var conn *pgxpool.Conn
 	keep = func(ctx context.Context, lease *time.Duration, floor delivery.Position) (err error) {
@@ -108,7 +108,8 @@ func (r *Records) Keep(epoch int64) (keep func(ctx context.Context, lease *time.
 	}
 }
 
-// Restart makes reading begin after a message. It returns the new base for positions in keys.
+// Restart records that the reader begins again after the message at. Positions in keys were used
+// for messages up to the sequence used. Restart returns a base with which new positions are higher.
 func (r *Records) Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error) {
 	err = r.Db.pool.QueryRow(ctx, r.Db.sql.restart, r.Handler, epoch, at.Seq, used, optional(at.ID), optional(at.Stored)).Scan(&base)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The smallest number of pages of inbox that a step examines, and the number of steps in
+// The smallest number of pages of inbox that a step examines, and the largest number of steps in
 // which a sweep examines all pages.
 const (
 	sweepPages = 128

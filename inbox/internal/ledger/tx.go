@@ -16,8 +16,8 @@ import (
 	"github.com/postroom/postroom/internal/session"
 )
 
-// ErrTxOwned is what Commit and Rollback of a handler's transaction return. The inbox ends
-// the transaction after the handler returned.
+// ErrTxOwned is the error of Commit and Rollback of a handler's transaction. Only the inbox ends
+// the transaction, after the handler returned.
 var ErrTxOwned = errors.New("inbox: the transaction is ended by the inbox; return nil to commit, an error to roll back")
 
 // Tx is the transaction of a handler. It wraps a transaction of pgx. Only the inbox can
@@ -34,8 +34,8 @@ type Tx struct {
 	// run in another transaction.
 	ID string
 
-	// unsure is set if the handler sent a statement that may have ended the transaction.
-	// If so, the inbox asks the server before the commit. See saw.
+	// unsure is set if the handler sent a statement that may have ended the transaction. If so, the
+	// inbox asks the server before the commit whether it is the same transaction. See saw.
 	unsure atomic.Bool
 	simple bool // the connection puts parameters into the text of statements
 	joins  bool // see Handler.joins
@@ -64,10 +64,10 @@ func (t *Tx) inner() pgx.Tx {
 	return t.Tx
 }
 
-// begin begins a transaction of the given isolation level and runs statements in it, in
-// one round trip. It returns the tag of the first statement. The first statement must
-// return the transaction's id, unless it has its own function to read its rows. If no
-// transaction could begin, the error is a delivery.BeginError.
+// begin begins a transaction of the given isolation level and runs statements in it, in one round
+// trip. It returns the tag of the first statement. If the first statement has no function that
+// reads its rows, it must return the transaction's id. If no transaction could begin, the error is
+// a delivery.BeginError.
 func (db *DB) begin(ctx context.Context, level pgx.TxIsoLevel, first Statement, more ...Statement) (*Tx, pgconn.CommandTag, error) {
 	owner, err := db.acquire(ctx)
 	if err != nil {
@@ -138,8 +138,8 @@ func (db *DB) exec(ctx context.Context, statements []Statement) ([]pgconn.Comman
 	return tags, errors.Join(err, results.Close())
 }
 
-// WasCommitted reports whether a handler committed a transaction. It cannot be the inbox,
-// because the inbox clears the id of a transaction that it may have committed.
+// WasCommitted reports whether a handler committed the transaction with an id. The inbox cannot
+// have committed it, because it clears the id of a transaction that it may have committed.
 func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -153,8 +153,8 @@ func (db *DB) WasCommitted(ctx context.Context, id string) (bool, error) {
 	return tag.RowsAffected() > 0, nil
 }
 
-// readID reads the transaction's id from the result of its first statement. There is no
-// row if the statement decided nothing.
+// readID reads the transaction's id from the result of its first statement. If the statement
+// decided nothing, there is no row.
 func (t *Tx) readID(rows pgx.Rows) error {
 	for rows.Next() {
 		if err := rows.Scan(&t.ID); err != nil {
@@ -200,11 +200,11 @@ func (t *Tx) flush(ctx context.Context) {
 	}
 }
 
-// saw notes a statement of the handler and sets unsure if the statement may have ended
-// the transaction. A statement with parameters cannot end it: the server runs such a
-// statement alone, statements that end a transaction have no parameters, and functions
-// cannot end a transaction block. Any other text may contain several statements. The
-// result shows only the last of them, so the inbox cannot know.
+// saw notes a statement of the handler and sets unsure if the statement may have ended the
+// transaction. A statement with parameters cannot end the transaction. The server runs such a
+// statement alone, and a statement that ends a transaction has no parameters. Functions cannot end
+// a transaction block. A text without parameters may contain several statements. Its result shows
+// only the last one, so the inbox cannot know whether an earlier one ended the transaction.
 func (t *Tx) saw(sql string, args []any) {
 	t.loan.See(sql)
 	if t.simple || len(args) == 0 || isOption(args[0]) || isRewriter(args[0]) {
@@ -219,8 +219,8 @@ func isRewriter(arg any) bool {
 	return is
 }
 
-// modeOf returns how a connection sends statements by default. Reading the configuration
-// copies it, so the inbox does that once.
+// modeOf returns how a connection sends statements by default. Each read of the configuration
+// copies it, so the inbox reads it only once for each connection.
 func modeOf(conn *pgx.Conn) pgx.QueryExecMode {
 	data := conn.PgConn().CustomData()
 	mode, known := data[modeKey].(pgx.QueryExecMode)
@@ -233,8 +233,8 @@ func modeOf(conn *pgx.Conn) pgx.QueryExecMode {
 
 const modeKey = "postroom.inbox.mode"
 
-// Conn returns the connection of the transaction. It first sends the statements in first,
-// because the inbox does not see what the handler does with the connection.
+// Conn returns the connection of the transaction. Before that, it sends the statements in the field
+// first, because the inbox does not see what the handler does with the connection.
 func (t *Tx) Conn() *pgx.Conn {
 	t.unsure.Store(true)
 	t.loan.Unseen()
@@ -337,8 +337,9 @@ func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return t.inner().Prepare(ctx, name, sql)
 }
 
-// Lost marks err if t's connection broke. If a context ends during a statement, the client itself
-// closes the connection. Lost does not mark that, because it is a failure of the handler.
+// Lost marks err with a delivery.LostError if t's connection broke. If a context ends during a
+// statement, the client itself closes the connection. Lost does not mark such an error, because it
+// is a failure of the handler.
 func Lost(t *Tx, err error) error {
 	if !t.Tx.Conn().IsClosed() || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -347,7 +348,8 @@ func Lost(t *Tx, err error) error {
 }
 
 // IsAttempt reports whether err is a failure of the handler, and not contention, an outage or a
-// shutdown. It also requires that the connection still works, so that the failure can be recorded.
+// shutdown. If the connection is closed, IsAttempt returns false, because the failure cannot be
+// recorded on it.
 func IsAttempt(ctx context.Context, tx *Tx, err error) bool {
 	return err != nil && !delivery.IsAbandoned(err) && !tx.Tx.Conn().IsClosed() && !delivery.IsContention(err) && !delivery.IsOutage(err) && ctx.Err() == nil
 }
@@ -355,8 +357,8 @@ func IsAttempt(ctx context.Context, tx *Tx, err error) bool {
 // Differs reports whether a handler has changed the session for the events after it.
 func (t *Tx) Differs() bool { return t.loan.Differs() }
 
-// Statement is a statement of the inbox, with its parameters and a function that reads
-// its rows, or nil.
+// Statement is a statement of the inbox, with its parameters and a function that reads its rows.
+// The function may be nil.
 type Statement struct {
 	sql  string
 	args []any

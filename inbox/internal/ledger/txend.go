@@ -21,8 +21,8 @@ func (t *Tx) Abort(ctx context.Context) {
 	t.give(ctx, t.loan.Undone(ctx))
 }
 
-// fail gives the connection back after the statement that should end the transaction, or
-// an earlier one, failed.
+// fail gives the connection back. Call it if the statement that should end the transaction failed,
+// or a statement before it.
 func (t *Tx) fail(ctx context.Context) {
 	switch t.owner.Conn().PgConn().TxStatus() {
 	case 'E':
@@ -44,7 +44,7 @@ func (t *Tx) give(ctx context.Context, left error) {
 	t.owner.Release() // closes the connection if it is not idle
 }
 
-// RollbackPatience is how long a rollback may take. After that time its connection is closed.
+// RollbackPatience is how long a rollback may take before the inbox closes its connection.
 const RollbackPatience = 5 * time.Second
 
 // Abandon takes the transaction from a handler that does not return. It removes the
@@ -83,14 +83,14 @@ var (
 	rollbackStatement = Statement{sql: "ROLLBACK"}
 )
 
-// commit runs the inbox's last statements and commits the transaction, if it is still the one
-// that the inbox began. If the handler may have ended it, still.sql asks the server in the same
-// round trip. If next is not nil, commit begins the next transaction, as endWith does. commit
-// returns an EndedError if a handler ended the transaction, delivery.ErrSettled if this process
-// no longer had the claim, and a CommitError if the transaction may have committed.
+// commit runs the inbox's last statements and commits the transaction, if it is still the one that
+// the inbox began. If the handler may have ended it, still.sql asks the server in the same round
+// trip. If next is not nil, commit begins the next transaction, as endWith does. commit returns an
+// EndedError if a handler ended the transaction, delivery.ErrSettled if this process no longer had
+// the claim, and a CommitError if the COMMIT failed or was not answered.
 func (t *Tx) commit(ctx context.Context, still string, level pgx.TxIsoLevel, next *Statement, last ...Statement) (*Opened, error) {
 	closing := slices.Concat(last, []Statement{commitStatement})
-	asks := t.ID != "" && t.unsure.Load() // if false, it is the same transaction, or it has done nothing
+	asks := t.ID != "" && t.unsure.Load() // if false, the handler has not ended the transaction, or did not run in it
 	if asks {
 		closing = slices.Insert(closing, 0, Statement{sql: still, args: []any{t.ID}})
 	}
@@ -150,7 +150,7 @@ func isNoNumber(err error) bool {
 // and the first statement of the next transaction, in the same round trip. It returns the tags of
 // the ending statements. If one of them fails, endWith returns an error and the tags of the
 // statements before it, and does not begin the next transaction. If the handler changed the
-// session, endWith does not begin the next transaction either: it resets the session in the same
+// session, endWith does not begin the next transaction either. It resets the session in the same
 // round trip, and gives the connection back to the pool.
 func (t *Tx) endWith(ctx context.Context, level pgx.TxIsoLevel, closing []Statement, next *Statement) ([]pgconn.CommandTag, *Opened, error) {
 	t.over.Store(true)

@@ -19,7 +19,7 @@ const (
 	mostBlocked      = 2
 )
 
-// lockNotAvailable is the code of a statement that waited for a lock longer than lock_timeout.
+// lockNotAvailable is the SQLSTATE of a statement that waited longer than lock_timeout for a lock.
 const lockNotAvailable = "55P03"
 
 func isLockTimeout(err error) bool {
@@ -33,8 +33,8 @@ type identity struct{ handler, key string }
 func identityOf(a *delivery.Acceptance) identity { return identity{a.Handler, a.D.Key} }
 
 // waitRoom has the events that wait for another transaction with the same event. If another call
-// has one of these events, it waits here: it uses no connection and delays no other call. The zero
-// value is ready to use.
+// has one of these events, that call waits in the waitRoom: it uses no connection and delays no
+// other call. The zero value is ready to use.
 type waitRoom struct {
 	mu      sync.Mutex
 	of      map[identity]chan struct{} // closed when the event no longer waits

@@ -11,9 +11,9 @@ import (
 	"github.com/postroom/postroom"
 )
 
-// checkHandlers calls the method Check of handlers that have one. If a handler has a method
-// Types, its subscriptions together must have all these types: otherwise it would wait for ever
-// for events of the missing types, and checkHandlers returns an error.
+// checkHandlers calls the method Check of each handler that has this method. If a handler has a
+// method Types, its subscriptions together must have all these types. If a type is missing,
+// checkHandlers returns an error, because the handler would wait for ever for events of that type.
 func checkHandlers(ctx context.Context, all []Handler) error {
 	var faults []error
 	for i, h := range all {
@@ -32,15 +32,15 @@ func checkHandlers(ctx context.Context, all []Handler) error {
 	return errors.Join(faults...)
 }
 
-// runsTheSame reports whether two subscriptions have the same handler. It can tell that only of
-// pointers.
+// runsTheSame reports whether two subscriptions have the same handler. It compares only handlers
+// that are pointers, and returns false for all others.
 func (h Handler) runsTheSame(other Handler) bool {
 	a, b := reflect.ValueOf(h.Runs), reflect.ValueOf(other.Runs)
 	return a.Kind() == reflect.Pointer && b.Kind() == reflect.Pointer && h.Runs == other.Runs
 }
 
-// missingTypes returns the types of a handler that none of its subscriptions has. It returns
-// none if a subscription has Subjects, because such a subscription may get any type.
+// missingTypes returns the types of a handler that none of its subscriptions has. If a subscription
+// has Subjects, it may get any type, and missingTypes returns no type.
 func (h Handler) missingTypes(all []Handler) (missing []string) {
 	typed, ok := h.Runs.(interface{ Types() []string })
 	if !ok {

@@ -46,8 +46,8 @@ func (in *Inbox) checkLimits(ctx context.Context, js jetstream.JetStream, stream
 	return nil
 }
 
-// accountPatience is how long to wait for the account's limits. The wait is short because
-// the broker does not answer a user who may not ask.
+// accountPatience is how long to wait for the account's limits. It is short, because the broker
+// does not answer if the user has no right to ask.
 const accountPatience = time.Second
 
 // accountLimit returns how many consumers the account may have on a stream with the given

@@ -1,5 +1,5 @@
-// Package preflight checks whether an inbox could start. It compares the settings with
-// those of other processes, and checks the isolation level and the streams. It changes
+// Package preflight checks whether an inbox could start. It compares the settings with the settings
+// of other processes, and checks the isolation level, the handlers and the streams. It changes
 // nothing.
 package preflight
 
@@ -23,8 +23,8 @@ var (
 	// what a handler needs.
 	ErrStreamLimit = errors.New("the stream has a limit with which the handler cannot work")
 
-	// ErrIsolation says that the database's default isolation level is not the one that
-	// an ordered handler needs.
+	// ErrIsolation says that the database's default isolation level is not read committed, which an
+	// ordered handler needs.
 	ErrIsolation = errors.New("an ordered handler needs default_transaction_isolation to be read committed")
 )
 
@@ -53,11 +53,11 @@ type Handler struct {
 
 // Database has the queries that the checks need.
 type Database interface {
-	// Isolation returns the level at which transactions begin.
+	// Isolation returns the default isolation level of transactions.
 	Isolation(ctx context.Context) (level string, err error)
 
-	// OtherWindows returns live processes that need the inbox rows of a handler for a time
-	// other than in windows, at most one process for each handler.
+	// OtherWindows returns live processes that need the inbox rows of a handler for a different
+	// time than windows has. It returns at most one process for each handler.
 	OtherWindows(ctx context.Context, windows []delivery.Window) ([]delivery.OtherWindow, error)
 
 	// Instance returns the id of this Postroom.
@@ -113,8 +113,8 @@ func (in *Inbox) CheckConnection() error {
 	return nil
 }
 
-// tellDiffering warns of processes that run a handler of this one with another DedupeWindow.
-// That is no fault: the inbox keeps the rows for the longer one.
+// tellDiffering logs a warning if another process runs one of these handlers with a different
+// DedupeWindow. That is not an error, because the longer DedupeWindow counts.
 func (in *Inbox) tellDiffering(ctx context.Context) error {
 	windows := make([]delivery.Window, len(in.Handlers))
 	for i, h := range in.Handlers {
@@ -129,8 +129,9 @@ func (in *Inbox) tellDiffering(ctx context.Context) error {
 	return err
 }
 
-// checkIsolation returns an error if there is an ordered handler and its statements would
-// not see changes that were committed while they waited for a key.
+// checkIsolation returns an error if there is an ordered handler and the default isolation level is
+// not read committed. At a higher level, a statement that waited for a key would not see the
+// changes that were committed meanwhile.
 func (in *Inbox) checkIsolation(ctx context.Context) error {
 	if !slices.ContainsFunc(in.Handlers, func(h Handler) bool { return h.Ordered }) {
 		return nil
@@ -145,7 +146,7 @@ func (in *Inbox) checkIsolation(ctx context.Context) error {
 	return nil
 }
 
-// checkStream looks up a handler's stream.
+// checkStream looks up a handler's stream, and returns an error if the handler cannot use it.
 func (in *Inbox) checkStream(ctx context.Context, js jetstream.JetStream, h Handler) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, h.Stream)
 	switch {

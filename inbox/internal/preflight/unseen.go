@@ -9,14 +9,14 @@ import (
 	"github.com/postroom/postroom/internal/eventtype"
 )
 
-// unseenPatience limits the time of the requests to the broker about types.
+// unseenPatience is how long TellUnseen waits for the broker at most.
 const unseenPatience = 5 * time.Second
 
-// TellUnseen logs types that handlers ask for if their streams have no event of these
-// types, but events of other types. Such a handler looks healthy and does nothing.
-// TellUnseen logs a warning only if a type is probably misspelt, because a handler may be
-// deployed before its events. It runs at the same time as the handlers, which do not wait
-// for it.
+// TellUnseen compares the types that a handler asks for with its stream. It logs the types of which
+// the stream has no event, if the stream has events of other types. Such a handler looks healthy
+// and does nothing. TellUnseen logs a warning only if a type is probably misspelt, because a
+// handler may be deployed before the producers of its events. It runs at the same time as the
+// handlers, which do not wait for it.
 func (in *Inbox) TellUnseen(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, unseenPatience)
 	defer cancel()

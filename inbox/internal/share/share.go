@@ -7,10 +7,9 @@ import "fmt"
 // Least is the smallest number of bytes that each handler may use for events in memory.
 const Least = 2 << 20
 
-// spare is the number of connections of the pool that the workers do not use. They are
-// for handlers that use the pool besides their transaction, and for a relay that renews
-// its lease. Without spare connections all workers could wait for each other's
-// connections.
+// spare is the number of connections of the pool that the workers do not use. They are for handlers
+// that use the pool besides their transaction, and for a relay that renews its lease. Without them,
+// each worker could have a connection and wait for the connection of another worker.
 const spare = 2
 
 // mostWorkers is the largest number of workers of a handler that did not choose a number.
@@ -18,8 +17,8 @@ const mostWorkers = 32
 
 // Handler says what a handler needs.
 type Handler struct {
-	Workers     int  // the number that it chose; 0 for a share of the remaining connections
-	Connections int  // the number that its workers need at the same time; 0 if it did not choose
+	Workers     int  // the number of workers that the handler chose; 0 for a share of the remaining connections
+	Connections int  // the number of connections that its workers need at the same time; 0 if it did not choose
 	Leases      int  // the number of connections that keep its leases
 	Stream      bool // the handler reads a stream
 }
@@ -57,8 +56,8 @@ func Workers(all []Handler, connections int32) []int {
 	return workers
 }
 
-// Bytes returns how many bytes of deliveries each handler of a stream may have in memory, and
-// how many bytes of held events each handler may have claimed. total is the limit for all
+// Bytes returns how many bytes of deliveries a handler may have in memory if it reads a stream. It
+// also returns how many bytes of held events a handler may have claimed. total is the limit for all
 // handlers together.
 func Bytes(all []Handler, total int) (deliveries, held int) {
 	streams := 0

@@ -16,7 +16,7 @@ import (
 // measureEvery is how often a process counts the held events.
 const measureEvery = 15 * time.Second
 
-// Why an event is held. The metrics of the relay have the same reasons.
+// The reasons why an event is held. The metrics of the relay use the same words.
 const (
 	heldRetry = "retry" // it failed and will be tried again
 	heldKey   = "key"   // it waits behind an earlier event of its key
@@ -41,12 +41,12 @@ type Gauges struct {
 	stock []delivery.Stock
 }
 
-// Level is how many deliveries one handler has in memory.
+// Level says how many events one handler has in memory, and whether the handler is paused.
 type Level struct {
 	Of                 *Handler
 	InFlight, Capacity int
-	Consumer           *Consumer // nil if the handler has none, or if that is not known
-	Paused, Operator   bool      // the handler is paused because of failures; by an operator
+	Consumer           *Consumer // nil if the handler has no consumer, or if the broker has not answered yet
+	Paused, Operator   bool      // Paused: because of failures; Operator: an operator has paused the handler
 }
 
 // Consumer is the broker's last answer about a handler's consumer.
@@ -129,7 +129,7 @@ func (g *Gauges) observe(o metric.Observer) {
 	}
 }
 
-// switched returns 1 for true.
+// switched returns 1 for true, and 0 for false.
 func switched(on bool) float64 {
 	if on {
 		return 1

@@ -37,8 +37,8 @@ type Signals struct {
 	outcomes  slog.Leveler // the level at which outcomes are logged; nil for none
 }
 
-// New returns instruments of the given providers, or of the global ones. If outcomes is not
-// nil, the outcome of each delivery is logged at that level.
+// New returns instruments of the given providers. If a provider is nil, New uses the global
+// provider. If outcomes is not nil, the outcome of each delivery is logged at that level.
 func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slog.Leveler) *Signals {
 	m := telemetry.Meter(metrics)
 	return &Signals{
@@ -57,10 +57,11 @@ func New(metrics metric.MeterProvider, traces trace.TracerProvider, outcomes slo
 	}
 }
 
-// Removed counts rows of inbox that had expired.
+// Removed counts expired rows that were removed from table inbox.
 func (s *Signals) Removed(ctx context.Context, rows int64) { s.removed.Add(ctx, rows, s.ledger) }
 
-// Handler has the instruments of one handler. Its attributes are made only once.
+// Handler has the instruments of one handler. Of makes its attributes only once, and not for each
+// event.
 type Handler struct {
 	*Signals
 
@@ -140,7 +141,7 @@ func (h *Handler) Moved(ctx context.Context, t delivery.Task, from string, to de
 	log(ctx, say, args...)
 }
 
-// Report logs those details of a failed attempt that the row in held does not have.
+// Report logs the error and the stack of a failed attempt if the handler panicked.
 func (h *Handler) Report(ctx context.Context, t delivery.Task, err error) {
 	var panicked *guard.PanicError
 	if errors.As(err, &panicked) {
@@ -162,7 +163,7 @@ func (h *Handler) Lost(ctx context.Context, reason string) {
 	h.lost.Add(ctx, 1, telemetry.With(telemetry.Handler.String(h.name), telemetry.Reason.String(reason)))
 }
 
-// ran records that a handler returned, and ends its span.
+// ran records how long a run of the handler took and how it ended, and ends the span of the run.
 func (h *Handler) ran(ctx context.Context, span trace.Span, took time.Duration, err error) {
 	options := h.ranWell
 	if err != nil {
@@ -173,7 +174,8 @@ func (h *Handler) ran(ctx context.Context, span trace.Span, took time.Duration, 
 	endSpan(span, err)
 }
 
-// errorType returns the class of an error, from a closed set.
+// errorType returns the class of an error. There are few classes, so that metrics can count by
+// class.
 func errorType(err error) string {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
@@ -182,7 +184,7 @@ func errorType(err error) string {
 	return delivery.FailureOf(err).Class
 }
 
-// Observe runs a handler in a span, and notes how long it took.
+// Observe runs a handler in a span, and records how long the run took.
 func (h *Handler) Observe(ctx context.Context, t delivery.Task, run func(ctx context.Context) error) error {
 	began := time.Now()
 	ctx, span := h.trace(ctx, t)
@@ -194,9 +196,9 @@ func (h *Handler) Observe(ctx context.Context, t delivery.Task, run func(ctx con
 	return err
 }
 
-// trace begins the span of one run of a handler. The first run is a child of the context
-// in which the event was written. A run from held has its own trace and a link, because a
-// trace must not last for days.
+// trace begins the span of one run of a handler. The span of the first run is a child of the span
+// in which the event was written. The span of a run from table held begins a new trace, with a link
+// to the span in which the event was written: a trace must not last for days.
 func (h *Handler) trace(ctx context.Context, t delivery.Task) (context.Context, trace.Span) {
 	options := h.spanOptions
 	if t.Event.TraceParent != "" {

@@ -60,7 +60,7 @@ type Receipts interface {
 type Config struct {
 	Receipts Receipts
 	Instance string        // the id of this Postroom
-	Window   time.Duration // how long a vendor recognises a key, unless the step has its own window
+	Window   time.Duration // how long a vendor recognises a key, if the step does not have its own window
 	Timeout  time.Duration // the handler's time limit
 	Outage   postroom.Backoff
 	Lost     func() // called when another process has claimed the event
@@ -81,9 +81,9 @@ type Attempt struct {
 	mu      sync.Mutex
 	over    bool
 	outage  bool          // a step could not be recorded, so the attempt must not count
-	noting  int           // how many steps are being recorded
-	since   time.Time     // since when at least one step is being recorded
-	noted   time.Duration // how long at least one step was being recorded, in total
+	noting  int           // how many receipts are being written
+	since   time.Time     // since when at least one receipt is being written
+	noted   time.Duration // how long at least one receipt was being written, in total
 	busy    map[string]struct{}
 	settles []func(ctx context.Context, tx pgx.Tx) error
 }
@@ -109,8 +109,8 @@ func (a *Attempt) Do(ctx context.Context, name string, f func(ctx context.Contex
 		Handler: a.of.Handler, Event: a.of.Key, ID: a.of.ID, Epoch: a.of.Epoch,
 		Name: name, Revision: a.of.Revision, VendorKey: Key(a.cfg.Instance, a.of, name), Call: newCall(),
 	}
-	// A call that begins at the end of the window may take as long as the handler's time
-	// limit.
+	// A call may take as long as the handler's time limit, and must reach the vendor within the
+	// vendor's window. So no call may begin in the last part of the window.
 	s.Window = max(o.Window-a.cfg.Timeout, 0)
 	result, err := a.run(ctx, s, f, o)
 	if err != nil {
@@ -139,8 +139,8 @@ func Key(instance string, of *delivery.HeldEvent, name string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// newCall returns the id of a call, a UUID. It distinguishes the calls in the receipt. The vendor
-// sees only Key.
+// newCall returns the id of a call, a UUID. The receipt distinguishes calls by their ids. The
+// vendor sees only the key that Key returns.
 func newCall() string {
 	var id [16]byte
 	rand.Read(id[:]) // never fails
@@ -166,10 +166,11 @@ func (a *Attempt) leave(name string) {
 	delete(a.busy, name)
 }
 
-// End ends the attempt, and returns the functions to run when the event is settled. If
-// outage is true, the attempt must not count. That is so if the handler was abandoned
-// while it waited for the database, or if it ran out of time and the database took at
-// least half of the time, because the rest may have been too short for any vendor.
+// End ends the attempt, and returns the functions to run when the event is settled. If outage is
+// true, the attempt must not count. There are three cases. A step could not be recorded because of
+// an outage. The handler was abandoned while it waited for the database. Or the handler ran out of
+// time, and had waited for the database for at least half of its time: the rest may have been too
+// short for any vendor.
 func (a *Attempt) End(err error) (settles []func(ctx context.Context, tx pgx.Tx) error, outage bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -206,7 +207,7 @@ func (a *Attempt) run(ctx context.Context, s *delivery.Step, f func(ctx context.
 	}
 }
 
-// invoke calls the vendor and records the outcome.
+// invoke calls the step's function and records the outcome.
 func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx context.Context, key string) ([]byte, error), o Options) (result []byte, err error) {
 	if ctx.Err() != nil { // ctx ended while the start was being recorded
 		return nil, errors.Join(context.Cause(ctx), a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s))
@@ -217,16 +218,16 @@ func (a *Attempt) invoke(ctx context.Context, s *delivery.Step, f func(ctx conte
 	case err == nil:
 		s.Result = result
 		err = a.note(ctx, func() error { return a.cfg.Receipts.Finish(s) })
-		return s.Result, err // of two calls, the one that was recorded first counts
+		return s.Result, err // if there were two calls, the result that was recorded first counts
 	case not:
 		return nil, errors.Join(err, a.note(ctx, func() error { return a.cfg.Receipts.Undo(context.WithoutCancel(ctx), s) }))
 	case s.Window == 0 && o.Lookup == nil && ctx.Err() == nil:
-		return nil, &delivery.WhileError{What: delivery.ErrOutcomeUnknown.Error(), Matches: delivery.ErrOutcomeUnknown, Err: err} // it is not possible to find out what happened
+		return nil, &delivery.WhileError{What: delivery.ErrOutcomeUnknown.Error(), Matches: delivery.ErrOutcomeUnknown, Err: err} // the vendor does not recognise the key, and there is no Lookup that could find out what happened
 	}
 	return nil, err
 }
 
-// ask calls the step's Lookup to find out whether calls with an unknown outcome happened.
+// ask calls the step's Lookup, to find out whether the calls happened whose outcome is not known.
 // If they did not happen, the step counts as not begun.
 func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result []byte, found bool, err error) {
 	if o.Lookup == nil {
@@ -240,14 +241,13 @@ func (a *Attempt) ask(ctx context.Context, s *delivery.Step, o Options) (result 
 	case !found:
 		return nil, false, a.note(ctx, func() error { return a.cfg.Receipts.Forget(context.WithoutCancel(ctx), s) })
 	}
-	known := *s // a copy with the values at the time of the calls
+	known := *s // a copy of the step with the key and the revision of those calls
 	known.Result, known.VendorKey, known.Revision = result, s.Unsure.Key, s.Unsure.Revision
 	err = a.note(ctx, func() error { return a.cfg.Receipts.Finish(&known) })
 	return known.Result, true, err
 }
 
-// note calls write to write a receipt. In an outage it tries again until the attempt
-// ends.
+// note calls write, which writes a receipt. In an outage it calls write again until ctx ends.
 func (a *Attempt) note(ctx context.Context, write func() error) error {
 	a.count(1)
 	defer a.count(-1)
@@ -266,8 +266,8 @@ func (a *Attempt) note(ctx context.Context, write func() error) error {
 	}
 }
 
-// count adds notes to the number of steps that are being recorded, and measures the time
-// during which there is at least one.
+// count adds notes to the number of receipts that are being written. It measures the time during
+// which at least one receipt is being written.
 func (a *Attempt) count(notes int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,11 +7,12 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// floor is the position up to which every message that a reader has read is decided.
+// floor is a position in the stream. If a reader has read a message up to the floor, that message
+// is decided.
 type floor struct {
 	mu   sync.Mutex
 	at   delivery.Position
-	open []readMessage // messages that were read above the floor, in the stream's order; of several decided messages in a row only the last
+	open []readMessage // the messages above the floor that were read, in the stream's order; if several decided messages follow each other, only the last of them
 }
 
 // readMessage is a message that was read, and whether it is decided.
@@ -45,7 +46,7 @@ func (f *floor) decided(seq uint64) {
 		return
 	}
 	f.open[i].decided = true
-	if i+1 < len(f.open) && f.open[i+1].decided { // the last of several decided messages in a row stands for all
+	if i+1 < len(f.open) && f.open[i+1].decided { // if several decided messages follow each other, open keeps only the last
 		f.open = slices.Delete(f.open, i, i+1)
 	}
 	if i > 0 && f.open[i-1].decided {
@@ -59,7 +60,7 @@ func (f *floor) decided(seq uint64) {
 	f.open = f.open[n:]
 }
 
-// reset makes the floor begin again at a message.
+// reset sets the floor to a message, and forgets which messages were read.
 func (f *floor) reset(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,14 +81,16 @@ func (f *floor) idle() bool {
 	return len(f.open) == 0
 }
 
-// size is how many messages above the floor were read and are not decided, or a few more.
+// size returns how many messages above the floor were read and are not decided. The number may be a
+// few too high, because open also has decided messages.
 func (f *floor) size() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return int64(len(f.open))
 }
 
-// raise moves the floor to a message. All earlier messages must be decided.
+// raise moves the floor up to a message. The handler must have decided all of its messages before
+// that message. While a message that was read is not decided, raise does nothing.
 func (f *floor) raise(m delivery.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,9 +18,10 @@ import (
 	"github.com/postroom/postroom/internal/wildcard"
 )
 
-// DurableReader reads with a durable consumer, which the processes of a handler share. The
-// broker delivers each message to one of the processes. If that process does not answer, the
-// broker delivers the message again. DurableReader is the source of its deliveries.
+// DurableReader reads with a durable consumer, which the processes of a handler share. The broker
+// delivers each message to one of the processes. If that process does not answer, the broker
+// delivers the message again. DurableReader implements delivery.Source for the messages that it
+// reads.
 type DurableReader struct {
 	subscriber
 
@@ -46,7 +47,7 @@ func (s *DurableReader) Read(life delivery.Lifetime) error {
 	cancel()
 	looks.Wait()
 	if errors.Is(err, jetstream.ErrConsumerDeleted) {
-		s.last.from(time.Time{}) // another process may have created the next one: see Ack
+		s.last.from(time.Time{}) // Ack must send nothing for the deleted consumer, because another process may have created the next one
 	}
 	return err
 }
@@ -84,10 +85,11 @@ func (s *DurableReader) ensure(ctx context.Context) (jetstream.Consumer, error) 
 	return durable, nil
 }
 
-// adopt uses an existing consumer, which must belong to this database. If this process
-// asks for more subjects, adopt adds them to the filter. It never removes subjects,
-// because an older process may still need them. If an operator has paused the consumer at
-// the broker, the consumer stays paused.
+// adopt makes an existing consumer ready for use. If the consumer belongs to another database or
+// handler, adopt returns an error. If the consumer's configuration has drifted, adopt corrects it.
+// If this process asks for more subjects, adopt adds them to the filter. It never removes subjects,
+// because an older process may still need them. If an operator has paused the consumer at the
+// broker, the consumer stays paused.
 func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, want jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	now := durable.CachedInfo().Config
 	if now.Metadata[identity.InstanceKey] != want.Metadata[identity.InstanceKey] || now.Metadata[identity.HandlerKey] != s.Handler {
@@ -112,10 +114,10 @@ func (s *DurableReader) adopt(ctx context.Context, stream jetstream.Stream, dura
 	return durable, nil
 }
 
-// config returns the consumer's configuration. It does not set MaxDeliver, because with
-// MaxDeliver the broker would drop events silently. The inbox counts attempts instead. It
-// sets no limit of messages in flight, because each process has its own limit. A consumer
-// that is created again begins where the old one ended.
+// config returns the consumer's configuration. MaxDeliver has no limit, because with a limit the
+// broker would drop events silently. The inbox counts attempts instead. MaxAckPending has no limit,
+// because each process limits its own messages in flight. If the consumer is created, it begins
+// after the sequence floor, up to which all events are decided.
 func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 	instance := s.Instance()
 	cfg := jetstream.ConsumerConfig{
@@ -132,7 +134,7 @@ func (s *DurableReader) config(floor uint64) jetstream.ConsumerConfig {
 	return cfg
 }
 
-// beginAfter returns how a consumer begins after a sequence.
+// beginAfter returns the settings with which a consumer begins after the sequence floor.
 func beginAfter(floor uint64) (jetstream.DeliverPolicy, uint64) {
 	if floor == 0 {
 		return jetstream.DeliverAllPolicy, 0

@@ -7,23 +7,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// InFlight has the messages that a process has taken for one handler and not answered.
-// The process sends signs of life for all of them, even if their handler is not running
-// yet, so that the broker does not deliver them to another process.
+// InFlight has the messages that a process has taken for one handler and has not answered yet. A
+// durable reader sends signs of life for all of them, even for messages that still wait for a
+// worker. So the broker does not deliver them to another process.
 type InFlight struct {
 	most, bytes int
-	allowed     func() int    // returns how many messages it may have now; nil: most
-	freed       chan struct{} // signals that a message was dropped, or that more are allowed
+	allowed     func() int    // returns how many messages may be in flight now; if nil, most
+	freed       chan struct{} // gets a value when a message is dropped, or when more messages are allowed
 
 	mu   sync.Mutex
 	held map[jetstream.Msg]int // the size of each message
 	size int                   // the size of all messages
 }
 
-// NewInFlight returns an InFlight with room for the given numbers of messages and bytes.
-// If allowed is not nil, it returns how many messages the InFlight may have at the
-// moment: fewer than most while the handler is paused. Call Wake when allowed returns
-// more than before.
+// NewInFlight returns an InFlight with room for the given numbers of messages and bytes. If allowed
+// is not nil, it returns how many messages may be in flight at the moment. While the handler is
+// paused, these are fewer than most. Call Wake when allowed returns more than before.
 func NewInFlight(most, bytes int, allowed func() int) *InFlight {
 	return &InFlight{most: most, bytes: bytes, allowed: allowed, freed: make(chan struct{}, 1), held: make(map[jetstream.Msg]int)}
 }
@@ -44,15 +43,15 @@ func (h *InFlight) drop(msg jetstream.Msg) {
 	h.Wake()
 }
 
-// Wake makes a reader that waits for room check again.
+// Wake makes a waiting reader check again whether there is room.
 func (h *InFlight) Wake() {
 	select {
 	case h.freed <- struct{}{}:
-	default: // one note is enough
+	default: // freed has a value already
 	}
 }
 
-// Most returns the largest number of messages in flight.
+// Most returns the largest number of messages that may be in flight.
 func (h *InFlight) Most() int { return h.most }
 
 // Len returns the number of messages in flight.
@@ -62,7 +61,7 @@ func (h *InFlight) Len() int {
 	return len(h.held)
 }
 
-// room returns how many more messages may be taken, and of how many bytes.
+// room returns how many more messages, and how many more bytes, may be in flight.
 func (h *InFlight) room() (messages, bytes int) {
 	most := h.now()
 	h.mu.Lock()
@@ -78,8 +77,8 @@ func (h *InFlight) now() int {
 	return min(h.most, h.allowed())
 }
 
-// wait waits until at least half of the room is free, so that messages are not requested
-// one by one. While fewer messages than usual are allowed, it waits for room for one
+// wait waits until at least half of the allowed messages and half of the bytes are free, so that
+// the reader does not request messages one by one. There must always be room for at least one
 // message. It returns false if ctx ended.
 func (h *InFlight) wait(ctx context.Context) bool {
 	for {

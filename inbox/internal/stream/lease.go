@@ -14,22 +14,22 @@ import (
 // noteEvery is how often a reader records its floor while the floor moves.
 const noteEvery = time.Second
 
-// lease is this process's right to read the stream for an ordered handler. One process
-// has it at a time. If a stalled process resumes after it lost the lease, the inbox rows
-// prevent a second effect, and the process cannot record its floor.
+// lease is this process's right to read the stream for an ordered handler. One process at a time
+// has the lease. If a stalled process resumes after it lost the lease, the inbox rows prevent a
+// second effect, and the process cannot record its floor.
 type lease struct {
 	epoch int64     // a number that no earlier lease had
-	taken time.Time // a time just before the statement that took the lease was sent
+	taken time.Time // just before this process sent the statement that took the lease
 
 	noted        delivery.Position // the floor in the database
-	over         chan struct{}     // closed when deliveries must no longer begin
+	over         chan struct{}     // closed when the lease has ended, and no delivery may begin any more
 	cause        atomic.Pointer[error]
-	renewalEnded chan struct{} // closed when the lease is no longer renewed
+	renewalEnded chan struct{} // closed when this process no longer renews the lease
 	stopRenewing context.CancelFunc
 }
 
-// IsOver reports whether deliveries that were read with this lease must no longer begin.
-// They will be read again.
+// IsOver reports whether the lease has ended. If so, deliveries that were read with this lease must
+// not begin any more, because they will be read again.
 func (l *lease) IsOver() bool { return l.cause.Load() != nil }
 
 // end ends the lease for the given reason.
@@ -54,7 +54,7 @@ func (t *term) keep(ctx context.Context) {
 			continue
 		}
 		began := time.Now()
-		before, cancel := context.WithDeadline(ctx, kept.Add(lease)) // so that a statement that hangs does not wait longer than the lease
+		before, cancel := context.WithDeadline(ctx, kept.Add(lease)) // a statement that hangs must not wait longer than the lease lasts
 		floor := t.floor.now()
 		err := keep(before, &lease, floor)
 		cancel()
@@ -71,9 +71,9 @@ func (t *term) keep(ctx context.Context) {
 	}
 }
 
-// leave ends the term, records the floor and gives up the lease, so that another process
-// can go on at once. An event that still runs here will be decided, or the next reader
-// reads it again.
+// leave ends the term, records the floor and gives up the lease, so that another process can go on
+// at once. If an event still runs here, the next reader reads it again. The inbox row prevents a
+// second effect.
 func (t *term) leave(ctx context.Context) {
 	t.end(delivery.ErrTermOver)
 	t.stopRenewing()

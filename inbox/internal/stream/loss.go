@@ -15,14 +15,16 @@ import (
 
 // The reasons why a handler may have missed events, or may get events again.
 const (
-	lostAgedOut   = "aged_out"  // the stream dropped messages that were not read
+	lostAgedOut   = "aged_out"  // the stream dropped messages that the handler had not read
 	lostTail      = "lost_tail" // the broker lost messages that it had acknowledged
 	lostRecreated = "recreated" // the stream was deleted and created again
 )
 
-// check compares the stream with what was read from it earlier. Events that were decided
-// or are held must still be in the stream, unless they were dropped because of their age.
-// Later events must not have been dropped.
+// check finds out whether the stream lost messages. The stream may have dropped messages after the
+// floor because of their age. If so, check reports that, and reading begins at the first message
+// that the stream still has. The broker may also have lost the message at the floor, the message of
+// a held event, or the last message that was read. If so, check reports that, and reading begins
+// again before the lost messages.
 func (t *term) check(ctx context.Context) error {
 	info, err := t.stream.Info(ctx)
 	if err != nil {
@@ -64,10 +66,10 @@ func (t *term) check(ctx context.Context) error {
 // clockSkew is the largest expected difference between the clocks of a broker's servers.
 const clockSkew = time.Minute
 
-// firstSince returns the position before the first message that was stored at since or
-// later. It is a binary search, because times rise with sequences.
+// firstSince returns the position before the first message that was stored at the time since or
+// later. It makes a binary search, because times rise with sequences.
 func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, state jetstream.StreamState) (delivery.Position, error) {
-	low, high := state.FirstSeq, state.LastSeq+1 // the position is in [low, high]
+	low, high := state.FirstSeq, state.LastSeq+1 // the first such message has a sequence in [low, high]
 	for low < high {
 		middle := low + (high-low)/2
 		msg, err := stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(">"))
@@ -85,15 +87,16 @@ func firstSince(ctx context.Context, stream jetstream.Stream, since time.Time, s
 	return delivery.Position{Seq: max(low, 1) - 1}, nil
 }
 
-// agedOut reports messages that were dropped before they were read.
+// agedOut reports messages that the stream dropped before the handler read them.
 func (t *term) agedOut(ctx context.Context, from, to uint64) {
 	t.reader.to.Lost(ctx, lostAgedOut)
 	t.reader.Log.ErrorContext(ctx, "stream dropped messages that the handler had not read",
 		"stream", t.reader.Stream, "from_seq", from, "to_seq", to)
 }
 
-// beginAt makes the reader begin after a message. New positions in keys will be higher
-// than all positions that were used for messages up to the sequence used.
+// beginAt makes the reader begin after the message at. Each event gets a position in the order of
+// its key. Events that are read from now on get higher positions than the events up to the sequence
+// used.
 func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) error {
 	base, err := t.reader.records.Restart(ctx, t.epoch, at, used)
 	if err != nil {
@@ -105,8 +108,8 @@ func (t *term) beginAt(ctx context.Context, at delivery.Position, used uint64) e
 	return nil
 }
 
-// has reports whether the stream has a message for the handler with a sequence of at least from and
-// at most through. It asks the stream, because a consumer may not know of the latest messages yet.
+// has reports whether the stream has a message for the handler with a sequence in [from, through].
+// It asks the stream, because a consumer may not know the latest messages yet.
 func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	for _, subject := range wildcard.Union(nil, t.subjects) {
 		msg, err := t.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
@@ -121,15 +124,15 @@ func (t *term) has(ctx context.Context, from, through uint64) (bool, error) {
 	return false, nil
 }
 
-// aheadWait is how long a consumer may be ahead of its stream. In a cluster both may be
-// on different servers, which learn of a stored message at different times.
+// aheadWait is how long a consumer may be ahead of its stream. In a cluster, one server may answer
+// for the consumer and another for the stream, and the two servers learn of a stored message at
+// different times.
 const aheadWait = 3 * time.Second
 
-// overtaken reports whether the stream has lost messages that its consumer delivered, and
-// after which message to begin again. If the inbox did not begin again, the consumer
-// would wait for sequences after the lost messages, and would not deliver new messages
-// that get the same sequences. Only NATS 2.15 with one replica resets the consumer
-// itself.
+// overtaken reports whether the stream has lost messages that its consumer delivered. If so, the
+// inbox must begin again after the sequence from. If it did not, the consumer would wait for
+// sequences after the lost messages. It would not deliver new messages that get the sequences of
+// the lost messages. Only NATS 2.15 resets such a consumer itself, and only with one replica.
 func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, consumer *jetstream.ConsumerInfo, row delivery.Subscription) (from uint64, lost bool, err error) {
 	at := s.last.of(consumer.Created)
 	last := max(at.Seq, consumer.Delivered.Stream)
@@ -150,9 +153,9 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	if err != nil || kept && last <= info.State.LastSeq {
 		return 0, false, err
 	}
-	// The messages in the place of the lost ones were stored after the last lost message
-	// was, and after the floor was reached. The floor is in the database, so even a
-	// process that read no messages knows it.
+	// New messages may have the sequences of the lost messages. The stream stored the new messages
+	// after the last lost message, and after the floor was reached. The database has the floor, so
+	// even a process that read no message knows it.
 	from = min(consumer.AckFloor.Stream, info.State.LastSeq, row.Floor)
 	since := at.Stored
 	switch {
@@ -163,22 +166,23 @@ func (s *DurableReader) overtaken(ctx context.Context, stream jetstream.Stream, 
 	}
 	place, err := firstSince(ctx, stream, since.Add(-clockSkew), info.State)
 	if err != nil && s.mayNotRead() {
-		place, err = delivery.Position{}, nil // begin at the start of the stream: events that are decided count as duplicates
+		place, err = delivery.Position{}, nil // begin at the start of the stream: decided events will count as duplicates
 	}
 	return min(from, place.Seq), err == nil, err
 }
 
-// stillDecided returns up to which message everything is decided, for a consumer that is created
-// again. That is the floor, unless the stream lost messages and stored others at their sequences.
-// In that case the message at the floor was stored after the floor was recorded. Nothing else shows
-// the loss, because the consumer that delivered the lost messages is gone too.
+// stillDecided returns the sequence up to which every message is decided, for a consumer that is
+// created again. Usually that is the recorded floor. But the stream may have lost messages, and
+// stored new messages at their sequences. In that case the stream stored the message at the floor
+// after the floor was recorded. Nothing else shows that loss, because the consumer that delivered
+// the lost messages is gone too.
 func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Stream, row delivery.Subscription) (floor uint64, err error) {
 	if row.Floor == 0 {
 		return 0, nil
 	}
 	msg, err := stream.GetMsg(ctx, row.Floor)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && s.mayNotRead(): // it was dropped or lost, which overtaken finds out; or this user may not read it
+	case errors.Is(err, jetstream.ErrMsgNotFound), err != nil && s.mayNotRead(): // the stream dropped the message; or it lost the message, which overtaken notices; or this user may not read the message
 		return row.Floor, nil
 	case err != nil:
 		return 0, fmt.Errorf("look up message %d: %w", row.Floor, err)
@@ -196,8 +200,8 @@ func (s *DurableReader) stillDecided(ctx context.Context, stream jetstream.Strea
 	return floor, s.records.Lower(ctx, s.created(), floor)
 }
 
-// beginAgain creates the consumer again after the stream lost messages. It first records
-// where the new consumer begins, because this process may die in between.
+// beginAgain creates the consumer again if the stream has lost messages. Before that it records
+// where the new consumer begins, because this process may die after it deleted the old consumer.
 func (s *DurableReader) beginAgain(ctx context.Context, stream jetstream.Stream, durable jetstream.Consumer, row delivery.Subscription) (jetstream.Consumer, error) {
 	old := durable.CachedInfo()
 	from, lost, err := s.overtaken(ctx, stream, old, row)

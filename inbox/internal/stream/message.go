@@ -10,11 +10,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// message is a message of a consumer that came in answer to a [pull]. It implements
-// jetstream.Msg, as the messages of the client's own requests do.
+// message is a message that the broker sent in answer to a [pull]. It implements jetstream.Msg,
+// like the messages that the client library returns.
 type message struct{ msg *nats.Msg }
 
-// Metadata says where the message is in its stream and its consumer.
+// Metadata returns the data of the broker about the message, such as its sequence in the stream.
 func (m *message) Metadata() (*jetstream.MsgMetadata, error) {
 	meta, err := m.msg.Metadata()
 	if err != nil {
@@ -59,13 +59,13 @@ func (m *message) NakWithDelay(delay time.Duration) error {
 	return answered(m.msg.NakWithDelay(delay))
 }
 
-// InProgress tells the broker to wait for another AckWait.
+// InProgress is a sign of life: the broker waits for the answer for another AckWait.
 func (m *message) InProgress() error { return answered(m.msg.InProgress()) }
 
 // Term asks the broker never to deliver the message again.
 func (m *message) Term() error { return answered(m.msg.Term()) }
 
-// TermWithReason does what Term does, and does not send the reason.
+// TermWithReason does the same as Term. It does not send the reason.
 func (m *message) TermWithReason(string) error { return m.Term() }
 
 // answered converts an error to the error that a message of package jetstream would

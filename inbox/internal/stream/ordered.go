@@ -20,18 +20,18 @@ import (
 // standByEvery is how often a process tries to get the lease.
 const standByEvery = 500 * time.Millisecond
 
-// suspectTerms is how many readers in a row may end in this way: they do not give up
-// their lease, and the floor has not moved. After that, the events that they read run
-// alone.
+// suspectTerms is how many readers in a row may end without giving up their lease while the floor
+// does not move. If more readers end in this way, one of the next events may have ended their
+// processes. So the next events run alone.
 const suspectTerms = 3
 
-// OrderedReader reads the stream in order while this process has the lease. A durable consumer
-// is not enough, because it repeats messages out of order, and delivers to two processes at
-// the same time.
+// OrderedReader reads the stream in order while this process has the lease. A durable consumer is
+// not suitable, because it repeats messages out of order, and delivers to two processes at the same
+// time.
 type OrderedReader struct {
 	subscriber
 
-	last     *term             // the last term in which this process read
+	last     *term             // the term that Leave has to end; nil if there is none
 	lastRead delivery.Position // the last position that this process read
 }
 
@@ -60,12 +60,12 @@ func (s *OrderedReader) Read(life delivery.Lifetime) error {
 	}
 	keeping, cancel := context.WithCancel(life.Work)
 	t.stopRenewing = cancel
-	go t.keep(keeping) // ends with leave
+	go t.keep(keeping) // leave ends it
 	if err = s.to.Begin(ctx); err == nil {
 		err = t.read(ctx)
 	}
 	if ctx.Err() != nil {
-		s.last = t // deliveries in flight may still be decided
+		s.last = t // Leave ends the term later, because deliveries in flight may still be decided
 		return nil
 	}
 	t.end(cmp.Or(err, delivery.ErrTermOver))
@@ -110,20 +110,20 @@ func (s *OrderedReader) standBy(ctx context.Context, stream jetstream.Stream) (*
 	return nil, nil //nolint:nilnil // no error: ctx ended
 }
 
-// term is the time in which this process reads with one lease. It is the source of the
-// deliveries that are read in that time.
+// term is the time in which this process reads with one lease. It implements delivery.Source for
+// the deliveries that the process reads in that time.
 type term struct {
 	lease
 
 	reader *OrderedReader
-	base   int64 // added to a stream sequence to get a position in a key
+	base   int64 // a stream sequence plus base is the event's position in the order of its key
 	high   int64 // the highest position of a held event when the term began
 	stream jetstream.Stream
 
 	subjects []string // all subjects that any process had asked for when the term began
 
 	floor floor
-	left  atomic.Int32 // how many of the next events are suspects
+	left  atomic.Int32 // how many more events are suspects: each may be the event that ended processes
 }
 
 // Suspects reports whether an event that is read now may be the one that ended processes.
@@ -135,8 +135,8 @@ func (t *term) Ack(_ context.Context, d *delivery.Delivery) {
 	t.reader.InFlight.drop(d.Msg)
 }
 
-// HandBack ends the term. A reader cannot return a single message, so everything above
-// the floor is read again.
+// HandBack ends the term. An ordered reader cannot give back a single message, so the next term
+// reads everything above the floor again.
 func (t *term) HandBack(_ context.Context, d *delivery.Delivery) {
 	t.end(errHandedBack)
 	t.reader.InFlight.drop(d.Msg)
@@ -150,7 +150,8 @@ func (t *term) Delay(_ context.Context, d *delivery.Delivery, err error) {
 	t.reader.InFlight.drop(d.Msg)
 }
 
-// Held notes that a suspect event is held. It will run alone.
+// Held notes that a suspect event is held as solitary, so that it will run alone. After the last
+// suspect, events run as usual again.
 func (t *term) Held(h delivery.Holding) {
 	if h.Solitary && t.left.Add(-1) == 0 {
 		t.reader.Log.Info("suspect events held, reading goes on", "stream", t.reader.Stream) //nolint:sloglint // no context says more

@@ -20,24 +20,24 @@ var (
 	errGap         = errors.New("messages were lost on their way; reading starts again")
 )
 
-// pass is one pass through the stream that begins at the floor.
+// pass reads the stream once, with its own consumer, from the floor on.
 type pass struct {
 	term       *term
 	consumer   jetstream.Consumer
 	reconnects uint64
 
 	last     atomic.Uint64 // the stream sequence of the last message read
-	dropped  uint64        // messages that were dropped unread are reported up to this sequence
+	dropped  uint64        // agedOut has reported the dropped messages before this sequence
 	received atomic.Uint64 // the number of messages that were read
-	awaited  uint64        // at the last check: the next message if the broker had sent one, or 0
+	awaited  uint64        // the number of the first message that the broker had sent and that had not come at the last check; 0: none
 	stored   uint64        // the last message of the stream at the last check
-	gap      chan struct{} // closed if a message that the broker sent has not come
+	gap      chan struct{} // closed when a message that the broker sent is missing
 	once     sync.Once
 }
 
-// pull reads messages until ctx or the term ends, or until a message is missing. It makes
-// requests only on the connection on which the floor was checked, because after a
-// reconnect the stream may have lost messages.
+// pull reads messages until ctx or the term ends, or until a message is missing. If the client has
+// connected again, pull ends with an error: the stream may have lost messages meanwhile, and must
+// be checked again.
 func (r *pass) pull(ctx context.Context) error {
 	t := r.term
 	ctx, cancel := context.WithCancel(ctx)
@@ -66,7 +66,8 @@ func (r *pass) pull(ctx context.Context) error {
 	return r.ended()
 }
 
-// ended returns why reading ended: the term ended, there is a gap, or the process stops.
+// ended returns the error with which reading ended: the cause of the end of the term, or errGap. It
+// returns nil if the process stops.
 func (r *pass) ended() error {
 	if r.term.IsOver() {
 		return *r.term.cause.Load()
@@ -79,8 +80,8 @@ func (r *pass) ended() error {
 	}
 }
 
-// await notes how many messages the broker has sent. If a sent message has not come
-// before the next check, it was lost on its way.
+// await notes how many messages the broker has sent. If a message was sent before the previous
+// check and has not come yet, it was lost on its way, and await closes gap.
 func (r *pass) await(sent uint64) {
 	next := r.received.Load() + 1
 	switch {
@@ -107,9 +108,9 @@ func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 	if meta.Sequence.Consumer != r.received.Load()+1 || d.Place.Seq <= r.last.Load() {
 		return errGap
 	}
-	isEvent := !wire.IsLease(msg.Subject()) // a relay's lease message is not an event: the floor moves past it
+	isEvent := !wire.IsLease(msg.Subject()) // a relay's lease message is not an event: it counts as decided at once
 	s.lastRead = consumer.PositionOf(d.Place.Seq, msg.Headers(), d.Place.Stored)
-	r.term.floor.begin(s.lastRead) // before the message counts as received; see advance
+	r.term.floor.begin(s.lastRead) // before received counts the message: otherwise advance could move the floor beyond it
 	if isEvent {
 		s.InFlight.take(msg)
 	}
@@ -124,8 +125,8 @@ func (r *pass) take(ctx context.Context, msg jetstream.Msg) error {
 	return nil
 }
 
-// watch watches the pass until ctx ends. It asks how many messages are left, and moves
-// the floor if no messages come.
+// watch checks the pass at intervals until ctx ends. It asks the broker how many messages are left.
+// If no messages come for the handler, watch moves the floor.
 func (r *pass) watch(ctx context.Context) {
 	for ; ctx.Err() == nil; pause.For(ctx, r.term.reader.LookEvery) {
 		if err := r.advance(ctx); err != nil && ctx.Err() == nil {
@@ -134,11 +135,11 @@ func (r *pass) watch(ctx context.Context) {
 	}
 }
 
-// advance moves the floor to the message that was the stream's last one at the previous
-// check, if the handler has no open messages up to that message. Without that, messages
-// for other handlers that the stream drops because of their age would later look as if
-// this handler had missed them. advance uses the previous check because the replica that
-// answers may be a little behind.
+// advance moves the floor if the handler has decided all of its messages. The new floor is the
+// message that was the stream's last one at the previous check. The reason is that the stream also
+// has messages for other handlers, and drops them because of their age. If the floor stayed before
+// them, it would look as if this handler had missed them. advance uses the previous check, because
+// the replica that answers may be a little behind.
 func (r *pass) advance(ctx context.Context) error {
 	t := r.term
 	stream, err := t.stream.Info(ctx)
@@ -161,13 +162,13 @@ func (r *pass) advance(ctx context.Context) error {
 	if info.NumPending > 0 || info.Delivered.Consumer != r.received.Load() || !t.floor.idle() || last.Seq <= t.floor.now().Seq {
 		return nil
 	}
-	// The consumer learns of a message a moment after it was stored.
+	// Ask the stream, because the consumer learns of a message a moment after the stream stored it.
 	if unread, err := t.has(ctx, read+1, last.Seq); unread || err != nil {
 		return err
 	}
 	msg, err := t.stream.GetMsg(ctx, last.Seq)
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // the message was deleted, so it cannot be recognised later
+	case errors.Is(err, jetstream.ErrMsgNotFound): // the message was deleted, so the floor has only its sequence
 	case err != nil:
 		return err
 	default:

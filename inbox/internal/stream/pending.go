@@ -25,11 +25,11 @@ func NewPendingCounter(cfg Config, ordered bool) *PendingCounter {
 	return &PendingCounter{cfg: cfg, ordered: ordered}
 }
 
-// errNotReading says that this process cannot know the number.
+// errNotReading says that this process cannot count the messages.
 var errNotReading = errors.New("this process does not read the stream: the handler has no consumer yet, or another process reads for it")
 
-// Count asks the broker. For an ordered handler, all messages that were not read yet may
-// count as one.
+// Count returns the number of messages that the handler has not decided. It asks the broker. For an
+// ordered handler, all messages that were not read yet may count as one.
 func (p *PendingCounter) Count(ctx context.Context) (int64, error) {
 	if p.cfg.Stream == "" { // the events come from Accept
 		return 0, nil
@@ -48,7 +48,7 @@ func (p *PendingCounter) Count(ctx context.Context) (int64, error) {
 	return p.ofConsumer(ctx, stream)
 }
 
-// ofConsumer asks the durable consumer.
+// ofConsumer counts the messages of a handler that has a durable consumer.
 func (p *PendingCounter) ofConsumer(ctx context.Context, stream jetstream.Stream) (int64, error) {
 	instance := p.cfg.Instance()
 	if instance == "" { // Run has not begun
@@ -68,7 +68,8 @@ func (p *PendingCounter) ofConsumer(ctx context.Context, stream jetstream.Stream
 	return p.behind(ctx, stream, info.Delivered.Stream)
 }
 
-// ofReader counts the messages that were read and are not decided.
+// ofReader counts the messages that this process read for an ordered handler and that are not
+// decided. If the stream has a message after the floor, the result is at least 1.
 func (p *PendingCounter) ofReader(ctx context.Context, stream jetstream.Stream) (int64, error) {
 	t := p.current.Load()
 	if t == nil || t.IsOver() {
@@ -78,8 +79,9 @@ func (p *PendingCounter) ofReader(ctx context.Context, stream jetstream.Stream) 
 	return max(n, t.floor.size()), err
 }
 
-// behind returns 1 if the stream has a message for the handler after a sequence. It asks
-// the stream, because a consumer learns of a message later than the publisher does.
+// behind returns 1 if the stream has a message for the handler after a sequence, and otherwise 0.
+// It asks the stream: a publisher may have the acknowledgement of a message before the consumer
+// knows the message.
 func (p *PendingCounter) behind(ctx context.Context, stream jetstream.Stream, seq uint64) (int64, error) {
 	for _, subject := range wildcard.Union(nil, p.cfg.Filter) {
 		last, err := stream.GetLastMsgForSubject(ctx, subject)

@@ -13,18 +13,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// pull is one request for messages of a consumer. It replaces the client's Fetch, for
-// which any status is the end of the messages. A consumer with replicas sends a status at
-// once, but sends a message only when its replicas know of the message. So the status
-// "409 Batch Completed" of a request with a byte limit arrives before the messages. Fetch
-// would not return these messages, and the broker would deliver them again after AckWait.
-// ADR-37 of nats-architecture-and-design describes the protocol.
+// pull is one request for messages of a consumer. It replaces Fetch of the client library, which
+// stops at the first status of the broker. A consumer with replicas sends a status at once, but
+// sends a message only when its replicas know of the message. So if a request has a byte limit, its
+// status "409 Batch Completed" arrives before the messages. Fetch would not return these messages,
+// and the broker would deliver them again after AckWait. ADR-37 of nats-architecture-and-design
+// describes the protocol.
 type pull struct {
 	sub    *nats.Subscription
 	came   chan *nats.Msg
 	asked  int // the number of requested messages
 	taken  int
-	wanted int // how many messages will come; after the end of the request it may be less than asked
+	wanted int // how many messages will come; fewer than asked if the broker ends the request early
 	ended  bool
 }
 
@@ -40,17 +40,17 @@ const (
 	// requestExpires is how long the broker keeps a request.
 	requestExpires = 30 * time.Second
 
-	// requestBeat is how often the broker sends a sign of life during a request. If none
-	// comes for twice that time, the next request is made, because the broker may have
-	// forgotten this one.
+	// requestBeat is how often the broker sends a sign of life during a request. If no sign comes
+	// for twice that time, the reader makes the next request, because the broker may have forgotten
+	// this one.
 	requestBeat = 2 * time.Second
 
 	pullSubject = "$JS.API.CONSUMER.MSG.NEXT."
-	statuses    = 64 // room for statuses; fewer come during a request
+	statuses    = 64 // room for statuses; the broker sends fewer during a request
 )
 
-// newPull requests messages from a consumer: at most the given number, with at most the
-// given bytes together. 0 bytes means no limit. The caller must call stop.
+// newPull requests messages from a consumer: at most the given number of messages, and at most the
+// given bytes in all. If bytes is 0, the size has no limit. The caller must call stop.
 func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull, error) {
 	body, err := json.Marshal(pullRequest{Batch: messages, MaxBytes: bytes, Expires: requestExpires, Heartbeat: requestBeat})
 	if err != nil {
@@ -72,8 +72,8 @@ func newPull(nc *nats.Conn, from jetstream.Consumer, messages, bytes int) (*pull
 // stop ends the request. Messages that have come can still be read.
 func (p *pull) stop() { _ = p.sub.Unsubscribe() } // fails only on a closed connection, which has no subscriptions
 
-// messages calls take for each message when it comes. It stops when all messages have
-// come, the broker is silent, lost has a value, or ctx ends. It returns an error of take,
+// messages calls take for each message when it comes. It stops when all messages have come, the
+// broker has been silent for too long, lost has a value, or ctx ends. It returns an error of take,
 // or the reason why the broker ended the request early.
 func (p *pull) messages(ctx context.Context, lost <-chan nats.Status, take func(jetstream.Msg) error) error {
 	defer p.stop()
@@ -96,8 +96,8 @@ func (p *pull) messages(ctx context.Context, lost <-chan nats.Status, take func(
 	return nil
 }
 
-// rest calls take for messages that have come and were not read, because the broker would
-// deliver these again only after AckWait.
+// rest ends the request, and calls take for the messages that have come already. If these were
+// dropped, the broker would deliver them again only after AckWait.
 func (p *pull) rest(take func(jetstream.Msg) error) error {
 	p.stop()
 	for {
@@ -112,10 +112,10 @@ func (p *pull) rest(take func(jetstream.Msg) error) error {
 	}
 }
 
-// receive handles one message from the broker: an event, a sign of life, or the end.
+// receive handles one message from the broker: an event, a sign of life, or the end of the request.
 func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 	status := msg.Header.Get("Status")
-	if status == "" || len(msg.Data) > 0 || msg.Reply != "" { // a message of another program may have such a header too; only a status has no reply subject
+	if status == "" || len(msg.Data) > 0 || msg.Reply != "" { // another program may have published a message with this header; but only a status has no reply subject
 		p.taken++
 		return take(&message{msg})
 	}
@@ -129,7 +129,7 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 		return nats.ErrNoResponders
 	case status == "404", status == "408", strings.Contains(text, "batch completed"), strings.Contains(text, "message size exceeds maxbytes"):
 		if left, err := strconv.Atoi(msg.Header.Get("Nats-Pending-Messages")); err == nil {
-			p.wanted = p.asked - left // some of them may still be on their way
+			p.wanted = p.asked - left // some of the wanted messages may still be on their way
 		} else {
 			p.wanted = p.taken
 		}
@@ -147,12 +147,11 @@ func (p *pull) receive(msg *nats.Msg, take func(jetstream.Msg) error) error {
 	}
 }
 
-// requests asks the broker for messages, one request at a time. A server sends the
-// requested messages as fast as it can and buffers what the link cannot transport yet. It
-// disconnects a client for which it buffers more than max_pending (64 MB), so each
-// request has a byte limit. Over a slow link the limit is lower. The reason is that the
-// process sends no signs of life for messages that are on their way, and the broker would
-// send them again after AckWait.
+// requests asks the broker for messages, one request at a time. A server sends the requested
+// messages as fast as it can, and buffers the messages that the link cannot transport yet. It
+// disconnects a client for which it buffers more than max_pending (64 MB), so each request has a
+// byte limit. The process sends no signs of life for messages that are on their way, and the broker
+// sends a message again after AckWait. So over a slow link the limit is lower.
 type requests struct {
 	s      *subscriber
 	from   jetstream.Consumer
@@ -162,12 +161,13 @@ type requests struct {
 }
 
 const (
-	// firstWindow is the byte limit while the speed of the link is not known, and
-	// leastWindow the limit for a very slow link.
+	// firstWindow is the byte limit while the speed of the link is not known. leastWindow is the
+	// lowest limit, for a very slow link.
 	firstWindow = 4 << 20
 	leastWindow = 1 << 20
 
-	// leastMeasured is the number of bytes that is enough to measure the link.
+	// leastMeasured is how many bytes the messages of a request must have at least, so that resize
+	// measures the link.
 	leastMeasured = 256 << 10
 
 	// windowPart says how long the messages of a request may take to arrive: AckWait
@@ -175,16 +175,16 @@ const (
 	windowPart = 8
 )
 
-// requests returns a requests for a consumer. Call stop at the end.
+// requests returns a value that makes requests to a consumer. Call stop at the end.
 func (s *subscriber) requests(from jetstream.Consumer) (r *requests, stop func()) {
 	lost := s.Conn.StatusChanged(nats.RECONNECTING)
 	r = &requests{s: s, from: from, lost: lost, window: min(firstWindow, s.InFlight.bytes)}
 	return r, func() { s.Conn.RemoveStatusListener(lost) }
 }
 
-// wait waits until there is room for the messages of a request. It returns false if ctx
-// ended. While it waits it sends small requests, because the broker removes a consumer
-// that gets no request for longer than its threshold.
+// wait waits until there is room for the messages of a request. It returns false if ctx ended.
+// While it waits it sends small requests, because the broker removes a consumer that gets no
+// request for longer than its inactive threshold.
 func (r *requests) wait(ctx context.Context) bool {
 	threshold := r.from.CachedInfo().Config.InactiveThreshold
 	if threshold <= 0 {
@@ -212,7 +212,7 @@ func (r *requests) touch(ctx context.Context) {
 		}
 		err = batch.Error()
 	}
-	if err != nil { // the next request will fail too
+	if err != nil { // only logged, because the next request will fail too
 		r.s.Log.DebugContext(ctx, "consumer not kept alive", "error", err)
 	}
 }
@@ -237,16 +237,17 @@ func (r *requests) next(ctx context.Context, take func(jetstream.Msg) error) err
 		m.add(msg)
 		return take(msg)
 	})
-	// A message that is larger than the byte limit ends this request, and would end each
-	// later request.
+	// If a message is larger than the byte limit, it ends this request, and would end each later
+	// request. So the next request is for one message of any size.
 	r.one = m.messages == 0 && !r.one && p.ended
 	r.resize(m)
 	return err
 }
 
-// measure counts the messages that came in answer to a request, and the time.
+// measure has the number and the size of the messages that came in answer to a request, and when
+// the first and the last came.
 type measure struct {
-	messages, bytes int // without the first message, because it is not known when that was sent
+	messages, bytes int // bytes does not count the first message, because it is not known when the broker sent it
 	first, last     time.Time
 }
 
@@ -259,9 +260,9 @@ func (m *measure) add(msg jetstream.Msg) {
 	m.bytes += sizeOf(msg)
 }
 
-// resize sets the byte limit of the next request to what the link can transport in a part
-// of AckWait. If messages are published at a lower rate than the link can transport, the
-// limit is lower than necessary, but high enough.
+// resize sets the byte limit of the next request to the number of bytes that the link can transport
+// in AckWait divided by windowPart. If messages are published at a lower rate than the link can
+// transport, the limit is lower than necessary, but high enough.
 func (r *requests) resize(m measure) {
 	if m.bytes < leastMeasured {
 		return

@@ -17,9 +17,9 @@ import (
 	"github.com/postroom/postroom/internal/wire"
 )
 
-// pull requests as many messages as there is room for, and passes them to the workers
-// when they come, until ctx ends. It makes single requests, so that no message waits in
-// the client library without signs of life.
+// pull requests as many messages as there is room for, and passes them to the workers when they
+// come, until ctx ends. It makes one request at a time, so that no message waits in the client
+// library without signs of life.
 func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) error {
 	r, stop := s.requests(durable)
 	defer stop()
@@ -40,8 +40,9 @@ func (s *DurableReader) pull(ctx context.Context, durable jetstream.Consumer) er
 	return nil
 }
 
-// lacksBody reports whether a consumer may have left out the body of a message. The header can also
-// come from a producer that published a message which a stream had republished without its body.
+// lacksBody reports whether a consumer may have left out the body of a message. The message may
+// also be a copy: if a stream republishes a message without its body, and a producer publishes that
+// message again, the header is there too.
 func lacksBody(msg jetstream.Msg) bool {
 	return len(msg.Data()) == 0 && len(msg.Headers()["Nats-Msg-Size"]) > 0
 }
@@ -59,7 +60,7 @@ func (s *DurableReader) checkBodies(ctx context.Context, durable jetstream.Consu
 // take notes a message as in flight, and passes it to the handler. made is when its consumer
 // was created.
 func (s *DurableReader) take(ctx context.Context, msg jetstream.Msg, made time.Time) {
-	if wire.IsLease(msg.Subject()) { // a relay's lease message, not an event
+	if wire.IsLease(msg.Subject()) { // a relay's lease message is not an event
 		s.answer(ctx, msg.Ack(), "ack")
 		return
 	}
@@ -92,7 +93,8 @@ func (s *DurableReader) Beat(ctx context.Context) {
 	}
 }
 
-// watch watches the consumer until ctx ends.
+// watch checks the consumer at intervals until ctx ends. It logs drift and pauses, and records the
+// floor.
 func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 	want := durable.CachedInfo().Config
 	var faults []string
@@ -120,8 +122,9 @@ func (s *DurableReader) watch(ctx context.Context, durable jetstream.Consumer) {
 	}
 }
 
-// reportPause logs that an operator has paused or resumed the consumer at the broker. was is
-// the end of the pause at the last check. reportPause returns the end of the current pause.
+// reportPause logs that an operator has paused or resumed the consumer at the broker. was is the
+// end of the pause that the last check found, or zero. reportPause returns the end of the current
+// pause, or zero.
 func (s *DurableReader) reportPause(ctx context.Context, info *jetstream.ConsumerInfo, was time.Time) time.Time {
 	until := consumer.PausedUntil(info)
 	switch {
@@ -134,7 +137,7 @@ func (s *DurableReader) reportPause(ctx context.Context, info *jetstream.Consume
 	return until
 }
 
-// noteFloor records the message up to which all are decided.
+// noteFloor records the sequence up to which all messages are decided.
 func (s *DurableReader) noteFloor(ctx context.Context, floor uint64) {
 	if floor == 0 {
 		return
@@ -144,10 +147,10 @@ func (s *DurableReader) noteFloor(ctx context.Context, floor uint64) {
 	}
 }
 
-// Ack acknowledges a message that was decided, unless the consumer that sent it was replaced. Both
-// consumers have the same name, and an acknowledgement names only a sequence. If the stream lost
-// the message and stored another at its sequence, the broker would count that other message as
-// decided.
+// Ack acknowledges a decided message if the consumer that sent the message is still in use. If a
+// new consumer has replaced it, Ack sends nothing. Both consumers have the same name, and an
+// acknowledgement names only a sequence. If the stream lost the message and stored another message
+// at its sequence, the broker would count that other message as decided.
 func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
 	if s.last.isFrom(d.Place.Consumer) {
 		s.answer(ctx, d.Msg.Ack(), "ack")
@@ -155,27 +158,26 @@ func (s *DurableReader) Ack(ctx context.Context, d *delivery.Delivery) {
 	s.InFlight.drop(d.Msg)
 }
 
-// HandBack gives a message that was not decided back to the broker, so that another
-// process gets it at once.
+// HandBack gives a message back to the broker if the message was not decided. The broker delivers
+// it to another process at once.
 func (s *DurableReader) HandBack(ctx context.Context, d *delivery.Delivery) {
 	s.answer(ctx, d.Msg.Nak(), "hand back")
 	s.InFlight.drop(d.Msg)
 }
 
-// Delay gives a message that could not even be held back to the broker, which delivers it
-// again later.
+// Delay gives a message back to the broker if the message could not even be held. The broker
+// delivers it again later.
 func (s *DurableReader) Delay(ctx context.Context, d *delivery.Delivery, _ error) {
 	s.answer(ctx, d.Msg.NakWithDelay(delayed), "nak")
 	s.InFlight.drop(d.Msg)
 }
 
-// delayed is how long the broker waits before it delivers an event again if the event
-// could not even be held. The handler's schedule is not used, because it may have waits
-// of hours: during such a wait the event would take the place of other events, and no
-// operator would see it.
+// delayed is how long the broker waits before it delivers a message again that could not even be
+// held. Delay does not use the handler's schedule, because the schedule may have waits of hours.
+// During such a wait no operator would see the event.
 const delayed = 30 * time.Second
 
-// answer logs that an answer to the broker could not be sent. That does no harm: the
+// answer logs err if an answer to the broker could not be sent. That does no harm, because the
 // broker delivers the message again.
 func (s *DurableReader) answer(ctx context.Context, err error, what string) {
 	if err != nil && !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
@@ -186,7 +188,8 @@ func (s *DurableReader) answer(ctx context.Context, err error, what string) {
 // IsOver returns false, because a durable reader has no terms.
 func (s *DurableReader) IsOver() bool { return false }
 
-// Suspects returns false, because the broker counts deliveries.
+// Suspects returns false. The broker counts the deliveries of a message, and that count shows which
+// event may end processes.
 func (s *DurableReader) Suspects() bool { return false }
 
 // Held does nothing, because there are no suspects.
@@ -202,8 +205,8 @@ func (s *DurableReader) Leave(ctx context.Context) {
 	}
 }
 
-// lastDelivery is the last position in the stream that the handler's consumer delivered to
-// this process. It also says which consumer that was.
+// lastDelivery has the position of the last message that the handler's consumer delivered to this
+// process. It also says which consumer that was.
 type lastDelivery struct {
 	mu   sync.Mutex
 	at   delivery.Position
@@ -218,8 +221,8 @@ func (t *lastDelivery) note(m delivery.Position) {
 	}
 }
 
-// from sets the current durable consumer, by its creation time, and forgets the position
-// of an older consumer.
+// from sets the time at which the current durable consumer was created. If that is another consumer
+// than before, from forgets the position.
 func (t *lastDelivery) from(made time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -228,15 +231,15 @@ func (t *lastDelivery) from(made time.Time) {
 	}
 }
 
-// isFrom reports whether the durable consumer in use was created at that time.
+// isFrom reports whether the durable consumer in use was created at the time made.
 func (t *lastDelivery) isFrom(made time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.made.Equal(made)
 }
 
-// of returns the last position that a consumer delivered. made is when that consumer was
-// created.
+// of returns the position of the last message that a consumer delivered. made is when that consumer
+// was created. If another consumer is in use, of returns the zero position.
 func (t *lastDelivery) of(made time.Time) delivery.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()

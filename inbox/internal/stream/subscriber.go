@@ -1,7 +1,7 @@
-// Package stream reads a JetStream stream for a handler: with a durable consumer, which
-// the processes of the handler share, or in order, in one process at a time. It knows
-// which messages are in flight, up to which message all are decided, and whether the
-// broker has lost messages. Records stores its state.
+// Package stream reads a JetStream stream for a handler: with a durable consumer, which the
+// processes of the handler share, or in order, in one process at a time. It knows which messages
+// are in flight, up to which sequence all messages are decided, and whether the broker has lost
+// messages. [Records] stores a reader's position in the database.
 package stream
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/postroom/postroom/inbox/internal/delivery"
 )
 
-// ErrOtherStream says that a handler subscribes to another stream than the one recorded
-// for it. A handler has one set of inbox rows and one position, so it reads one stream.
+// ErrOtherStream says that a handler subscribes to another stream than the stream that is recorded
+// for the handler. A handler has one set of inbox rows and one position, so it reads one stream.
 var ErrOtherStream = errors.New("the handler is subscribed to another stream")
 
-// readerThreshold is how long the broker keeps the consumer of an ordered reader that
+// readerThreshold is how long the broker keeps the consumer of an ordered reader if the reader
 // sends no request.
 const readerThreshold = time.Minute
 
@@ -37,7 +37,7 @@ type Config struct {
 	DeliverNew bool     // a new handler skips the messages that the stream already has
 	Instance   func() string
 	InFlight   *InFlight
-	Pending    *PendingCounter // is told the term of an ordered handler; may be nil
+	Pending    *PendingCounter // gets the term of an ordered handler; may be nil
 	Log        *slog.Logger
 
 	AckWait    time.Duration
@@ -47,27 +47,30 @@ type Config struct {
 
 // Receiver is the handler that gets the deliveries.
 type Receiver interface {
-	// Take is called for each message that is an event, in the order of delivery.
+	// Take takes a delivery. The reader calls it for each message that is an event, in the order of
+	// delivery.
 	Take(ctx context.Context, d *delivery.Delivery)
 
-	// Begin is called when this process begins to read for an ordered handler.
+	// Begin prepares a term. The reader calls it when this process begins to read for an ordered
+	// handler.
 	Begin(ctx context.Context) error
 
-	// Lost is called if the handler may have missed events, or may get events again.
+	// Lost reports a loss. The reader calls it if the handler may have missed events, or may get
+	// events again.
 	Lost(ctx context.Context, reason string)
 }
 
 // Records stores a handler's position in its stream in the database.
 type Records interface {
-	// Subscribe records what the handler reads, and returns the handler's row. A new
-	// handler begins after floor. Up to backfill, the age of an event does not matter.
+	// Subscribe records what the handler reads, and returns the handler's row. A new handler begins
+	// after the sequence floor. For events up to the sequence backfill, the age does not matter.
 	Subscribe(ctx context.Context, created time.Time, floor, backfill uint64) (delivery.Subscription, error)
 
 	// Recreate records that the stream was created again, and where it begins.
 	Recreate(ctx context.Context, created time.Time, floor uint64) error
 
-	// Raise records the sequence up to which every event is decided. Lower records that
-	// this sequence was too high.
+	// Raise records the sequence up to which every event is decided. Lower records a lower
+	// sequence, because the recorded one was too high.
 	Raise(ctx context.Context, created time.Time, floor uint64) error
 	Lower(ctx context.Context, created time.Time, floor uint64) error
 
@@ -75,15 +78,15 @@ type Records interface {
 	// process has the lease.
 	Lead(ctx context.Context, lease time.Duration) (*delivery.Lead, error)
 
-	// Keep returns a function that renews the lease, or gives it up if lease is nil, and
-	// records the floor. It uses its own connection until close is called, because
-	// handlers may use all other connections. keep returns delivery.ErrTermOver if
-	// another process has the lease.
+	// Keep returns two functions. keep renews the lease, or gives it up if its parameter lease is
+	// nil, and records the floor. It returns delivery.ErrTermOver if another process has the lease.
+	// keep has a connection of its own until close is called, because handlers may use all other
+	// connections.
 	Keep(epoch int64) (keep func(ctx context.Context, lease *time.Duration, floor delivery.Position) error, close func())
 
-	// Restart makes reading begin after a message. It returns a new base. With it,
-	// positions in keys are higher than all positions that were used for messages up to
-	// the sequence used.
+	// Restart records that reading begins after the message at, and returns a new base. With the
+	// new base, an event gets a higher position in the order of its key than the events up to the
+	// sequence used.
 	Restart(ctx context.Context, epoch int64, at delivery.Position, used uint64) (base int64, err error)
 }
 
@@ -135,7 +138,8 @@ type subscriber struct {
 // View returns the broker's last answer about the consumer, or nil.
 func (s *subscriber) View() *View { return s.view.Load() }
 
-// look looks up the stream and records the subscription.
+// look looks up the stream and records the subscription. again reports whether the stream was
+// deleted and created again.
 func (s *subscriber) look(ctx context.Context) (stream jetstream.Stream, row delivery.Subscription, again bool, err error) {
 	js, err := jetstream.New(s.Conn)
 	if err != nil {
@@ -154,9 +158,9 @@ func (s *subscriber) look(ctx context.Context) (stream jetstream.Stream, row del
 	return stream, row, again, nil
 }
 
-// subscribe records what the handler reads. It is called before the consumer is created:
-// if the consumer is lost, the record says where the next consumer begins. subscribe
-// reports whether the stream was created again.
+// subscribe records what the handler reads. The reader creates its consumer after that. So if the
+// consumer is lost, the record says where the next consumer begins. again reports whether the
+// stream was deleted and created again.
 func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo) (row delivery.Subscription, again bool, err error) {
 	created := s.created()
 	first := max(stream.State.FirstSeq, 1) - 1 // before the first message that the stream still has
@@ -186,7 +190,8 @@ func (s *subscriber) subscribe(ctx context.Context, stream *jetstream.StreamInfo
 	return row, true, nil
 }
 
-// created returns when the stream was created, with the precision of the column.
+// created returns when the stream was created, with the precision that a column of the database
+// has.
 func (s *subscriber) created() time.Time { return s.origin.Created.Truncate(time.Microsecond) }
 
 func (s *subscriber) infoOf(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {
@@ -209,9 +214,8 @@ func (s *subscriber) refuseClosed(err error) error {
 	return err
 }
 
-// mayNotRead reports whether the broker does not permit this user to read single
-// messages. The broker does not answer such a request, but sends an error to the
-// connection.
+// mayNotRead reports whether the broker forbids this user to read single messages. The broker does
+// not answer such a request. It only reports an error on the connection.
 func (s *subscriber) mayNotRead() bool {
 	err := s.Conn.LastError()
 	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), ".GET.")

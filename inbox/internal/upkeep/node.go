@@ -1,6 +1,6 @@
-// Package upkeep maintains a process's registration and the size of the table inbox: it writes
-// signs of life, reads the database's time at the same moment, and removes expired rows. It
-// uses no broker and no handler.
+// Package upkeep keeps the process registered in the database. It writes signs of life, and with
+// each of them reads the database's time. It also asks which handlers operators have paused, and
+// removes expired rows from the table inbox. It uses no broker and no handler.
 package upkeep
 
 import (
@@ -24,14 +24,14 @@ const beatEvery = 10 * time.Second
 // Processes reads and writes the list of processes in the database. Each call has its own
 // time limit.
 type Processes interface {
-	// Beat writes a process's sign of life, and returns the data that the database sends
-	// back.
+	// Beat writes a process's sign of life, and returns what the process learns from the database.
 	Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (delivery.Beat, error)
 
 	// Leave removes a process.
 	Leave(ctx context.Context, id uuid.UUID) error
 
-	// Unknown returns handlers that no process runs, except the given ones.
+	// Unknown returns handlers that have decided events and that no process runs. It leaves out the
+	// given handlers.
 	Unknown(ctx context.Context, handlers []string) ([]delivery.OrphanHandler, error)
 }
 
@@ -44,7 +44,7 @@ type Node struct {
 	id   uuid.UUID
 	name string
 
-	last atomic.Pointer[delivery.Beat] // set before anything else runs
+	last atomic.Pointer[delivery.Beat] // set before any other part of the inbox runs
 }
 
 // NodeConfig has what a node needs.
@@ -84,15 +84,15 @@ func (n *Node) Instance() string {
 // inbox's database.
 const mostSkew = time.Hour
 
-// TrustsFrom returns a time. For each decided event that was logged later, the table
-// inbox still has the row. The time is w.Age ago, or later if rows were removed that this
-// process would have kept.
+// TrustsFrom returns the time from which on the table inbox is complete for a handler: if an event
+// was logged after that time and is decided, the table still has its row. The time is w.Age ago. It
+// is later if rows were removed that this process would have kept.
 func (n *Node) TrustsFrom(w delivery.Window) time.Time {
 	from, expired := n.Now().Add(-w.Age), n.last.Load().ExpiredBefore[w.Handler]
 	if expired.IsZero() {
 		return from
 	}
-	if expired = expired.Add(min(w.Keep/100, mostSkew)); expired.After(from) { // w.Age allows for the same skew
+	if expired = expired.Add(min(w.Keep/100, mostSkew)); expired.After(from) { // w.Age is shorter than w.Keep, to allow for the same skew
 		return expired
 	}
 	return from
@@ -101,7 +101,8 @@ func (n *Node) TrustsFrom(w delivery.Window) time.Time {
 // Run writes signs of life until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
-		// A cancelled statement could still take effect after Leave removed the row.
+		// The end of ctx must not cancel the statement: a cancelled statement could still take
+		// effect after Leave removed the row.
 		if err := n.Beat(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
 			failures++
 			n.cfg.Log.DebugContext(ctx, "sign of life not written", "error", err, "failures", failures)
@@ -111,8 +112,8 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// Beat writes the sign of life. It also sets the clock, and reads the instance's id and
-// before which times inbox rows were removed.
+// Beat writes the sign of life. It also sets the clock. It reads the id of this Postroom, and for
+// each handler the time before which inbox rows were removed.
 func (n *Node) Beat(ctx context.Context) error {
 	before := time.Now()
 	beat, err := n.cfg.Processes.Beat(ctx, n.id, n.sign())
@@ -124,8 +125,8 @@ func (n *Node) Beat(ctx context.Context) error {
 	return nil
 }
 
-// sign returns the sign of life. Keep and Age are for processes that expect one time for
-// all handlers.
+// sign returns the sign of life. Its Keep and Age are for processes that read one time for all
+// handlers.
 func (n *Node) sign() delivery.Sign {
 	s := delivery.Sign{Name: n.name, Windows: n.cfg.Windows(), Keep: n.cfg.DedupeWindow, Age: n.cfg.MaxEventAge, Paused: n.cfg.Paused()}
 	for i, w := range s.Windows {

@@ -12,7 +12,8 @@ import (
 // handlers must stop within two seconds.
 const pausesEvery = time.Second
 
-// Pauses obeys operators who pause handlers. It implements postroom.Runner.
+// Pauses asks the database which handlers operators have paused, and pauses these handlers in this
+// process. It implements postroom.Runner.
 type Pauses struct {
 	// Paused returns which of the given handlers an operator has paused.
 	Paused func(ctx context.Context, handlers []string) ([]string, error)
@@ -22,8 +23,8 @@ type Pauses struct {
 	Warn     func(ctx context.Context, what string, err error, args ...any)
 }
 
-// Ask asks once. Call it before events are handled, because a pause stays in force when a
-// process starts.
+// Ask asks once. Call it before events are handled, because an operator may have paused a handler
+// before this process started.
 func (p Pauses) Ask(ctx context.Context) error {
 	paused, err := p.Paused(ctx, p.Handlers)
 	if err != nil {
@@ -35,8 +36,7 @@ func (p Pauses) Ask(ctx context.Context) error {
 	return nil
 }
 
-// Run asks again and again until ctx ends. While the database does not answer, its last
-// answer stays in force.
+// Run asks at intervals until ctx ends. While the database does not answer, its last answer counts.
 func (p Pauses) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; pause.For(ctx, pausesEvery) {
 		err := p.Ask(ctx)

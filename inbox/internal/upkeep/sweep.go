@@ -15,7 +15,7 @@ const (
 	sweepPause = time.Hour
 )
 
-// Ledger is the table inbox to sweep: package ledger.
+// Ledger has the call to the database that sweeps the table inbox. Package ledger implements it.
 type Ledger interface {
 	// Sweep removes expired rows from the next pages of inbox, if it is this process's
 	// turn. The next step can come after half of rest at the earliest, and the next sweep
@@ -23,9 +23,9 @@ type Ledger interface {
 	Sweep(ctx context.Context, rest, pause time.Duration) (removed int64, err error)
 }
 
-// Sweeper removes inbox rows that have expired. It reads the table from its first page to
-// its last, a few pages at a time, again and again. A BRIN index would not help, because
-// new rows fill the space of removed rows. Processes take turns. Sweeper implements
+// Sweeper removes inbox rows that have expired. It reads the table from its first page to its last,
+// a few pages at a time, again and again. A BRIN index would not help, because new rows fill the
+// space of removed rows. At each step only one process has its turn. Sweeper implements
 // postroom.Runner.
 type Sweeper struct {
 	SweeperConfig
@@ -40,13 +40,12 @@ type SweeperConfig struct {
 	Windows []delivery.Window // the windows of the handlers of this process
 	Steps   int               // the largest number of steps in which a sweep examines all pages
 	Removed func(ctx context.Context, rows int64)
-	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error; what failed is tried again
+	Warn    func(ctx context.Context, what string, err error, args ...any) // logs an error; the sweeper tries again what failed
 	Outage  postroom.Backoff
 }
 
-// NewSweeper returns a sweeper. The length of its rests depends on the shortest time for
-// which a handler of this process needs rows. Which rows have expired does not depend on
-// that time.
+// NewSweeper returns a sweeper. The length of its rests depends on the shortest time for which a
+// handler of this process needs rows. That time does not decide which rows have expired.
 func NewSweeper(cfg SweeperConfig) *Sweeper {
 	s := &Sweeper{SweeperConfig: cfg, rest: sweepRest, pause: sweepPause}
 	for _, w := range cfg.Windows {

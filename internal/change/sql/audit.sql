@@ -1,6 +1,7 @@
--- Record an action of an operator, in the transaction of the action. $1 actor   $2 action
--- $3 reason   $4 how many events   $5 handler, $6 source and $7 id of the event, if the
--- action is on one event   $8 replay   $9 filter and options, as JSON
+-- Record an action of an operator, in the transaction of the action.
+--
+-- $1 actor   $2 action   $3 reason   $4 how many events the action changed   $5 handler, $6 source
+-- and $7 id of the event, if the action is on one event   $8 replay   $9 filter and options, as JSON
 --
 -- Locks   the new row.
 -- Index   none.

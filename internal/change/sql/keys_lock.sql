@@ -1,5 +1,6 @@
--- Lock the keys of the events $1 until the transaction ends: the keys whose later events wait
--- for them, and the keys that the events will get here.
+-- Lock the keys of the held events $1 until the transaction ends. Later events of these keys may
+-- wait for the events $1. Outgoing events have no such lock: relay_lock.sql locks the row of relay
+-- for them.
 --
 -- Locks   the keys, in their order.
 -- Index   held_pkey (id).

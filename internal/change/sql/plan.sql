@@ -1,5 +1,5 @@
--- Make the server plan the later statements for their values. A plan that was made while held
--- or archive was small would read the complete table.
+-- Make the server plan each later statement of the transaction for the statement's values. A plan
+-- that the server made while held or archive was small would read the complete table.
 --
 -- Locks   none.
 -- Index   none.

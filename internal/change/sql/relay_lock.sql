@@ -1,10 +1,10 @@
--- Keep the leading relay from recording until the transaction ends, if any of the events $1 is
--- an outgoing event: the relay writes the outgoing rows of held after its own row. For other
+-- If any of the events $1 is outgoing, lock the row of relay until the transaction ends. The
+-- leading relay writes this row before it writes the outgoing rows of held, so it waits. For other
 -- events the relay need not wait.
 --
 -- Locks   the one row of relay.
 -- Index   held_pkey (id), archive_pkey (id).
--- Called  by Tables.Lock, before statements that change outgoing rows.
+-- Called  by Tables.Lock and Tables.LockRelay, before statements that change outgoing rows.
 SELECT epoch FROM postroom.relay
 WHERE EXISTS (SELECT FROM postroom.held WHERE id = ANY ($1::bigint[]) AND handler = 'outbox')
    OR EXISTS (SELECT FROM postroom.archive WHERE id = ANY ($1::bigint[]) AND handler = 'outbox')

@@ -1,8 +1,8 @@
--- Make the first event of each of the keys $2 of the handlers $1 due, because the event that it
--- waited for is gone. Nothing changes if the first event is dead, or another event of its key is
--- due.
+-- Make the first event of each of the keys $2 of the handlers $1 due, because the event for which
+-- it waited is gone. Nothing changes if the first event of a key is dead, or if another event of
+-- the key is due.
 --
--- Locks   the held rows; the keys are locked before, and the relay's row.
+-- Locks   the held rows. The caller has already locked the keys and the row of relay.
 -- Index   held_key_pos (handler, key, pos), held_key_due (handler, key).
 -- Called  by Tables.Wake, after statements that remove rows with a key.
 UPDATE postroom.held SET next_at = now()

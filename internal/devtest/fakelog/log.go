@@ -11,14 +11,14 @@ import (
 	"github.com/postroom/postroom/eventlog"
 )
 
-// Log is a log in memory, with one term at a time. It has no history, so events that the
-// broker loses are not found.
+// Log is a log in memory, with one term at a time. It has no history, so the relay does not find
+// events that the broker has lost.
 type Log struct {
 	Mu     sync.Mutex // guards the fields below
 	Events []eventlog.Event
 	Done   map[int64]bool              // the published events, by seq
 	Held   map[int64]eventlog.Deferral // the events in held, by seq
-	Terms  []*Term                     // the terms that Lead began
+	Terms  []*Term                     // the terms that Lead has begun
 	Pause  *eventlog.Pause             // the operator's pause, or nil
 
 	subjects []string
@@ -26,8 +26,8 @@ type Log struct {
 
 var _ eventlog.Source = (*Log)(nil)
 
-// New returns a log whose events have the given subjects. If there are no subjects, the
-// relay looks for no stream.
+// New returns a log whose events have the given subjects. If New gets no subjects, the relay looks
+// for no stream.
 func New(subjects ...string) *Log {
 	return &Log{subjects: subjects, Done: map[int64]bool{}, Held: map[int64]eventlog.Deferral{}}
 }
@@ -39,7 +39,7 @@ func (l *Log) Set(change func()) {
 	change()
 }
 
-// PublishedSeqs returns the seqs of the events that are published, ascending.
+// PublishedSeqs returns the seqs of the published events, ascending.
 func (l *Log) PublishedSeqs() (seqs []int64) {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -74,13 +74,13 @@ func (l *Log) Paused(context.Context) (eventlog.Pause, bool, error) {
 // Positions returns none.
 func (l *Log) Positions(context.Context) ([]eventlog.StreamPosition, error) { return nil, nil }
 
-// Sources returns none.
+// Sources returns no source.
 func (l *Log) Sources(context.Context) ([]string, error) { return nil, nil }
 
-// Checkpoints returns none.
+// Checkpoints returns no checkpoint.
 func (l *Log) Checkpoints(context.Context, string) ([]eventlog.Checkpoint, error) { return nil, nil }
 
-// Entries returns no event.
+// Entries returns a function that returns no entry.
 func (l *Log) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
 	return func(context.Context) ([]eventlog.HistoryEntry, error) { return nil, nil }, nil
 }
@@ -94,8 +94,8 @@ func (l *Log) Lead(context.Context, string, time.Duration) (eventlog.Term, error
 	return t, nil
 }
 
-// NewTerm returns a term that reads the events that are not published. The caller holds
-// Mu.
+// NewTerm returns a term whose unread events are the events that are not published. The caller
+// holds Mu.
 func (l *Log) NewTerm(taken time.Time) *Term {
 	t := &Term{log: l, taken: taken}
 	for _, ev := range l.Events {
@@ -106,7 +106,7 @@ func (l *Log) NewTerm(taken time.Time) *Term {
 	return t
 }
 
-// Term is a term of a Log. It has no positions, so no stream is compared.
+// Term is a term of a Log. It has no positions, so the relay compares no stream with the log.
 type Term struct {
 	Unread []eventlog.Event // guarded by the Log's Mu
 
@@ -116,7 +116,7 @@ type Term struct {
 
 var _ eventlog.Term = (*Term)(nil)
 
-// LeaseStart returns when the term began, and a round trip of 0.
+// LeaseStart returns the time when the term began, and a round trip of 0.
 func (t *Term) LeaseStart() (at time.Time, roundTrip time.Duration) { return t.taken, 0 }
 
 // Renew returns nil.

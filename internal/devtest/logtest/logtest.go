@@ -1,5 +1,5 @@
-// Package logtest has functions for tests of the log: they write events, read them in a
-// term, record, prune and compare.
+// Package logtest has functions for tests of the log. They write events, read them in a term,
+// record them as published, prune the log, and compare results.
 package logtest
 
 import (
@@ -36,8 +36,8 @@ func Write(t *testing.T, pool *pgxpool.Pool, ids ...string) {
 	}
 }
 
-// OpenWith returns an open transaction that has written an event. It is rolled back at
-// the test's end.
+// OpenWith returns an open transaction that has written an event. If the test does not commit it,
+// OpenWith rolls it back at the test's end.
 func OpenWith(t *testing.T, pool *pgxpool.Pool, id string) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -59,7 +59,7 @@ func Commit(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-// Lead begins a term. The term is released at the test's end.
+// Lead begins a term, and releases it at the test's end.
 func Lead(t *testing.T, log eventlog.Source) eventlog.Term {
 	t.Helper()
 	term, err := log.Lead(t.Context(), "test", time.Minute)
@@ -83,7 +83,7 @@ func Read(t *testing.T, term eventlog.Term, limit int) (ids []string, seqs []int
 	return ids, seqs, page
 }
 
-// WantIDs compares ids that were read.
+// WantIDs fails the test if the ids that were read are not the wanted ids.
 func WantIDs(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -99,8 +99,8 @@ func Record(t *testing.T, term eventlog.Term, seqs ...int64) {
 	}
 }
 
-// Prune prunes in steps until no more can be removed, and returns how many events each
-// step removed.
+// Prune calls term.Prune until there is no more to remove. It returns how many events each call
+// removed.
 func Prune(t *testing.T, term eventlog.Term, keep time.Duration) []int64 {
 	t.Helper()
 	var steps []int64
@@ -118,7 +118,8 @@ func Prune(t *testing.T, term eventlog.Term, keep time.Duration) []int64 {
 	return nil
 }
 
-// Again calls ReadRepublish of a term once.
+// Again calls term.ReadRepublish once, and returns the page and the ids of its events. It checks
+// that each event is of the page's republish and is not held.
 func Again(t *testing.T, term eventlog.Term, limit int) (ids []string, page eventlog.RepublishPage) {
 	t.Helper()
 	page, err := term.ReadRepublish(t.Context(), limit)
@@ -134,7 +135,7 @@ func Again(t *testing.T, term eventlog.Term, limit int) (ids []string, page even
 	return ids, page
 }
 
-// WantLog compares the ids in the log, by seq.
+// WantLog fails the test if the ids in the log, in the order of seq, are not the wanted ids.
 func WantLog(t *testing.T, pool *pgxpool.Pool, want ...string) {
 	t.Helper()
 	rows, _ := pool.Query(t.Context(), "SELECT event_id FROM postroom.outbox ORDER BY seq") // CollectRows reports its error

@@ -1,5 +1,5 @@
--- How many endpoints of webhooks are disabled, how many other endpoints fail, and which endpoint
--- has failed for the longest. It counts up to 10,000.
+-- How many endpoints of webhooks are disabled, how many other endpoints fail, and which of these
+-- has failed for the longest time, and since when. The statement reads up to 10,000 endpoints.
 --
 -- Locks   none.
 -- Index   webhook_endpoint_unwell.

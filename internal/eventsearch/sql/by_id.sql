@@ -1,8 +1,8 @@
--- The events with ids $2 of source $1; if $1 is empty, of all sources. Events of the log come
+-- The events with the ids $2 of source $1, or of all sources if $1 is empty. Events of the log come
 -- first, then held events, then discarded events.
 --
--- "OFFSET 0" makes the planner look up the event for each source. A join would search all
--- events for the ids, for which there is no index.
+-- "OFFSET 0" makes the planner look up the event for each source. A join would search all events
+-- for the ids, because no index of the log begins with the id.
 --
 -- Locks   none.
 -- Index   outbox_event (source, event_id), once for each source, and for each source and id; held_event (event_id), archive_event (event_id).

@@ -1,9 +1,9 @@
--- The discarded events that match, that the log does not have, and that no other handler holds:
--- events of other services, and events that retention has removed from the log. The events that
--- were held last come first. An event that several handlers discarded comes once.
+-- The discarded events that match and that are neither in the log nor in held: events of other
+-- services, and events that retention has removed from the log. The events that were held last come
+-- first. An event that was discarded for several handlers has one row.
 --
--- $1 only ids before this one   $3 to $13 and the columns are as in page_log.sql. at is the id
--- of the row.
+-- $1 only ids below this id   $2 not used   $3 to $13 as in page_log.sql. The columns are those of
+-- page_log.sql; at is the id of the row.
 --
 -- Locks   none.
 -- Index   archive_pkey (id), from its end; outbox_event (source, event_id), held_event (event_id), archive_event (event_id).

@@ -1,8 +1,8 @@
--- Events of the log that event $7 caused and that match, the newest first; the parameters
--- and columns are those of page_log.sql.
+-- The events of the log that match and that the event with id $7 caused, the newest first. The
+-- parameters and columns are those of page_log.sql.
 --
--- It reads at most $12 entries of the cause. If there are more, looked is $12 and the answer is
--- not complete.
+-- It reads at most $12 events that have this cause. If looked is $12, there may be more such
+-- events, and the answer may not be complete.
 --
 -- Locks   none.
 -- Index   outbox_causation (causation_id), outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos).

@@ -1,12 +1,13 @@
--- Events of the log that match, the newest first.
+-- The events of the log that match, the newest first.
 --
--- $1 only seqs before this one   $2 only seqs from this one on   $3 key   $4 type   $5 source
+-- $1 only seqs below this seq   $2 only seqs from this seq on   $3 key   $4 type   $5 source
 -- $6 correlation id   $7 causation id   $8 trace id   $9 any of: event id, key, correlation
 -- id, causation id, trace id   $10 written at this time or later   $11 written before this time
--- $12 the most rows to read   $13 the most events to return. NULL is no condition.
+-- $12 the maximum number of rows to read   $13 the maximum number of events to return. A parameter
+-- that is NULL is no condition.
 --
--- looked is how many rows were read; reached and reached_at are the seq and the time of the last
--- of these rows. If no event matches, there is one row, with seq 0.
+-- looked is how many rows the statement read. reached and reached_at are the seq and the time of
+-- the last of these rows. If no event matches, the result is one row with seq 0.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), from its end; held_outgoing (pos), archive_outgoing (pos).

@@ -1,8 +1,8 @@
--- Events of the log with correlation id $2, the first to be written first.
+-- The events of the log with correlation id $2, the oldest first.
 --
--- $1 from this seq on   $3 the most rows to read   $4 the most events to return. looked is how
--- many rows were read; reached and reached_at are the seq and the time of the last of these rows.
--- If no event matches, there is one row, with seq 0.
+-- $1 only seqs from this seq on   $3 the maximum number of rows to read   $4 the maximum number of
+-- events to return. looked, reached and reached_at are as in page_log.sql. If no event matches, the
+-- result is one row with seq 0.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq); held_outgoing (pos), archive_outgoing (pos).

@@ -1,5 +1,5 @@
--- The first seq whose event was written at $1 or later, by binary search: created_at rises
--- with seq, unless the clock was set back.
+-- The first seq whose event was written at $1 or later. A binary search finds it, because
+-- created_at rises with seq, except after the clock was set back.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice for the ends and once for each of at most 64 halvings.

@@ -1,6 +1,6 @@
 -- The subjects in use, as far as this database shows them: the subjects of the 1,000 newest events
 -- of the log, of the 1,000 events that are published next, and of the last 1,000 events that were
--- held. A row can contain any text, so texts that are not a subject are left out.
+-- held. The statement leaves out texts that are not a subject, because a row can contain any text.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice: from its end, and from relay.high; held_pkey (id), from its end.

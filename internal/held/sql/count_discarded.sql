@@ -1,8 +1,8 @@
--- How many of the first $12 discarded events of the list match the filter $1 to $11, and how
--- many were read.
+-- How many of the first $12 discarded events of the list match the filter $1 to $11, and how many
+-- events the statement read.
 --
 -- Locks   none.
--- Index   as list_discarded.sql; only the index is read if it has all columns of the filter.
+-- Index   those of list_discarded.sql; the server reads only the index if it has all columns of the filter.
 -- Called  by Reader.Count.
 SELECT count(*) FILTER (WHERE wanted), count(*)
 FROM (

@@ -1,5 +1,5 @@
--- The handlers that have held events, from $1 on. outbox is among them if an outgoing event is
--- held.
+-- The names of the handlers that have held events, from the name $1 on. They include outbox if an
+-- outgoing event is held.
 --
 -- Locks   none.
 -- Index   held_owed (handler, dedupe_key), once for each handler; held_outgoing (pos), one entry.

@@ -1,17 +1,17 @@
--- The dead events that match the filter $1 to $11, the last to die first. The list begins after
--- the event that died at $12 and has id $13, or at the start if $12 is NULL. It reads at most
--- $14 events and returns at most $15.
+-- The dead events that match the filter $1 to $11. The event that died last comes first. The page
+-- begins after the event that died at $12 and has id $13, or at the start of the list if $12 is
+-- NULL. The statement reads at most $14 events and returns at most $15.
 --
--- wanted says whether a row matches. The last row that was read is returned even if it does
--- not match, because the next page begins after it.
+-- wanted says whether a row matches. The statement returns row $14 even if this row does not match,
+-- because the next page begins after this row.
 --
--- Texts that are too long for an event are cut, and a time that no program can read is left
--- out. So one such row does not make the list unreadable.
+-- The statement cuts texts that are longer than an event may have, and leaves out a time that no
+-- program can read. So a row with such a value does not make the list unreadable.
 --
 -- Locks   none.
 -- Index   held_dead (dead_at, id), held_dead_handler (handler, dead_at, id), held_dead_cause (fingerprint, dead_at, id),
 --         held_event (event_id) or held_pkey (id), depending on the filter.
--- Order   as the index, so that it stops at its limits.
+-- Order   that of the index, so that the statement stops at its limits.
 -- Called  by Reader.List.
 SELECT wanted, n = $14::bigint AS last,
        id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, coalesce(postroom.clipped(key, 1024), '') AS key,

@@ -1,12 +1,12 @@
--- The discarded events that match the filter $1 to $11, the last to be discarded first. The
--- list begins after the event that was discarded at $12 and has id $13, or at the start if
--- $12 is NULL. It reads at most $14 events and returns at most $15.
+-- The discarded events that match the filter $1 to $11. The event that was discarded last comes
+-- first. The page begins after the event that was discarded at $12 and has id $13, or at the start
+-- of the list if $12 is NULL. The statement reads at most $14 events and returns at most $15.
 --
--- wanted, the last row, and texts that are cut are as in list.sql.
+-- For wanted, row $14 and the cut texts, see list.sql.
 --
 -- Locks   none.
 -- Index   archive_time (discarded_at, id), archive_event (event_id) or archive_pkey (id), depending on the filter.
--- Order   as the index, so that it stops at its limits.
+-- Order   that of the index, so that the statement stops at its limits.
 -- Called  by Reader.List.
 SELECT wanted, n = $14::bigint AS last,
        id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, '' AS key,

@@ -1,5 +1,5 @@
--- The rows of held with the event with id $2 of source $1; if $1 is empty, with the events with
--- this id of all sources. A time that no program can read is left out.
+-- The rows of held that have the event with id $2 of source $1. If $1 is empty: the rows that have
+-- an event of any source with this id. The statement leaves out a time that no program can read.
 --
 -- Locks   none.
 -- Index   held_event (event_id).

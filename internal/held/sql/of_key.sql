@@ -1,4 +1,5 @@
--- The ids of at most $2 held events whose producer gave them the key $1. If $2 is NULL, all.
+-- The ids of at most $2 held events to which their producers gave the key $1. If $2 is NULL: the
+-- ids of all these events.
 --
 -- Locks   none.
 -- Index   held_event_key (left(event_key, 255)).

@@ -1,6 +1,6 @@
--- The held events with the ids $1 that match, by id.
+-- The held events with the ids $1 that match, sorted by id.
 --
--- $2 the handler; NULL means any   $3 the states; NULL means any   $4 type   $5 the key that
+-- $2 the handler; NULL selects all   $3 the states; NULL selects all   $4 type   $5 the key that
 -- the producer gave the event   $6 class of the last failure   $7 due at this time or later
 -- $8 due before this time
 --

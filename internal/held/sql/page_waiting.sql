@@ -1,16 +1,18 @@
--- Held events of a handler that wait behind an earlier event of their key, by key and place.
+-- Held events of a handler that wait behind an earlier event of their key, sorted by key and place.
 --
--- $1 the handler   $2 the states; NULL means any   $3 type   $4 the key that the producer gave
+-- $1 the handler   $2 the states; NULL selects all   $3 type   $4 the key that the producer gave
 -- the event   $5 class of the last failure   $6 due at this time or later   $7 due before this
--- time   $8 and $9 begin after the row with this time and place; $8 is NULL at the start
--- $10 begin after this key   $11 the most rows to read   $12 the most rows to return
+-- time
+-- $10, $9 the key and place of the row after which the page begins; $10 is NULL at the start
+-- $8 not used
+-- $11 the maximum number of rows to read   $12 the maximum number of rows to return
 --
--- wanted says whether a row matches. The last row that was read is returned even if it does
--- not match, because the next page begins after it.
+-- wanted says whether a row matches. The statement returns row $11 even if this row does not match,
+-- because the next page begins after this row.
 --
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos).
--- Order   as the index, so that it stops at its limits.
+-- Order   that of the index, so that the statement stops at its limits.
 -- Called  by Reader.Page.
 SELECT wanted, n = $11::bigint AS last,
        id, handler::text, coalesce(postroom.clipped(dedupe_key, 1024), '') AS dedupe_key, coalesce(postroom.clipped(key, 1024), '') AS key,

@@ -1,5 +1,5 @@
--- The event with id $1, complete, if it is held or was discarded. A time that no program can
--- read is left out.
+-- The complete event with id $1, if it is held or was discarded. The statement leaves out a time
+-- that no program can read.
 --
 -- Locks   none.
 -- Index   held_pkey (id), archive_pkey (id).

@@ -1,11 +1,12 @@
 -- Adopt a log that was restored into another cluster, as the leader of epoch $1.
 --
--- The rows kept their transaction ids, which mean nothing in this cluster. The old snapshot
--- is still useful for one thing: rows up to high that are not visible in it were never
--- published. They go to pending. From then on (floor) the relay does not search rows up to
--- high by transaction id. It does not search rows above high either if this cluster has not reached
--- their ids yet: it reads such rows with their page. Rows that are written in this cluster have
--- higher seqs, because sequence.sql checks that the sequence is not behind.
+-- The rows kept their transaction ids, which mean nothing in this cluster. The old snapshot is
+-- still useful for one thing: rows up to high that are not visible in it were never published. The
+-- statement adds these rows to pending. It raises floor to high. If rows above high have
+-- transaction ids that this cluster has not reached yet, it raises floor to the last such row. From
+-- then on the relay does not search rows up to floor by transaction id. It reads such rows above
+-- high with their page. Rows that are written in this cluster have higher seqs, because
+-- sequence.sql checks that the sequence is not behind.
 --
 -- Locks   the one row of relay.
 -- Index   outbox_xid_seq (xid, seq), outbox_pkey (seq). It may read the index entries of
@@ -30,7 +31,7 @@ SET pending = r.pending + coalesce((
     floor = greatest(r.high, (
         SELECT o.seq FROM postroom.outbox o
         WHERE o.seq > r.high AND NOT pg_visible_in_snapshot(o.xid, pg_current_snapshot())
-          AND EXISTS (SELECT FROM postroom.outbox WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) -- otherwise no row has such an id
+          AND EXISTS (SELECT FROM postroom.outbox WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) -- if there is no such row, no row has an id that this cluster has not reached
         ORDER BY o.seq DESC
         LIMIT 1)),
     snap = pg_current_snapshot(),

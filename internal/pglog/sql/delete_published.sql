@@ -1,6 +1,6 @@
--- Delete from held the events ($2, seqs) that were published, as the leader of epoch $1. The
--- last ten failures of such an event are kept as long as its row of the log. If that row is
--- gone, they are not kept.
+-- Delete from held the events ($2, seqs) that were published, as the leader of epoch $1. The table
+-- refused keeps the last ten failures of such an event as long as the log has its row. If the log
+-- no longer has the row, the failures are not kept.
 --
 -- Locks   the held rows, the rows of refused.
 -- Index   held_outgoing (pos); if there are failures, outbox_pkey (seq) and refused_pkey (seq).

@@ -1,5 +1,5 @@
--- The seqs above $1 that are held, or were discarded or cancelled. After a crash the relay
--- reads the log again from the recorded high on. It leaves these events out, because they are
+-- The seqs above $1 that are held, or were discarded or cancelled. After a crash the relay reads
+-- the log again from the recorded high on. It leaves out the events of these seqs, because they are
 -- held already, or must not be published.
 --
 -- Locks   none.

@@ -1,6 +1,5 @@
--- Record that the broker refused held events again, as the leader of epoch $1. The
--- parameters are those of hold.sql; unblock.sql makes an event that has a key due here,
--- too.
+-- Record that the broker refused held events again, as the leader of epoch $1. The parameters are
+-- those of hold.sql. As there, unblock.sql sets next_at of an event that has a key.
 --
 -- Locks   the held rows.
 -- Index   held_outgoing (pos).

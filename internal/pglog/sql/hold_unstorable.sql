@@ -1,11 +1,11 @@
--- Hold event $2 (seq) as dead, as the leader of epoch $1, in a form that always fits: the
--- table held refused the event, for the reason $5. raw_headers gets the texts of the event,
--- and data its body.
+-- Hold event $2 (seq) as dead, as the leader of epoch $1, in a form that always fits. The table
+-- held refused the event as it is, for the reason $5. raw_headers gets the texts of the event, and
+-- data its body.
 --
 -- $3 the key that waits behind it, or NULL   $4 class   $6 attempts
 -- $7 fingerprint   $8 the republish that it is a copy for, or NULL
 --
--- If the event is in held already, its values stay, and it is dead.
+-- If the event is in held already, its row keeps the values of the event and becomes dead.
 --
 -- Locks   the row.
 -- Index   outbox_pkey (seq), held_outgoing (pos).

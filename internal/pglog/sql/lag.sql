@@ -1,12 +1,13 @@
 -- How far behind the relay is, and how many events are held.
 --
--- The oldest event that is committed and not recorded as published is the first above
--- high, or the first of pending. The number of such events is computed from the seqs, so
--- unused seqs count. Of the held events, it reads 100,000 rows at most.
+-- The oldest event that is committed and not recorded as published is the first above high, or the
+-- first of pending. The statement computes the number of such events from the seqs, so unused seqs
+-- count as events. It reads at most 100,000 held events.
 --
--- A transaction that has written to the log has a lock on it until it ends, even if it is
--- prepared. Only members of a session's role, and of pg_read_all_stats, can see when that
--- session's transaction began. Other transactions are only counted.
+-- A transaction that has written to the log keeps a lock on the table outbox until the transaction
+-- ends, even if it is prepared. Only members of a session's role, and of pg_read_all_stats, can see
+-- when the transaction of that session began. If the relay's role cannot see that for a
+-- transaction, the statement only counts the transaction.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its end and two seqs; held_outgoing (pos).

@@ -4,8 +4,8 @@
 -- $1 high   $2 floor   $3 snap, as in pass.sql   $4 the later snapshot   $5 the first
 -- transaction id of the step   $6 the first one after the step
 --
--- The step that begins at the end of $3 also looks at the transactions that were open
--- then. A row above high costs one entry of the index, which is read and skipped.
+-- The step that begins at the end (xmax) of $3 also examines the transactions that were open in $3.
+-- For each row above high, a step reads one entry of the index and skips it.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).

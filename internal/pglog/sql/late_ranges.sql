@@ -3,8 +3,8 @@
 --
 -- $1 high   $2 floor   $3 snap, as in pass.sql. This statement is part 1 of pass.sql.
 --
--- The reader uses it if there are more late rows than fit into a page (after a bulk load that
--- committed late), until all these rows are read. Newer rows wait meanwhile.
+-- If there are more late rows than fit into a page (after a bulk load that committed late), the
+-- reader uses this statement until it has read all of them. Newer rows wait meanwhile.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).

@@ -1,8 +1,8 @@
 -- Take the relay's lease for owner $1, for the time $2, and read the state in the same
 -- statement. It returns no row if another owner has the lease.
 --
--- The epoch rises each time, even if the same owner takes the lease again. So events that
--- were read under an older epoch can no longer be recorded.
+-- The epoch rises each time, even if the same owner takes the lease again. So the results of events
+-- that a relay read under an older epoch can no longer be recorded.
 --
 -- The new epoch has to survive a crash of the server, because two leaders with the same
 -- epoch could both record. So this commit waits for the disk; other commits of the connection

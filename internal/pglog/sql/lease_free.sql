@@ -1,5 +1,5 @@
--- Whether owner $1 could take the relay's lease now. A standby asks this twice a second;
--- lead.sql decides.
+-- Whether owner $1 could take the relay's lease now. A relay on standby asks this at least twice a
+-- second. If the answer is yes, it runs lead.sql, which checks the lease again.
 --
 -- Locks   none.
 -- Index   none; one row.

@@ -4,37 +4,41 @@
 -- $1 high: the last seq that was read   $2 floor   $3 snap: the previous pass's snapshot
 -- $4 the most rows of each kind   $5 seqs of held events that the relay is publishing
 --
--- It is one statement, so it has one snapshot. The row of part 0 returns that snapshot, and
--- it is $3 of the next pass. If a row up to high is visible now and was not visible then
--- (part 1), its transaction was in progress then (xip) or began later (from xmax on). No
--- other row can have become visible. So no row is lost, and the relay need not remember gaps.
--- If part 1 has one row more than $4, there may be more late rows: see late_ranges.sql.
+-- A pass is one statement, so all its parts have one snapshot. The row of part 0 returns that
+-- snapshot, which is $3 of the next pass. Part 1 finds the rows up to high that are visible in this
+-- snapshot and were not visible in $3. The transaction of such a row was in progress in $3 (xip) or
+-- began later (from xmax on). No other row can have become visible. So the relay loses no row, and
+-- need not remember gaps. If part 1 has one row more than $4, there may be more late rows: see
+-- late_ranges.sql.
 --
--- The cost of part 1 must depend only on the number of late rows, even if many rows were
--- committed since. The limits of seq are conditions of the index (xid, seq). So rows above
--- high are skipped in the index and never fetched. A transaction that is still open has no
--- visible rows, and is not looked at. Because of the comparison of pairs, and "ORDER BY xid,
--- seq" while sorting is off (reader.sql), the planner can use only that index. The planner
--- does not know how few rows match the transaction ids, and with the primary key it would read
--- all rows up to high. If very many rows were committed since the previous pass, Term.Read
--- first runs late_by_xid.sql or late_by_seq.sql in steps.
+-- The cost of part 1 must depend only on the number of late rows, even if many rows were committed
+-- since $3. The limits of seq are conditions of the index (xid, seq). So the server skips rows
+-- above high in the index and never fetches them. It does not search for rows of transactions that
+-- are still open, because these have no visible rows. Two things make sure that the planner can use
+-- only that index: the comparison of pairs, and "ORDER BY xid, seq" while sorting is off
+-- (reader.sql). With the primary key, the server would read all rows up to high. The planner could
+-- choose that, because it does not know how few rows match the transaction ids. If very many rows
+-- were committed since the previous pass, Term.Read first runs late_by_xid.sql or late_by_seq.sql
+-- in steps.
 --
--- Values that are too large for an event are not read: data is NULL then, and headers are 0.
--- pg_column_size is the size in the table, so compressed headers must be unpacked to find their
--- real size. hold.sql says how the relay holds such a row.
+-- The statement does not read values that are too large for an event: it returns NULL for data, and
+-- 0 for headers. pg_column_size returns the size in the table. So the server must decompress
+-- compressed headers to find their real size. hold.sql says how the relay holds such a row.
 --
--- Each part ends with the row at which the sum of its data reaches 4 MiB
--- (eventlog.PageBytes), because the size of the next rows is not known beforehand.
--- octet_length does not decompress, and data that is left out is not fetched. For the next
--- page the total is computed first, because a running sum over all columns costs a tenth of
--- the pass. The second condition searches the last row only if the total is too large.
+-- Each part ends with the row with which the sum of its data reaches 4 MiB (eventlog.PageBytes),
+-- because the relay does not know the size of the next rows beforehand. octet_length does not
+-- decompress data, and the server does not fetch data that it leaves out. A running sum over all
+-- columns costs a tenth of the pass. So for the next page (part 2), the first condition computes
+-- the total of the data. Only if that total is too large, the second condition searches the last
+-- row.
 --
--- A row of the log says whether it is scheduled for later, by this database's clock; the
--- relay then holds it. Its note is 'due' if it was scheduled and its time has come: its
--- producer may have cancelled it (see unlocked.sql). A held event (part 3) comes with its attempts,
--- the attempt after which it is dead, the number of its replays, its republish, and whether its
--- values differ from those in the log. It also says whether it is outside the order of its key. If
--- it is not, the events that wait behind it come with it, up to the next dead one, at most 100.
+-- For an event of the log, the column scheduled says whether the event must be published later, by
+-- this database's clock. The relay then holds it. The note is 'due' if the event was scheduled and
+-- its time has come: its producer may have cancelled it (see unlocked.sql). For a held event (part
+-- 3), the note has its attempts, the attempt after which it is dead, the number of its replays, its
+-- republish, and whether its values differ from those in the log. The column scheduled says whether
+-- the held event has no order among the events of its key. If it has an order, the statement also
+-- returns the events that wait behind it, up to the next dead one: at most 100 events of a key.
 --
 -- "(SELECT 'outbox')" keeps the planner from using held_outgoing in part 3. A plan that was
 -- made while held was empty could use that index, and read all of it.

@@ -1,4 +1,5 @@
--- The operator's pause of the log's relays; no row if there is none. A relay asks each second.
+-- The operator's pause of the log's relays. If there is no pause, it returns no row. A relay asks
+-- once a second.
 --
 -- Locks   none.
 -- Index   pause_pkey (handler).

@@ -1,6 +1,6 @@
--- The rows in some ranges of seqs. $1 has the first seq of each range, and $2 the last. Values that
--- are too large for an event are left out, and the result ends when its data reaches 4 MiB, as in
--- pass.sql.
+-- The rows in some ranges of seqs. $1 has the first seq of each range, and $2 the last. As in
+-- pass.sql, the statement leaves out values that are too large for an event, and ends the result
+-- when its data reaches 4 MiB.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), once for each range.
@@ -9,8 +9,8 @@
 WITH owed AS (
     SELECT o.*
     FROM unnest($1::bigint[], $2::bigint[]) AS r (lo, hi)
-    -- One search of the index for each range: with a join, the planner may compare the
-    -- complete log with all ranges.
+    -- OFFSET 0 makes the server search the index once for each range. With a simple join, the
+    -- server may compare the complete log with all ranges.
     CROSS JOIN LATERAL (SELECT * FROM postroom.outbox WHERE seq >= r.lo AND seq <= r.hi OFFSET 0) o
 )
 SELECT 1 AS part, seq, CASE WHEN not_before > created_at AND not_before <= clock_timestamp() THEN 'due' END AS note, event_id, source, type, subject, key, content_type,

@@ -1,5 +1,5 @@
 -- Which server process serves a connection.
 --
 -- Locks   none.
--- Called  by Log.Lead, of each of its connections several times.
+-- Called  by Log.Lead, several times on each of its connections.
 SELECT pg_backend_pid();

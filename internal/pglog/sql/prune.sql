@@ -4,23 +4,24 @@
 -- $2 the seq to begin at: next of the previous step, or 0   $3 how long rows are kept, by this
 -- database's clock
 --
--- A row is deleted if it is published according to the recorded state: seq <= high, below all
--- of pending, visible in the recorded snapshot. A row that is visible now and was not visible
--- then is late, and may not have been read yet. Rows up to floor have ids of another
--- cluster's transactions, and late ones among them are in pending. Rows that a running
--- republish still has to read stay, too. The first row that stays ends the step, so the
--- deleted rows are one range.
+-- The statement deletes a row if it is old enough ($3) and published according to the recorded
+-- state: its seq is at most high and below all of pending, and its transaction is visible in the
+-- recorded snapshot. A row that is visible now, but not in that snapshot, is late: the relay may
+-- not have read it yet. Rows up to floor have transaction ids of another cluster, and the late rows
+-- among them are in pending. Rows that a running republish must still read stay, too. The step ends
+-- at the first row that stays, so the deleted rows are one range.
 --
--- A step deletes at most 1,000 rows and 4 MB, because the parts of a large value are rows, too.
--- It searches rows from $2 on, 10,000 seqs at a time, for 10 ms. Deleted rows leave index
--- entries, which cost time until a vacuum removes them. Vacuum cannot remove them while an old
--- transaction is open, and does not begin while they are few compared with the table. A step
--- that begins at the end of the previous one reads none of these entries. A step that begins at
--- 0 reads as many as its time allows.
+-- A step deletes at most 1,000 rows and 4 MiB of values. The limit of 4 MiB is necessary because
+-- the server stores a large value in several rows, and deletes them all. A step searches for the
+-- first row from $2 on, 10,000 seqs at a time, for at most 10 ms. Deleted rows leave index entries,
+-- which cost time until a vacuum removes them. A vacuum cannot remove them while an old transaction
+-- is open, and does not begin while they are few compared with the table. A step that begins at the
+-- end of the previous step reads none of these entries. A step that begins at 0 reads as many of
+-- them as its time allows.
 --
--- The numbers are constants because the planner takes LIMIT $n for a tenth of the table. The
--- row of relay stays locked. So the deleted rows are also published according to the state
--- that the next writer of the row reads.
+-- The numbers are constants because the planner assumes that LIMIT $n returns a tenth of the table.
+-- The row of relay stays locked until the rows are deleted. So the deleted rows are also published
+-- according to the state that the next writer of that row reads.
 --
 -- The failures of the rows in table refused are deleted with them. The failures of a row
 -- that became visible late, below $2, may be deleted with rows before it.

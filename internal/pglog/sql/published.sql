@@ -1,11 +1,15 @@
--- A page of the events with seq > $1 and <= $2 that are published, or that the relay may
--- be publishing. Events up to high ($7) are published if their transaction is visible in
--- $3, or if they are up to floor ($4), except those in pending ($5). Held and discarded
--- events are left out. So are two kinds of events that the stream may get after its end was read:
---   - events that a republish had still to publish when the state was read. $8, $9 and $10 are
---     the ids, passed and pending of the republishes that ran then; $11 is the newest one's id.
---   - events that were published from held since the state was read: those that the checkpoints
---     from $12 on have now, except those that checkpoint $12 had then ($13).
+-- A page of the events with seq > $1 and <= $2 that are published, or that the relay may be
+-- publishing. An event up to high ($7) is published if it is not in pending ($5), and its
+-- transaction is visible in $3 or its seq is at most floor ($4). The column relevant is false for
+-- held and discarded events. It is also false for two kinds of events that the stream may get after
+-- its end was read:
+--   - events that a republish still had to publish when the state was read, or that a newer
+--     republish publishes. $8, $9 and $10 are the ids, passed and pending of the republishes that
+--     ran then. $11 is the id of the newest republish at that time.
+--   - events that were published from held since the state was read. $12 was the newest checkpoint
+--     then, and $13 are the events in its published_held at that time. The relay published
+--     meanwhile the events that note_published.sql has added to it or to later checkpoints since
+--     then.
 --
 -- $6 the most rows
 --

@@ -1,11 +1,12 @@
--- The present state, which says which events are published, and checkpoint $1: the events up to
--- its high that were not published then, and the events that were published from held since.
--- late_by_xid.sql and late_by_seq.sql find the events that were not visible in the snapshot of
--- the checkpoint. Without a checkpoint (0): all events of the log, from its first row on.
+-- The present state, which says which events are published, and the high, floor and snap of
+-- checkpoint $1. others has the events up to that high that were not published at the checkpoint,
+-- and the events that were published from held since. late_by_xid.sql and late_by_seq.sql find the
+-- events that were not visible in the snapshot of the checkpoint. If $1 is 0, there is no
+-- checkpoint, and Log.Entries reads all events of the log from the first row on.
 --
--- It also returns what the relay may be publishing at this moment besides new events: how far
--- the running republishes are, the id of the newest republish, and the newest checkpoint with
--- the events that note_published.sql has added to it so far.
+-- The statement also returns which events the relay may be publishing at this moment besides new
+-- events: how far the running republishes are, the id of the newest republish, and the newest
+-- checkpoint with the events that note_published.sql has added to it so far.
 --
 -- Locks   none.
 -- Index   relay_checkpoint_pkey (id): there are few. republish_running (id), republish_pkey (id).

@@ -1,8 +1,8 @@
--- Record which events are published, as the leader of epoch $1, and extend the lease by $6. $7 are
--- the positions of the streams. It returns no row if another epoch began.
+-- Record which events are published, as the leader of epoch $1, and extend the lease by $6. $7 has
+-- the positions of the streams. The statement changes no row if another epoch began.
 --
--- If held changes too, those statements follow in the same transaction. Each of them
--- checks the epoch itself, and the row stays locked between them.
+-- If the recording has other changes, their statements follow in the same transaction. Each of them
+-- checks the epoch itself. The row of relay stays locked until the transaction ends.
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.

@@ -1,4 +1,4 @@
--- Give the lease of epoch $1 back, so that the next relay need not wait for its end.
+-- Give the lease of epoch $1 back, so that the next relay need not wait until the lease ends.
 --
 -- Locks   the one row of relay.
 -- Index   none; one row.

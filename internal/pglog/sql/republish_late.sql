@@ -1,5 +1,5 @@
--- Order a republish of events ($2, ranges of seqs; $3 events), as the leader of epoch $1. The
--- broker lost these events, and has later events of their keys.
+-- Order a republish of $3 events ($2, ranges of seqs), as the leader of epoch $1. The broker lost
+-- these events, and has later events of their keys.
 --
 -- Locks   the new rows.
 -- Index   none.

@@ -3,15 +3,14 @@
 -- $1 the republish that the relay was reading, or 0   $2 the seq up to which it was read   $3 the
 -- most events; with 0 it reads no further   $4 the seqs to read before the rest, or NULL
 --
--- A relay that reads a republish for the first time begins with the pending events of its
--- row, and goes on behind passed.
+-- A relay that reads a republish for the first time begins with the column pending of the
+-- republish, and goes on after the column passed.
 --
--- It reads 2,000 seqs at most, from the first one that exists. So the statement stays short
--- even if few events match. That is necessary because the same connection reads live events.
--- Events that are not published yet are skipped, because the relay will publish them. Held
--- and discarded events are skipped, because an operator decides about them. Skipped events
--- count for $3 and for the sum of 4 MiB (eventlog.PageBytes) at which a page ends, as in
--- pass.sql.
+-- The statement reads at most 2,000 seqs, from the first one that exists. So it takes little time
+-- even if few events match. That is necessary because the same connection reads live events. The
+-- statement skips events that are not published yet, because the relay will publish them. It skips
+-- held and discarded events, because an operator decides about them. Skipped events count, too: for
+-- $3, and for the 4 MiB (eventlog.PageBytes) at which a page ends, as in pass.sql.
 --
 -- "OFFSET 0" makes the planner look up held and archive for each event. A plan that was made
 -- while these tables were empty would read all of them.

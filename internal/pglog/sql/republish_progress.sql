@@ -1,6 +1,6 @@
--- Record the progress of republish $2, as the leader of epoch $1. It is read up to $3, and the
--- events of $4 are pending. $5 events were published, $6 skipped, $7 held. $8 says whether it
--- is done. A republish that was cancelled stays cancelled.
+-- Record the progress of republish $2, as the leader of epoch $1. The republish is read up to seq
+-- $3, and the events of $4 are pending. $5 events were published, $6 skipped, $7 held. $8 says
+-- whether the republish is done. A republish that was cancelled stays cancelled.
 --
 -- Locks   the row of the republish, after that of relay.
 -- Index   republish_pkey (id).

@@ -1,6 +1,6 @@
--- Hold the events of the log that are scheduled for later ($2, seqs), as the leader of
--- epoch $1. They block no key, because no order is promised for them. An event that its
--- producer has cancelled already is not held.
+-- Hold the events of the log that are scheduled for later ($2, seqs), as the leader of epoch $1.
+-- They block no key, because scheduled events have no order. The statement does not hold an event
+-- that its producer has cancelled already.
 --
 -- Locks   the new rows.
 -- Index   outbox_pkey (seq), held_outgoing (pos), archive_outgoing (pos).

@@ -1,12 +1,11 @@
--- The log's sequence: the last seq that it gave, the last seq that it must not give again,
--- and its options. Also whether the log was restored into another cluster and not adopted
--- yet.
+-- The log's sequence: the last seq that it gave, the last seq that it must not give again, and its
+-- options. The statement also returns whether the log was restored into another cluster and not
+-- adopted yet.
 --
--- secured lists the tables that row-level security hides from this role, completely or in part.
--- An event that the relay cannot see would count as published, because later events are
--- published.
+-- secured lists the tables that row-level security hides from this role, completely or in part. An
+-- event that the relay cannot see would count as published as soon as later events are published.
 --
--- The next seq has to be above high, or new events would count as published. CACHE or
+-- The next seq must be above high, because otherwise new events would count as published. CACHE or
 -- INCREMENT other than 1 would break the order within a key. CYCLE would use seqs again.
 --
 -- Locks   none.

@@ -1,8 +1,8 @@
 -- How large the growing tables are, and how far back the log reaches.
 --
 -- The sizes are those of the files. To find the first row of the log, the server reads the index
--- entries of the deleted rows before it. If an old transaction keeps vacuum from removing these,
--- a million entries take 0.15 s.
+-- entries of the deleted rows before it. If an old transaction keeps vacuum from removing these
+-- entries, a million of them take 0.15 s.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), its two ends.

@@ -1,10 +1,10 @@
--- The events of $1 (seqs) that the relay still has to publish. They were not cancelled. If $2 is
--- set for an event, it must also be in held, and be due or wait behind an earlier event of its
--- key. The snapshot of this statement is newer than the locks of unlocked.sql, so it shows all
--- transactions that committed before these locks.
+-- The events of $1 (seqs) that the relay must still publish, because they were not cancelled. If $2
+-- is true for an event, the event must also be in held, and be due or wait behind an earlier event
+-- of its key. unlocked.sql has taken and released the locks before this statement begins. So the
+-- snapshot of this statement shows all transactions that committed before that.
 --
--- If an event was cancelled before it was held, it may still be in held, because schedule.sql
--- could not see the cancellation yet. This statement removes it.
+-- An event may be in held although it was cancelled before: schedule.sql could not see the
+-- cancellation yet. This statement deletes such an event from held.
 --
 -- "OFFSET 0" makes the planner look up each event. A plan that was made while the tables were
 -- empty would read all of them.

@@ -1,7 +1,7 @@
--- The subjects in use: those of the 1,000 newest events, published or not, and of the
--- 1,000 events that are published next. A list of all subjects would need an index, which
--- would make each insert slower. A row can contain any text. Texts that are not a subject are
--- left out, because the relay refuses such a row.
+-- The subjects in use: those of the 1,000 newest events, published or not, and of the 1,000 events
+-- that are published next. A list of all subjects would need an index, which would make each insert
+-- slower. A row can contain any text. The statement leaves out texts that are not a subject,
+-- because the relay refuses their rows.
 --
 -- Locks   none.
 -- Index   outbox_pkey (seq), twice: from its end, and from high on.

@@ -1,9 +1,9 @@
--- Make only the first held event of each of the keys $2 due, as the leader of epoch $1. An event
--- that failed just now ($3, seqs) is due after $4. An event that has waited is due at once. If the
--- first event is dead, its key waits.
+-- For each key in $2, make only the first held event due, as the leader of epoch $1. An event that
+-- failed just now ($3, seqs) is due after $4. An event that has waited is due at once. If the first
+-- event is dead, all events of its key wait.
 --
--- An event that became visible late can be before an event that is due already. Then the event
--- that was due waits again.
+-- An event that became visible late can come before an event of its key that is due already. Then
+-- the event that was due waits again.
 --
 -- Locks   the held rows.
 -- Index   held_key_pos (handler, key, pos), held_key_due (handler, key).
@@ -22,6 +22,6 @@ WITH first AS (
 UPDATE postroom.held AS held
 SET next_at = now() + coalesce((SELECT f.after FROM unnest($3::bigint[], $4::interval[]) AS f (seq, after) WHERE f.seq = held.pos), '0')
 FROM first
-WHERE (SELECT count(*) FROM passed) >= 0 -- this runs first, because only one event of a key may be due
+WHERE (SELECT count(*) FROM passed) >= 0 -- so that passed runs first: only one event of a key may be due
   AND held.handler = 'outbox' AND held.key = first.key AND held.pos = first.pos
   AND held.dead_at IS NULL AND held.next_at IS NULL;

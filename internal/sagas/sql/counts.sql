@@ -1,11 +1,11 @@
--- Counts the instances of each saga: how many run, how many undo their steps, how many of both
--- are stuck, and the longest time that an instance has waited for its step. The first two are
--- counted up to 10,000. For the third, the statement reads the 10,000 instances that have waited
--- for the longest, and for the longest time the first 1,000. The index has only the hour in which
--- an instance began to wait. So if more instances began to wait in one hour, some of them are
--- counted up to an hour later.
+-- Returns for each saga how many instances run, how many undo their steps, how many of these two
+-- kinds together are stuck, and the longest time that an instance has waited for its step. The
+-- first two numbers count up to 10,000 instances. For the third, the statement reads the 10,000
+-- instances that have waited for the longest time, and for the time, it reads the first 1,000. The
+-- index has only the hour in which an instance began to wait. So if more instances began to wait in
+-- one hour, the statement counts some of them up to an hour later.
 --
--- It sorts as the index does, so that it never reads the complete table.
+-- The statement sorts as the index does, so that it never reads the complete table.
 --
 -- Locks   none.
 -- Index   saga_listed (name, state, started_at, key); saga_waiting (name, waits_hour, key).

@@ -1,10 +1,10 @@
--- The steps of sagas to which event $1 belongs: event $1 is the command of the step, or it was
--- caused by that command. $2 are the events that caused it. For a command, the time is when it was
--- written. For another event, the time and the text are from the history row of the saga that used
--- the event; they are NULL and empty if no saga has used it.
+-- The steps of sagas that event $1 is part of: event $1 is the command of the step, or the command
+-- caused it. $2 are the ids of the events that caused event $1. If event $1 is the command, the
+-- time is when the saga wrote it. If it is another event, the time and the text are from the row of
+-- the history in which the saga used the event. If no saga has used it, they are NULL and empty.
 --
 -- Locks   none.
--- Index   saga_step_command (command_id); for other events saga_step's primary key, for one instance.
+-- Index   saga_step_command (command_id); for each command found, the primary key of saga_step.
 -- Order   by time.
 -- Called  by StepsOf.
 SELECT c.name, c.key, c.next_step, CASE WHEN c.command_id ~ ':undo(\.[0-9]+)?$' THEN 'undo' ELSE 'do' END, c.command_id = $1, coalesce(r.what, ''),

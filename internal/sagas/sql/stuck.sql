@@ -1,6 +1,7 @@
 -- Returns for each saga how many instances are stuck, which instance has waited for the longest,
--- and whether there may be more. It reads the 10,000 instances that have waited for the longest. If
--- more instances began to wait in one hour, it finds some of them up to an hour later.
+-- and whether there may be more. The statement reads the 10,000 instances that have waited for the
+-- longest time. If more instances began to wait in one hour, it finds some of them up to an hour
+-- later.
 --
 -- Locks   none.
 -- Index   saga_waiting (name, waits_hour, key): the beginning of each saga's part.

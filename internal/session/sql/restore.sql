@@ -1,5 +1,5 @@
--- Set the settings with names $1 to the values $2 again. A pooler between client and server had
--- set them for the client, and RESET ALL may have reset them.
+-- Set the settings with names $1 to the values $2 again. A pooler between client and server had set
+-- these settings for the client, and RESET ALL may have reset them.
 --
 -- Locks   none.
 -- Index   none.

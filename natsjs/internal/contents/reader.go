@@ -26,8 +26,8 @@ const (
 	deleteTimeout = 5 * time.Second
 )
 
-// The error codes for a stream in which a new consumer would take messages away from other
-// consumers.
+// The error codes with which the broker refuses a new consumer of a work queue, because the
+// consumer would take messages away from other consumers.
 const (
 	codePulledQueue = 10084
 	codeWorkQueue   = 10098
@@ -36,9 +36,9 @@ const (
 // errGap means that messages were lost between the broker and this process.
 var errGap = errors.New("messages were lost on their way from the broker")
 
-// Read begins to read the headers of a stream's messages, as [broker.Verifier] describes
-// for ReadStored. It creates a consumer, which stop removes. Read returns no messages of a work
-// queue. A second consumer cannot read a work queue, and a work queue does not keep what was
+// Read begins to read the headers of a stream's messages, as [broker.Verifier] describes for
+// ReadStored. It creates a consumer, which stop removes. Read returns no messages of a work queue,
+// because a second consumer cannot read them, and the work queue does not keep messages that were
 // consumed.
 func Read(ctx context.Context, js jetstream.JetStream, stream string, span broker.SeqRange) (next func(ctx context.Context) ([]broker.StoredMessage, error), stop func(), err error) {
 	cfg := jetstream.ConsumerConfig{
@@ -68,7 +68,7 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, span broke
 	return r.next, stop, nil
 }
 
-// explain adds advice to a timeout: which permission may be missing.
+// explain adds to a timeout which permission may be missing.
 func explain(stream string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("read stream %s: %w (may this user publish to $JS.API.CONSUMER.>?)", stream, err)
@@ -82,7 +82,7 @@ type reader struct {
 	consumer jetstream.Consumer
 	to       uint64
 	pending  uint64 // messages that the consumer has not sent
-	got      uint64 // the consumer's number of the last message
+	got      uint64 // the number that the consumer gave the last message
 }
 
 func (r *reader) next(ctx context.Context) ([]broker.StoredMessage, error) {

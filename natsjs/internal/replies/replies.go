@@ -49,8 +49,8 @@ func New(prefix string) *Set {
 // ErrUnanswered means that no stream and no program listens on the subject.
 var ErrUnanswered = nats.ErrNoResponders
 
-// Expect adds a reply to messages that will be sent next: the messages of events, or one
-// message on the given subject.
+// Expect adds a reply to the set, for messages that the caller sends next: the messages of events,
+// or one message without an event on the given subject.
 func (r *Set) Expect(messages []*broker.Message, subject string) *Reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +110,7 @@ func (r *Set) Take(m *nats.Msg) {
 	}
 }
 
-// Put sends an answer, unless there is one already.
+// Put sends an answer. If there is one already, Put does nothing.
 func (w *Reply) Put(a Answer) {
 	select {
 	case w.got <- a:
@@ -143,8 +143,8 @@ func (r *Set) Deny(err error) {
 	}
 }
 
-// DeniedSubject returns the subject in an error of the server: the user may not publish to
-// it.
+// DeniedSubject returns the subject to which the user may not publish, according to an error of the
+// server. For any other error, denied is false.
 func DeniedSubject(err error) (subject string, denied bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return "", false

@@ -46,9 +46,9 @@ type deferrals struct {
 	held     []eventlog.Deferral
 	returned []int64
 	blocked  map[string]*blockedKey // keys that have events in held
-	fresh    []*blockedKey          // the blocked keys with new events since TakeHeld
+	fresh    []*blockedKey          // the blocked keys that got events since the last TakeHeld
 
-	refused            int // the last count of refused events and the events that wait behind them
+	refused            int // the number of refused events and of the events that wait behind them, at countedAt
 	countedAt, sweptAt time.Time
 }
 
@@ -58,8 +58,8 @@ type blockedKey struct {
 	fresh     bool
 }
 
-// deferBehindKey moves an event to held if its key has events in held. It reports whether
-// it did.
+// deferBehindKey moves an event to held if its key has events in held. It reports whether it moved
+// the event.
 func (l *deferrals) deferBehindKey(seq int64, key string) bool {
 	b, ok := l.blocked[key]
 	if ok {
@@ -109,12 +109,13 @@ func (l *Scheduler) Failed(e *Entry, o broker.Outcome, now time.Time) (tries int
 // failed.
 //
 //   - Unavailable: the same stream must have stored other events.
-//   - Unroutable: it is enough that some subject has a stream, because there may be more
-//     unroutable events than may be read, and events behind them that could be published.
-//   - Refused: other events must have been stored, or so many events are read that others
-//     cannot be read. In the second case the failure does not count as an attempt.
-//   - An event of a republish goes to held only if it is refused, but then at once. Few
-//     events of republishes are read at a time, so a refused one would stop the others.
+//   - Unroutable: other events must have been stored, or at least one subject must have a stream.
+//     The second case is enough, because unroutable events could take all room, and then no other
+//     event is read.
+//   - Refused: the broker must have stored other events, or so many events must have been read that
+//     other events may not fit. In the second case the failure does not count as an attempt.
+//   - An event of a republish goes to held only if it is refused, but then even if no other event
+//     was stored. Few of these events are read at a time, so refused ones would stop the others.
 func (l *Scheduler) mayHold(e *Entry, s *stream, c broker.Class) bool {
 	if e.IsRepublished() && c != broker.Refused {
 		return false
@@ -203,7 +204,7 @@ func (l *Scheduler) moveToHeld(e *Entry, o broker.Outcome) *eventlog.Failure {
 	return failure
 }
 
-// blockKey moves the waiting events of a key to held. All later events of the key follow.
+// blockKey moves the waiting events of a key to held. Later events of the key will follow.
 func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	b, ok := l.blocked[key]
 	if !ok {
@@ -229,8 +230,8 @@ func (l *Scheduler) blockKey(key string, waiting *Entry) {
 	l.putBack(repeats)
 }
 
-// TakeHeld returns what the recording with the given number must store in held, and
-// forgets that.
+// TakeHeld returns the events that the recording with the given number must store in held, and the
+// events that stay there. It forgets these events.
 func (l *deferrals) TakeHeld(recording int64) (held []eventlog.Deferral, returned []int64) {
 	for _, b := range l.fresh {
 		b.recording, b.fresh = recording, false

@@ -2,10 +2,10 @@ package schedule
 
 import "github.com/postroom/postroom/eventlog"
 
-// republishes has a scheduler's knowledge of events of republishes. While the broker stores
-// these events, they keep the order of their keys, as all events do. But they were published
-// before, so they must not delay other events: if the broker does not take such an event, it no
-// longer blocks its key. Events of republishes do not wait for held events of their key.
+// republishes is what a scheduler knows of events of republishes. While the broker stores these
+// events, they keep the order of their keys, as all events do. But they were published before, so
+// they must not delay other events: if the broker does not take such an event, the event no longer
+// blocks its key. Events of republishes do not wait for held events of their key.
 type republishes struct {
 	cancelled map[int64]struct{}         // the ids of cancelled republishes
 	dropped   []eventlog.RepublishResult // events of cancelled republishes
@@ -17,8 +17,8 @@ type republishes struct {
 // false if the event was read from held.
 func (e *Entry) IsRepublished() bool { return e.RepublishID != 0 && !e.Held }
 
-// releaseKey makes the next event of the key ready, without waiting for e, if e is an
-// event of a republish.
+// releaseKey makes the next event of the key of e ready, without waiting for e. It does so only if
+// e is an event of a republish.
 func (l *Scheduler) releaseKey(e *Entry) {
 	key := e.OrderKey()
 	if !e.IsRepublished() || key == "" {
@@ -49,8 +49,8 @@ func (l *republishes) Cancel(republish int64) {
 	l.cancelled[republish] = struct{}{}
 }
 
-// dropCancelled removes an event if its republish was cancelled. It is called just before the
-// event would be sent. It reports whether it removed the event.
+// dropCancelled removes an event if its republish was cancelled. send calls it just before it would
+// send the event. It reports whether it removed the event.
 func (l *Scheduler) dropCancelled(e *Entry) bool {
 	if _, ok := l.cancelled[e.RepublishID]; !ok || !e.IsRepublished() {
 		return false

@@ -16,13 +16,13 @@ import (
 // exceed it a little.
 const MaxBytes = 64 << 20
 
-// Scheduler decides which event may be sent next. Events of a key are sent
-// one at a time, in the order in which they were added. Events without a key are sent as
-// they come. Only one goroutine may use a Scheduler.
+// Scheduler decides which event may be sent next. Events of a key are sent one at a time, or
+// together in one atomic batch, in the order in which they were added. Events without a key are
+// sent as they come. Only one goroutine may use a Scheduler.
 //
-// To keep the order at the broker, only one event of a key is in flight. The reason is
-// that a publish with an unknown outcome is repeated: if a later event of the key were in
-// flight, the broker would store it before the repetition.
+// Without atomic batches, only one event of a key is in flight, to keep the order at the broker.
+// The reason is that the relay repeats a publish with an unknown outcome. If a later event of the
+// key were in flight, the broker could store the later event before the repetition.
 type Scheduler struct {
 	limit    int               // the largest number of events that may be read and not published
 	keys     map[string]*Entry // the last event of each key
@@ -86,11 +86,11 @@ type Entry struct {
 	broker.Message
 
 	Sent  time.Time // when it was last sent
-	Batch any       // belongs to the relay, for the batch in which the event was last sent
+	Batch any       // what the relay knows of the batch in which the event was last sent
 
 	next         *Entry    // the next event of its key
 	stream       *stream   // the stream to which it was sent, if known
-	refusedAt    time.Time // the time at which it was sent when the broker first refused it
+	refusedAt    time.Time // when it was sent, the first time that the broker refused it or could not take it
 	due          time.Time // when it may be sent again
 	tries        int       // how often it failed since it was read
 	inFlight     bool      // sent, and without an outcome
@@ -100,13 +100,13 @@ type Entry struct {
 // EntryOf returns the entry of a message that was passed to the publisher.
 func EntryOf(m *broker.Message) *Entry { return m.Owner.(*Entry) }
 
-// Copy says which message of the event is sent: the first one, or one of a replay or a
-// republish. Each has a different message id.
+// Copy says which copy of the event is sent: the first copy, the copy of a replay or of a
+// republish, or a copy in place of a lost one. Each copy has a different message id.
 func (e *Entry) Copy() wire.Copy {
 	return wire.Copy{Replays: e.Replays, RepublishID: e.RepublishID, Lost: e.LostSeq}
 }
 
-// New returns a scheduler for up to limit events. If batching is true, they are sent in
+// New returns a scheduler for up to limit events. If batching is true, the events are sent in
 // atomic batches.
 func New(limit int, batching bool) *Scheduler {
 	return &Scheduler{
@@ -183,10 +183,10 @@ func (l *Scheduler) fits(batch []*broker.Message, n int) bool {
 	return len(batch) < n && (!l.batching || len(batch) < broker.MaxBatch && l.loaded < broker.MaxBatchBytes)
 }
 
-// sendKey sends an event and, in atomic batches, the events of its key that wait behind it.
-// The waiting events must go to the same stream, so that they are in the same batch, and the
-// first event must be likely to be stored. An event of a republish is sent without the waiting
-// events, because it can stop blocking its key at any time.
+// sendKey sends an event and, in atomic batches, the events of its key that wait behind it. It
+// sends a waiting event only if this event goes to the same stream, and so into the same batch, and
+// if the stream is likely to store the first event. It sends an event of a republish without the
+// waiting events, because such an event can stop blocking its key at any time.
 func (l *Scheduler) sendKey(batch []*broker.Message, e *Entry, n int, now time.Time) []*broker.Message {
 	byItself := !l.batching || e.Isolated || e.IsRepublished()
 	batch = l.send(batch, e, now)
@@ -209,7 +209,7 @@ func (l *Scheduler) send(batch []*broker.Message, e *Entry, now time.Time) []*br
 	}
 	e.Sent, e.stream = now, l.routes[e.Subject]
 	e.inFlight, e.withPrevious = true, false
-	if e.AckGroup = ""; e.stream != nil && !e.stream.unavailable && e.tries == 0 && !e.Held && e.next == nil { // otherwise the next event of its key would wait for the complete group
+	if e.AckGroup = ""; e.stream != nil && !e.stream.unavailable && e.tries == 0 && !e.Held && e.next == nil { // an event with a next event of its key is in no group, because the next event would wait for the complete group
 		e.AckGroup = e.stream.name
 	}
 	l.loaded += len(e.Data)
@@ -220,8 +220,8 @@ func (l *Scheduler) send(batch []*broker.Message, e *Entry, now time.Time) []*br
 	return append(batch, &e.Message)
 }
 
-// endFlight notes that an event is no longer in flight, and that the stream with the
-// given name takes its subject.
+// endFlight notes that an event is no longer in flight, and that the stream with the given name
+// takes the subject of the event. It returns that stream, or e.stream if name is empty.
 func (l *Scheduler) endFlight(e *Entry, name string) *stream {
 	l.sent--
 	e.inFlight = false
@@ -276,8 +276,8 @@ func (l *Scheduler) releaseNext(e *Entry) {
 	}
 }
 
-// ReturnBlocked takes back an event that was not stored because an earlier event of its
-// key was not stored. It is sent again together with the earlier event.
+// ReturnBlocked takes back an event that was not stored because an earlier event of its key was not
+// stored. It is sent again together with the earlier event, or after it.
 func (l *Scheduler) ReturnBlocked(e *Entry) {
 	l.endFlight(e, "")
 	if !e.withPrevious { // the earlier event has been stored since then
@@ -298,8 +298,8 @@ func (l *Scheduler) Requeue(batch []*broker.Message) {
 	}
 }
 
-// NextRetry returns the time at which the next failed event is due, and whether there is
-// one.
+// NextRetry returns the time at which the next failed event, or the next round of probes, is due.
+// ok is false if there is none.
 func (l *Scheduler) NextRetry() (at time.Time, ok bool) {
 	if len(l.retries) > 0 {
 		at, ok = l.retries[0].due, true

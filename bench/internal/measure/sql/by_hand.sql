@@ -1,4 +1,4 @@
--- Insert the event of one transaction into the hand-made table.
+-- Insert the event of one transaction into the outbox that is written by hand.
 --
 -- Locks   the new row.
 -- Called  by producers.

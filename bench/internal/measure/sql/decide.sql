@@ -1,4 +1,4 @@
--- Insert the inbox row of the reference, in the form in which the inbox writes it.
+-- Insert the row of inbox for an event of the reference. The inbox writes the same row.
 --
 -- Locks   the new row.
 -- Called  by the reference, before the effect, in its transaction.

@@ -1,4 +1,4 @@
--- End the sessions that were left behind with the application name $1.
+-- End the sessions that still have the application name $1.
 --
 -- Locks   none.
 -- Called  by servers.dropSchemas: a statement that was interrupted can go on for long,

@@ -1,4 +1,4 @@
--- The effect of one event.
+-- Insert the effect of one event.
 --
 -- Locks   the new row.
 -- Called  by handlers, in the transaction of their event.

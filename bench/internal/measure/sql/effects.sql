@@ -1,5 +1,5 @@
--- The table that the handlers of an inbox write to. It has no index, because the figures are
--- about the inbox.
+-- Create the table to which the handlers of an inbox write. It has no index, because the figures
+-- are about the inbox.
 --
 -- Locks   none; it is new.
 -- Called  by bench.ledger.

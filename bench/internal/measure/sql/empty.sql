@@ -1,6 +1,6 @@
--- Empty the tables that producers write to. The sequence is not reset, so the relay's high
--- stays below it. Events that the last relay did not publish are removed, too: the stream of
--- that measurement does not exist any longer.
+-- Empty the tables to which producers write. TRUNCATE does not reset the sequence, so new events
+-- have seqs above the relay's high. It also removes events that the last relay did not publish,
+-- because the stream of that measurement no longer exists.
 --
 -- Locks   the three tables, and the one row of relay.
 -- Called  by servers.empty.

@@ -1,4 +1,4 @@
--- How many events are held.
+-- Count the events that are held.
 --
 -- Locks   none.
 -- Called  by waitForHeld.

@@ -1,5 +1,5 @@
--- The tables that requests change besides orders and events, and hand-made tables such as a
--- service could have.
+-- Create the table entry, which requests change in addition to orders and events. Also create the
+-- tables of the references that are written by hand.
 --
 -- Locks   none; they are new.
 -- Called  by openEndpoint.

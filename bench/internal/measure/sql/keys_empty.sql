@@ -1,4 +1,4 @@
--- Empty the tables that requests write to.
+-- Empty the tables to which requests write.
 --
 -- Locks   the tables.
 -- Called  by openEndpoint.

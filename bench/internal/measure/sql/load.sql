@@ -7,8 +7,8 @@
 --   hot       every $6th event has the same key, the other events have distinct keys
 --   refused   as hot, and the events with the same key have a subject without a stream
 --
--- The digest is of the data only. It matters only if an event is written again, and that does
--- not happen here.
+-- The digest is of the data only. It matters only if a producer writes an event again, and that
+-- does not happen here.
 --
 -- Locks   the new rows.
 -- Called  by servers.backlog.

@@ -1,4 +1,4 @@
--- The domain change of one transaction.
+-- Insert the order of one transaction.
 --
 -- Locks   the new row.
 -- Called  by producers.

@@ -1,5 +1,6 @@
--- The table that the producers' transactions change besides their events, and a hand-made
--- table of events, with only the columns that every outbox needs.
+-- Create the table orders, into which the producers' transactions insert a row in addition to their
+-- events. Also create the outbox that is written by hand, with only the columns that every outbox
+-- needs.
 --
 -- Locks   none; they are new.
 -- Called  by servers.createLog.

@@ -1,5 +1,5 @@
--- How many effects there are, how many events have an effect, how many events are held, and
--- how many calls are done.
+-- Count the effects, the events that have an effect, the events that are held, and the calls that
+-- are done.
 --
 -- Locks   none.
 -- Called  by backlog.verify.

@@ -1,4 +1,4 @@
--- Begin process $1 with state $2, which waits for the reply to command $3.
+-- Begin process $1 with state $2. The process waits for the reply to command $3.
 --
 -- Locks   the new row.
 -- Index   the primary key.

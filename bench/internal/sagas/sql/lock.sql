@@ -1,4 +1,4 @@
--- Lock process $1, and return its step, its state, and the command that it waits for.
+-- Lock process $1. Return its step, its state, and the command for whose reply it waits.
 --
 -- Locks   the row, until the transaction ends.
 -- Index   the primary key.

@@ -1,4 +1,4 @@
--- Process $1 is at step $2 with state $3, and waits for the reply to command $4.
+-- Record that process $1 is at step $2 with state $3, and waits for the reply to command $4.
 --
 -- Locks   the row, which is locked already.
 -- Index   the primary key.

@@ -1,4 +1,4 @@
--- Keep webhook $1 of type $2 with body $3, unless it is known.
+-- Store webhook $1 of type $2 with body $3. If the table has its id already, do nothing.
 --
 -- Locks   the new row; waits for a transaction that inserts the same id.
 -- Index   the primary key.

@@ -1,10 +1,9 @@
--- Record that call $6 begins, with key $7 for the vendor, under the claim of owner $4 with
--- fence $5. The call may be made if it was not begun before, or if its first call was less
--- than $8 ago.
+-- Record that call $6 begins, with key $7 for the vendor, under the claim of owner $4 with fence
+-- $5. The call may be made if it did not begin before, or if it first began less than $8 ago.
 --
--- It returns whether the call may be made, and what is recorded now: since when, with which
--- key, and how many calls are unanswered. If the call may not be made, nothing is changed.
--- No row means that another attempt has the claim.
+-- The statement returns whether the call may be made, and what is recorded now: when the call first
+-- began, with which key, and how many times it began without a known outcome. If the call may not
+-- be made, the statement changes nothing. If it returns no row, owner $4 has lost the claim.
 --
 -- Locks   the row.
 -- Index   the primary key.

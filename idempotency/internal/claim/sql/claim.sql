@@ -1,6 +1,6 @@
--- Claim key $3 of principal $2 in scope $1 for owner $5, until $6 from now, if it is free.
--- No row means that the key has a row, or that a transaction has its lock $7. It returns
--- the identity of this Postroom too.
+-- Claim key $3 of principal $2 in scope $1 for owner $5, until $6 from now. The statement returns
+-- no row and changes nothing if the key has a row, or if a transaction has the key's lock $7.
+-- Otherwise it returns the new claim and the identity of this Postroom.
 --
 -- Locks   the new row; the operation, for as long as this statement takes.
 -- Index   the primary key.

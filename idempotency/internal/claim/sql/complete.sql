@@ -1,7 +1,7 @@
--- Store the answer under the claim of owner $4 with fence $5. The answer expires $11 from now.
--- If $12 is set, it expires $11 after the key was first claimed, but not before half of $11 has
--- passed: attempts may have failed for so long that the answer would expire at once. No row
--- means that another attempt has the claim.
+-- Store the answer under the claim of owner $4 with fence $5. The answer expires $11 from now. If
+-- $12 is set, the answer expires $11 after the key was first claimed, but at the earliest half of
+-- $11 from now: attempts may have failed for so long that the answer would otherwise expire at
+-- once. If the statement changes no row, owner $4 has lost the claim.
 --
 -- Locks   the row.
 -- Index   the primary key.

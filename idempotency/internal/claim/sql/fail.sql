@@ -1,5 +1,5 @@
--- Give back the claim of owner $4 with fence $5. The steps that are done stay recorded for the
--- next attempt, for $6 from now.
+-- Give back the claim of owner $4 with fence $5. The records of steps that are done remain for the
+-- next attempt, until $6 from now.
 --
 -- Locks   the row.
 -- Index   the primary key.

@@ -1,5 +1,5 @@
--- Extend the claim of owner $4 with fence $5 by $6. No row means that another attempt
--- has the claim.
+-- Renew the claim of owner $4 with fence $5, until $6 from now. If the statement changes no row,
+-- owner $4 has lost the claim.
 --
 -- Locks   the row.
 -- Index   the primary key.

@@ -1,14 +1,15 @@
--- Store events for handlers that do not come from a stream. An event is one element of each array.
--- It returns the handler and the dedupe key of each event that it stored. Such an event has a row
--- of inbox, is held and is due. The other events were decided before, or are held already:
+-- Store events that do not come from a stream, for their handlers. Each array has one element for
+-- each event. The statement returns the handler and the dedupe key of each event that it stored.
+-- Such an event has a row of inbox, is held and is due. The other events were decided before:
 -- decided.sql compares them.
 --
--- An identity must not occur twice in the arrays.
+-- The arrays must not have two events with the same handler and dedupe key.
 --
--- $1 handler   $2 dedupe key   $3 digest, NULL to take any content for the same event
--- $4 to $16 the event   $17 how long to wait for a lock, with its unit; NULL: as long as the
--- transaction waits. A short wait is for a statement with the events of many callers: if one event
--- waits for another transaction that stores the same event, the others must not wait for long.
+-- $1 handler   $2 dedupe key   $3 digest; NULL: any content counts as the same event
+-- $4 to $16 the event   $17 lock_timeout, with its unit; NULL: that of the transaction
+--
+-- If the statement has the events of many callers, $17 is short: if one event waits for another
+-- transaction that stores the same event, the other callers must not wait for long.
 --
 -- Locks   the new rows. Waits for a transaction that is storing or deciding the same event.
 -- Index   inbox's primary key.

@@ -1,11 +1,12 @@
--- The events that wait in key $2 of handler $1 directly after place $3, at most $4. The list ends
--- before the first event that this process does not handle ($5 and $6: its types and subjects, as
--- in claim.sql), that has to run alone, or that would make the list larger than $7 bytes.
+-- Return the events of key $2 of handler $1 that wait directly after place $3, at most $4 of them.
+-- The list ends before the first event that is dead or was tried before, that this process does not
+-- handle ($5 and $6: its types and subjects, as in claim.sql), or that has to run alone. It also
+-- ends before it becomes larger than $7 bytes.
 --
 -- Locks   none: only the process with the claim on the first event of a key settles the
 --         events behind it.
 -- Index   held_key_pos (handler, key, pos).
--- Called  by Handler.BeginAlong, after plan.sql, with the BEGIN before it and in the same round trip.
+-- Called  by Handler.BeginAlong, after BEGIN and plan.sql, in the same round trip.
 SELECT handler, id, epoch, attempts + 1, solitary, dedupe_key, logged_at, source, event_id,
        type, subject, event_key, content_type, correlation_id, causation_id,
        occurred_at, trace_parent, trace_state, headers, data, raw_headers,

@@ -1,6 +1,6 @@
--- Move the event with dedupe key $2 of handler $1, which its handler discarded, from held to
--- the archive, with a row of audit that says why ($3). Its inbox row stays, and gets the current
--- time. Nothing is moved if another process has the event, or an operator decided it.
+-- Handler $1 discarded the event with dedupe key $2. Move the event from held to the archive, and
+-- write a row of audit with the reason $3. The event's inbox row stays, and gets the current time.
+-- If another process has claimed the event, or an operator has acted on it, nothing is moved.
 --
 -- Locks   the held row and its inbox row.
 -- Index   held_owed (handler, dedupe_key), inbox's primary key.
@@ -10,7 +10,7 @@ WITH gone AS (
     DELETE FROM postroom.held
     WHERE handler = $1 AND dedupe_key = $2 AND dead_at IS NOT NULL AND class = 'discarded'
     RETURNING *
-), numbered AS MATERIALIZED ( -- not RETURNING: an inbox may not read the audit
+), numbered AS MATERIALIZED ( -- nextval and not RETURNING, because the role of an inbox may not read audit
     SELECT nextval('postroom.audit_id_seq') AS audit, * FROM gone
 ), said AS (
     INSERT INTO postroom.audit (id, actor, action, reason, events, handler, source, event_id)

@@ -1,7 +1,7 @@
--- The changes of this transaction so far: the number of changed rows of each table, and the
--- events that it wrote, by type. The numbers for tables may include changes of earlier
--- transactions of this connection, which the server has not yet added to its statistics. So
--- compare two results.
+-- Return the changes of this transaction so far: the number of changed rows of each table, and the
+-- number of events that it wrote, by type. The numbers for tables may include changes of earlier
+-- transactions of this connection, which the server has not yet added to its statistics. So the
+-- caller compares two results.
 --
 -- Locks   none.
 -- Index   outbox_xid_seq (xid, seq).

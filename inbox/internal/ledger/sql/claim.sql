@@ -1,14 +1,17 @@
--- Claim events that are due, for process $1. The attempt counts from now on, even if the
--- process ends. An element of each array is one handler.
+-- Claim events that are due, for process $1. The attempt counts from now on, even if the process
+-- ends. Each array has one element for each handler.
 --
--- $2 handler   $3 the most events   $4 how long the claim lasts   $5 the types that this
--- process handles, with spaces between them (a message that is not an event has no type);
--- NULL: all   $6 a pattern for the subjects of events from a stream; NULL: all   $7 after how
--- many attempts an event whose claim ran out has to run alone   $8 the most bytes   $9 whether
--- this process has no claim of the handler: then the first event is claimed at any size
+-- $2 handler   $3 the largest number of events   $4 how long the claim lasts   $5 the types that
+-- this process handles, with spaces between them; NULL: all   $6 a pattern for the subjects that
+-- this process handles; NULL: all   $7 a number of attempts: if the claim of a later attempt ran
+-- out, the event has to run alone   $8 the largest number of bytes   $9 whether this process has
+-- no claim of the handler: then the first event may have any size
 --
--- Locks   the claimed rows, and those that were too large to be claimed with them; skips
---         those that another process is claiming.
+-- $5 does not apply to messages that are not events, because they have no type. $6 applies only to
+-- events from a stream.
+--
+-- Locks   the claimed rows, and the rows that were too large to be claimed with them; skips
+--         rows that another process is claiming.
 -- Index   held_due (handler, next_at, pos).
 -- Called  by Claims.Claim.
 UPDATE postroom.held AS held

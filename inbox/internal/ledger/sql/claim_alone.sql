@@ -1,10 +1,10 @@
--- Claim one event that has to run alone, for process $1. It may have ended the process that ran
--- it: it is marked as solitary, or its claim ran out. If its claim ran out, the events of its
--- key that may have run along with it have to run alone, too. The parameters are those of
--- claim.sql; $3 is not used.
+-- Claim one event that has to run alone, for process $1. The event may have ended the process that
+-- ran it: it is marked as solitary, or its claim ran out. If its claim ran out, the events of its
+-- key that may have run in the same transaction become solitary, too. The parameters are the first
+-- seven of claim.sql; $3 is not used.
 --
--- Locks   the claimed row, skipping those that another process is claiming, and those
---         behind it in its key.
+-- Locks   the claimed row, and the rows behind it in its key; skips rows that another process
+--         is claiming.
 -- Index   held_alone (handler, next_at), held_key_pos (handler, key, pos).
 -- Called  by Claims.ClaimAlone.
 WITH due AS (

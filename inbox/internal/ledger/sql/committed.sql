@@ -1,4 +1,4 @@
--- One row if the transaction with id $1 committed.
+-- Return one row if the transaction with id $1 committed, and otherwise no row.
 --
 -- Locks   none.
 -- Index   none.

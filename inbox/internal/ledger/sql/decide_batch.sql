@@ -1,10 +1,10 @@
--- Decide the events with dedupe keys $2 and digests $3 for handler $1, and return each that
--- was not decided yet, with the id of the transaction. The keys are sorted, so that two
--- batches cannot deadlock. The timeouts are those of decide.sql.
+-- Decide the events with dedupe keys $2 and digests $3 for handler $1, and return the key of each
+-- event that was not decided yet, with the id of the transaction. The caller sorts the keys, so
+-- that two batches cannot deadlock. The timeouts are those of decide.sql.
 --
 -- Locks   the new rows; waits for transactions that are deciding the same events.
 -- Index   inbox's primary key.
--- Called  by Handler.DecideBatch, with the BEGIN before it and in the same round trip.
+-- Called  by Handler.DecideBatch, after BEGIN, in the same round trip.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, e.key, e.digest
 FROM unnest($2::text[], $3::bytea[]) AS e (key, digest)

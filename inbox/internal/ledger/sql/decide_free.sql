@@ -1,12 +1,13 @@
--- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, if its reader of
--- epoch $6 knows of no held event of the event's key $5. If another process holds an event of the
--- key, the reader reads that event first, and finds that it is decided. No row means that the event
--- is decided already, or that another process reads. Timeouts and result are as in decide.sql.
+-- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, if the reader with
+-- epoch $6 still reads. The caller uses this statement if that reader knows of no held event of the
+-- event's key $5. If another process holds an event of the key, the reader reads that event first,
+-- and finds that it is decided. No row means that the event is decided already, or that another
+-- process reads now. Timeouts and result are as in decide.sql.
 --
 -- Locks   the key, until the transaction ends; the new row. Waits for a transaction
 --         that is deciding the same event.
 -- Index   the primary keys of inbox and subscription.
--- Called  by Handler.Decision, with the BEGIN before it and in the same round trip.
+-- Called  by Handler.Decision, after BEGIN, in the same round trip.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, $2::text, $3::bytea
 WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true)

@@ -1,12 +1,12 @@
--- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, if no event of
--- its key $5 is held. Its place in the key is $6, and it was read in epoch $7. No row means
--- that the event is decided already, has to wait, or that another process reads. Timeouts
--- and result are as in decide.sql.
+-- Decide the event with dedupe key $2 and digest $3 for ordered handler $1, if no event of its key
+-- $5 is held. The event's place in the key is $6, and it was read in epoch $7. No row means that
+-- the event is decided already or has to wait, or that another process reads now. Timeouts and
+-- result are as in decide.sql.
 --
 -- Locks   the key, until the transaction ends; the new row. Waits for a transaction
 --         that is deciding the same event.
 -- Index   held_key_pos (handler, key, pos), the primary keys of inbox and subscription.
--- Called  by Handler.Decision, with the BEGIN before it and in the same round trip.
+-- Called  by Handler.Decision, after BEGIN, in the same round trip.
 INSERT INTO postroom.inbox (handler, dedupe_key, digest)
 SELECT $1::text, $2::text, $3::bytea
 WHERE set_config('lock_timeout', '5s', true) <> set_config('idle_in_transaction_session_timeout', $4::text, true)

@@ -1,6 +1,6 @@
--- In how many seconds the next event of handlers $1 is due, and whether an event that has to
--- run alone is due now. $2 and $3 are the types and subjects that this process handles, and $4
--- is the number of attempts after which an event runs alone, as in claim.sql.
+-- Return in how many seconds the next event of handlers $1 is due, and whether an event that has to
+-- run alone is due now. $2 and $3 are the types and subjects that this process handles, and $4 is
+-- $7 of claim.sql.
 --
 -- Locks   none.
 -- Index   held_due (handler, next_at, pos) and held_alone (handler, next_at), one entry of each for a handler.

@@ -1,16 +1,17 @@
--- Remove the rows in pages $1 to $2 of inbox that are older than their handler's window. Record
--- for each of these handlers the time from which on it has all its rows. If a handler has no
--- window, because none of its processes was alive when a sweep looked, it gets the longest
--- window of all handlers. If an event is held, or was discarded and can be reopened, its row
--- stays at any age.
+-- Remove the rows of inbox from position $1 to before position $2 that are older than the window of
+-- their handler. Record for each of these handlers the time from which on inbox has all its rows.
+-- If a handler has no window, because none of its processes was alive when a sweep looked, it gets
+-- the longest window of all handlers. If an event is held, or is in the archive and can be
+-- reopened, its row stays at any age.
 --
 -- "OFFSET 0" makes the planner look up held and archive for each row; a join would read all of
 -- both tables. The windows of handlers are in arrays, because a look-up for each older row would
--- take most of the time of a step. It returns the number of removed rows, and the latest time
--- before which rows were removed.
+-- take most of the time of a step. The statement returns the number of removed rows, and the latest
+-- time before which rows were removed.
 --
 -- Locks   the removed rows, and the rows of dedupe_window of their handlers.
--- Index   none: the pages are read; held_owed and archive_owed (handler, dedupe_key) for each old row.
+-- Index   none for inbox, whose pages are read; held_owed and archive_owed (handler, dedupe_key)
+--         for each old row.
 -- Called  by Upkeep.Sweep, after windows.sql.
 WITH own AS (
     SELECT array_agg(handler::text) AS handlers, array_agg(now() - kept) AS bounds FROM postroom.dedupe_window

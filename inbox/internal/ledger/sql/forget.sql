@@ -1,6 +1,6 @@
--- Remove the record of calls of step $3 in revision $4 of the event with dedupe key $2 at
--- handler $1: the vendor said that it carried out none of these calls. If another call began
--- since the receipt was read, nothing is removed. When it was read, the receipt had the start
+-- Remove the receipt of step $3 in revision $4, of the event with dedupe key $2 of handler $1. The
+-- vendor said that it carried out none of the step's calls. If another call began after this
+-- process read the receipt, nothing is removed. When the process read it, the receipt had the start
 -- $5 and $6 unanswered calls, of which $7 began last.
 --
 -- Locks   the receipt.

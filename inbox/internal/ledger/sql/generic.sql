@@ -1,5 +1,5 @@
--- Make the next statement use its stored plan. Otherwise the server would plan it again for each
--- list of values, which takes longer than running it.
+-- Make the next statement use its stored plan. Otherwise the server would plan the statement again
+-- for each list of values, which takes longer than the statement itself.
 --
 -- Locks   none.
 -- Index   none.

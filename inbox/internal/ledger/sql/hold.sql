@@ -1,19 +1,20 @@
 -- Hold events that handlers do not handle now. Only the process that inserts the row of
--- inbox holds the event. An event is one element of each array. It returns the result for each
--- event, in the order of the arrays:
---   held     it is held; if an earlier event of its key is held, it waits behind that event
---   decided  another process decided it
---   free     it had to wait behind its key, but no event of the key is held
---   late     another event is held in its place, or only later events of its key are held
---   stale    it has a key, and the term in which it was read is over
+-- inbox holds the event. Each array has one element for each event. The statement returns a
+-- result for each event, in the order of the arrays:
+--   held     the event is held; if an earlier event of its key is held, it waits behind that event
+--   decided  not stored: the event was decided before, or another process has just decided it
+--   free     not stored: the event should only wait ($28), but no event of its key is held
+--   late     not stored: another event is held in its place, or only later events of its key are
+--   stale    not stored: the event has a key, and the term in which it was read is over
 --
--- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide them; otherwise
--- this transaction has decided them already   $5 sequence in the stream   $6 the time
+-- $1 handler   $2 dedupe key   $3 digest   $4 whether to decide the events; otherwise
+-- their rows of inbox exist already   $5 the column pos   $6 the time
 -- from now until the next attempt; NULL for a dead event   $7 attempts made
 -- $8 solitary   $9 class, NULL if nothing failed   $10 fingerprint
 -- $11 the failure   $12 to $25 the event   $26 its headers as they came
--- $27 the key that it blocks or waits for, NULL for none   $28 whether only to hold
--- it behind another   $29 the epoch in which it was read   $30 whether it was snoozed
+-- $27 the key that it blocks or waits for, NULL for none   $28 whether to hold it only if
+-- it has to wait behind another event of its key   $29 the epoch in which it was read
+-- $30 whether the handler snoozed it
 --
 -- Locks   the keys, in their order; the new rows. Waits for a transaction that is
 --         deciding the same event.

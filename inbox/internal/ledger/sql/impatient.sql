@@ -1,5 +1,5 @@
 -- Limit how long the transaction waits for the lock on node, and how long it has the lock if its
--- process stalls: signs of life wait for that lock.
+-- process stalls, because signs of life wait for that lock.
 --
 -- Locks   none.
 -- Index   none.

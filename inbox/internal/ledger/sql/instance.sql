@@ -1,6 +1,6 @@
--- The identity of this Postroom.
+-- Return the id of this Postroom database.
 --
 -- Locks   none.
 -- Index   none, there is one row.
--- Called  by Inbox.missingConsumers.
+-- Called  by Upkeep.Instance.
 SELECT id::text FROM postroom.instance;

@@ -1,6 +1,6 @@
--- Extend the lease of epoch $2 for reading the stream of ordered handler $1 by $3, or release
--- it if $3 is NULL. Record that everything up to message $4, with id $5 and stored at $6, is
--- decided. No row updated means that another process reads.
+-- Renew the lease with epoch $2 to read the stream of ordered handler $1: it ends $3 from now. If
+-- $3 is NULL, release the lease. Record that everything up to the message with sequence $4, id $5
+-- and time of storage $6 is decided. If no row is updated, another process reads.
 --
 -- Locks   the handler's row.
 -- Index   the primary key.

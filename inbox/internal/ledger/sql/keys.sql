@@ -1,4 +1,4 @@
--- The keys of handler $1 that have held events, at most $2.
+-- Return the keys of handler $1 that have held events, at most $2 of them.
 --
 -- Locks   none.
 -- Index   held_key_pos (handler, key, pos), once for each key.

@@ -1,4 +1,4 @@
--- Whether an event waits, or is dead, in key $2 of handler $1 after place $3.
+-- Return whether an event is held in key $2 of handler $1 after place $3.
 --
 -- Locks   none; the key is locked before.
 -- Index   held_key_pos (handler, key, pos).

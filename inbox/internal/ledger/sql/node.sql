@@ -1,9 +1,9 @@
 -- Record that process $1 is alive, with name $2 and handlers $3. For each of these handlers it
 -- needs the inbox rows for $4 and runs events of an age up to $5. $6 is the longest time for which
--- it needs rows, and $7 the shortest age. $8 are its handlers that paused by themselves. Remove
--- processes that were not seen for an hour. It returns the database's clock, the identity of this
--- Postroom, and for each handler the time from which on inbox has all its rows (NULL: no row was
--- removed yet).
+-- it needs rows, and $7 the shortest age. $8 are its handlers that paused because of failures.
+-- Remove the rows of processes that gave no sign of life for an hour. The statement returns the
+-- database's clock, the id of this Postroom database, and for each handler the time from which on
+-- inbox has all its rows (NULL: no row was removed yet).
 --
 -- Locks   the process's row, and the rows that are removed. Waits for a step of a sweep.
 -- Index   the primary keys; otherwise none, there are as many rows as processes.

@@ -1,6 +1,6 @@
--- Give back the claims of process $1 for handlers $2 that the process does not know of, because the
--- answer to its claim was lost. $3 are the claims that it knows of. The attempts of the claims that
--- are given back do not count.
+-- Give back the claims of process $1 for handlers $2, except the claims $3. The process does not
+-- know of the other claims, because the answer to its claim was lost. The attempts of the claims
+-- that are given back do not count.
 --
 -- Locks   the held rows.
 -- Index   held_alone (handler, next_at).

@@ -1,5 +1,5 @@
--- The handlers of $1 that another living process runs with another window than $2. For each of
--- these handlers it returns one such process, and its window in seconds.
+-- Return the handlers of $1 that another living process runs with another window than the one in
+-- $2. The row of each of these handlers has one such process, and its window in seconds.
 --
 -- Locks   none.
 -- Index   none; there are as many rows as processes.

@@ -1,4 +1,4 @@
--- The handlers of $1 that an operator has paused.
+-- Return the handlers of $1 that an operator has paused.
 --
 -- Locks   none.
 -- Index   pause_pkey (handler).

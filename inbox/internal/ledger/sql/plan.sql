@@ -1,14 +1,16 @@
--- Make the later statements of the transaction, and the check of a foreign key, read held by its
--- indexes and in their order. A plan that was made when held was small, or without the value of
--- LIMIT, would read and sort the complete table. JIT is off: the server counts a disabled kind of
--- scan as very expensive, and would compile each plan that has one. Plans are generic, because
--- planning for each list of values takes as long as the statement.
+-- Make the later statements of the transaction, and the checks of foreign keys, read held by its
+-- indexes and in their order. Without these settings, a plan that was made while held was small, or
+-- without the value of LIMIT, would read and sort the complete table. JIT is off: the server counts
+-- a disabled kind of scan as very expensive, and would compile each plan that has such a scan.
+-- Plans are generic, because planning for each list of values takes as long as the statement
+-- itself.
 --
 -- Locks   none.
 -- Index   none.
--- Called  before statements on held and receipt, in their transaction: by runner.send,
---         Handler.BeginAlong, Handler.SettleKey, Handler.noting, Receipts.settle,
---         Claims.Renew, Receipts.start, Receipts.finish and Upkeep.Sweep.
+-- Called  by Claims.sendClaim, Claims.Renew, Handler.BeginAlong, Handler.SettleKey,
+--         Handler.SettleAll, Handler.noting, Receipts.settle, Receipts.start, Receipts.finish,
+--         Records.HeldKeys and Upkeep.Sweep, before statements on held, receipt and inbox, in
+--         their transaction.
 SELECT set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),
        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true);

@@ -1,15 +1,15 @@
 -- Postpone events of handler $1 that are due and that no process has claimed, because their
--- keys cannot be served now. It looks at the $5 events that have been due for the longest, because
--- a claim would find these. An element of each array is one key:
+-- keys cannot be served now. The statement looks only at the $5 events that have been due for the
+-- longest, because a claim would find these first. Each array has one element for each key:
 --
 -- $2 key   $3 when its first event is due, from now   $4 the time between two further events
--- $6 only events that have been due for so long are postponed: if an operator released an event
--- more recently, it is tried
+-- $6 how long an event must have been due: if an operator has released an event since then, the
+-- event is not postponed
 --
--- It returns how many events of each key it postponed. They have not run, so that costs them no
--- attempt.
+-- The statement returns how many events of each key it postponed. The events have not run, so they
+-- lose no attempt.
 --
--- Locks   the postponed rows; skips those that another process is claiming.
+-- Locks   the postponed rows; skips rows that another process is claiming.
 -- Index   held_due (handler, next_at, pos), held_pkey (id).
 -- Called  by Claims.Postpone.
 WITH front AS (

@@ -1,10 +1,11 @@
--- Record that the stream of handler $1 was deleted and made again at $2, and begin after its
--- sequence $3. For an ordered handler, the places of events that it reads from now on come after
--- all earlier places. If a process reads the stream now, its term ends.
+-- Record that the stream of handler $1 was deleted and created again at $2, and that the handler
+-- begins after sequence $3 of the new stream. For an ordered handler, the places of events that it
+-- reads from now on come after all earlier places. If a process reads the stream now, its term
+-- ends.
 --
 -- Locks   the handler's row.
 -- Index   the primary key; held_key_pos (handler, key, pos).
--- Called  by Records.Subscribe.
+-- Called  by Records.Recreate.
 UPDATE postroom.subscription
 SET stream_created = $2, base = greatest(base + floor, (SELECT max(pos) FROM postroom.held WHERE held.handler = $1 AND held.key IS NOT NULL)),
     floor = $3, floor_id = NULL, floor_stored_at = NULL, floor_at = now(), backfill_through = 0,

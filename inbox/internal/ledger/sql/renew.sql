@@ -1,9 +1,10 @@
--- Extend the claims on the held events $1, each with its epoch in $2, by $3. It returns the events
--- that this process still has; other events were claimed by another process, or are settled. It
--- does not wait for a locked row, because a transaction is settling that event: the event is
--- returned, too.
+-- Renew the claims on the held events $1, each with its epoch in $2: they end $3 from now. The
+-- statement returns the events of which this process still has the claim. The other events are
+-- settled, or another process has claimed them. If a row is locked, a transaction is settling the
+-- event. The statement does not wait for such a row and does not renew the claim, but returns the
+-- event, too.
 --
--- Locks   the held rows; skips those that are locked.
+-- Locks   the held rows; skips rows that are locked.
 -- Index   held_pkey (id).
 -- Called  by Claims.Renew, after plan.sql.
 WITH c AS (

@@ -1,4 +1,4 @@
--- Store the result $3 of the event with dedupe key $2 of handler $1.
+-- Store the text $3, in which handler $1 describes what it did for the event with dedupe key $2.
 --
 -- Locks   the inbox row.
 -- Index   inbox's primary key.

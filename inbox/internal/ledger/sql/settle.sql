@@ -1,6 +1,6 @@
--- Settle the held event $1 under the claim with epoch $2. No row updated means that another
--- process has claimed the event, or that it is settled. The event's row of inbox keeps its
--- failures, without stacks.
+-- Settle the held event $1 under the claim with epoch $2. If no row is updated, another process has
+-- claimed the event, or it is settled already. The event's failures are kept in its row of inbox,
+-- without stacks.
 --
 -- Locks   the held row and its inbox row.
 -- Index   held_pkey (id), inbox's primary key.

@@ -1,5 +1,5 @@
--- Settle the held events $1, which waited behind an event that was settled just now, under
--- the claim on that event. If fewer rows are returned, another process decided one of them.
+-- Settle the held events $1, under the claim on the event that settle.sql has just settled: they
+-- waited behind that event. If fewer rows are updated, an operator has acted on one of the events.
 --
 -- Locks   the held rows and their inbox rows; the key is locked before.
 -- Index   held_pkey (id), inbox's primary key.

@@ -1,7 +1,7 @@
--- Settle the held event $1 under the claim with epoch $2, and fail with 22P02 if another process
--- has claimed the event, or if it is settled: then the COMMIT that follows in the same round trip
--- is not executed. The event's row of inbox keeps its failures, without stacks. If it fails, the
--- server's log shows a text that is not a number.
+-- Settle the held event $1 under the claim with epoch $2. The event's failures are kept in its row
+-- of inbox, without stacks. If another process has claimed the event, or if it is settled already,
+-- the statement fails with 22P02. Then the server does not execute the COMMIT that follows in the
+-- same round trip, and its log shows a text that is not a number.
 --
 -- Locks   the held row and its inbox row.
 -- Index   held_pkey (id), inbox's primary key.
@@ -18,6 +18,6 @@ WITH settled AS (
     WHERE inbox.handler = settled.handler AND inbox.dedupe_key = settled.dedupe_key
     RETURNING 1
 )
-SELECT CASE WHEN n = 1 THEN 0 -- the text has n in it, so that the planner does not compute it for known $1 and $2
+SELECT CASE WHEN n = 1 THEN 0 -- the text contains n: otherwise the planner would compute it for known $1 and $2, and fail
             ELSE (n || ' rows: held event ' || $1::bigint || ' is settled, or was claimed again after claim ' || $2::bigint)::int END
 FROM (SELECT count(*) AS n FROM noted) AS noted;

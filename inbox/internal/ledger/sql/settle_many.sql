@@ -1,6 +1,6 @@
--- Settle the held events $1, each under the claim with its epoch in $2. An event that is not
--- returned was claimed by another process, or is settled. Their rows of inbox keep their
--- failures, without stacks.
+-- Settle the held events $1, each under the claim with its epoch in $2. If an event is not
+-- returned, another process has claimed it, or it is settled already. The events' failures are kept
+-- in their rows of inbox, without stacks.
 --
 -- Locks   the held rows and their inbox rows.
 -- Index   held_pkey (id), inbox's primary key.

@@ -1,17 +1,17 @@
--- Record that steps begin, each for a held event that is still claimed. A step is one element of
--- each array: $1 handler   $2 dedupe key   $3 step   $4 revision   $5 key for the
--- vendor   $6 for how long after its first start it may be called again   $7 held event
+-- Record that steps begin, each for a held event that is still claimed. Each array has one element
+-- for each step: $1 handler   $2 dedupe key   $3 step   $4 revision   $5 key for the
+-- vendor   $6 for how long after its first start the step may be called again   $7 held event
 -- $8 epoch of the claim   $9 id of the call
 --
--- It returns for each step, in the order of the arrays, what to do:
+-- The statement returns for each step, in the order of the arrays, what to do:
 --   call     the beginning is recorded: make the call
 --   done     the step was done earlier, in any revision; this is its result
 --   unknown  the step began and its outcome is not known, and the vendor may not recognise a
 --            repeated call
---   again    another process began or did the step just now: ask again
---   lost     another process has the event, or it is settled
+--   again    another process has just begun or finished the step: run this statement again
+--   lost     another process has claimed the event, or the event is settled
 --
--- Locks   the receipt and, for others only against removal, the inbox row.
+-- Locks   the receipt, and the inbox row, which other transactions cannot remove meanwhile.
 -- Index   receipt's primary key, held_pkey (id).
 -- Called  by Receipts.start, after plan.sql.
 WITH step AS (
@@ -35,7 +35,7 @@ WITH step AS (
     SELECT handler, dedupe_key, step, revision, key, call FROM seen
     WHERE claimed AND NOT done AND started_at IS NULL
     ON CONFLICT (handler, dedupe_key, step, revision) DO UPDATE
-    SET unanswered = receipt.unanswered + (receipt.last_call IS DISTINCT FROM excluded.last_call)::int, -- a repeated statement adds no call
+    SET unanswered = receipt.unanswered + (receipt.last_call IS DISTINCT FROM excluded.last_call)::int, -- if the statement is repeated, it adds no call
         last_call = excluded.last_call
     WHERE receipt.done_at IS NULL
       AND receipt.started_at + (SELECT s.key_window FROM step s -- the CTE seen may not have seen this receipt

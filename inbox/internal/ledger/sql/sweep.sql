@@ -1,5 +1,5 @@
--- Take the next turn of removing old rows of inbox. No row means that another process has
--- the turn, or that no turn is due. It returns the number of pages of the table, so that the
+-- Take the next turn to remove old rows of inbox. No row means that another process has the turn,
+-- or that no turn is due. The statement also returns the number of pages of the table, so that the
 -- step knows where to end.
 --
 -- Locks   the row of sweep, until the transaction ends.

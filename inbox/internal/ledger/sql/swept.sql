@@ -1,5 +1,5 @@
--- Record that old rows were removed up to page $1 of inbox, that the next step is due in $2,
--- and that rows from before $3 were removed (NULL: no row was removed).
+-- Record that the next step begins at page $1 of inbox and is due $2 from now, and that this step
+-- removed rows from before $3 (NULL: it removed no row).
 --
 -- Locks   the row of sweep.
 -- Index   none; one row.

@@ -1,8 +1,8 @@
--- Take requested dry runs of handlers $2 for process $1, at most $3. $4 and $5 are the types
--- and subjects that this process handles, as in claim.sql, because it cannot run other events.
+-- Take requested dry runs of handlers $2 for process $1, at most $3 of them. $4 and $5 are the
+-- types and subjects that this process handles, as in claim.sql: it cannot run other events.
 -- "OFFSET 0" makes the planner look up the event for each row; a join could read all of held.
 --
--- Locks   their rows; skips those that another process is taking.
+-- Locks   the rows of the dry runs; skips rows that another process is taking.
 -- Index   trial_open (handler, id), held_pkey (id).
 -- Called  by Claims.Claim.
 UPDATE postroom.trial

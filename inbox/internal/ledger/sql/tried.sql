@@ -1,4 +1,4 @@
--- Store the outcome of dry run $1. The operator's process may be gone.
+-- Store the outcome of dry run $1. The process of the operator may have ended meanwhile.
 --
 -- Locks   its row.
 -- Index   trial_pkey (id).

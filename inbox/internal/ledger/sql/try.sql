@@ -1,4 +1,4 @@
--- The held event $1 of handler $2, for a dry run, in the form of claim.sql.
+-- Return the held event $1 of handler $2, for a dry run, in the form of claim.sql.
 --
 -- Locks   none.
 -- Index   held_pkey (id).

@@ -1,4 +1,4 @@
--- The event types that any process of handler $1 asked for. NULL means all.
+-- Return the event types that any process of handler $1 asked for. NULL means all types.
 --
 -- Locks   none.
 -- Index   the primary key.

@@ -1,6 +1,6 @@
--- Record that a call did not happen: a call of step $3 in revision $4 of the event with dedupe key
--- $2 at handler $1. Other calls of the step may still be unanswered. The statement may be repeated
--- or come late. So it changes nothing if $5 is not the call that began last.
+-- Record that the call $5 did not happen: a call of step $3 in revision $4, for the event with
+-- dedupe key $2 of handler $1. Other calls of the step may still be unanswered. The statement may
+-- be repeated or come late. So it changes nothing if $5 is not the call that began last.
 --
 -- Locks   the receipt.
 -- Index   receipt's primary key.

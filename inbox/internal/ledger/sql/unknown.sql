@@ -1,5 +1,6 @@
--- Handlers that have decided events, and that neither this process (handlers $1) nor another
--- living one runs: for each, how many events are held, up to 100,000.
+-- Return the handlers that have decided events and that no process runs: not this process, which
+-- runs handlers $1, and no other living process. Return for each handler how many events are held,
+-- up to 100,000.
 --
 -- Locks   none.
 -- Index   inbox's primary key and held_owed, once for each handler.

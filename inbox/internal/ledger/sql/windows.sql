@@ -1,6 +1,6 @@
--- Record how long the rows of each handler are kept: the longest time that any of its processes
--- asks for, even a process that was not seen for a while. A process of an older version has one
--- time for all its handlers. A handler that no process runs keeps its time.
+-- Record how long the inbox rows of each handler are kept: the longest time that any of its
+-- processes asks for, even a process that has not given a sign of life for a while. A process of an
+-- older version has one time for all its handlers. A handler that no process runs keeps its time.
 --
 -- Locks   the rows of dedupe_window that change.
 -- Index   dedupe_window's primary key; node is read, it has as many rows as processes.
