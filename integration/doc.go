@@ -1,5 +1,5 @@
-// Package integration has tests of the whole: relays are processes that are killed, brokers
-// go away, and the promises have to hold nevertheless.
+// Package integration tests the whole system. The tests kill relays, which are processes of their
+// own, and stop brokers. The promises have to hold nevertheless.
 //
 // Every scenario ends with the same checks:
 //

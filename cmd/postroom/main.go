@@ -15,7 +15,7 @@ func main() {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		signal.Stop(signals) // first: the second signal ends the program at once
+		signal.Stop(signals) // before cancel, so that a second signal ends the program at once
 		cancel()
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))

@@ -22,7 +22,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/webhookcmd"
 )
 
-// Exit statuses. They are part of the interface: scripts read them.
+// Exit statuses of the program. Scripts read them, so do not change them.
 const (
 	exitOK     = 0
 	exitFailed = 1

@@ -14,13 +14,13 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// orderService begins and ends each order. An order is pending at first. It is expired while
-// other services undo their parts. In the end it is confirmed or cancelled.
+// orderService begins and ends each order. An order is pending at first. While other services undo
+// their parts, it is expired. In the end it is confirmed or cancelled.
 //
-// Events come in any order and race each other: goods are reserved while the time of
-// the order runs out. Each handler therefore moves the order's row only from the
-// states in which its event still matters, and writes its own event only if it did.
-// The row's lock decides who comes first.
+// Events come in any order. For instance, the time of the order can run out while the stock service
+// reserves the goods. So each handler changes the order's row only if the order is in a state in
+// which the handler's event still matters. Only then does the handler write an event of its own.
+// The lock of the row decides which handler comes first.
 type orderService struct {
 	pool   *pgxpool.Pool
 	outbox *outbox.Outbox
@@ -36,9 +36,9 @@ const insertOrder = `INSERT INTO orders (id, customer, sku, quantity, amount, de
 	VALUES ($1, $2, $3, $4, $5, now() + $6::interval)
 	ON CONFLICT (id) DO NOTHING RETURNING deadline`
 
-// place places an order. It writes the event that begins the process, and a scheduled event
-// that ends the order's time. It reports whether the order is new. A caller that crashed may
-// place the order again.
+// place places an order. It writes the event that begins the process, and a scheduled event for the
+// end of the order's time. It reports whether the order is new. A caller that crashed may place the
+// order again.
 func (s *orderService) place(ctx context.Context, o Order, patience time.Duration) (isNew bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var deadline time.Time
@@ -53,7 +53,7 @@ func (s *orderService) place(ctx context.Context, o Order, patience time.Duratio
 		placed := postroom.NewEvent(orderPlaced, o)
 		placed.Key = o.ID
 		late := placed.Follow(orderDeadline, o)
-		late.NotBefore = deadline // by the database's clock, which also decides when it is due
+		late.NotBefore = deadline // by the database's clock, which also decides when the event is due
 		return s.outbox.Write(ctx, tx, placed, late)
 	})
 	return isNew, err
@@ -68,13 +68,13 @@ func (s *orderService) confirm(ctx context.Context, tx pgx.Tx, ev postroom.Event
 		return fmt.Errorf("confirm order: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return nil // its time was over before: stock gets that event, and releases the goods
+		return nil // the order's time was over before: the stock service gets order.expired, and releases the goods
 	}
 	return s.outbox.Write(ctx, tx, ev.Follow(orderConfirmed, o))
 }
 
-// cancel ends an order that costs nothing any more: its payment was declined, refunded or
-// never made.
+// cancel ends an order for which the customer pays nothing: the payment service declined the
+// payment, refunded it or never charged it.
 func (s *orderService) cancel(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	tag, err := tx.Exec(ctx, endOrder, o.ID, "cancelled", o.Reason, []string{"pending", "expired"})
 	if err != nil {
@@ -88,14 +88,15 @@ func (s *orderService) cancel(ctx context.Context, tx pgx.Tx, ev postroom.Event,
 
 const expireOrder = `UPDATE orders SET state = 'expired' WHERE id = $1 AND state = 'pending'`
 
-// expire gives up an order whose time is over. It ends when its payment is undone.
+// expire gives up an order whose time is over. The order ends when the payment service has undone
+// its payment.
 func (s *orderService) expire(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	tag, err := tx.Exec(ctx, expireOrder, o.ID)
 	if err != nil {
 		return fmt.Errorf("expire order: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return nil // it ended in time, as most do
+		return nil // the order ended in time, as most orders do
 	}
 	o.Reason = reasonTime
 	return s.outbox.Write(ctx, tx, ev.Follow(orderExpired, o))

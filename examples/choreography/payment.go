@@ -11,11 +11,11 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// paymentService charges and refunds.
+// paymentService charges customers for orders, and refunds charges.
 //
-// An order.expired can overtake an order.placed that waits for its next attempt, although
-// both come from the order service. So the service notes that an order is closed, and does
-// not charge it after that.
+// An event order.expired can overtake an event order.placed that waits for its next attempt,
+// although the order service wrote both. So the payment service records that an order is closed,
+// and never charges a closed order.
 type paymentService struct{ outbox *outbox.Outbox }
 
 func (s *paymentService) subscribe(in *inbox.Inbox) {
@@ -31,7 +31,7 @@ const (
 	sumMoney  = `SELECT coalesce(sum(amount), 0)::bigint FROM movement WHERE order_id = $1 AND kind = 'charge'`
 )
 
-// charge takes the money for an order, or declines it.
+// charge takes the money for an order. If the customer's credit is too small, charge declines.
 func (s *paymentService) charge(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *paymentService) charge(ctx context.Context, tx pgx.Tx, ev postroom.Even
 	return s.outbox.Write(ctx, tx, ev.Follow(paymentCharged, o))
 }
 
-// refund undoes the payment of an order, once: for the first event that asks for it.
+// refund undoes the payment of an order. It does that once, for the first event that asks for it.
 func (s *paymentService) refund(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *paymentService) refund(ctx context.Context, tx pgx.Tx, ev postroom.Even
 	return s.close(ctx, tx, ev.Follow(paymentRefunded, o))
 }
 
-// close marks an order as closed, and writes an event with the reason.
+// close marks an order as closed, and writes the event that says why.
 func (s *paymentService) close(ctx context.Context, tx pgx.Tx, why postroom.Event) error {
 	if _, err := tx.Exec(ctx, closeOrder, why.Key); err != nil {
 		return fmt.Errorf("close order: %w", err)
@@ -79,8 +79,9 @@ func (s *paymentService) close(ctx context.Context, tx pgx.Tx, why postroom.Even
 	return s.outbox.Write(ctx, tx, why)
 }
 
-// When payment or stock gets an event of an order, it makes a row for the order, or locks the row
-// that is there. The lock keeps two handlers from working on one order at the same time.
+// When the payment service or the stock service gets an event of an order, it inserts a row for the
+// order. If the row exists, it locks the row. The lock keeps two handlers from working on one order
+// at the same time.
 const (
 	enterOrder = `INSERT INTO seen AS s (order_id) VALUES ($1)
 		ON CONFLICT (order_id) DO UPDATE SET order_id = s.order_id RETURNING closed`

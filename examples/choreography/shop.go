@@ -10,7 +10,7 @@
 //
 // Events of different services overtake each other, because two streams have no common order. So
 // the event that undoes a step can come before the step. Each service keeps a row for each order.
-// The row's lock lets one handler at a time decide. The row also says that the order is closed.
+// The row's lock lets one handler at a time decide. The row also says whether the order is closed.
 package choreography
 
 import (
@@ -34,25 +34,26 @@ var (
 	stockTables string
 )
 
-// Events of the services. Each service writes those that begin with its name.
+// Events of the services. Each service writes the events whose types begin with its name.
 const (
 	orderPlaced    = "order.placed"
 	orderDeadline  = "order.deadline" // scheduled: the time of an order is over
-	orderExpired   = "order.expired"  // it was over before the order had ended
+	orderExpired   = "order.expired"  // the time was over before the order had ended
 	orderConfirmed = "order.confirmed"
 	orderCancelled = "order.cancelled"
 
 	paymentCharged  = "payment.charged"
 	paymentDeclined = "payment.declined"
 	paymentRefunded = "payment.refunded"
-	paymentVoided   = "payment.voided" // nothing was charged, and nothing will be
+	paymentVoided   = "payment.voided" // nothing was charged, and nothing will be charged
 
 	stockReserved = "stock.reserved"
 	stockShort    = "stock.short"
 	stockReleased = "stock.released"
 )
 
-// Order is the data of all events. Each service needs a part of it, and none asks another.
+// Order is the data of all events. Each service needs a part of it. No service asks another for
+// data.
 type Order struct {
 	ID       string `json:"id"`
 	Customer int    `json:"customer"`
@@ -84,7 +85,7 @@ func Payments(in *inbox.Inbox, out *outbox.Outbox) { (&paymentService{outbox: ou
 // Stock adds the handlers of the stock service to its inbox.
 func Stock(in *inbox.Inbox, out *outbox.Outbox) { (&stockService{outbox: out}).subscribe(in) }
 
-// on returns the subscription of a handler to some types of a stream.
+// on returns the subscription of a handler to events of some types in a stream.
 func on(handler, stream string, types ...string) inbox.Subscription {
 	return inbox.Subscription{
 		Name: handler, Stream: stream, Types: types, Timeout: 5 * time.Second,

@@ -12,7 +12,7 @@ import (
 )
 
 // stockService reserves goods and releases them. Some goods come from a supplier who, in this
-// example, never answers. So the time of these orders runs out.
+// example, never answers. So the time of orders for these goods runs out.
 type stockService struct{ outbox *outbox.Outbox }
 
 func (s *stockService) subscribe(in *inbox.Inbox) {
@@ -39,7 +39,7 @@ func (s *stockService) reserve(ctx context.Context, tx pgx.Tx, ev postroom.Event
 		return fmt.Errorf("ask supplier: %w", err)
 	}
 	if tag.RowsAffected() > 0 {
-		return nil // the answer would be another event
+		return nil // a supplier's answer would be another event
 	}
 	if tag, err = tx.Exec(ctx, takeGoods, o.SKU, o.Quantity); err != nil {
 		return fmt.Errorf("take goods: %w", err)
@@ -57,8 +57,8 @@ func (s *stockService) reserve(ctx context.Context, tx pgx.Tx, ev postroom.Event
 	return s.outbox.Write(ctx, tx, ev.Follow(stockReserved, o))
 }
 
-// release gives back the goods of an order that was given up, and prevents a later reservation
-// for it.
+// release gives back the goods of an order that the order service gave up. It also prevents a later
+// reservation for the order.
 func (s *stockService) release(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
 	if closed, err := enter(ctx, tx, o.ID); closed || err != nil {
 		return err

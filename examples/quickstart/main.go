@@ -1,6 +1,6 @@
-// Quickstart is the shortest whole program: an order and its event are written in one
-// transaction, the relay publishes the event, and a handler makes the charge, once. It
-// starts servers of its own:
+// Quickstart is the shortest whole program. It writes an order and its event in one transaction,
+// the relay publishes the event, and a handler charges the order once. The program starts servers
+// of its own:
 //
 //	go run ./examples/quickstart
 package main
@@ -62,7 +62,7 @@ func run(ctx context.Context, database, broker string, out io.Writer) error {
 		return err
 	}
 
-	// The producer: order and event commit together, or neither does.
+	// The producer: the order and the event commit together, or neither commits.
 	shop := outbox.New(outbox.Config{Source: "/shop"})
 	o := order{ID: "order-1", Amount: 4200}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -75,12 +75,12 @@ func run(ctx context.Context, database, broker string, out io.Writer) error {
 		return err
 	}
 
-	// The relay publishes what committed; the inbox calls handlers. Here in one process.
+	// The relay publishes committed events. The inbox calls handlers. Here both run in one process.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	in := inbox.New(pool, nc, inbox.Config{})
 	charge := func(ctx context.Context, tx pgx.Tx, _ postroom.Event, o order) error {
-		stop() // this program is about one event; Run finishes its work
+		stop() // the program ends after one event; Run first finishes it
 		_, err := tx.Exec(ctx, "INSERT INTO charge VALUES ($1, $2)", o.ID, o.Amount)
 		return err // nil commits the charge together with the record that the event was handled
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/postroom/postroom/outbound"
 )
 
-// refusal is an answer other than success, as problem details of RFC 9457.
+// refusal is an answer that does not report success. It has the form of problem details of RFC
+// 9457.
 type refusal struct {
 	Title     string `json:"title"`
 	Status    int    `json:"status"`
@@ -20,7 +21,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.Code }
 
-// Final answers: the same key gets them again.
+// Final answers. A later request with the same key gets the same answer.
 var errNoCharge = &refusal{Status: http.StatusNotFound, Code: "charge_not_found", Title: "There is no such charge"}
 
 func invalid(detail string) error {
@@ -38,7 +39,8 @@ func declined(reason string) error {
 	return &refusal{Status: http.StatusPaymentRequired, Code: "payment_declined", Title: "The provider declined", Detail: reason}
 }
 
-// Temporary answers, which are not stored: the same key may be tried again.
+// Temporary answers. The guard does not store them, so a client may send the request again with the
+// same key.
 var (
 	errNobody = &refusal{Status: http.StatusUnauthorized, Code: "unauthorized", Title: "It is not known who sends the request"}
 	errVendor = &refusal{
@@ -51,8 +53,8 @@ var (
 	}
 )
 
-// refusalOf returns the answer to an error. If a request lost the claim of its key, the guard
-// answers instead, and the client asks again.
+// refusalOf returns the answer for an error. If a request lost the claim of its key, the guard
+// sends another answer instead, and the client sends the request again.
 func refusalOf(err error) *refusal {
 	var refused *refusal
 	var vendor *outbound.Error
@@ -65,7 +67,7 @@ func refusalOf(err error) *refusal {
 	return errStore
 }
 
-// refuse answers a request with the meaning of an error.
+// refuse answers a request with the refusal for an error.
 func (s *service) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	answer := refusalOf(err)
 	if answer.Retryable {
@@ -76,7 +78,7 @@ func (s *service) refuse(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func reply(w http.ResponseWriter, status int, media string, v any) {
-	text, _ := json.Marshal(v) // texts and numbers
+	text, _ := json.Marshal(v) // cannot fail: v has only texts and numbers, or JSON of the database
 	w.Header().Set("Content-Type", media)
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n')) // the client may be gone

@@ -14,16 +14,16 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// ask is a request of a merchant.
+// ask is a request that a merchant sends.
 type ask struct {
 	merchant string
 	kind     kind
 	key      string
 	body     string
-	crash    string // the point at which it kills its process
+	crash    string // the point at which the request kills the process that serves it; empty for none
 }
 
-// answer is the answer to a request. If err is set, none came.
+// answer is the answer to a request. If err is set, the client got no complete answer.
 type answer struct {
 	status int
 	header http.Header
@@ -31,12 +31,12 @@ type answer struct {
 	err    error
 }
 
-// kept reports whether an answer is final, so that the guard has stored it.
+// kept reports whether an answer is final. The guard has stored a final answer.
 func (a answer) kept() bool { return a.err == nil && a.header.Get("Idempotency-Status") != "" }
 
 func (a answer) replayed() bool { return a.err == nil && a.header.Get("Idempotent-Replayed") == "true" }
 
-// code is the code of a problem, or empty.
+// code returns the code in the answer's problem details, or an empty text.
 func (a answer) code() string {
 	var problem struct{ Code string }
 	_ = json.Unmarshal([]byte(a.body), &problem) // an answer without problem details has no code
@@ -53,7 +53,7 @@ func (a answer) String() string {
 	return fmt.Sprintf("%d %s", a.status, cmp.Or(a.code(), strings.TrimSpace(a.body)))
 }
 
-// told is a final answer, as its client remembers it.
+// told is a final answer that a client got.
 type told struct {
 	merchant, kind, key string
 	status              int
@@ -117,8 +117,8 @@ func (c *clients) post(ctx context.Context, url string, q ask) answer {
 	return answer{resp.StatusCode, resp.Header, string(body), err}
 }
 
-// insist sends a request again, with its key, until it gets a final answer. It waits for less
-// than Retry-After asks, because there are no other clients.
+// insist sends a request again, with its key, until it gets a final answer. It does not wait as
+// long as Retry-After asks, because there are no other clients.
 func (c *clients) insist(ctx context.Context, url string, q ask) (answer, error) {
 	for {
 		a := c.send(ctx, url, q)

@@ -6,22 +6,22 @@ import (
 	"os"
 )
 
-// crashHeader kills the process, as kill -9 does, at a point of its request. A real service
-// has no such header.
+// crashHeader is a header of a request. It names the point at which the request kills the process
+// that serves it, as kill -9 does. A real service has no such header.
 const crashHeader = "Crash"
 
-// Points.
+// The points at which a request can kill its process.
 const (
-	beforeCall   = "before-call"   // of the provider; the reservation is committed
-	afterCall    = "after-call"    // and before it is recorded
-	beforeCommit = "before-commit" // of row, entry and event
-	afterCommit  = "after-commit"  // and before the answer is stored
-	beforeAnswer = "before-answer" // the answer is stored already
+	beforeCall   = "before-call"   // before the call of the provider; the reservation is committed
+	afterCall    = "after-call"    // after the call of the provider, before its result is recorded
+	beforeCommit = "before-commit" // before the row, the entry and the event are committed
+	afterCommit  = "after-commit"  // after that commit, before the guard stores the answer
+	beforeAnswer = "before-answer" // before the answer is sent; the guard has stored it
 )
 
 type crashKey struct{}
 
-// crashable lets requests choose the point at which they kill the process.
+// crashable lets a request choose the point at which it kills the process.
 func crashable(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if point := r.Header.Get(crashHeader); point != "" {
@@ -40,10 +40,10 @@ func dieAt(ctx context.Context, point string) {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill() // a process may always kill itself
 	}
-	select {} // the kill is on its way
+	select {} // wait for the end of the process
 }
 
-// deadly kills the process when an answer is about to leave.
+// deadly kills the process just before it sends an answer, if the request chose that point.
 type deadly struct {
 	http.ResponseWriter
 	ctx context.Context

@@ -20,9 +20,9 @@ import (
 var tablesSQL string
 
 // deployment has the servers of the service, and the provider that it calls. The service's
-// processes know nothing of it, and it outlives them.
+// processes do not know the deployment. It continues when they are killed.
 type deployment struct {
-	*demo.Base // its connections to the database are the auditor's
+	*demo.Base // its connections to the database are for the program itself, not for the service
 
 	opt      options
 	story    *demo.Story
@@ -34,8 +34,8 @@ type deployment struct {
 	crashes  int
 }
 
-// open makes database, tables and stream. An operator does that before a service starts. The
-// caller closes the deployment.
+// open makes the database, the tables and the stream, as an operator does before a service starts.
+// It also starts the provider. The caller closes the deployment.
 func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *demo.Story) (_ *deployment, err error) {
 	d := &deployment{opt: opt, story: story, log: log, clients: newClients()}
 	defer func() {
@@ -61,7 +61,7 @@ func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writ
 	return d, nil
 }
 
-// start starts a process of the service, and returns once it serves.
+// start starts a process of the service, and returns when the process serves requests.
 func (d *deployment) start(ctx context.Context, n int) error {
 	child, err := childproc.Start(rolePayments, d.jobs[n], d.log)
 	if err != nil {
@@ -85,12 +85,12 @@ func (d *deployment) startAll(ctx context.Context) error {
 	return nil
 }
 
-// url is the URL of a process of the service.
+// url returns the URL of a process of the service.
 func (d *deployment) url(n int) string {
 	return strings.TrimPrefix(d.children[n].Says(), sayServes)
 }
 
-// restart starts a process again that has ended, or is about to end.
+// restart waits until a process has ended, and starts it again.
 func (d *deployment) restart(ctx context.Context, n int) error {
 	const patience = 2 * time.Minute
 	err := childproc.Eventually(ctx, patience, "the end of a process that was killed", func(context.Context) (bool, error) {
@@ -108,7 +108,7 @@ func (d *deployment) restart(ctx context.Context, n int) error {
 	return nil
 }
 
-// serve serves until ctx ends. If a process ends, it is started again.
+// serve runs the service until ctx ends. If a process ends, serve starts it again.
 func (d *deployment) serve(ctx context.Context) error {
 	if err := d.startAll(ctx); err != nil {
 		return err
@@ -127,9 +127,10 @@ func (d *deployment) serve(ctx context.Context) error {
 	return nil
 }
 
-// close ends the service, however the run ended, and then its servers.
+// close ends the service's processes, even if the run failed. Then it closes the provider and the
+// connections.
 func (d *deployment) close() (err error) {
-	d.clients.http.CloseIdleConnections() // otherwise the service waits for those that were never used
+	d.clients.http.CloseIdleConnections() // otherwise the service waits for connections that no request has used
 	for _, child := range d.children {
 		if child != nil {
 			child.End()

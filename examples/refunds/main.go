@@ -1,8 +1,8 @@
 // Refunds is a payment service whose requests may be repeated. Charges and refunds carry an
-// Idempotency-Key. A provider moves the money over the network; sometimes it fails, and
-// sometimes its answers get lost. The service runs as two processes on one database, and is
-// killed during requests. At the end the program proves with SQL that each key had one
-// effect: one row, one entry in the ledger, one event, and one movement at the provider.
+// Idempotency-Key. A provider moves the money over the network. Sometimes the provider fails, and
+// sometimes its answers get lost. The service runs as two processes on one database. The program
+// kills them during requests. At the end the program proves with SQL that each key had one effect:
+// one row, one entry in the ledger, one event, and one movement at the provider.
 //
 //	go run ./examples/refunds
 //
@@ -31,7 +31,7 @@ func main() {
 	demo.Main(command(), "")
 }
 
-// options are what the command line says.
+// options are the values of the flags.
 type options struct {
 	addresses []string
 	twins     int
@@ -56,8 +56,8 @@ func (o options) validate() error {
 	return errors.Join(demo.Between("twins", o.twins, 2, 500), demo.Positive("timeout", o.timeout))
 }
 
-// run is the whole program: servers, provider and service. Then it runs the walk-through with
-// its proof or, with --addr, serves requests until ctx ends.
+// run is the whole program. It starts the servers and the provider. Then it runs the walk-through
+// and its proof. With --addr it instead serves requests until ctx ends.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	log := demo.Log(demo.Verbose(opt.verbose, progress), slog.LevelInfo)
 	return demo.With(ctx, devstack.Start, log, func(servers *devstack.Stack) (err error) {

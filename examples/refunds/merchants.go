@@ -9,14 +9,14 @@ import (
 )
 
 // merchants are the merchants who may charge and refund, by a digest of their tokens. Because the
-// map has digests, the time of a look-up reveals nothing about a token. A real service has them in
-// its database.
+// map has digests, the time of a look-up reveals nothing about a token. A real service has its
+// merchants in a database.
 var merchants = map[[sha256.Size]byte]string{
 	sha256.Sum256([]byte("ann-token")): "ann",
 	sha256.Sum256([]byte("bob-token")): "bob",
 }
 
-// tokens are the tokens of the merchants, for readers who want to try.
+// tokens returns the tokens of the merchants, for readers who want to send requests.
 func tokens() []string {
 	var all []string
 	for _, name := range merchants {
@@ -28,7 +28,7 @@ func tokens() []string {
 
 type merchantKey struct{}
 
-// authenticated finds the merchant of a request, and answers 401 if there is none.
+// authenticated finds the merchant who sent a request. If it finds none, it answers 401.
 func authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -42,7 +42,8 @@ func authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// merchantOf is the sender of a request. Keys of different merchants are different keys.
+// merchantOf returns the merchant who sent a request. The guard treats equal keys of different
+// merchants as different keys.
 func merchantOf(r *http.Request) (string, error) {
 	merchant, ok := r.Context().Value(merchantKey{}).(string)
 	if !ok {

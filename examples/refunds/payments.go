@@ -21,29 +21,31 @@ import (
 // requests, events and answers.
 type Movement struct {
 	ID       string `json:"id"`
-	Charge   string `json:"charge"` // of a charge, its own id
+	Charge   string `json:"charge"` // the charge that a refund undoes; in a charge, its own id
 	Merchant string `json:"merchant"`
 	Amount   int64  `json:"amount"` // cents
 }
 
-// kind is everything in which a charge and a refund differ. The steps and their order are the
-// same for both.
+// kind has everything in which a charge and a refund differ. The steps and their order are the same
+// for both.
 type kind struct {
 	name, path string
-	event      string // announces it
-	prefix     string // of ids
+	event      string // type of the event that announces the movement
+	prefix     string // of the ids of movements
 
-	// undoes says that a movement of this kind takes the money from a charge, which it names.
+	// undoes says that a movement of this kind takes its money from a charge. The request names
+	// that charge.
 	undoes bool
 
-	// hold locks the source of the money until tx ends. It returns the provider's name for the
-	// source, and how much is left of it.
+	// hold locks the charge from which a refund takes its money. The lock ends with tx. hold
+	// returns the provider's name for that charge, and how much is left of it. For a charge, it
+	// locks nothing.
 	hold func(ctx context.Context, tx pgx.Tx, m Movement) (of string, left int64, err error)
 
 	// row inserts the movement.
 	row func(m Movement, ref, key string) (sql string, args []any)
 
-	// accounts are the account that the money leaves, and the one that gets it.
+	// accounts returns the account that the money leaves, and the account that gets the money.
 	accounts func(merchant string) (debit, credit string)
 }
 
@@ -96,15 +98,16 @@ var refund = kind{
 }
 
 // reservation is the record of the first phase: the movement, and the provider's name for the
-// charge from which it is taken.
+// charge from which a refund takes its money.
 type reservation struct {
 	Movement Movement
 	Of       string
 }
 
-// carryOut moves money, once for each key. The key is claimed while it runs. Each step is recorded
-// when it is done. After a crash or a failure, the next request with the key continues after the
-// last recorded step. No transaction is open while the provider is called.
+// carryOut moves money, once for each key. While it runs, the request has the claim of its key.
+// When a step is done, carryOut records it. After a crash or a failure, the next request with the
+// key continues after the last recorded step. While carryOut calls the provider, it has no
+// transaction open.
 func (s *service) carryOut(ctx context.Context, k kind, m Movement) (Movement, receipt, error) {
 	held, err := idempotency.Phase(ctx, "reserve", func(ctx context.Context, tx pgx.Tx) (reservation, error) {
 		return s.reserve(ctx, tx, k, m)
@@ -134,8 +137,8 @@ func (s *service) carryOut(ctx context.Context, k kind, m Movement) (Movement, r
 	return m, got, err
 }
 
-// reserve reserves the amount. Refunds of one charge come here one after the other, also if their
-// keys differ. So their sum cannot exceed the charge.
+// reserve reserves the amount. Because hold locks the charge, refunds of one charge are reserved
+// one after the other, even if their keys differ. So their sum cannot exceed the charge.
 func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (reservation, error) {
 	of, left, err := k.hold(ctx, tx, m)
 	if err != nil {
@@ -154,9 +157,9 @@ func (s *service) reserve(ctx context.Context, tx pgx.Tx, k kind, m Movement) (r
 	return reservation{m, of}, nil
 }
 
-// settle records the provider's answer: the row, the entry in the ledger and the event or, if
-// the provider declined, nothing. It locks the charge before it writes the event, so that
-// events of one charge are in the order of their commits.
+// settle removes the reservation and records the provider's answer: the row, the entry in the
+// ledger and the event. If the provider declined, settle records none of these. It locks the charge
+// before it writes the event, so that the events of one charge are in the order of their commits.
 func (s *service) settle(ctx context.Context, tx pgx.Tx, k kind, m Movement, got receipt) error {
 	if _, _, err := k.hold(ctx, tx, m); err != nil {
 		return err
@@ -180,13 +183,13 @@ func (s *service) settle(ctx context.Context, tx pgx.Tx, k kind, m Movement, got
 	return s.outbox.Write(ctx, tx, ev)
 }
 
-// keyOf is the Idempotency-Key of the request.
+// keyOf returns the Idempotency-Key of the request.
 func keyOf(ctx context.Context) string {
 	info, _ := idempotency.FromContext(ctx)
 	return info.Key.Value
 }
 
-// referenceHeader is the header of an answer with the provider's name for the movement.
+// referenceHeader is the header of an answer that has the provider's name for the movement.
 const referenceHeader = "Provider-Reference"
 
 // move answers POST /charges and POST /refunds.
@@ -207,7 +210,7 @@ func (s *service) move(k kind) http.Handler {
 	})
 }
 
-// readMovement reads what a request asks for.
+// readMovement reads the movement that a request asks for.
 func readMovement(r *http.Request, k kind) (Movement, error) {
 	var asked struct {
 		Charge string `json:"charge"`

@@ -16,12 +16,12 @@ var (
 	measureSQL string
 )
 
-// findings are what measure.sql returns.
+// findings is the row that measure.sql returns.
 type findings struct {
 	Charges, Refunds, Entries, Events, Calls, Effects, Cents int64
 }
 
-// gather stores in the database what clients, provider and broker remember.
+// gather stores in the database the records of the clients, of the provider and of the broker.
 func (d *deployment) gather(ctx context.Context) error {
 	messages, err := demo.ReadStream(ctx, d.NATS, stream)
 	if err != nil {

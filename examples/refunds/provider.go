@@ -11,9 +11,10 @@ import (
 	"time"
 )
 
-// provider moves money. It honours an Idempotency-Key: the same key moves it once, and gets
-// the same answer. Its first call fails for one operation in four. For another one in four it
-// moves the money and loses its first answer, so the caller cannot know.
+// provider moves money. It honours an Idempotency-Key: for one key it moves the money once, and
+// always gives the same answer. For one operation in four, the first call fails. For another one in
+// four, the provider moves the money and loses the first answer. Then the caller does not know the
+// result.
 type provider struct {
 	url    string
 	server *http.Server
@@ -23,12 +24,12 @@ type provider struct {
 	mu    sync.Mutex
 	kept  map[string]*keyRecord // by key
 	calm  bool                  // nothing goes wrong
-	asked func(key string)      // each call calls it first; may be nil
+	asked func(key string)      // the provider calls it at the start of each call; may be nil
 }
 
 // keyRecord is what the provider remembers of a key.
 type keyRecord struct {
-	n              int // its number
+	n              int // the number of the operation
 	kind           string
 	asked          instruction
 	answer         receipt
@@ -36,17 +37,19 @@ type keyRecord struct {
 	calls, effects int
 }
 
-// The failures of an operation's first call, by the operation's number.
+// The first call of an operation fails, or loses its answer, if the operation's number modulo every
+// is one of these.
 const (
 	every       = 4
 	outOfOrder  = 1
 	losesAnswer = 2
 )
 
-// isDeclined reports whether an amount is declined: one that ends in 66 cents.
+// isDeclined reports whether the provider declines an amount. It declines amounts that end in 66
+// cents.
 func isDeclined(amount int64) bool { return amount%100 == 66 }
 
-// startProvider starts the provider at a port of its own. tell gets what it does.
+// startProvider starts the provider at a free port. The provider reports each call to tell.
 func startProvider(tell func(format string, args ...any)) (*provider, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -110,7 +113,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply(w, status, "application/json", k.answer)
 }
 
-// note counts a call, and reports whether it is the first with its key.
+// note counts a call, and reports whether the call is the first with its key.
 func (p *provider) note(key, kind string, asked instruction) (k *keyRecord, first bool) {
 	k, known := p.kept[key]
 	if !known {
@@ -145,15 +148,15 @@ func (p *provider) hook() func(key string) {
 	return p.asked
 }
 
-// onCall makes each call call do first, and wait for it.
+// onCall makes the provider run do at the start of each call. If do is nil, it runs nothing.
 func (p *provider) onCall(do func(key string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = do
 }
 
-// books are the provider's records, for the proof: key, kind, the provider's name for it,
-// amount, calls and effects.
+// books returns the provider's records for the proof: key, kind, the provider's name for the
+// movement, amount, calls and effects.
 func (p *provider) books() [][]any {
 	p.mu.Lock()
 	defer p.mu.Unlock()

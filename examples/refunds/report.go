@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// result is what the program prints.
+// result has everything that the program prints at its end.
 type result struct {
 	demo.Proof
 	findings
@@ -17,8 +17,8 @@ type result struct {
 	keys, requests, replayed, inProgress, mismatches, crashes int64
 }
 
-// verdict returns nil if the proof holds. If a run met none of the failures, it proves nothing
-// about them, and is no success.
+// verdict returns nil if the proof holds. If one of the listed things did not happen in the run,
+// the run proves nothing about it, and is no success.
 func (r *result) verdict() error {
 	fault := r.Fault()
 	if r.Running != nil {
@@ -35,12 +35,12 @@ func (r *result) verdict() error {
 	))
 }
 
-// write prints the proof, and then the summary, for scripts.
+// write prints the proof, and then the summary, which scripts read.
 func (r *result) write(out io.Writer) error {
 	return r.Write(out, "", "the service's tables, what clients were told, and the provider's books", r.summary())
 }
 
-// summary is the last line of the output.
+// summary returns the last line of the output.
 func (r *result) summary() string {
 	word := verdict.Of(r.verdict())
 	return fmt.Sprintf("refunds: keys=%d requests=%d replayed=%d in_progress=%d mismatches=%d crashes=%d charges=%d refunds=%d entries=%d events=%d"+

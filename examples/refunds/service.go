@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	stream = "PAYMENTS" // carries every subject below payment
+	stream = "PAYMENTS" // its subjects begin with "payment."
 
-	// lease is how long it takes until another process may take over the work of a killed one:
-	// a key, or the relay's lead. If processes seldom die, the defaults are better: a minute
-	// and 5 seconds.
+	// lease is how long a killed process keeps the claim of a key, or the lead of the relay. After
+	// that, another process may take over. If processes seldom die, the defaults are better: a
+	// minute for a key, and 5 seconds for the relay.
 	lease = 2 * time.Second
 
 	drainTimeout = 5 * time.Second
-	connections  = 12 // the relay has its own
+	connections  = 12 // a relay that leads has two more
 )
 
-// rolePayments is this program as a process of the service.
+// rolePayments is the role in which this program runs as a process of the service.
 const rolePayments = "payments"
 
 // sayServes begins the line in which a process prints its address.
@@ -49,7 +49,7 @@ type job struct {
 	Verbose        bool
 }
 
-// service charges and refunds.
+// service answers requests for charges and refunds.
 type service struct {
 	pool     *pgxpool.Pool
 	outbox   *outbox.Outbox
@@ -85,17 +85,17 @@ func serve(ctx context.Context, text []byte) error {
 	return postroom.Run(ctx, guard, events, web)
 }
 
-// routes combines the service's endpoints. Authentication comes before the guard: a request
-// that it refuses uses up no key.
+// routes combines the service's endpoints. Authentication comes before the guard, so a request of
+// an unknown sender uses up no key.
 func (s *service) routes(guard *idempotency.Guard) http.Handler {
 	mux := http.NewServeMux()
 	for _, k := range []kind{charge, refund} {
 		mux.Handle("POST "+k.path, guard.Handler(idempotency.Route{
-			// No transaction is open while the provider is called.
+			// In this mode no transaction is open while the service calls the provider.
 			Mode:  idempotency.LeaseMode,
 			Lease: lease,
-			// If a request was declined, or asked for more than is left, its key keeps that
-			// answer.
+			// If the provider declined a request, or the request asked for more than is left, the
+			// guard stores that answer for the key.
 			Store: idempotency.StoreFinal,
 			TTL:   idempotency.TTLPayments,
 		}, s.move(k)))

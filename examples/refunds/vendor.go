@@ -17,22 +17,22 @@ type vendor struct {
 	url string
 }
 
-// receipt is the provider's final answer. A step of the request records it. A decline is an
-// answer, too, and is requested once.
+// receipt is the provider's final answer. The request's step "provider" records it. A decline is a
+// final answer too: after a decline, the service does not call the provider again.
 type receipt struct {
 	Ref      string `json:"ref"`
 	Declined string `json:"declined,omitempty"`
 }
 
-// instruction is the request to the provider. The same key always has the same one.
+// instruction is the request to the provider. All calls with one key have the same instruction.
 type instruction struct {
-	Of     string `json:"of,omitempty"` // the charge of a refund
+	Of     string `json:"of,omitempty"` // of a refund: the provider's name for the charge
 	Amount int64  `json:"amount"`
 }
 
-// move makes the provider move money. This process or another may call it again with its key,
-// by which the provider recognises it. The client decides about attempts and the waits between
-// them.
+// move makes the provider move money. This process or another may call move again with the same
+// key. The provider recognises the key. The outbound client decides how often it tries, and how
+// long it waits between attempts.
 func (v *vendor) move(ctx context.Context, k kind, key string, r reservation) (receipt, error) {
 	text, err := json.Marshal(instruction{Of: r.Of, Amount: r.Movement.Amount})
 	if err != nil {

@@ -1,8 +1,8 @@
-// Replay is a night at a shop. Orders in euros cannot be charged, because a rate is missing.
-// Some orders have a comma in their amount. Their events die. An operator looks at the causes,
-// tries a dry run, repairs the cause, replays ten events first and then the rest, edits the
-// orders with a comma, and discards one event. At the end the program proves with SQL that
-// every effect happened exactly once.
+// Replay plays a night at a shop. The shop cannot charge orders in euros, because it has no
+// exchange rate for them. It cannot charge orders with a comma in their amount either. The events
+// of all these orders die. An operator looks at the causes, tries a dry run, repairs the cause,
+// replays ten events first and then the rest, edits the orders with a comma, and discards one
+// event. At the end the program proves with SQL that every effect happened exactly once.
 //
 //	go run ./examples/replay
 package main
@@ -22,7 +22,7 @@ import (
 
 func main() { demo.Main(command(), "") }
 
-// options are what the command line says.
+// options are the values of the flags.
 type options struct {
 	orders  int
 	seed    uint64
@@ -45,7 +45,7 @@ func (o options) validate() error {
 	return errors.Join(demo.Between("orders", o.orders, 100, 1_000_000), demo.Positive("timeout", o.timeout))
 }
 
-// run is the whole night: servers, orders, deaths, the operator, the proof.
+// run is the whole program: it starts the servers, plays the night and runs the proof.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, opt.timeout)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// night is the night, with what was counted in it.
+// night is one run of the example, with its counts.
 type night struct {
 	*shop
 
@@ -24,21 +24,21 @@ type night struct {
 	replayed, edited, discarded int
 }
 
-// operator is the operator. Each action is recorded with the name and a reason.
+// operator returns the operator's name and a reason. Postroom records both with each action.
 func operator(reason string) deadletter.Audit { return deadletter.Audit{Actor: "ann", Reason: reason} }
 
 func (n *night) say(format string, args ...any) { fmt.Fprintf(n.out, format+"\n", args...) }
 
-// table prints rows, beginning with the names of the columns.
+// table prints rows. The first row has the names of the columns.
 func (n *night) table(rows ...[]string) {
 	w := tabwriter.NewWriter(n.out, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
 		fmt.Fprintln(w, "  "+strings.Join(row, "\t"))
 	}
-	_ = w.Flush() // errors of n.out are ignored everywhere
+	_ = w.Flush() // the program ignores all errors of n.out
 }
 
-// pass is the whole night.
+// pass plays the parts of the night, one after the other.
 func (n *night) pass(ctx context.Context) error {
 	for _, part := range []func(ctx context.Context) error{n.sell, n.look, n.tryInVain, n.mend, n.replayRates, n.correct, n.giveUp} {
 		if err := part(ctx); err != nil {
@@ -67,7 +67,7 @@ func (n *night) sell(ctx context.Context) error {
 	return err
 }
 
-// look finds out why they died.
+// look finds out why the events died.
 func (n *night) look(ctx context.Context) error {
 	list, err := n.letters.Groups(ctx, deadletter.Filter{})
 	if err != nil {
@@ -93,13 +93,13 @@ func amounts() deadletter.Filter {
 	return deadletter.Filter{Handler: billingCharge, Class: "permanent"}
 }
 
-// tryInVain tries a replay before anything is repaired.
+// tryInVain makes a dry run before the operator repairs the cause.
 func (n *night) tryInVain(ctx context.Context) error {
 	n.say("\n03:15  Would they work now?\n       $ postroom dead replay --text 'no rate' --dry-run\n")
 	return n.try(ctx, deadletter.DryRunFails)
 }
 
-// mend repairs the cause.
+// mend repairs the cause, and makes another dry run.
 func (n *night) mend(ctx context.Context) error {
 	n.say("\n03:20  The rate is put in.")
 	if _, err := n.Pool.Exec(ctx, "INSERT INTO rate VALUES ('EUR', 125)"); err != nil {
@@ -109,7 +109,8 @@ func (n *night) mend(ctx context.Context) error {
 	return n.try(ctx, deadletter.DryRunPasses)
 }
 
-// try runs one event dry, in the process that has the handler.
+// try makes a dry run of one event in the process that has the handler. It returns an error if the
+// verdict is not want.
 func (n *night) try(ctx context.Context, want deadletter.DryRunVerdict) error {
 	trials, err := n.letters.DryRun(ctx, rates(), deadletter.ReplayOptions{}, 1, 10*time.Second)
 	if err != nil {
@@ -130,7 +131,7 @@ func (n *night) try(ctx context.Context, want deadletter.DryRunVerdict) error {
 	return nil
 }
 
-// replayRates replays the first group: ten, and then the rest.
+// replayRates replays the events that lacked a rate: ten first, and then the rest.
 func (n *night) replayRates(ctx context.Context) error {
 	n.say("\n03:25  Ten first, then the rest.\n       $ postroom dead replay --text 'no rate' --canary 10 --reason 'the rate is there'\n")
 	job, err := n.letters.CreateReplay(ctx, rates(), deadletter.ReplayOptions{Canary: 10}, operator("the rate is there"))
@@ -152,7 +153,7 @@ func (n *night) replayRates(ctx context.Context) error {
 	return nil
 }
 
-// correct edits the orders with a comma, all but one, and replays them.
+// correct edits the dead events of orders with a comma, except one, and replays them.
 func (n *night) correct(ctx context.Context) error {
 	n.say("\n03:40  The commas are corrected, one by one: what was there is kept.\n       $ postroom dead edit ID --data FILE --reason 'comma in the amount'\n")
 	letters, _, err := n.letters.List(ctx, amounts(), deadletter.Page{Limit: 1000})
@@ -191,7 +192,7 @@ func (n *night) correct(ctx context.Context) error {
 	return err
 }
 
-// giveUp discards the last event.
+// giveUp discards the event that is still dead.
 func (n *night) giveUp(ctx context.Context) error {
 	n.say("\n03:50  The last was a test order.\n       $ postroom dead discard ID --reason 'test order'")
 	left, err := n.letters.Discard(ctx, amounts(), 0, operator("test order"), nil)
@@ -199,7 +200,7 @@ func (n *night) giveUp(ctx context.Context) error {
 	return err
 }
 
-// until waits until a query returns the given count.
+// until waits until the query sql returns the count want.
 func (n *night) until(ctx context.Context, what, sql string, want int) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

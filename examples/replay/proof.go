@@ -12,14 +12,14 @@ import (
 //go:embed sql/prove.sql
 var proveSQL string
 
-// errUnproven says that something happened that must not.
+// errUnproven says that a check of the proof found violations.
 var errUnproven = errors.New("the proof failed")
 
 func prove(ctx context.Context, db demo.Querier, discarded int) ([]demo.Check, error) {
 	return demo.Prove(ctx, db, proveSQL, discarded)
 }
 
-// prove compares everything with the orders, and prints the last line.
+// prove runs the proof, and prints the checks and the last line.
 func (n *night) prove(ctx context.Context) error {
 	checks, err := prove(ctx, n.Pool, n.discarded)
 	if err != nil {

@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	stream  = "SHOP" // carries every subject below order
+	stream  = "SHOP" // its subjects begin with "order."
 	workers = 4
 
 	orderPlaced  = "order.placed"
 	orderCharged = "order.charged"
 
-	// Handlers. A replay runs one of them, and never the other.
+	// Handlers. The replay of a handler's events never runs the other handler.
 	billingCharge = "billing.charge"
 	mailThanks    = "mail.thanks"
 )
@@ -46,7 +46,7 @@ type Order struct {
 	Amount   string `json:"amount"` // a decimal number
 }
 
-// shop is a service that sells, charges and says thanks.
+// shop is a service that sells goods, charges customers and thanks them.
 type shop struct {
 	*demo.Base
 
@@ -58,8 +58,7 @@ type shop struct {
 	inbox           *inbox.Inbox
 }
 
-// open makes the tables and the stream, and puts the parts together. The caller closes the
-// shop.
+// open makes the tables, the stream and the shop. The caller closes the shop.
 func open(ctx context.Context, servers *devstack.Stack, opt options) (*shop, error) {
 	base, err := demo.OpenBase(ctx, servers, "replay", 2*workers+8, tablesSQL,
 		jetstream.StreamConfig{Name: stream, Subjects: []string{"order.>"}})
@@ -71,7 +70,7 @@ func open(ctx context.Context, servers *devstack.Stack, opt options) (*shop, err
 	return s, nil
 }
 
-// wire puts the parts of Postroom together.
+// wire makes the parts of Postroom: outboxes, relay, inbox with its handlers, and dead letters.
 func (s *shop) wire() {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil)) // thousands of events fail here on purpose
 	s.orders = outbox.New(outbox.Config{Source: "/shop"})
@@ -85,17 +84,17 @@ func (s *shop) wire() {
 	s.letters = deadletter.New(s.Pool, deadletter.Config{})
 }
 
-// during runs relay and inbox while do runs.
+// during runs the relay and the inbox while do runs.
 func (s *shop) during(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return postroom.Run(ctx, s.relay, s.inbox, runner(func(ctx context.Context) error {
-		defer cancel() // when it is done, the parts drain
+		defer cancel() // when do has returned, the relay and the inbox drain
 		return do(ctx)
 	}))
 }
 
-// runner makes a function a part.
+// runner makes a function a postroom.Runner.
 type runner func(ctx context.Context) error
 
 // Run calls the function.
@@ -120,7 +119,7 @@ func plan(opt options) []Order {
 	for i := range orders {
 		o := Order{ID: fmt.Sprintf("order-%06d", i+1), Currency: "USD", Amount: fmt.Sprintf("%d.%02d", 1+chance.IntN(500), chance.IntN(100))}
 		switch {
-		case i%100 == 50: // a client of the shop that writes numbers differently
+		case i%100 == 50: // a customer who writes a comma for the decimal point
 			o.Amount = strings.ReplaceAll(o.Amount, ".", ",")
 		case i%3 == 0:
 			o.Currency = "EUR"

@@ -7,13 +7,13 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// crashes kills services during their work, and starts them again. The seed decides which, and
-// when.
+// crashes kills services during their work, and starts them again. The seed decides which service
+// is killed, and when.
 type crashes struct {
 	*deployment
 
 	chance *rand.Rand
-	when   []int64 // how many orders have been placed at each kill, in order
+	when   []int64 // for each kill, the number of placed orders at which it happens, sorted
 	killed int
 }
 
@@ -26,7 +26,7 @@ func newCrashes(d *deployment) *crashes {
 	return c
 }
 
-// next kills a service when it is time for that.
+// next kills a service and starts it again, if enough orders have been placed for the next kill.
 func (c *crashes) next(now state) error {
 	if c.done() || now.Placed < c.when[c.killed] {
 		return nil

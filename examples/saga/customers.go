@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	people       = 60 // customers; the card of one in twelve is refused
+	people       = 60 // customers; one in twelve has no credit, and is refused
 	refusedEvery = 12
 
-	goods         = 12 // in stock
-	suppliedEvery = 25 // of this many orders, one is for goods of a supplier
+	goods         = 12 // kinds of goods in stock
+	suppliedEvery = 25 // one of this many orders is for goods of a supplier
 	supplied      = "made-to-order"
 	mostQuantity  = 4
 )
 
 func isRefused(customer int) bool { return customer%refusedEvery == 0 }
 
-// plan returns n orders: the same ones for the same seed.
+// plan returns n orders. The same seed gives the same orders.
 func plan(seed uint64, n int) []Order {
 	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a play, not a secret
 	orders := make([]Order, n)
@@ -32,7 +32,7 @@ func plan(seed uint64, n int) []Order {
 		o.Amount = o.Quantity * price(item)
 		if i%suppliedEvery == suppliedEvery/2 {
 			o.SKU = supplied
-			o.Customer = 1 // this customer's card is good
+			o.Customer = 1 // this customer has credit
 		}
 		orders[i] = o
 	}
@@ -42,11 +42,11 @@ func plan(seed uint64, n int) []Order {
 func sku(item int) string  { return fmt.Sprintf("item-%02d", item+1) }
 func price(item int) int64 { return 500 + 125*int64(item) }
 
-// inStock is how much of an item there is: less than n orders will ask for.
+// inStock returns how many pieces of each item are in stock: fewer than n orders ask for.
 func inStock(n int) int { return n * (mostQuantity + 1) / 2 / goods * 7 / 10 }
 
-// customers place the orders. At each start of their process they find out which orders they
-// have placed before. They implement postroom.Runner.
+// customers place the orders. At each start of their process they place all orders again, and the
+// service recognises the orders that it has. They implement postroom.Runner.
 type customers struct {
 	shop   *orderService
 	job    *job

@@ -27,11 +27,12 @@ var (
 	auditTables string
 )
 
-// audit is the name of the auditor's database, beside those of the services.
+// audit is the name of the auditor's database. The databases of the services have the names of the
+// services.
 const audit = "audit"
 
-// deployment has the servers and processes of the services, and the databases that the
-// auditor reads. The services do not know of it.
+// deployment has the servers and processes of the services, and the databases that the auditor
+// reads. The services do not know the deployment.
 type deployment struct {
 	opt     options
 	story   *demo.Story
@@ -41,12 +42,12 @@ type deployment struct {
 	crashes *crashes
 }
 
-// books are the databases of the services, and the auditor's, by name. The connections are
-// the auditor's.
+// books are the databases of the services and of the auditor, by name. The services do not use
+// these connections: they have their own.
 type books map[string]*demo.Database
 
-// open makes databases, tables and streams. An operator does that before services start. The
-// caller closes the deployment.
+// open makes the databases, tables and streams. In production an operator makes them before the
+// services start. The caller closes the deployment.
 func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writer, story *demo.Story) (_ *deployment, err error) {
 	d := &deployment{opt: opt, story: story, books: make(books)}
 	defer func() {
@@ -79,7 +80,7 @@ func open(ctx context.Context, servers *devstack.Stack, opt options, log io.Writ
 	return d, nil
 }
 
-// open makes the databases. The auditor's has none of Postroom's tables.
+// open makes the databases. The auditor's database has none of Postroom's tables.
 func (b books) open(ctx context.Context, server *devstack.Postgres) (err error) {
 	for name, tables := range map[string]string{order: orderTables, payment: paymentTables, stock: stockTables, audit: auditTables} {
 		db, err := demo.CreateDatabase(ctx, server, "saga_"+name, 2)
@@ -98,7 +99,7 @@ func (b books) open(ctx context.Context, server *devstack.Postgres) (err error) 
 	return nil
 }
 
-// stockUp fills the accounts and the shelves.
+// stockUp inserts the accounts of the customers, and the items with their stock.
 func (b books) stockUp(ctx context.Context, orders int) error {
 	const (
 		insertAccount = "INSERT INTO account (customer, before, credit) VALUES ($1, $2, $2)"
@@ -119,7 +120,7 @@ func (b books) stockUp(ctx context.Context, orders int) error {
 	return errors.Join(b[payment].Pool.SendBatch(ctx, accounts).Close(), b[stock].Pool.SendBatch(ctx, items).Close())
 }
 
-// close ends the services, even if the run failed, and then closes the connections.
+// close ends the services, even if the run failed. Then it closes the connections.
 func (d *deployment) close() (err error) {
 	if d.staff != nil {
 		err = d.staff.end()

@@ -1,6 +1,7 @@
 package main
 
-// Order is the data of all events. Each service needs a part of it, and none asks another.
+// Order is the data of all events. Each service needs a part of it. No service asks another for
+// data.
 type Order struct {
 	ID       string `json:"id"`
 	Customer int    `json:"customer"`

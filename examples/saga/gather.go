@@ -11,11 +11,11 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// tableCopy is a copy from a service's database into a table of the auditor's. The statement
-// gives the columns their names.
+// tableCopy copies rows from the database of a service to the auditor's table to. The columns of
+// the statement sql have the names of the table's columns.
 type tableCopy struct{ service, to, sql string }
 
-// evidence is everything that is copied: the services' own tables, and Postroom's.
+// evidence returns all copies: of the services' own tables, and of Postroom's tables.
 func evidence() []tableCopy {
 	all := []tableCopy{
 		{order, "placed", "SELECT id, customer, sku, quantity, amount, state, reason, placed_at, ended_at FROM orders"},
@@ -37,8 +37,8 @@ func evidence() []tableCopy {
 	return all
 }
 
-// gather copies the evidence anew: from the services' databases, and the ids of the streams'
-// messages.
+// gather empties the auditor's tables and fills them again: with rows of the services' databases,
+// with the ids and types of the streams' messages, and with the types that each handler reads.
 func (b books) gather(ctx context.Context, nc *nats.Conn, from map[string]demo.Querier) error {
 	auditor := b[audit].Pool
 	if _, err := auditor.Exec(ctx, "TRUNCATE placed, process, account, money, item, goods, asked, event, decided, held, message, subscribed"); err != nil {
@@ -73,8 +73,8 @@ func (b books) gather(ctx context.Context, nc *nats.Conn, from map[string]demo.Q
 	return demo.Store(ctx, auditor, all...)
 }
 
-// read reads the rows of one statement. If a table has rows of all services, each row gets the
-// service's name.
+// read reads the rows of one statement. If the auditor's table has rows of several services, each
+// row also gets the service's name.
 func (c tableCopy) read(ctx context.Context, from demo.Querier) (demo.Evidence, error) {
 	rows, err := from.Query(ctx, c.sql)
 	if err != nil {
@@ -98,8 +98,8 @@ func (c tableCopy) read(ctx context.Context, from demo.Querier) (demo.Evidence, 
 	return e, err
 }
 
-// deliveries returns how many deliveries the broker made to all handlers of the services. The
-// inbox decided each event once.
+// deliveries returns how many deliveries the broker made to the handlers that have a durable
+// consumer. Ordered handlers have none.
 func deliveries(ctx context.Context, nc *nats.Conn) (int64, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Saga is a shop of three services: order, payment and stock. Each is a process with a
-// database of its own, and they only exchange events. The order service runs a saga for each
-// order: the order is paid, its goods are reserved, and it is confirmed. If a step fails, the
-// steps before it are undone. The services are killed during that and started again. At the
-// end the program proves with SQL over all databases that every order ended in one way, and
-// that money and goods add up.
+// Saga is a shop of three services: order, payment and stock. Each service is a process with a
+// database of its own. The services exchange nothing but events. The order service runs a saga for
+// each order: the order is paid, its goods are reserved, and it is confirmed. If a step fails, the
+// steps before it are undone. Meanwhile the program kills the services and starts them again. At
+// the end it proves with SQL over all databases that every order ended in one way, and that money
+// and goods add up.
 //
 //	go run ./examples/saga
 package main
@@ -31,7 +31,7 @@ func main() {
 	demo.Main(command(), "no more orders; finishing what was placed")
 }
 
-// options are what the command line says.
+// options are the values of the flags.
 type options struct {
 	orders   int
 	rate     int
@@ -68,14 +68,15 @@ func (o options) validate() error {
 	)
 }
 
-// A run is repeated at most this often, each time with more patience for each order.
+// The program makes at most this many runs. Each run has moreEach times the patience of the run
+// before.
 const (
 	tries    = 3
 	moreEach = 4 // times
 )
 
-// run is the whole program. If ctx ends, no more orders are placed, and the placed ones are
-// finished.
+// run is the whole program. If ctx ends, the customers place no more orders, and the services
+// finish the placed orders.
 //
 // On a busy machine all orders can run out of time. Then the run proves nothing about
 // confirmed orders, and run repeats it with more patience.
@@ -93,7 +94,7 @@ func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	}
 }
 
-// once is one run on servers of its own.
+// once makes one run, on servers of its own.
 func once(ctx context.Context, opt options, progress io.Writer) (r *result, err error) {
 	log := demo.Verbose(opt.verbose, progress)
 	err = demo.With(ctx, devstack.Start, demo.Log(log, slog.LevelInfo), func(servers *devstack.Stack) (err error) {

@@ -13,15 +13,16 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// orderService takes orders. For each it runs a saga: the order is paid, its goods are
-// reserved, and it is confirmed. If a step fails or takes too long, the steps before it
-// are undone, and the order is cancelled.
+// orderService takes orders. For each order it runs a saga: the order is paid, its goods are
+// reserved, and the order is confirmed. If a step fails or takes too long, the steps before it are
+// undone, and the order is cancelled.
 type orderService struct {
 	pool     *pgxpool.Pool
 	checkout *saga.Saga[Order]
 }
 
-// checkout is the saga of an order. A step may take as long as patience.
+// checkout returns the saga of an order. The steps payment and stock may each take as long as
+// patience.
 func checkout(patience time.Duration) saga.Definition[Order] {
 	return saga.Definition[Order]{
 		Name: "order.checkout", Version: 1,
@@ -47,7 +48,8 @@ func whole(o *Order) Order         { return *o }
 func nothing(*Order, struct{})     {}
 func refused(o *Order, said Order) { o.Reason = said.Reason }
 
-// subscribe reads the events for which the saga waits, from the streams of all services.
+// subscribe adds a handler for each service's stream. The handler reads the events for which the
+// saga waits.
 func (s *orderService) subscribe(in *inbox.Inbox) {
 	for _, service := range services {
 		in.Handle(reading("checkout."+service, service, s.checkout.Types()), s.checkout)
@@ -56,8 +58,8 @@ func (s *orderService) subscribe(in *inbox.Inbox) {
 
 const insertOrder = `INSERT INTO orders (id, customer, sku, quantity, amount) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING`
 
-// place places an order and begins its saga. It reports whether the order is new. After a
-// crash it is unknown how far the process came, so placing an order again is safe.
+// place places an order and begins its saga. It reports whether the order is new. The customers may
+// place an order again, because after a crash they do not know whether they placed it.
 func (s *orderService) place(ctx context.Context, o Order) (isNew bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, insertOrder, o.ID, o.Customer, o.SKU, o.Quantity, o.Amount)
@@ -72,7 +74,7 @@ func (s *orderService) place(ctx context.Context, o Order) (isNew bool, err erro
 
 const endOrder = `UPDATE orders SET state = $2, reason = $3, ended_at = clock_timestamp() WHERE id = $1`
 
-// end returns a function that ends an order.
+// end returns a function that ends an order. The order keeps its own reason if it has one.
 func end(state, reason string) func(context.Context, pgx.Tx, *Order) error {
 	return func(ctx context.Context, tx pgx.Tx, o *Order) error {
 		o.Reason = cmp.Or(o.Reason, reason)

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// subscribePayment charges and refunds. Both commands go to one ordered handler, so that
-// no refund overtakes its charge.
+// subscribePayment adds the handler that charges and refunds. One ordered handler gets both
+// commands, so that no refund overtakes its charge.
 func subscribePayment(in *inbox.Inbox, out *outbox.Outbox) {
 	commands := &postroom.Mux{}
 	commands.On("payment.charge", saga.Participant(out, charge))
@@ -34,7 +34,7 @@ const (
 		) UPDATE account SET credit = credit + amount FROM given WHERE account.customer = given.customer`
 )
 
-// charge takes the money for an order, or declines it.
+// charge takes the money for an order. If the customer's credit is too small, charge declines.
 func charge(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply postroom.Event, err error) {
 	tag, err := tx.Exec(ctx, takeMoney, o.ID, o.Customer, o.Amount)
 	if err != nil {
@@ -47,7 +47,8 @@ func charge(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply 
 	return cmd.Follow("payment.charged", o), nil
 }
 
-// refund gives back what was charged. That may be nothing: the saga does not know.
+// refund gives back the money that was charged for an order. If nothing was charged, it gives back
+// nothing: the saga also sends the command if it does not know whether the charge happened.
 func refund(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply postroom.Event, err error) {
 	if _, err := tx.Exec(ctx, giveMoney, o.ID); err != nil {
 		return reply, fmt.Errorf("give money back: %w", err)

@@ -11,8 +11,8 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// play runs the services until every saga has ended, and kills some meanwhile. If ctx ends, no
-// more orders are placed.
+// play runs the services until every saga has ended. Meanwhile it kills services and starts them
+// again. If ctx ends, the customers place no more orders.
 func (d *deployment) play(ctx context.Context) error {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.timeout)
 	defer cancel()
@@ -31,13 +31,14 @@ func (d *deployment) play(ctx context.Context) error {
 	return errors.Join(err, d.staff.end())
 }
 
-// watch prints the progress, kills services, and returns when everything is done.
+// watch prints the progress and kills services. It returns when all orders have ended and all kills
+// have happened.
 func (d *deployment) watch(ctx context.Context, closing <-chan struct{}) error {
 	return demo.Watch(ctx, d.opt.timeout, 50*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
 		if err := d.staff.fallen(); err != nil {
 			return demo.Progress{}, err
 		}
-		all := d.staff.allPlaced() // read before the state, so that the state is complete if all are placed
+		all := d.staff.allPlaced() // read before the state: if all orders are placed, the state has all of them
 		now, err := d.books.state(ctx)
 		if err != nil {
 			return demo.Progress{}, err
@@ -57,14 +58,14 @@ func (d *deployment) watch(ctx context.Context, closing <-chan struct{}) error {
 	})
 }
 
-// orders is what orders.sql returns.
+// orders is the row that orders.sql returns.
 type orders struct{ Placed, Pending, Confirmed, Cancelled int64 }
 
 // state is the progress of the run.
 type state struct {
 	orders
 	unpublished, owed, dead int64
-	wrote, decided          map[string]int64 // by type, by handler
+	wrote, decided          map[string]int64 // events written, by type; events decided, by handler
 }
 
 var (
@@ -94,13 +95,14 @@ func (b books) state(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// mark changes whenever something has moved.
+// mark returns a text that changes when an order or an event has moved.
 func (s state) mark() string {
 	return fmt.Sprint(s.orders, s.unpublished, s.owed, s.decided)
 }
 
-// missing says what is still to come, and is empty if nothing is. A dead event does not count,
-// because it will not come: the proof reports it.
+// missing returns the work that is left as a text, or an empty text. If an event is dead, missing
+// does not count orders that have not ended and events that handlers have not decided, because they
+// may never come to an end. Then the proof reports them.
 func (s state) missing() string {
 	var all demo.Todo
 	if s.dead == 0 {

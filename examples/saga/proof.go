@@ -21,13 +21,13 @@ var (
 	longestSQL string
 )
 
-// findings are what measure.sql returns.
+// findings is the row that measure.sql returns.
 type findings struct {
 	Orders, Confirmed, Cancelled, Declined, Short, Expired, Undone int64
 	Events, Decided, Charged, Refunded                             int64
 }
 
-// prove runs the proof over the evidence; placed is the expected number of orders.
+// prove runs the proof over the evidence; placed is the least number of orders that must exist.
 func prove(ctx context.Context, auditor demo.Querier, placed int64) ([]demo.Check, error) {
 	return demo.Prove(ctx, auditor, proveSQL, placed)
 }
@@ -69,8 +69,8 @@ func (d *deployment) judge(running error, interrupted bool) (*result, error) {
 	}, nil
 }
 
-// ask asks the order service's database, as an operator does, for the story of one order, and
-// how many sagas are stuck.
+// ask reads the story of one order from the order service's database, as an operator does. It also
+// returns how many sagas are stuck.
 func (d *deployment) ask(ctx context.Context) (story saga.Story, stuck int, err error) {
 	sagas := saga.NewStore(d.books[order].Pool, saga.StoreConfig{})
 	all, err := sagas.List(ctx, saga.Filter{Stuck: true}, saga.Page{})

@@ -12,19 +12,20 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// result is what the program prints.
+// result has everything that the program prints at its end.
 type result struct {
 	demo.Proof
 	findings
 	story         saga.Story // of one order
-	stuck         int        // sagas
-	interrupted   bool       // before all orders were placed
-	killed, kills int        // killed services, and the required number
-	repeated      int64      // deliveries beyond the first of each event to each handler
+	stuck         int        // number of stuck sagas
+	interrupted   bool       // the user ended the placing of orders
+	killed, kills int        // how many services were killed, and how many the flags ask for
+	repeated      int64      // deliveries of an event after the first one to the same handler
 }
 
-// verdict returns nil if the proof holds. If no order ended in one of the ways, or no service
-// died, the run proves nothing about that, and is no success.
+// verdict returns nil if the proof holds. If no order ended in one of the four ways below, the run
+// proves nothing about that way, and is no success. The same holds if fewer services were killed
+// than the flags ask for.
 func (r *result) verdict() error {
 	fault := r.Fault()
 	if r.interrupted || r.Running != nil {
@@ -42,7 +43,7 @@ func (r *result) verdict() error {
 	return errors.Join(fault, missed)
 }
 
-// write prints the story of an order, the proof, and then the summary, for scripts.
+// write prints the story of an order, the proof, and then the summary, which scripts read.
 func (r *result) write(out io.Writer) error {
 	return r.Write(out, r.tale(), "the tables of all services and the messages of their streams", r.summary())
 }
@@ -58,7 +59,7 @@ func (r *result) tale() string {
 	return b.String()
 }
 
-// summary is the last line of the output.
+// summary returns the last line of the output.
 func (r *result) summary() string {
 	word := verdict.Of(r.verdict())
 	return fmt.Sprintf("saga: orders=%d confirmed=%d cancelled=%d declined=%d out_of_stock=%d out_of_time=%d undone=%d stuck=%d killed=%d events=%d redelivered=%d"+

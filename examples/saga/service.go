@@ -18,7 +18,8 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// Services. Each has a stream, which takes the events whose types begin with its name.
+// Services. Each service has a stream, which stores the events whose types begin with the service's
+// name.
 const (
 	order   = "order"
 	payment = "payment"
@@ -33,8 +34,9 @@ var (
 // workers is how many events a handler handles at the same time.
 const workers = 3
 
-// reading returns a handler's subscription to the types that are in a service's stream. Its
-// name must never change: events are decided once for each name.
+// reading returns the subscription of a handler to those of the types that are in a service's
+// stream. The name of the handler must never change, because the inbox decides an event once for
+// each name.
 func reading(handler, service string, types []string) inbox.Subscription {
 	var its []string
 	for _, t := range types {
@@ -48,7 +50,7 @@ func reading(handler, service string, types []string) inbox.Subscription {
 	}
 }
 
-// subscriptions are all subscriptions of the services, for the progress and the proof.
+// subscriptions returns all subscriptions of the services, for the progress and the proof.
 func subscriptions() []inbox.Subscription {
 	all := []inbox.Subscription{
 		reading(payment, payment, []string{"payment.charge", "payment.refund"}),
@@ -61,7 +63,7 @@ func subscriptions() []inbox.Subscription {
 	return all
 }
 
-// roleService is this program as a process of a service.
+// roleService is the role in which this program runs as a process of a service.
 const roleService = "service"
 
 var roles = map[string]childproc.Role{roleService: serve}
@@ -81,21 +83,21 @@ type job struct {
 
 // The lines that parent and child send each other.
 const (
-	sayEnough = "enough" // no more orders are to be placed
-	sayPlaced = "placed" // no more will be
+	sayEnough = "enough" // parent to child: place no more orders
+	sayPlaced = "placed" // child to parent: the customers will place no more orders
 )
 
 const (
-	// lease and ackWait are how long it takes until another process takes over the work of a
-	// killed one: the relay's lead, and the events that it handled. If processes seldom die,
-	// the defaults are better: 5 and 30 seconds.
+	// lease and ackWait are how long it takes until another process takes over from a killed
+	// process. lease is for the lead of the relay, ackWait for the events that the killed process
+	// handled. If processes seldom die, the defaults are better: 5 and 30 seconds.
 	lease   = time.Second
 	ackWait = time.Second
 
 	drainTimeout = 5 * time.Second
 
-	// connections is for three handlers, two more of the inbox, and one for the customers. The
-	// relay has its own.
+	// connections is the size of the pool: enough for three handlers, two spare connections that
+	// the inbox asks for, and one for the customers. A relay that leads has two more of its own.
 	connections = 3*workers + 3
 )
 

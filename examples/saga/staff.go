@@ -51,7 +51,7 @@ func (s *staff) kill(service string) (pid int) {
 	return c.PID()
 }
 
-// stopPlacing ends the placing of orders.
+// stopPlacing tells the order service to place no more orders, now and after each restart.
 func (s *staff) stopPlacing() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *staff) fallen() error {
 	return nil
 }
 
-// end makes all processes finish, and returns when they are gone. It is idempotent.
+// end tells all processes to finish, and returns when they have ended. It is idempotent.
 func (s *staff) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

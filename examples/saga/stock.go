@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// subscribeStock reserves goods and releases them. Some goods come from a supplier who, in
-// this example, never answers. So the time of these orders runs out.
+// subscribeStock adds the handler that reserves goods and releases them. Some goods come from a
+// supplier who, in this example, never answers. So the time of orders for these goods runs out.
 func subscribeStock(in *inbox.Inbox, out *outbox.Outbox) {
 	commands := &postroom.Mux{}
 	commands.On("stock.reserve", saga.Participant(out, reserve))
@@ -55,7 +55,8 @@ func reserve(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply
 	return cmd.Follow("stock.reserved", o), nil
 }
 
-// release gives back the reserved goods. That may be nothing: the saga does not know.
+// release gives back the reserved goods of an order. If nothing was reserved, it gives back
+// nothing: the saga also sends the command if it does not know whether the goods were reserved.
 func release(ctx context.Context, tx pgx.Tx, cmd postroom.Event, o Order) (reply postroom.Event, err error) {
 	if _, err := tx.Exec(ctx, giveGoods, o.ID); err != nil {
 		return reply, fmt.Errorf("give goods back: %w", err)

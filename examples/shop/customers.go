@@ -9,17 +9,16 @@ import (
 	"github.com/postroom/postroom/examples/internal/demo"
 )
 
-// customers is the part that begins and ends the example. It places the orders, waits until
-// all of them have taken effect, and returns. Then the other parts drain. It implements
-// postroom.Runner.
+// customers begins and ends the example. Its method Run places the orders, waits until all of them
+// have taken effect, and returns. Then the other parts drain. customers implements postroom.Runner.
 type customers struct {
 	*deployment
 
-	closing <-chan struct{} // closed: no more orders
+	closing <-chan struct{} // if it is closed, the clients place no more orders
 }
 
-// Run returns nil once every committed order has been published, charged and counted, and
-// every copy was suppressed. If that does not happen, the error says what is missing.
+// Run returns nil when every committed order is published, charged and counted, and both handlers
+// have got every copy. If that does not happen in time, the error says what is missing.
 func (c *customers) Run(ctx context.Context) error {
 	began := time.Now()
 	requests := plan(c.opt.seed, c.opt.orders)
@@ -28,7 +27,7 @@ func (c *customers) Run(ctx context.Context) error {
 	go func() { placed <- c.shop.placeAll(placing, requests, c.opt.clients, c.closing) }()
 
 	err := demo.Watch(ctx, c.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
-		all := len(placed) > 0 // read before the state, so that the state is complete if all are placed
+		all := len(placed) > 0 // read before the state: if all orders are placed, the state has all of them
 		now, err := c.state(ctx)
 		c.story.Progress("placed %s  published %s  charged %s  counted %s  duplicates suppressed %s  %s orders/s",
 			demo.Grouped(now.placed), demo.Grouped(now.published), demo.Grouped(now.charge.done), demo.Grouped(now.tallied.done),
@@ -51,15 +50,15 @@ func (c *customers) Run(ctx context.Context) error {
 
 // state is the progress of the run.
 type state struct {
-	placed       int64 // by the clients
-	seen, copied int64 // by the copier: orders in the stream, copies sent
-	counts             // by Postroom's metrics
+	placed       int64 // orders that the clients committed
+	seen, copied int64 // counted by the copier: orders in the stream, copies sent
+	counts             // read from Postroom's metrics
 }
 
 func (c *customers) state(ctx context.Context) (state, error) {
 	s := state{placed: c.shop.placed.committed.Load()}
 	s.seen = c.copier.seen.Load()
-	s.copied = c.copier.sent.Load() // after seen: see copier.consider
+	s.copied = c.copier.sent.Load() // read after seen: see copier.consider
 	var err error
 	if s.counts, err = c.meters.read(ctx); err != nil {
 		return s, fmt.Errorf("read metrics: %w", err)
@@ -67,14 +66,14 @@ func (c *customers) state(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// missing says what is still to come, and is empty if nothing is.
+// missing returns the work that is left as a text, or an empty text.
 func (s state) missing() string {
 	var all demo.Todo
 	all.Add(2*s.placed-s.published, "events not published")
 	all.Add(s.placed-s.charge.done, "orders not charged")
 	all.Add(s.placed-s.tallied.done, "orders not counted")
 	all.Add(s.placed-s.seen, "orders not seen by the copier")
-	// A duplicate that was not suppressed has also arrived: the proof reports it.
+	// A duplicate that took effect counts as a delivery, too. The proof reports it.
 	all.Add(s.placed+s.copied-s.charge.done-s.charge.suppressed, "deliveries to come to "+billingCharge)
 	all.Add(s.placed+s.copied-s.tallied.done-s.tallied.suppressed, "deliveries to come to "+analyticsCount)
 	return all.String()

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	stream = "SHOP" // carries every subject below order
+	stream = "SHOP" // its subjects begin with "order."
 
-	// workers is how many events each handler handles at the same time. Workers wait for the
-	// disk most of the time, and share its syncs. So more of them are faster until the
-	// processors are busy.
+	// workers is how many events each handler handles at the same time. Most of the time a worker
+	// waits until the disk has synced, and one sync serves many workers. So more workers are
+	// faster, until the processors are busy.
 	workers = 8
 )
 
 //go:embed sql/tables.sql
 var tablesSQL string
 
-// deployment is the shop with its servers. In a company these would be three services with
-// three databases; here one process plays them all.
+// deployment is the shop with its servers. In a company, shop, billing and analytics would be three
+// services with three databases. Here one process plays all three.
 type deployment struct {
 	*demo.Base
 
@@ -42,9 +42,9 @@ type deployment struct {
 	copier *copier
 }
 
-// open makes the tables and the stream, and wires the shop. The caller closes it.
+// open makes the tables, the stream and the shop. The caller closes the deployment.
 func open(ctx context.Context, servers *devstack.Stack, opt options, log *slog.Logger, story *demo.Story) (*deployment, error) {
-	base, err := demo.OpenBase(ctx, servers, "demo", opt.clients+2*workers+2, tablesSQL, // 2 are the relay's
+	base, err := demo.OpenBase(ctx, servers, "demo", opt.clients+2*workers+2, tablesSQL, // 2 are spare: the inbox asks for them
 		jetstream.StreamConfig{Name: stream, Subjects: []string{"order.>"}})
 	if err != nil {
 		return nil, err

@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	copyEvery  = 20 // of this many order events, one is delivered twice
+	copyEvery  = 20 // one of this many order events is delivered twice
 	copyHeader = "shop-copy"
 )
 
-// copier delivers events twice on purpose. It reads the stream and publishes one event in
-// twenty again, under a message id that the broker does not know. The same happens if a relay
-// is killed after it published, and the broker's duplicate window is over. It implements
-// postroom.Runner.
+// copier delivers events twice on purpose. It reads the stream and publishes one event in twenty
+// again, under a message id that the broker does not know. The same happens if a relay is killed
+// after it published an event and before it recorded that, and the event is published again after
+// the broker's duplicate window. It implements postroom.Runner.
 type copier struct {
 	nc   *nats.Conn
-	seen atomic.Int64 // order events read, copies not counted
+	seen atomic.Int64 // order events that the copier read, without copies
 	sent atomic.Int64 // copies that the broker stored
 }
 
-// Run copies until ctx ends.
+// Run publishes copies until ctx ends.
 func (c *copier) Run(ctx context.Context) error {
 	if err := c.run(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("copier: %w", err)
@@ -58,7 +58,7 @@ func (c *copier) run(ctx context.Context) error {
 	}
 }
 
-// consider copies a message if it is its turn. It never copies a copy.
+// consider publishes a copy of one message in twenty. It never copies a copy.
 func (c *copier) consider(ctx context.Context, js jetstream.JetStream, msg jetstream.Msg) error {
 	if msg.Headers().Get(copyHeader) != "" {
 		return nil
@@ -72,6 +72,6 @@ func (c *copier) consider(ctx context.Context, js jetstream.JetStream, msg jetst
 		}
 		c.sent.Add(1)
 	}
-	c.seen.Add(1) // last, so that a reader who sees it also sees the copy
+	c.seen.Add(1) // last, so that a reader who reads seen before sent counts the copies of all seen events
 	return nil
 }

@@ -1,7 +1,7 @@
-// Shop is a shop on real servers. Clients place orders. Billing charges each order and
-// analytics counts it, after an event each. On purpose, some orders are rolled back, some
-// transactions stay open for long, and some events are delivered twice. At the end the
-// program proves with SQL that nothing was lost, nothing was made up and nothing happened
+// Shop is a shop on real servers. Clients place orders, and an event tells of each order. When its
+// event comes, billing charges the order and analytics counts it. On purpose, some orders are
+// rolled back, some transactions stay open for long, and some events are delivered twice. At the
+// end the program proves with SQL that nothing was lost, nothing was made up and nothing happened
 // twice.
 //
 //	go run ./examples/shop
@@ -27,7 +27,7 @@ import (
 
 func main() { demo.Main(command(), "no more orders; finishing what was placed") }
 
-// options are what the command line says.
+// options are the values of the flags.
 type options struct {
 	orders  int
 	clients int
@@ -58,8 +58,8 @@ func (o options) validate() error {
 	)
 }
 
-// run is the whole program: servers, shop, report, proof. If ctx ends, no more orders are
-// placed, and the placed ones are finished.
+// run is the whole program: servers, shop, proof and report. If ctx ends, the clients place no more
+// orders, and the shop finishes the placed orders.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	log := demo.Log(progress, slog.LevelWarn)
 	return demo.With(ctx, devstack.Start, log, func(servers *devstack.Stack) error {
@@ -80,8 +80,7 @@ func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	})
 }
 
-// wire puts the parts of Postroom together: two outboxes to write to, a relay, and an inbox
-// with two handlers.
+// wire makes the parts of Postroom: two outboxes, a relay, and an inbox with two handlers.
 func (d *deployment) wire() {
 	d.shop = &shop{pool: d.Pool, outbox: outbox.New(outbox.Config{Source: "/shop"})}
 	billing := &biller{outbox: outbox.New(outbox.Config{Source: "/billing"})}

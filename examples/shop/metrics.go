@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/telemetry"
 )
 
-// meters reads Postroom's metrics. A service would send the same instruments to its collector;
-// here they are read when they are needed.
+// meters reads Postroom's metrics. A service would send the same metrics to its collector. The
+// example reads them when it needs them.
 type meters struct {
 	reader   *sdk.ManualReader
 	provider *sdk.MeterProvider
@@ -22,18 +22,18 @@ func newMeters() *meters {
 	return &meters{reader: reader, provider: sdk.NewMeterProvider(sdk.WithReader(reader))}
 }
 
-// counts are the instruments that matter here.
+// counts are the values of the metrics that the example needs.
 type counts struct {
 	published       int64 // events that the broker acknowledged
-	late            int64 // of these: visible to the relay after later ones
+	late            int64 // events that became visible to the relay after later events
 	charge, tallied deliveryCounts
 }
 
 // deliveryCounts are the outcomes of the deliveries to one handler.
 type deliveryCounts struct {
-	done       int64 // handled and committed
-	suppressed int64 // decided before, and acknowledged without an effect
-	failed     int64 // to be delivered again
+	done       int64 // the handler ran, and its transaction committed
+	suppressed int64 // the event was decided before; acknowledged without an effect
+	failed     int64 // the event will be delivered again
 }
 
 func (m *meters) read(ctx context.Context) (counts, error) {
@@ -63,7 +63,8 @@ func (c *counts) add(instrument string, attributes attribute.Set, n int64) {
 	case telemetry.RelayLate:
 		c.late += n
 	case telemetry.RelayEvents:
-		// "duplicate": the acknowledgement was lost, and the event stored before.
+		// "duplicate": the stream had the event already, because an earlier acknowledgement was
+		// lost.
 		if outcome.AsString() == "stored" || outcome.AsString() == "duplicate" {
 			c.published += n
 		}

@@ -38,8 +38,8 @@ func (d *deployment) judge(running error) (*result, error) {
 	return d.result(demo.Proof{Checks: checks, Running: running}, found, counted), nil
 }
 
-// gather stores the evidence in the database that is not there: the messages of the stream,
-// and the orders that their clients rolled back.
+// gather stores in the database the evidence that the database does not have: the messages of the
+// stream, and the orders that the clients rolled back.
 func (d *deployment) gather(ctx context.Context) error {
 	read, err := demo.ReadStream(ctx, d.NATS, stream)
 	if err != nil {
@@ -58,12 +58,12 @@ func (d *deployment) gather(ctx context.Context) error {
 	)
 }
 
-// prove runs the proof over the orders that the clients committed.
+// prove runs the proof. It tells the proof how many orders the clients committed.
 func (d *deployment) prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
 	return demo.Prove(ctx, db, proveSQL, d.shop.placed.committed.Load())
 }
 
-// findings are what measure.sql returns.
+// findings is the row that measure.sql returns.
 type findings struct {
 	Orders, Charged, Counted, Held int64
 	P50, P99                       float64 // seconds
@@ -71,8 +71,8 @@ type findings struct {
 	Durable                        bool
 }
 
-// result summarizes a run. If a run was not complete, the events that it did not reach are not
-// lost.
+// result summarizes a run. If the run was not complete, it does not count the events that are still
+// missing as lost.
 func (d *deployment) result(proof demo.Proof, found findings, c counts) *result {
 	r := &result{
 		orders: orders{

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// result is what the program prints: as a table, or as one object of JSON.
+// result has everything that the program prints at its end, as a table or as one object of JSON.
 type result struct {
 	orders
 	effects
@@ -22,7 +22,7 @@ type result struct {
 	software
 }
 
-// orders are what the clients did.
+// orders has the numbers of the orders that the clients placed.
 type orders struct {
 	Seed       uint64 `json:"seed"`
 	Clients    int    `json:"clients"`
@@ -31,7 +31,7 @@ type orders struct {
 	Held       int64  `json:"held_open"`
 }
 
-// effects are the effects of the orders.
+// effects has the numbers of the effects of the orders.
 type effects struct {
 	Published   int64 `json:"published"`
 	Late        int64 `json:"late"`
@@ -43,7 +43,7 @@ type effects struct {
 	ByAnalytics int64 `json:"duplicates_suppressed_by_analytics_count"`
 }
 
-// pace is how long it took.
+// pace says how long the run took.
 type pace struct {
 	PlacingSecs float64 `json:"placing_seconds"`
 	TotalSecs   float64 `json:"seconds"`
@@ -51,16 +51,16 @@ type pace struct {
 	P99         float64 `json:"event_insert_to_charge_insert_p99_seconds"`
 }
 
-// violations are those that the proof found.
+// violations has the numbers of violations that the proof found.
 type violations struct {
 	Lost      int64 `json:"lost"`
 	Ghosts    int64 `json:"ghosts"`
 	Doubles   int64 `json:"double_effects"`
 	Undecided bool  `json:"undecided,omitempty"` // the run was not complete when its time ran out
-	Open      int64 `json:"open,omitempty"`      // violations that show nothing yet for that reason
+	Open      int64 `json:"open,omitempty"`      // violations that prove nothing yet for that reason
 }
 
-// software is the software of the run.
+// software has the versions of the servers, and whether PostgreSQL syncs to the disk.
 type software struct {
 	PostgreSQL   string `json:"postgresql"`
 	PostgresFrom string `json:"postgresql_from"`
@@ -80,7 +80,7 @@ func (r *result) verdict() error {
 	return nil
 }
 
-// summary is the last line of the output, for scripts.
+// summary returns the last line of the output, which scripts read.
 func (r *result) summary() string {
 	line := fmt.Sprintf("demo: orders=%d rolled_back=%d published=%d charged=%d counted=%d duplicates_suppressed=%d lost=%d ghosts=%d double_effects=%d",
 		r.Orders, r.RolledBack, r.Published, r.Charged, r.Counted, r.Suppressed, r.Lost, r.Ghosts, r.Doubles)
@@ -132,8 +132,8 @@ func (r *result) table() string {
 	return b.String()
 }
 
-// pad makes labels of one width, so that they stay on the left of a table whose numbers are on
-// the right.
+// pad fills a label with spaces to a fixed width. So labels are aligned on the left, in a table
+// that aligns its cells on the right.
 func pad(s string) string { return fmt.Sprintf("%-36s", s) }
 
 func rate(n int64, seconds float64) int64 {

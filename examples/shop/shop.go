@@ -19,8 +19,8 @@ import (
 const (
 	people = 1000 // customers; the card of one in ten is declined
 
-	// Of this many orders, one keeps its transaction open for a while after it wrote its event, as
-	// a slow service or a paused process would.
+	// The transaction of one of this many orders stays open for a while after the event was
+	// written, as in a slow service or a paused process.
 	holdEvery          = 200
 	holdLeast, holdMax = 100 * time.Millisecond, 400 * time.Millisecond
 )
@@ -29,11 +29,11 @@ const (
 type request struct {
 	Order
 
-	declined bool          // to be rolled back, after its event was written
+	declined bool          // the client rolls it back, after it wrote the event
 	hold     time.Duration // how long to keep the transaction open
 }
 
-// plan returns requests, n of which commit. The same seed gives the same requests.
+// plan returns requests. n of them commit. The same seed gives the same requests.
 func plan(seed uint64, n int) []request {
 	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a shop, not a secret
 	requests := make([]request, 0, n+n/8)
@@ -61,7 +61,7 @@ type tally struct {
 	placing, took time.Duration // until the last order was placed; until all took effect
 
 	mu         sync.Mutex
-	rolledBack []Order // the database has no trace of them
+	rolledBack []Order // the database does not have them
 }
 
 func (t *tally) rolled(o Order) {
@@ -83,7 +83,7 @@ type shop struct {
 	placed tally // what the clients know
 }
 
-// placeAll places the requests, the given number at a time. When closing is closed, it
+// placeAll places the requests, as many at a time as there are clients. When closing is closed, it
 // finishes the running orders and stops.
 func (s *shop) placeAll(ctx context.Context, requests []request, clients int, closing <-chan struct{}) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -117,8 +117,8 @@ var errDeclined = errors.New("card declined")
 
 const insertOrder = "INSERT INTO shop_order (id, customer, amount, held) VALUES ($1, $2, $3, $4)"
 
-// place places one order. The event is part of the order's transaction: it is published if
-// that commits, and never exists if it does not.
+// place places one order. It writes the event in the order's transaction. If the transaction
+// commits, the relay publishes the event. If not, the event does not exist.
 func (s *shop) place(ctx context.Context, r request) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, insertOrder, r.ID, r.Customer, r.Amount, r.hold > 0); err != nil {

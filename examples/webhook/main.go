@@ -1,8 +1,8 @@
-// Webhook is a payments service that learns of payments by webhooks. A provider sends each
-// webhook several times, in no order, signed with a secret that changes meanwhile. An attacker
-// sends forged ones. On purpose, connections break, the handlers are stopped and started, and
-// the database is away. At the end the program proves with SQL that every genuine webhook took
-// effect once, and no other did.
+// Webhook is a payments service that learns of payments by webhooks. A provider sends the webhooks
+// in random order, many of them several times. It signs them with a secret, and changes the secret
+// meanwhile. An attacker sends forged webhooks. On purpose, connections break, the handlers stop
+// and start again, and the database refuses connections for a while. At the end the program proves
+// with SQL that every genuine webhook took effect once, and no other webhook took effect.
 //
 //	go run ./examples/webhook
 package main
@@ -23,7 +23,7 @@ import (
 
 func main() { demo.Main(command(), "no more webhooks; finishing what was sent") }
 
-// options are what the command line says.
+// options are the values of the flags.
 type options struct {
 	payments int
 	senders  int
@@ -56,8 +56,8 @@ func (o options) validate() error {
 	)
 }
 
-// run is the whole program. If ctx ends, no more webhooks are sent, and the sent ones are
-// finished.
+// run is the whole program. If ctx ends, the provider sends no more webhooks, and the service
+// handles the webhooks that were sent.
 func run(ctx context.Context, opt options, out, progress io.Writer) error {
 	log := demo.Log(demo.Verbose(opt.verbose, progress), slog.LevelInfo)
 	return demo.With(ctx, devstack.StartPostgres, log, func(server *devstack.Postgres) error {

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// source names the endpoint, and with it the provider and our account there. A webhook's
-	// id is unique within it, but not among providers.
+	// source names the endpoint, and with it the provider and our account there. A webhook's id is
+	// unique within a source. Two providers may use the same id.
 	source      = "/webhooks/acme-pay"
-	handlerName = "payments.apply" // it must never change: webhooks are decided once under it
-	workers     = 8                // how many webhooks are applied at the same time
+	handlerName = "payments.apply" // must never change: the inbox decides a webhook once for each name
+	workers     = 8                // how many webhooks the handler applies at the same time
 
 	// The provider's types of events of a payment.
 	authorized = "payment.authorized"
@@ -30,7 +30,7 @@ const (
 	refunded   = "payment.refunded"
 )
 
-// notice is the body, in the form that Standard Webhooks recommends.
+// notice is the body of a webhook, in the form that Standard Webhooks recommends.
 type notice struct {
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"`
@@ -40,17 +40,17 @@ type notice struct {
 	} `json:"data"`
 }
 
-// newService puts the service together: an inbox with a handler that reads no stream, and an
-// endpoint that stores the provider's webhooks for it. The provider has two secrets while it
-// changes them.
+// newService makes the service: an inbox with a handler that reads no stream, and an endpoint that
+// stores the provider's webhooks for that handler. While the provider changes its secret, the old
+// and the new secret are valid.
 func newService(pool *pgxpool.Pool, log *slog.Logger, secrets ...string) (*inbox.Inbox, http.Handler) {
-	in := inbox.New(pool, nil, inbox.Config{Logger: log}) // no broker: webhooks are accepted
-	// If a connection breaks, its claimed events run again after two timeouts.
+	in := inbox.New(pool, nil, inbox.Config{Logger: log}) // no broker: the endpoint accepts webhooks
+	// If a connection breaks, the events that were claimed over it run again after two timeouts.
 	in.Handle(inbox.Subscription{Name: handlerName, Workers: workers, Timeout: 2 * time.Second}, postroom.JSON(apply))
 	mux := http.NewServeMux()
 	mux.Handle(source, webhook.New(in, webhook.Config{
 		Source: source, Handler: handlerName, Scheme: webhook.Standard(secrets...), Logger: log,
-		Types: []string{"standard." + authorized, "standard." + captured, "standard." + refunded}, // others are answered 200 and not stored
+		Types: []string{"standard." + authorized, "standard." + captured, "standard." + refunded}, // the endpoint answers 200 to others, and does not store them
 		Key: func(ev postroom.Event) string {
 			var told notice
 			_ = json.Unmarshal(ev.Data, &told) // the handler reports a body that is not JSON
@@ -63,12 +63,13 @@ func newService(pool *pgxpool.Pool, log *slog.Logger, secrets ...string) (*inbox
 //go:embed sql/apply.sql
 var applySQL string
 
-// apply is the handler: it adds the webhook's amount to its payment.
+// apply is the handler. It adds the webhook's amount to its payment.
 //
 // Providers promise no order, so a capture may come before its authorization. That does not matter
-// here: sums are the same in any order, and the state follows from them (sql/tables.sql). The inbox
-// makes sure that each amount is added once. A handler that cannot work without the earlier event
-// could wait for it with postroom.RetryAfter, but that event can be days late.
+// here: sums are the same in any order, and the database computes the state from the sums
+// (sql/tables.sql). The inbox makes sure that each amount is added once. A handler that cannot work
+// without the earlier event could wait for it with postroom.RetryAfter, but that event can be days
+// late.
 func apply(ctx context.Context, tx pgx.Tx, ev postroom.Event, told notice) error {
 	if _, err := tx.Exec(ctx, applySQL, ev.ID, told.Data.Payment, told.Type, told.Data.Amount); err != nil {
 		return fmt.Errorf("apply %s: %w", told.Type, err)

@@ -7,7 +7,9 @@ import (
 	"time"
 )
 
-// Of this many webhooks, one is sent again with another body, or by a sender without the secret.
+// The provider sends one of changeEvery webhooks again with another body. For one of forgeEvery
+// webhooks, a sender without the secret sends a forged one. The provider sends each webhook at most
+// mostCopies times.
 const (
 	changeEvery = 20
 	forgeEvery  = 10
@@ -18,7 +20,7 @@ const (
 type hook struct {
 	id, payment, eventType string
 	amount                 int64
-	n                      int // the order in which it happened
+	n                      int // its number, in the order in which the events happened
 }
 
 // kind says how a hook is sent.
@@ -30,14 +32,15 @@ const (
 	forged  kind = "forged"  // under an id of its own, by a sender without the secret
 )
 
-// delivery is one webhook, which is sent until it gets a final answer.
+// delivery is one webhook. The provider sends it until it gets a final answer.
 type delivery struct {
 	kind
 	id   string
 	hook *hook
 }
 
-// plan returns the provider's deliveries for n payments, in order: the same for the same seed.
+// plan returns the deliveries for n payments, in the random order in which they are sent. The same
+// seed gives the same deliveries.
 func plan(seed uint64, n int) []delivery {
 	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a play, not a secret
 	var all []delivery
@@ -58,8 +61,9 @@ func plan(seed uint64, n int) []delivery {
 	return all
 }
 
-// history returns the events of one payment, in order. Half of it or all of it is captured,
-// and then refunded.
+// history returns the events of one payment, in their order. After the authorization, nothing, a
+// part or the whole amount is captured. If the whole amount is captured, nothing, a part or all of
+// it is refunded.
 func history(chance *rand.Rand) []*hook {
 	amount := 100 + chance.Int64N(50_000)
 	part := 1 + chance.Int64N(amount-1)
@@ -81,6 +85,6 @@ func (d delivery) body() []byte {
 	if d.kind == changed {
 		told.Data.Amount++
 	}
-	body, _ := json.Marshal(told) // texts and a number
+	body, _ := json.Marshal(told) // cannot fail: texts and a number
 	return body
 }

@@ -26,7 +26,7 @@ var (
 	cutSQL string
 )
 
-// deployment is the payments service and the provider who calls it.
+// deployment is the payments service and the provider that calls it.
 type deployment struct {
 	opt      options
 	story    *demo.Story
@@ -35,7 +35,7 @@ type deployment struct {
 	inbox    *inbox.Inbox
 	web      *httptest.Server
 	provider *provider
-	signers  []webhook.Scheme // of the provider, one after the other
+	signers  []webhook.Scheme // the provider signs with one after the other
 
 	fail         context.CancelCauseFunc // ends the run
 	stopHandlers func() error
@@ -43,7 +43,7 @@ type deployment struct {
 
 // open makes a database, the service and the provider. The caller closes the deployment.
 func open(ctx context.Context, server *devstack.Postgres, opt options, log *slog.Logger, story *demo.Story) (*deployment, error) {
-	db, err := demo.OpenDatabase(ctx, server, "webhook", workers+2+opt.senders, tablesSQL) // 2 more are for the inbox
+	db, err := demo.OpenDatabase(ctx, server, "webhook", workers+2+opt.senders, tablesSQL) // 2 are spare: the inbox asks for them
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +61,8 @@ func (d *deployment) close() {
 	d.db.Close()
 }
 
-// play serves, sends and disturbs until all webhooks took effect. If ctx ends, no more are
-// sent.
+// play runs the service, and sends the webhooks in scenes that disturb the service. It returns when
+// all webhooks took effect. If ctx ends, the provider sends no more webhooks.
 func (d *deployment) play(ctx context.Context) error {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.opt.timeout)
 	defer cancel()
@@ -87,8 +87,8 @@ func (d *deployment) play(ctx context.Context) error {
 	return errors.Join(err, d.stopHandlers())
 }
 
-// startHandlers runs the inbox until stopHandlers is called, as if in a process of its own. If
-// the inbox ends by itself, so does the run.
+// startHandlers runs the inbox until the caller calls stopHandlers, as if the inbox were a process
+// of its own. If the inbox ends by itself, the run ends too.
 func (d *deployment) startHandlers() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -105,7 +105,8 @@ func (d *deployment) startHandlers() {
 	}
 }
 
-// during calls do while webhooks are sent: when ready reports true, or when all were sent.
+// during calls send, and meanwhile calls do once: when ready reports true, or when send has
+// returned.
 func (d *deployment) during(send func(), ready func() bool, do func() error) error {
 	sent := make(chan struct{})
 	go func() {
@@ -122,7 +123,7 @@ func (d *deployment) during(send func(), ready func() bool, do func() error) err
 
 // cutConnections ends all connections to the database while webhooks are sent.
 func (d *deployment) cutConnections(ctx context.Context, send func()) error {
-	some := d.provider.finished.Load() + int64(d.opt.payments/2) // less than a scene has
+	some := d.provider.finished.Load() + int64(d.opt.payments/2) // fewer deliveries than a scene has
 	return d.during(send, func() bool { return d.provider.finished.Load() >= some }, func() error {
 		n, err := d.admin(ctx, cutSQL, d.db.Name)
 		d.story.Tell("all %d connections to the database were cut", n)
@@ -130,8 +131,8 @@ func (d *deployment) cutConnections(ctx context.Context, send func()) error {
 	})
 }
 
-// restartHandlers stops the inbox, as if its process stopped, and starts it again when
-// webhooks were sent. The endpoint goes on without it.
+// restartHandlers stops the inbox, as if its process stopped. It starts the inbox again when the
+// scene's webhooks were sent. Meanwhile the endpoint stores webhooks as before.
 func (d *deployment) restartHandlers(_ context.Context, send func()) error {
 	err := d.stopHandlers()
 	d.story.Tell("the handlers are stopped; webhooks are stored and answered meanwhile")
@@ -141,10 +142,10 @@ func (d *deployment) restartHandlers(_ context.Context, send func()) error {
 	return err
 }
 
-// takeDatabaseAway refuses all connections to the database until a webhook is answered with
-// 503.
+// takeDatabaseAway makes the server refuse all connections to the database, until the service has
+// answered a webhook with 503.
 func (d *deployment) takeDatabaseAway(ctx context.Context, send func()) error {
-	name := pgx.Identifier{d.db.Name}.Sanitize() // it cannot be a parameter
+	name := pgx.Identifier{d.db.Name}.Sanitize() // a name cannot be a parameter of this statement
 	before := d.provider.away.Load()
 	_, refusing := d.admin(ctx, fmt.Sprintf("ALTER DATABASE %s WITH ALLOW_CONNECTIONS false", name))
 	_, cutting := d.admin(ctx, cutSQL, d.db.Name)
@@ -156,8 +157,8 @@ func (d *deployment) takeDatabaseAway(ctx context.Context, send func()) error {
 	return errors.Join(refusing, cutting, err)
 }
 
-// admin runs a statement in the server's own database, even if ctx has ended, because the
-// run's database may refuse connections. It returns the number of rows.
+// admin runs a statement in the server's own database, because the run's database may refuse
+// connections. It runs the statement even if ctx has ended. It returns the number of rows.
 func (d *deployment) admin(ctx context.Context, sql string, args ...any) (n int64, err error) {
 	ctx = context.WithoutCancel(ctx)
 	err = demo.Session(ctx, d.server.URL(), func(conn *pgx.Conn) error {
@@ -168,11 +169,11 @@ func (d *deployment) admin(ctx context.Context, sql string, args ...any) (n int6
 	return n, err
 }
 
-// settle waits until every event is handled.
+// settle waits until the handler has handled every stored webhook.
 func (d *deployment) settle(ctx context.Context) error {
 	return demo.Watch(ctx, d.opt.timeout, 20*time.Millisecond, func(ctx context.Context) (demo.Progress, error) {
 		var owed int64
-		hidden := d.db.Pool.QueryRow(ctx, owedSQL, handlerName).Scan(&owed) // an error: its connections were cut
+		hidden := d.db.Pool.QueryRow(ctx, owedSQL, handlerName).Scan(&owed) // fails if the connections were cut
 		return demo.Progress{
 			Done: hidden == nil && owed == 0, Mark: owed, Hidden: hidden,
 			Missing: fmt.Sprintf("%d of %d deliveries are answered, %d webhooks are not handled yet", d.provider.finished.Load(), len(d.provider.all), owed),

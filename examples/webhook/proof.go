@@ -19,12 +19,12 @@ var (
 	measureSQL string
 )
 
-// findings are what measure.sql returns.
+// findings is the row that measure.sql returns.
 type findings struct {
 	Payments, Webhooks, Applied, Duplicates, Conflicts, Refused, OutOfOrder, Kept, Begun int64
 }
 
-// result is what the program prints.
+// result has everything that the program prints at its end.
 type result struct {
 	demo.Proof
 	findings
@@ -73,11 +73,11 @@ func prove(ctx context.Context, db demo.Querier) ([]demo.Check, error) {
 	return demo.Prove(ctx, db, proveSQL, handlerName, source)
 }
 
-// verdict returns nil if the proof holds. If a run met none of the failures, it proves nothing
-// about them, and is no success.
+// verdict returns nil if the proof holds. If one of the listed things did not happen in the run,
+// the run proves nothing about it, and is no success.
 func (r *result) verdict() error {
 	fault := r.Fault()
-	if r.Running != nil || r.provider.finished.Load() < int64(len(r.provider.all)) { // it was interrupted
+	if r.Running != nil || r.provider.finished.Load() < int64(len(r.provider.all)) { // the run was interrupted
 		return fault
 	}
 	return errors.Join(fault, demo.Missed(
@@ -90,7 +90,7 @@ func (r *result) verdict() error {
 	))
 }
 
-// summary is the last line of the output, for scripts.
+// summary returns the last line of the output, which scripts read.
 func (r *result) summary() string {
 	return fmt.Sprintf("webhook: payments=%d webhooks=%d requests=%d applied=%d duplicates=%d conflicts=%d refused=%d answered_503=%d sent_again=%d"+
 		" out_of_order=%d kept_cents=%d lost=%d ghosts=%d double_effects=%d wrong=%d verdict=%s",

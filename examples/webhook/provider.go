@@ -16,20 +16,20 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// loseEvery is a number of answers. One of them is lost on its way to the provider.
+// loseEvery is the number of answers of which one is lost on its way to the provider.
 const loseEvery = 25
 
-// provider is the payment provider. It sends webhooks until they get a final answer, and
-// remembers that.
+// provider is the payment provider. It sends each webhook until it gets a final answer, and
+// remembers the answers. It also plays the attacker who sends forged webhooks.
 type provider struct {
 	url                      string
 	client                   *http.Client
 	all                      []delivery
-	finished, requests, away atomic.Int64 // deliveries; requests, and those answered 503
+	finished, requests, away atomic.Int64 // deliveries that ended; requests; requests that were answered 503
 
 	mu      sync.Mutex
-	sent    map[*hook]bool // what has to take effect
-	answers [][]any        // rows of evidence
+	sent    map[*hook]bool // whether the genuine webhook was sent, and has to take effect
+	answers [][]any        // rows of the table answer
 }
 
 func newProvider(url string, all []delivery) *provider {
@@ -73,7 +73,7 @@ func (p *provider) deliver(ctx context.Context, d delivery, signer webhook.Schem
 			}
 			return
 		}
-		select { // a provider waits for minutes and hours
+		select { // a real provider waits for minutes or hours
 		case <-ctx.Done():
 			return
 		case <-time.After(min(time.Duration(attempt)*50*time.Millisecond, 500*time.Millisecond)):
@@ -81,8 +81,8 @@ func (p *provider) deliver(ctx context.Context, d delivery, signer webhook.Schem
 	}
 }
 
-// post sends one request and returns the status of its answer. Some answers are lost: the
-// endpoint has done its work, and the provider does not know.
+// post sends one request and returns the status of its answer. Some answers are lost: the endpoint
+// has done its work, but the provider does not know that.
 func (p *provider) post(ctx context.Context, d delivery, signer webhook.Scheme) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(d.body()))
 	if err != nil {

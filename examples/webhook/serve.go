@@ -23,12 +23,12 @@ import (
 //go:embed sql/taken.sql
 var takenSQL string
 
-// schemes returns a scheme for each endpoint. All of them use the bytes of the secret as their key.
-// If the secret begins with whsec_, the rest of it is decoded from base64.
+// schemes returns a scheme for each endpoint. All schemes have the same key: the bytes of the
+// secret. If the secret begins with whsec_, the key is the rest of the secret, decoded from base64.
 func schemes(secret string) map[string]webhook.Scheme {
 	key := secret
 	if rest, found := strings.CutPrefix(secret, "whsec_"); found {
-		decoded, _ := base64.StdEncoding.DecodeString(rest) // without a key, which Check reports
+		decoded, _ := base64.StdEncoding.DecodeString(rest) // after an error, the bytes before the fault; Check reports only an empty key
 		key = string(decoded)
 	}
 	return map[string]webhook.Scheme{
@@ -41,7 +41,7 @@ func schemes(secret string) map[string]webhook.Scheme {
 	}
 }
 
-// serve takes webhooks at an address until ctx ends, on a database of its own.
+// serve receives webhooks at an address until ctx ends. It stores them in a database of its own.
 func serve(ctx context.Context, server *devstack.Postgres, address, secret string, log *slog.Logger, progress io.Writer) error {
 	db, err := demo.OpenDatabase(ctx, server, "webhook", workers+4, tablesSQL)
 	if err != nil {
@@ -61,7 +61,8 @@ func serve(ctx context.Context, server *devstack.Postgres, address, secret strin
 	return postroom.Run(ctx, in, web)
 }
 
-// endpoints registers the handler, and returns the receivers and GET /taken.
+// endpoints adds the handler to the inbox. It returns an http.ServeMux with the receivers and GET
+// /taken.
 func endpoints(ctx context.Context, in *inbox.Inbox, db *demo.Database, secret string, log *slog.Logger) (*http.ServeMux, error) {
 	const handler = "webhooks.take"
 	in.Handle(inbox.Subscription{Name: handler, Workers: workers}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// burstEvery is the least time between bursts. If faults followed each other closely without
-	// it, there would be more events than handlers can handle.
+	// burstEvery is the shortest time between bursts. Without it, faults that follow each other
+	// closely would make more events than handlers can handle.
 	burstEvery = 2 * time.Second
 
-	// tooMany is the number of missing effects from which on there are no more bursts, because then
+	// tooMany is how many effects may be missing. If more are missing, there are no bursts, because
 	// enough events are in flight.
 	tooMany = 4000
 
@@ -35,10 +35,10 @@ const (
 )
 
 // burst commits many events in one transaction, so that relays and handlers are busy when a fault
-// strikes a moment later. It does not wait long.
+// strikes a moment later. It gives up after strikePatience.
 func (n *nemesis) burst(f fault) { n.burstAfter(f, burstEvery) }
 
-// burstAfter makes a burst if the last burst is long enough ago.
+// burstAfter makes a burst if the time least has passed since the last burst.
 func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.bursts.Lock()
 	defer n.bursts.Unlock()
@@ -48,7 +48,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	n.lastBurst = time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
-	// Both numbers are estimates that cost nothing.
+	// Both numbers are estimates. They cost little.
 	written, err := n.db.shop.Number(ctx, "SELECT coalesce(max(seq), 0)::int FROM postroom.outbox")
 	if err != nil {
 		return
@@ -59,7 +59,7 @@ func (n *nemesis) burstAfter(f fault, least time.Duration) {
 	}
 	luck := rand.New(rand.NewPCG(f.luck, 3)) //nolint:gosec // from a seed, on purpose
 	chosen := luck.Perm(workload.Keys)[:n.opt.burst-n.opt.burst/4]
-	twice := chosen[:n.opt.burst/4] // an ordered handler must not take both at once
+	twice := chosen[:n.opt.burst/4] // keys with two events, which an ordered handler must not run at the same time
 	slices.Sort(twice)
 	chosen = slices.Clone(chosen)
 	slices.Sort(chosen)
@@ -113,8 +113,9 @@ func (n *nemesis) writeBurst(ctx context.Context, tx pgx.Tx, chosen []int) (note
 	return noted, outbox.New(outbox.Config{Source: workload.Source}).Write(ctx, tx, events...)
 }
 
-// inFlight counts the events that are committed and not recorded as published, and the
-// deliveries that are not acknowledged. It returns nil if the servers do not answer.
+// inFlight counts the events that are committed and not recorded as published, and the deliveries
+// that are not acknowledged. It returns nil if PostgreSQL does not answer. It leaves out the
+// deliveries if NATS does not answer.
 func (n *nemesis) inFlight() map[string]int64 {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()
@@ -136,7 +137,8 @@ func (n *nemesis) inFlight() map[string]int64 {
 	return counts
 }
 
-// leader returns the relay that leads. If none leads, it waits for some time, and then returns nil.
+// leader returns the relay that leads. If no relay leads, it waits for some time, and then returns
+// nil.
 func (n *nemesis) leader() *member {
 	for until := time.Now().Add(replacedWithin); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		if m := n.leads(); m != nil {
@@ -162,7 +164,8 @@ func (n *nemesis) leads() *member {
 	return nil
 }
 
-// stopLeader stops the leading relay, while it is busy, until after the end of its lease.
+// stopLeader stops the leading relay while it is busy. It lets the relay continue after the lease
+// has ended and another relay leads.
 func (n *nemesis) stopLeader(f fault) error {
 	m := n.leader()
 	if m == nil {
@@ -183,8 +186,7 @@ func (n *nemesis) stopLeader(f fault) error {
 // long, and a fault that ends earlier shows nothing.
 const replacedWithin = 20 * time.Second
 
-// replacing returns a function that waits until another relay than the present leader leads and has
-// recorded something.
+// replacing returns a function that waits until another relay leads, and has recorded something.
 func (n *nemesis) replacing() (wait func()) {
 	epoch, high, err := n.recorded()
 	return func() {
@@ -199,7 +201,7 @@ func (n *nemesis) replacing() (wait func()) {
 	}
 }
 
-// recorded returns the progress that relays recorded last.
+// recorded returns the progress that a relay recorded last.
 func (n *nemesis) recorded() (epoch, high int64, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), strikePatience)
 	defer cancel()

@@ -16,11 +16,11 @@ import (
 	"github.com/postroom/postroom/integration/rig"
 )
 
-// conclude waits until the remaining work is done, and then examines everything. All faults have
-// ended before.
+// conclude waits until the remaining work is done, and then examines everything. Call it when all
+// faults have ended.
 func (s observer) conclude(ctx context.Context) (found checker.State, err error) {
 	healed, look := time.Now(), poller(s)
-	if err := os.WriteFile(filepath.Join(s.dir, workload.Healed), nil, 0o600); err != nil { // operators look for it
+	if err := os.WriteFile(filepath.Join(s.dir, workload.Healed), nil, 0o600); err != nil { // operators look for this file
 		return found, err
 	}
 	s.Say("healed after %d faults; waiting for a leader", s.injected.Load())
@@ -38,7 +38,7 @@ func (s observer) conclude(ctx context.Context) (found checker.State, err error)
 	}
 	s.Say("examining everything")
 	found.Fallen = append(fallen, s.crew.of(append(workload.Handlers(), workload.Relays, workload.Operators)...).fallen()...)
-	s.crew.of(workload.Operators).end() // it found nothing more to do
+	s.crew.of(workload.Operators).end() // the operator has nothing more to do
 	if err := s.rest(ctx, &found); err != nil {
 		return found, err
 	}
@@ -52,15 +52,15 @@ func (s observer) conclude(ctx context.Context) (found checker.State, err error)
 	return found, nil
 }
 
-// Idle processes may have these sessions.
+// sessionBounds returns how many sessions idle processes may have, by application name.
 func sessionBounds() map[string]int {
 	most := make(map[string]int)
 	for _, of := range numbers {
 		switch of.kind {
 		case workload.Producers, workload.Operators: // they have ended
 		case workload.Relays:
-			most[of.kind] = of.n + 2             // a leader takes two more
-			most["postroom "+of.kind] = of.n + 2 // these have this name
+			most[of.kind] = of.n + 2             // a leader opens two more
+			most["postroom "+of.kind] = of.n + 2 // the sessions of leaders have this name
 		default:
 			most[of.kind] = of.n * 12 // its pool, and the connections of an ordered handler and of claims
 		}
@@ -105,7 +105,7 @@ func (s observer) rest(ctx context.Context, found *checker.State) error {
 		return nil
 	}
 	if found.Lead.Ended() && found.Drained.Ended() { // otherwise the processes are not idle
-		_ = rig.Again(ctx, stuckAfter, "sessions to end", settle) // the checker reports the ones that did not end
+		_ = rig.Again(ctx, stuckAfter, "sessions to end", settle) // the checker reports sessions that did not end
 	}
 	return rig.Again(ctx, rig.Patience, "list the consumers", func(ctx context.Context) (err error) {
 		found.Consumers, err = s.consumers(ctx)
@@ -113,7 +113,7 @@ func (s observer) rest(ctx context.Context, found *checker.State) error {
 	})
 }
 
-// reader is the name for the unnamed consumer that an ordered handler has while it reads.
+// reader is our name for the unnamed consumer that an ordered handler has while it reads.
 const reader = "(reader)"
 
 // consumers returns how many consumers of each name exist. It does not count consumers whose
@@ -137,5 +137,5 @@ func (s observer) consumers(ctx context.Context) (map[string]int, error) {
 	return found, list.Err()
 }
 
-// lease subjects are not events
+// isLease reports whether a subject is for leases. Messages with a lease subject are not events.
 func isLease(subject string) bool { return strings.HasPrefix(subject, "postroom.lease.") }

@@ -21,7 +21,7 @@ type member struct {
 	job workload.Job
 	log *os.File
 
-	struck sync.Mutex // held by the fault that affects its process
+	struck sync.Mutex // a fault locks it while the fault affects the process
 }
 
 // crew are the processes that work while faults are injected.
@@ -39,7 +39,7 @@ func (c crew) of(kinds ...string) (found crew) {
 	return found
 }
 
-// end tells all of them to finish, at the same time.
+// end tells all members to finish, at the same time.
 func (c crew) end() {
 	var all []*rig.Process
 	for _, m := range c {
@@ -48,7 +48,7 @@ func (c crew) end() {
 	rig.EndAll(all)
 }
 
-// fallen returns the members that ended by themselves.
+// fallen returns the names of members that ended by themselves, each with the last line of its log.
 func (c crew) fallen() (names []string) {
 	for _, m := range c {
 		if m.Fallen() > 0 {
@@ -74,8 +74,8 @@ var numbers = []struct {
 	n    int
 }{{workload.Relays, 3}, {workload.Moves, 2}, {workload.Letters, 2}, {workload.Books, 2}, {workload.Counts, 2}, {workload.Operators, 1}, {workload.Producers, 3}}
 
-// muster starts all processes. Each has its own connections to the servers, which faults can
-// affect.
+// muster starts all processes. Each process has its own connections to the servers. Faults can
+// affect these connections.
 func (s *stage) muster() error {
 	for _, of := range numbers {
 		for i := range of.n {

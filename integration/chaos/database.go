@@ -70,12 +70,12 @@ func (p *postgres) create(ctx context.Context, name, tables string) (*rig.Databa
 func (p *postgres) address() string {
 	u, err := url.Parse(p.server.URL())
 	if err != nil {
-		return "" // devstack's own
+		return "" // not reached: devstack made the URL
 	}
 	return u.Host
 }
 
-// restart makes the server answer again, in whatever state it is.
+// restart makes the server answer again. If the server still runs, restart kills it first.
 func (p *postgres) restart(ctx context.Context) error {
 	_ = p.server.Kill() // fails if it is gone already
 	return p.server.Restart(ctx)
@@ -101,7 +101,7 @@ func (p *postgres) signal(s syscall.Signal) error {
 		return fmt.Errorf("find the server's process: %w", err)
 	}
 	for _, pid := range append([]int{master}, children(master)...) {
-		_ = syscall.Kill(pid, s) // it may have ended by now
+		_ = syscall.Kill(pid, s) // the process may have ended by now
 	}
 	return nil
 }

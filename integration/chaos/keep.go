@@ -17,8 +17,9 @@ import (
 	"github.com/postroom/postroom/integration/rig"
 )
 
-// kept are the tables that show what happened to each event: tables of the producers' database and
-// of the handlers' database. Payloads are left out, because they are the largest part of an event.
+// These tables show what happened to each event: keptOfShop in the producers' database, and
+// keptOfBooks in the handlers' database. The statements leave out payloads, because a payload is
+// the largest part of an event.
 var (
 	keptOfShop = map[string]string{
 		"log":   "SELECT seq, xid, created_at, event_id, key FROM postroom.outbox ORDER BY seq",

@@ -7,11 +7,11 @@
 //	make chaos SECONDS=60 SEED=7
 //	make chaos SECONDS=60 ARGS="--nodes 3 --report out.md"
 //
-// A seed always makes the same plan of faults and the same workload. The moment of the work at
-// which a fault strikes depends on the machine. The exit status is 0 if every invariant holds, and
-// 1 if one does not. It is 3 if the run is undecided: the faults did not meet work, or the machine
-// was too busy to finish the work in time. Such a run shows nothing, and does not mean that there
-// is a fault.
+// A seed always makes the same plan of faults and the same workload. But it depends on the machine
+// at which moment of the work a fault strikes. The exit status is 0 if every invariant holds, and 1
+// if one does not. It is 3 if the run is undecided: the faults did not meet work, or the machine
+// was too busy to finish the work in time. An undecided run shows nothing: neither that Postroom
+// works, nor that it has a fault.
 package main
 
 import (
@@ -50,7 +50,8 @@ func main() {
 	}
 }
 
-// failure is the error of a run that broke a promise. Its text is already printed.
+// failure is the error of a run that broke a promise or is undecided. When it is returned, the
+// report is already printed.
 type failure struct{ status int }
 
 func (f *failure) Error() string { return fmt.Sprintf("exit status %d", f.status) }

@@ -24,7 +24,7 @@ type nemesis struct {
 	ctx context.Context // ends when the time is up; a fault that has begun is still ended
 }
 
-// faults are the faults that are still to be injected, and the number of those that were.
+// faults has the faults that are still to be injected, and the number of faults that were injected.
 type faults struct {
 	plan     [lanes][]fault // the rest of the plan
 	injected atomic.Int64
@@ -36,7 +36,7 @@ type faults struct {
 type load struct {
 	bursts    sync.Mutex // one at a time
 	lastBurst time.Time
-	instance  string // of the handlers' database
+	instance  string // the id of the handlers' database
 }
 
 // torment carries the plan out until ctx ends. If it is called again, it continues with the rest of
@@ -85,12 +85,12 @@ func (n *nemesis) inject(f fault) error {
 // pause waits while a fault lasts.
 func (n *nemesis) pause(f fault) { childproc.Sleep(n.ctx, f.lasts) }
 
-// work returns the context in which a fault is ended.
+// work returns a context for the end of a fault. It does not end together with n.ctx.
 func (n *nemesis) work() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(n.ctx), 2*rig.Patience)
 }
 
-// victim chooses a member of some kinds.
+// victim chooses a member of one of the given kinds.
 func (n *nemesis) victim(f fault, kinds ...string) *member {
 	of := n.crew.of(kinds...)
 	return of[f.luck%uint64(len(of))]
@@ -113,8 +113,8 @@ func (n *nemesis) kill(f fault) error {
 	return n.killed(f, n.hit(f))
 }
 
-// killed kills processes at once, and starts new processes in their places. If faults of two lanes
-// affect the same processes, the faults happen one after the other.
+// killed kills processes at the same time, and then starts new processes in their places. If faults
+// of two lanes affect the same processes, the faults happen one after the other.
 func (n *nemesis) killed(f fault, all ...*member) error {
 	for _, m := range all { // each fault locks members in the order of the crew
 		m.struck.Lock()

@@ -139,7 +139,7 @@ func addCalls(found *checker.State, history []checker.Record) {
 	}
 }
 
-// reads is how many messages of a stream are requested at a time.
+// reads is how many messages of a stream readStream requests at the same time.
 const reads = 64
 
 // readStream reads every message that one server has, from that server. Only the leader of a stream
@@ -202,8 +202,8 @@ func (s observer) readStream(ctx context.Context, server string) (all []checker.
 	return all, failed
 }
 
-// message asks the stream's leader for a message. A sequence may have no message, and a message may
-// not be an event.
+// message asks the stream's leader for a message. If the sequence has no message, or the message is
+// not an event, event is false.
 func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, event bool, err error) {
 	var answer struct {
 		Error *struct {
@@ -245,8 +245,9 @@ func (s observer) message(ctx context.Context, seq uint64) (m checker.Message, e
 	return checker.Message{Event: b.Event(headers.Get("ce-id")), Seq: seq, Republished: headers.Get("postroom-republish") != ""}, true, nil
 }
 
-// leaked returns the places that contain the canary although they must not contain payloads or
-// URLs: logs, journals with their metrics, and the failures that are kept with events.
+// leaked returns the places that contain the canary, although they must not contain payloads or
+// URLs. It searches logs, journals, and the failures that are stored with events. A process logs
+// the canary if one of its metrics contains it.
 func (s observer) leaked(ctx context.Context) (places []string, err error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "*"))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 type kind struct {
 	name, about string
 	weight      int           // how often it is injected, relative to other kinds of its lane
-	longest     time.Duration // its longest duration; the shortest is a tenth of it, or half if first is set
+	longest     time.Duration // its longest duration; the shortest is a tenth of that, but half of it for the faults with which a lane begins
 	lane        int
 	first       bool // every run has it: without it the run shows nothing
 	cluster     bool // only if there are several NATS servers
@@ -22,8 +22,8 @@ type kind struct {
 	do          func(n *nemesis, f fault) error
 }
 
-// Each lane has one fault at a time. So faults of processes meet faults of servers and of the
-// network.
+// Each lane has one fault at a time, and all lanes run at the same time. So a fault of a process
+// can meet a fault of a server and a fault of the network.
 const (
 	processes = iota
 	wires

@@ -51,7 +51,7 @@ func (r report) failure() error {
 	return nil
 }
 
-// figures are the numbers of the run, in order.
+// figures returns the numbers of the run, in order.
 func (r report) figures() [][2]string {
 	c := r.verdict.Coverage
 	duplicates := 0
@@ -63,7 +63,7 @@ func (r report) figures() [][2]string {
 			}
 			seen[m.ID] = true
 		}
-		break // all figures have the same
+		break // one server is enough: all have the same stream
 	}
 	return [][2]string{
 		{"seed", fmt.Sprint(r.options.seed)},
@@ -120,7 +120,7 @@ func (r report) faults() (rows [][2]string) {
 	return rows
 }
 
-// verdicts are the invariants, each with its result.
+// verdicts returns the invariants, each with its result.
 func (r report) verdicts() (rows [][2]string) {
 	for _, name := range checker.Names() {
 		found := fine
@@ -135,7 +135,7 @@ func (r report) verdicts() (rows [][2]string) {
 	return rows
 }
 
-// pending is the part of the last line about unfinished work.
+// pending returns the part of the last line that is about unfinished work.
 func (r report) pending() string {
 	if len(r.verdict.Pending) == 0 {
 		return ""
@@ -143,7 +143,7 @@ func (r report) pending() string {
 	return " pending=" + strconv.Quote(strings.Join(r.verdict.Pending, "; "))
 }
 
-// last is the line that summarizes the run.
+// last returns the last line, which summarizes the run.
 func (r report) last() string {
 	of := func(name checker.Name) int { return len(r.verdict.Violations[name]) }
 	return fmt.Sprintf("chaos: events=%d faults=%d lost=%d ghosts=%d double_effects=%d misordered=%d verdict=%s%s",

@@ -17,7 +17,7 @@ import (
 // serverFaults are the faults of PostgreSQL and NATS, and of their storage.
 type serverFaults struct{ *nemesis }
 
-// onServers makes a fault of a plan from a server fault.
+// onServers makes the function of a [kind] from a method of serverFaults.
 func onServers(do func(n serverFaults, f fault) error) func(n *nemesis, f fault) error {
 	return func(n *nemesis, f fault) error { return do(serverFaults{n}, f) }
 }
@@ -46,7 +46,7 @@ func (n serverFaults) killNATS(f fault) error {
 
 func (n serverFaults) killAllNATS(f fault) error { return n.withoutNATS(f, n.nodes(), nil) }
 
-// nodes returns the numbers of all servers.
+// nodes returns the numbers of all NATS servers.
 func (n serverFaults) nodes() (all []int) {
 	for i := range n.brokers.Len() {
 		all = append(all, i)
@@ -54,7 +54,7 @@ func (n serverFaults) nodes() (all []int) {
 	return all
 }
 
-// withoutNATS kills servers, changes their storage, and starts them again.
+// withoutNATS kills NATS servers, calls meanwhile if it is not nil, and starts the servers again.
 func (n serverFaults) withoutNATS(f fault, which []int, meanwhile func() error) error {
 	for _, i := range which {
 		n.brokers.Kill(i)
@@ -134,11 +134,12 @@ func (n serverFaults) fillPostgres(f fault) error {
 			return err
 		}
 	}
-	return errors.Join(err, n.db.restart(ctx)) // a server that cannot write its log ends
+	return errors.Join(err, n.db.restart(ctx)) // PostgreSQL ends if it cannot write its log
 }
 
-// powerLoss copies the servers' storage while they run, and later restarts them on the copy. So
-// messages that they acknowledged in between are lost.
+// powerLoss kills the NATS servers, copies their storage and starts them again. Later it kills them
+// again, puts the copy in the place of their storage, and starts them. So the servers lose the
+// messages that they acknowledged in between.
 func (n serverFaults) powerLoss(f fault) error {
 	older := n.dir + "/older"
 	each := func(do func(dir, copied string) error) func() error {

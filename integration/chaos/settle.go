@@ -26,37 +26,38 @@ import (
 	"github.com/postroom/postroom/outbox"
 )
 
-// These constants decide whether all work has stopped. The actions of the processes count, not only
-// the time, because on a busy machine the processes may not have had the processor.
+// These constants decide whether all work has stopped. The time alone proves nothing, because on a
+// busy machine the processes may not have had the processor. So the signs of life of the processes
+// count too.
 const (
 	lookEvery = time.Second
 
-	// If nothing is queued and an effect is missing, the effect is lost. Before that conclusion,
-	// the processes must have worked for this long, and a later event must have reached every
+	// If nothing is queued and an effect is missing, the effect is lost. Before chaos concludes
+	// that, the processes must have worked for this time, and a later event must have reached every
 	// handler.
 	lostAfter = 20 * time.Second
 
-	// If work is queued and no process does it for this long, it is stuck.
+	// If work is queued and no process does any of it for this time, the work is stuck.
 	stuckAfter = 2 * time.Minute
 
-	// perSecond is how many signs of life a process must have given in each second of these times.
-	// A process that always gets the processor gives four.
+	// perSecond is how many signs of life a process must have given in a second of these times, on
+	// average. A process that always gets the processor gives four.
 	perSecond = 2
 )
 
 // patience returns the longest wait. It grows with the amount of work.
 func (o options) patience(work int) time.Duration {
 	base := 3*time.Minute + time.Duration(o.seconds)*time.Second/2
-	const slowest = 100 // events times handlers in a second, on the slowest machine that is worth a run
+	const slowest = 100 // how many events the slowest machine that is worth a run handles in a second, counted once for each handler
 	return time.Duration(o.more * float64(base+time.Duration(work)*time.Second/slowest))
 }
 
 // progress is the state of all work at one moment.
 type progress struct {
 	queued  []string // work that some process still has to do, with its amount
-	missing []string // effects that do not exist, and that no process still has to make
-	done    int      // rises with all work that is done
-	left    int      // pairs of an event and a handler that are not decided
+	missing []string // how many events each handler has not decided
+	done    int      // rises with each piece of work that is done
+	left    int      // the undecided pairs of an event and a handler, plus the queued work
 }
 
 func (p progress) over() bool { return len(p.queued)+len(p.missing) == 0 }
@@ -111,25 +112,25 @@ func settle(ctx context.Context, seen evidence, patience func(left int) time.Dur
 	}
 }
 
-// The meaning of a time without progress.
+// verdict is the meaning of a time without progress.
 type verdict int
 
 const (
 	unclear verdict = iota // unknown so far
-	lost                   // no process has work, and an effect is missing
-	stuck                  // a process has work, and does not do it
+	lost                   // no work is queued, and an effect is missing
+	stuck                  // there is queued work, and no process does it
 )
 
 // quiet is a time without progress.
 type quiet struct {
 	seen    evidence
 	since   time.Time // zero until the first progress was read
-	most    int       // the largest number of done work before it
-	least   int       // the smallest number of unfinished work
-	control string    // an event that was written during it
+	most    int       // the largest amount of done work before that time
+	least   int       // the smallest amount of unfinished work before that time
+	control string    // an event that the rig wrote during that time
 }
 
-// evidence is what a time without progress needs before it means anything.
+// evidence is what must be known before a time without progress means anything.
 type evidence interface {
 	begin() error                                         // evidence counts from here on
 	atWork(signs int) (bool, error)                       // every process has given this many signs of life since begin
@@ -150,8 +151,8 @@ func (q *quiet) judge(ctx context.Context, now progress) (verdict, error) {
 	}
 	took := time.Since(q.since)
 	if took >= need/2 && q.control == "" {
-		// A later event must arrive before the missing effect counts as lost. If the event cannot
-		// be written now, it is written the next time.
+		// A later event must arrive before the missing effect counts as lost. If write fails, the
+		// next call of judge tries again.
 		q.control, _ = q.seen.write(ctx)
 		return unclear, nil
 	}
@@ -226,7 +227,7 @@ func (s *signs) journalSizes() (map[string]int64, error) {
 		name := checker.JournalName(s.dir, m.job.Process, child.PID())
 		info, err := os.Stat(name)
 		switch {
-		case errors.Is(err, os.ErrNotExist): // it has only just begun
+		case errors.Is(err, os.ErrNotExist): // the process has only just begun
 			sizes[name] = 0
 		case err != nil:
 			return nil, fmt.Errorf("look at a journal: %w", err)
@@ -255,7 +256,7 @@ func (s *signs) atWork(n int) (bool, error) {
 	return len(s.sizes) > 0, nil
 }
 
-// leading reads the progress towards a leading relay.
+// leading reads whether a relay leads. If no relay leads, that is the only unfinished work.
 func (s poller) leading(ctx context.Context) (now progress, err error) {
 	n, err := s.db.shop.Number(ctx, "SELECT count(*) FROM postroom.relay WHERE owner IS NOT NULL AND expires_at > now()")
 	if err == nil && n == 0 {
@@ -273,8 +274,8 @@ var undecidedSQL string
 //go:embed sql/decided.sql
 var decidedSQL string
 
-// drained reads all unfinished work. It reads the queues last, so that it finds an event that moves
-// meanwhile in at least one place.
+// drained reads all unfinished work. It reads the queues last. So if an event moves meanwhile,
+// drained finds it in at least one place.
 func (s poller) drained(ctx context.Context) (now progress, err error) {
 	events, err := s.db.shop.Number(ctx, `SELECT count(*) FROM change WHERE key <> $1
 		AND event NOT IN (SELECT event_id FROM postroom.archive WHERE handler = 'outbox')`, controlKey)
@@ -303,8 +304,8 @@ func (s poller) drained(ctx context.Context) (now progress, err error) {
 		s.addCounts(ctx, &now, s.db.books, undecidedSQL, workload.Leave), s.addDeliveries(ctx, &now))
 }
 
-// addCounts adds the counts of a statement that are not zero, by name. The counts are of one
-// moment.
+// addCounts runs a statement that returns counts, and adds each count that is not zero, with the
+// name of its column. All counts of a statement are of the same moment.
 func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, sql string, args ...any) error {
 	rows, err := d.Pool.Query(ctx, sql, args...)
 	if err != nil {
@@ -324,7 +325,8 @@ func (s poller) addCounts(ctx context.Context, now *progress, d *rig.Database, s
 }
 
 // addDeliveries adds the messages that the broker must still deliver, and those that are delivered
-// and not acknowledged. An ordered handler reads the stream itself, so its floor counts.
+// and not acknowledged. An ordered handler reads the stream itself; for it, addDeliveries adds the
+// messages after its floor.
 func (s poller) addDeliveries(ctx context.Context, now *progress) error {
 	var instance string
 	var floor uint64

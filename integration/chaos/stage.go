@@ -51,7 +51,7 @@ type backends struct {
 	client           *rig.Client // the rig's own connection
 }
 
-// stage makes a run, and returns its result.
+// stage makes a run. It returns the history of the run, and the state of the servers after it.
 func (o options) stage(ctx context.Context, progress io.Writer) (history []checker.Record, found checker.State, err error) {
 	s := &stage{opt: o, Story: rig.NewStory(progress, ""), canary: "canary-" + rand.Text()}
 	defer func() { err = errors.Join(err, s.Clean()) }()
@@ -71,12 +71,12 @@ func (o options) stage(ctx context.Context, progress io.Writer) (history []check
 	return history, found, err
 }
 
-// rounds is how many times faults are injected: once, and then again for a quarter of the time
-// while a required fault is missing.
+// rounds is how many times breakThings injects faults at most. The first time is the longest. Each
+// further time takes a quarter of it, and comes only if a required fault is still missing.
 const rounds = 8
 
 // breakThings injects faults for the given time. If a required fault has not met work by then,
-// breakThings continues.
+// breakThings continues, for all rounds at most.
 func (s *stage) breakThings(ctx context.Context) error {
 	seconds := s.opt.seconds
 	for range rounds {
@@ -100,7 +100,7 @@ func (s *stage) breakFor(ctx context.Context, d time.Duration) error {
 	over, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	told := make(chan struct{})
-	go func() { // ends with the time for faults
+	go func() { // this goroutine ends when the time for faults is over
 		defer close(told)
 		for childproc.Sleep(over, 5*time.Second) {
 			s.Say("%d faults; %s", s.injected.Load(), s.standing(over))
@@ -131,7 +131,7 @@ func (s *stage) missing(ctx context.Context) ([]string, error) {
 	covered := checker.Cover(history, so)
 	missing := covered.Missing()
 	for _, lane := range s.plan {
-		for _, f := range lane { // the rest of the plan: on a busy machine a fault takes long
+		for _, f := range lane { // the rest of the plan: on a busy machine, the time may end before all required faults are injected
 			if f.kind.first && covered.Faults[f.kind.name] == 0 && !slices.Contains(missing, f.kind.name) {
 				missing = append(missing, f.kind.name)
 			}
@@ -205,13 +205,14 @@ func (s *stage) startServers(ctx context.Context) (err error) {
 	return rig.Again(ctx, rig.Patience, "make the stream", func(ctx context.Context) error {
 		return natsjs.EnsureStream(ctx, s.client.Conn, jetstream.StreamConfig{
 			Name: workload.Stream, Subjects: []string{workload.Subject, natsjs.LeaseSubjects(workload.Stream)}, Replicas: s.opt.nodes, AllowAtomicPublish: true,
-			// The broker drops a repetition; if it arrives later than that, the inbox drops it.
+			// The broker drops a repetition that arrives within this time. The inbox drops a later
+			// one.
 			Duplicates: 20 * time.Second,
 		})
 	})
 }
 
-// standing describes the state of the processes.
+// standing describes the progress: the numbers of events, effects, and held and dead events.
 func (s *stage) standing(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

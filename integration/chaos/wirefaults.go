@@ -14,12 +14,12 @@ import (
 // wireFaults are the faults of connections.
 type wireFaults struct{ *nemesis }
 
-// onWires makes a fault of a plan from a wire fault.
+// onWires makes the function of a [kind] from a method of wireFaults.
 func onWires(do func(n wireFaults, f fault) error) func(n *nemesis, f fault) error {
 	return func(n *nemesis, f fault) error { return do(wireFaults{n}, f) }
 }
 
-// anyone chooses a member for a fault of connections. Each kind is equally likely.
+// anyone chooses a member for a fault of connections. Each kind of process is equally likely.
 func (n wireFaults) anyone(f fault) *member {
 	luck := rand.New(rand.NewPCG(f.luck, 2)) //nolint:gosec // made from a seed on purpose
 	return n.victim(fault{luck: luck.Uint64()}, numbers[luck.IntN(len(numbers))].kind)
@@ -53,7 +53,7 @@ func (n wireFaults) loseCommits(f fault) error {
 	return n.deafen(f, n.net.To(n.victim(f, workload.Producers).job.Process, toPostgres))
 }
 
-// waysOf returns the connections of several processes.
+// waysOf returns the ways of several processes to servers.
 func (n wireFaults) waysOf(all crew, servers string) (ways []*rig.Way) {
 	for _, m := range all {
 		ways = append(ways, n.net.To(m.job.Process, servers)...)
@@ -61,7 +61,7 @@ func (n wireFaults) waysOf(all crew, servers string) (ways []*rig.Way) {
 	return ways
 }
 
-// loseAcks affects all relays, because one of them leads.
+// loseAcks affects all relays, because any of them may lead.
 func (n wireFaults) loseAcks(f fault) error {
 	return n.deafen(f, n.waysOf(n.crew.of(workload.Relays), toNATS))
 }
@@ -81,8 +81,8 @@ func (n wireFaults) poison(f fault, ways []*rig.Way, cut bool, toxics ...rig.Tox
 	return rig.Poison(ctx, ways, toxics, cut, func() { n.pause(f) })
 }
 
-// strand cuts all handlers off from the database while they get events, and then kills them. If
-// they acknowledged events meanwhile, these events have no effect.
+// strand cuts all handlers off from the database while they get events, and then kills them. If a
+// handler acknowledged an event meanwhile, the event would never take effect.
 func (n wireFaults) strand(f fault) error {
 	all := n.crew.of(workload.Handlers()...)
 	ctx, cancel := n.work()
@@ -97,7 +97,7 @@ func (n wireFaults) strand(f fault) error {
 }
 
 // losePublishes drops the relays' messages to NATS, and then closes the connections. The broker
-// stores none of the messages, and the relays do not know that.
+// stores none of these messages, and the relays do not know that.
 func (n wireFaults) losePublishes(f fault) error {
 	n.leader()
 	ctx, cancel := n.work()

@@ -12,15 +12,15 @@ type Name string
 
 // Invariants.
 const (
-	NoLoss             Name = "NoLoss"             // every committed event took effect at every handler, or is dead, discarded or cancelled there, or was called off
-	NoGhost            Name = "NoGhost"            // no other event took effect, and none is in the log or in the stream
+	NoLoss             Name = "NoLoss"             // every committed event took effect at every handler, or is dead, discarded or cancelled there, or was cancelled before it was published
+	NoGhost            Name = "NoGhost"            // only committed events took effect, or are in the log or in the stream
 	EffectOnce         Name = "EffectOnce"         // no event took effect twice at a handler
-	KeyOrder           Name = "KeyOrder"           // the events of a key are in the stream, and take effect at ordered handlers, in the order of their commits
+	KeyOrder           Name = "KeyOrder"           // the stream has the events of a key in the order of their commits, and they take effect at ordered handlers in that order
 	DeadLetterComplete Name = "DeadLetterComplete" // every dead event has its payload and its failures, and did not take effect; replays have ended and are in the audit
 	MarkImpliesStored  Name = "MarkImpliesStored"  // every event that the relay's record calls published is in the stream of every server
-	Fence              Name = "Fence"              // after a later epoch recorded something, no earlier one does
-	Drains             Name = "Drains"             // after the faults all work is done: no process stands still
-	NoStuckLease       Name = "NoStuckLease"       // a relay leads once the faults are over
+	Fence              Name = "Fence"              // after an epoch recorded something, no earlier epoch records anything
+	Drains             Name = "Drains"             // after the faults, the processes do all work that is left
+	NoStuckLease       Name = "NoStuckLease"       // after the faults, a relay leads
 	NoLeak             Name = "NoLeak"             // no session, transaction, consumer or goroutine is left over
 	Bounded            Name = "Bounded"            // memory stays within its bound
 	Survives           Name = "Survives"           // no process ends by itself
@@ -40,12 +40,12 @@ type Verdict struct {
 	Violations map[Name][]string
 	Coverage   Coverage
 
-	// Pending is the work that was left when the time ran out. Events that wait for it are not
-	// judged: if a handler has not reached an event yet, the event is not lost.
+	// Pending is the work that was left when the time ran out. Check does not judge the events that
+	// wait for this work: an event that a handler has not reached yet is not lost.
 	Pending []string
 }
 
-// OK reports whether every invariant holds and the run shows it.
+// OK reports whether every invariant holds, no work is pending, and faults met every kind of work.
 func (v Verdict) OK() bool {
 	return v.Sound() && len(v.Pending) == 0 && len(v.Coverage.Missing()) == 0
 }
@@ -81,14 +81,14 @@ func Check(history []Record, found State) Verdict {
 	}
 }
 
-// check is the work of one [Check].
+// check is the state of one call of [Check].
 type check struct {
 	history    []Record
 	found      State
 	domain     map[string]Event // by id
 	calledOff  map[string]bool  // events that were cancelled before they were published
 	violations map[Name][]string
-	atRest     bool // no process had work left, or none did it
+	atRest     bool // no work was left, or no process did any of it
 }
 
 func newCheck(history []Record, found State) *check {
@@ -109,9 +109,10 @@ func (c *check) violated(name Name, format string, args ...any) {
 	c.violations[name] = append(c.violations[name], fmt.Sprintf(format, args...))
 }
 
-// log compares the answers that producers got, the domain, and their log.
+// log compares the answers that producers got with the domain, and the domain with the producers'
+// log.
 func (c *check) log() {
-	open := make(map[string]bool) // an attempt with an unknown outcome may have committed it
+	open := make(map[string]bool) // by id: an attempt committed the event, or may have committed it
 	for _, r := range c.history {
 		if r.What != Transaction {
 			continue
@@ -144,7 +145,7 @@ func (c *check) log() {
 	}
 }
 
-// streams examines each server's stream.
+// streams examines each server's copy of the stream.
 func (c *check) streams() {
 	for _, server := range slices.Sorted(maps.Keys(c.found.Streams)) {
 		stored := make(map[string]bool)
@@ -182,7 +183,8 @@ func (c *check) effects(h Handler) {
 	}
 }
 
-// loss looks for events that are nowhere.
+// loss looks for events that neither took effect at a handler, nor are dead, discarded or cancelled
+// there.
 func (c *check) loss(h Handler) {
 	accounted := make(map[string]bool)
 	inbox := cmp.Or(h.Inbox, h.Name)

@@ -2,7 +2,7 @@ package checker
 
 import "slices"
 
-// Coverage is how often faults met work. If a fault did not meet work in a run, the run proves
+// Coverage says how often faults met work. If a fault did not meet work in a run, the run proves
 // nothing about that fault.
 //
 // Wide because it is a report.
@@ -16,8 +16,8 @@ type Coverage struct {
 	Dead            int // pairs of an event and a handler
 	Released        int
 
-	// What operators did to events that were not dead: events that they cancelled and
-	// rescheduled. Also their pauses of handlers and relays.
+	// How many events operators cancelled and rescheduled, none of which was dead, and how often
+	// operators paused handlers and relays.
 	Cancelled, Rescheduled, Pauses int
 
 	CalledOff int // events that were cancelled before they were published

@@ -3,7 +3,7 @@ package checker
 // place is an event at a handler.
 type place struct{ handler, event string }
 
-// dead examines the events that handlers gave up, and what operators did with them.
+// dead examines dead, discarded and cancelled events, and what operators did with them.
 func (c *check) dead() {
 	effective := make(map[place]bool)
 	for handler, events := range c.found.Effects {
@@ -46,8 +46,8 @@ func (c *check) dead() {
 	c.released(effective)
 }
 
-// cancelled checks that each event that an operator cancelled is in the archive. If it is not,
-// and had no effect either, loss finds it.
+// cancelled checks that the archive has each event that an operator or a producer cancelled. If
+// such an event also had no effect, loss reports it too.
 func (c *check) cancelled() {
 	archived := make(map[place]bool)
 	for _, h := range c.found.Archive {
@@ -65,7 +65,8 @@ func (c *check) cancelled() {
 	}
 }
 
-// released checks the events that operators set ready, and that each is recorded.
+// released checks the events that operators released: their effects, their replays, and their
+// number in the audit.
 func (c *check) released(effective map[place]bool) {
 	released := make(map[place]bool)
 	var events int64

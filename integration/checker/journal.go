@@ -16,8 +16,8 @@ import (
 // Journals is the file name extension of journals.
 const Journals = ".jsonl"
 
-// Journal is the file in which a process notes each action and its result, a line for each. No
-// fault of a server affects it, and the lines stay however the process ends.
+// Journal is the file in which a process notes its actions and their results, each in a line.
+// Faults of servers do not affect it. If the process is killed, the lines stay.
 type Journal struct {
 	process string
 
@@ -25,7 +25,7 @@ type Journal struct {
 	file *os.File
 }
 
-// OpenJournal opens a journal for one life of a process.
+// OpenJournal opens a journal for one life of a process: from a start of the process to its end.
 func OpenJournal(dir, process string) (*Journal, error) {
 	name := JournalName(dir, process, os.Getpid())
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -73,7 +73,8 @@ func ReadHistory(dir string) ([]Record, error) {
 	return all, errors.Join(errs...)
 }
 
-// readJournal reads one journal. If the process was killed, the last line may be torn.
+// readJournal reads one journal. If the process was killed, the last line may be incomplete:
+// readJournal leaves it out.
 func readJournal(name string) ([]Record, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// marks checks the records of relays, in the order of their commits.
+// marks checks the states that relays recorded, in the order of their commits.
 func (c *check) marks() {
 	var last Mark
 	for _, m := range c.found.Marks {
@@ -23,7 +23,7 @@ func (c *check) marks() {
 	}
 }
 
-// liveness checks that everything that must happen did happen.
+// liveness checks that a relay leads, and that all work is done.
 func (c *check) liveness() {
 	for name, w := range map[Name]Wait{Drains: c.found.Drained, NoStuckLease: c.found.Lead} {
 		for _, left := range w.Stuck {
@@ -45,14 +45,15 @@ func (c *check) liveness() {
 	}
 }
 
-// leaks looks for resources that are left over, and for those that have grown.
+// leaks looks for sessions, consumers and goroutines that are left over, and for processes that use
+// too much memory.
 func (c *check) leaks() {
 	for _, r := range lastSignals(c.history) {
 		if n := r.Counts[Resident]; n > c.found.Bounds.Resident {
 			c.violated(Bounded, "%d MB resident at %s, at most %d are allowed", n>>20, life(r), c.found.Bounds.Resident>>20)
 		}
 	}
-	if !c.atRest { // a working process has more than an idle one
+	if !c.atRest { // a process that has work uses more of these than an idle process
 		return
 	}
 	if c.found.Idle > 0 {
@@ -79,10 +80,10 @@ func (c *check) leaks() {
 	}
 }
 
-// life names the life of a process that made a record.
+// life describes the process that made a record, and names the life by the process id.
 func life(r Record) string { return fmt.Sprintf("%s (process %d)", r.Process, r.Life) }
 
-// lastSignals returns the last signals of each life of a process.
+// lastSignals returns the last record of [Signals] of each life of each process.
 func lastSignals(history []Record) []Record {
 	type life struct {
 		process string

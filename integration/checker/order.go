@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// keyOrder checks the streams and the effects of ordered handlers.
+// keyOrder checks the order of the events in the streams, and of the effects at ordered handlers.
 func (c *check) keyOrder() {
 	for _, server := range slices.Sorted(maps.Keys(c.found.Streams)) {
 		seen := make(map[string]bool)
 		order := newOrder()
 		for _, m := range c.found.Streams[server] {
-			if seen[m.ID] || m.Republished || c.domain[m.ID].Later { // a repair marks it as late
+			if seen[m.ID] || m.Republished || c.domain[m.ID].Later { // a repair marks what it publishes again, because that may come late
 				continue
 			}
 			seen[m.ID] = true
@@ -37,8 +37,8 @@ func (c *check) keyOrder() {
 	}
 }
 
-// late returns the events that came too late for their order, by handler and id. They take
-// effect only after an operator released them.
+// late returns the events that came too late for the order of their key, by handler and id. Such an
+// event takes effect only after an operator released it.
 func (c *check) late() map[[2]string]bool {
 	all := make(map[[2]string]bool)
 	for _, r := range c.history {
@@ -54,12 +54,13 @@ func (c *check) late() map[[2]string]bool {
 	return all
 }
 
-// order follows the numbers of keys.
+// order has the highest number so far of each key.
 type order map[int]int
 
 func newOrder() order { return make(order) }
 
-// next reports whether an event may follow, and which number came before it.
+// next reports whether an event is in the order of its key, and the highest number that came before
+// it.
 func (o order) next(e Event) (before int, ok bool) {
 	before = o[e.Key]
 	o[e.Key] = max(before, e.N)

@@ -1,8 +1,8 @@
-// Package checker judges a run. It uses what the processes noted during the run, and what
-// the databases and brokers have after it.
+// Package checker judges a run of chaos. It uses the records that the processes noted during the
+// run, and the state of the databases and brokers after it.
 //
-// [Check] is a pure function. It does not know how a run is made. It trusts the processes only for
-// what no server knows: the answers that they got.
+// [Check] is a pure function. It does not know how a run is made. It trusts the processes only
+// about the answers that they got, because no server knows these.
 package checker
 
 import "time"
@@ -13,7 +13,7 @@ type What string
 // Subjects of records.
 const (
 	Transaction What = "transaction" // of a producer
-	Call        What = "call"        // that a vendor carried out, the first with its key
+	Call        What = "call"        // that a vendor carried out: the first call with its key
 	Release     What = "release"     // of dead events, by an operator
 	Discard     What = "discard"     // of dead events, by an operator
 	Cancel      What = "cancel"      // of an event that a handler holds, or that is scheduled, by an operator or its producer
@@ -48,8 +48,8 @@ type Record struct {
 	Error   string           `json:"error,omitempty"`
 }
 
-// Event is an event in the domain: the n-th change of its key. Handler and Class are set if it
-// is held.
+// Event is an event in the domain: the n-th change of its key. Handler and Class are set if the
+// event is held.
 type Event struct {
 	ID      string `json:"id"`
 	Key     int    `json:"key"`
@@ -60,7 +60,7 @@ type Event struct {
 	Later   bool   `json:"later,omitempty"` // it is scheduled: no order is promised
 }
 
-// Outgoing is the handler of scheduled events in the database.
+// Outgoing takes the place of a handler's name for events that the producers' database holds.
 const Outgoing = "outbox"
 
 // Counts of a [Fault] that strikes.
@@ -71,8 +71,8 @@ const (
 
 // Counts of [Signals].
 const (
-	DuplicateAcks   = "duplicate_acks"   // publishes that the broker had stored before
+	DuplicateAcks   = "duplicate_acks"   // publishes of messages that the broker had stored before
 	InboxDuplicates = "inbox_duplicates" // deliveries of events that were decided before
 	Goroutines      = "goroutines"
-	Resident        = "resident_bytes" // the most so far
+	Resident        = "resident_bytes" // the most memory so far
 )

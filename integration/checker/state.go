@@ -2,7 +2,8 @@ package checker
 
 import "time"
 
-// State is the state of all servers after the faults, when there was time to drain.
+// State is the state of all servers after the faults, when the processes have had time to finish
+// their work.
 type State struct {
 	Handlers []Handler
 	Domain   []Event // committed by the producers' transactions
@@ -10,11 +11,11 @@ type State struct {
 	Streams  map[string][]Message // each server's copy, by the server's name
 	Effects  map[string][]Event   // by handler, in the order of their commits
 	Held     []Held
-	Archive  []Held // events that operators discarded or cancelled, and that producers called off
-	Marks    []Mark // of the relays' common record, in the order of their commits
+	Archive  []Held // events that operators discarded or cancelled, or that producers cancelled
+	Marks    []Mark // states that the relays recorded, in the order of their commits
 
 	OpenReplays int   // replays that have not ended
-	Replayed    int64 // events, by the audit
+	Replayed    int64 // replayed events, as the audit has them
 
 	Drained   Wait // until no work was left
 	Lead      Wait // until a relay led after the last fault
@@ -32,7 +33,7 @@ type Handler struct {
 	Name     string
 	Ordered  bool
 	Consumer string // the name of its durable consumer
-	Inbox    string // the handler to which its held events belong, if that has another name
+	Inbox    string // the name of the handler for which its events are held, if that is another name
 }
 
 // LogEntry is a row of the producers' log.
@@ -49,7 +50,7 @@ type Message struct {
 	Republished bool // a repair published it again and marked it
 }
 
-// Held is an event that is held for a handler, or was discarded.
+// Held is an event that is held for a handler, or was discarded or cancelled.
 type Held struct {
 	Event
 
@@ -59,27 +60,27 @@ type Held struct {
 	Bytes    int // of its data
 }
 
-// Mark is one state of the relays' common record.
+// Mark is a state that a relay recorded.
 type Mark struct{ Epoch, High int64 }
 
-// Wait says how long something took to happen, or why it did not. The zero value means at
-// once. The time decides nothing, because a busy machine takes long.
+// Wait says how long something took to happen, or why it did not happen. The zero value means that
+// it happened at once. [Check] does not judge the time, because a busy machine takes long.
 type Wait struct {
 	Took time.Duration
 
-	// Stuck is the work that was left although every process that had to do it was running and
-	// nothing moved. Then something is wrong.
+	// Stuck is the work that was left when no process made progress, although every process that
+	// had to do the work was running. Then something is wrong.
 	Stuck []string
 
-	// Pending is the work that was left when the time ran out while work went on, or while the
-	// machine gave the processes no time. Then nothing is known.
+	// Pending is the work that was left when the time ran out. At that moment, processes were still
+	// working, or the machine gave them no time. Then nothing is known.
 	Pending []string
 }
 
-// Ended reports whether it happened.
+// Ended reports whether the thing happened for which w waited.
 func (w Wait) Ended() bool { return len(w.Stuck) == 0 && len(w.Pending) == 0 }
 
-// Bounds limit the resources when nothing moves any more.
+// Bounds limit the resources that processes use when all work is done.
 type Bounds struct {
 	Sessions   map[string]int // by application
 	Goroutines int64          // of each process

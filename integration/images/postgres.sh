@@ -1,9 +1,9 @@
 #!/bin/sh
 #
-# The entrypoint of the PostgreSQL image that build makes. Of what the official
-# image does with its environment it does what tests use: POSTGRES_USER,
-# POSTGRES_PASSWORD, POSTGRES_DB and POSTGRES_INITDB_ARGS. It runs as the server's
-# user, and has nothing but the shell and the server's own programs.
+# This is the entrypoint of the PostgreSQL image that the script build makes. The official image
+# reads many variables. This script reads those that tests use: POSTGRES_USER, POSTGRES_PASSWORD,
+# POSTGRES_DB and POSTGRES_INITDB_ARGS. It runs as the server's user, and can use only the shell and
+# the server's own programs.
 
 set -eu
 

@@ -1,10 +1,10 @@
 package model
 
-// broker takes the steps of the broker and of the network before it.
+// broker takes the steps of the broker, and of the network between the relays and the broker.
 func (w World) broker(s state, yield func(Step, state)) {
 	for n, r := range s.relays {
 		for i := range uint8(events) {
-			if !r.sent.has(i) || i == 1 && r.sent.has(0) { // one connection keeps the order of a key
+			if !r.sent.has(i) || i == 1 && r.sent.has(0) { // a connection keeps the order of a key: the first event arrives first
 				continue
 			}
 			next := s
@@ -32,7 +32,8 @@ func (w World) broker(s state, yield func(Step, state)) {
 	}
 }
 
-// store adds an event to the stream, unless its message id is known.
+// store adds an event to the stream. If the broker remembers the event's message id, it drops the
+// repetition.
 func (s *state) store(w World, i uint8) Act {
 	act := stores
 	if s.stream.window.has(i) {

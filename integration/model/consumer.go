@@ -2,7 +2,7 @@ package model
 
 // inbox is one handler: its inbox rows and effects, and the deliveries of its messages.
 type inbox struct {
-	owed    set // messages that are not acknowledged; see message
+	owed    set // numbers of messages that are not acknowledged; see message
 	ledger  set // events whose inbox row is committed
 	effects [events]uint8
 	held    [events]heldEvent
@@ -24,7 +24,7 @@ const (
 	claimed
 )
 
-// worker is the work of a worker on one message.
+// worker is a worker of the handler, with the message on which it works.
 type worker struct {
 	stage   stage
 	message uint8
@@ -36,19 +36,20 @@ type stage uint8
 const (
 	idle    stage = iota
 	taken         // a message was delivered
-	begun         // the inbox row is inserted, in a transaction that is open
-	ran           // and the handler ran in it
-	decided       // committed, or found to be a repetition, or held
-	retries       // it has claimed a held event
-	retried       // and the handler ran, in a transaction that is open
+	begun         // a transaction is open, and has inserted the inbox row
+	ran           // the handler ran in that transaction
+	decided       // the event is committed, is a repetition, or is held
+	retries       // the worker has claimed a held event
+	retried       // the handler ran for the held event, in a transaction that is open
 )
 
-// message numbers the copies of an event in the stream.
+// message returns the number of a copy of an event in the stream.
 func message(event, copy uint8) uint8 { return event*maxCopies + copy }
 func eventOf(message uint8) uint8     { return message / maxCopies }
 
-// beginHandling starts the handler's part when no relay can do anything any more. A stream only
-// grows, so workers that started earlier could do nothing that they cannot do now.
+// beginHandling starts the handler's part when no relay can take a step any more. The model loses
+// nothing by that: a stream only grows, so workers that started earlier could do the same things
+// and no others.
 func beginHandling(s state) state {
 	next := state{handling: true}
 	for i, t := range s.txs {
@@ -77,7 +78,7 @@ func (w World) workerSteps(s state, n int, yield func(Step, state)) {
 		switch {
 		case s.inbox.ledger.has(i):
 			step(findsRow, decided, nil)
-		case w.has(InsertFirst) && s.inbox.locked(i): // waits for the other transaction's end
+		case w.has(InsertFirst) && s.inbox.locked(i): // the worker waits until the other transaction ends
 		case w.has(InsertFirst):
 			step(inserts, begun, nil)
 		default:
@@ -107,7 +108,7 @@ func (w World) workerSteps(s state, n int, yield func(Step, state)) {
 	if s.left.Deaths > 0 {
 		s.left.Deaths--
 		step(dies, idle, func(in *inbox) {
-			if h := &in.held[i]; h.is == claimed && h.epoch == at.epoch { // no process renews its claim
+			if h := &in.held[i]; h.is == claimed && h.epoch == at.epoch { // no process renews the claim any more
 				h.is = due
 			}
 		})
@@ -127,14 +128,14 @@ func work(s state, n int, act Act, to stage, change func(*inbox), yield func(Ste
 	yield(Step{Act: act, Event: i}, s)
 }
 
-// fail makes the commit of a worker's transaction fail, or the handler that ran in it. Then
-// another transaction holds the event.
+// fail makes a worker's commit fail, or the handler that ran in the worker's transaction. If the
+// handler fails, another transaction holds the event.
 func (w World) fail(s state, n int, yield func(Step, state)) {
 	i := eventOf(s.inbox.workers[n].message)
 	if s.left.Refusals > 0 {
 		refused := s
 		refused.left.Refusals--
-		to := idle // the delivery comes again
+		to := idle // the broker delivers the message again
 		if !w.has(CommitDecides) {
 			to = decided
 		}
@@ -149,7 +150,7 @@ func (w World) fail(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// claim gives a worker a held event that is due, and ends claims whose workers sleep. An
+// claim lets a worker claim a held event that is due, and ends claims whose workers sleep. An
 // operator may cancel an event that no worker has claimed.
 func claim(s state, n int, yield func(Step, state)) {
 	for i := range uint8(events) {

@@ -1,24 +1,24 @@
-// Package model is a small model of the design, which a test explores completely. It has
-// three transactions with an event each, two keys, two relays, a broker and two workers of a
-// handler. A crash is possible at every step.
+// Package model is a small model of the design. A test explores it completely. The model has three
+// transactions with an event each, two keys, two relays, a broker and two workers of a handler. A
+// crash is possible at every step.
 //
 // The model does not run the code. In a few hundred lines it repeats the promises of
-// docs/reference/guarantees.md and the rules by which the parts keep them. A test visits every
-// state that these rules allow. Without any one [Rule] an [Invariant] must break, and the test
-// prints the shortest way there in words. If no invariant needed a rule, it would not be a rule of
-// the design.
+// docs/reference/guarantees.md, and the rules with which relays, broker and handlers keep these
+// promises. A test visits every state that the rules allow. If any one [Rule] is left out, an
+// [Invariant] must break, and the test prints the shortest way to that state in words. A rule that
+// no invariant needs is not a rule of the design.
 //
-// What is modelled: transactions that take their xid, their seq and their end in any
-// order that PostgreSQL allows; passes that compare snapshots; the state row with its
-// epoch; a leader that sleeps while another takes over, and wakes up; publishes that
-// arrive late or never, acknowledgements that are lost, a duplicate window that ends;
-// recordings; a failover to a database that lacks the last commits; deliveries that
-// come again, beside each other; commits that fail; an event that is held because its
-// handler failed, and claimed, while an older claim wakes up; a crash of every process
-// between any two steps.
+// The model has these parts and faults. Transactions take their xid, their seq and their end in any
+// order that PostgreSQL allows. A relay compares snapshots from pass to pass, and records in the
+// state row, with its epoch, what is published. A leader may sleep while another relay takes over,
+// and wake up later. A publish may arrive late or never, an acknowledgement may be lost, and a
+// duplicate window may end. The database may fail over to a copy that lacks the last commits. The
+// broker may deliver a message again, even while a worker has it. A commit may fail. If a handler
+// fails, its event is held, and a worker claims it; a worker with an older claim may wake up
+// meanwhile. Every process may crash between any two steps.
 //
-// What is not modelled: outgoing events that are held, ordered handlers, atomic batches,
-// scheduled events, republishes, repair after a broker lost messages, retention, backlogs of
-// more than a page. Time is not modelled at all: at any moment a lease may end, a message
-// may be delivered again, and a duplicate window may close.
+// The model does not have outgoing events that are held, ordered handlers, atomic batches,
+// scheduled events, republishes, repair after a broker lost messages, retention, and backlogs of
+// more than a page. It has no time at all: at any moment a lease may end, the broker may deliver a
+// message again, and a duplicate window may close.
 package model

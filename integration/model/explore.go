@@ -8,13 +8,13 @@ import (
 // Result is the result of an exploration.
 type Result struct {
 	States int
-	Steps  int // from a state to another
+	Steps  int // from one state to another
 	Ends   int // states in which nothing more can happen
-	Depth  int // the length of the longest of the shortest ways to a state
+	Depth  int // steps on the shortest way to the farthest state
 	Taken  map[Act]bool
 
-	Broken Invariant // the first that broke; zero if all hold and every state was visited
-	Way    []Step    // the shortest way there
+	Broken Invariant // the first invariant that broke; zero if every state was visited and all hold
+	Way    []Step    // the shortest way to the state in which it broke
 }
 
 // String describes the result, with the way to a broken invariant.
@@ -30,8 +30,9 @@ func (r Result) String() string {
 	return b.String()
 }
 
-// Explore visits every state of a world, the nearest first, until one breaks one of the given
-// invariants. If none does, no path goes on for ever either.
+// Explore visits every state of a world, the nearest first, until a state breaks one of the given
+// invariants. If no state does, and [NoLoss] is one of them, Explore also looks for a path that
+// goes on for ever: such a path breaks NoLoss.
 func (w World) Explore(invariants Invariant) Result {
 	e := explorer{world: w, index: make(map[state]int32)}
 	var taken [len(acts)]bool
@@ -68,7 +69,8 @@ func (w World) Explore(invariants Invariant) Result {
 	return result
 }
 
-// next takes every step that is possible in a state, and changes the state.
+// next takes every step that is possible in a state. It calls yield with each step that changes the
+// state, and with the new state.
 func (w World) next(s state, yield func(Step, state)) {
 	ended := true
 	each := func(step Step, to state) {
@@ -91,7 +93,7 @@ func (w World) next(s state, yield func(Step, state)) {
 		for n := range s.relays {
 			w.relaySteps(s, n, each)
 		}
-		if ended { // for the relays
+		if ended { // no relay can take a step any more
 			each(Step{Act: turns}, beginHandling(s))
 		}
 	}
@@ -103,11 +105,12 @@ type explorer struct {
 	index   map[state]int32
 	states  []state
 	parents []int32
-	edges   []int32 // where steps lead, by where they start
+	edges   []int32 // the states to which steps lead, sorted by the states in which the steps start
 	starts  []int   // the index of each state's first edge
 }
 
-// add returns the number of a state, and notes how it was reached first.
+// add returns the number of a state. If the state is new, add notes from which state it was
+// reached.
 func (e *explorer) add(s state, parent int32) int32 {
 	if at, known := e.index[s]; known {
 		return at
@@ -133,8 +136,8 @@ func (e *explorer) way(at int) []Step {
 	return way
 }
 
-// cycle returns a state that can come again, if there is one. It removes states without a
-// predecessor until none is left.
+// cycle looks for a cycle, and returns a state on it or after it. It removes states to which no
+// step leads, with their steps, until there is no such state.
 func (e *explorer) cycle() (at int, ok bool) {
 	leading := make([]int32, len(e.states))
 	for _, to := range e.edges {

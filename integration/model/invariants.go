@@ -1,7 +1,7 @@
 package model
 
-// violated returns the invariants that a state breaks. If ended is set, nothing more can
-// happen in it.
+// violated returns the invariants that a state breaks. If ended is set, no step is possible in that
+// state.
 func (s *state) violated(ended bool) Invariant {
 	broken := s.broken
 	for i, t := range s.txs {
@@ -23,7 +23,8 @@ func (s *state) violated(ended bool) Invariant {
 	return broken
 }
 
-// isMarked reports whether the state row calls an event published that is not in the stream.
+// isMarked reports whether the state row calls an event published although the event is not in the
+// stream.
 func (s *state) isMarked() bool {
 	for i, t := range s.txs {
 		if t.fate == committed && t.seq <= s.row.high && s.row.snap.sees(t.xid) &&

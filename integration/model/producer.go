@@ -1,15 +1,16 @@
 package model
 
-// orders are the orders in which three transactions can take a number each.
+// orders are the orders in which three transactions can each take a number.
 var orders = [...][events]uint8{{0, 1, 2}, {0, 2, 1}, {2, 0, 1}, {1, 0, 2}, {1, 2, 0}, {2, 1, 0}}
 
-// seqOrders is the number of possible orders of seqs. The first two transactions share a key,
-// and the first holds the key's lock before it takes its seq.
+// seqOrders is how many of these orders are possible for seqs: the first three. The first two
+// transactions share a key. The first one gets the key's lock first, so it takes its seq first.
 const seqOrders = 3
 
-// number gives the open transactions their seqs and xids, beginning with the given ones. Other
-// processes cannot see when a transaction takes them, only the result after its commit. So
-// only the orders matter, and they are drawn before everything else.
+// number gives the open transactions the seqs and xids after the given seq and xid, in the given
+// orders. Other processes cannot see when a transaction takes these numbers. They see only the
+// result, after the commit. So only the orders matter, and the model draws them before everything
+// else.
 func (d *db) number(seqs, xids [events]uint8, seq, xid uint8) {
 	for n := range events {
 		if t := &d.txs[seqs[n]]; t.fate == open {
@@ -23,14 +24,14 @@ func (d *db) number(seqs, xids [events]uint8, seq, xid uint8) {
 	}
 }
 
-// draw takes the first step: an order of seqs, and any order of xids. A transaction takes its
-// xid with its first change, which may be long before it writes an event. Its seq may also
-// come before its xid.
+// draw takes the first step: it draws a possible order of seqs, and any order of xids. A
+// transaction takes its xid with its first change, which may be long before it writes an event. It
+// may also take its seq before its xid.
 func (w World) draw(s state, yield func(Step, state)) {
 	for seqs := range uint8(seqOrders) {
 		for xids := range uint8(len(orders)) {
 			if xids > 0 && w.has(LateOpen|LateNew) && !w.Plain {
-				break // whatever the xids are, a pass finds rows that are visible now and were not before
+				break // in every order of xids, a pass finds the rows that became visible since the pass before
 			}
 			next := s
 			next.drawn = true
@@ -40,9 +41,9 @@ func (w World) draw(s state, yield func(Step, state)) {
 	}
 }
 
-// mayEnd reports whether a transaction may have ended by now. The second wrote its event only
-// after the first had ended and released their key. An event with a higher seq was written
-// later still.
+// mayEnd reports whether a transaction may end now. The second transaction writes its event only
+// after the first has ended and released their key. A transaction with a higher seq than the second
+// writes its event later still, so it also ends after the first.
 func (d *db) mayEnd(i int) bool {
 	return d.txs[i].fate == open && (i == 0 || d.txs[0].fate != open || d.txs[i].seq < d.txs[1].seq)
 }
@@ -62,9 +63,9 @@ func produce(s state, yield func(Step, state)) {
 	}
 }
 
-// failOver takes the steps of a database that is lost, and of the copy that goes on. The copy
-// had stopped following some time before. Later commits are gone, and seqs and xids are handed
-// out again.
+// failOver takes the two steps of a failover. First the copy stops following the database. Later
+// the database is lost, and the copy goes on in its place. The copy lacks the commits between these
+// steps, and hands out their seqs and xids again.
 func (w World) failOver(s state, yield func(Step, state)) {
 	switch {
 	case s.left.Failovers == 0:

@@ -1,31 +1,32 @@
 package model
 
-// pageLimit is how many rows above high a pass returns.
+// pageLimit is how many rows above high a pass returns at most.
 const pageLimit = 2
 
-// relay is a relay's process, with its publishes that are on the way. Its epoch is 0 while it
-// stands by.
+// relay is a relay's process, with the publishes that it has on the way. Its epoch is 0 while it
+// does not lead.
 type relay struct {
 	epoch uint8
 	high  uint8 // the last seq that was read
-	base  uint8 // every event up to here that was read in order is acknowledged
+	base  uint8 // the broker acknowledged every event up to this seq that was read in order
 	snap  snapshot
 
 	backlog set  // seqs that were pending at take-over, and are not read yet
-	late    set  // read out of order and not acknowledged
-	page    set  // read in order, above base
-	done    set  // of page, acknowledged
-	flying  set  // sent, with an unknown outcome
-	newer   bool // of the first key, the second event is in the stream before the first
+	late    set  // events that were read out of order, and are not acknowledged
+	page    set  // events that were read in order, above base
+	done    set  // the acknowledged events of page
+	flying  set  // events that were sent, with an unknown outcome
+	newer   bool // of the first key, the relay sends the second event before the first
 
-	sent   set // on the way to the broker, maybe from a term that is over
-	stored set // the acknowledgement is on its way back
+	sent   set // events on the way to the broker, maybe sent in a term that is over
+	stored set // events that the broker stored, and whose acknowledgement is on its way back
 }
 
 // unacked returns the events that were read and are not acknowledged.
 func (r *relay) unacked() set { return r.late | r.page&^r.done }
 
-// lose forgets the events in flight, whose outcomes are unknown. They are sent again.
+// lose removes the given events from the events in flight. If an event is not acknowledged, the
+// relay sends it again.
 func (r *relay) lose(events set) {
 	r.flying &^= events
 	r.sent &^= events
@@ -76,7 +77,8 @@ func (w World) relaySteps(s state, n int, yield func(Step, state)) {
 	}
 }
 
-// lead takes the lease if its time is over, and begins with the state of the row.
+// lead takes the lease if no relay holds it, or if its leader sleeps. The relay begins with the
+// state row.
 func (w World) lead(s state, n int, yield func(Step, state)) {
 	act := takesLease
 	if s.led() {
@@ -92,8 +94,8 @@ func (w World) lead(s state, n int, yield func(Step, state)) {
 	yield(Step{Act: act, Epoch: row.epoch}, s)
 }
 
-// pass reads the log: first the events that were pending at the take-over, then late rows and
-// the next page. It reports whether it changed anything.
+// pass reads the log: first the events that were pending at the take-over, then late rows and the
+// next page. It reports whether it changed the relay.
 func (w World) pass(s *state, n int) bool {
 	r := &s.relays[n]
 	before := *r
@@ -110,7 +112,7 @@ func (w World) pass(s *state, n int) bool {
 		}
 	}
 	r.snap = now
-	if r.backlog != 0 { // nothing newer is read meanwhile
+	if r.backlog != 0 { // this pass reads nothing newer
 		for seq := range uint8(maxSeq + 1) {
 			if i, ok := s.at(seq); ok && r.backlog.has(seq) {
 				late |= only(i)
@@ -134,7 +136,7 @@ func (w World) pass(s *state, n int) bool {
 	return *r != before
 }
 
-// page returns the next events above high, in the order of their seqs.
+// page returns the events with the next seqs above high.
 func (w World) page(s *state, high uint8) (page set) {
 	for seq, n := high+1, 0; seq <= maxSeq && n < pageLimit; seq++ {
 		for i, t := range s.txs {
@@ -147,8 +149,8 @@ func (w World) page(s *state, high uint8) (page set) {
 	return page
 }
 
-// maySend reports whether a leader may send an event now. The events of a key go in the order
-// in which they were read, one at a time.
+// maySend reports whether a leader may send an event now. A leader sends the events of a key one at
+// a time, in the order in which it read them.
 func (w World) maySend(r *relay, i uint8) bool {
 	if !r.unacked().has(i) || r.flying.has(i) || r.sent.has(i) {
 		return false
@@ -171,7 +173,7 @@ func (r *relay) acknowledge(d *db, i uint8) {
 		return
 	}
 	r.done |= only(i)
-	for seq := r.base + 1; seq <= r.high; seq++ { // drop the acknowledged events from base on
+	for seq := r.base + 1; seq <= r.high; seq++ { // drop acknowledged events, beginning after base
 		for i, t := range d.txs {
 			switch {
 			case t.seq != seq || r.page&(1<<i) == 0:
@@ -186,8 +188,8 @@ func (r *relay) acknowledge(d *db, i uint8) {
 	}
 }
 
-// record writes the published events to the row. If that shows a leader that its term is over,
-// it stands by.
+// record writes to the state row which events are published. If the row has a later epoch, the
+// database refuses the recording, and the relay does not lead any more.
 func (w World) record(s state, n int, yield func(Step, state)) {
 	r := s.relays[n]
 	if w.has(EpochCheck) && r.epoch != s.row.epoch {

@@ -5,47 +5,50 @@ import (
 	"strings"
 )
 
-// Rule is a rule of the design; several make a set.
+// Rule is a rule of the design, or a set of rules.
 type Rule uint16
 
-// The rules. A [World] can be without any of them.
+// The rules. A [World] can leave out any of them.
 const (
 	// ReadCommitted: a pass sees committed rows, and no others.
 	ReadCommitted Rule = 1 << iota
-	// LateOpen: a pass finds rows up to high of transactions that were in progress at
-	// the pass before.
+	// LateOpen: a pass also finds rows up to high whose transactions were in progress at the pass
+	// before.
 	LateOpen
-	// LateNew: a pass finds rows up to high of transactions that took their id after
-	// the pass before.
+	// LateNew: a pass also finds rows up to high whose transactions took their xid after the pass
+	// before.
 	LateNew
-	// LateFirst: late rows go out before newer rows.
+	// LateFirst: a relay sends late rows before newer rows.
 	LateFirst
-	// OnePerKey: a relay sends the next event of a key only after it has itself got the
+	// OnePerKey: a relay sends the next event of a key only after the same relay has got the
 	// acknowledgement of the event before.
 	OnePerKey
-	// SameMessageID: a repetition has the message id of the first publish.
+	// SameMessageID: if an event is published again, it has the message id of the first publish.
 	SameMessageID
-	// RecordAcked: only acknowledged events are recorded as published.
+	// RecordAcked: a relay records only acknowledged events as published.
 	RecordAcked
-	// RecordPending: events that were read and are not acknowledged are recorded as pending.
+	// RecordPending: if a relay has read an event and it is not acknowledged, the relay records it
+	// as pending.
 	RecordPending
-	// EpochCheck: a recording carries its epoch, and is refused if another epoch has begun.
+	// EpochCheck: a recording has the epoch of its relay. The database refuses it if another epoch
+	// has begun.
 	EpochCheck
-	// DropMemory: the memory of a leader ends with its database connection.
+	// DropMemory: if a leader loses its database connection, it forgets everything in its memory.
 	DropMemory
-	// InsertFirst: the inbox row is inserted before the handler runs.
+	// InsertFirst: a worker inserts the inbox row before it runs the handler.
 	InsertFirst
-	// OneTransaction: inbox row and effects are committed together.
+	// OneTransaction: a worker commits inbox row and effects together.
 	OneTransaction
-	// AckAfterCommit: a delivery is acknowledged after its commit.
+	// AckAfterCommit: a worker acknowledges a delivery only after the commit.
 	AckAfterCommit
-	// CommitDecides: a delivery is done only if its commit is said to have succeeded.
+	// CommitDecides: a worker takes a delivery as done only if the database answers that the commit
+	// succeeded.
 	CommitDecides
-	// ClaimCheck: a held event is settled with the epoch of its claim, and that is refused if
-	// another claim has begun.
+	// ClaimCheck: a worker settles a held event with the epoch of its claim. The database refuses
+	// that if another claim has begun.
 	ClaimCheck
 
-	// AllRules is the design.
+	// AllRules is the whole design.
 	AllRules = 1<<iota - 1
 )
 
@@ -66,13 +69,13 @@ func (r Rule) String() string {
 	return strings.Join(names, "+")
 }
 
-// Invariant is a promise; several make a set.
+// Invariant is a promise, or a set of promises.
 type Invariant uint16
 
 // The invariants.
 const (
-	// NoLoss: every path ends. At its end every event whose transaction committed is in the
-	// stream, recorded as published, and took effect or was cancelled.
+	// NoLoss: every path ends. At its end, every event whose transaction committed is in the
+	// stream, and took effect or was cancelled.
 	NoLoss Invariant = 1 << iota
 	// NoGhost: no event whose transaction rolled back is in the stream.
 	NoGhost
@@ -83,13 +86,14 @@ const (
 	KeyOrder
 	// MarkImpliesStored: every event that the state row calls published is in the stream.
 	MarkImpliesStored
-	// Fence: if a leader's epoch is over, it records nothing. If a worker's claim is over, it
-	// settles nothing.
+	// Fence: a leader whose epoch is over records nothing. A worker whose claim is over settles
+	// nothing.
 	Fence
-	// OneCopy: while the broker remembers an event, it does not store it a second time.
+	// OneCopy: while the broker remembers the message id of an event, it does not store the event
+	// again.
 	OneCopy
 
-	// AllInvariants are all of them.
+	// AllInvariants are all invariants.
 	AllInvariants = 1<<iota - 1
 )
 
@@ -106,13 +110,13 @@ func (i Invariant) String() string {
 	return strings.Join(names, "+")
 }
 
-// Faults is how often each fault may happen on one path, at any step.
+// Faults says how often each fault may happen on one path. A fault may happen at any step.
 type Faults struct {
 	Crashes   uint8 // a relay's process ends
 	TakeOvers uint8 // a lease ends while its leader sleeps
 	Losses    uint8 // a publish or its acknowledgement is lost
 	Forgets   uint8 // the duplicate window of an event ends
-	Failovers uint8 // the database goes on from a copy that lacks the last commits; at most one
+	Failovers uint8 // a copy that lacks the last commits replaces the database; 0 or 1
 	Deaths    uint8 // a worker's process ends
 	Refusals  uint8 // a worker's commit fails
 	Failures  uint8 // a handler fails, and its event is held
@@ -125,8 +129,8 @@ type World struct {
 	Without Rule
 	Faults  Faults
 
-	// Plain visits equivalent states one by one. That takes far longer and has the same
-	// result.
+	// If Plain is set, [World.Explore] visits equivalent states one by one. That takes far longer,
+	// and has the same result.
 	Plain bool
 }
 

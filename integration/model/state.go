@@ -1,26 +1,26 @@
 package model
 
-// maxSeq is the highest seq that can be handed out. A failover hands out seqs a second time.
+// maxSeq is the highest possible seq. After a failover, the database hands out seqs a second time.
 const maxSeq = 2 * events
 
-// events is the number of events, each with a transaction of its own. The first two share a
-// key, and the first gets its lock first.
+// events is the number of events, each with a transaction of its own. The first two events share a
+// key, and the transaction of the first event gets the key's lock first.
 const events = 3
 
-// keys says which events share a key, by event.
+// keys has, for each event, the events with the same key.
 var keys = [events]set{0b011, 0b011, 0b100}
 
-// set is a set of events, by index, or of seqs or xids, by number.
+// set is a set of small numbers: of events (their indexes), of seqs, of xids, or of messages.
 type set uint8
 
 func (s set) has(i uint8) bool { return s&(1<<i) != 0 }
 func only(i uint8) set         { return 1 << i }
 
-// state is everything: the database, both relays, the broker and the handler. It is
-// comparable, and small.
+// state is everything: the database, both relays, the broker and the handler. States are small, and
+// can be compared with ==.
 type state struct {
 	db
-	copy   db // the database that a failover goes on from
+	copy   db // the copy that replaces the database in a failover
 	copied bool
 
 	relays [2]relay
@@ -30,7 +30,7 @@ type state struct {
 
 	drawn    bool      // the first step is taken
 	handling bool      // the relays are done, and the workers begin
-	broken   Invariant // by the last step, if the state alone does not show it
+	broken   Invariant // broken by a step, if the state itself does not show it
 }
 
 // db is the database.
@@ -52,11 +52,11 @@ const (
 	open fate = iota
 	committed
 	rolledBack
-	lost // committed, but not in the database that a failover went on from
+	lost // it committed, but the copy that replaced the database lacks it
 )
 
-// row is the state row: every event up to high that is visible in snap is published, except
-// pending.
+// row is the state row: every event up to high that is visible in snap is published, except the
+// events of pending.
 type row struct {
 	epoch   uint8
 	high    uint8
@@ -64,8 +64,8 @@ type row struct {
 	pending set // seqs
 }
 
-// snapshot is a snapshot of the database: transactions below xmax and not in xip ended before
-// it.
+// snapshot is a snapshot of the database. If the xid of a transaction is below xmax and not in xip,
+// the transaction ended before the snapshot.
 type snapshot struct {
 	xmax uint8
 	xip  set
@@ -73,7 +73,7 @@ type snapshot struct {
 
 func (s snapshot) sees(xid uint8) bool { return xid < s.xmax && !s.xip.has(xid) }
 
-// snapshot takes one now.
+// snapshot takes a snapshot now.
 func (d *db) snapshot() snapshot {
 	s := snapshot{xmax: d.completed + 1}
 	for _, t := range d.txs {
@@ -84,7 +84,7 @@ func (d *db) snapshot() snapshot {
 	return s
 }
 
-// at returns the committed event of a seq.
+// at returns the committed event with the given seq.
 func (d *db) at(seq uint8) (event uint8, ok bool) {
 	for i, t := range d.txs {
 		if t.fate == committed && t.seq == seq {
@@ -94,8 +94,8 @@ func (d *db) at(seq uint8) (event uint8, ok bool) {
 	return 0, false
 }
 
-// stream is the broker's stream: how often it has each event, and which events it remembers by
-// their message ids. The position of a third copy makes no difference.
+// stream is the broker's stream: how many copies it has of each event, and which events it
+// remembers by their message ids. It does not count a third copy, because that makes no difference.
 type stream struct {
 	copies [events]uint8
 	window set
@@ -106,23 +106,23 @@ const maxCopies = 2
 // first returns the first state.
 func first(w World) state { return state{db: db{row: row{snap: snapshot{xmax: 1}}}, left: w.Faults} }
 
-// canonical returns one state for several that no later step can tell apart.
+// canonical returns the same state for all states that no later step can tell apart.
 func (w World) canonical(s state) state {
 	if w.Plain {
 		return s
 	}
 	for i := range s.relays {
 		r := &s.relays[i]
-		if w.Faults.Failovers == 0 && w.has(EpochCheck) && r.epoch > 0 && r.epoch < s.row.epoch { // it will never record
+		if w.Faults.Failovers == 0 && w.has(EpochCheck) && r.epoch > 0 && r.epoch < s.row.epoch { // this relay will never record
 			r.late, r.page, r.done, r.base = r.unacked(), 0, 0, r.high
 		}
 		w.simplify(&r.snap, &s.db, r.high)
 	}
 	w.simplify(&s.row.snap, &s.db, s.row.high)
-	if s.left.isLast() && s.led() { // no relay will read the row
+	if s.left.isLast() && s.led() { // no relay will read the row again
 		s.row = row{epoch: s.row.epoch}
 	}
-	// Both relays are alike, and so are both workers.
+	// The order of the relays makes no difference, nor does the order of the workers.
 	if a, b := s.relays[0], s.relays[1]; a.epoch > b.epoch || a.epoch == b.epoch && a.sent > b.sent {
 		s.relays[0], s.relays[1] = b, a
 	}
@@ -132,12 +132,12 @@ func (w World) canonical(s state) state {
 	return s
 }
 
-// isLast reports whether the present leader stays to the end.
+// isLast reports whether the present leader leads to the end.
 func (f Faults) isLast() bool { return f.Crashes == 0 && f.TakeOvers == 0 && f.Failovers == 0 }
 
 // simplify changes a snapshot, so that all snapshots that see the same rows up to high become
-// equal. A snapshot may not see a row because its transaction was in progress, or because it began
-// later. That difference matters only if a rule for late rows is missing.
+// equal. If a snapshot does not see a row, the row's transaction was in progress, or began later.
+// That difference matters only if a rule for late rows is missing.
 func (w World) simplify(s *snapshot, d *db, high uint8) {
 	if !w.has(LateOpen | LateNew) {
 		return

@@ -8,7 +8,7 @@ type Step struct {
 	Epoch uint8 // the relay's
 	Event uint8
 
-	Seqs, XIDs uint8 // which of the orders, in the first step
+	Seqs, XIDs uint8 // indexes of the drawn orders; only of the first step
 }
 
 // Act is a kind of step.
@@ -57,7 +57,8 @@ const (
 // Acts is how many kinds of steps there are.
 const Acts = len(acts)
 
-// acts are the steps in words: r is the relay, e the event.
+// acts are the steps in words. The first argument of a text is the relay's epoch, the second is the
+// event.
 var acts = [...]string{
 	commits:       "producer     the transaction of %[2]s commits",
 	rollsBack:     "producer     the transaction of %[2]s rolls back",

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// found is a line of a chaos report about a broken invariant.
+// found matches a line of a chaos report about a broken invariant.
 var found = regexp.MustCompile(`(?m)^([A-Za-z]+) +FAILED, (\d+) times`)
 
 // tryChaos builds chaos with a bug in it, and runs it with the seed of the entry.
@@ -32,7 +32,7 @@ func (t *trials) tryChaos(ctx context.Context, r *result, overlay string) error 
 	if faults != "" {
 		args = append(args, "--only", faults)
 	}
-	for _, patience := range []string{"1", "3"} { // an undecided run is repeated once
+	for _, patience := range []string{"1", "3"} { // if a run is undecided, try once more, with more patience
 		cmd := exec.CommandContext(ctx, program, append(args, "--patience", patience)...)
 		out, err := cmd.CombinedOutput()
 		if ctx.Err() != nil {
@@ -74,7 +74,7 @@ func (t *trials) judgeChaos(r *result, out string, err error) {
 
 func lastLine(text string) string { return tail(text, 1) }
 
-// tail is the last lines of a text.
+// tail returns the last n lines of a text.
 func tail(text string, n int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

@@ -14,18 +14,19 @@ import (
 // entry is a guard that is removed, or a bug that is planted.
 type entry struct {
 	Name  string `json:"name"`
-	Guard string `json:"guard"` // its purpose, in a sentence
+	Guard string `json:"guard"` // the purpose of the guard, in a sentence
 	File  string `json:"file"`  // from the root of the module
 	Old   string `json:"-"`     // whole lines of the file, without the last line's end
 	New   string `json:"-"`     // the lines that replace them; may be empty
 
 	// Package and Run say which test has to fail: a package from the root of the module, and a
-	// regular expression as for go test -run. Package is "chaos" or "model" if chaos or the
-	// model has to find the bug. Run is then a seed and seconds, or a regular expression.
+	// regular expression as for go test -run. If chaos has to find the bug, Package is "chaos", and
+	// Run is a seed, seconds and perhaps kinds of faults. If the model has to find the bug, Package
+	// is "model", and Run is a regular expression.
 	Package string `json:"package"`
 	Run     string `json:"run"`
 
-	Source string `json:"-"` // the file and the line in which it is written
+	Source string `json:"-"` // the list and the line that have the entry
 }
 
 // The programs that can find a planted bug, besides tests.
@@ -147,7 +148,7 @@ func parseBlock(lines []string) (e entry, err error) {
 	e.Old, e.New = strings.Join(old, "\n"), strings.Join(replacement, "\n")
 	e.Package, e.Run, _ = strings.Cut(test, " ")
 	e.Package, e.Run = strings.TrimPrefix(e.Package, "./"), strings.TrimSpace(e.Run)
-	if e.Package != chaos { // in the form of a command line
+	if e.Package != chaos { // Run may be written as on a command line: -run 'TestX'
 		e.Run = strings.Trim(strings.TrimSpace(strings.TrimPrefix(e.Run, "-run ")), `'"`)
 	}
 	return e, e.validate(said["new"])
@@ -179,8 +180,8 @@ func (e entry) validate(saysNew bool) error {
 	return errors.Join(errs...)
 }
 
-// chaosRun returns the seed, the seconds and the faults of an entry for chaos. If it names no
-// faults, all are meant.
+// chaosRun returns the seed, the seconds and the faults of an entry for chaos. If the entry names
+// no faults, chaos injects all kinds.
 func (e entry) chaosRun() (seed uint64, seconds int, faults string, err error) {
 	fields := strings.Fields(e.Run)
 	if len(fields) < 2 {
@@ -197,9 +198,9 @@ func (e entry) chaosRun() (seed uint64, seconds int, faults string, err error) {
 // errRotten says that an entry does not fit the code any more.
 var errRotten = errors.New("the list does not fit the code")
 
-// apply returns the entry's file with the change. The old lines must be there exactly once;
-// otherwise it is unclear what the entry removes. Comments are not compared, so that they can
-// be reworded.
+// apply returns the text of the entry's file with the change. The file must have the old lines
+// exactly once; otherwise it is unclear which lines the entry removes. apply does not compare
+// comments, so that they can be reworded.
 func (e entry) apply(root string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
 	if err != nil {
@@ -223,9 +224,9 @@ func (e entry) apply(root string) (string, error) {
 	return strings.Join(slices.Replace(lines, at, at+len(old), replacement...), "\n") + "\n", nil
 }
 
-// code returns lines of the entry's file without their comments. If a line is only a comment,
-// its beginning is left. A line with a quote after the beginning of the comment stays whole,
-// because that may be within a text.
+// code returns lines of the entry's file without their comments. If a line is only a comment, code
+// keeps the mark with which the comment begins. If there is a quote after the mark, code keeps the
+// whole line, because the mark may be part of a string.
 func (e entry) code(lines []string) []string {
 	begins := "//"
 	if strings.HasSuffix(e.File, ".sql") {

@@ -1,12 +1,12 @@
-// Mutants removes each guard of the lists beside it, one at a time, and runs the test that
-// has to notice. If a test does not notice, the command fails.
+// Mutants removes the guards of the lists in its directory, one at a time. Each time it runs the
+// test that has to fail without the guard. If a test does not fail, mutants exits with an error.
 //
 //	make mutants
 //	make mutants ONLY=late-row-rule,key-lock
 //	make mutants PLANTED=1
 //
-// The checkout does not change: the go command gets the changed file as an overlay. With
-// --planted, mutants plants bugs instead, which the chaos run or the model has to find.
+// The checkout does not change: the go command gets the changed file as an overlay. With --planted,
+// mutants plants bugs instead. A chaos run or the model has to find these.
 package main
 
 import (
@@ -36,11 +36,10 @@ func main() {
 	}
 }
 
-// plantedFile has the bugs that are planted for the chaos run; the other files have the
-// guards.
+// plantedFile has the bugs that chaos or the model has to find. The other files have the guards.
 const plantedFile = "planted.txt"
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	only     string
 	planted  bool
@@ -94,8 +93,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return verdict(results)
 }
 
-// moduleRoot is the directory of go.work, from here upwards: guards and tests lie in
-// several modules.
+// moduleRoot returns the directory of go.work: the current directory or one above it. It is not
+// enough to find a go.mod, because guards and tests are in several modules.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -111,7 +110,7 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// choose returns the entries of some names; all if there are none.
+// choose returns the entries with the given names, or all entries if no name is given.
 func choose(all []entry, only string) ([]entry, error) {
 	if only == "" {
 		return all, nil

@@ -25,21 +25,21 @@ type outcome string
 const (
 	noticed   outcome = "noticed"
 	unnoticed outcome = "NOT NOTICED"  // the test is green without the guard
-	faulty    outcome = "FAULTY ENTRY" // it does not fit the code, does not build, or its test is not green with the guard
+	faulty    outcome = "FAULTY ENTRY" // the entry does not fit the code or does not build, or its test is not green with the guard
 	undecided outcome = "UNDECIDED"    // chaos did not have enough time
 )
 
-// result is what is known of an entry.
+// result is the result of the trial of an entry.
 type result struct {
 	entry
 
 	Outcome outcome  `json:"outcome"`
-	By      []string `json:"noticed_by,omitempty"` // the tests that failed, or the invariants
+	By      []string `json:"noticed_by,omitempty"` // the tests that failed, or the invariants that broke
 	Seconds float64  `json:"seconds"`
-	Why     string   `json:"why,omitempty"` // why no test noticed it
+	Why     string   `json:"why,omitempty"` // why the outcome is not noticed
 }
 
-// trials removes guards.
+// trials removes guards and runs their tests.
 type trials struct {
 	root     string
 	scratch  string
@@ -55,22 +55,23 @@ func (t *trials) say(format string, args ...any) {
 	fmt.Fprintf(t.progress, format+"\n", args...)
 }
 
-// A test that hangs without its guard is ended. It gets ten times as long as with the guard,
-// plus a minute in which its servers start, but at most five minutes.
+// go test ends a test that hangs without its guard. The test gets ten times as long as with the
+// guard, plus a minute in which its servers start, but at most five minutes.
 const (
 	testTimeout  = 5 * time.Minute
 	leastTimeout = time.Minute
 	slower       = 10
 )
 
-// run tries all entries, after it has checked that their tests are green.
+// run tries all entries. Before that it checks that the entries fit the code, and that their tests
+// are green with all guards.
 func (t *trials) run(ctx context.Context, all []entry) ([]result, error) {
 	for _, e := range all {
 		if _, err := e.apply(t.root); err != nil {
 			return nil, err
 		}
 	}
-	// Entries of a package follow each other, so that the next one finds the package compiled.
+	// Entries of a package follow each other, so that the go command compiles the package once.
 	slices.SortStableFunc(all, func(a, b entry) int { return strings.Compare(a.testPackage(), b.testPackage()) })
 	before, err := t.unchanged(ctx, all)
 	if err != nil {
@@ -93,7 +94,7 @@ func (t *trials) run(ctx context.Context, all []entry) ([]result, error) {
 	return results, err
 }
 
-// pace estimates how long a run will go on, if it goes on at this speed.
+// pace estimates how long the rest of a run will take at the speed so far.
 type pace struct {
 	began time.Time
 	total int
@@ -102,7 +103,7 @@ type pace struct {
 	done int
 }
 
-// step counts one that is done.
+// step counts one more entry as done, and describes the progress.
 func (p *pace) step(now time.Time) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +114,7 @@ func (p *pace) step(now time.Time) string {
 
 // baseline is the result of a test with all guards.
 type baseline struct {
-	why  string        // why it is of no use; empty if it is of use
+	why  string        // why the test can show nothing; empty if it can
 	took time.Duration // with all guards
 }
 
@@ -122,7 +123,8 @@ func (u baseline) timeout() time.Duration {
 	return min(leastTimeout+slower*u.took, testTimeout)
 }
 
-// each calls do for 0 to n-1, some at a time. The first failure ends it.
+// each calls do for 0 to n-1, some at a time. If a call fails, the other calls still happen. It
+// returns all errors.
 func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 	next := make(chan int)
 	go func() { // ends with ctx at the latest
@@ -158,8 +160,8 @@ func (t *trials) each(ctx context.Context, n int, do func(i int) error) error {
 	return err
 }
 
-// unchanged runs the tests of all entries with every guard in place, a package at a time. For
-// each entry it returns why the test is of no use, or an empty text.
+// unchanged runs the tests of all entries with every guard in place. It runs the tests of a package
+// together where it can. It returns a [baseline] for each entry.
 func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error) {
 	packages := make(map[string][]string)
 	for _, e := range all {
@@ -176,7 +178,7 @@ func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error)
 	seen := make(map[string]*report) // by package
 	var mu sync.Mutex
 	err := t.each(ctx, len(jobs), func(i int) error {
-		r, err := t.goTest(ctx, jobs[i].pkg, jobs[i].run, "", 4*testTimeout) // they are many
+		r, err := t.goTest(ctx, jobs[i].pkg, jobs[i].run, "", 4*testTimeout) // one job has many tests
 		t.say("%-40s with all guards: %s", jobs[i].pkg, r.word())
 		mu.Lock()
 		defer mu.Unlock()
@@ -195,8 +197,8 @@ func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error)
 	return known, err
 }
 
-// together joins regular expressions of tests into one. Expressions with parts for subtests
-// stay alone.
+// together joins regular expressions of tests into one. It does not join an expression that also
+// names subtests.
 func together[T any](runs []string, as func(run string) T) (jobs []T) {
 	var joined []string
 	for _, run := range runs {
@@ -212,7 +214,7 @@ func together[T any](runs []string, as func(run string) T) (jobs []T) {
 	return jobs
 }
 
-// testPackage is the package whose test has to fail.
+// testPackage returns the package whose test has to fail.
 func (e entry) testPackage() string {
 	if e.Package == model {
 		return "integration/model"
@@ -220,7 +222,7 @@ func (e entry) testPackage() string {
 	return e.Package
 }
 
-// overlay writes the file that tells the go command of the change.
+// overlay writes the changed file, and the file that tells the go command about it.
 func (t *trials) overlay(e entry, n int) (string, error) {
 	text, err := e.apply(t.root)
 	if err != nil {
@@ -242,7 +244,7 @@ func (t *trials) overlay(e entry, n int) (string, error) {
 	return name, nil
 }
 
-// try removes one guard.
+// try removes one guard, and runs the test that has to fail.
 func (t *trials) try(ctx context.Context, r *result, n int, timeout time.Duration) error {
 	overlay, err := t.overlay(r.entry, n)
 	if err != nil {
@@ -270,10 +272,10 @@ func (t *trials) try(ctx context.Context, r *result, n int, timeout time.Duratio
 
 // report is the output of go test.
 type report struct {
-	passed, failed, skipped []string // tests; the innermost that failed
-	hung                    bool     // they failed because they did not end
+	passed, failed, skipped []string // tests; of failed tests only the innermost
+	hung                    bool     // tests failed because they did not end in time
 	unbuilt                 bool
-	passes                  bool // it ended well
+	passes                  bool // go test succeeded
 	took                    map[string]time.Duration
 	output                  []string
 }
@@ -296,13 +298,13 @@ func (r *report) word() string {
 	return fmt.Sprintf("green, %d tests", len(r.passed))
 }
 
-// tail is the end of the output.
+// tail returns the end of the output.
 func (r *report) tail() string {
 	return strings.TrimSpace(strings.Join(r.output[max(0, len(r.output)-8):], ""))
 }
 
-// fitness returns why the tests of a regular expression cannot show anything, if so, and how
-// long the longest of them takes.
+// fitness returns the [baseline] of the tests of a regular expression: whether they can show
+// anything, and how long the longest of them takes.
 func (r *report) fitness(run string) (u baseline) {
 	top, _, _ := strings.Cut(run, "/")
 	match := regexp.MustCompile(top)
@@ -323,8 +325,8 @@ func (r *report) fitness(run string) (u baseline) {
 	return u
 }
 
-// goTest runs tests of a package. It links the program without debug information, which takes
-// half the time.
+// goTest runs tests of a package. It links the program without debug information, because that
+// takes half the time.
 func (t *trials) goTest(ctx context.Context, pkg, run, overlay string, timeout time.Duration) (*report, error) {
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout", timeout.String(), "-run", run}
 	if overlay != "" {
@@ -388,7 +390,7 @@ func readReport(out io.Reader) *report {
 			*list = append(*list, ev.Test)
 		}
 	}
-	if r.hung { // the tests that were running have no result
+	if r.hung { // the tests that were still running have no result in the output
 		for test := range running {
 			r.failed = append(r.failed, test+" (hung)")
 		}
@@ -397,7 +399,7 @@ func readReport(out io.Reader) *report {
 	return r
 }
 
-// innermost leaves out tests that failed because a part of them did.
+// innermost leaves out tests that failed because one of their subtests failed.
 func innermost(tests []string) (inner []string) {
 	slices.Sort(tests)
 	for _, test := range slices.Compact(tests) {

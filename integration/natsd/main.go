@@ -1,7 +1,7 @@
-// Natsd is the NATS server that internal/devstack starts. It has nothing to do with the
-// rest of this repository, so that it can be built with another version of the server:
-// see make test-nats. It is a program of its own so that the library needs no server, and
-// so that it is compiled without the race detector of tests.
+// Natsd is the NATS server that internal/devstack starts. It imports no other package of this
+// repository, so that make test-nats can build it with another version of the server. It is a
+// program of its own for two reasons. The library does not need the server then, and tests with the
+// race detector do not compile the server with it.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Package natsfleet runs NATS servers in processes of their own, for chaos and soak. These
-// kill the processes, stop them and cut them off. The servers then go on with their storage.
+// Package natsfleet runs NATS servers in processes of their own, for chaos and soak. Chaos and soak
+// kill these processes, stop them and cut their connections. A server that is started again goes on
+// with its storage.
 package natsfleet
 
 import (
@@ -25,8 +26,8 @@ const (
 	roleKeeper = "keeper"
 )
 
-// Roles returns the roles of a program that uses this package, for [childproc.Serve]: those
-// of its servers, and more.
+// Roles returns the roles of a program that uses this package, for [childproc.Serve]. These are the
+// roles of the package itself, and those in more.
 func Roles(more map[string]childproc.Role) map[string]childproc.Role {
 	roles := map[string]childproc.Role{roleNATS: serveNATS, roleKeeper: serveKeeper}
 	maps.Copy(roles, more)
@@ -40,7 +41,7 @@ type natsJob struct {
 	Routes        []string // to all servers of the cluster
 }
 
-// serveNATS is a server, until ctx ends.
+// serveNATS runs a server until ctx ends.
 func serveNATS(ctx context.Context, text []byte) error {
 	var job natsJob
 	if err := json.Unmarshal(text, &job); err != nil {
@@ -68,8 +69,9 @@ func serveNATS(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// serveKeeper removes a directory when ctx ends. Then the parent has died, and the servers
-// that write to the directory are about to end.
+// serveKeeper removes a directory when ctx ends. Then the parent has died, and the servers that
+// write to the directory are about to end. So serveKeeper removes the directory again and again for
+// five seconds.
 func serveKeeper(ctx context.Context, text []byte) error {
 	var dir string
 	if err := json.Unmarshal(text, &dir); err != nil {
@@ -84,8 +86,8 @@ func serveKeeper(ctx context.Context, text []byte) error {
 	return err
 }
 
-// Brokers are NATS servers in processes of their own. They can be killed, and then go on with
-// their storage.
+// Brokers are NATS servers in processes of their own. A server that is killed and started again
+// goes on with its storage.
 type Brokers struct {
 	log    io.Writer
 	dir    string
@@ -94,9 +96,9 @@ type Brokers struct {
 	nodes  []*childproc.Child // by job; nil while it is down
 }
 
-// StartBrokers starts n servers, as a cluster if there are several. They store in a new
-// directory in parent; if that is empty, in the system's directory for temporary files. They
-// log to log, which may be nil.
+// StartBrokers starts n servers, as a cluster if there are several. They store in a new directory
+// in parent. If parent is empty, the new directory is in the system's directory for temporary
+// files. The servers log to log, which may be nil.
 func StartBrokers(ctx context.Context, n int, parent string, log io.Writer) (b *Brokers, err error) {
 	dir, err := os.MkdirTemp(parent, "postroom-fleet-nats-")
 	if err != nil {
@@ -136,7 +138,8 @@ func (b *Brokers) startAll(ctx context.Context) error {
 	return nil
 }
 
-// Start starts a server, maybe again after a kill. Its port may be taken for a moment.
+// Start starts a server, maybe again after a kill. It tries several times, because the server's
+// port may be taken for a moment.
 func (b *Brokers) Start(ctx context.Context, i int) error {
 	var errs error
 	for range 5 {
@@ -170,26 +173,26 @@ func (b *Brokers) Close() error {
 			node.End()
 		}
 	}
-	defer b.keeper.Kill() // last, because it ends with this process in any case
+	defer b.keeper.Kill() // last: if this process ends before, the keeper removes the directory
 	return os.RemoveAll(b.dir)
 }
 
 // Len returns how many servers there are.
 func (b *Brokers) Len() int { return len(b.jobs) }
 
-// Node returns the process of a server, nil while it is down.
+// Node returns the process of a server, or nil while the server is down.
 func (b *Brokers) Node(i int) *childproc.Child { return b.nodes[i] }
 
-// Name is what a server calls itself.
+// Name returns the name of a server.
 func (b *Brokers) Name(i int) string { return b.jobs[i].Name }
 
-// Dir is where a server stores.
+// Dir returns the directory in which a server stores.
 func (b *Brokers) Dir(i int) string { return b.jobs[i].Dir }
 
-// Address is where a server listens.
+// Address returns the address at which a server listens.
 func (b *Brokers) Address(i int) string { return fmt.Sprintf("127.0.0.1:%d", b.jobs[i].Port) }
 
-// URLs is how clients connect.
+// URLs returns the URLs of all servers, for clients.
 func (b *Brokers) URLs() string {
 	var all []string
 	for i := range b.jobs {

@@ -19,7 +19,7 @@ type Client struct {
 // Connect connects to brokers.
 func Connect(urls, name string) (*Client, error) {
 	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.Name(name),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the runs provoke the errors
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // the runs cause these errors on purpose
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}

@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// Disk is the storage of a server. If possible it is a separate file system, so that it can be
-// full.
+// Disk is the storage of a server. If possible it is a separate file system, so that the rig can
+// fill it.
 type Disk struct {
 	Dir   string
 	Own   bool // it is a separate file system, which can be filled
@@ -40,7 +40,8 @@ func mount(args ...string) error {
 	return nil
 }
 
-// Fill leaves no room on the disk, or very little, because a server writes to it meanwhile.
+// Fill leaves no room on the disk, or very little. It cannot always leave none, because a server
+// writes to the disk meanwhile.
 func (d *Disk) Fill() (err error) {
 	for spare := range int64(20) {
 		taken, failed := used(d.Dir)

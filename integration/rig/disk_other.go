@@ -4,5 +4,5 @@ package rig
 
 import "errors"
 
-// used works only on Linux, the only system on which disks are filled.
+// used is not supported here: the rig fills disks only on Linux.
 func used(string) (int64, error) { return 0, errors.ErrUnsupported }

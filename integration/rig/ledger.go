@@ -20,7 +20,7 @@ type Ledger struct {
 	total  int
 }
 
-// NewLedger returns a ledger for this many keys.
+// NewLedger returns a ledger for the given number of keys.
 func NewLedger(keys int) *Ledger {
 	l := &Ledger{ids: make([]map[int]string, keys), undone: make(map[string]bool)}
 	for key := range l.ids {
@@ -65,7 +65,8 @@ type Findings struct {
 	GhostExample, LostExample, Example string
 }
 
-// Audit reads the complete stream. Call it when all producers have ended.
+// Audit reads the complete stream, and compares it with the ledger. Call it when all producers have
+// ended.
 func (l *Ledger) Audit(ctx context.Context, c *Client, stream string) (*Findings, error) {
 	s, err := c.JS.Stream(ctx, stream)
 	if err != nil {
@@ -102,7 +103,7 @@ func (l *Ledger) Audit(ctx context.Context, c *Client, stream string) (*Findings
 	return &a.Findings, nil
 }
 
-// audit is a stream that Audit is reading.
+// audit is the state of one call of [Ledger.Audit].
 type audit struct {
 	Findings
 

@@ -34,7 +34,8 @@ func NewNetwork() *Network {
 	}
 }
 
-// Way returns the address at which a process reaches a server.
+// Way starts a way from a process to the server at an address. It returns the address at which the
+// process reaches the server.
 func (n *Network) Way(process, server, address string) (string, error) {
 	ports, err := freeport.Find(1)
 	if err != nil {
@@ -50,8 +51,8 @@ func (n *Network) Way(process, server, address string) (string, error) {
 	return p.Listen, nil
 }
 
-// Through returns the URL of a server, with another address, another user, and a password that the
-// server does not check.
+// Through returns the URL of a server with the given address, user and password in place of its
+// own. The server does not check the password.
 func Through(server, address, user, password string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -61,7 +62,7 @@ func Through(server, address, user, password string) (string, error) {
 	return u.String(), nil
 }
 
-// To returns the ways of a process to all servers whose names begin with this text.
+// To returns the ways of a process to all servers whose names begin with the given text.
 func (n *Network) To(process, servers string) (ways []*Way) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -85,16 +86,16 @@ type Toxic struct {
 	Attributes   string // JSON
 }
 
-// Loses drops all bytes of one stream; the connections stay open.
+// Loses returns a toxic that drops all bytes of one stream. The connections stay open.
 func Loses(stream string) Toxic { return Toxic{"timeout", stream, `{"timeout": 0}`} }
 
-// Delays delays one stream by about the given time.
+// Delays returns a toxic that delays one stream by about the given time.
 func Delays(stream string, latency, jitter time.Duration) Toxic {
 	return Toxic{"latency", stream, fmt.Sprintf(`{"latency": %d, "jitter": %d}`, latency.Milliseconds(), jitter.Milliseconds())}
 }
 
-// Poison adds toxics to ways while a function runs. If cut is true, the ways' connections are then
-// closed. If bytes were lost, they are closed in any case.
+// Poison adds toxics to ways, calls during, and removes the toxics. If cut is true, it also closes
+// the ways' connections then. Toxiproxy itself closes a connection when [Loses] is removed from it.
 func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during func()) error {
 	var errs []error
 	for _, way := range ways {
@@ -112,12 +113,13 @@ func Poison(ctx context.Context, ways []*Way, toxics []Toxic, cut bool, during f
 	return errors.Join(errs...)
 }
 
-// Open makes a way work again. The system may not release its port for a moment.
+// Open makes a way work again. It repeats that while it fails, because the system may not release
+// the port at once.
 func Open(ctx context.Context, way *Way) error {
 	return Again(ctx, Patience, "open "+way.Name, func(context.Context) error { return way.Start() })
 }
 
-// cleaned removes toxics. A stopped process can prevent that; then its connections are closed.
+// cleaned removes toxics. If a stopped process prevents that, cleaned closes the way's connections.
 func cleaned(ctx context.Context, way *Way, toxics []Toxic, cut bool) error {
 	if cut {
 		way.Stop()

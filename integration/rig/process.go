@@ -92,9 +92,9 @@ func EndAll(processes []*Process) {
 	all.Wait()
 }
 
-// WorkerPool returns a process's pool, with at most the given number of connections. App is their
-// application name. The pool does not close when ctx ends, so that work that has begun can be
-// finished.
+// WorkerPool returns the pool of a process, with at most the given number of connections. App is
+// the application name of the connections. The pool does not close when ctx ends, so that work that
+// has begun can be finished.
 func WorkerPool(ctx context.Context, url, app string, most int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -106,7 +106,8 @@ func WorkerPool(ctx context.Context, url, app string, most int32) (*pgxpool.Pool
 	return pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
 }
 
-// WorkerNATS returns a process's connection to brokers, which may be unavailable at that moment.
+// WorkerNATS returns the connection of a process to brokers. The brokers may be unavailable at that
+// moment.
 func WorkerNATS(urls, name string) (*nats.Conn, error) {
 	return nats.Connect(urls, append(natsjs.ConnectOptions(), nats.RetryOnFailedConnect(true), nats.Name(name))...)
 }
@@ -121,8 +122,8 @@ func ResidentPeak(pid int) int64 {
 	return kilobytes << 10
 }
 
-// ProcField returns the value of the first line with a name in a file of /proc, or an empty
-// text.
+// ProcField returns the value of the first line with the given name in a file of /proc. It returns
+// an empty text if it finds no such line.
 func ProcField(file, name string) string {
 	f, err := os.Open(file)
 	if err != nil {

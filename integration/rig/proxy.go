@@ -71,7 +71,8 @@ func (p *DeafProxy) carry(client net.Conn) {
 
 var crlf = []byte("\r\n")
 
-// answer copies the server's bytes, one frame of the NATS protocol at a time.
+// answer copies the server's bytes, one frame of the NATS protocol at a time. While the proxy is
+// deaf, answer drops messages.
 func (p *DeafProxy) answer(client io.Writer, server io.Reader) error {
 	in, out := bufio.NewReaderSize(server, 1<<16), bufio.NewWriterSize(client, 1<<16)
 	for {
@@ -101,7 +102,8 @@ func (p *DeafProxy) answer(client io.Writer, server io.Reader) error {
 	}
 }
 
-// payload returns how many bytes follow a line of the protocol.
+// payload returns how many bytes follow a line of the protocol, and whether the line begins a
+// message.
 func payload(line []byte) (size int, message bool) {
 	if !bytes.HasPrefix(line, []byte("MSG ")) && !bytes.HasPrefix(line, []byte("HMSG ")) {
 		return 0, false

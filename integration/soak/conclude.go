@@ -23,7 +23,8 @@ func judge(r *stage.Stage, where string, l *rig.Ledger, f *rig.Findings) {
 	r.Note(where+": duplicates in the stream", "%s", figures.Grouped(f.Messages-f.Distinct-f.Ghosts))
 }
 
-// conclude waits until everything is published, by the relays' own record, and checks it.
+// conclude waits until every event is published, as the relays recorded it, and then checks the
+// stream.
 func conclude(ctx context.Context, r *stage.Stage, where string, d *stage.Database, c *stage.Client, l *rig.Ledger) error {
 	began := time.Now()
 	patience := stage.Pick(r, 15*time.Minute, 5*time.Minute)
@@ -39,7 +40,7 @@ func conclude(ctx context.Context, r *stage.Stage, where string, d *stage.Databa
 		found, err = l.Audit(ctx, c.Client, stage.StreamName)
 	}
 	if err != nil {
-		return errors.Join(childproc.ErrLate, err) // that the stream cannot be read now does not mean that it lost anything
+		return errors.Join(childproc.ErrLate, err) // the stream may have every event, although it cannot be read now
 	}
 	judge(r, where, l, found)
 	return nil

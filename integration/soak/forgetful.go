@@ -35,13 +35,13 @@ event.`
 // unbounded is the rate of a comparison without a limit.
 const unbounded = 1e9
 
-// liveShare is the share of its rate that live traffic must keep meanwhile.
+// liveShare is the share of its undisturbed rate that live traffic must keep during a repair.
 const liveShare = 0.8
 
 // compareJob describes a comparison.
 type compareJob struct {
 	Database, NATS string
-	Rate           float64 // 0: the usual one
+	Rate           float64 // zero: the default rate
 }
 
 // comparison is the result of comparing the log with the stream.
@@ -51,7 +51,7 @@ type comparison struct {
 	Seconds            float64
 }
 
-// serveCompare compares a log with its streams, prints the result, and stays until ctx ends.
+// serveCompare compares a log with its streams, prints the result, and waits until ctx ends.
 func serveCompare(ctx context.Context, text []byte) error {
 	var job compareJob
 	if err := json.Unmarshal(text, &job); err != nil {
@@ -83,7 +83,7 @@ func serveCompare(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// compare makes another process compare. It returns the result, and the most memory that the
+// compare starts another process that compares. It returns the result, and the most memory that the
 // process used.
 func (a *amnesia) compare(ctx context.Context, job compareJob) (found comparison, peak int64, err error) {
 	p, err := childproc.Start("compare", job, a.ChildLog())
@@ -183,7 +183,8 @@ func (a *amnesia) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// repair removes messages from the middle of the stream, and has them published again.
+// repair removes messages from the middle of the stream, finds them, and has the relay publish them
+// again.
 func (a *amnesia) repair(ctx context.Context) error {
 	s, err := a.c.JS.Stream(ctx, stage.StreamName)
 	if err != nil {
@@ -240,14 +241,15 @@ func (a *amnesia) rollBack(ctx context.Context) error {
 		return err
 	}
 	last := a.p.done.Load()
-	if _, err := a.live(ctx); err != nil { // after the roll-back the broker does not have these
+	if _, err := a.live(ctx); err != nil { // the broker loses these events in the roll-back
 		return err
 	}
 	a.Say("the broker forgets %s events", figures.Grouped(int(a.p.done.Load()-last)))
 	began := time.Now()
 	during, err := a.liveWhile(ctx, func(ctx context.Context) error {
 		a.b.Kill(0)
-		// Moved, not copied: the test does not measure how fast a disk copies a gigabyte.
+		// The storage is moved and not copied, because the rate must not depend on how fast a disk
+		// copies a gigabyte.
 		if err := errors.Join(os.Rename(a.b.Dir(0), saved+".forgotten"), os.Rename(saved, a.b.Dir(0)), a.b.Start(ctx, 0)); err != nil {
 			return err
 		}
@@ -268,8 +270,8 @@ func (a *amnesia) live(ctx context.Context) (float64, error) {
 	return a.liveWhile(ctx, func(context.Context) error { return nil })
 }
 
-// liveWhile returns how many are committed in a second while do runs, for some seconds at
-// least.
+// liveWhile returns how many transactions are committed in a second while do runs. It counts them
+// for some seconds at least.
 func (a *amnesia) liveWhile(ctx context.Context, do func(ctx context.Context) error) (rate float64, err error) {
 	err = stage.During(ctx, func(ctx context.Context) error {
 		childproc.Sleep(ctx, stage.Pick(a.Stage, 2*time.Second, 100*time.Millisecond))
@@ -287,7 +289,7 @@ func (a *amnesia) liveWhile(ctx context.Context, do func(ctx context.Context) er
 	return rate, a.published(ctx)
 }
 
-// judge compares a live rate with that of undisturbed traffic.
+// judge compares a live rate with the rate of undisturbed traffic.
 func (a *amnesia) judge(what string, rate, before float64) {
 	share := rate / before
 	text := fmt.Sprintf("%s of %s: %.2f", figures.Grouped(int(rate)), figures.Grouped(int(before)), share)
@@ -298,7 +300,8 @@ func (a *amnesia) judge(what string, rate, before float64) {
 	a.Check(what, text, fmt.Sprintf("≥ %.1f", liveShare), share >= liveShare)
 }
 
-// wantNothingMissing compares once more.
+// wantNothingMissing compares the log with the stream once more, and checks that no event is
+// missing.
 func (a *amnesia) wantNothingMissing(ctx context.Context, when string) error {
 	found, _, err := a.compare(ctx, compareJob{a.d.URL, a.b.URLs(), unbounded})
 	if err != nil {

@@ -38,7 +38,7 @@ func describe(ctx context.Context, db *devstack.Postgres) (machine, error) {
 	if err != nil {
 		return m, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // it is done with
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // the connection is not needed any more
 	err = conn.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('fsync')").Scan(&m.postgres, &m.fsync)
 	if err != nil {
 		return m, fmt.Errorf("read settings: %w", err)
@@ -60,7 +60,7 @@ func or(text, other string) string {
 	return text
 }
 
-// commit names the code, if git knows.
+// commit returns the commit of the code, if git knows it.
 func commit(ctx context.Context) string {
 	head, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {

@@ -1,10 +1,10 @@
 //go:build linux || darwin
 
-// Soak runs the long proofs: a log with ten million rows, an inbox table with five million, a
-// transaction that is open for minutes, brokers and relays that are killed and stopped again
-// and again. Each scenario ends with a table of figures, bounds and verdicts. The exit status
-// is 1 if a bound does not hold. It is 3 if the run is undecided: something did not happen in
-// time, but the machine may have been too busy for it.
+// Soak runs the proofs that take long. Its scenarios have a log with ten million rows, an inbox
+// table with five million rows, a transaction that is open for minutes, and brokers and relays that
+// soak kills and stops again and again. Each scenario ends with a table of figures, bounds and
+// verdicts. The exit status is 1 if a bound does not hold. It is 3 if the run is undecided:
+// something did not happen in time, but the machine may have been too busy for it.
 //
 //	make soak
 //	make soak ARGS="--only order,relays --short"
@@ -57,7 +57,7 @@ func exit(err error) {
 	}
 }
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	only    []string
 	short   bool
@@ -74,7 +74,7 @@ type scenario struct {
 	run   func(ctx context.Context, r *stage.Stage) error
 }
 
-// scenarios in the order in which they run.
+// scenarios are all scenarios, in the order in which they run.
 var scenarios = []scenario{
 	{"retained", aboutRetained, retained},
 	{"open", aboutOpen, openTransactions},
@@ -183,8 +183,8 @@ func (o options) runOn(ctx context.Context, db *devstack.Postgres, out, progress
 	return fmt.Errorf("%w: %w", errBroken, all)
 }
 
-// runAll runs the chosen scenarios one after the other, and short ones all at once, because
-// they measure nothing. If one fails, the others still run.
+// runAll runs the chosen scenarios one after the other. In a short run it runs all at once, because
+// short scenarios measure nothing. If a scenario fails, the others still run.
 func (o options) runAll(ctx context.Context, db *devstack.Postgres, out, progress io.Writer) ([]*figures.Result, error) {
 	var chosen []scenario
 	for _, s := range scenarios {
@@ -232,7 +232,8 @@ func (o options) runOne(ctx context.Context, db *devstack.Postgres, s scenario, 
 	return r.Result
 }
 
-// logger logs the errors that relays survive. These are many if relays are killed.
+// logger returns the logger for errors that relays survive. Without --verbose it discards them,
+// because there are many if relays are killed.
 func (o options) logger(w io.Writer) *slog.Logger {
 	if !o.verbose {
 		return slog.New(slog.DiscardHandler)

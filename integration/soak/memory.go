@@ -17,7 +17,7 @@ import (
 const aboutMemory = `A relay in a process of its own drains a million events of 512 bytes with distinct keys. The figure is the most memory that the process
 had resident since it began (VmHWM). It includes Go's runtime and the program's own code.`
 
-// memoryBound is the promised bound.
+// memoryBound is the promised limit of a relay's resident memory, in bytes.
 const memoryBound = 100_000_000
 
 func memory(ctx context.Context, r *stage.Stage) error {
@@ -71,7 +71,7 @@ func memory(ctx context.Context, r *stage.Stage) error {
 	switch {
 	case peak == 0:
 		r.Note("resident at most", "this system does not tell")
-	case raceDetector: // it takes several times as much
+	case raceDetector: // a relay with the race detector takes several times as much
 		r.Note("resident at most, with the race detector", "%s", figures.Megabytes(peak))
 	default:
 		r.Check("resident at most", figures.Megabytes(peak), "≤ "+figures.Megabytes(memoryBound), peak <= memoryBound)

@@ -37,8 +37,8 @@ type phase struct {
 type openRun struct {
 	mu     sync.Mutex
 	phase  *phase               // nil between two phases
-	commit map[string]time.Time // by id; of events that are not acknowledged
-	acked  map[string]time.Time // of events that are not known to be committed
+	commit map[string]time.Time // by id: when events were committed that are not acknowledged
+	acked  map[string]time.Time // by id: when events were acknowledged that are not known to be committed
 	undone map[string]bool
 	ghosts []string
 }
@@ -69,8 +69,8 @@ func (o *openRun) ack(id string) {
 	o.acked[id] = now
 }
 
-// took notes a delay; mu is held. An acknowledgement can come before the producer's commit has
-// returned.
+// took notes a delay. The caller holds mu. The delay may be below zero, because an acknowledgement
+// can come before the producer's commit has returned.
 func (o *openRun) took(d time.Duration) {
 	if o.phase != nil {
 		o.phase.delays = append(o.phase.delays, max(d, 0))
@@ -90,7 +90,7 @@ func (o *openRun) now() *phase {
 	return o.phase
 }
 
-// collect collects figures of a phase for its time.
+// collect collects the figures of a phase, for as long as the phase lasts.
 func (o *openRun) collect(ctx context.Context, r *stage.Stage, p *phase) error {
 	r.Say("%s", p.name)
 	o.mu.Lock()
@@ -103,8 +103,8 @@ func (o *openRun) collect(ctx context.Context, r *stage.Stage, p *phase) error {
 	return context.Cause(ctx)
 }
 
-// wasAcked reports whether an event that no producer committed is acknowledged, and when it
-// was.
+// wasAcked returns when an event was acknowledged that is not known to be committed. It reports
+// false if the event was not acknowledged.
 func (o *openRun) wasAcked(id string) (time.Time, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +158,7 @@ func openTransactions(ctx context.Context, r *stage.Stage) error {
 
 // compare measures without and with open transactions.
 func (o *openRun) compare(ctx context.Context, r *stage.Stage, d, other *stage.Database) error {
-	childproc.Sleep(ctx, stage.Pick(r, 5*time.Second, 500*time.Millisecond)) // to let connections and prepared statements settle
+	childproc.Sleep(ctx, stage.Pick(r, 5*time.Second, 500*time.Millisecond)) // connections are opened and statements are prepared meanwhile
 	before := &phase{name: "without open transactions", span: stage.Pick(r, 30*time.Second, time.Second)}
 	if err := o.collect(ctx, r, before); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (o *openRun) compare(ctx context.Context, r *stage.Stage, d, other *stage.D
 	if err != nil {
 		return err
 	}
-	defer func() { _ = theirs.Rollback(context.WithoutCancel(ctx)) }() // it wrote nothing of value
+	defer func() { _ = theirs.Rollback(context.WithoutCancel(ctx)) }() // its table is of no use
 	if _, err := theirs.Exec(ctx, "CREATE TABLE other AS SELECT 1"); err != nil {
 		return err
 	}
@@ -243,8 +243,8 @@ func (o *openRun) report(r *stage.Stage, before, with *phase) {
 		r.Note(p.name+": a recording", "%s", &p.writes)
 	}
 	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
-	// A pass may differ by a fifth, and a delay by a millisecond, because the same server
-	// varies as much from one minute to the next.
+	// A pass may take a fifth longer. A delay may take half as long again, or a millisecond longer.
+	// The same server varies as much from one minute to the next.
 	p99, p99Before := figures.Percentile(with.delays, 99), figures.Percentile(before.delays, 99)
 	r.Measure("p99 of the delay, with to without", fmt.Sprintf("%.2f", ratio(p99, p99Before)), "≤ 1.5, or 1 ms more", p99 <= max(p99Before*3/2, p99Before+time.Millisecond))
 	pass := ratio(with.reads.Mean(), before.reads.Mean())

@@ -68,7 +68,7 @@ func orderOn(ctx context.Context, r *stage.Stage, where string, servers int, cfg
 		return err
 	}
 
-	keys := stage.Pick(r, 1000, 20) // with few keys each is busier, so that even a short run finds something
+	keys := stage.Pick(r, 1000, 20) // with few keys, each key has more events, so that even a short run can find disorder
 	l := rig.NewLedger(keys)
 	p := &producer{
 		db: d, keys: keys, rate: stage.Pick(r, 3000.0, 600), total: stage.Pick(r, 200_000, 3000), slow: true,
@@ -87,8 +87,8 @@ func orderOn(ctx context.Context, r *stage.Stage, where string, servers int, cfg
 	return t.tell(ctx, where, d)
 }
 
-// produce lets the producers commit all events. On a slow machine they commit fewer, and go on
-// until a reply was lost.
+// produce lets the producers commit all events. On a slow machine it ends them earlier, when their
+// time is over and a reply was lost.
 func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -102,8 +102,8 @@ func (t *trouble) produce(p *producer) func(ctx context.Context) error {
 	}
 }
 
-// killServers kills the server, or the one that leads the stream, and starts it again. In the
-// end all of them run.
+// killServers repeatedly kills the server that leads the stream, and starts it again. When
+// killServers returns, all servers run.
 func (t *trouble) killServers(ctx context.Context) error {
 	for childproc.Sleep(ctx, stage.Pick(t.stage, 7*time.Second, 1500*time.Millisecond)) {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -127,15 +127,16 @@ func (t *trouble) killServer(ctx context.Context) error {
 	if err := t.brokers.Start(ctx, leader); err != nil || t.brokers.Len() > 1 {
 		return err
 	}
-	// Again while relays send a backlog, so that much is in flight.
+	// Kill it again while relays send a backlog, so that many messages are in flight.
 	childproc.Sleep(ctx, time.Duration(100+rand.IntN(300))*time.Millisecond)
 	t.brokers.Kill(leader)
 	t.serversKilled.Add(1)
 	return t.brokers.Start(ctx, leader)
 }
 
-// leader returns the server that leads the stream, once every replica has all messages. If
-// only a killed server had a message, the broker itself would lose it.
+// leader waits until every replica has all messages, and returns the server that leads the stream.
+// Without that wait, the killed server could be the only one that has a message. Then the broker
+// itself would lose the message.
 func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 	err = childproc.Eventually(ctx, 5*time.Minute, "a stream whose replicas are current", func(ctx context.Context) (bool, error) {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -162,7 +163,7 @@ func (t *trouble) leader(ctx context.Context) (leader int, err error) {
 	return leader, err
 }
 
-// killRelays kills any of the relays, and starts another.
+// killRelays kills a random relay every few seconds, and starts another in its place.
 func (t *trouble) killRelays(ctx context.Context) error {
 	for childproc.Sleep(ctx, stage.Pick(t.stage, 4*time.Second, 1500*time.Millisecond)) {
 		if err := t.crew.replace(rand.IntN(len(t.crew.relays))); err != nil {
@@ -172,7 +173,8 @@ func (t *trouble) killRelays(ctx context.Context) error {
 	return nil
 }
 
-// loseReplies makes the proxy deaf for moments, each long enough to lose something.
+// loseReplies makes the proxy deaf again and again. Each time the proxy stays deaf until it has
+// dropped a message, for about five seconds at most.
 func (t *trouble) loseReplies(ctx context.Context) error {
 	for t.proxy != nil && childproc.Sleep(ctx, stage.Pick(t.stage, 3*time.Second, 800*time.Millisecond)) {
 		before := t.proxy.Dropped.Load()
@@ -196,7 +198,7 @@ func (t *trouble) progress(where string, l *rig.Ledger) func(ctx context.Context
 	}
 }
 
-// tell reports the faults, each of which must have happened.
+// tell reports how often each fault happened. Each must have happened at least once.
 func (t *trouble) tell(ctx context.Context, where string, d *stage.Database) error {
 	r := t.stage
 	r.Check(where+": servers killed", figures.Grouped(t.serversKilled.Load()), "some", t.serversKilled.Load() > 0)

@@ -21,23 +21,23 @@ import (
 
 const producers = 8
 
-// producer commits transactions with an event each, and some that roll back.
+// producer makes transactions with an event each. It commits most of them, and rolls some back.
 type producer struct {
 	db    *stage.Database
-	keys  int     // each with a row that counts; zero: every event has a key of its own
+	keys  int     // the number of keys, each with a row of account; zero: every event has a key of its own
 	rate  float64 // transactions a second
-	total int     // of committed ones; zero: until the context ends
+	total int     // transactions to commit; zero: until the context ends
 	slow  bool    // some transactions stay open for a while
 
 	committed func(key, n int, id string, at time.Time)
-	undone    func(id string) // it is told which events rolled back, as a whole or to a savepoint
+	undone    func(id string) // gets each event that is rolled back, with its transaction or to a savepoint
 
 	out   *outbox.Outbox
 	turns atomic.Int64
 	done  atomic.Int64
 }
 
-// prepare makes the table that transactions change.
+// prepare makes the tables that transactions change.
 func (p *producer) prepare(ctx context.Context) error {
 	p.out = outbox.New(outbox.Config{Source: stage.Source})
 	err := p.db.Exec(ctx, "CREATE TABLE account (id int PRIMARY KEY, n int NOT NULL DEFAULT 0) WITH (fillfactor = 50)")
@@ -55,7 +55,7 @@ func (p *producer) run(ctx context.Context) error {
 	began := time.Now()
 	return stage.Together(ctx, producers, func(ctx context.Context, _ int) error {
 		for {
-			turn := p.turns.Add(1) // a few more than committed, because some roll back
+			turn := p.turns.Add(1) // there are more turns than commits, because some transactions roll back
 			if p.total > 0 && p.done.Load() >= int64(p.total) {
 				return nil
 			}
@@ -72,9 +72,9 @@ func (p *producer) run(ctx context.Context) error {
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// one makes a transaction. One in a hundred rolls back, as a whole or to a savepoint in turns,
-// so that a short run on a slow machine has both. A transaction that has begun is finished,
-// even if ctx ends.
+// one makes a transaction. Of a hundred transactions, one rolls back to a savepoint, and another
+// rolls back as a whole. They are fifty turns apart, so that a short run on a slow machine has
+// both. Even if ctx ends, one finishes a transaction that has begun.
 func (p *producer) one(ctx context.Context, turn int64) error {
 	work := context.WithoutCancel(ctx)
 	key, n, ev := rand.IntN(max(p.keys, 1)), 0, postroom.NewEvent(stage.Subject, nil)
@@ -114,7 +114,8 @@ func (p *producer) one(ctx context.Context, turn int64) error {
 	return nil
 }
 
-// change makes the change that the event is about. It holds the lock of the key from here on.
+// change makes the change that the event is about. From then on the transaction holds the lock of
+// the key.
 func (p *producer) change(ctx context.Context, tx pgx.Tx, key int) (n int, err error) {
 	if p.keys == 0 {
 		_, err = tx.Exec(ctx, "INSERT INTO change (what) VALUES ('something')")
@@ -124,7 +125,7 @@ func (p *producer) change(ctx context.Context, tx pgx.Tx, key int) (n int, err e
 	return n, err
 }
 
-// savepoint writes another event of the same key, and takes it back.
+// savepoint writes another event of the same key, and rolls back to a savepoint before it.
 func (p *producer) savepoint(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 	ev.ID += "-undone"
 	p.undone(ev.ID)

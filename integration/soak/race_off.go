@@ -2,5 +2,5 @@
 
 package main
 
-// raceDetector reports whether this program was built with it.
+// raceDetector says whether this program was built with the race detector.
 const raceDetector = false

@@ -20,7 +20,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// standbyName is the application name of a relay's connections apart from those of its term.
+// standbyName is the application name of a relay's connections, except the two connections of its
+// term.
 const standbyName = "soak relay"
 
 // relayJob describes a relay.
@@ -30,7 +31,7 @@ type relayJob struct {
 	ShortWindow      bool          // the stream's duplicate window is short on purpose
 }
 
-// roles are the roles of a child process, beside a server's.
+// roles are the roles of child processes, except those of NATS servers.
 var roles = map[string]childproc.Role{"relay": serveRelay, "compare": serveCompare}
 
 // logger returns a child's logger.
@@ -38,13 +39,13 @@ func logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// serveRelay is a relay, until ctx ends. It reports its state.
+// serveRelay runs a relay until ctx ends. It tells the parent process the state of the relay.
 func serveRelay(ctx context.Context, text []byte) error {
 	var job relayJob
 	if err := json.Unmarshal(text, &job); err != nil {
 		return err
 	}
-	pool, err := rig.WorkerPool(ctx, job.Database, standbyName, 1) // a leader takes two more, outside the pool
+	pool, err := rig.WorkerPool(ctx, job.Database, standbyName, 1) // a leader opens two more connections, outside the pool
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (c *crew) states() string {
 	return fmt.Sprint(counts)
 }
 
-// gone returns how many ended although nothing ended them.
+// gone returns how many relays ended by themselves.
 func (c *crew) gone() int {
 	n := 0
 	for _, p := range c.relays {

@@ -70,8 +70,8 @@ func relays(ctx context.Context, r *stage.Stage) error {
 	return oneLeads(ctx, r, d, team)
 }
 
-// harass kills and stops relays in turns, so that a short run has both. In the end all of them
-// run.
+// harass returns a function that kills and stops relays in turns, so that a short run has both.
+// When the function returns, all relays run.
 func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		const hands = 3 // the number of goroutines, each with its own relays
@@ -94,7 +94,8 @@ func (c *crew) harass(span time.Duration) func(ctx context.Context) error {
 	}
 }
 
-// victim returns the leader every second time, and otherwise one of a hand's relays.
+// victim returns one of a hand's relays. About every second time it chooses the leader, if that is
+// one of them. Otherwise it chooses any of them.
 func (c *crew) victim(hand, hands int) int {
 	if rand.IntN(2) == 0 {
 		for _, leader := range c.leaders() {
@@ -120,8 +121,8 @@ func (c *crew) pause(ctx context.Context, i int) error {
 	return stopped.Signal(syscall.SIGCONT)
 }
 
-// oneLeads checks that one relay leads at the end, and that there are no needless connections:
-// two of the leader, and at most one of each relay.
+// oneLeads checks that one relay leads at the end, and that relays have no needless connections.
+// The leader has two for its term, and each relay has at most one other.
 func oneLeads(ctx context.Context, r *stage.Stage, d *stage.Database, team *crew) error {
 	var leading, others int
 	last := ""

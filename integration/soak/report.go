@@ -37,7 +37,7 @@ func (r *report) markdown() string {
 	return text.String()
 }
 
-// commandLine is the command for the same run.
+// commandLine returns the command that repeats the run.
 func (o options) commandLine() string {
 	var args []string
 	if len(o.only) > 0 {

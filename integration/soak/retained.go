@@ -25,8 +25,8 @@ was empty, in turn. One statement loads the published ones. Autovacuum is off fo
 not in the other; both are vacuumed, and a checkpoint is made, before each measurement.`
 
 const (
-	// Ten million retained rows with events of eventBytes take about 10 GB, and with small
-	// events half as much, besides the server's own logs.
+	// Ten million retained rows take about 10 GB with stage.EventBytes each, and half as much with
+	// smallBytes each. The server's own logs take more disk.
 	smallBytes = 64
 	largeDisk  = 40 << 30
 	smallDisk  = 15 << 30
@@ -56,12 +56,12 @@ func retained(ctx context.Context, r *stage.Stage) error {
 	if err := fill(ctx, r, full, bytes); err != nil {
 		return err
 	}
-	runs := stage.Pick(r, 3, 2) // of each
+	runs := stage.Pick(r, 3, 2) // with each log
 	var rates [2][]float64
 	var passes [2]figures.Durations
 	logs := [2]*stage.Database{empty, full}
 	for run := range 2 * runs {
-		which := (run + run/2) % 2 // empty, full, full, empty, …: neither always goes first
+		which := (run + run/2) % 2 // empty, full, full, empty, …: neither log is always the first
 		rate, err := drain(ctx, r, logs[which], c, which == 0, &passes[which])
 		if err != nil {
 			return err
@@ -84,7 +84,8 @@ func retained(ctx context.Context, r *stage.Stage) error {
 	return nil
 }
 
-// retainedBytes returns how large retained events may be.
+// retainedBytes returns how many bytes of data each retained event has. If no option says that, the
+// free disk decides.
 func retainedBytes(r *stage.Stage) (int, error) {
 	free, err := freeDisk()
 	if err != nil {
@@ -102,7 +103,7 @@ func retainedBytes(r *stage.Stage) (int, error) {
 	return 0, errors.New("there is not enough free disk for ten million rows")
 }
 
-// quietLog is a log that the server leaves alone.
+// quietLog makes a database with a log that autovacuum does not process.
 func quietLog(ctx context.Context, r *stage.Stage) (*stage.Database, error) {
 	d, err := r.NewDatabase(ctx, true)
 	if err != nil {
@@ -111,7 +112,7 @@ func quietLog(ctx context.Context, r *stage.Stage) (*stage.Database, error) {
 	return d, d.Exec(ctx, "ALTER TABLE postroom.outbox SET (autovacuum_enabled = off)")
 }
 
-// fill loads published rows.
+// fill loads rows into a log, and marks them as published.
 func fill(ctx context.Context, r *stage.Stage, d *stage.Database, bytes int) error {
 	n := stage.Pick(r, 10_000_000, 20_000)
 	r.Say("loading %s published rows with %d bytes each", figures.Grouped(n), bytes)
@@ -139,8 +140,9 @@ func fill(ctx context.Context, r *stage.Stage, d *stage.Database, bytes int) err
 	return nil
 }
 
-// drain measures a relay that publishes new events. It returns how many in a second, from the
-// beginning of its lease until the last is recorded.
+// drain measures a relay that publishes new events. It returns how many events the relay publishes
+// in a second. The time counts from the beginning of its lease until it has recorded the last
+// event.
 func drain(ctx context.Context, r *stage.Stage, d *stage.Database, c *stage.Client, empty bool, passes *figures.Durations) (rate float64, err error) {
 	n := stage.Pick(r, 200_000, 5000)
 	if empty {
@@ -159,7 +161,8 @@ func drain(ctx context.Context, r *stage.Stage, d *stage.Database, c *stage.Clie
 	if err := c.Fresh(ctx); err != nil {
 		return 0, err
 	}
-	// Otherwise the relay would find another stream, and publish the whole log.
+	// Remove the record of the old stream. Otherwise the relay would notice that the stream is
+	// another one, and publish the whole log again.
 	if err := d.Exec(ctx, "UPDATE postroom.relay SET streams = '{}'"); err != nil {
 		return 0, err
 	}
@@ -224,8 +227,8 @@ func probe(ctx context.Context, r *stage.Stage, d *stage.Database) (late, idle t
 	return figures.Median(lates), figures.Median(idles), nil
 }
 
-// oneLate makes an event visible after a later one was read. It returns how long the pass
-// takes that finds it.
+// oneLate makes an event visible after a pass has read a later event. It returns how long the next
+// pass takes, which finds the late event.
 func oneLate(ctx context.Context, d *stage.Database, out *outbox.Outbox, term eventlog.Term) (time.Duration, error) {
 	slow, err := d.Pool.Begin(ctx)
 	if err != nil {

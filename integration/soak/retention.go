@@ -65,11 +65,11 @@ type sizes struct {
 type sample struct {
 	at           time.Duration
 	rows         int
-	log, indexes int64 // of the log, with its indexes
+	log, indexes int64 // bytes of the log with its indexes, and of the indexes alone
 	oldest       time.Duration
 }
 
-// follow takes a sample twelve times in its span.
+// follow takes twelve samples in the time of span.
 func (s *sizes) follow(ctx context.Context) error {
 	const times = 12
 	began := time.Now()
@@ -98,7 +98,8 @@ func (s *sizes) look(ctx context.Context) (found sample, err error) {
 	return found, err
 }
 
-// judge compares the first half, in which the log grows to its size, with the second.
+// judge compares the first half of the samples, in which the log grows to its full size, with the
+// second half.
 func (s *sizes) judge(keep time.Duration) {
 	var largest [2]sample
 	var oldest time.Duration
@@ -122,7 +123,7 @@ func (s *sizes) judge(keep time.Duration) {
 	s.stage.Measure("oldest row at any time", oldest.Round(100*time.Millisecond).String(), "≤ "+bound.String(), oldest <= bound)
 }
 
-// removed waits until the last rows are old enough, and checks that they are removed.
+// removed waits until the relay has removed all rows from the log, and checks that it did.
 func (s *sizes) removed(ctx context.Context, keep time.Duration, written int) error {
 	var left sample
 	patience := keep + 5*time.Minute

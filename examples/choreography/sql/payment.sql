@@ -1,12 +1,12 @@
--- The tables of the payment service. No constraint would refuse a second charge for
--- an order, on purpose: nothing here hides a fault of the delivery.
+-- The tables of the payment service. On purpose, no constraint refuses a second charge for an
+-- order: a constraint would hide a fault of the delivery.
 --
 -- Called  by its tests.
 
 -- What each customer can spend.
 CREATE TABLE account (
     customer int    PRIMARY KEY,
-    before   bigint NOT NULL, -- when the run began
+    before   bigint NOT NULL, -- the credit when the run began
     credit   bigint NOT NULL
 );
 
@@ -21,7 +21,7 @@ CREATE TABLE movement (
 );
 CREATE INDEX ON movement (order_id);
 
--- Orders that this service knows. For a closed order it does nothing.
+-- Orders that this service knows. For a closed order, the service does nothing.
 CREATE TABLE seen (
     order_id text    PRIMARY KEY,
     closed   boolean NOT NULL DEFAULT false

@@ -15,8 +15,9 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// Command returns a command without arguments. The caller adds flags, and validate checks them
-// first. Run gets a writer for the result, and one for the story.
+// Command returns a command without arguments. The caller adds the flags. The command first calls
+// validate, which checks the flags. Then it calls run with a writer for the result and a writer for
+// the story.
 func Command(name, short string, validate func() error, run func(ctx context.Context, out, progress io.Writer) error) *cobra.Command {
 	return &cobra.Command{
 		Use:           name,
@@ -33,8 +34,8 @@ func Command(name, short string, validate func() error, run func(ctx context.Con
 	}
 }
 
-// Main runs a command and ends the process. The first Ctrl-C ends the command's context, and
-// prints closing. The next one ends the process.
+// Main runs a command and ends the process. The first Ctrl-C ends the command's context, and Main
+// prints closing. The second Ctrl-C ends the process.
 func Main(cmd *cobra.Command, closing string) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
@@ -46,8 +47,8 @@ func Main(cmd *cobra.Command, closing string) {
 	Exit(cmd.Name(), cmd.ExecuteContext(ctx))
 }
 
-// Exit ends the process with status 1 if something is wrong, and with 3 if the run is
-// undecided. It returns if there is no error.
+// Exit prints an error and ends the process: with status 3 if the run is undecided, otherwise with
+// status 1. If err is nil, Exit returns.
 func Exit(name string, err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -55,7 +56,7 @@ func Exit(name string, err error) {
 	}
 }
 
-// TimeoutFlag adds a flag that bounds a run.
+// TimeoutFlag adds the flag --timeout, which limits the time of a run.
 func TimeoutFlag(cmd *cobra.Command, timeout *time.Duration) {
 	cmd.Flags().DurationVar(timeout, "timeout", 10*time.Minute, "give up after this time; the run is undecided then (exit status 3)")
 }
@@ -76,7 +77,7 @@ func AtLeast[T cmp.Ordered](flag string, value, least T) error {
 	return nil
 }
 
-// Positive returns an error if the value of a flag is not more than none.
+// Positive returns an error if the value of a flag is not more than 0.
 func Positive(flag string, value time.Duration) error {
 	if value <= 0 {
 		return fmt.Errorf("--%s is %s, want more than 0", flag, value)

@@ -14,16 +14,17 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// JudgePatience bounds the gathering of evidence and the proof.
+// JudgePatience limits the time in which a program gathers evidence and runs its proof.
 const JudgePatience = 5 * time.Minute
 
-// Querier is a source of a proof: connections, or a test's transaction.
+// Querier runs the statements of a proof. It is a connection, a pool of connections, or a test's
+// transaction.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Evidence is facts that a proof needs and that are not in the database: rows for a table of
-// their own.
+// Evidence is the rows of one table. They are facts that a proof needs, and that the database does
+// not have.
 type Evidence struct {
 	Table   string
 	Columns []string
@@ -41,7 +42,7 @@ func Store(ctx context.Context, db interface {
 			return fmt.Errorf("store evidence in %s: %w", e.Table, err)
 		}
 	}
-	// The tables were filled a moment ago. Without this the planner takes them for empty.
+	// The tables were filled a moment ago. Without ANALYZE, PostgreSQL plans as if they were empty.
 	if _, err := db.Exec(ctx, "ANALYZE"); err != nil {
 		return fmt.Errorf("analyze: %w", err)
 	}
@@ -51,7 +52,7 @@ func Store(ctx context.Context, db interface {
 // Check is one statement of a proof.
 type Check struct {
 	N          int    `json:"-"`
-	Violation  string `json:"violation"` // the kind of one violation: lost, ghost, double or wrong
+	Violation  string `json:"violation"` // the kind of the violations: lost, ghost, double or wrong
 	Name       string `json:"name"`
 	Violations int64  `json:"violations"`
 }
@@ -65,26 +66,26 @@ func Prove(ctx context.Context, db Querier, sql string, args ...any) ([]Check, e
 	return checks, nil
 }
 
-// Rows returns what a statement returns, by position.
+// Rows returns the rows of a statement. The n-th column sets the n-th field of a T.
 func Rows[T any](ctx context.Context, db Querier, sql string, args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, sql, args...) // CollectRows reports the error
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 }
 
-// Row returns the one row that a statement returns, by position.
+// Row returns the only row of a statement. The n-th column sets the n-th field of the T.
 func Row[T any](ctx context.Context, db Querier, sql string, args ...any) (T, error) {
 	rows, _ := db.Query(ctx, sql, args...) // CollectOneRow reports the error
 	return pgx.CollectOneRow(rows, pgx.RowToStructByPos[T])
 }
 
-// Proof is the result of a run, with the error that ended it.
+// Proof is the result of a run. Running is the error that ended the run, or nil.
 type Proof struct {
 	Checks  []Check `json:"checks"`
 	Running error   `json:"-"`
 }
 
-// IsOpen reports whether a check shows nothing yet, because the time ran out before the run
-// was complete. Doubles and ghosts count in any case.
+// IsOpen reports whether the violations of a check prove nothing yet, because the run did not end
+// in time. Doubles and ghosts count in any case.
 func (p *Proof) IsOpen(c Check) bool {
 	return verdict.IsUndecided(p.Running) && c.Violation != "double" && c.Violation != "ghost"
 }
@@ -100,8 +101,8 @@ func (p *Proof) Violations(sort string) int64 {
 	return n
 }
 
-// OpenViolations adds up the violations that show nothing yet, and reports whether the run was
-// undecided.
+// OpenViolations adds up the violations of the checks that are open (see IsOpen), and reports
+// whether the run was undecided.
 func (p *Proof) OpenViolations() (n int64, undecided bool) {
 	for _, c := range p.Checks {
 		if p.IsOpen(c) {
@@ -111,7 +112,7 @@ func (p *Proof) OpenViolations() (n int64, undecided bool) {
 	return n, verdict.IsUndecided(p.Running)
 }
 
-// Fault returns the error with which the run ended, and one for each check that failed.
+// Fault returns the error that ended the run, joined with an error for each check that failed.
 func (p *Proof) Fault() error {
 	faults := []error{p.Running}
 	for _, c := range p.Checks {
@@ -122,14 +123,14 @@ func (p *Proof) Fault() error {
 	return errors.Join(faults...)
 }
 
-// Met is something that a run has to meet, and how often it met it.
+// Met is a kind of thing that has to happen in a run, such as a crash, and how often it happened.
 type Met struct {
 	N    int64
 	What string
 }
 
-// Missed returns an error for each thing that a run did not meet. Such a run is undecided,
-// because it proves nothing about that thing.
+// Missed returns an error for each kind of thing that did not happen in a run. Then the run is
+// undecided, because it proves nothing about that kind.
 func Missed(all ...Met) error {
 	var faults []error
 	for _, met := range all {
@@ -140,7 +141,8 @@ func Missed(all ...Met) error {
 	return errors.Join(faults...)
 }
 
-// Write prints the text of an example, the checks, and then the summary, for scripts.
+// Write prints the text before, the checks and the summary, which scripts read. over says which
+// tables the proof reads.
 func (p *Proof) Write(out io.Writer, before, over, summary string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\nThe proof, in SQL over %s:\n\n", before, over)

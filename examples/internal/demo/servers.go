@@ -19,7 +19,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// With starts servers that keep their data on the disk, calls do, and closes them. Start is
+// With starts servers that keep their data on the disk, calls do, and closes them. start is
 // devstack.Start or devstack.StartPostgres.
 func With[S io.Closer](ctx context.Context, start func(context.Context, devstack.Config) (S, error), log *slog.Logger, do func(S) error) (err error) {
 	servers, err := start(ctx, devstack.Config{Durable: true, Logger: log})
@@ -33,13 +33,13 @@ func With[S io.Closer](ctx context.Context, start func(context.Context, devstack
 	return do(servers)
 }
 
-// Log writes lines of a level or above to w.
+// Log returns a logger that writes lines of a level or above to w.
 func Log(w io.Writer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// ServiceLog is for a service of an example, in which failures are expected. It writes errors,
-// and with verbose everything.
+// ServiceLog returns the logger of an example's service. It writes only errors, because failures
+// are expected there. If verbose is true, it also writes warnings and information.
 func ServiceLog(w io.Writer, verbose bool) *slog.Logger {
 	if verbose {
 		return Log(w, slog.LevelInfo)
@@ -47,7 +47,7 @@ func ServiceLog(w io.Writer, verbose bool) *slog.Logger {
 	return Log(w, slog.LevelError)
 }
 
-// Verbose returns w, or a writer that drops everything.
+// Verbose returns w if verbose is true, otherwise a writer that drops everything.
 func Verbose(verbose bool, w io.Writer) io.Writer {
 	if verbose {
 		return w
@@ -61,9 +61,9 @@ type Database struct {
 	Pool      *pgxpool.Pool
 }
 
-// CreateDatabase makes a database whose name begins with postroom_ and prefix, and connects to
-// it. The database is dropped when the server is closed, so that a user's own server is left
-// as it was.
+// CreateDatabase makes a database whose name begins with postroom_ and prefix, and connects to it.
+// When the caller closes the server, the server drops the database. So a user's own server is
+// afterwards as it was before.
 func CreateDatabase(ctx context.Context, server *devstack.Postgres, prefix string, connections int) (*Database, error) {
 	db := &Database{Name: "postroom_" + prefix + "_" + strings.ToLower(rand.Text()[:10])}
 	var err error
@@ -105,7 +105,7 @@ func (db *Database) CreateTables(ctx context.Context, tables string) error {
 	return nil
 }
 
-// Close ends the connections. A nil database has none.
+// Close ends the connections. It does nothing if db is nil.
 func (db *Database) Close() {
 	if db != nil {
 		db.Pool.Close()
@@ -119,8 +119,8 @@ type Base struct {
 	NATS *nats.Conn
 }
 
-// OpenBase makes a database with Postroom's tables and the example's, and a stream. An
-// operator does that before a service starts.
+// OpenBase makes a database with Postroom's tables and the example's, and a stream. In production
+// an operator makes them before a service starts.
 func OpenBase(ctx context.Context, servers *devstack.Stack, prefix string, connections int, tables string, stream jetstream.StreamConfig) (_ *Base, err error) {
 	b := &Base{}
 	defer func() {
@@ -188,7 +188,7 @@ func NATS(url string) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Session calls do with a connection of its own.
+// Session opens a connection, calls do with it, and closes it.
 func Session(ctx context.Context, url string, do func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

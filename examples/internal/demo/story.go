@@ -12,9 +12,9 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// Story prints what happens: lines that stay and, on a terminal, one line of progress under
-// them that changes. Elsewhere progress is a line every few seconds. It is safe for concurrent
-// use.
+// Story prints what happens in a run. On a terminal it prints lines that stay, and below them one
+// line of progress that changes. If out is no terminal, it prints a line of progress every few
+// seconds. It is safe for concurrent use.
 type Story struct {
 	out      io.Writer
 	terminal bool

@@ -10,21 +10,21 @@ import (
 	"github.com/postroom/postroom/internal/verdict"
 )
 
-// stallPatience is how long nothing may happen before a run ends. It is longer than a failed
+// stallPatience is how long Watch waits while nothing moves in a run. It is longer than a failed
 // handler waits for its next attempt.
 const stallPatience = 2 * time.Minute
 
-// Progress is how far a run is.
+// Progress says how far a run is.
 type Progress struct {
 	Done    bool
-	Mark    any    // changes whenever something has moved; it is comparable
+	Mark    any    // comparable; it changes when something has moved in the run
 	Missing string // the work that is left
-	Hidden  error  // why that cannot be seen at present, if it will be visible again
+	Hidden  error  // why look cannot see that work at present; nil if it can
 }
 
-// Watch checks a run at least twenty times a second until it is done. If the run does not end
-// within timeout, or if nothing moves in it for two minutes, it is undecided. The timeout has
-// to end ctx. If ctx ends in another way, Watch returns the reason.
+// Watch calls look at the given interval until the run is done. If the run does not end within
+// timeout, or if nothing moves in it for two minutes, the run is undecided. The caller makes ctx
+// with this timeout. If ctx ends for another reason, Watch returns that reason.
 func Watch(ctx context.Context, timeout, every time.Duration, look func(context.Context) (Progress, error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -38,7 +38,7 @@ func Watch(ctx context.Context, timeout, every time.Duration, look func(context.
 		}
 		now, err := look(ctx)
 		switch {
-		case err != nil && ctx.Err() != nil: // it ended during the check
+		case err != nil && ctx.Err() != nil: // ctx ended while look ran
 			return ended(ctx, timeout, last)
 		case err != nil:
 			return err
@@ -65,7 +65,7 @@ func ended(ctx context.Context, timeout time.Duration, last Progress) error {
 // Todo is a list of work that is left.
 type Todo []string
 
-// Add adds n things to the list, unless n is zero.
+// Add adds n things to the list if n is more than zero.
 func (m *Todo) Add(n int64, what string) {
 	if n > 0 {
 		*m = append(*m, fmt.Sprintf("%s %s", Grouped(n), what))
@@ -74,7 +74,8 @@ func (m *Todo) Add(n int64, what string) {
 
 func (m Todo) String() string { return strings.Join(m, ", ") }
 
-// IsClosed reports whether a channel on which nothing is sent is closed.
+// IsClosed reports whether c is closed. It is only for a channel to which the program sends
+// nothing.
 func IsClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// Web serves HTTP at an address. It is a part for postroom.Run.
+// Web serves HTTP at an address. It implements postroom.Runner.
 type Web struct {
 	server   *http.Server
 	listener net.Listener
 }
 
-// Listen opens an address; port 0 means any free port. The server logs to log.
+// Listen returns a server that listens at an address. Port 0 means any free port. The server logs
+// to log.
 func Listen(address string, handler http.Handler, log *slog.Logger) (*Web, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -29,7 +30,7 @@ func Listen(address string, handler http.Handler, log *slog.Logger) (*Web, error
 // URL is the URL of the server.
 func (w *Web) URL() string { return "http://" + w.listener.Addr().String() }
 
-// Run serves until ctx ends, and then waits a few seconds for running requests.
+// Run serves until ctx ends. Then it waits up to five seconds for running requests.
 func (w *Web) Run(ctx context.Context) error {
 	serving := make(chan error, 1)
 	go func() { serving <- w.server.Serve(w.listener) }() // ends with Shutdown
@@ -47,7 +48,7 @@ func (w *Web) Run(ctx context.Context) error {
 	return down
 }
 
-// Close releases the address if Run was not called. A nil Web has none.
+// Close releases the address if the caller did not call Run. It does nothing if w is nil.
 func (w *Web) Close() {
 	if w != nil {
 		_ = w.listener.Close() // Run may have closed it

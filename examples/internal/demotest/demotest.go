@@ -1,4 +1,4 @@
-// Package demotest has what the tests of the examples share.
+// Package demotest has the code that the tests of the examples share.
 package demotest
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/postroomtest/servers"
 )
 
-// UseSharedServer makes an example run on the tests' PostgreSQL, as if it were the user's own
-// server.
+// UseSharedServer makes an example run on the tests' PostgreSQL, as if that server were the user's
+// own.
 func UseSharedServer(t *testing.T) {
 	t.Helper()
 	t.Setenv("POSTROOM_DATABASE_URL", servers.PostgresURL(t))
@@ -36,7 +36,7 @@ func Execute(t *testing.T, ctx context.Context, cmd *cobra.Command, args ...stri
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), err
 }
 
-// RefusesFlags fails the test if a command takes one of the command lines.
+// RefusesFlags fails the test if a command accepts one of the command lines.
 func RefusesFlags(t *testing.T, command func() *cobra.Command, lines ...[]string) {
 	t.Helper()
 	for _, args := range lines {
@@ -46,15 +46,15 @@ func RefusesFlags(t *testing.T, command func() *cobra.Command, lines ...[]string
 	}
 }
 
-// Servers are the tests' PostgreSQL, and a broker for this test alone. They are closed at the
-// test's end.
+// Servers returns the tests' PostgreSQL, and a broker for this test alone. It closes the stack when
+// the test ends.
 func Servers(t *testing.T) *devstack.Stack {
 	t.Helper()
 	UseSharedServer(t)
 	return started(t, devstack.Start)
 }
 
-// Postgres is the tests' PostgreSQL, as an example opens it.
+// Postgres returns the tests' PostgreSQL, as an example opens it.
 func Postgres(t *testing.T) *devstack.Postgres {
 	t.Helper()
 	UseSharedServer(t)
@@ -75,14 +75,14 @@ func started[S io.Closer](t *testing.T, start func(context.Context, devstack.Con
 	return server
 }
 
-// Databases returns the names of databases on the tests' PostgreSQL with a prefix.
+// Databases returns the names of the databases on the tests' PostgreSQL that begin with prefix.
 func Databases(t *testing.T, prefix string) []string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), servers.PostgresURL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close(context.Background()) }()                                                                  // it is done with
+	defer func() { _ = conn.Close(context.Background()) }()                                                                  // the connection is not needed any more
 	rows, _ := conn.Query(t.Context(), "SELECT datname::text FROM pg_database WHERE starts_with(datname::text, $1)", prefix) // CollectRows reports the error
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
@@ -91,7 +91,7 @@ func Databases(t *testing.T, prefix string) []string {
 	return names
 }
 
-// Planted runs a proof after a statement that changes something, and then undoes the change.
+// Planted executes sql, which changes rows. Then it runs a proof, and undoes the change.
 func Planted(t *testing.T, db interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }, sql string, prove func(ctx context.Context, db demo.Querier) ([]demo.Check, error),

@@ -1,4 +1,4 @@
--- A charge that the provider has made.
+-- Insert a charge that the provider has made.
 --
 -- $1 id   $2 merchant   $3 amount   $4 the provider's id   $5 Idempotency-Key
 --

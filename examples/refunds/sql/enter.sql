@@ -1,4 +1,4 @@
--- An entry in the ledger: movement $1 takes $4 from account $2 to account $3.
+-- Insert an entry in the ledger: movement $1 moves $4 cents from account $2 to account $3.
 --
 -- Locks   the new row.
 -- Index   its primary key.

@@ -1,5 +1,5 @@
--- The part of charge $1 that was given back, or is about to be. It is a separate statement
--- after lock.sql, so that it sees all changes that the last holder of the lock committed.
+-- The part of charge $1 that refunds have given back or have reserved. It is a separate statement
+-- after lock.sql, so that it sees all changes of the transaction that had the lock before.
 --
 -- Locks   none.
 -- Index   refund_charge_id, reservation_charge_id.

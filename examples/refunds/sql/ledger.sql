@@ -1,4 +1,4 @@
--- The entries of merchant $1 as JSON, in the order in which they were made, and their sum.
+-- The entries of merchant $1 as JSON, the oldest first, and their sum.
 --
 -- Locks   none.
 -- Index   none; a real ledger has pages.

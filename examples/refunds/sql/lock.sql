@@ -1,5 +1,5 @@
--- The charge $1 of merchant $2: the provider's id and the amount. Refunds of one charge
--- wait here for each other.
+-- Lock charge $1 of merchant $2, and return the provider's id and the amount. Transactions that
+-- refund one charge wait here for each other.
 --
 -- Locks   the charge, until the transaction ends.
 -- Index   its primary key.

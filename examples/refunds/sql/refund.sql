@@ -1,4 +1,4 @@
--- A refund that the provider has made.
+-- Insert a refund that the provider has made.
 --
 -- $1 id   $2 its charge   $3 merchant   $4 amount   $5 the provider's id
 -- $6 Idempotency-Key

@@ -1,4 +1,4 @@
--- Forget that a charge or refund $1 was begun: it is done, or declined.
+-- Delete the reservation of charge or refund $1, because the provider has made or declined it.
 --
 -- Locks   the row.
 -- Index   its primary key.

@@ -1,11 +1,11 @@
 -- The tables of the payment service, and the evidence that the proof reads.
 --
--- Nothing here hides a fault: no constraint would refuse a key's second effect, or a
--- refund of more than was charged.
+-- On purpose, no constraint refuses a second effect of a key, or a refund of more than was charged:
+-- a constraint would hide a fault.
 --
 -- Called  by open.
 
--- The charges. request_key is the Idempotency-Key, and not unique, on purpose.
+-- The charges. request_key is the Idempotency-Key. On purpose, it is not unique.
 CREATE TABLE charge (
     id           text        PRIMARY KEY,
     merchant     text        NOT NULL,
@@ -27,10 +27,10 @@ CREATE TABLE refund (
 );
 CREATE INDEX refund_charge_id ON refund (charge_id);
 
--- Charges and refunds that were begun and are not settled: the provider may have been asked.
--- A row that stays here belongs to a client that never asked again.
+-- Charges and refunds that began and are not settled: the service may have called the provider. If
+-- a row stays here, its client never sent the request again.
 CREATE TABLE reservation (
-    id          text        PRIMARY KEY, -- of the charge or refund to be
+    id          text        PRIMARY KEY, -- the id that the charge or refund will have
     kind        text        NOT NULL CHECK (kind IN ('charge', 'refund')),
     charge_id   text        NOT NULL,
     merchant    text        NOT NULL,
@@ -44,14 +44,14 @@ CREATE INDEX reservation_charge_id ON reservation (charge_id);
 CREATE TABLE ledger (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     movement_id text        NOT NULL, -- a charge or a refund
-    debit       text        NOT NULL, -- it leaves this account
-    credit      text        NOT NULL, -- and comes to that one
+    debit       text        NOT NULL, -- the account that the money leaves
+    credit      text        NOT NULL, -- the account that gets the money
     amount      bigint      NOT NULL,
     at          timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX ledger_movement_id ON ledger (movement_id);
 
--- Evidence: the final answers that clients had. It is written after the run.
+-- Evidence: the final answers that clients got. The program writes them after the run.
 CREATE TABLE told (
     merchant text NOT NULL,
     kind     text NOT NULL,
@@ -64,7 +64,7 @@ CREATE TABLE told (
 CREATE TABLE provided (
     key     text   PRIMARY KEY,
     kind    text   NOT NULL,
-    ref     text   NOT NULL, -- empty if it declined
+    ref     text   NOT NULL, -- empty if the provider declined
     amount  bigint NOT NULL,
     calls   int    NOT NULL,
     effects int    NOT NULL  -- how often money moved

@@ -11,7 +11,7 @@ SELECT count(*)                                                                 
        count(*) FILTER (WHERE reason = 'out of time')                            AS expired,
        (SELECT count(*) FROM process WHERE state = 'undone')                     AS undone,
        (SELECT count(*) FROM event)                                              AS events,
-       (SELECT count(*) FROM decided WHERE handler LIKE 'checkout.%')            AS decided, -- of handlers with a durable consumer
+       (SELECT count(*) FROM decided WHERE handler LIKE 'checkout.%')            AS decided, -- by the handlers with a durable consumer
        (SELECT coalesce(sum(amount), 0)::bigint FROM money WHERE kind = 'charge') AS charged,
        (SELECT coalesce(sum(amount), 0)::bigint FROM money WHERE kind = 'refund') AS refunded
 FROM placed;

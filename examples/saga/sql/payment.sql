@@ -1,12 +1,12 @@
--- The tables of the payment service. No constraint would refuse a second charge for
--- an order, on purpose: nothing here hides a fault of the delivery.
+-- The tables of the payment service. On purpose, no constraint refuses a second charge for an
+-- order: a constraint would hide a fault of the delivery.
 --
 -- Called  by open, in its database.
 
 -- What each customer can spend.
 CREATE TABLE account (
     customer int    PRIMARY KEY,
-    before   bigint NOT NULL, -- when the run began
+    before   bigint NOT NULL, -- the credit when the run began
     credit   bigint NOT NULL
 );
 

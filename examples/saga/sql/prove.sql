@@ -35,7 +35,7 @@ WITH ends AS (
     FROM item i
     LEFT JOIN placed p ON p.sku = i.sku
     GROUP BY i.sku
-), due AS ( -- every event with every handler that takes it
+), due AS ( -- each event with each handler that reads it
     SELECT s.handler, '/' || e.service || ' ' || e.event_id AS dedupe_key
     FROM event e
     JOIN subscribed s USING (type)
@@ -102,7 +102,7 @@ SELECT 19, 'lost', 'nothing is owed any more, and nothing is dead',
 UNION ALL
 SELECT 20, 'wrong', 'every event tells its saga and its cause',
        (SELECT count(*) FROM event e
-        WHERE NOT (e.causation_id IS NULL AND e.type IN ('payment.charge', 'order.checkout.deadline')) -- the first that a saga writes
+        WHERE NOT (e.causation_id IS NULL AND e.type IN ('payment.charge', 'order.checkout.deadline')) -- the first events that a saga writes
           AND NOT EXISTS (
             SELECT FROM event cause
             WHERE cause.event_id = e.causation_id AND cause.key = e.key AND cause.correlation_id = e.correlation_id))

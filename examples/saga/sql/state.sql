@@ -1,5 +1,6 @@
--- The progress of a service: how many of its events are not published, how many still have to
--- run, how many are dead, how many it wrote, by type, and how many it decided, by handler.
+-- The progress of a service: how many events are not published, how many are held and not dead, and
+-- how many are dead. Also how many events the service wrote, by type, and how many it decided, by
+-- handler.
 --
 -- Locks   none.
 -- Index   none; the tables are small.

@@ -1,5 +1,5 @@
 -- The proof: a row for each check, with the kind of its violations (lost, ghost or double) and
--- their number. All zero is what Postroom promises.
+-- their number. Postroom promises that all these numbers are zero.
 --
 -- $1 how many orders the clients know to be committed
 --
@@ -24,11 +24,11 @@ WITH charged AS (
            p.amount, coalesce(t.amount, 0) AS counted_amount
     FROM placed p
     LEFT JOIN customer_total t USING (customer)
-), logged AS ( -- event by event: in the log, in the stream
+), logged AS ( -- each event of the log, and whether the stream has it
     SELECT type, key, event_id,
            EXISTS (SELECT FROM stream_message m WHERE m.event_id = e.event_id) AS streamed
     FROM postroom.outbox e
-), announced AS ( -- order by order: how many events say that it was charged
+), announced AS ( -- for each order, how many events say that it was charged
     SELECT key, count(*) AS events, count(*) FILTER (WHERE streamed) AS streamed
     FROM logged
     WHERE type = 'order.charged'

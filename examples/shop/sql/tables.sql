@@ -1,8 +1,8 @@
--- The tables of the example: what a shop, a billing service and an analytics
--- service would each keep, and the evidence that the proof reads.
+-- The tables of the example: the tables of a shop, of a billing service and of an analytics
+-- service, and the evidence that the proof reads.
 --
--- Nothing here hides a fault of the delivery. No constraint would refuse a
--- second charge for an order, and the totals add up all amounts that come.
+-- On purpose, no constraint refuses a second charge for an order, and the totals add up all amounts
+-- that come. A constraint would hide a fault of the delivery.
 --
 -- Called  by open.
 
@@ -14,7 +14,7 @@ CREATE TABLE shop_order (
     held     boolean NOT NULL                        -- its transaction stayed open on purpose
 );
 
--- The charges of billing. order_id is not unique, on purpose.
+-- The charges of billing. On purpose, order_id is not unique.
 CREATE TABLE charge (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     order_id   text        NOT NULL,
@@ -22,22 +22,22 @@ CREATE TABLE charge (
     charged_at timestamptz NOT NULL DEFAULT clock_timestamp() -- the insert, not the commit
 );
 
--- The totals of analytics. A row for each customer, so that handlers seldom wait
--- for one another; fillfactor leaves room to update in place.
+-- The totals of analytics. Each customer has a row, so that handlers seldom wait for each other.
+-- fillfactor leaves room in each page, so that updates need no new page.
 CREATE TABLE customer_total (
     customer int    PRIMARY KEY,
     orders   bigint NOT NULL,
     amount   bigint NOT NULL
 ) WITH (fillfactor = 50);
 
--- Evidence: orders that were rolled back, as their clients remember them. It is
--- written after the run, because the transactions themselves left nothing.
+-- Evidence: the orders that the clients rolled back, from the records of the clients. The program
+-- writes them after the run, because the transactions left no rows.
 CREATE TABLE rolled_back (
     order_id text PRIMARY KEY,
     customer int  NOT NULL
 );
 
--- Evidence: every message of the stream, read after the run.
+-- Evidence: every message of the stream. The program reads them after the run.
 CREATE TABLE stream_message (
     seq      bigint  PRIMARY KEY,
     event_id text    NOT NULL,

@@ -1,4 +1,5 @@
--- End all sessions of database $1, as a failover or an operator would: a row for each.
+-- End all sessions of database $1, as a failover or an operator would. Return a row for each
+-- session.
 --
 -- Locks   none.
 -- Index   none; it reads a view of the server.

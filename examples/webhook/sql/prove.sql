@@ -15,7 +15,7 @@ WITH effects AS (
     SELECT DISTINCT webhook_id FROM answer WHERE kind = 'genuine' AND status = 200
 ), changed AS (
     SELECT DISTINCT webhook_id FROM answer WHERE kind = 'changed' AND status = 200
-), summed AS ( -- the sums of the webhooks, as the provider remembers them
+), summed AS ( -- the sums of the webhooks, from the provider's records
     SELECT payment,
            coalesce(sum(amount) FILTER (WHERE type = 'payment.authorized'), 0) AS authorized,
            coalesce(sum(amount) FILTER (WHERE type = 'payment.captured'), 0)   AS captured,
@@ -24,7 +24,7 @@ WITH effects AS (
     GROUP BY payment
 ), books AS ( -- the state of a payment according to these sums, computed without the service's code
     SELECT *,
-           CASE WHEN authorized < captured OR captured < refunded THEN 'incomplete' -- of an interrupted run only
+           CASE WHEN authorized < captured OR captured < refunded THEN 'incomplete' -- only in an interrupted run
                 WHEN captured = 0                                 THEN 'authorized'
                 ELSE CASE WHEN CASE refunded WHEN 0 THEN authorized - captured ELSE captured - refunded END > 0 THEN 'partly ' ELSE '' END
                   || CASE refunded WHEN 0 THEN 'captured' ELSE 'refunded' END

@@ -1,12 +1,12 @@
 -- The tables of the payments service, and the evidence that the proof reads.
 --
--- Nothing here hides a fault of the delivery: no constraint would refuse a
--- webhook's second effect, and the sums add up all amounts that come.
+-- On purpose, no constraint refuses a second effect of a webhook, and the sums add up all amounts
+-- that come. A constraint would hide a fault of the delivery.
 --
 -- Called  by open.
 
--- A payment, as far as its webhooks have come. The sums do not depend on the order in which
--- webhooks come, and the state follows from the sums.
+-- A payment, with the sums of the webhooks that have come. The sums do not depend on the order in
+-- which webhooks come. The state is computed from the sums.
 CREATE TABLE payment (
     id         text   PRIMARY KEY,
     authorized bigint NOT NULL,
@@ -23,8 +23,8 @@ CREATE TABLE payment (
         END) STORED
 );
 
--- The content of each webhook, in the order in which they took effect. webhook_id is
--- not unique, on purpose.
+-- The content of each webhook, in the order in which they took effect. On purpose, webhook_id is
+-- not unique.
 CREATE TABLE movement (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     webhook_id text        NOT NULL,
@@ -34,23 +34,23 @@ CREATE TABLE movement (
     at         timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Evidence: every genuine webhook that the provider sent, as it remembers them. It
--- is written after the run.
+-- Evidence: every genuine webhook that the provider sent, from the provider's records. The program
+-- writes them after the run.
 CREATE TABLE sent (
     webhook_id text   PRIMARY KEY,
-    n          int    NOT NULL, -- the order in which it happened at the provider
+    n          int    NOT NULL, -- its number, in the order of events at the provider
     payment    text   NOT NULL,
     type       text   NOT NULL,
     amount     bigint NOT NULL
 );
 
--- Evidence: every delivery when it began, and when it was finally answered. A changed delivery has
--- the id of a genuine one and another body with a correct signature. A forged delivery has its own
--- id.
+-- Evidence: one row for the beginning of each delivery, and one for its final answer. A changed
+-- delivery has the id of a genuine delivery, another body, and a correct signature. A forged
+-- delivery has its own id.
 CREATE TABLE answer (
     webhook_id text NOT NULL,
     kind       text NOT NULL, -- genuine, changed or forged
-    status     int  NOT NULL  -- of HTTP; 0 when it was begun
+    status     int  NOT NULL  -- the HTTP status; 0 in the row for the beginning
 );
 
 -- With --serve: the effects of webhooks.

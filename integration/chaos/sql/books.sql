@@ -1,7 +1,8 @@
--- The handlers' tables, besides Postroom's own. effect has no unique key, because a second
--- effect must be visible.
+-- The handlers' tables, besides Postroom's own. The table effect has no unique key, because the
+-- checker must see a second effect of an event.
 --
--- cure: the kinds of faulty events that handlers can handle since an operator corrected them
+-- cure: the faulty events that a handler can handle, since an operator repaired the handler for
+-- them
 --
 -- Called by: startPostgres, once.
 CREATE TABLE effect (

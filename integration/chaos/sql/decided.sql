@@ -1,5 +1,5 @@
--- Counts the events that are decided at each handler: they took effect there, or are
--- dead, or were discarded. The rig's own events do not count: their progress is not the
+-- Counts the events that each handler has decided: they took effect there, are dead, or were
+-- discarded or cancelled. Effects of the rig's own events do not count, because they are no
 -- progress of the producers' events.
 --
 -- $1: the key of the rig's own events

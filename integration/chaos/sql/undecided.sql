@@ -1,4 +1,5 @@
--- Counts the events that handlers and operators still have to decide.
+-- Counts held events that are not dead, replays that run, and dead events for which an operator
+-- still has to act.
 --
 -- $1: the fate of events that have to stay dead
 --

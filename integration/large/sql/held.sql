@@ -1,6 +1,6 @@
--- Hold each $2-th of the events before $1 for one of five handlers, with its inbox row. Five of
--- six are dead, with 50 causes. The other events are tried again later, are due, or wait behind an
--- earlier event of their key.
+-- Of the events with a number below $1, hold every $2-th one for one of five handlers, and insert
+-- its inbox row. Five of six held events are dead, with 50 causes. The other events are tried again
+-- later, are due, or wait behind an earlier event of their key.
 --
 -- Locks   the new rows.
 -- Called  by fill.

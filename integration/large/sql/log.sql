@@ -1,6 +1,6 @@
--- Append the events $2 to $3 of $1 to the log, as published events. Ten events in a row are a
--- business process: all have the same correlation id, and an earlier event of the process caused
--- each event except the first.
+-- Append the events with the numbers $2 to $3 to the log. $1 is the number of all events. Ten
+-- events in a row are a business process and have the same correlation id. Each of them, except the
+-- first, was caused by an earlier event of the process.
 --
 -- Locks   the new rows.
 -- Called  by fill.

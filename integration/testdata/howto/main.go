@@ -1,4 +1,4 @@
-// Howto is what the examples of docs/howto/test-a-handler.md test.
+// Howto has the code that the examples of docs/howto/test-a-handler.md test.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {}
 
-// Order is what events are about.
+// Order is the data of events.
 type Order struct {
 	ID     string `json:"id"`
 	Amount int    `json:"amount,omitempty"`
@@ -60,7 +60,8 @@ func charge(ctx context.Context, tx pgx.Tx, _ postroom.Event, o Order) error {
 	return err
 }
 
-// chargeBy is wrong: it writes outside of its transaction.
+// chargeBy returns a function that is wrong on purpose: it writes outside of the transaction that
+// it gets.
 func chargeBy(pool *pgxpool.Pool) func(context.Context, pgx.Tx, postroom.Event, Order) error {
 	return func(ctx context.Context, _ pgx.Tx, _ postroom.Event, o Order) error {
 		_, err := pool.Exec(ctx, "INSERT INTO charge VALUES ($1, $2)", o.ID, o.Amount)
@@ -68,7 +69,7 @@ func chargeBy(pool *pgxpool.Pool) func(context.Context, pgx.Tx, postroom.Event, 
 	}
 }
 
-// h charges, and fails once.
+// h is a handler that charges, and that fails once.
 var h = func() postroom.Handler {
 	var failed atomic.Bool
 	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, ev postroom.Event, o Order) error {
@@ -79,7 +80,7 @@ var h = func() postroom.Handler {
 	})
 }()
 
-// chargeAt charges at a vendor.
+// chargeAt returns a handler that charges at a vendor.
 func chargeAt(url string) inbox.ExternalHandler {
 	client := &http.Client{Timeout: 200 * time.Millisecond}
 	return func(ctx context.Context, a *inbox.Attempt) error {

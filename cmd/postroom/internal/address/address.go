@@ -17,13 +17,13 @@ func First(getenv func(string) string, value, flag string, variables ...string) 
 	return "", ""
 }
 
-// Misplaced reports whether a URL has an '@' that does not end its user and password. The password
-// of such a URL contains a '/', '?', '#' or '@', so that a parser would take a part of the password
-// for the host.
+// Misplaced reports whether a URL has an '@' other than the one after its user and password. The
+// password of such a URL contains a '/', '?', '#' or '@', so that a parser would take a part of the
+// password for the host.
 func Misplaced(url string) bool {
 	_, rest, ok := strings.Cut(url, "://")
 	if !ok {
-		return false // key=value pairs
+		return false // not a URL, but key=value pairs
 	}
 	authority := rest
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// ID parses the id of a held event or of a replay.
+// ID parses the id of a held event, of a replay or of a republish.
 func ID(arg string) (int64, error) {
 	id, err := strconv.ParseInt(arg, 10, 64)
 	if err != nil || id <= 0 {
@@ -21,7 +21,8 @@ func ID(arg string) (int64, error) {
 	return id, nil
 }
 
-// Time parses a time, or a duration before now.
+// Time parses the value of a flag: a time, or a duration, which means that long ago. For an empty
+// value it returns the zero time.
 func Time(flag, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -35,7 +36,7 @@ func Time(flag, s string) (time.Time, error) {
 	return time.Time{}, exit.Usagef("--%s: write a time, 2026-01-31T03:00:00Z, or how long ago it was, 90m", flag)
 }
 
-// Stamp parses a time.
+// Stamp parses a time. A time without a time zone is in UTC.
 func Stamp(s string) (time.Time, bool) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
 		if at, err := time.Parse(layout, s); err == nil {
@@ -92,7 +93,7 @@ func IDs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// OneID accepts exactly one argument, an id. what names the thing that has the id, for the error.
+// OneID accepts exactly one argument, an id. what says in the error which thing has the id.
 func OneID(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -102,7 +103,7 @@ func OneID(what string) cobra.PositionalArgs {
 	}
 }
 
-// Limit checks --limit.
+// Limit returns a usage error if the value of --limit is not from 1 to 1000.
 func Limit(n int) error {
 	if n < 1 || n > 1000 {
 		return exit.Usagef("--limit is %d, want 1 to 1000", n)
@@ -110,8 +111,8 @@ func Limit(n int) error {
 	return nil
 }
 
-// StreamNames checks names of streams. Its error does not contain the invalid name, because that
-// may be a URL in the wrong place.
+// StreamNames checks names of streams. Its error does not contain the invalid name, because the
+// name may be a URL with a password, in the wrong place.
 func StreamNames(names []string) error {
 	for _, name := range names {
 		if name == "" || strings.ContainsAny(name, " .*>/\\\t\r\n") {

@@ -27,13 +27,13 @@ import (
 type Target struct {
 	getenv     func(string) string
 	url, creds string
-	denied     atomic.Pointer[string] // the permission that this user lacks
+	denied     atomic.Pointer[string] // the broker's error about a permission that this user lacks
 }
 
 // readyPatience limits the request that finds out whether the broker has JetStream.
 const readyPatience = 3 * time.Second
 
-// New returns a Target for the broker that the environment names. Flags can name another.
+// New returns a Target for the broker that the environment names. Flags can name another broker.
 func New(getenv func(string) string) *Target { return &Target{getenv: getenv} }
 
 // IsGiven reports whether a flag or the environment names a broker.
@@ -59,7 +59,8 @@ func (b *Target) Connect(more ...nats.Option) (*nats.Conn, error) {
 		if !strings.Contains(server, "://") {
 			server = "nats://" + server
 		}
-		// The error does not contain the parser's error, because that contains the URL.
+		// The error does not contain the parser's error, because the parser's error contains the
+		// URL.
 		if u, err := url.Parse(strings.TrimSpace(server)); err != nil || u.Host == "" || address.Misplaced(server) {
 			return nil, exit.Usagef("%s is not a NATS URL: write nats://host:4222, and separate several URLs with commas", origin)
 		}
@@ -75,8 +76,8 @@ func (b *Target) Connect(more ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// brokerError adds advice to the error of a failed connection. No error of the NATS client contains
-// a valid URL.
+// brokerError adds advice to the error of a failed connection. The new error contains err, because
+// no error of the NATS client contains a valid URL.
 func brokerError(origin string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
@@ -87,9 +88,9 @@ func brokerError(origin string, err error) error {
 	return fmt.Errorf("connect to the broker (%s): %w", origin, err)
 }
 
-// note keeps the permission that this user lacks. The broker does not answer a request that it
-// denies, so the request ends with a timeout. If the user lacks several, note prefers the
-// permission to subscribe to replies.
+// note keeps an error about a permission that this user lacks, and prints any other error. The
+// broker does not answer a request that it denies, so the request ends with a timeout. If the user
+// lacks several permissions, note prefers the permission to receive replies.
 func (b *Target) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		output.Report(os.Stderr, "postroom: the broker reports an error: %v\n", err)
@@ -101,7 +102,7 @@ func (b *Target) note(_ *nats.Conn, _ *nats.Subscription, err error) {
 	}
 }
 
-// deniesReplies reports whether the denied permission is the one to receive replies.
+// deniesReplies reports whether the denied permission is the permission to receive replies.
 func deniesReplies(denied string) bool { return strings.Contains(denied, "for Subscription to") }
 
 // RepliesDenied returns the denied permission to receive replies, or "" if none was denied.
@@ -112,11 +113,11 @@ func (b *Target) RepliesDenied() string {
 	return ""
 }
 
-// PermissionHint says what to do about a missing permission.
+// PermissionHint says what a person can do about a missing permission.
 const PermissionHint = "give this NATS user permission to publish to $JS.API.> and to subscribe to _INBOX.>, or name another with --nats-creds"
 
-// Explain returns err. If err means that no answer came and the broker denied a permission, the
-// error also contains that permission.
+// Explain returns err. If err means that the broker did not answer, and the broker denied a
+// permission before, the error also says which permission.
 func (b *Target) Explain(err error) error {
 	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrPermissionViolation)
 	denied := b.denied.Load()
@@ -141,5 +142,5 @@ func (b *Target) CheckJetStream(ctx context.Context, nc *nats.Conn) error {
 	case err != nil && b.RepliesDenied() != "":
 		return b.Explain(err)
 	}
-	return nil // a user without this permission may still do what the command needs
+	return nil // a user who may not ask for JetStream may still have the rights that the command needs
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// Group returns a command that only contains other commands.
+// Group returns a command that does nothing itself and contains other commands.
 func Group(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
@@ -35,11 +35,12 @@ func childNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// word matches an argument that an error may quote. Any other argument may be a URL with a
-// password, in the wrong place.
+// word matches an argument that an error may quote. An error quotes no other argument, because the
+// argument may be a URL with a password, in the wrong place.
 var word = regexp.MustCompile(`^[a-z][a-z-]{0,20}$`)
 
-// Subcommands checks the arguments of a command that has subcommands: it refuses any argument.
+// Subcommands refuses every argument of a command that has subcommands. Its error suggests a
+// subcommand.
 func Subcommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

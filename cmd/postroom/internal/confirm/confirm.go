@@ -13,7 +13,8 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exit"
 )
 
-// Ask asks a person a question. look names commands that show the events. Scripts use --yes.
+// Ask asks a person a question, and returns nil if the answer is yes. If there is no terminal, it
+// returns an error that names --yes and look. look names commands that show the events.
 func Ask(cmd *cobra.Command, question, look string) error {
 	in := cmd.InOrStdin()
 	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {

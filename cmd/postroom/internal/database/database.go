@@ -21,7 +21,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// connectPatience limits an attempt to connect if the URL sets no limit.
+// connectPatience limits the time of an attempt to connect if the URL sets no limit.
 const connectPatience = 10 * time.Second
 
 // Target is the database and the schema that a command uses.
@@ -30,7 +30,8 @@ type Target struct {
 	url, name string
 }
 
-// New returns a Target for the database that the environment names. Flags can name another.
+// New returns a Target for the database that the environment names. Flags can name another
+// database.
 func New(getenv func(string) string) Target { return Target{getenv: getenv} }
 
 // At returns a Target for the same schema in the database of url. If url is empty, the environment
@@ -43,8 +44,8 @@ func (d *Target) AddSchemaFlag(cmd *cobra.Command) {
 	command.NoFileCompletion(cmd, "schema")
 }
 
-// AddURLFlag adds --database-url. Its default is read from the environment only when the command
-// runs: a default of the flag would be printed by the help, with its password.
+// AddURLFlag adds --database-url. The command reads the environment only when it runs. If the URL
+// of the environment were the default of the flag, the help would print the URL with its password.
 func (d *Target) AddURLFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.url, "database-url", "", "PostgreSQL URL (env POSTROOM_DATABASE_URL, DATABASE_URL)")
 	command.NoFileCompletion(cmd, "database-url")
@@ -70,7 +71,8 @@ func (d *Target) With(ctx context.Context, do func(conn *pgx.Conn, name string) 
 	if err != nil {
 		return err
 	}
-	// Errors of Postroom's packages already contain advice. This adds advice to errors of other statements.
+	// Errors of Postroom's packages already contain advice. remedy.Explain adds advice to errors of
+	// other statements.
 	err = remedy.Explain(do(conn, name), remedy.Use{Grant: "operator", Schema: name, DB: conn})
 	return errors.Join(err, Close(ctx, conn))
 }
@@ -90,7 +92,8 @@ func (d *Target) config() (cfg *pgx.ConnConfig, origin string, err error) {
 	}
 	cfg, err = pgx.ParseConfig(url)
 	if err != nil || address.Misplaced(url) {
-		// The error does not contain the parser's error, because that can contain a part of the password.
+		// The error does not contain the parser's error, because the parser's error can contain a
+		// part of the password.
 		return nil, "", exit.Usagef("%s is not a connection URL: write postgres://user:password@host:5432/database; in user and password, write %%40 for '@', %%2F for '/', %%3F for '?', %%23 for '#', %%25 for '%%'", origin)
 	}
 	if cfg.ConnectTimeout == 0 {
@@ -111,7 +114,7 @@ func (d *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
 	if _, err := poolConfig(cfg, origin); err != nil {
 		return nil, err
 	}
-	// Only the relay has a pool. The server would refuse the settings of a pool.
+	// This connection is in no pool, and the server would refuse the settings of a pool.
 	maps.DeleteFunc(cfg.RuntimeParams, func(name, _ string) bool { return strings.HasPrefix(name, "pool_") })
 	if cfg.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec // works with every pooler
@@ -123,8 +126,8 @@ func (d *Target) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// connectError adds advice to the error of a failed connection. Of the URL it contains only the
-// address, the user and the database.
+// connectError adds advice to the error of a failed connection. The new error contains only the
+// address, the user and the database of the URL.
 func connectError(cfg *pgx.ConnConfig, origin string, err error) error {
 	where := fmt.Sprintf("connect to database %q at %s:%d as %q (%s)", cfg.Database, cfg.Host, cfg.Port, cfg.User, origin)
 	var server *pgconn.PgError

@@ -12,13 +12,14 @@ import (
 // poolConfig reads the settings of a pool from the URL, such as pool_max_conns.
 func poolConfig(one *pgx.ConnConfig, origin string) (*pgxpool.Config, error) {
 	cfg, err := pgxpool.ParseConfig(one.ConnString())
-	if err != nil { // without the parser's error, as in config
+	if err != nil { // the error does not contain err, for the reason in config
 		return nil, exit.Usagef("%s has an invalid setting of the pool (pool_max_conns or another pool_ setting)", origin)
 	}
 	return cfg, nil
 }
 
-// Pool returns a pool that is not connected yet, because a relay waits for its database.
+// Pool returns a pool for a relay. It does not connect, because a relay can start before its
+// database.
 func (d *Target) Pool(ctx context.Context) (*pgxpool.Pool, error) {
 	one, origin, err := d.config()
 	if err != nil {
@@ -33,8 +34,8 @@ func (d *Target) Pool(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// LookPool returns a pool for a command with many statements. A statement that takes too long costs
-// one connection, and the command goes on with another connection of the pool.
+// LookPool returns a pool for a command with many statements. If a statement takes too long, the
+// command loses only one connection, and continues with another connection of the pool.
 func (d *Target) LookPool(ctx context.Context) (*pgxpool.Pool, error) {
 	conn, err := d.Connect(ctx) // its errors are clearer than those of a pool
 	if err != nil {

@@ -109,7 +109,7 @@ func atLeast(n int64, more bool, noun string) string {
 // changeFunc is Store.Discard or Store.Reopen.
 type changeFunc func(s *deadletter.Store, ctx context.Context, f deadletter.Filter, limit int, by deadletter.Audit, progress func(n int64)) (int64, error)
 
-// change discards or reopens events.
+// change counts the events, asks the person, and discards or reopens the events.
 func (d *commands) change(cmd *cobra.Command, f deadletter.Filter, limit int, verb string, do changeFunc) error {
 	ctx := cmd.Context()
 	return d.with(ctx, func(store *deadletter.Store) error {

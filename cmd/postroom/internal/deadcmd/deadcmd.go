@@ -1,5 +1,5 @@
-// Package deadcmd has the commands that show dead events and their causes, and replay, edit or
-// discard them.
+// Package deadcmd has the commands that show dead events and their causes, and the commands that
+// replay, edit or discard dead events.
 package deadcmd
 
 import (
@@ -27,7 +27,7 @@ At three in the morning:
   postroom dead replay --cause CAUSE --dry-run      would they succeed now?
   postroom dead replay --cause CAUSE --canary 10    ten events first, then the rest`
 
-// New returns the group of these commands.
+// New returns the command dead, the group of the commands of this package.
 func New(getenv func(string) string) *cobra.Command {
 	d := &commands{operator.New(getenv)}
 	cmd := command.Group("dead", "Look at dead events; replay, edit, discard them",

@@ -52,8 +52,8 @@ and why.`,
 	return cmd
 }
 
-// writeTo calls do with a new file, and syncs the file to the disk. If name is empty, writeTo calls
-// do with standard output.
+// writeTo calls do with a writer to a new file. When do flushes the writer, the file is synced to
+// the disk. If name is empty, writeTo calls do with standard output.
 func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress func(int64)) (int64, error)) (int64, error) {
 	bar := output.Bar(cmd.ErrOrStderr())
 	defer bar.Clear()
@@ -68,12 +68,12 @@ func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress fu
 	n, err := do(&syncWriter{file: file, Writer: bufio.NewWriter(file)}, progress)
 	closing := file.Close()
 	if err != nil && !errors.Is(err, deadletter.ErrUnknownOutcome) {
-		return n, errors.Join(err, os.Remove(name)) // a person could take a part of the file for all of it
+		return n, errors.Join(err, os.Remove(name)) // a person could take an incomplete file for a complete one
 	}
 	return n, errors.Join(err, closing) // keep the file, because it may be the only copy
 }
 
-// syncWriter syncs the file to the disk when it is flushed.
+// syncWriter is a buffered writer to a file. Flush also syncs the file to the disk.
 type syncWriter struct {
 	*bufio.Writer
 

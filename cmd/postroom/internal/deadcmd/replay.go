@@ -98,7 +98,7 @@ func newReplay(d *commands) *cobra.Command {
 	return cmd
 }
 
-// replay makes a replay and runs it.
+// replay makes a replay. If --detach is not given, it also runs the replay.
 func (d *commands) replay(cmd *cobra.Command, store *deadletter.Store, f deadletter.Filter, w replayFlags) error {
 	ctx := cmd.Context()
 	groups, err := store.Preview(ctx, f, w.options)

@@ -121,5 +121,5 @@ func because(reason string) string {
 	return ": " + output.Cell(reason, 200)
 }
 
-// since returns a time and how long ago that was.
+// since returns a text with the time t, and how long ago t was.
 func since(t time.Time) string { return output.Stamp(t) + " (" + output.Ago(t) + ")" }

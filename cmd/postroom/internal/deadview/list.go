@@ -46,7 +46,8 @@ func Groups(out io.Writer, found deadletter.GroupList, asJSON bool) error {
 	return nil
 }
 
-// among returns what follows "no dead events" if not all dead events were examined.
+// among returns the text after "no dead events". If more is true, the text says that the command
+// has not examined all dead events.
 func among(more bool) string {
 	if more {
 		return " among those that died last: select fewer events, for instance with --handler or --since"
@@ -54,7 +55,8 @@ func among(more bool) string {
 	return ""
 }
 
-// Cursor returns a place in a list in the form of an argument.
+// Cursor returns a place in a list as a value of --after. For the zero Cursor it returns an empty
+// text.
 func Cursor(c deadletter.Cursor) string {
 	if c == (deadletter.Cursor{}) {
 		return ""

@@ -1,4 +1,4 @@
-// Package doctorcmd has the command that examines a set-up.
+// Package doctorcmd has the command doctor, which examines a set-up.
 package doctorcmd
 
 import (
@@ -48,7 +48,7 @@ type options struct {
 	verbose bool
 }
 
-// New returns the command.
+// New returns the command doctor.
 func New(getenv func(string) string) *cobra.Command {
 	w := &options{db: database.New(getenv), broker: broker.New(getenv)}
 	cmd := &cobra.Command{
@@ -117,8 +117,8 @@ func (w *options) run(cmd *cobra.Command) error {
 	return w.print(cmd, report)
 }
 
-// connect connects to the broker. It returns nil if no URL is given, and unreachable if it cannot
-// reach the broker.
+// connect connects to the broker. If no URL is given, nc is nil. If connect cannot reach the
+// broker, unreachable is the reason.
 func (w *options) connect() (nc *nats.Conn, unreachable, err error) {
 	if !w.broker.IsGiven() {
 		return nil, nil, nil
@@ -172,8 +172,8 @@ func reportText(report doctor.Report, verbose bool) string {
 	return b.String()
 }
 
-// mergeSkipped joins skipped checks that have the same reason into one finding, because most
-// skipped checks have the same reason.
+// mergeSkipped makes one finding of successive skipped checks that have the same reason, because
+// most skipped checks have the same reason.
 func mergeSkipped(findings []doctor.Finding) []doctor.Finding {
 	var all []doctor.Finding
 	for _, f := range findings {

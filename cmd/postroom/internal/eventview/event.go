@@ -1,5 +1,5 @@
-// Package eventview prints what package inspect finds out about one event, a page of events, or a
-// tree of events.
+// Package eventview prints the results of package inspect: one event, a page of events, or a tree
+// of events.
 package eventview
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// Report has everything that is known about an event. Scripts read it.
+// Report is the JSON document about one event. Scripts read it.
 type Report struct {
 	*inspect.EventTrace
 
 	Timeline []inspect.TimelineEntry `json:"timeline"`
 }
 
-// Event prints everything that is known about an event.
+// Event prints everything that the inspector found out about an event.
 func Event(out io.Writer, asJSON bool, j *inspect.EventTrace) error {
 	if asJSON {
 		return output.JSON(out, Report{j, j.Timeline()})
@@ -48,7 +48,7 @@ func Event(out io.Writer, asJSON bool, j *inspect.EventTrace) error {
 	return output.Text(out, "\n"+strings.Join(notes, "\n")+"\n")
 }
 
-// factRows returns the properties of the event and the places where it is.
+// factRows returns the properties of the event, and its places in the log and in the streams.
 func factRows(j *inspect.EventTrace) [][]string {
 	rows := [][]string{{"EVENT", output.Cell(j.EventID, 255)}}
 	for _, s := range j.Sources {
@@ -87,7 +87,8 @@ func factRows(j *inspect.EventTrace) [][]string {
 	return rows
 }
 
-// ofSource names the source of an event if the trace has several sources.
+// ofSource returns a text with the source of an event, or an empty text if the trace has only one
+// source.
 func ofSource(j *inspect.EventTrace, source string) string {
 	if len(j.Sources) < 2 {
 		return ""
@@ -121,7 +122,7 @@ func inStream(s inspect.StreamSearch) string {
 	return fmt.Sprintf("not found in %s, in the part that was searched: %s since %s", s.Stream, output.Plural(s.Examined, "message"), output.Stamp(s.From))
 }
 
-// handlerRows returns a row for each handler with the state of the event.
+// handlerRows returns a row for each handler. The row has the state of the event at that handler.
 func handlerRows(j *inspect.EventTrace) [][]string {
 	rows := [][]string{{"HANDLER", "EVENT IS", "WHY"}}
 	for _, h := range j.Held {
@@ -162,7 +163,7 @@ func timelineRows(all []inspect.TimelineEntry) [][]string {
 	return slices.Clip(rows)
 }
 
-// gap formats a time span that may be short.
+// gap formats a time span, with milliseconds if it is shorter than ten seconds.
 func gap(seconds float64) string {
 	if seconds < 10 {
 		return fmt.Sprintf("%.3fs", seconds)
@@ -170,7 +171,7 @@ func gap(seconds float64) string {
 	return output.Span(time.Duration(seconds * float64(time.Second)))
 }
 
-// BrokerLine says whether the broker was asked, and if not, why.
+// BrokerLine says whether the broker answered. If not, it says why.
 func BrokerLine(b inspect.Broker) string {
 	switch {
 	case b.Fault != "":

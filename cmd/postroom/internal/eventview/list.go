@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/internal/terminal"
 )
 
-// List prints a page of events. If wanted is not empty, some property of each event equals wanted,
-// and the text below the page names the command that lists the next page.
+// List prints a page of events. If wanted is not empty, each event has wanted as the value of some
+// property, and the text below the page names the command that lists the next page.
 func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) error {
 	if asJSON {
 		return output.JSON(out, page)
@@ -43,7 +43,7 @@ func List(out io.Writer, asJSON bool, page *inspect.EventPage, wanted string) er
 	return nil
 }
 
-// stopped says that the search stopped at its limit before the end of the log.
+// stopped returns a text for a search that stopped at its limit before it had read the whole log.
 func stopped(page *inspect.EventPage) string {
 	text := "no event matches so far"
 	if len(page.Events) > 0 {
@@ -63,7 +63,8 @@ func rows(n int) string {
 	return terminal.Grouped(int64(n)) + " rows of the log were examined"
 }
 
-// State says how far an event is: in the log, and at the handlers in the databases that were asked.
+// State says whether an event is published, and in which state it is at each handler of the
+// databases that the command read.
 func State(e *inspect.EventSummary) string {
 	var parts []string
 	byState := make(map[inspect.State][]string)

@@ -8,7 +8,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// Tree prints a business process. Each event is below its cause.
+// Tree prints the events of a business process, each event below its cause.
 func Tree(out io.Writer, asJSON bool, tree *inspect.EventTree) error {
 	if asJSON {
 		return output.JSON(out, tree)

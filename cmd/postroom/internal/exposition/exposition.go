@@ -2,9 +2,10 @@
 // Prometheus.
 //
 // It names and writes metrics as OpenTelemetry's exporter for Prometheus does, without scope labels
-// and without target_info. A test compares the two. The exporter links protobuf and a registry of
-// collectors. They would be an eighth of the program's size, but Postroom needs only counters,
-// gauges and histograms whose names and units it chooses.
+// and without target_info. A test compares this package with the exporter. The exporter contains
+// protobuf and a registry of collectors, which would be an eighth of the program's size. Postroom
+// does not need them: it has only counters, gauges and histograms, and chooses their names and
+// units.
 package exposition
 
 import (
@@ -25,9 +26,9 @@ import (
 // ContentType is the media type of the metrics page.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Handler reads all metrics at each request and sends them. If one of them cannot be collected,
-// Handler sends status 500 and logs why, because a page without some metrics would look like a
-// system that does not have them.
+// Handler reads all metrics at each request and sends them. If it cannot collect one of them, it
+// sends status 500 and logs why. It never sends a page without some metrics, because such a page
+// would look as if the system did not have them.
 func Handler(reader *sdk.ManualReader, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var all metricdata.ResourceMetrics
@@ -74,8 +75,8 @@ type series struct {
 	lines  []line
 }
 
-// line is one sample. Its name is the family's name with a suffix. Its labels are those of the
-// series, and the bound of a bucket if it has one.
+// line is one sample. Its name is the family's name with a suffix. Its labels are the labels of the
+// series. A line of a bucket also has the bound of the bucket.
 type line struct {
 	suffix, bound string
 	value         string
@@ -112,7 +113,7 @@ func kindOf(monotonic bool) string {
 }
 
 // nameOf returns the name of a metric in Prometheus: with its unit, and with _total if it is a
-// counter. A unit in braces says what is counted and is not a part of the name.
+// counter. A unit in braces, such as {event}, does not become a part of the name.
 func nameOf(name, unit, kind string) string {
 	name = word(name)
 	switch {
@@ -129,7 +130,7 @@ func nameOf(name, unit, kind string) string {
 	return name
 }
 
-// word replaces the characters that a name in Prometheus must not contain.
+// word puts an underscore in place of each character that a name in Prometheus must not contain.
 func word(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {

@@ -21,7 +21,7 @@ import (
 // Wide because programs read it as one JSON document.
 type Report struct {
 	OK        bool        `json:"ok"`
-	Why       string      `json:"why,omitempty"` // why not ok
+	Why       string      `json:"why,omitempty"` // why OK is false
 	State     relay.State `json:"state"`
 	Since     time.Time   `json:"since,omitzero"`
 	Connected bool        `json:"connected"` // to the broker
@@ -105,8 +105,8 @@ func Handler(health func() relay.Health, metrics http.Handler) http.Handler {
 	return mux
 }
 
-// Serve serves the health endpoints until the caller calls stop. If address is empty, it serves
-// nothing. Call stop after the relay has ended: while the relay drains it is not ready, but alive.
+// Serve serves handler until the caller calls stop. If address is empty, it serves nothing. Call
+// stop after the relay has ended, because a relay that drains is not ready but still alive.
 func Serve(ctx context.Context, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
@@ -133,7 +133,7 @@ func Serve(ctx context.Context, address string, handler http.Handler, log *slog.
 	}()
 	log.Info("health endpoints", "address", listener.Addr().String())
 	return func() {
-		_ = server.Close() // a client that connects now gets a refused connection
+		_ = server.Close() // the server closes all connections, and refuses new ones
 		<-done
 	}, nil
 }

@@ -1,4 +1,4 @@
-// Package heldcmd has the commands on events that are not done: list, retry, reschedule, cancel.
+// Package heldcmd has the commands that list, retry, reschedule and cancel held events.
 package heldcmd
 
 import (
@@ -25,7 +25,7 @@ the chosen events. An event that runs, or that is being published, is not change
 the command says so. Each action is recorded with the person and the reason: 'postroom
 audit' lists it.`
 
-// New returns the group of these commands.
+// New returns the command held, the group of the commands of this package.
 func New(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("held", "Look at events that are not done, and act on them",
 		newList(getenv), newRetry(getenv), newReschedule(getenv), newCancel(getenv))

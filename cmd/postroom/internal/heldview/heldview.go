@@ -73,8 +73,8 @@ func States(states map[held.State]int64) string {
 	return strings.Join(parts, ", ")
 }
 
-// Advice says how many events an action did not change, in which states they are, and how to act on
-// them.
+// Advice says how many events an action did not change, in which states they are, and what an
+// operator can do about them.
 func Advice(states map[held.State]int64) string {
 	advice := States(states)
 	if states[held.Running] > 0 {

@@ -36,7 +36,7 @@ type request struct {
 	times                       int
 }
 
-// New returns the command.
+// New returns the command send.
 func New(getenv func(string) string) *cobra.Command {
 	var r request
 	cmd := &cobra.Command{
@@ -93,7 +93,7 @@ func scheme(name, secret string) webhook.Scheme {
 	return nil
 }
 
-// body returns the body, in a form in which every scheme finds the id and the type.
+// body returns the body. If --data gives none, every scheme finds the id and the type in the body.
 func (r request) body() []byte {
 	if r.data != "" {
 		return []byte(r.data)
@@ -102,11 +102,12 @@ func (r request) body() []byte {
 	if r.scheme == "slack" {
 		kind = "event_callback"
 	}
-	text, _ := json.Marshal(map[string]any{"id": r.id, "event_id": r.id, "type": kind, "event": event}) // strings always marshal
+	text, _ := json.Marshal(map[string]any{"id": r.id, "event_id": r.id, "type": kind, "event": event}) // cannot fail: the map has only strings
 	return text
 }
 
-// send sends the request and prints the answers.
+// send sends the request as often as --times says, and prints the answers. It returns an error if
+// an answer is not 2xx.
 func (r request) send(ctx context.Context, s webhook.Scheme, out io.Writer) error {
 	r.id = cmp.Or(r.id, "test_"+rand.Text())
 	body := r.body()

@@ -88,14 +88,14 @@ func printAudit(cmd *cobra.Command, asJSON bool, page *inspect.AuditPage) error 
 	return nil
 }
 
-// actionTarget says on what an operator acted.
+// actionTarget names the events on which an operator acted.
 func actionTarget(a inspect.AuditEntry) string {
 	what := output.Plural(int(a.Events), "event")
 	var asked struct{ Filter *deadletter.Filter }
 	switch err := json.Unmarshal(a.Details, &asked); {
 	case a.EventID != "":
 		what = output.Cell(a.EventID, 60)
-	case err == nil && asked.Filter != nil: // other actions have other details
+	case err == nil && asked.Filter != nil: // the details of other actions have no filter
 		what += ": " + deadview.Filter(*asked.Filter)
 	}
 	if a.ReplayID > 0 {

@@ -48,7 +48,7 @@ func (w *eventFlags) add(cmd *cobra.Command) {
 	command.NoFileCompletion(cmd, append(conditions, "limit", "after")...)
 }
 
-// read reads the flags.
+// read checks the values of the flags, and completes the filter.
 func (w *eventFlags) read() (err error) {
 	if err = argument.Limit(w.filter.Limit); err != nil {
 		return err
@@ -129,7 +129,7 @@ inbox for each source that it finds.`,
 				j, page, err := findEvent(cmd.Context(), i, source, args[0])
 				switch {
 				case err != nil:
-					return errors.Join(err, away) // why the broker was not asked
+					return errors.Join(err, away) // away says why the broker was not asked
 				case page != nil:
 					return eventview.List(cmd.OutOrStdout(), s.JSON, page, args[0])
 				}
@@ -155,9 +155,9 @@ func oneEvent(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// findEvent returns everything that is known about the event with an id. If no event has that id,
-// it looks for events that have the id as another property. If it finds one, it returns that event.
-// If it finds several, it returns a page of events.
+// findEvent returns the trace of the event with an id. If no event has that id, it looks for events
+// that have the value as another property. If it finds one event, it returns the trace of that
+// event. If it finds several, it returns a page of them.
 func findEvent(ctx context.Context, i *inspect.Inspector, source, id string) (*inspect.EventTrace, *inspect.EventPage, error) {
 	j, err := i.Event(ctx, source, id)
 	if !errors.Is(err, inspect.ErrNotFound) {

@@ -112,7 +112,7 @@ func handlerRow(h inspect.Handler) []string {
 	return []string{output.Cell(h.Name, 60), kind, output.OrDash(output.Cell(h.Stream, 40)), floor, last, pending, unanswered, lag, held, dead, processes, readerOf(h)}
 }
 
-// readerOf names the process that reads the stream of an ordered handler.
+// readerOf returns the name of the process that reads the stream of an ordered handler.
 func readerOf(h inspect.Handler) string {
 	switch {
 	case h.Reader == nil:

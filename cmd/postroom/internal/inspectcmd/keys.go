@@ -15,13 +15,13 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// keyFlags has the flags of the command.
+// keyFlags has the values of the flags.
 type keyFlags struct {
 	filter       inspect.KeyFilter
 	state, after string
 }
 
-// headStates are the states that the head of a key can have.
+// headStates are the states that the head of a key, its first held event, can have.
 var headStates = []string{"abandoned", "dead", "due", "retrying", "running", "waiting"}
 
 // NewKeys returns the command keys.
@@ -64,7 +64,7 @@ handler 'outbox'. Changes nothing.`,
 	return cmd
 }
 
-// read reads the flags.
+// read checks the values of the flags, and completes the filter.
 func (w *keyFlags) read() error {
 	if err := argument.Limit(w.filter.Limit); err != nil {
 		return err

@@ -148,7 +148,7 @@ func heldRows(all []inspect.HeldSummary) [][]string {
 	rows := [][]string{{"HELD", "STATE", "EVENTS", "OLDEST", "DUE FOR", "KEYS"}}
 	for _, h := range all {
 		for n, c := range h.States {
-			due, keys := "-", "" // shown once for each handler
+			due, keys := "-", "" // keys: the first row of each handler shows them
 			if (c.State == inspect.Due || c.State == inspect.Abandoned) && c.OverdueSeconds > 0 {
 				due = output.Seconds(c.OverdueSeconds)
 			}

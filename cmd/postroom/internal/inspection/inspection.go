@@ -1,4 +1,5 @@
-// Package inspection gives commands an inspector for their database and their broker.
+// Package inspection makes inspectors for commands, with the database and the broker that flags or
+// the environment name.
 package inspection
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-// Sources has the database of a command, and its broker if one is given.
+// Sources has the database of a command, and its broker if a flag or the environment names one.
 type Sources struct {
 	DB     database.Target
 	Broker *broker.Target
@@ -24,7 +25,7 @@ type Sources struct {
 }
 
 // New returns Sources with the database and the broker that the environment names. Flags can name
-// others.
+// other servers.
 func New(getenv func(string) string) *Sources {
 	return &Sources{DB: database.New(getenv), Broker: broker.New(getenv)}
 }
@@ -47,8 +48,9 @@ func (s *Sources) WithDatabase(ctx context.Context, cfg inspect.Config, do func(
 	})
 }
 
-// WithBroker calls do with an inspector. If the connection to the broker failed, away is its error.
-// If no URL is given, the inspector does not ask the broker, and away is nil.
+// WithBroker calls do with an inspector of the database and the broker. If WithBroker cannot
+// connect to the broker, away is the error. If no URL of a broker is given, the inspector asks only
+// the database, and away is nil.
 func (s *Sources) WithBroker(ctx context.Context, do func(i *inspect.Inspector, away error) error) error {
 	nc, away := s.connect()
 	var usage *exit.UsageError
@@ -64,8 +66,8 @@ func (s *Sources) WithBroker(ctx context.Context, do func(i *inspect.Inspector, 
 }
 
 // WithDatabases calls do with an inspector for each database to which it could connect. away
-// contains the errors of all other databases. Without URLs it uses the database that the
-// environment names.
+// contains the errors of all other databases. If urls is empty, WithDatabases uses the database
+// that the environment names.
 func (s *Sources) WithDatabases(ctx context.Context, urls []string, do func(all []*inspect.Inspector, away error) error) error {
 	name, err := s.DB.Schema()
 	if err != nil {
@@ -100,7 +102,8 @@ func (s *Sources) connect() (*nats.Conn, error) {
 	return s.Broker.Connect()
 }
 
-// SetBrokerFault records in a result why the broker could not be asked.
+// SetBrokerFault records in a result why the command could not reach the broker. If away is nil, it
+// does nothing.
 func SetBrokerFault(b *inspect.Broker, away error) {
 	if away != nil {
 		b.Asked, b.Fault = true, away.Error()

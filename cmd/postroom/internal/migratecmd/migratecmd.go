@@ -18,7 +18,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// New returns the group of these commands.
+// New returns the command migrate, the group of the commands of this package.
 func New(getenv func(string) string) *cobra.Command {
 	db := database.New(getenv)
 	cmd := command.Group("migrate", "Create the tables, and migrate them to this version",
@@ -74,7 +74,7 @@ it gives up: the migration is not applied, and you can run the command again.`,
 	return cmd
 }
 
-// migrate applies the pending migrations, and prints what blocks them.
+// migrate applies the pending migrations. If another session blocks one, migrate prints which.
 func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Duration) ([]schema.Migration, error) {
 	ctx := cmd.Context()
 	if timeout > 0 {
@@ -83,7 +83,7 @@ func migrate(cmd *cobra.Command, conn *pgx.Conn, name string, timeout time.Durat
 		defer cancel()
 	}
 	m := schema.Migrator{Schema: name, Waiting: func(w schema.Wait) {
-		_ = output.Line(cmd.ErrOrStderr(), "%s; the next try is in %s", w, w.Pause.Round(100*time.Millisecond)) // an error means that nothing reads standard error
+		_ = output.Line(cmd.ErrOrStderr(), "%s; the next try is in %s", w, w.Pause.Round(100*time.Millisecond)) // an error means that no process reads standard error
 	}}
 	return m.Migrate(ctx, conn)
 }
@@ -158,7 +158,7 @@ func printSteps(cmd *cobra.Command, asJSON bool, steps []schema.Migration) error
 	return output.Table(cmd.OutOrStdout(), rows)
 }
 
-// step is a migration in the JSON for scripts.
+// step is a migration in the JSON output, which scripts read.
 type step struct {
 	Version   int        `json:"version"`
 	Name      string     `json:"name"`

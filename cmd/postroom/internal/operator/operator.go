@@ -1,4 +1,4 @@
-// Package operator has what all commands share that change something in the database.
+// Package operator has the flags that all commands with changes to the database share.
 package operator
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/database"
 )
 
-// Operator is the person who changes something, with the database and the common flags.
+// Operator has the person who runs a command, the database, and the values of the common flags.
 type Operator struct {
 	DB     database.Target
 	Reason string
@@ -20,12 +20,12 @@ type Operator struct {
 	getenv func(string) string
 }
 
-// New returns an Operator without flags.
+// New returns an Operator. The caller adds flags to its commands with the Add methods.
 func New(getenv func(string) string) Operator {
 	return Operator{DB: database.New(getenv), getenv: getenv}
 }
 
-// AddCommonFlags adds the flags that name the database, and --json.
+// AddCommonFlags adds the flags that name the database and the schema, and the flag --json.
 func (o *Operator) AddCommonFlags(cmd *cobra.Command) {
 	o.DB.AddSchemaFlag(cmd)
 	o.DB.AddURLFlag(cmd)

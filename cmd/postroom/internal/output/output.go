@@ -30,8 +30,8 @@ func JSON(w io.Writer, v any) error {
 	return nil
 }
 
-// Table prints aligned columns, cut to the width of a terminal. The first row has the names of the
-// columns.
+// Table prints rows in aligned columns. On a terminal it cuts them to the terminal's width. The
+// first row has the names of the columns.
 func Table(w io.Writer, rows [][]string) error {
 	if err := terminal.Table(w, Width(w), rows); err != nil {
 		return fmt.Errorf("write output: %w", err)
@@ -39,7 +39,7 @@ func Table(w io.Writer, rows [][]string) error {
 	return nil
 }
 
-// Facts prints names and values in two columns, without cutting them.
+// Facts prints names and values in two columns. It does not cut them.
 func Facts(w io.Writer, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
@@ -72,8 +72,8 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Report writes to standard error. It ignores an error of that write, because it has no place to
-// report the error.
+// Report writes to standard error, which is w. It ignores an error of that write, because it has no
+// place to report it.
 func Report(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format, args...)
 }
@@ -139,8 +139,8 @@ func Span(d time.Duration) string {
 // Seconds formats a number of seconds like Span.
 func Seconds(n float64) string { return Span(time.Duration(n * float64(time.Second))) }
 
-// Cell returns text for one cell of a table: the first line, cut to most characters, without
-// control characters that a terminal would obey.
+// Cell returns text for one cell of a table: the first line, cut to most characters. It replaces
+// each character that is not printable, because a terminal would obey control characters.
 func Cell(text string, most int) string {
 	text, _, more := strings.Cut(text, "\n")
 	clean := []rune(strings.Map(func(r rune) rune {
@@ -158,7 +158,8 @@ func Cell(text string, most int) string {
 	return string(clean)
 }
 
-// Printable returns s without control characters, except ends of lines and tabs.
+// Printable returns s with a dot in place of each character that is not printable, except ends of
+// lines and tabs.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
@@ -203,7 +204,7 @@ func Document(data []byte) string {
 	}
 }
 
-// Lines returns s with indented lines.
+// Lines returns s as printable text, with all lines after the first one indented.
 func Lines(s string) string {
 	return strings.ReplaceAll(Printable(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }

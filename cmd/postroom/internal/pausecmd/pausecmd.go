@@ -75,8 +75,8 @@ func NewRelayResume(getenv func(string) string) *cobra.Command {
 	})
 }
 
-// newPause completes cmd, which pauses the handler in its argument. If cmd has no argument, it
-// pauses the relays.
+// newPause adds flags and the function RunE to cmd. The command pauses the handler that its
+// argument names. If the command takes no argument, it pauses the relays.
 func newPause(getenv func(string) string, pause func(s *control.Store, ctx context.Context, handler string, length time.Duration, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
 	o, length := operator.New(getenv), time.Duration(0)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -96,7 +96,8 @@ func newPause(getenv func(string) string, pause func(s *control.Store, ctx conte
 	return cmd
 }
 
-// newResume completes cmd, which resumes what newPause pauses.
+// newResume adds flags and the function RunE to cmd. The command ends the pause of a handler or of
+// the relays.
 func newResume(getenv func(string) string, resume func(s *control.Store, ctx context.Context, handler string, by control.Audit) error, cmd *cobra.Command) *cobra.Command {
 	o := operator.New(getenv)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -114,8 +115,8 @@ func addControlFlags(o *operator.Operator, cmd *cobra.Command) {
 	o.DB.AddURLFlag(cmd)
 }
 
-// change pauses or resumes the handler in args and prints that. If args is empty, it pauses or
-// resumes the relays.
+// change pauses or resumes the handler in args, and prints that it did. If args is empty, it pauses
+// or resumes the relays.
 func change(o *operator.Operator, cmd *cobra.Command, args []string, done string, do func(s *control.Store, handler string, by control.Audit) error) error {
 	what := "the relay"
 	if len(args) > 0 {
@@ -140,8 +141,9 @@ func change(o *operator.Operator, cmd *cobra.Command, args []string, done string
 	})
 }
 
-// noteUnknown tells the operator if no process has run a handler: the name may be misspelt. A
-// handler may be paused before its first process starts, so this is no error.
+// noteUnknown prints a note if no process has run a handler, because the name may be misspelt. It
+// returns no error for that, because an operator may pause a handler before its first process
+// starts.
 func noteUnknown(cmd *cobra.Command, store *control.Store, handler string) error {
 	known, err := store.Handlers(cmd.Context())
 	if err != nil || slices.Contains(known, handler) {

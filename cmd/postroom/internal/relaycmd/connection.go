@@ -16,17 +16,17 @@ func newLogger(w io.Writer, format string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, nil))
 }
 
-// permit is the advice for a relay whose NATS user lacks permissions.
+// permit is advice for an operator, if the NATS user of the relay lacks permissions.
 const permit = "give the relay's NATS user permission to publish to the subjects of the events and to $JS.API.>, and to subscribe to _INBOX.>"
 
-// connectOptions returns additional options for a relay's connection: it waits for the broker, and logs
-// when the connection changes.
+// connectOptions returns more options for a relay's connection. With them the connection waits for
+// the broker, and the relay logs each change of the connection.
 func connectOptions(log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.RetryOnFailedConnect(true),
 		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected to the broker", "url", nc.ConnectedUrlRedacted()) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil { // it is nil if this program closed the connection
+			if err != nil { // err is nil if this program closed the connection
 				log.Warn("connection to the broker lost", "error", err)
 			}
 		}),

@@ -10,8 +10,8 @@ import (
 	"github.com/postroom/postroom/cmd/postroom/internal/exposition"
 )
 
-// newMetrics returns a provider of meters, and a handler that serves its metrics in the format of
-// Prometheus.
+// newMetrics returns a provider of meters, and a handler that serves the provider's metrics in the
+// format of Prometheus.
 func newMetrics(log *slog.Logger) (metric.MeterProvider, http.Handler) {
 	reader := sdk.NewManualReader()
 	return sdk.NewMeterProvider(sdk.WithReader(reader)), exposition.Handler(reader, log)

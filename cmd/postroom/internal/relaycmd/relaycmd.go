@@ -1,4 +1,4 @@
-// Package relaycmd has the command that runs a relay.
+// Package relaycmd has the command relay, which runs a relay.
 package relaycmd
 
 import (
@@ -55,7 +55,7 @@ var variables = []struct{ flag, name string }{
 	{"log-format", "POSTROOM_RELAY_LOG_FORMAT"},
 }
 
-// New returns the command.
+// New returns the command relay.
 func New(getenv func(string) string) *cobra.Command {
 	w := &options{db: database.New(getenv), broker: broker.New(getenv)}
 	cmd := &cobra.Command{
@@ -95,7 +95,7 @@ func New(getenv func(string) string) *cobra.Command {
 	flags.StringVar(&w.logFormat, "log-format", "text", "format of the log: text or json")
 	for _, v := range variables {
 		flags.Lookup(v.flag).Usage += " (env " + v.name + ")"
-		if v.flag != "nats-creds" { // the type of nats-creds is a file, which the shell completes
+		if v.flag != "nats-creds" { // nats-creds names a file, and the shell completes names of files
 			command.NoFileCompletion(cmd, v.flag)
 		}
 	}
@@ -111,7 +111,8 @@ func risks() []string {
 	return names
 }
 
-// fromEnvironment sets flags from the environment if the command line does not have them.
+// fromEnvironment sets each flag from its environment variable, if the command line does not set
+// the flag.
 func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string) error {
 	for _, v := range variables {
 		flag, value := cmd.Flags().Lookup(v.flag), getenv(v.name)
@@ -125,7 +126,8 @@ func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string
 	return nil
 }
 
-// check returns a usage error for values that the relay would refuse.
+// check returns a usage error for values that the relay would refuse. It also completes the relay's
+// Config.
 func (w *options) check() error {
 	for _, name := range w.accept {
 		if !slices.Contains(risks(), name) {
@@ -151,13 +153,13 @@ func (w *options) check() error {
 	case w.logFormat != "text" && w.logFormat != "json":
 		return exit.Usagef("--log-format must be text or json")
 	}
-	if w.cfg.Atomic && w.cfg.Window == defaultWindow { // zero: the relay chooses a better default
+	if w.cfg.Atomic && w.cfg.Window == defaultWindow { // with 0 the relay chooses a better default
 		w.cfg.Window = 0
 	}
 	return nil
 }
 
-// run connects, and runs the relay until ctx ends.
+// run runs the relay, and serves its health endpoints, until ctx ends.
 func (w *options) run(ctx context.Context, stderr io.Writer) error {
 	name, err := w.db.Schema()
 	if err != nil {
@@ -195,8 +197,8 @@ func (w *options) run(ctx context.Context, stderr io.Writer) error {
 	return nil
 }
 
-// tellDatabase logs a warning if the database cannot be reached at the start. The relay waits for
-// the database in any case.
+// tellDatabase logs a warning if it cannot connect to the database. The relay starts in any case,
+// and waits for the database.
 func (w *options) tellDatabase(ctx context.Context) {
 	conn, err := w.db.Connect(ctx)
 	if err == nil {

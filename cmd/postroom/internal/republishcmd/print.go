@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// print prints a republish, and whether some of its events were no longer in the log.
+// print prints a republish. If some of its events were no longer in the log, it prints that too.
 func (w *order) print(cmd *cobra.Command, r republish.Republish) error {
 	if w.JSON {
 		return output.JSON(cmd.OutOrStdout(), r)

@@ -119,7 +119,7 @@ func (r *reconciliation) run(cmd *cobra.Command) error {
 	})
 }
 
-// compare compares the streams and shows its progress.
+// compare compares the log with the streams, and shows its progress.
 func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.Conn, since time.Time) ([]reconcile.Result, error) {
 	backlog, err := log.Lag(cmd.Context())
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *reconciliation) compare(cmd *cobra.Command, log *outbox.Log, nc *nats.C
 	})
 }
 
-// judge prints the result, and repairs the streams if --repair is given.
+// judge prints the result. If --repair is given, it also orders a republish of the missing events.
 func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found []reconcile.Result) error {
 	var missing []int64
 	var failed []string
@@ -168,12 +168,12 @@ func (r *reconciliation) judge(cmd *cobra.Command, store *republish.Store, found
 	}
 	left := fmt.Sprintf("%s not compared: %s", output.Plural(len(failed), "stream"), strings.Join(failed, ", "))
 	if err != nil {
-		return errors.Join(err, errors.New(left)) // a failure has the exit status of err, not that of a finding
+		return errors.Join(err, errors.New(left)) // err decides the exit status
 	}
 	return exit.Todof("%s", left)
 }
 
-// mend orders a republish of the missing events.
+// mend asks the person, orders a republish of the missing events, and shows its progress.
 func (r *reconciliation) mend(cmd *cobra.Command, store *republish.Store, missing []int64) error {
 	if !r.Yes {
 		if err := confirm.Ask(cmd, fmt.Sprintf("publish %s again?", output.Plural(len(missing), "event")), "without --repair"); err != nil {
@@ -195,8 +195,8 @@ type findingJSON struct {
 	Compared int     `json:"compared"`
 	Messages int     `json:"messages"`
 	Unknown  int     `json:"unknown"`
-	Missing  []int64 `json:"missing"` // seqs in the log
-	Late     []int64 `json:"late"`    // the missing events that have a later event of their key in the stream
+	Missing  []int64 `json:"missing"` // the seqs of these events in the log
+	Late     []int64 `json:"late"`    // seqs of the missing events for which the stream has a later event of the same key
 	Seconds  float64 `json:"seconds"`
 	Error    string  `json:"error,omitempty"`
 }

@@ -1,5 +1,6 @@
-// Package republishcmd has the commands that publish events of the log again: events that a person
-// selects, and events that a stream has lost.
+// Package republishcmd has the commands that publish events of the log again. The command republish
+// publishes events that a person selects. The command reconcile finds the events that a stream has
+// lost, and can publish them again.
 package republishcmd
 
 import (
@@ -42,7 +43,7 @@ see 'postroom dead'.
 
 Exit status 3: the republish was cancelled, events were refused, or no relay leads.`
 
-// order is an order for a republish, with the values of the flags.
+// order has the values of the flags of an order for a republish.
 type order struct {
 	operator.Operator
 
@@ -92,7 +93,7 @@ func New(getenv func(string) string) *cobra.Command {
 	return cmd
 }
 
-// with connects, and calls do with the log and its republishes.
+// with connects to the database, and calls do with the log and the store of republishes.
 func (w *order) with(ctx context.Context, do func(log *outbox.Log, store *republish.Store) error) error {
 	name, err := w.DB.Schema()
 	if err != nil {
@@ -110,7 +111,7 @@ func (w *order) with(ctx context.Context, do func(log *outbox.Log, store *republ
 	return do(log, republish.New(pool).WithSchema(name))
 }
 
-// readFlags reads the flags.
+// readFlags checks the values of the flags, and completes the request.
 func (w *order) readFlags() (err error) {
 	if w.request.Since, err = argument.Time("since", w.since); err != nil {
 		return err
@@ -186,8 +187,8 @@ func (w *order) follow(cmd *cobra.Command, store *republish.Store, r republish.R
 }
 
 const (
-	// How often the command reads the state of the republish, and how long it waits until a relay
-	// leads.
+	// watchEvery is how often the command reads the state of the republish. leaderPatience is how
+	// long it waits while no relay leads.
 	watchEvery     = 200 * time.Millisecond
 	leaderPatience = 10 * time.Second
 )
@@ -211,7 +212,7 @@ func (w *order) watch(cmd *cobra.Command, store *republish.Store, r republish.Re
 		}
 		switch {
 		case ctx.Err() != nil:
-			continue // the interruption is reported above
+			continue // the next turn of the loop reports the interruption
 		case err != nil:
 			bar.Clear()
 			return fmt.Errorf("%w; republish %d continues without this command", err, r.ID)

@@ -86,7 +86,8 @@ printed. If the instance has changed since then, the decision changes nothing. E
 decision except retry needs a --reason. The role needs the rights of
 postroom.grant_operator.`
 
-// document returns the JSON that a flag gives or names.
+// document returns the JSON in the value of a flag, in the file that the value names, or in
+// standard input.
 func document(stdin io.Reader, flag string) (data json.RawMessage, err error) {
 	name, file := strings.CutPrefix(flag, "@")
 	switch {
@@ -116,7 +117,8 @@ type result struct {
 	Choice  saga.Choice `json:"choice"`
 }
 
-// decision completes a command that decides. add sets fields that only this choice has.
+// decision adds flags and the function RunE to a command with which an operator decides about an
+// instance. add sets the fields of the Decision that only this choice needs.
 func decision(getenv func(string) string, cmd *cobra.Command, choice saga.Choice, add func(d *saga.Decision) error) *cobra.Command {
 	var revision int64
 	cmd.Flags().Int64Var(&revision, "revision", 0, "the revision of the instance that you saw (required)")
@@ -160,8 +162,8 @@ var consequence = map[saga.Choice]string{
 	saga.Compensate: "begins to undo its steps",
 }
 
-// withoutRevision returns an error that says at which revision the instance is, for a person who
-// gave no --revision.
+// withoutRevision returns the error for a command without --revision. The error says at which
+// revision the instance is.
 func (t *tool) withoutRevision(cmd *cobra.Command, s *saga.Store, d saga.Decision) error {
 	story, err := s.Show(cmd.Context(), d.Saga, d.Key)
 	switch {
@@ -174,7 +176,7 @@ func (t *tool) withoutRevision(cmd *cobra.Command, s *saga.Store, d saga.Decisio
 		story.State, story.Step, story.Revision, reference(d.Saga, d.Key), story.Revision)
 }
 
-// advise adds advice to an error.
+// advise adds to an error what the operator can do next.
 func advise(err error, name, key string) error {
 	switch {
 	case errors.Is(err, saga.ErrUnknown):

@@ -109,7 +109,7 @@ func facts(s saga.Story) [][]string {
 	return rows
 }
 
-// waiting says for what an instance waits.
+// waiting says for which step and for which replies an instance waits.
 func waiting(s saga.Story) string {
 	what := "step " + output.Cell(s.Step, 128)
 	if len(s.WaitsFor) > 0 {
@@ -143,5 +143,5 @@ func historyRows(history []saga.Entry) [][]string {
 	return rows
 }
 
-// since returns a time and how long ago that was.
+// since returns a text with the time t, and how long ago t was.
 func since(t time.Time) string { return output.Stamp(t) + " (" + output.Ago(t) + ")" }

@@ -1,5 +1,5 @@
-// Package sagacmd has the commands that show instances of sagas, and those with which an operator
-// decides about them.
+// Package sagacmd has the commands that show instances of sagas, and the commands with which an
+// operator decides about instances.
 package sagacmd
 
 import (
@@ -33,7 +33,7 @@ does not learn of a decision.
 A decision is for one revision of an instance. If the instance has changed since then,
 the decision changes nothing. The audit keeps the person and the reason.`
 
-// New returns the group of these commands.
+// New returns the command saga, the group of the commands of this package.
 func New(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("saga", "Look at sagas, and decide about those that cannot continue",
 		list(getenv), show(getenv), retry(getenv), skip(getenv), markDone(getenv), compensate(getenv))
@@ -123,8 +123,8 @@ or empty. It then prints how to continue.`,
 // sagaName matches the name of a saga.
 var sagaName = regexp.MustCompile(`^[\w.-]{1,128}$`)
 
-// oneInstance accepts the name of a saga and the key of an instance. Its error contains neither,
-// because one of them may be a URL with a password, in the wrong place.
+// oneInstance accepts the name of a saga and the key of an instance. Its error contains neither
+// argument, because one may be a URL with a password, in the wrong place.
 func oneInstance(_ *cobra.Command, args []string) error {
 	if len(args) != 2 || !sagaName.MatchString(args[0]) || args[1] == "" {
 		return exit.Usagef("give the name of the saga and the key of the instance; 'postroom saga list' shows both")

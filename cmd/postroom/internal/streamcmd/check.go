@@ -96,7 +96,8 @@ func printLosses(cmd *cobra.Command, asJSON bool, schema string, losses doctor.L
 	return err
 }
 
-// printLossTables prints the two tables. The texts of their rows follow below them.
+// printLossTables prints the table of handlers and the table of streams. Below them it prints the
+// texts that belong to their rows.
 func printLossTables(out io.Writer, losses doctor.Losses) error {
 	handlers := [][]string{{"HANDLER", "STREAM", "ACK FLOOR", "FIRST", "LAST", "VERDICT"}}
 	var why []string

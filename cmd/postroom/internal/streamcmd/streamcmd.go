@@ -21,7 +21,7 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// New returns the group of these commands.
+// New returns the command stream, the group of the commands of this package.
 func New(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("stream", "Create the streams for events, and check whether they lost events",
 		newEnsure(getenv), newCheck(getenv))
@@ -103,7 +103,7 @@ func (w settings) check() error {
 	return nil
 }
 
-// patience limits the wait for the broker.
+// patience limits how long the command waits for the broker.
 const patience = 10 * time.Second
 
 func ensure(cmd *cobra.Command, nc *nats.Conn, name string, wish settings, asJSON bool) error {
@@ -157,7 +157,7 @@ func (w settings) compare(now jetstream.StreamConfig) error {
 	return exit.Todof("stream %s exists and %s; to change that, use 'nats stream edit %s'", now.Name, strings.Join(differs, ", and "), now.Name)
 }
 
-// report describes a stream in JSON.
+// report is the JSON document about a stream.
 type report struct {
 	Name     string   `json:"name"`
 	Subjects []string `json:"subjects"`

@@ -21,7 +21,7 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// New returns the group of these commands.
+// New returns the command webhook, the group of the commands of this package.
 func New(getenv func(string) string) *cobra.Command {
 	cmd := command.Group("webhook", "Endpoints to which webhooks are sent",
 		endpoints(getenv), add(getenv), rotate(getenv), enable(getenv), disable(getenv), test(getenv), resend(getenv), hooksend.New(getenv))
@@ -50,7 +50,7 @@ func (t *tool) store(ctx context.Context, do func(s *webhook.Endpoints) error) e
 	})
 }
 
-// sender calls do with a sender that accepts events but delivers none.
+// sender calls do with a sender that accepts events but does not deliver them.
 func (t *tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *webhook.Sender) error) error {
 	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
 		pool, err := pgxpool.New(ctx, conn.Config().ConnString())
@@ -71,7 +71,7 @@ func oneEndpoint(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// onEndpoint completes a command on one endpoint.
+// onEndpoint adds flags and the function RunE to a command on one endpoint.
 func onEndpoint(getenv func(string) string, cmd *cobra.Command, run func(ctx context.Context, t *tool, id string) error) *cobra.Command {
 	t := prepare(getenv, cmd)
 	t.AddAuditFlags(cmd)

@@ -25,7 +25,7 @@ const (
 	Books   = "books"   // ordered
 	Counts  = "counts"  // in batches
 
-	Vendor = "vendor" // letters has its effects there, outside the database
+	Vendor = "vendor" // the handler letters has effects there, outside the database
 )
 
 // Handlers returns the names of all handlers.
@@ -91,8 +91,8 @@ func (c *consumer) apply(ctx context.Context, tx pgx.Tx, ev postroom.Event) erro
 	return c.effect(ctx, tx, ev.ID, b)
 }
 
-// stand returns an error if this handler cannot handle the event until an operator repairs the
-// handler.
+// stand returns an error if this handler cannot handle the event, and no operator has repaired the
+// handler for it.
 func (c *consumer) stand(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, id string, b Body,
@@ -147,7 +147,7 @@ func (c *consumer) post(ctx context.Context, key, what string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // it was only read
+	defer func() { _ = resp.Body.Close() }() // the body was only read
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		return err
 	}

@@ -19,12 +19,12 @@ import (
 	"github.com/postroom/postroom/internal/childproc"
 )
 
-// Healed is the name of a file in the directory of the journals. It says that there are no more
-// faults, and that operators must only finish their work.
+// Healed is the name of a file in the directory of the journals. If the file exists, there are no
+// more faults, and operators only finish their work.
 const Healed = "healed"
 
-// meddler does what operators do while no event is dead. It pauses and resumes handlers and
-// relays. It cancels and reschedules events that are held or scheduled. Its pauses end by
+// meddler does what operators do besides their work on dead events. It pauses and resumes handlers
+// and relays. It cancels and reschedules events that are held or scheduled. Its pauses end by
 // themselves, because the operator may be killed.
 type meddler struct {
 	*worker
@@ -36,7 +36,7 @@ type meddler struct {
 	luck     *rand.Rand
 }
 
-// desk is a database, with the stores that change its held events.
+// desk is a database, with the store that changes its held events.
 type desk struct {
 	pool *pgxpool.Pool
 	held *held.Store
@@ -55,7 +55,7 @@ var (
 	heldBy   = held.Audit{Actor: "chaos", Reason: "no longer wanted"}
 )
 
-// run acts until ctx ends or everything is healed.
+// run acts until ctx ends, or until the file Healed exists.
 func (m *meddler) run(ctx context.Context) {
 	for childproc.Sleep(ctx, 150*time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(m.Journal, Healed)); err == nil {
@@ -96,7 +96,7 @@ func (m *meddler) round(ctx context.Context) error {
 	}
 }
 
-// resumed accepts the error that a pause has ended by itself.
+// resumed returns err, but nil if err says that the pause has ended by itself.
 func resumed(err error) error {
 	if errors.Is(err, control.ErrNotPaused) {
 		return nil
@@ -113,9 +113,9 @@ func (m *meddler) pause(what string, pause func() error) error {
 	return nil
 }
 
-// each changes a few of the events that are held for a handler or scheduled, one by one, and
-// records the result. If a process is about to run an event, the event may not be changed. each
-// does not change events that the broker refused, because the broker may have stored them before.
+// each changes a few events that are held for a handler, or are scheduled. It changes them one by
+// one, and records the results. An event may not change if a process is about to run it. each
+// leaves out events that the broker refused, because the broker may have stored them before.
 func (m *meddler) each(ctx context.Context, at desk, handler string, what checker.What, act func(held.Set) (held.Result, error)) error {
 	rows, err := at.pool.Query(ctx, `SELECT id, event_id FROM postroom.held
 		WHERE handler = $1 AND dead_at IS NULL AND (handler <> 'outbox' OR key IS NULL AND class IS NULL) AND (convert_from(data, 'UTF8')::jsonb ->> 'key')::int < $2

@@ -66,7 +66,7 @@ func (o *operator) runReplays(ctx context.Context) error {
 	return nil
 }
 
-// lookAfter decides about the events that died first.
+// lookAfter decides about all dead events, page by page, and discards or replays them.
 func (o *operator) lookAfter(ctx context.Context) error {
 	var after deadletter.Cursor
 	for {
@@ -87,12 +87,12 @@ func (o *operator) lookAfter(ctx context.Context) error {
 	}
 }
 
-// sort decides what to do with events, and repairs their handlers.
+// sort decides which events are replayed and which are discarded, and repairs handlers.
 func (o *operator) sort(ctx context.Context, dead []deadletter.Letter) (release, discarded []deadletter.Letter, err error) {
 	for _, l := range dead {
 		whole, err := o.store.Get(ctx, l.ID)
 		if errors.Is(err, deadletter.ErrNotFound) {
-			continue // it belongs to another operator
+			continue // another operator has replayed or discarded it meanwhile
 		}
 		if err != nil {
 			return nil, nil, err

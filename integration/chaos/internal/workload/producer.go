@@ -29,7 +29,7 @@ const (
 	// Keys is how many keys the events have.
 	Keys = 1000
 
-	sessions = 4 // of a producer, each with one transaction at a time
+	sessions = 4 // of a producer; each session has one transaction at a time
 )
 
 // The shapes of transactions.
@@ -76,7 +76,8 @@ func (p *producer) work(ctx context.Context, luck *rand.Rand) {
 	}
 }
 
-// later lets a producer that was stopped catch up for at most a second.
+// later returns the later of two times. So a producer that was stopped catches up on one second at
+// most.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -88,14 +89,14 @@ func later(a, b time.Time) time.Time {
 type plan struct {
 	id, shape string
 	events    []draft
-	undone    string        // the id of an event that a savepoint takes back
-	off       time.Duration // how long after the commit its event is called off; zero if never
+	undone    string        // the id of an event that is rolled back to a savepoint
+	off       time.Duration // how long after the commit the producer cancels the event; zero: never
 }
 
 type draft struct {
 	id   string
 	body Body
-	wait time.Duration // how long after the commit it is published
+	wait time.Duration // how long after it is written it may be published
 }
 
 func (p *producer) plan(luck *rand.Rand) plan {
@@ -142,8 +143,8 @@ func (p *producer) plan(luck *rand.Rand) plan {
 	return pl
 }
 
-// transact makes a transaction. If it is unknown whether it was committed, transact repeats it
-// until that is known; the repetition finds an earlier commit.
+// transact makes a transaction. If it is unknown whether the transaction was committed, transact
+// repeats it until that is known. A repetition notices an earlier commit.
 func (p *producer) transact(ctx context.Context, pl plan) {
 	doubt := false
 	for {
@@ -172,8 +173,9 @@ func (p *producer) transact(ctx context.Context, pl plan) {
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// phaseOf returns what is known after an attempt. The server's answer to a commit is final, unless
-// the answer says that the server shuts down. If the connection ends, nothing is known.
+// phaseOf returns what is known after an attempt. If the server answers a commit with an error, the
+// commit failed. If the server shuts down or the connection ends, the result of the commit is
+// unknown.
 func phaseOf(err error) checker.Phase {
 	var pg *pgconn.PgError
 	var begun *sentCommit
@@ -191,14 +193,14 @@ func phaseOf(err error) checker.Phase {
 // PhaseOfCommit returns what is known after a commit that failed.
 func PhaseOfCommit(err error) checker.Phase { return phaseOf(&sentCommit{err}) }
 
-// sentCommit is an error after the commit was requested.
+// sentCommit is an error that occurred after the producer requested the commit.
 type sentCommit struct{ err error }
 
 func (e *sentCommit) Error() string { return "commit: " + e.err.Error() }
 func (e *sentCommit) Unwrap() error { return e.err }
 
-// attempt makes a transaction once, and returns its events if it is committed. A transaction
-// that has begun is finished, even if ctx ends.
+// attempt makes a transaction once, and returns its events. It finishes a transaction that has
+// begun, even if ctx ends.
 func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event, err error) {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -215,7 +217,7 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 		return events, err
 	}
 	if tag.RowsAffected() == 0 {
-		return events, nil // it was committed before
+		return events, nil // an earlier attempt committed it
 	}
 	for i, ev := range pl.events {
 		if events[i].N, err = p.change(work, tx, ev); err != nil {
@@ -240,8 +242,8 @@ func (p *producer) attempt(ctx context.Context, pl plan) (events []checker.Event
 	return events, nil
 }
 
-// change makes a change, and writes its event. It holds the key's lock from here on, so that
-// the changes of a key have the order of their commits.
+// change makes a change, and writes its event. From then on the transaction holds the key's lock,
+// so that the changes of a key have the order of their commits.
 func (p *producer) change(ctx context.Context, tx pgx.Tx, ev draft) (n int, err error) {
 	b := ev.body
 	if err := tx.QueryRow(ctx, "UPDATE account SET n = n + 1 WHERE id = $1 RETURNING n", b.Key).Scan(&b.N); err != nil {
@@ -258,7 +260,7 @@ func (p *producer) change(ctx context.Context, tx pgx.Tx, ev draft) (n int, err 
 	return b.N, p.out.Write(ctx, tx, written)
 }
 
-// callOff cancels a scheduled event, unless its time has come.
+// callOff cancels a scheduled event, if its time has not come yet.
 func (p *producer) callOff(ctx context.Context, id string) {
 	r := checker.Record{What: checker.Cancel, Phase: checker.Invoked, Events: []checker.Event{{ID: id, Handler: checker.Outgoing}}}
 	p.journal.Note(r)

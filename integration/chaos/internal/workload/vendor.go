@@ -15,8 +15,8 @@ import (
 	"github.com/postroom/postroom/integration/checker"
 )
 
-// VendorServer is another company's service. It recognises a key that it got before, and then
-// does nothing. It is as unreliable as vendors are.
+// VendorServer is another company's service. If it gets the same key again, it does nothing. It is
+// as unreliable as vendors are.
 type VendorServer struct {
 	journal *checker.Journal
 	server  *http.Server
@@ -26,7 +26,7 @@ type VendorServer struct {
 	done map[string]bool // by key
 }
 
-// StartVendor starts the vendor. It records in a journal which requests it carried out.
+// StartVendor starts a vendor. The vendor records in the journal which requests it carried out.
 func StartVendor(j *checker.Journal) (*VendorServer, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -45,7 +45,8 @@ func (v *VendorServer) Close() error {
 	return v.server.Shutdown(ctx)
 }
 
-// ServeHTTP carries a request out. Some requests fail before that. For some, the answer is lost.
+// ServeHTTP carries a request out. Some requests fail before it does so. For others, the answer is
+// lost.
 func (v *VendorServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, 1000))
 	if err != nil {

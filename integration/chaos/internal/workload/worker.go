@@ -74,7 +74,7 @@ type worker struct {
 	meters  *sdkmetric.MeterProvider
 }
 
-// as makes a role from a worker's function.
+// as returns the role of a child process that runs the given function.
 func as(run func(ctx context.Context, w *worker) error) childproc.Role {
 	return func(ctx context.Context, text []byte) (err error) {
 		w := &worker{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
@@ -121,7 +121,7 @@ func (w *worker) count(name, outcome string) (n int64) {
 		return 0
 	}
 	if text, err := json.Marshal(all); err != nil || bytes.Contains(text, []byte(w.Canary)) {
-		w.log.Error("a metric contains the canary, or cannot be read", "canary", w.Canary, "error", err) // this log is searched for it
+		w.log.Error("a metric contains the canary, or cannot be read", "canary", w.Canary, "error", err) // leaked of chaos searches this log for the canary
 	}
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
@@ -144,7 +144,7 @@ type Body struct {
 	Key    int    `json:"key"`
 	N      int    `json:"n"`
 	Poison string `json:"poison,omitempty"` // the handler that cannot handle it
-	Fate   string `json:"fate,omitempty"`   // what its operator does with it
+	Fate   string `json:"fate,omitempty"`   // what an operator does with it
 	Secret string `json:"secret"`
 	Pad    string `json:"pad,omitempty"`
 	Later  bool   `json:"later,omitempty"` // it is scheduled

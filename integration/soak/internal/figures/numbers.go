@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Grouped writes a number with separated thousands: 20,000.
+// Grouped writes a number with commas between thousands: 20,000.
 func Grouped[T int | int64 | uint64](n T) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -17,14 +17,14 @@ func Grouped[T int | int64 | uint64](n T) string {
 	return s
 }
 
-// Megabytes writes a number of bytes.
+// Megabytes writes a number of bytes in megabytes.
 func Megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
 
 // Millis writes a duration in milliseconds.
 func Millis(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/1e6) }
 
-// Percentile returns the value that p of 100 sorted ones do not exceed. It is zero if there
-// are none.
+// Percentile returns the smallest of the sorted values that p percent of them do not exceed. It
+// returns zero if there are no values.
 func Percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -33,7 +33,7 @@ func Percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[max(n, 1)-1]
 }
 
-// Median returns the middle one of some values.
+// Median returns the middle value of some values.
 func Median[T int | float64 | time.Duration](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
@@ -48,7 +48,7 @@ func List(rates []float64) string {
 	return strings.Join(all, "; ")
 }
 
-// Durations sums up times.
+// Durations has the number, the sum and the maximum of times.
 type Durations struct {
 	mu  sync.Mutex
 	n   int
@@ -65,14 +65,14 @@ func (d *Durations) Add(took time.Duration) {
 	d.max = max(d.max, took)
 }
 
-// Mean returns the mean, or zero if there is none.
+// Mean returns the mean of the times, or zero if there are none.
 func (d *Durations) Mean() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.sum / time.Duration(max(d.n, 1))
 }
 
-// Most returns the longest one.
+// Most returns the longest time.
 func (d *Durations) Most() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -38,7 +38,7 @@ func (r *Result) Note(figure, format string, args ...any) {
 	r.rows = append(r.rows, row{figure: figure, value: fmt.Sprintf(format, args...)})
 }
 
-// Check adds a figure that has to hold, even in a short run.
+// Check adds a figure whose bound has to hold, even in a short run.
 func (r *Result) Check(figure, value, bound string, ok bool) {
 	verdict := holds
 	if !ok {
@@ -47,7 +47,8 @@ func (r *Result) Check(figure, value, bound string, ok bool) {
 	r.rows = append(r.rows, row{figure, value, bound, verdict})
 }
 
-// Measure adds a figure of time or size. In a short run or on a busy machine it says nothing.
+// Measure adds a figure of time or size. In a short run it is not judged. On a busy machine it says
+// nothing.
 func (r *Result) Measure(figure, value, bound string, ok bool) {
 	if r.Short {
 		r.rows = append(r.rows, row{figure, value, bound, notJudged})
@@ -56,7 +57,7 @@ func (r *Result) Measure(figure, value, bound string, ok bool) {
 	r.Check(figure, value, bound, ok)
 }
 
-// Count checks that something did not happen.
+// Count checks that something did not happen; n is how often it happened.
 func (r *Result) Count(figure string, n int, example string) {
 	value := Grouped(n)
 	if n > 0 && example != "" {
@@ -65,7 +66,7 @@ func (r *Result) Count(figure string, n int, example string) {
 	r.Check(figure, value, "0", n == 0)
 }
 
-// Faults returns the bounds that do not hold.
+// Faults returns an error for each bound that does not hold, and for an early end of the scenario.
 func (r *Result) Faults() []error {
 	var all []error
 	for _, row := range r.rows {
@@ -74,7 +75,7 @@ func (r *Result) Faults() []error {
 		}
 	}
 	switch {
-	case errors.Is(r.Err, childproc.ErrLate): // it may still have come later
+	case errors.Is(r.Err, childproc.ErrLate): // the thing that was late may have happened later
 		all = append(all, verdict.NewUndecided("%s: %v", r.Name, r.Err))
 	case r.Err != nil:
 		all = append(all, fmt.Errorf("%s: %w", r.Name, r.Err))
@@ -82,10 +83,10 @@ func (r *Result) Faults() []error {
 	return all
 }
 
-// IsBroken reports whether a bound does not hold, or is undecided.
+// IsBroken reports whether a bound does not hold, or the scenario ended early.
 func (r *Result) IsBroken() bool { return len(r.Faults()) > 0 }
 
-// Verdict returns what the scenario came to, in a word or a line.
+// Verdict returns the result of the scenario, in a word or a line.
 func (r *Result) Verdict() string {
 	switch {
 	case verdict.IsUndecided(errors.Join(r.Faults()...)):
@@ -117,7 +118,7 @@ func (r *Result) Print(w io.Writer) error {
 	return nil
 }
 
-// cell makes a text fit for a table.
+// cell makes a text fit into a cell of a table in Markdown.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text)
 }

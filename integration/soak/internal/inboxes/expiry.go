@@ -22,7 +22,7 @@ default settings, has run. When no more events arrive, all rows must go, except 
 that has five million expired rows when the inbox starts, until they are removed.`
 
 const (
-	deadEvents = 5 // the handler refuses them for good
+	deadEvents = 5 // the handler refuses these events for good
 	samples    = 12
 )
 
@@ -66,18 +66,18 @@ type expiryRun struct {
 
 type tableSample struct {
 	at           time.Duration
-	rows         int   // that no held event needs
+	rows         int   // without a held event
 	all, indexes int64 // bytes
 	oldest       time.Duration
 }
 
-// steady follows the size of the inbox table.
+// steady follows the size of the inbox table while events come in.
 func steady(ctx context.Context, e *expiryRun) error {
 	return e.under(ctx, "steady", e.follow)
 }
 
-// under runs the inbox while events come in, for as long as lead runs. The inbox goes on until
-// it has removed everything that it may.
+// under runs the inbox. Events come in for as long as lead runs. After that, the inbox goes on
+// until it has removed every row that it may remove.
 func (e *expiryRun) under(ctx context.Context, where string, lead func(ctx context.Context) error) error {
 	for range deadEvents { // events that are stored before the handler exists are never too old
 		if err := e.traffic.c.send(deadKey, stage.Body(0, 1)); err != nil {
@@ -131,7 +131,8 @@ func (e *expiryRun) look(ctx context.Context) (found tableSample, err error) {
 	return found, err
 }
 
-// judge compares the first half, in which the table grows to its size, with the second.
+// judge compares the first half of the samples, in which the table grows to its full size, with the
+// second half.
 func (e *expiryRun) judge() {
 	r := e.stage
 	var largest [2]tableSample
@@ -144,7 +145,7 @@ func (e *expiryRun) judge() {
 		r.Note(fmt.Sprintf("after %s", at.at.Round(100*time.Millisecond)), "%s rows, table %s, indexes %s, oldest %s",
 			figures.Grouped(at.rows), figures.Megabytes(at.all-at.indexes), figures.Megabytes(at.indexes), at.oldest.Round(100*time.Millisecond))
 	}
-	slack := 3 * time.Second // for a sweep, and for events that are decided a moment after they came
+	slack := 3 * time.Second // the time of a sweep, and the time until an event that came is decided
 	fits := int(e.traffic.rate * (e.keep + slack).Seconds())
 	r.Measure("most rows", figures.Grouped(most.rows), "≤ "+figures.Grouped(fits), most.rows <= fits)
 	r.Measure("oldest row at any time", most.oldest.Round(100*time.Millisecond).String(), "≤ "+(e.keep+slack).String(), most.oldest <= e.keep+slack)
@@ -169,7 +170,7 @@ func arrears(ctx context.Context, e *expiryRun) error {
 		return err
 	}
 	r.Note("old rows", "%s, table %s, indexes %s", figures.Grouped(rows), figures.Megabytes(all-indexes), figures.Megabytes(indexes))
-	var last string // the last by its id and by its place, so a sweep reaches it last
+	var last string // the row with the highest id is also the last in the table, so a sweep reaches it last
 	if err := e.db.Pool.QueryRow(ctx, "SELECT max(dedupe_key) FROM postroom.inbox WHERE handler = $1", handlerName).Scan(&last); err != nil {
 		return fmt.Errorf("find last old row: %w", err)
 	}
@@ -198,7 +199,7 @@ func arrears(ctx context.Context, e *expiryRun) error {
 	})
 }
 
-// tell prints how far a sweep is.
+// tell prints how many pages the sweep has done.
 func (e *expiryRun) tell(ctx context.Context) error {
 	var page, pages int64
 	err := e.db.Pool.QueryRow(ctx, `SELECT next_page, pg_relation_size('postroom.inbox') / current_setting('block_size')::int
@@ -210,8 +211,8 @@ func (e *expiryRun) tell(ctx context.Context) error {
 	return nil
 }
 
-// conclude checks the outcome of the events. When their time is over, the inbox table has only
-// the rows of held events.
+// conclude waits until the inbox table has only the rows of held events. Then it checks the outcome
+// of the events.
 func (e *expiryRun) conclude(ctx context.Context, where string) error {
 	r, published := e.stage, e.traffic.n
 	patience := e.keep + 5*time.Minute

@@ -57,7 +57,7 @@ func RunFull(ctx context.Context, r *stage.Stage) error {
 	var written [2][]int
 	inboxes := [2]*quietInbox{empty, full}
 	for run := range 2 * runs {
-		which := (run + run/2) % 2 // empty, full, full, empty, …: neither always goes first
+		which := (run + run/2) % 2 // empty, full, full, empty, …: neither table is always the first
 		rate, wal, err := inboxes[which].apply(ctx, r, c, which == 0)
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func RunFull(ctx context.Context, r *stage.Stage) error {
 	return nil
 }
 
-// quietInbox is a database whose inbox table the server leaves alone.
+// quietInbox is a database whose inbox table autovacuum does not process.
 type quietInbox struct {
 	*database
 
@@ -88,8 +88,8 @@ type quietInbox struct {
 	own     *pgxpool.Pool // the inbox's
 }
 
-// makeQuietInbox makes one, with the connections of its workers, because a handler that has
-// run for a while has them.
+// makeQuietInbox makes a quietInbox. Its pool opens a connection for each worker in advance,
+// because a handler that has run for a while has these connections.
 func makeQuietInbox(ctx context.Context, r *stage.Stage) (*quietInbox, error) {
 	d, err := newDatabase(ctx, r)
 	if err != nil {
@@ -114,8 +114,8 @@ func makeQuietInbox(ctx context.Context, r *stage.Stage) (*quietInbox, error) {
 	return q, nil
 }
 
-// apply measures an inbox that applies new events. It returns how many in a second, and how
-// many bytes of WAL the server wrote for each.
+// apply measures an inbox that applies new events. It returns how many events the inbox applies in
+// a second, and how many bytes of WAL the server writes for each event.
 func (q *quietInbox) apply(ctx context.Context, r *stage.Stage, c *client, empty bool) (rate float64, wal int, err error) {
 	n := stage.Pick(r, 40_000, 2000)
 	statements := []string{"TRUNCATE effect", "DELETE FROM postroom.subscription"}
@@ -166,9 +166,9 @@ func (q *quietInbox) apply(ctx context.Context, r *stage.Stage, c *client, empty
 	return float64(n) / took.Seconds(), wal, err
 }
 
-// all waits until n events are handled, and returns how long that took from the first call. It asks
-// no server until the handler has been called for every event, because that would slow the measured
-// work.
+// all waits until n events are handled. It returns how long that took from the first call of the
+// handler. It asks the broker only after n calls of the handler, because earlier questions would
+// slow the measured work.
 func (p *pushes) all(ctx context.Context, c *client, n int) (took time.Duration, err error) {
 	for until := time.Now().Add(appliedWithin); time.Now().Before(until) && childproc.Sleep(ctx, 2*time.Millisecond); {
 		calls, first := p.called()

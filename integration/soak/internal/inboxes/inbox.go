@@ -28,19 +28,19 @@ import (
 
 const (
 	handlerName = "soak"
-	deadKey     = "dead" // of events that the handler refuses for good
+	deadKey     = "dead" // the key of events that the handler refuses for good
 )
 
 //go:embed sql/decided.sql
 var decidedSQL string
 
-// errRefused is why the handler refuses an event for good.
+// errRefused is the error with which the handler refuses an event for good.
 var errRefused = errors.New("refused on purpose")
 
 // database is a database of the scenario.
 type database struct{ *stage.Database }
 
-// newDatabase creates one, with the tables of Postroom.
+// newDatabase creates a database with the tables of Postroom.
 func newDatabase(ctx context.Context, r *stage.Stage) (*database, error) {
 	d, err := r.NewDatabase(ctx, true)
 	return &database{d}, err
@@ -55,7 +55,7 @@ func connect(ctx context.Context, r *stage.Stage, b *natsfleet.Brokers) (*client
 	return &client{c}, err
 }
 
-// decided inserts n inbox rows in one statement, and makes the server tidy its tables.
+// decided inserts n inbox rows in one statement, and makes the server tidy the table.
 func (d *database) decided(ctx context.Context, r *stage.Stage, n int, oldest, youngest time.Duration) error {
 	r.Say("loading %s rows into the table inbox", figures.Grouped(n))
 	began := time.Now()
@@ -79,7 +79,7 @@ func (d *database) rest(ctx context.Context) error {
 	return nil
 }
 
-// tableSize returns the bytes of the inbox table, and how many of them are indexes.
+// tableSize returns the bytes of the inbox table with its indexes, and of the indexes alone.
 func (d *database) tableSize(ctx context.Context) (all, indexes int64, err error) {
 	err = d.Pool.QueryRow(ctx, "SELECT pg_total_relation_size('postroom.inbox'), pg_indexes_size('postroom.inbox')").Scan(&all, &indexes)
 	return all, indexes, err
@@ -213,11 +213,11 @@ func (t *traffic) run(ctx context.Context) error {
 	return t.c.sent(context.WithoutCancel(ctx), t.n)
 }
 
-// outcome is what happened to events, by the database.
+// outcome is what happened to events, as the database shows it.
 type outcome struct {
 	applied, twice int // events with an effect, and with more than one
-	dead, tooOld   int // in held, because the handler refused them, or because of their age
-	owed, others   int // all rows of held, and those of other classes
+	dead, tooOld   int // dead events: refused by the handler, and too old
+	owed, others   int // all held events, and those that are neither dead nor tooOld
 	unowed, kept   int // inbox rows without a held event, and with one
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/postroom/postroom/integration/soak/internal/stage"
 )
 
-// clerk runs the commands of the command line, built for this purpose.
+// clerk runs commands of Postroom's command line, with a program that buildClerk built.
 type clerk struct {
 	stage   *stage.Stage
 	program string
@@ -40,8 +40,8 @@ func buildClerk(ctx context.Context, r *stage.Stage, database, brokers string) (
 	return c, nil
 }
 
-// run runs a command. It returns the command's JSON output, and how long the command took. If
-// the command exits with a status that says that it found something, that is no failure.
+// run runs a command. It returns the command's JSON output, and how long the command took. Exit
+// status 3 is no failure: it says that the command found something.
 func (c *clerk) run(ctx context.Context, args ...string) (out []byte, took time.Duration, err error) {
 	cmd := exec.CommandContext(ctx, c.program, append(args, "--json")...)
 	cmd.Env = c.env
@@ -64,11 +64,11 @@ func (c *clerk) run(ctx context.Context, args ...string) (out []byte, took time.
 type question struct {
 	asks string
 	args []string
-	want string // of the answer
+	want string // the answer that is right, in words
 	read func(out []byte) (answer string, right bool, err error)
 }
 
-// patience is how long an operator waits for an answer.
+// patience is how long an operator is willing to wait for an answer.
 const patience = time.Second
 
 // ask asks the question, and reports the answer.
@@ -92,7 +92,7 @@ func (c *clerk) ask(ctx context.Context, q question) error {
 	return nil
 }
 
-// typed is a command as one types it.
+// typed returns a command as an operator types it.
 func typed(args []string) string {
 	line := "postroom"
 	for _, arg := range args {
@@ -109,7 +109,7 @@ func (c *clerk) judge(command string, took time.Duration) {
 	c.stage.Measure("`"+command+"`", fmt.Sprintf("%.0f ms", float64(took)/1e6), "under 1 s", took < patience)
 }
 
-// reading reads an answer of the given shape.
+// reading returns a function that decodes an answer into a T, and reads that.
 func reading[T any](read func(v T) (answer string, right bool)) func(out []byte) (string, bool, error) {
 	return func(out []byte) (string, bool, error) {
 		var v T

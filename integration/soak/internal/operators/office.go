@@ -13,8 +13,8 @@ import (
 	"github.com/postroom/postroom/internal/cause"
 )
 
-// The types of events in the office, and the handlers of three of them. No process runs the
-// last handler.
+// Types of events in the office, and the handlers. The first three handlers read one of these types
+// each. No process runs the last handler.
 const (
 	charged = "soak.charged"
 	moved   = "soak.moved"
@@ -22,7 +22,7 @@ const (
 
 	charges = "billing.charge"
 	moves   = "ledger.move" // ordered
-	mails   = "mail.send"   // calls out
+	mails   = "mail.send"   // external
 	builds  = "report.build"
 )
 
@@ -51,16 +51,16 @@ type office struct {
 	db       *stage.Database
 	rows     int // of the loaded log; half of them have an inbox row, too
 	unit     int // a two-hundredth of the held events
-	accounts int // that are held up
+	accounts int // with a dead event, and later events that wait behind it
 	fresh    int // events that came while the handlers ran
 	causes   []harm
 }
 
-// harm is a failure of some events of a handler.
+// harm describes held events of a handler, with the failure that they have in common.
 type harm struct {
 	handler      string
-	after        int // the number of its first event, counted from a multiple of six
-	first, every int // of the events of its type
+	after        int // the numbers of its events are this much more than a multiple of six
+	first, every int // among the events of the type: the first one, and the distance to the next one
 	events       int
 	state        string // see operator_held.sql
 	class, text  string
@@ -129,16 +129,16 @@ func (o *office) ledger(ctx context.Context) error {
 	return o.db.Exec(ctx, operatorLedgerSQL, []string{charged, moved, mailed}, []string{charges, moves, mails})
 }
 
-// hold loads the held events: each cause of death, the events behind the keys of the last
-// cause, those that will be tried again, those whose type no process takes, and the scheduled
-// ones.
+// hold loads the held events: the dead events of each cause, the events that wait behind dead
+// events of the last cause, the events that will be tried again, the events of the handler that no
+// process runs, and the scheduled events.
 func (o *office) hold(ctx context.Context) error {
-	middle, last := o.rows/6/4, (o.rows-2)/6 // of a type's events, the number of one from a later day, and of the newest one
+	middle, last := o.rows/6/4, (o.rows-2)/6 // among the events of a type, the numbers of an event after a quarter of the time and of the newest event
 	all := append([]harm{}, o.causes...)
 	for i := range all {
 		all[i].first += middle
 	}
-	// Every event of the accounts waits, from the one that died on.
+	// In each account, one event is dead, and all later events wait behind it.
 	waiting := 60 * o.unit
 	all[4].first = last - waiting - o.accounts + 1
 	all = append(all,

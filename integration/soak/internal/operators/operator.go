@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-// Package operators has the scenario of an operator who asks a large database.
+// Package operators has the scenario of an operator who asks questions about a large database.
 package operators
 
 import (
@@ -63,7 +63,7 @@ func Run(ctx context.Context, r *stage.Stage) error {
 	})
 }
 
-// whileHandling calls do while an inbox runs all handlers of the office but one.
+// whileHandling calls do while an inbox runs all handlers of the office except builds.
 func (o *office) whileHandling(ctx context.Context, c *stage.Client, do func(ctx context.Context) error) error {
 	nc, err := nats.Connect(c.URLs, natsjs.ConnectOptions()...)
 	if err != nil {
@@ -97,7 +97,7 @@ func (o *office) whileHandling(ctx context.Context, c *stage.Client, do func(ctx
 	})
 }
 
-// arrive writes new events, which are then published and handled.
+// arrive writes new events, and waits until they are published and handled.
 func (o *office) arrive(ctx context.Context, c *stage.Client) error {
 	n := stage.Pick(o.stage, 120_000, 3000)
 	if err := o.log(ctx, o.rows+1, n, 0, 0, 0); err != nil {
@@ -108,8 +108,8 @@ func (o *office) arrive(ctx context.Context, c *stage.Client) error {
 		if err != nil || stored < n {
 			return false, err
 		}
-		// A handler's inbox row comes before its effects, and an external handler's event is
-		// held meanwhile.
+		// This counts effects, because an inbox row is inserted before the effects. It also counts
+		// held events, because the event of an external handler is held while the handler runs.
 		err = o.db.Pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM effect) = $1 AND (SELECT count(*) FROM postroom.held) = $2
 			AND (SELECT high >= $3 AND isempty(pending) FROM postroom.relay)`, n/3, o.held(), o.rows+n).Scan(&done)
 		return done, err

@@ -16,10 +16,10 @@ import (
 	"github.com/postroom/postroom/integration/soak/internal/stage"
 )
 
-// event is the id of the event with a number.
+// event returns the id of the event with the given number.
 func event(n int) string { return fmt.Sprintf("event-%010d", n) }
 
-// questions asks all of them.
+// questions asks all questions.
 func (o *office) questions(ctx context.Context, c *clerk) error {
 	all := []question{o.late(), o.dead()}
 	all = append(all, o.where()...)
@@ -64,7 +64,7 @@ func (o *office) dead() question {
 	}
 }
 
-// where asks for an old event, a dead one, and one that just came.
+// where asks for an old event, a dead event, and an event that just came.
 func (o *office) where() []question {
 	old := 30*(o.rows/600) + 14 // a move that caused another event
 	dead := 6 * (o.rows / 6 / 4)
@@ -129,7 +129,8 @@ func (o *office) replayed() question {
 	}
 }
 
-// replays asks for the whole list of replays. The audit has them among all other actions.
+// replays asks for the whole list of replays. The audit also has the replays, but among all other
+// actions.
 func (o *office) replays() question {
 	return question{
 		asks: "4 who replayed what, and how did it go?", args: []string{"dead", "replays"}, want: "all four replays",
@@ -258,7 +259,7 @@ type found struct {
 	Next   string
 }
 
-// searches look for dead events.
+// searches returns searches for dead events, as questions.
 func (o *office) searches() []question {
 	type count struct{ Count int }
 	counts := func(want int) func(out []byte) (string, bool, error) {

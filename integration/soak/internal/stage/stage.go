@@ -27,7 +27,7 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// What the events of all scenarios have.
+// The properties of the events of all scenarios.
 const (
 	Source     = "/soak"
 	EventBytes = 512
@@ -41,7 +41,7 @@ const EffectTable = "CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY
 //go:embed sql/load.sql
 var loadSQL string
 
-// Stage has what a scenario needs. It is gone when the scenario is over.
+// Stage has what a scenario needs. When the scenario is over, soak removes all of it.
 type Stage struct {
 	*figures.Result
 	rig.Cleanup
@@ -65,7 +65,7 @@ func Pick[T any](r *Stage, long, short T) T {
 // Database is a database of the scenario.
 type Database struct{ *rig.Database }
 
-// NewDatabase creates one.
+// NewDatabase creates a database. If migrated is true, it has the tables of Postroom.
 func (r *Stage) NewDatabase(ctx context.Context, migrated bool) (*Database, error) {
 	name := "postroom_soak_" + strings.ToLower(rand.Text()[:10])
 	d, err := rig.CreateDatabase(ctx, r.DB, name, "", 16)
@@ -93,7 +93,7 @@ func (d *Database) Load(ctx context.Context, n, bytes int) error {
 	return nil
 }
 
-// Settled reports whether every event is published, by the relay's own record.
+// Settled reports whether every event is published, as the relay recorded it.
 func (d *Database) Settled(ctx context.Context) (done bool, err error) {
 	err = d.Pool.QueryRow(ctx, `SELECT high >= (SELECT coalesce(max(seq), 0) FROM postroom.outbox) AND isempty(pending)
 		AND NOT EXISTS (SELECT FROM postroom.held WHERE handler = 'outbox') FROM postroom.relay`).Scan(&done)
@@ -115,7 +115,7 @@ func (r *Stage) StartBrokers(ctx context.Context, n int) (*natsfleet.Brokers, er
 	return b, err
 }
 
-// ChildLog is where children log to.
+// ChildLog returns the writer to which child processes log, or nil if they do not log.
 func (r *Stage) ChildLog() io.Writer {
 	if r.Verbose {
 		return os.Stderr
@@ -126,7 +126,7 @@ func (r *Stage) ChildLog() io.Writer {
 // Client is the rig's connection to brokers, with the stream of the scenario.
 type Client struct{ *rig.Client }
 
-// Connect connects, and makes the stream anew.
+// Connect connects to brokers, and creates the stream if it does not exist.
 func (r *Stage) Connect(ctx context.Context, urls string, cfg jetstream.StreamConfig) (*Client, error) {
 	connected, err := rig.Connect(urls, "soak")
 	if err != nil {
@@ -152,7 +152,7 @@ func (c *Client) Fresh(ctx context.Context) error {
 	return natsjs.EnsureStream(ctx, c.Conn, jetstream.StreamConfig{Name: StreamName, Subjects: []string{Subject}})
 }
 
-// During runs the others for as long as lead runs. The first failure ends all.
+// During runs lead, and the others for as long as lead runs. The first failure ends all of them.
 func During(ctx context.Context, lead func(ctx context.Context) error, others ...func(ctx context.Context) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -175,7 +175,7 @@ func During(ctx context.Context, lead func(ctx context.Context) error, others ..
 	return err
 }
 
-// Together runs work n times at the same time. The first failure ends all.
+// Together runs work n times at the same time. The first failure ends all of them.
 func Together(ctx context.Context, n int, work func(ctx context.Context, i int) error) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

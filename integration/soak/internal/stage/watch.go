@@ -17,7 +17,8 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// Watch observes a relay that works in this process. Its functions may be nil.
+// Watch has functions that are called when a relay in this process does something. Each of them may
+// be nil.
 type Watch struct {
 	Led      func()
 	Passed   func(took time.Duration, events int)
@@ -31,7 +32,7 @@ type watchedLog struct {
 	watch Watch
 }
 
-// Lead is [outbox.Log.Lead].
+// Lead calls [outbox.Log.Lead], and then Watch.Led.
 func (l watchedLog) Lead(ctx context.Context, owner string, lease time.Duration) (eventlog.Term, error) {
 	term, err := l.Log.Lead(ctx, owner, lease)
 	if err == nil && l.watch.Led != nil {
@@ -46,7 +47,7 @@ type watchedTerm struct {
 	watch Watch
 }
 
-// Read is [eventlog.Term.Read].
+// Read calls [eventlog.Term.Read], and then Watch.Passed.
 func (t watchedTerm) Read(ctx context.Context, limit int, into []eventlog.Event) (eventlog.Page, error) {
 	began := time.Now()
 	page, err := t.Term.Read(ctx, limit, into)
@@ -56,7 +57,7 @@ func (t watchedTerm) Read(ctx context.Context, limit int, into []eventlog.Event)
 	return page, err
 }
 
-// Record is [eventlog.Term.Record].
+// Record calls [eventlog.Term.Record], and then Watch.Recorded.
 func (t watchedTerm) Record(ctx context.Context, p eventlog.Progress) error {
 	began, n := time.Now(), len(p.Published)
 	err := t.Term.Record(ctx, p)
@@ -72,7 +73,7 @@ type watchedPublisher struct {
 	watch Watch
 }
 
-// Run is that of [broker.Publisher].
+// Run implements [broker.Publisher]. It calls Watch.Acked for each message that the broker stored.
 func (p watchedPublisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(f *broker.Message, o broker.Outcome)) error {
 	if p.watch.Acked == nil {
 		return p.Publisher.Run(ctx, batches, settle)

@@ -1,6 +1,6 @@
--- Discard events of source $1 at handler $2: $3 of the charges, every hundredth from the $4th
--- on. They belong to the one audit row that discarded more than one event. $5 class
--- $6 fingerprint
+-- Discard $3 charges of source $1 at handler $2: every hundredth charge, from the $4th on. Each
+-- archive row names the only audit row with the action discard. $5 is the class of the failures, $6
+-- their fingerprint.
 --
 -- Locks   the new rows.
 -- Index   outbox_event (source, event_id); audit_pkey (id), all of it.

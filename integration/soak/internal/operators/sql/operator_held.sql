@@ -1,9 +1,11 @@
--- Hold events of source $1 for handler $2. The candidates are the events with a number that is
--- $3 more than a multiple of six. The statement holds $5 of them: every $6th, from the $4th on.
+-- Hold events of source $1 for handler $2. The candidates are the events whose number is $3 more
+-- than a multiple of six. The statement holds $5 candidates: every $6th candidate, from the $4th
+-- on.
 --
--- $7  the state: dead; blocking: dead, and the first event of its key; waiting: behind a
---     blocking event; retrying: due in some hours; due: since a minute
--- $8  class of the failures   $9 their text, in which %s is the event   $10 fingerprint
+-- $7  the state of the events:
+--     dead; blocking (dead, and the first event of its key); waiting (behind a blocking event);
+--     retrying (due in some hours); due (for a minute)
+-- $8  class of the failures   $9 text of the failures; %s stands for the event   $10 fingerprint
 -- $11 how many attempts failed
 --
 -- Locks   the new rows.

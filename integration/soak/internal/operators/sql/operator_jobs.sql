@@ -1,8 +1,8 @@
--- Create replays of events of source $1 at handler $2: one with $3 events that is done, one with
--- $4 events that stopped because too many failed, and a small one with $5 events that is done.
--- Also one with $6 dead events of cause $7 that is idle and has released no event yet.
+-- Create four replays at handler $2, of events of source $1. One with $3 events is done. One with
+-- $4 events stopped, because too many events failed. A small one with $5 events is done. The last
+-- one has $6 dead events of cause $7; it is idle, and has released no event yet.
 --
--- Locks   the new rows, and the $6 held ones.
+-- Locks   the new rows, and the $6 held rows.
 -- Index   held_dead_cause (fingerprint, dead_at, id).
 -- Called  by office.history.
 WITH made AS (

@@ -1,5 +1,5 @@
--- Record that handlers $2 decided all events of types $1 that are in the log, 20 ms after the
--- events were written.
+-- Record that handlers decided events of the log: the n-th handler of $2 decided all events of the
+-- n-th type of $1, each 20 ms after it was written.
 --
 -- Locks   the new rows.
 -- Called  by office.ledger.

@@ -1,7 +1,7 @@
--- Append $1 events to the log, from number $2 on, as a shop writes them: every sixth is a
--- charge, every sixth a move of one of $5 accounts, every sixth a mail. No handler here reads
--- the other events. The event before it caused one in ten events. Of the events with a number
--- that is 1 more than a multiple of 666, the first $6 are scheduled.
+-- Append $1 events to the log, from number $2 on, as a shop writes them. Of six events, one is a
+-- charge, one is a move of one of $5 accounts, and one is a mail. No running handler reads the
+-- other three. One event in ten was caused by the event before it. The first $6 events whose number
+-- is 1 more than a multiple of 666 are scheduled.
 --
 -- $3 source   $4 age of the first event; the last is two minutes old if the first is older
 -- If there are no accounts, every event has its own key.

@@ -1,5 +1,5 @@
--- Record the calls of the newest $2 mails for handler $1. The calls are done, except that every
--- fourth call of a dead event was never answered.
+-- Record calls of handler $1: for its newest $2 events, a call that is done, and for every fourth
+-- of its dead events, a call that was never answered.
 --
 -- Locks   the new rows.
 -- Called  by office.history.

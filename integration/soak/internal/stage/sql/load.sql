@@ -1,10 +1,10 @@
 -- Append $1 events with distinct keys to the log, with $2 bytes of JSON each, in
 -- one statement.
 --
--- $3 type and subject   $4 source   $5 what their ids begin with
+-- $3 type and subject   $4 source   $5 the beginning of the ids
 --
--- The ids rise, as those of producers do. The digest is of the data only. It matters only if
--- an event is written again, and that does not happen here.
+-- The ids rise, as those of producers do. The digest covers only the data. It would matter if an
+-- event were written again, but no event is.
 --
 -- Locks   the new rows.
 -- Called  by Database.Load.
