@@ -79,7 +79,8 @@ func (in *Inbox) Accept(ctx context.Context, handler string, ev postroom.Event) 
 }
 
 // AcceptAll is [Inbox.Accept] for several events, which may have different handlers. It stores all
-// of them or none, and returns a result for each event.
+// of them or none, and returns a result for each event. A second transaction holds the conflicts:
+// if it fails, AcceptAll returns an error, and the other events are stored. Call it again.
 func (in *Inbox) AcceptAll(ctx context.Context, all ...Acceptance) ([]AcceptResult, error) {
 	return in.accept(ctx, nil, all)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,6 +66,20 @@ func TestAccept(t *testing.T) {
 	}
 }
 
+// idle waits until the inbox has sent no statement for a while. Without this wait, the runner could
+// find an event that is accepted now when it looks for work after the last event.
+func (b *bench) idle() {
+	b.Helper()
+	b.eventually("the inbox to be idle", func() (idle bool) {
+		err := b.pool.QueryRow(b.Context(), `SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+			AND (state <> 'idle' OR query_start > clock_timestamp() - interval '300 ms') AND query NOT LIKE '%pg_stat_activity%')`).Scan(&idle)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return idle
+	})
+}
+
 // If an event is accepted while the inbox runs, it runs at once, not at the next poll.
 func TestAcceptWakesTheRunner(t *testing.T) {
 	t.Parallel()
@@ -75,10 +90,40 @@ func TestAcceptWakesTheRunner(t *testing.T) {
 	b.in.Handle(inbox.Subscription{Name: "webhook", Workers: 1}, effect("webhook"))
 	b.run()
 	for _, id := range []string{"a", "b", "c"} {
+		b.idle()
 		if _, err := b.in.Accept(t.Context(), "webhook", postroom.Event{ID: id, Source: "/s", Type: "t"}); err != nil {
 			t.Fatal(err)
 		}
 		b.eventually("its effect", func() bool { return b.effects("webhook")[id] == 1 })
+	}
+}
+
+// The conflict of a call cannot be held, because OnDead fails. The other event is stored and runs at
+// once. The same call, made again, holds the conflict.
+func TestAcceptWakesTheRunnerIfAConflictIsNotHeld(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	cfg := b.tellDeaths(1)
+	cfg.IdlePoll = time.Hour
+	b.in = inbox.New(b.pool, nil, *cfg)
+	b.in.Handle(inbox.Subscription{Name: "bill", Workers: 1}, effect("bill"))
+	b.run()
+	if _, err := b.in.AcceptAll(t.Context(), accepted("bill", "first", "1")); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the first effect", func() bool { return len(b.effects("bill")) == 1 })
+	b.idle()
+	all := []inbox.Acceptance{accepted("bill", "a", "1"), accepted("bill", "b", "1"), accepted("bill", "b", "2")}
+	if got, err := b.in.AcceptAll(t.Context(), all...); err == nil || !strings.Contains(err.Error(), "accept them again") {
+		t.Errorf("AcceptAll = %v, %v, want an error that says what to do", got, err)
+	}
+	b.eventually("the effects", func() bool { return len(b.effects("bill")) == 3 })
+	want := []inbox.AcceptResult{inbox.Duplicate, inbox.Duplicate, inbox.Conflict}
+	if got, err := b.in.AcceptAll(t.Context(), all...); err != nil || !slices.Equal(got, want) {
+		t.Errorf("AcceptAll again = %v, %v, want %v", got, err, want)
+	}
+	if n := b.dead("bill"); n != 1 {
+		t.Errorf("%d dead events, want the conflict", n)
 	}
 }
 

@@ -67,6 +67,9 @@ func (a *Acceptor) Accept(ctx context.Context, tx pgx.Tx, all []Event) ([]delive
 	} else {
 		err = a.Store.Store(ctx, entries)
 	}
+	if errors.Is(err, delivery.ErrConflictNotHeld) {
+		a.Wake() // for the other events
+	}
 	switch {
 	case err != nil && len(entries) == 1:
 		ev := entries[0].D.Event

@@ -18,6 +18,7 @@ type later struct {
 
 	mu   sync.Mutex
 	keys map[string]keyWait   // how the due events of each key are to be postponed
+	sent map[string]keyWait   // what keys had when asked was last called
 	ends map[string]time.Time // when the last postponed event of a key is due
 }
 
@@ -53,6 +54,7 @@ func (l *later) asked(now time.Time) (p delivery.Postponement) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.ends, func(_ string, end time.Time) bool { return end.Before(now) })
+	l.sent = maps.Clone(l.keys)
 	for _, key := range slices.Sorted(maps.Keys(l.keys)) {
 		w := l.keys[key]
 		if end := l.ends[key]; end.After(w.until) {
@@ -75,9 +77,8 @@ func (l *later) done(now time.Time, p delivery.Postponement, moved map[string]in
 		l.ends[key] = now.Add(p.First[i] + time.Duration(moved[key])*p.Pace[i])
 	}
 	if more = sum == mostPostponed; !more {
-		for _, key := range p.Keys { // only the keys of p, because a worker may have added other keys meanwhile
-			delete(l.keys, key)
-		}
+		// A worker may have called Later meanwhile, for another key or for one of these.
+		maps.DeleteFunc(l.keys, func(key string, w keyWait) bool { return l.sent[key] == w })
 	}
 	return more
 }

@@ -59,3 +59,24 @@ func TestPostponedEventsStandInLine(t *testing.T) {
 		}
 	})
 }
+
+// A worker asks for a key again while the statement that postpones its events runs. The runner
+// postpones the events of the key once more.
+func TestAKeyThatIsAskedForMeanwhileIsPostponedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(Handler{Name: "h"}, 3, 1000)
+		later := func() {
+			row := delivery.HeldEvent{Handler: "h", Task: delivery.Task{Event: postroom.Event{Key: "a"}}}
+			q.Later(q.Claims([]delivery.HeldEvent{row}, time.Now())[0], time.Second, time.Millisecond)
+		}
+		later()
+		p := q.later.asked(time.Now())
+		time.Sleep(time.Millisecond) // the statement runs
+		later()
+		q.later.done(time.Now(), p, map[string]int{"a": 1})
+		if p = q.later.asked(time.Now()); !slices.Equal(p.Keys, []string{"a"}) || p.Since[0] != 0 {
+			t.Errorf("the runner postpones events of %v that were due %v ago, want those of a that are due now", p.Keys, p.Since)
+		}
+	})
+}

@@ -1,5 +1,11 @@
 package delivery
 
+import "errors"
+
+// ErrConflictNotHeld says that a call stored its events, but could not hold the conflicts among
+// them. The same call, made again, holds them.
+var ErrConflictNotHeld = errors.New("the events are stored, but not the conflicts among them: accept them again")
+
 // AcceptResult says what happened to an event that came without a broker.
 type AcceptResult string
 

@@ -105,3 +105,20 @@ func TestOneEventOfEachKeyWaitsInMemory(t *testing.T) {
 		}
 	})
 }
+
+// Drain also finds a delivery that take puts into a lane that Drain has passed.
+func TestDrainLeavesNothing(t *testing.T) {
+	t.Parallel()
+	const lanes = 3
+	l := NewLanes(lanes, 1)
+	l.Put(&delivery.Delivery{})
+	taken := 0
+	l.Drain(func(*delivery.Delivery) {
+		if taken++; taken < 10 {
+			l.Put(&delivery.Delivery{}) // into the next lane
+		}
+	})
+	if taken != 10 {
+		t.Errorf("%d deliveries are drained, want 10", taken)
+	}
+}

@@ -45,18 +45,20 @@ var seed = maphash.MakeSeed()
 // Of returns the lane of a worker.
 func (l *Lanes) Of(worker int) <-chan *delivery.Delivery { return l.queues[worker%len(l.queues)] }
 
-// Drain calls take for all waiting deliveries, one lane after the other. It also calls take for
-// deliveries that are put into a lane before it has finished that lane.
+// Drain calls take for all waiting deliveries, also for those that take itself puts into a lane.
 func (l *Lanes) Drain(take func(*delivery.Delivery)) {
-	for _, lane := range l.queues {
-		for {
-			select {
-			case d := <-lane:
-				take(d)
-				continue
-			default:
+	for found := true; found; { // take may put a delivery into a lane that was empty before
+		found = false
+		for _, lane := range l.queues {
+			for more := true; more; {
+				select {
+				case d := <-lane:
+					take(d)
+					found = true
+				default:
+					more = false
+				}
 			}
-			break
 		}
 	}
 }

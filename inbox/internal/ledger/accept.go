@@ -72,7 +72,10 @@ func (a *Accepts) Store(ctx context.Context, all []*delivery.Acceptance) error {
 	if !slices.ContainsFunc(all, isConflict) {
 		return nil
 	}
-	return pgx.BeginFunc(ctx, a.db.pool, func(tx pgx.Tx) error { return a.holdConflicts(ctx, tx, all) })
+	if err := pgx.BeginFunc(ctx, a.db.pool, func(tx pgx.Tx) error { return a.holdConflicts(ctx, tx, all) }); err != nil {
+		return fmt.Errorf("%w: %w", delivery.ErrConflictNotHeld, err)
+	}
+	return nil
 }
 
 // storeOwn stores the events of one call together with the events of other calls. If one of the
