@@ -24,6 +24,9 @@ import (
 //go:embed sql/decide.sql
 var decideSQL string
 
+//go:embed sql/ended.sql
+var endedSQL string
+
 // Outcome is the outcome of a delivery.
 type Outcome string
 
@@ -42,8 +45,8 @@ const (
 	// Snoozed is like Retried, but the attempt does not count: see [postroom.Snooze].
 	Snoozed Outcome = "snoozed"
 
-	// Dead means that the handler failed, and all its changes are rolled back. An inbox would call
-	// the handler again only if an operator orders a replay.
+	// Dead means that the handler failed. An inbox would call the handler again only if an operator
+	// orders a replay. Its changes are rolled back, unless the handler committed them itself.
 	Dead Outcome = "dead"
 
 	// Discarded means that the handler discarded the event: see [postroom.Discard].
@@ -152,15 +155,18 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // this fails if the transaction is committed
 	digest := sha256.Sum256(append([]byte(ev.Type+"\x00"), ev.Data...))
 	key := strings.ReplaceAll(ev.Source, " ", "%20") + " " + ev.ID
-	tag, err := tx.Exec(ctx, decideSQL, handlerName, key, digest[:16])
-	switch {
+	var id string // of the transaction
+	switch err := tx.QueryRow(ctx, decideSQL, handlerName, key, digest[:16]).Scan(&id); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Result{Outcome: Duplicate}
 	case err != nil:
 		return failed(&brokenError{fmt.Errorf("record that the event is handled: %w", err)}, r)
-	case tag.RowsAffected() == 0:
-		return Result{Outcome: Duplicate}
 	}
 	r.Attempts = 1
 	err = guard.Call(func() error { return h.Handle(ctx, handlersTx{tx}, ev) })
+	if fault := ended(ctx, tx, id); fault != nil {
+		return failed(errors.Join(fault, err), r)
+	}
 	if err == nil {
 		err = overlooked(tx)
 	}
@@ -191,8 +197,27 @@ func (handlersTx) Rollback(context.Context) error { return inbox.ErrTxOwned }
 
 var (
 	errOverlooked = errors.New("a statement failed and the handler did not return its error")
-	errEnded      = errors.New("the handler ended its transaction with its own statement")
+	errRolledBack = errors.New("the handler rolled back its transaction with its own statement")
+	errCommitted  = errors.New("the handler committed its transaction with its own statement, so another attempt would repeat its changes")
 )
+
+// ended returns an error if the handler ended the transaction with the given id. The handler may
+// have begun another one, so the status of the connection does not show it.
+func ended(ctx context.Context, tx pgx.Tx, id string) error {
+	if conn := tx.Conn().PgConn(); conn.IsClosed() || conn.TxStatus() == 'E' {
+		return nil // overlooked reports it
+	}
+	var runs, committed bool
+	switch err := tx.Conn().QueryRow(ctx, endedSQL, id).Scan(&runs, &committed); {
+	case err != nil:
+		return fmt.Errorf("check the handler's transaction: %w", err)
+	case runs:
+		return nil
+	case committed:
+		return errCommitted
+	}
+	return errRolledBack
+}
 
 // overlooked returns an error if a handler returned nil although its transaction failed or ended.
 func overlooked(tx pgx.Tx) error {
@@ -201,8 +226,6 @@ func overlooked(tx pgx.Tx) error {
 		return errors.New("the connection is closed")
 	case conn.TxStatus() == 'E':
 		return errOverlooked
-	case conn.TxStatus() != 'T':
-		return errEnded
 	}
 	return nil
 }
@@ -211,17 +234,23 @@ func overlooked(tx pgx.Tx) error {
 func failed(err error, r Result) Result {
 	r.Outcome, r.Err, r.Class = Retried, err, classOf(err)
 	r.RetryAfter, _ = postroom.RetryDelay(err)
-	switch r.Class {
-	case "permanent", "outcome_unknown":
+	switch {
+	case r.Class == "permanent", r.Class == "outcome_unknown", errors.Is(err, errCommitted):
 		r.Outcome = Dead
-	case "discarded":
+	case r.Class == "discarded":
 		r.Outcome = Discarded
-	case "snoozed":
+	case r.Class == "snoozed":
 		r.Outcome = Snoozed
 		r.RetryAfter, _ = postroom.SnoozeDelay(err)
+	case strings.HasPrefix(r.Class, lacksResources):
+		r.Outcome = Snoozed
 	}
 	return r
 }
+
+// lacksResources begins the SQLSTATE of an error of a server that lacks memory, locks or disk. An
+// inbox does not count such an attempt.
+const lacksResources = "53"
 
 // classOf returns the class of a failure. It uses the words of an inbox, but knows fewer classes.
 func classOf(err error) string {
@@ -230,7 +259,7 @@ func classOf(err error) string {
 	switch {
 	case errors.As(err, &panicked):
 		return "panic"
-	case errors.Is(err, errEnded):
+	case errors.Is(err, errRolledBack), errors.Is(err, errCommitted):
 		return "transaction"
 	case errors.Is(err, inbox.ErrOutcomeUnknown):
 		return "outcome_unknown"

@@ -60,17 +60,18 @@ type External struct {
 	// the first request.
 	OnAnswer func(r Request, a Answer)
 
-	work func(r Request) Answer
+	work    func(r Request) Answer
+	working sync.Mutex        // held while work runs, so that it runs once for each key
+	done    map[string]Answer // by key; working guards it
 
 	mu       sync.Mutex
 	next     []Behaviour
 	requests []Request
-	done     map[string]Answer // by key
 	works    []Request
 }
 
 // NewExternal returns a vendor. The vendor calls work for each request that has no key, or for
-// whose key it has not done the work. work must not call methods of the vendor. If work is nil, the
+// whose key it has not done the work. It makes one call at a time. If work is nil, the
 // vendor answers 200. NewExternal closes the server when the test ends.
 func NewExternal(t testing.TB, work func(r Request) Answer) *External {
 	t.Helper()
@@ -158,17 +159,19 @@ func (e *External) receive(req Request) Behaviour {
 // answer returns the answer to a request. If the work for the request is not done yet, answer calls
 // work.
 func (e *External) answer(req Request) Answer {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.working.Lock()
+	defer e.working.Unlock()
 	known := req.Key != "" && !e.Forgetful
 	if a, ok := e.done[req.Key]; ok && known {
 		return a
 	}
 	a := e.work(req)
 	a.Body = bytes.Clone(a.Body)
-	e.works = append(e.works, req)
 	if known {
 		e.done[req.Key] = a
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.works = append(e.works, req)
 	return a
 }

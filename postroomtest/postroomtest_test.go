@@ -129,6 +129,10 @@ func TestApply(t *testing.T) {
 			_, err := tx.Exec(ctx, "ROLLBACK")
 			return err
 		}, postroomtest.Retried, "transaction"},
+		{"ends the transaction and begins another", func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+			_, err := tx.Exec(ctx, "ROLLBACK AND CHAIN")
+			return err
+		}, postroomtest.Retried, "transaction"},
 		{"commits it", func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error { return tx.Commit(ctx) }, postroomtest.Retried, "error"},
 		{"breaks a constraint at the commit", func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
 			_, err := tx.Exec(ctx, "CREATE TABLE late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO late VALUES (1), (1)")
@@ -350,7 +354,11 @@ func TestApplyExternal(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			pool := devtest.Pool(t)
-			vendor := postroomtest.NewExternal(t, func(postroomtest.Request) postroomtest.Answer {
+			var vendor *postroomtest.External
+			vendor = postroomtest.NewExternal(t, func(r postroomtest.Request) postroomtest.Answer {
+				if all := vendor.Requests(); all[len(all)-1].Key != r.Key { // a vendor may look at what it got
+					t.Errorf("the last request is %+v, want %+v", all[len(all)-1], r)
+				}
 				return postroomtest.Answer{Body: []byte("ch_1")}
 			})
 			vendor.Forgetful = tt.forgetful
@@ -376,6 +384,39 @@ func TestApplyExternal(t *testing.T) {
 			}
 			if again := postroomtest.ApplyExternal(t, pool, tt.sub, charge(vendor), ev); again.Outcome != postroomtest.Duplicate || again.Attempts != 0 {
 				t.Errorf("then %+v, want a duplicate", again)
+			}
+		})
+	}
+}
+
+// A handler that committed must not run again. A server without resources costs no attempt.
+func TestApplyOfAHandlerThatIsNotRetried(t *testing.T) {
+	t.Parallel()
+	pool := devtest.Pool(t)
+	for _, tt := range []struct {
+		name    string
+		handle  func(context.Context, pgx.Tx, postroom.Event) error
+		outcome postroomtest.Outcome
+		class   string
+	}{
+		{"commits with a statement", func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+			_, err := tx.Exec(ctx, "COMMIT")
+			return err
+		}, postroomtest.Dead, "transaction"},
+		{"commits with a statement and begins another transaction", func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+			_, err := tx.Exec(ctx, "COMMIT AND CHAIN")
+			return errors.Join(err, errors.New("fails after that"))
+		}, postroomtest.Dead, "transaction"},
+		{"needs too much memory", func(ctx context.Context, tx pgx.Tx, _ postroom.Event) error {
+			_, err := tx.Exec(ctx, "DO $$ BEGIN RAISE EXCEPTION 'out of memory' USING ERRCODE = '53200'; END $$")
+			return err
+		}, postroomtest.Snoozed, "53200"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got := postroomtest.Apply(t, pool, postroom.HandlerFunc(tt.handle), postroom.NewEvent("order.placed", "o-1"))
+			if got.Outcome != tt.outcome || got.Class != tt.class || got.Err == nil {
+				t.Errorf("got %+v, want %s of class %q", got, tt.outcome, tt.class)
 			}
 		})
 	}

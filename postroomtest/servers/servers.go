@@ -27,6 +27,7 @@ package servers
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -89,6 +90,14 @@ func needs(t testing.TB) testing.TB {
 
 // strictTest is a test that fails if a function wants to skip it.
 type strictTest struct{ testing.TB }
+
+// Deadline returns the deadline of the test, so that waits end before it.
+func (r strictTest) Deadline() (at time.Time, ok bool) {
+	if t, has := r.TB.(interface{ Deadline() (time.Time, bool) }); has {
+		return t.Deadline()
+	}
+	return time.Time{}, false
+}
 
 // Skipf fails the test.
 func (r strictTest) Skipf(format string, args ...any) {
