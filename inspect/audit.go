@@ -79,24 +79,11 @@ func readAudit(m *view, f AuditFilter) ([]AuditEntry, error) {
 	}
 	switch {
 	case f.EventID != "":
-		all, err := rows(m, "audit", m.sql.AuditEvent, scanAuditEntry, f.EventID, f.Actor, f.Action, f.Handler, since, before, most, "")
-		if f.ReplayID != 0 {
-			all = ofReplay(all, f.ReplayID)
-		}
-		return all, err
+		return rows(m, "audit", m.sql.AuditEvent, scanAuditEntry, f.EventID, f.Actor, f.Action, f.Handler, since, before, most, "", f.ReplayID)
 	case f.ReplayID != 0:
 		return rows(m, "audit", m.sql.AuditReplay, scanAuditEntry, f.ReplayID, f.Actor, f.Action, f.Handler, since, before, most)
 	}
 	return rows(m, "audit", m.sql.Audit, scanAuditEntry, f.Actor, f.Action, f.Handler, since, before, most)
-}
-
-func ofReplay(all []AuditEntry, job int64) (some []AuditEntry) {
-	for _, a := range all {
-		if a.ReplayID == job {
-			some = append(some, a)
-		}
-	}
-	return some
 }
 
 // fill adds the found actions to the page. If an action does not fit, fill sets Next.

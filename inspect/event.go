@@ -48,7 +48,7 @@ func (m *view) readByID(j *EventTrace, source string) (err error) {
 	if j.Revisions, err = rows(m, "revisions", m.sql.Revisions, scanRevision, j.EventID); err != nil {
 		return err
 	}
-	j.Audit, err = rows(m, "audit", m.sql.AuditEvent, scanAuditEntry, j.EventID, "", "", "", nil, int64(math.MaxInt64), defaultLimit, source)
+	j.Audit, err = rows(m, "audit", m.sql.AuditEvent, scanAuditEntry, j.EventID, "", "", "", nil, int64(math.MaxInt64), defaultLimit, source, 0)
 	if err != nil {
 		return err
 	}
@@ -72,26 +72,34 @@ func (m *view) readByID(j *EventTrace, source string) (err error) {
 	return err
 }
 
-// readRelated reads the event that caused this event, and the events that this event caused.
+// readRelated reads the events that caused this event (each source that has the id may name one), and
+// the events that this event caused.
 func (m *view) readRelated(j *EventTrace) (err error) {
 	if j.Caused, err = rows(m, "what it caused", m.sql.CausedEvents, scanRelatedEvent, j.EventID); err != nil {
 		return err
 	}
-	cause := ""
+	var causes []string
 	for _, l := range j.LogEntries {
-		cause = l.CausationID
+		causes = append(causes, l.CausationID)
 	}
 	for _, h := range slices.Concat(j.Held, j.Discarded) {
-		cause = h.CausationID
+		causes = append(causes, h.CausationID)
 	}
-	if cause == "" {
-		return nil
+	slices.Sort(causes)
+	for _, cause := range slices.Compact(causes) {
+		if cause == "" {
+			continue
+		}
+		found, err := rows(m, "its cause", m.sql.LogEntries, scanLogEntry, "", cause)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			j.note("its cause, %s, is not in this log: another service wrote it, or retention removed it", cause)
+		}
+		j.CausedBy = append(j.CausedBy, found...)
 	}
-	j.CausedBy, err = rows(m, "its cause", m.sql.LogEntries, scanLogEntry, "", cause)
-	if len(j.CausedBy) == 0 {
-		j.note("its cause, %s, is not in this log: another service wrote it, or retention removed it", cause)
-	}
-	return err
+	return nil
 }
 
 // readLedger reads the event's rows in the inbox, its receipts, and its steps of sagas.

@@ -77,14 +77,16 @@ func TestEventsWithOneID(t *testing.T) {
 	p := newPlace(t)
 	for _, source := range []string{"/a", "/b", "/c"} {
 		err := pgx.BeginFunc(t.Context(), p.pool, func(tx pgx.Tx) error {
-			return outbox.New(outbox.Config{Source: source}).Write(t.Context(), tx, p.event("1", "x", ""), p.event("other", "x", ""))
+			first := p.event("1", "x", "")
+			first.CausationID = "cause" + source
+			return outbox.New(outbox.Config{Source: source}).Write(t.Context(), tx, first, p.event("other", "x", ""), p.event(first.CausationID, "x", ""))
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', $1), ('g', $1)", source+" 1")
 	}
-	if j := p.journey(p.alone(), "", "1"); len(j.LogEntries) != 3 || len(j.Decisions) != 6 || !slices.Equal(j.Sources, []string{"/a", "/b", "/c"}) {
+	if j := p.journey(p.alone(), "", "1"); len(j.LogEntries) != 3 || len(j.Decisions) != 6 || !slices.Equal(j.Sources, []string{"/a", "/b", "/c"}) || len(j.CausedBy) != 3 {
 		t.Errorf("of all sources: %+v", j)
 	}
 	if j := p.journey(p.alone(), "/b", "1"); len(j.LogEntries) != 1 || j.LogEntries[0].Source != "/b" || len(j.Decisions) != 2 {

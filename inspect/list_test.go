@@ -153,6 +153,32 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// The actions on an event in one replay are found even if more later actions on the event were in
+// another replay.
+func TestAuditOfAnEventInAReplay(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.exec(`INSERT INTO postroom.audit (actor, action, events, handler, event_id, job)
+		SELECT 'ann', 'replay', 1, 'h', 'e', CASE WHEN n <= 3 THEN 7 ELSE 8 END FROM generate_series(1, 10) n`)
+	f := inspect.AuditFilter{EventID: "e", ReplayID: 7, Limit: 2}
+	var ids []int64
+	for range 3 {
+		page, err := p.alone().Audit(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range page.Entries {
+			ids = append(ids, a.ID)
+		}
+		if f.Before = page.Next; f.Before == 0 {
+			break
+		}
+	}
+	if !slices.Equal(ids, []int64{3, 2, 1}) || f.Before != 0 {
+		t.Errorf("found %v, and page %d would follow", ids, f.Before)
+	}
+}
+
 // A page reads a limited number of actions, and the next page continues from there.
 func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
