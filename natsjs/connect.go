@@ -75,7 +75,7 @@ func withCause(err, cause error) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// EnsureStream creates a stream with the given configuration. At its limit of messages or bytes, a
+// EnsureStream creates a stream with the given configuration. At its limits of messages and bytes, a
 // new stream refuses messages and drops no old ones. It cannot be purged, and its messages cannot
 // be deleted. EnsureStream sets this even if cfg says otherwise. If cfg does not say how to store
 // and keep messages, the stream is stored in files and has limits retention.
@@ -92,7 +92,7 @@ func EnsureStream(ctx context.Context, nc *nats.Conn, cfg jetstream.StreamConfig
 	if err != nil {
 		return fmt.Errorf("relay: ensure stream: %w", err)
 	}
-	cfg.Discard = jetstream.DiscardNew
+	cfg.Discard, cfg.DiscardNewPerSubject = jetstream.DiscardNew, cfg.MaxMsgsPerSubject > 0
 	cfg.DenyDelete, cfg.DenyPurge = true, true
 	if cfg.AllowAtomicPublish {
 		cfg.Subjects = wildcard.Union(cfg.Subjects, []string{LeaseSubjects(cfg.Name)})

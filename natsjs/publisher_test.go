@@ -302,6 +302,10 @@ func TestEnsureStream(t *testing.T) {
 	if got, want := s.CachedInfo().Config.Subjects, []string{"en.a.>", "en.b", "en.c"}; !slices.Equal(got, want) {
 		t.Errorf("subjects %v, want %v", got, want)
 	}
+	s = stream(t, nc, jetstream.StreamConfig{Name: "LIMITED", Subjects: []string{"limited"}, MaxMsgsPerSubject: 5})
+	if !s.CachedInfo().Config.DiscardNewPerSubject {
+		t.Error("a stream with a limit for each subject drops the oldest message of a subject")
+	}
 	err := natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "no good", Subjects: []string{"x"}})
 	if err == nil || !strings.Contains(err.Error(), "no good") {
 		t.Errorf("EnsureStream with a bad name = %v, want an error that names it", err)
