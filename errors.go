@@ -45,7 +45,7 @@ func (e *FieldError) Unwrap() error { return e.err }
 // EventError says which operation failed, and for which event. It does not contain the
 // event's data.
 type EventError struct {
-	Op   string // the operation: "write" or "handle"
+	Op   string // the operation: "write", "handle" or "accept"
 	ID   string // the event's id; empty if the event had none
 	Type string // the event's type
 	Err  error  // the cause

@@ -67,7 +67,7 @@ var titleOf = map[Code]string{
 	CodeMultipart:      "Multipart bodies are not accepted with an Idempotency-Key",
 	CodeMismatch:       "The Idempotency-Key was used for another request",
 	CodeResponseLarge:  "The answer is too large, and nothing was done",
-	CodeNotCommitted:   "The request could not be carried out, and nothing was done",
+	CodeNotCommitted:   "The request could not be carried out: its transaction was not committed",
 	CodeMisconfigured:  "The operation is not set up correctly",
 	CodeContention:     "The request conflicted with another one, and nothing was done",
 	CodeInterrupted:    "The request's time was over before it was carried out, and nothing was done",

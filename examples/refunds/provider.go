@@ -80,8 +80,8 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want an instruction with an Idempotency-Key", http.StatusBadRequest)
 		return
 	}
-	if p.hook() != nil {
-		p.hook()(key)
+	if hook := p.hook(); hook != nil {
+		hook(key)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

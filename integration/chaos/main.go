@@ -92,7 +92,7 @@ func command() *cobra.Command {
 	flags.IntVar(&opt.rate, "rate", 240, "transactions a second that all producers together begin")
 	flags.IntVar(&opt.burst, "burst", 300, "how many events are committed at once just before a fault strikes")
 	flags.StringVar(&opt.atomic, "atomic", "", "whether relays publish in atomic batches: true or false (default: the seed decides)")
-	flags.StringSliceVar(&opt.only, "only", nil, "inject only these kinds of faults: see --list")
+	flags.StringSliceVar(&opt.only, "only", nil, "inject only these kinds of faults; chaos list prints them")
 	flags.StringVar(&opt.report, "report", "", "write the report to this file, as Markdown")
 	flags.StringVar(&opt.keep, "keep", "", "keep the history, the logs, and the final tables and streams in this directory")
 	flags.Float64Var(&opt.more, "patience", 1, "for a busy machine: wait this many times as long before a run is undecided")

@@ -70,7 +70,7 @@ func (c *check) leaks() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.found.Consumers)) {
 		if c.found.Consumers[name] > expected[name] {
-			c.violated(NoLeak, "consumer %s is nobody's", name)
+			c.violated(NoLeak, "consumer %s belongs to no handler", name)
 		}
 	}
 	for _, r := range lastSignals(c.history) {

@@ -13,7 +13,7 @@ if [ "${1:-}" = postgres ] && [ ! -s "$PGDATA/PG_VERSION" ]; then
     password=/tmp/password
 
     umask 077
-    printf '%s\n' "${POSTGRES_PASSWORD:?set POSTGRES_PASSWORD: the server asks everybody for it}" >"$password"
+    printf '%s\n' "${POSTGRES_PASSWORD:?set POSTGRES_PASSWORD: the server asks every client for it}" >"$password"
     # shellcheck disable=SC2086 # arguments, to be split
     initdb --username="$user" --pwfile="$password" --auth-local=trust --auth-host=scram-sha-256 ${POSTGRES_INITDB_ARGS:-}
     : >"$password"

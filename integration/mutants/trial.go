@@ -179,6 +179,9 @@ func (t *trials) unchanged(ctx context.Context, all []entry) ([]baseline, error)
 	var mu sync.Mutex
 	err := t.each(ctx, len(jobs), func(i int) error {
 		r, err := t.goTest(ctx, jobs[i].pkg, jobs[i].run, "", 4*testTimeout) // one job has many tests
+		if r == nil {
+			return err
+		}
 		t.say("%-40s with all guards: %s", jobs[i].pkg, r.word())
 		mu.Lock()
 		defer mu.Unlock()

@@ -46,7 +46,7 @@ COMMENT ON COLUMN postroom.saga_definition.name IS
 COMMENT ON COLUMN postroom.saga_definition.version IS
     'The version of the definition. An instance keeps the version with which it began.';
 COMMENT ON COLUMN postroom.saga_definition.steps IS
-    'The steps in their order. Each has its name, the types of its commands, and the types of the replies that it waits for. A later program may add steps at the end, and types of replies.';
+    'The steps in their order. Each has its name, the types of its commands, and the types of the replies that it waits for. A later program may add types of replies.';
 COMMENT ON COLUMN postroom.saga_definition.stuck IS
     'How long an instance waits before it counts as stuck.';
 COMMENT ON COLUMN postroom.saga_definition.prefix IS

@@ -248,7 +248,7 @@ func (b *bench) measure(ctx context.Context, names []string) ([]sample, error) {
 	for attempt := 1; ; attempt++ {
 		found, err := b.attempt(ctx, names)
 		if err == nil && attempt > 1 {
-			found[0].note = "A MEASUREMENT WAS REPEATED, because its relay was interrupted"
+			found[0].addNote("A MEASUREMENT WAS REPEATED, because its relay was interrupted")
 		}
 		if !errors.Is(err, errTwoTerms) || ctx.Err() != nil || attempt == 3 || b.profiled {
 			return found, err

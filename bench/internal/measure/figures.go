@@ -21,6 +21,14 @@ type sample struct {
 	note  string  // a text for the report, after the conditions
 }
 
+// addNote adds a text to the note of the sample.
+func (s *sample) addNote(text string) {
+	if s.note != "" {
+		s.note += "; "
+	}
+	s.note += text
+}
+
 // trial makes one measurement once.
 type trial func(ctx context.Context, b *bench) (sample, error)
 
