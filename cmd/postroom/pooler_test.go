@@ -48,6 +48,18 @@ func TestCommandsThroughATransactionPooler(t *testing.T) {
 	}
 }
 
+// The commands that make webhooks due work through such a pooler, too.
+func TestWebhookCommandsThroughATransactionPooler(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	env := environment{"POSTROOM_DATABASE_URL": devtest.PoolerURL(t, databaseURL(s.pool), devstack.PoolerConfig{Size: 3})}
+	postroom(t, env, "webhook", "add", "https://example.com", "--id", "e").want(t, exitOK)
+	for range 3 {
+		postroom(t, env, "webhook", "test", "e").want(t, exitOK)
+		postroom(t, env, "webhook", "resend", "e", "--since", "1h", "--types", "order.placed", "--no-accounts").want(t, exitOK)
+	}
+}
+
 // workBeside has clients of a pooler send statements, until the returned function is
 // called.
 func workBeside(t *testing.T, url string) (stop func()) {

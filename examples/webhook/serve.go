@@ -5,6 +5,7 @@ import (
 	_ "embed" // the statement
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,14 +24,21 @@ import (
 //go:embed sql/taken.sql
 var takenSQL string
 
-// schemes returns a scheme for each endpoint. All schemes have the same key: the bytes of the
-// secret. If the secret begins with whsec_, the key is the rest of the secret, decoded from base64.
-func schemes(secret string) map[string]webhook.Scheme {
-	key := secret
-	if rest, found := strings.CutPrefix(secret, "whsec_"); found {
-		decoded, _ := base64.StdEncoding.DecodeString(rest) // after an error, the bytes before the fault; Check reports only an empty key
-		key = string(decoded)
+// keyOf returns the key of a secret. If the secret begins with whsec_, the rest of it is base64.
+func keyOf(secret string) (string, error) {
+	rest, found := strings.CutPrefix(secret, "whsec_")
+	if !found {
+		return secret, nil
 	}
+	key, err := base64.StdEncoding.DecodeString(rest)
+	if err != nil {
+		return "", errors.New("WEBHOOK_SECRET is not base64 after whsec_") // without err, which has a part of the secret
+	}
+	return string(key), nil
+}
+
+// schemes returns a scheme for each endpoint. All of them use the same key.
+func schemes(key string) map[string]webhook.Scheme {
 	return map[string]webhook.Scheme{
 		"standard": webhook.Standard(base64.StdEncoding.EncodeToString([]byte(key))),
 		"stripe":   webhook.Stripe(key),
@@ -65,12 +73,16 @@ func serve(ctx context.Context, server *devstack.Postgres, address, secret strin
 // /taken.
 func endpoints(ctx context.Context, in *inbox.Inbox, db *demo.Database, secret string, log *slog.Logger) (*http.ServeMux, error) {
 	const handler = "webhooks.take"
+	key, err := keyOf(secret)
+	if err != nil {
+		return nil, err
+	}
 	in.Handle(inbox.Subscription{Name: handler, Workers: workers}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		_, err := tx.Exec(ctx, "INSERT INTO taken (source, webhook_id) VALUES ($1, $2)", strings.TrimPrefix(ev.Source, "/webhooks/"), ev.ID)
 		return err
 	}))
 	mux := http.NewServeMux()
-	for name, scheme := range schemes(secret) {
+	for name, scheme := range schemes(key) {
 		receiver := webhook.New(in, webhook.Config{Source: "/webhooks/" + name, Handler: handler, Scheme: scheme, Logger: log})
 		if err := receiver.Check(ctx); err != nil {
 			return nil, fmt.Errorf("set WEBHOOK_SECRET: %w", err)

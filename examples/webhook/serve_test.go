@@ -85,3 +85,16 @@ func TestServe(t *testing.T) {
 		return last == want
 	})
 }
+
+// A secret that was typed wrongly is an error, and not another key. The error does not contain it.
+func TestKeyOfASecret(t *testing.T) {
+	t.Parallel()
+	for secret, want := range map[string]string{"plain": "plain", "whsec_YWJj": "abc", "": ""} {
+		if key, err := keyOf(secret); err != nil || key != want {
+			t.Errorf("keyOf(%q) = %q, %v, want %q", secret, key, err, want)
+		}
+	}
+	if key, err := keyOf("whsec_YWJj*"); err == nil || key != "" || strings.Contains(err.Error(), "YWJ") {
+		t.Errorf("keyOf of a wrong secret = %q, %v", key, err)
+	}
+}

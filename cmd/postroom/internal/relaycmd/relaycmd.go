@@ -57,7 +57,15 @@ var variables = []struct{ flag, name string }{
 
 // New returns the command relay.
 func New(getenv func(string) string) *cobra.Command {
-	w := &options{db: database.New(getenv), broker: broker.New(getenv)}
+	return newOptions(getenv).command(getenv)
+}
+
+func newOptions(getenv func(string) string) *options {
+	return &options{db: database.New(getenv), broker: broker.New(getenv)}
+}
+
+// command returns the command that runs a relay with these options.
+func (w *options) command(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "Publish committed events until a signal",
@@ -67,10 +75,7 @@ func New(getenv func(string) string) *cobra.Command {
   postroom relay --streams SHOP --accept memory-storage --schema shop`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := w.fromEnvironment(cmd, getenv); err != nil {
-				return err
-			}
-			if err := w.check(); err != nil {
+			if err := w.complete(cmd, getenv); err != nil {
 				return err
 			}
 			return w.run(cmd.Context(), cmd.ErrOrStderr())
@@ -111,6 +116,20 @@ func risks() []string {
 	return names
 }
 
+// complete reads the environment and checks the options.
+func (w *options) complete(cmd *cobra.Command, getenv func(string) string) error {
+	if err := w.fromEnvironment(cmd, getenv); err != nil {
+		return err
+	}
+	if err := w.check(); err != nil {
+		return err
+	}
+	if w.cfg.Atomic && !cmd.Flags().Changed("window") { // with 0 the relay chooses a better default
+		w.cfg.Window = 0
+	}
+	return nil
+}
+
 // fromEnvironment sets each flag from its environment variable, if the command line does not set
 // the flag.
 func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string) error {
@@ -119,7 +138,7 @@ func (w *options) fromEnvironment(cmd *cobra.Command, getenv func(string) string
 		if flag.Changed || value == "" {
 			continue
 		}
-		if err := flag.Value.Set(value); err != nil {
+		if err := cmd.Flags().Set(v.flag, value); err != nil {
 			return exit.Usagef("%s has no valid value for --%s, want %s", v.name, v.flag, flag.Value.Type())
 		}
 	}
@@ -152,9 +171,6 @@ func (w *options) check() error {
 		return exit.Usagef("--check-every is %s, want at least 1s", c.CheckEvery)
 	case w.logFormat != "text" && w.logFormat != "json":
 		return exit.Usagef("--log-format must be text or json")
-	}
-	if w.cfg.Atomic && w.cfg.Window == defaultWindow { // with 0 the relay chooses a better default
-		w.cfg.Window = 0
 	}
 	return nil
 }

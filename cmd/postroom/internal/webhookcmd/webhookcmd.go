@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/cmd/postroom/internal/argument"
@@ -52,10 +51,10 @@ func (t *tool) store(ctx context.Context, do func(s *webhook.Endpoints) error) e
 
 // sender calls do with a sender that accepts events but does not deliver them.
 func (t *tool) sender(ctx context.Context, cfg webhook.SenderConfig, do func(s *webhook.Sender) error) error {
-	return t.DB.With(ctx, func(conn *pgx.Conn, schema string) error {
-		pool, err := pgxpool.New(ctx, conn.Config().ConnString())
+	return t.DB.With(ctx, func(_ *pgx.Conn, schema string) error {
+		pool, err := t.DB.LookPool(ctx)
 		if err != nil {
-			return fmt.Errorf("connect: %w", err)
+			return err
 		}
 		defer pool.Close()
 		cfg.Schema, cfg.AcceptOnly = schema, true
