@@ -159,8 +159,8 @@ func TestRetriesFollowTheSchedule(t *testing.T) {
 // An event that never failed has none there.
 func TestInboxRowKeepsFailuresOfASuccess(t *testing.T) {
 	t.Parallel()
-	for _, external := range []bool{false, true} {
-		t.Run(fmt.Sprintf("external %t", external), func(t *testing.T) {
+	for _, kind := range []string{"plain", "ordered", "external"} { // each has its own statement
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			var tries atomic.Int32
@@ -177,7 +177,10 @@ func TestInboxRowKeepsFailuresOfASuccess(t *testing.T) {
 			}
 			sub := b.subscription("h")
 			sub.Schedule, sub.Attempts = postroom.Backoff{time.Millisecond}, 5
-			if external {
+			if kind == "ordered" {
+				sub.Order = inbox.HoldKey
+			}
+			if kind == "external" {
 				sub = inbox.Subscription{Name: "h", Workers: 1, Attempts: 5, Schedule: sub.Schedule}
 				b.in.HandleExternal(sub, func(_ context.Context, attempt *inbox.Attempt) error { return fails(attempt.Event.ID) })
 				b.accept("h", "fails", "never")
@@ -185,8 +188,13 @@ func TestInboxRowKeepsFailuresOfASuccess(t *testing.T) {
 				b.in.Handle(sub, postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error { return fails(ev.ID) }))
 			}
 			b.run()
-			if !external {
-				b.publish("fails", "never")
+			for _, id := range []string{"fails", "never"} {
+				switch kind {
+				case "plain":
+					b.publish(id)
+				case "ordered":
+					b.publishEvent(postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", Key: "k", Data: []byte("1")})
+				}
 			}
 			b.eventually("both to be settled", func() bool {
 				var n int
