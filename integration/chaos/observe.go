@@ -265,13 +265,15 @@ func (s observer) leaked(ctx context.Context) (places []string, err error) {
 			places = append(places, fmt.Sprintf("%s, line %d", filepath.Base(name), 1+bytes.Count(text[:at], []byte("\n"))))
 		}
 	}
-	for _, table := range []string{"held", "archive"} {
-		n, err := s.db.books.Number(ctx, "SELECT count(*) FROM postroom."+table+" WHERE strpos(failures::text, $1) > 0", s.canary)
-		if err != nil {
-			return nil, err
-		}
-		if n > 0 {
-			places = append(places, fmt.Sprintf("the failures of %d events in %s", n, table))
+	for name, db := range map[string]*rig.Database{"shop": s.db.shop, "books": s.db.books} {
+		for _, table := range []string{"held", "archive"} {
+			n, err := db.Number(ctx, "SELECT count(*) FROM postroom."+table+" WHERE strpos(failures::text, $1) > 0", s.canary)
+			if err != nil {
+				return nil, err
+			}
+			if n > 0 {
+				places = append(places, fmt.Sprintf("the failures of %d events in %s of %s", n, table, name))
+			}
 		}
 	}
 	return places, nil
