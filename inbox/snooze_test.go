@@ -286,6 +286,9 @@ func TestAKeyGoesOnAfterADiscardedEvent(t *testing.T) {
 			}
 			b.eventually("the effects behind it", func() bool { return b.effects("h")["good"] == 2 })
 			b.eventually("nothing to be held", func() bool { return len(b.held("h")) == 0 && len(b.discarded("h")) == 1 })
+			if n := b.counted("h", "held"); first && n > 0 {
+				t.Errorf("%d events were held behind it", n)
+			}
 		})
 	}
 }

@@ -64,7 +64,7 @@ func (g *ackGroup) clear() {
 // addAnswer adds an answer to a group of several events.
 func (g *ackGroup) addAnswer(o broker.Outcome) {
 	follows := g.answered == 0 || o.Stream == g.stream && o.Sequence == g.last+1 && o.Duplicate == g.duplicate
-	if o.Class != broker.Stored || o.Stream == "" || !follows {
+	if o.Class != broker.Stored || !follows {
 		g.ambiguous = true
 		return
 	}

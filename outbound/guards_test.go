@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/outbound"
 )
 
@@ -24,12 +25,33 @@ func fails(err error) func(int, *http.Request) (*http.Response, error) {
 
 // A request that was made by hand may have no map of headers.
 func TestARequestWithoutHeaders(t *testing.T) {
-	v := always(200)
-	req := &http.Request{Method: "POST", URL: &url.URL{Scheme: "https", Host: "api.vendor.example"}, Body: io.NopCloser(strings.NewReader("x"))}
-	req = req.WithContext(outbound.WithKey(t.Context(), "k"))
-	if _, err := client(v, outbound.Config{TimeoutHeader: "X-Timeout"}).Fetch(req); err != nil || v.keys[0] != "k" {
-		t.Errorf("%v, sent with the keys %q", err, v.keys)
+	for _, key := range []string{"k", ""} { // a key is sent in a header, too
+		v := always(200)
+		req := &http.Request{Method: "POST", URL: &url.URL{Scheme: "https", Host: "api.vendor.example"}, Body: io.NopCloser(strings.NewReader("x"))}
+		if key != "" {
+			req = req.WithContext(outbound.WithKey(t.Context(), key))
+		}
+		err := orPanic(func() error { // without a Client, because http.Client adds a map
+			resp, err := outbound.New(outbound.Config{Next: v, Logger: quiet, TimeoutHeader: "X-Timeout"}).RoundTrip(req)
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return err
+		})
+		if err != nil || v.keys[0] != key {
+			t.Errorf("%v, sent with the keys %q", err, v.keys)
+		}
 	}
+}
+
+// orPanic returns the error of f, or the value with which it panicked as an error.
+func orPanic(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("it panicked: %v", v)
+		}
+	}()
+	return f()
 }
 
 // A response that was made by hand may have no body.
@@ -39,7 +61,10 @@ func TestAResponseWithoutABody(t *testing.T) {
 			bare := roundTripper(func(req *http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: code, Header: http.Header{}, Request: req}, nil
 			})
-			_, err := client(bare, outbound.Config{}).Fetch(request(t.Context(), t, "GET", ""))
+			err := orPanic(func() error {
+				_, err := client(bare, outbound.Config{}).Fetch(request(t.Context(), t, "GET", ""))
+				return err
+			})
 			var e *outbound.Error
 			if errors.As(err, &e); (want == "") != (err == nil) || e != nil && e.Class != want {
 				t.Errorf("%d: %v, want class %q", code, err, want)
@@ -197,6 +222,9 @@ func TestSomeErrorsSayThatNothingWasSent(t *testing.T) {
 		_, got := client(v, outbound.Config{Attempts: 1}).Fetch(request(t.Context(), t, "POST", "x"))
 		if want := name != "a broken answer"; outbound.NotApplied(got) != want {
 			t.Errorf("%s: %v, which says that nothing was done: %t, want %t", name, got, !want, want)
+		}
+		if _, snoozed := postroom.SnoozeDelay(outbound.ForHandler(got)); snoozed != (name != "a broken answer") {
+			t.Errorf("%s: a handler returns %v", name, outbound.ForHandler(got))
 		}
 	}
 }
