@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/internal/held"
 )
 
-// reader reads events, in the database or in a transaction.
+// reader reads events, either outside a transaction or in the caller's transaction.
 type reader struct {
 	db   held.Queryer
 	sql  *statements
@@ -23,7 +23,7 @@ type reader struct {
 func (s reader) details(ctx context.Context, id int64) (Details, error) {
 	r, content, err := s.held.Show(ctx, s.db, id)
 	if errors.Is(err, held.ErrNotFound) {
-		return Details{}, fmt.Errorf("%w: it was settled, or was never held", ErrNotFound)
+		return Details{}, fmt.Errorf("%w: it is neither held nor discarded", ErrNotFound)
 	}
 	if err != nil {
 		return Details{}, err
@@ -49,7 +49,7 @@ func decodeHeaders(object []byte) (map[string]string, error) {
 	}
 	var values map[string]any
 	if err := json.Unmarshal(object, &values); err != nil {
-		return map[string]string{"": string(object)}, nil // it is not an object; no header of an event has an empty name
+		return map[string]string{"": string(object)}, nil // it is not an object: return the whole text under the empty name, which no header of an event has
 	}
 	headers := make(map[string]string, len(values))
 	for name, v := range values {

@@ -12,8 +12,8 @@ import (
 	"github.com/postroom/postroom/internal/change"
 )
 
-// The pauses of RunReplay between two steps. busyPause applies while events are open, and after a
-// step that changed something. Otherwise idlePause applies.
+// The pauses of RunReplay between two steps. busyPause applies while released events have not
+// ended, and after a step that changed something. Otherwise idlePause applies.
 const (
 	busyPause = 20 * time.Millisecond
 	idlePause = 250 * time.Millisecond
@@ -34,11 +34,12 @@ func (s *Store) Preview(ctx context.Context, f Filter, o ReplayOptions) ([]Previ
 	return forecasts, nil
 }
 
-// DryRun tries events that a replay would release: at most each events of each cause. A process
-// that has the handler runs it in a transaction, checks deferred constraints, and rolls back. Some
-// effects remain, because no rollback undoes them, such as the next values of sequences. DryRun
-// does not run handlers that call other systems. It returns when it has all results, or when wait
-// has passed. The verdict of an event without a result is [DryRunUnanswered].
+// DryRun tries events that a replay would release. The parameter each is the largest number of
+// events that it tries of one cause. A process that has the handler runs it in a transaction,
+// checks deferred constraints, and rolls back. A rollback does not undo everything: for instance,
+// numbers that the handler took from a sequence stay used. DryRun does not run handlers that call
+// other systems. It returns when it has all results, or when wait has passed. The verdict of an
+// event without a result is [DryRunUnanswered].
 func (s *Store) DryRun(ctx context.Context, f Filter, o ReplayOptions, each int, wait time.Duration) (trials []DryRun, err error) {
 	o = o.defaults()
 	if err := errors.Join(s.err, f.validate(), o.validate()); err != nil {
@@ -103,8 +104,8 @@ func (s *Store) GetReplay(ctx context.Context, id int64) (Replay, error) {
 }
 
 // ListReplays returns at most limit replays, the newest first. If before is not zero, it returns
-// only replays that were created before the replay with the id before. If running is true, it
-// returns only running replays.
+// only replays whose id is smaller than before. If running is true, it returns only running
+// replays.
 func (s *Store) ListReplays(ctx context.Context, limit int, before int64, running bool) ([]Replay, error) {
 	var behind *int64
 	if before != 0 {
@@ -151,10 +152,11 @@ func (s *Store) RunReplay(ctx context.Context, id int64, progress func(Replay)) 
 }
 
 // CancelReplay cancels a replay. Events that the replay has not released stay dead. Released events
-// that no process has begun are dead again. Events that run continue, and [Store.RunReplay] waits
-// for them. If a process gives back an event that it claimed, or dies, RunReplay makes this event
-// dead again. CancelReplay does not take back released outgoing events, because the relay may be
-// publishing them. CancelReplay returns [ErrReplayEnded] if the replay has ended.
+// that no process has begun are dead again. Events that are running go on, and [Store.RunReplay]
+// waits for them. If a process gives back such an event, or if the process ends and its claim runs
+// out, RunReplay makes the event dead again. CancelReplay does not take back released outgoing
+// events, because the relay may be publishing them. CancelReplay returns [ErrReplayEnded] if the
+// replay has ended.
 func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
 		return Replay{}, err
@@ -182,8 +184,8 @@ func (s *Store) CancelReplay(ctx context.Context, id int64, audit Audit) (Replay
 }
 
 // ResumeReplay resumes a replay that was stopped or cancelled. Skipped events that are still dead
-// are part of the replay again. Call [Store.RunReplay] to run it. For ReplayOptions.StopAt only
-// events count that end from now on. ResumeReplay returns [ErrReplayRunning] if the replay has not
+// are part of the replay again. Call [Store.RunReplay] to run it. ReplayOptions.StopAt counts only
+// events that end after the call. ResumeReplay returns [ErrReplayRunning] if the replay has not
 // ended.
 func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay, error) {
 	if err := errors.Join(s.err, audit.validate()); err != nil {
@@ -191,7 +193,7 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay
 	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql.ReplaySerialize); err != nil {
-			return fmt.Errorf("wait until another replay is created: %w", err)
+			return fmt.Errorf("wait for another transaction that chooses events for a replay: %w", err)
 		}
 		t, err := s.lockReplay(ctx, tx, id)
 		switch {
@@ -228,7 +230,7 @@ func (s *Store) ResumeReplay(ctx context.Context, id int64, audit Audit) (Replay
 
 func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions, audit Audit) (id int64, err error) {
 	if _, err := tx.Exec(ctx, s.sql.ReplaySerialize); err != nil {
-		return 0, fmt.Errorf("wait until another replay is created: %w", err)
+		return 0, fmt.Errorf("wait for another transaction that chooses events for a replay: %w", err)
 	}
 	filter, err := jsonText(f)
 	if err != nil {
@@ -248,9 +250,9 @@ func (s *Store) create(ctx context.Context, tx pgx.Tx, f Filter, o ReplayOptions
 	}
 	switch {
 	case items == 0:
-		return 0, fmt.Errorf("%w: there is no dead event that is not in another running replay", ErrNoMatch)
+		return 0, fmt.Errorf("%w, or all that match are in another running replay", ErrNoMatch)
 	case old > 0 && !o.AsNew:
-		return 0, fmt.Errorf("%w: %d outgoing events; if their consumers did not handle them in another way, replay them as new", ErrTooOld, old)
+		return 0, fmt.Errorf("%w: %d outgoing events; replay them as new only if their consumers have not handled them already", ErrTooOld, old)
 	}
 	_, err = s.tables.Audit(ctx, tx, change.Action{Name: "replay", By: change.By(audit), Events: items, Replay: id, Details: struct {
 		Filter  Filter        `json:"filter"`

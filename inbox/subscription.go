@@ -20,7 +20,8 @@ type From int
 const (
 	// DeliverAll begins with the oldest event in the stream.
 	DeliverAll From = iota
-	// DeliverNew begins with the first event that is published after the handler first ran.
+	// DeliverNew begins with the first event that the stream gets after an inbox first registered
+	// the handler.
 	DeliverNew
 )
 
@@ -46,7 +47,7 @@ const (
 // A handler that reads a stream also needs Stream, and either Types or Subjects. A handler
 // without any of these three gets its events from [Inbox.Accept].
 //
-// Wide because each field is a separate choice.
+// Wide because the settings do not depend on each other, so they stay in one struct.
 type Subscription struct {
 	// Name identifies the handler. It must be unique within this database and must never
 	// change: do not derive it from the name of a Go type. Each event is handled once for
@@ -58,10 +59,11 @@ type Subscription struct {
 	Stream string
 
 	// Types are the event types to handle. The inbox reads the subjects that have these names: if
-	// the producer chose no subject, an event's subject is its type. The database has the types of
-	// all processes of this handler. If another process has an event's type in Types and this
-	// process does not, the event is held, and a process with the type runs it. If no process has
-	// the type, the event is acknowledged and counted as skipped.
+	// the producer chose no subject, an event's subject is its type. The database records every
+	// type that a process of this handler ever had in Types. If this process gets an event whose
+	// type only other processes have in Types, it holds the event, and one of those processes runs
+	// it. If no process ever had the type, the inbox acknowledges the event and counts it as
+	// skipped.
 	//
 	// If you add a type, its events before the handler's position in the stream are not read. If
 	// you remove a type, it stays recorded: its events are still read, and wait in table held.
@@ -121,9 +123,9 @@ type Subscription struct {
 	// has the same source and id as another event, and different content.
 	DedupeKey func(postroom.Event) string
 
-	// DedupeWindow is how long this handler remembers a decided event, for instance 90 days
-	// for payments. An event that is older than 29 thirtieths of DedupeWindow is held as
-	// dead, of class too_old. See [Config.DedupeWindow].
+	// DedupeWindow is how long this handler remembers a decided event, for instance 90 days for
+	// payments. An event that is older than 29/30 of DedupeWindow (87 days of 90) is held as dead,
+	// of class too_old. See [Config.DedupeWindow].
 	//
 	// Defaults to Config.DedupeWindow. The greatest age is then Config.MaxEventAge.
 	DedupeWindow time.Duration
@@ -145,9 +147,9 @@ type Subscription struct {
 
 	// Classify says what an error of the handler means. It returns an error of
 	// [postroom.Permanent], [postroom.RetryAfter], [postroom.Snooze] or [postroom.Discard], or nil
-	// to leave the error as it is. The inbox does not call it for panics. It does not call it for
-	// lost connections and conflicts with other transactions either, after which the event is run
-	// again at once. Classify may be called concurrently, and runs within Timeout.
+	// to leave the error as it is. The inbox does not call it for panics. Nor does the inbox call
+	// Classify for lost connections, for conflicts with other transactions, or while the server
+	// lacks resources. Classify may be called concurrently, and runs within Timeout.
 	Classify func(error) error
 
 	// Pause says when the handler pauses because nearly all its events fail.
@@ -158,23 +160,23 @@ type Subscription struct {
 	// VendorWindow is how long the vendors of an external handler recognise a key that they got
 	// before. Set it to the time in their documentation, or to less if the documentation is vague.
 	// If the outcome of a step is not known, the step is called again only until VendorWindow minus
-	// Timeout has passed since its first call. For a handler with several vendors, use the option
-	// [VendorWindow].
+	// Timeout has passed since its first call. If the vendors of a handler differ, give each call
+	// of Step its own window with the option [VendorWindow].
 	//
-	// Attempts of the schedule can come after VendorWindow. Such an attempt asks the
-	// step's [Lookup] instead of calling again. Without a Lookup the event is dead, of
-	// class outcome_unknown. The default schedule ends within 24 hours. If the window is
+	// Attempts of the schedule can come after VendorWindow. Such an attempt asks the step's
+	// [Lookup], and calls again only if Lookup did not find the call. Without a Lookup the event is
+	// dead, of class outcome_unknown. The default schedule ends within 24 hours. If the window is
 	// shorter, choose a Schedule that ends within it.
 	//
-	// Defaults to 0: a step whose outcome is not known is never called again.
+	// Defaults to 0: without a Lookup, a step whose outcome is not known is never called again.
 	VendorWindow time.Duration
 
 	// Timeout is how long one run of the handler may take. After that time the handler's context
-	// ends. If the handler does not return then, the inbox waits for half of Timeout, but for no
-	// more than 5 s, and abandons the handler and its transaction. If a process dies while it runs
-	// a held event, the event is run again after Timeout and a few seconds. If an attempt of an
-	// external handler runs out of time, and its steps waited for the database for at least half of
-	// the time, the attempt does not count.
+	// ends. If the handler does not return then, the inbox waits for half of Timeout (100 ms to 5
+	// s), and abandons the handler and its transaction. If a process dies while it runs a held
+	// event, the event is run again after Timeout and a few seconds (of an external handler: after
+	// Config.AckWait). If an attempt of an external handler runs out of time, and its steps waited
+	// for the database for at least half of the time, the attempt does not count.
 	//
 	// Defaults to 30 seconds.
 	Timeout time.Duration
@@ -200,7 +202,8 @@ func (s Subscription) defaults(external bool) Subscription {
 	return s
 }
 
-// reservedName is the name in the column handler of table held for outgoing events.
+// Outgoing events in table held have reservedName in the column handler, so no handler may have
+// this name.
 const reservedName = "outbox"
 
 // Upper limits, so that a typing error does not become an outage.
@@ -273,7 +276,7 @@ func (s Subscription) validate(external bool) error {
 	return errors.Join(faults...)
 }
 
-const nameProblem = "Name must be 1 to 128 letters, digits, '.', '_' and '-'"
+const nameProblem = "Name must be 1 to 128 letters, digits, '.', '_' and '-', and begin with a letter or a digit"
 
 func (s Subscription) validateExternal(external bool, add func(format string, args ...any)) {
 	if external && s.Batch > 1 {

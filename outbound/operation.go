@@ -26,7 +26,7 @@ type operation struct {
 	tries
 	authorization string // the result of Config.Refresh, if that was called
 	doubt
-	last *Response // the last response of the attempts before the final one
+	last *Response // the latest response that discard kept; nil if there is none
 	conclusion
 }
 
@@ -236,9 +236,9 @@ func (op *operation) hostName() string {
 	return op.host.name
 }
 
-// Check returns an [Error] if a response is a failure. Then it reads a part of the body and closes
-// the body. A status of 2xx is not a failure, and neither is 304 for GET and HEAD. If a response is
-// not a failure, Check returns nil and does not touch it.
+// Check returns an [Error] if a response is a failure. In that case it also reads a part of the
+// body, which the Error keeps, and closes the body. A status of 2xx is not a failure, and neither
+// is 304 for GET and HEAD. If a response is not a failure, Check returns nil and does not touch it.
 func Check(resp *http.Response) error {
 	req := resp.Request
 	if req == nil || req.URL == nil { // the response was not made by net/http
@@ -297,8 +297,8 @@ func (op *operation) discard(r result) {
 	r.release()
 }
 
-// contextError returns why a context ended, or nil. It matches both the context's error
-// and its cause.
+// contextError returns why a context ended, or nil. With errors.Is, the returned error matches both
+// the context's error and the context's cause.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || errors.Is(cause, err) {

@@ -46,7 +46,7 @@ var (
 // servers are the servers of the measurements, with the objects that measure created on them.
 type servers struct {
 	cfg      Config
-	name     string // the name of all created objects, and of the connections
+	name     string // the name of the connections; the names of all created objects are made from it
 	pool     *pgxpool.Pool
 	schemas  []string          // the created schemas, which close drops
 	logs     map[string]string // the schemas of logs, by the name that createLog gets
@@ -84,8 +84,8 @@ func connectTo(ctx context.Context, cfg Config) (_ *servers, err error) {
 	return b, nil
 }
 
-// broker is a NATS server, with a connection to manage its streams. Every measurement has its own
-// connection.
+// broker is a NATS server, with a connection to manage its streams. This connection only manages
+// streams. For its messages, each measurement opens another connection: see withStream.
 type broker struct {
 	url string
 	nc  *nats.Conn
@@ -167,8 +167,9 @@ func (b *servers) subject() string { return b.name + ".event" }
 
 // withStream creates a new stream, calls do, and removes the stream.
 func (b *servers) withStream(ctx context.Context, do func(nc *nats.Conn) (sample, error)) (_ sample, err error) {
-	// The end of ctx does not interrupt this request. The broker works on several requests at once,
-	// so it could create the stream after a request to delete the stream found none.
+	// The end of ctx does not interrupt this request. If it did, the broker could still create the
+	// stream after removeStream found no stream to delete, because the broker works on several
+	// requests at once.
 	create, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
 	defer cancel()
 	err = natsjs.EnsureStream(create, b.nc, jetstream.StreamConfig{
@@ -208,7 +209,7 @@ func (b *servers) stored(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("count messages: %w", err)
 	}
-	return int(info.State.Subjects[b.subject()]), nil //nolint:gosec // far below
+	return int(info.State.Subjects[b.subject()]), nil //nolint:gosec // far below the largest int
 }
 
 // createLog returns the schema of the log with the given name, and creates it if needed.
@@ -228,8 +229,8 @@ func (b *servers) createLog(ctx context.Context, name string) (_ string, created
 	return schemaName, true, nil
 }
 
-// backlog returns the schema of a log that has all events, and in which no event is published. keys
-// and n are $5 and $6 of load.sql.
+// backlog returns the schema of a log with Config.Events events. None of them counts as published.
+// keys and n are $5 and $6 of load.sql.
 func (b *servers) backlog(ctx context.Context, keys string, n int) (string, error) {
 	schemaName, created, err := b.createLog(ctx, fmt.Sprint(keys, n))
 	if err != nil {
