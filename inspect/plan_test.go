@@ -58,7 +58,7 @@ var tested = []struct {
 	{"sources", "(text)", "'150'", 100},
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'', '', '', NULL, 9000000000, 101", 500},
 	{"audit", "(text, text, text, timestamptz, bigint, int)", "'nobody', '', '', NULL, 9000000000, 101", 500},
-	{"audit_event", "(text, text, text, text, timestamptz, bigint, int, text)", "'150', '', '', '', NULL, 9000000000, 101, ''", 50},
+	{"audit_event", "(text, text, text, text, timestamptz, bigint, int, text, bigint)", "'150', '', '', '', NULL, 9000000000, 101, '', 0", 50},
 	{"audit_replay", "(bigint, text, text, text, timestamptz, bigint, int)", "7, '', '', '', NULL, 9000000000, 101", 1100},
 }
 
