@@ -10,8 +10,9 @@ import (
 
 const (
 	// The recorder records progress at most this often, and spends at most a twentieth of the time
-	// on recording. But it records at once if nothing is in flight that the recording could delay,
-	// and at least manyUnrecorded events would be published again after a crash.
+	// on recording. But it records at once if no event is in flight and at least manyUnrecorded
+	// published events are not recorded yet. Then the recording delays nothing, and without it a
+	// crash would publish these events again.
 	recordEvery    = 20 * time.Millisecond
 	recordShare    = 20
 	manyUnrecorded = pageSize
@@ -56,7 +57,8 @@ func (r *recorder) run(ctx context.Context) error {
 		case <-r.buffer.due:
 			timer.Stop()
 		}
-		// The wait comes after the select. Otherwise an idle relay would wake up once more.
+		// Wait for next here, not before the select. Otherwise an idle relay would wake up twice
+		// for each renewal.
 		if !r.waitUnlessIdle(ctx, time.Until(next)) {
 			return nil
 		}
@@ -85,8 +87,9 @@ func (r *recorder) run(ctx context.Context) error {
 	}
 }
 
-// renewFirst renews the lease as soon as the term has begun, because a part of the lease is over,
-// and the term may need a longer one. It returns the time from which the renewed lease is counted.
+// renewFirst renews the lease as soon as the term has begun, because a part of the first lease has
+// passed already, and the term may need a longer lease. It returns the time from which the renewed
+// lease is counted.
 func (r *recorder) renewFirst(ctx context.Context) (sure time.Time, err error) {
 	attempt, unsure, cancel := r.leaseDeadline(ctx, r.attempt.ledAt, "the first renewal")
 	defer cancel()
@@ -119,8 +122,8 @@ func (r *recorder) leaseDeadline(ctx context.Context, sure time.Time, what strin
 	return attempt, unsure, cancel
 }
 
-// waitUnlessIdle waits for d. It stops earlier if nothing is in flight that a recording
-// could delay. It returns false if ctx ended.
+// waitUnlessIdle waits for d. It stops earlier if no event is in flight and at least manyUnrecorded
+// events wait to be recorded. It returns false if ctx ended.
 func (r *recorder) waitUnlessIdle(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

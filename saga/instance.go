@@ -36,7 +36,7 @@ type statements struct {
 
 var written = sqlfile.MustRead[statements](files)
 
-// row is a row of the table saga, without the state.
+// row is a row of the table saga, without the column data, which is the user's state.
 //
 // Wide because each column has a field.
 type row struct {
@@ -130,7 +130,7 @@ func (tb *table) save(batch *pgx.Batch, r row, data []byte, waits bool) {
 // maxNote is how many bytes of a note are stored.
 const maxNote = 1000
 
-// record adds to a batch the statement that records the history of a revision.
+// record adds statements to a batch: one for each entry of the history of a revision.
 func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
 	for _, e := range history {
 		batch.Queue(tb.sql.Record, tb.saga, r.key, r.revision, e.step, e.direction, e.what, given(e.eventType), given(e.eventID),
@@ -143,7 +143,7 @@ func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
 // expireEvery-th end in a process, the saga removes at most expireBatch instances.
 const (
 	expireEvery = 64
-	expireBatch = 2 * expireEvery // so that more instances are removed than end
+	expireBatch = 2 * expireEvery // twice as many as end in the meantime, so that old instances do not pile up
 )
 
 // expire counts an end. At each expireEvery-th end, it adds the statement that removes old
@@ -204,7 +204,7 @@ func decode[S any](r row, data []byte) (*instance[S], error) {
 	if err := json.Unmarshal(data, &inst.data); err != nil {
 		return nil, fmt.Errorf("%w: decode the state of key %s as %T: %w", errLasting, r.key, inst.data, err)
 	}
-	if known, err := json.Marshal(inst.data); err == nil && !bytes.Equal(known, data) { // encode returns the error later, if there is one
+	if known, err := json.Marshal(inst.data); err == nil && !bytes.Equal(known, data) { // if Marshal fails here, encode fails later and returns its error
 		inst.before = &otherState{data, known}
 	}
 	return inst, nil

@@ -15,7 +15,8 @@ import (
 	"github.com/postroom/postroom/internal/guard"
 )
 
-// ChangePolicy says what the receiver does with a request that has a known id and another body.
+// ChangePolicy says what the receiver does with a request whose id is already stored, but with a
+// different body.
 type ChangePolicy int
 
 // Policies for a request with a known id and another body.
@@ -97,7 +98,7 @@ type Config struct {
 	// Defaults to 3 seconds.
 	Patience time.Duration
 
-	// Logger receives the reasons why requests are refused, and faults.
+	// Logger receives a line for each refused request, with the reason, and for faults.
 	//
 	// Defaults to slog.Default.
 	Logger *slog.Logger

@@ -9,8 +9,9 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// maxPending limits how many events of progress.page are in pending. If there would be more, high
-// stays lower. That keeps the row small, but after a crash more events are published twice.
+// maxPending limits how many events of progress.page are in pending. If more would be pending,
+// state returns a lower high. That keeps the row small, but after a crash more events are published
+// twice.
 const maxPending = 500
 
 // state is the content of the only row of postroom.relay. It says: every event with seq <= high
@@ -62,8 +63,9 @@ func resume(s state) *progress {
 	}
 }
 
-// readLate adds late rows and rows of the backlog. Rows above passed go into page. If they were in
-// late, state could record them as published only after all events below them.
+// readLate adds late rows and rows of the backlog. Rows above passed go into page. In late, an
+// acknowledged row does not raise high. So it would not count as published until an event above it
+// raised high.
 func (p *progress) readLate(events []eventlog.Event) {
 	inOrder := len(p.page)
 	for _, ev := range events {
@@ -78,7 +80,8 @@ func (p *progress) readLate(events []eventlog.Event) {
 	}
 }
 
-// readPage adds the page above high that a pass found. The seqs must be ascending.
+// readPage adds the next page of new rows, all above high, that pass.sql returned. The seqs must be
+// ascending.
 func (p *progress) readPage(events []eventlog.Event) {
 	for _, ev := range events {
 		p.page = append(p.page, entry{seq: ev.Seq})

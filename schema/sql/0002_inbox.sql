@@ -45,8 +45,8 @@ COMMENT ON DOMAIN postroom.process IS
     'The name of a process.';
 
 -- The inbox inserts a row before the handler runs, in the transaction of the handler's effects. So
--- the row and the effects commit together, or neither of them commits. The row of a held event
--- commits together with its row of held.
+-- the row and the effects commit together, or neither of them commits. If the event is held, its
+-- row in this table and its row in the table held commit together.
 --
 -- There is no index by time. To find old rows, the inbox reads the table page by page; the table
 -- sweep has the next page. The server uses freed space again. So each page has old and new rows,
@@ -158,7 +158,7 @@ COMMENT ON COLUMN postroom.held.key IS
 COMMENT ON COLUMN postroom.held.next_at IS
     'When the event is due, by the clock of this database. While a process has claimed the event: when the claim ends. NULL: the event waits behind an earlier event of its key, or is dead.';
 COMMENT ON COLUMN postroom.held.dead_at IS
-    'When the event became dead: its attempts were used up, or another attempt was useless. Nothing happens to it until an operator decides.';
+    'When the event became dead: its attempts were used up, or another attempt would have been useless. Nothing happens to it until an operator decides.';
 COMMENT ON COLUMN postroom.held.held_at IS
     'When the event came into this table.';
 COMMENT ON COLUMN postroom.held.epoch IS
@@ -178,9 +178,9 @@ COMMENT ON COLUMN postroom.held.fingerprint IS
 COMMENT ON COLUMN postroom.held.failures IS
     'Its last ten failures.';
 COMMENT ON COLUMN postroom.held.first_failed_at IS
-    'When its first attempt failed. NULL: no attempt has failed.';
+    'When the event failed or was snoozed for the first time. NULL: never. NULL: no attempt has failed.';
 COMMENT ON COLUMN postroom.held.snoozed_at IS
-    'Since when the handler has only snoozed the event, without another failure. 24 hours after this time, snoozes count as attempts.';
+    'The time of the first snooze since the last failure that was not a snooze. 24 hours after this time, snoozes count as attempts.';
 COMMENT ON COLUMN postroom.held.revision IS
     'How often an operator edited the event. In each revision, a step of an external handler has a new key for the vendor.';
 COMMENT ON COLUMN postroom.held.replays IS
@@ -190,13 +190,13 @@ COMMENT ON COLUMN postroom.held.job IS
 COMMENT ON COLUMN postroom.held.republish IS
     'The republish that publishes the outgoing event again. Such an event blocks no key.';
 COMMENT ON COLUMN postroom.held.logged_at IS
-    'When the event was written or, for a scheduled event, the time for which it was scheduled. A replay as new changes it to the time of the release. The header postroom-logged-at has this time.';
+    'When the event was written or, for a scheduled event, the time for which it was scheduled. A replay with --as-new changes it to the time at which the replay made the event due again. The header postroom-logged-at has this time.';
 COMMENT ON COLUMN postroom.held.event_key IS
     'The key that the producer gave the event.';
 COMMENT ON COLUMN postroom.held.data IS
     'The body of the event.';
 COMMENT ON COLUMN postroom.held.raw_headers IS
-    'For a message that is not an event: its headers, unchanged; its body is in data. For an outgoing event: as JSON, the values of the log that do not fit into the columns of this table.';
+    'For a message that is not an event: its headers, unchanged; its body is in data. For an outgoing event: the values of the log as JSON, if one of them does not fit into the columns of this table.';
 
 -- An event of the log has at most one row. An event of a handler also has at most one row.
 CREATE UNIQUE INDEX held_outgoing ON postroom.held (pos) WHERE handler = 'outbox';
@@ -305,7 +305,7 @@ COMMENT ON COLUMN postroom.subscription.stream_created IS
 COMMENT ON COLUMN postroom.subscription.types IS
     'Every event type that a process of the handler asked for. NULL: the handler chooses events by subject, and gets every type.';
 COMMENT ON COLUMN postroom.subscription.subjects IS
-    'Every subject that a process of the handler asked for, and the types. Every process of the handler reads all of these subjects.';
+    'Every subject that a process of the handler asked for. If a process asked for types, each type is a subject here. Every process of the handler reads all of these subjects.';
 COMMENT ON COLUMN postroom.subscription.backfill_through IS
     'The last sequence of the stream when the handler was new. Events up to this sequence may be of any age.';
 COMMENT ON COLUMN postroom.subscription.floor IS
@@ -403,9 +403,9 @@ COMMENT ON FUNCTION postroom.key_lock(text, text) IS
     'Returns the number of the advisory lock of a handler''s key. A transaction that decides, holds or settles an event of the key takes this lock.';
 
 -- The function takes the lock first. So each later statement of the function sees all transactions
--- that committed before the function got the lock, even if the calling statement began earlier.
--- Without the two settings, a plan that the server made while held was empty would later read the
--- complete table.
+-- that committed before the function got the lock, even if the calling statement began earlier. The
+-- server may keep a plan that it made while the table held was empty. Without these two settings,
+-- that plan could later read the complete table.
 CREATE FUNCTION postroom.enter_key(handler text, key text, pos bigint, epoch bigint)
 RETURNS text
 LANGUAGE plpgsql VOLATILE
@@ -416,7 +416,7 @@ DECLARE
     reads boolean;
     waits boolean;
 BEGIN
-    IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- never true; in a condition, the lock needs no separate statement
+    IF pg_advisory_xact_lock(postroom.key_lock($1, $2)) IS NULL THEN -- this condition is never true; the IF only calls the lock function, which otherwise would need its own statement
         RETURN NULL;
     END IF;
     SELECT s.epoch = $4, EXISTS (SELECT FROM postroom.held WHERE held.handler = $1 AND held.key = $2) INTO reads, waits

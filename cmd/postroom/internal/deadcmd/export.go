@@ -52,8 +52,8 @@ and why.`,
 	return cmd
 }
 
-// writeTo calls do with a writer to a new file. When do flushes the writer, the file is synced to
-// the disk. If name is empty, writeTo calls do with standard output.
+// writeTo creates a file and passes a writer for it to the function do. Each Flush of the writer
+// also syncs the file to the disk. If name is empty, writeTo calls do with standard output.
 func writeTo(cmd *cobra.Command, name string, do func(out io.Writer, progress func(int64)) (int64, error)) (int64, error) {
 	bar := output.Bar(cmd.ErrOrStderr())
 	defer bar.Clear()
@@ -126,7 +126,7 @@ func purge(cmd *cobra.Command, d *commands, store *deadletter.Store, before time
 		return err
 	}
 	if !d.Yes {
-		if err := ask(cmd, fmt.Sprintf("remove for good %s, discarded before %s?", atLeast(n, more, "event"), output.Stamp(before))); err != nil {
+		if err := ask(cmd, fmt.Sprintf("permanently remove %s that were discarded before %s?", atLeast(n, more, "event"), output.Stamp(before))); err != nil {
 			return err
 		}
 	}
