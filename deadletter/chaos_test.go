@@ -25,7 +25,7 @@ func TestReplaysWhileProcessesComeAndGo(t *testing.T) {
 		t.Run(map[inbox.Order]string{inbox.HoldKey: "HoldKey", inbox.SkipKey: "SkipKey"}[order], func(t *testing.T) {
 			t.Parallel()
 			const keys, each = 24, 30
-			r := newRiver(newNight(t))
+			r := newRiver(newRig(t))
 			s := newScript()
 			for k := range keys {
 				for i := 1; i <= each; i++ {
@@ -162,7 +162,7 @@ func (c *chaos) finish(want int) {
 		}
 		return len(c.states("o")) == 0 && c.number("SELECT count(*) FROM effect WHERE id NOT LIKE 'late%'") >= int64(want)
 	})
-	c.wantSound()
+	c.wantConsistent()
 }
 
 func (c *chaos) wantAll(keys, each int) {
@@ -190,7 +190,7 @@ func (c *chaos) wantAll(keys, each int) {
 		WHERE a.chain LIKE E'replay %\tlate%' AND a.outcome = 'succeeded' AND ea.n > eb.n`)
 }
 
-func (n *night) wantNoFailure() {
+func (n *rig) wantNoFailure() {
 	n.Helper()
 	if n.Failed() {
 		n.FailNow()

@@ -17,7 +17,7 @@ import (
 // A discarded event stays discarded when it comes again, until an operator reopens it.
 func TestDiscardAndReopen(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	all := events(3)
 	n.die("billing", declined, all...)
 	id := n.number("SELECT id FROM postroom.held WHERE event_id = 'e1'")
@@ -83,7 +83,7 @@ func TestDiscardAndReopen(t *testing.T) {
 // If an event dies again, its earlier history is still known.
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, event("e1"))
 	id := n.number("SELECT id FROM postroom.held")
 	stop := n.handle("billing", declined)
@@ -111,7 +111,7 @@ func TestHistory(t *testing.T) {
 // in the audit, when progress is called for it.
 func TestBulk(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(2500, 2, 3)
 	var told []int64
 	progress := func(count int64) {
@@ -142,7 +142,7 @@ func TestBulk(t *testing.T) {
 // replayed.
 func TestDiscardBesideAReplay(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	const all = 1500
 	n.seed(all, 1, 1)
 	in := n.inbox()
@@ -183,7 +183,7 @@ func TestDiscardBesideAReplay(t *testing.T) {
 // longer dead are skipped.
 func TestDiscardOfAllBesideAReplay(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	const all = 5500
 	n.seed(all, 1, 1)
 	n.handle("h0", nil)
@@ -205,7 +205,7 @@ func TestDiscardOfAllBesideAReplay(t *testing.T) {
 // nor the operator for the relay.
 func TestHandlersEventsDoNotBlockTheRelay(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(200, 1, 1)
 	relay, err := n.pool.Begin(t.Context())
 	if err != nil {
@@ -227,7 +227,7 @@ func TestHandlersEventsDoNotBlockTheRelay(t *testing.T) {
 // gets an error.
 func TestTwoOperatorsDiscardEachEventOnce(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(6000, 1, 1)
 	counts := make(chan int64, 2)
 	for range 2 {
@@ -249,7 +249,7 @@ func TestTwoOperatorsDiscardEachEventOnce(t *testing.T) {
 // An inbox row of a discarded event does not expire, until the event is purged.
 func TestInboxKeepsRowsOfDiscardedEvents(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, events(2)...)
 	n.discarded(only("e1"), 1)
 	n.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'billing', 'old ' || i FROM generate_series(1, 100) i")

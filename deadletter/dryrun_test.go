@@ -22,7 +22,7 @@ import (
 )
 
 // contents returns a digest of every table, except tables that a running process writes to.
-func (n *night) contents() map[string]string {
+func (n *rig) contents() map[string]string {
 	n.Helper()
 	digests := map[string]string{}
 	for _, table := range n.texts(`SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
@@ -33,7 +33,7 @@ func (n *night) contents() map[string]string {
 }
 
 // try tries all dead events, for as long as it takes.
-func (n *night) try(f deadletter.Filter, each int) map[string]deadletter.DryRun {
+func (n *rig) try(f deadletter.Filter, each int) map[string]deadletter.DryRun {
 	n.Helper()
 	trials, err := n.store.DryRun(n.Context(), f, deadletter.ReplayOptions{}, each, patience)
 	if err != nil {
@@ -50,12 +50,12 @@ func (n *night) try(f deadletter.Filter, each int) map[string]deadletter.DryRun 
 type patient struct {
 	*pgxpool.Pool
 
-	hurried atomic.Int32
+	withDeadline atomic.Int32
 }
 
 func (p *patient) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if _, ok := ctx.Deadline(); ok {
-		p.hurried.Add(1)
+		p.withDeadline.Add(1)
 	}
 	return p.Pool.Query(ctx, sql, args...)
 }
@@ -64,14 +64,14 @@ func (p *patient) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 // connection, and then the request could not be removed.
 func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("h", func(postroom.Event) error { return postroom.Permanent(errors.New("no")) }, postroom.Event{ID: "a", Source: "/shop", Type: "t"})
 	db := &patient{Pool: n.pool}
 	trials, err := deadletter.New(db, deadletter.Config{}).DryRun(context.WithoutCancel(n.Context()), deadletter.Filter{}, deadletter.ReplayOptions{}, 1, time.Millisecond)
 	if err != nil || len(trials) != 1 || trials[0].Verdict != deadletter.DryRunUnanswered {
 		t.Errorf("Try = %+v, %v; want one that nobody answered", trials, err)
 	}
-	if got := db.hurried.Load(); got != 0 {
+	if got := db.withDeadline.Load(); got != 0 {
 		t.Errorf("%d statements had a deadline, want none", got)
 	}
 	if left := n.number("SELECT count(*) FROM postroom.trial"); left != 0 {
@@ -82,7 +82,7 @@ func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 // A dry run leaves nothing behind, whatever the handler does.
 func TestDryRunLeavesNothing(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.exec("CREATE TABLE account (id text PRIMARY KEY, balance int)")
 	n.exec("CREATE TABLE booking (account text REFERENCES account DEFERRABLE INITIALLY DEFERRED)")
 	n.exec("INSERT INTO account VALUES ('a', 5), ('b', 7)")
@@ -153,7 +153,7 @@ func TestDryRunLeavesNothing(t *testing.T) {
 		}))
 	}
 	n.run(in)
-	n.eventuallyKnown(1)
+	n.eventuallyRegistered(1)
 	before := n.contents()
 	trials := n.try(deadletter.Filter{}, 5)
 	if after := n.contents(); !maps.Equal(after, before) {
@@ -193,7 +193,7 @@ func TestDryRunLeavesNothing(t *testing.T) {
 }
 
 // eventuallyKnown waits until processes are known.
-func (n *night) eventuallyKnown(count int64) {
+func (n *rig) eventuallyRegistered(count int64) {
 	n.Helper()
 	devtest.Eventually(n.T, patience, "the processes to be known", func() bool { return n.number("SELECT count(*) FROM postroom.node") == count })
 }
@@ -201,7 +201,7 @@ func (n *night) eventuallyKnown(count int64) {
 // A dry run reports its own changes, and not those of earlier transactions on its connection.
 func TestDryRunReportsOnlyItsOwnChanges(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.exec("CREATE TABLE quiet (id text)")
 	n.die("quiet", declined, event("e1"))
 	in := n.inbox()
@@ -228,7 +228,7 @@ func TestDryRunReportsOnlyItsOwnChanges(t *testing.T) {
 // whose handler no process has.
 func TestDryRunSkipsEventsThatItMustNotRun(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	v := newVendor()
 	v.fault("mail", errRejected)
 	stop := n.external(v)
@@ -296,7 +296,7 @@ func TestDryRunSkipsEventsThatItMustNotRun(t *testing.T) {
 // are more than a process takes at a time.
 func TestDryRunTakesSomeEventsOfEachCause(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(300, 2, 4)
 	var runs atomic.Int32
 	in := n.inbox()
@@ -329,7 +329,7 @@ func TestDryRunTakesSomeEventsOfEachCause(t *testing.T) {
 // Preview counts what a replay would do.
 func TestPreview(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(100, 2, 1)
 	n.replay(deadletter.Filter{Handler: "h0"}, deadletter.ReplayOptions{Limit: 30})
 	n.exec("UPDATE postroom.held SET key = event_id, pos = id WHERE event_id IN ('e2', 'e4')")

@@ -35,7 +35,7 @@ func (b *broken) Write(p []byte) (int, error) {
 // A purge removes the events that it has written. If it could not write them, it removes nothing.
 func TestPurge(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(1500, 1, 1)
 	n.discarded(deadletter.Filter{}, 1500)
 	n.exec("UPDATE postroom.archive SET discarded_at = now() - interval '1 year' WHERE id % 3 <> 0")
@@ -78,7 +78,7 @@ func TestPurge(t *testing.T) {
 // An export is a line of JSON for each event, whatever its body is.
 func TestExport(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	binary := []byte{0xff, 0x00, 'x'}
 	bodies := map[string][]byte{"json": []byte("{\"a\": [1,\n null]}"), "number": []byte("12.50"), "text": []byte("plain \"text\"\n\x00"), "empty": {}, "binary": binary}
 	var all []postroom.Event
@@ -139,7 +139,7 @@ func TestExport(t *testing.T) {
 // that a relay or a republish publishes it.
 func TestPurgeKeepsCancelledEventsOfTheLog(t *testing.T) {
 	t.Parallel()
-	o := newOffice(newNight(t))
+	o := newOutgoingRig(newRig(t))
 	box := outbox.New(outbox.Config{Source: "/office"})
 	ev := postroom.NewEvent(o.subject, "x")
 	ev.ID, ev.NotBefore = "reminder", time.Now().Add(time.Hour)
@@ -172,7 +172,7 @@ func TestPurgeKeepsCancelledEventsOfTheLog(t *testing.T) {
 
 func TestPurgeTakesOldReplays(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, events(3)...)
 	n.handle("billing", nil)
 	old := n.runReplay(n.replay(deadletter.Filter{EventID: "e1"}, deadletter.ReplayOptions{}))

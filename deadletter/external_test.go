@@ -59,7 +59,7 @@ var (
 )
 
 // external runs a handler that charges and then mails, and records both results.
-func (n *night) external(v *vendor) (stop func()) {
+func (n *rig) external(v *vendor) (stop func()) {
 	n.Helper()
 	in := n.inbox()
 	in.HandleExternal(inbox.Subscription{Name: "mail", Workers: 2, Attempts: 1, Pause: inbox.Pause{Off: true}}, func(ctx context.Context, attempt *inbox.Attempt) error {
@@ -83,18 +83,18 @@ func (n *night) external(v *vendor) (stop func()) {
 
 // dies accepts an event for the external handler, and waits until the event is dead. It returns the
 // event's id in held.
-func (n *night) dies(ev postroom.Event, class string) int64 {
+func (n *rig) dies(ev postroom.Event, class string) int64 {
 	n.Helper()
 	in := n.inbox()
 	in.HandleExternal(inbox.Subscription{Name: "mail"}, func(context.Context, *inbox.Attempt) error { return nil })
 	n.accept(in, "mail", ev)
-	(&river{night: n}).eventually("its death", func() bool {
+	(&river{rig: n}).eventually("its death", func() bool {
 		return n.number("SELECT count(*) FROM postroom.held WHERE dead_at IS NOT NULL AND class = $1", class) == 1
 	})
 	return n.number("SELECT id FROM postroom.held WHERE class = $1", class)
 }
 
-func (n *night) show(id int64) deadletter.Details {
+func (n *rig) show(id int64) deadletter.Details {
 	n.Helper()
 	w, err := n.store.Get(n.Context(), id)
 	if err != nil {
@@ -107,7 +107,7 @@ func (n *night) show(id int64) deadletter.Details {
 // is not called again.
 func TestEditOfAnExternalEvent(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	v := newVendor()
 	v.fault("mail", errRejected)
 	stop := n.external(v)
@@ -179,7 +179,7 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			n := newNight(t)
+			n := newRig(t)
 			v := newVendor()
 			v.fault("charge", errLost)
 			n.external(v)
@@ -229,7 +229,7 @@ func TestResolve(t *testing.T) {
 // knows it.
 func TestEditedEventIsKnownWhenItComesAgain(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	ev := event("e1")
 	n.die("billing", declined, ev)
 	id := n.number("SELECT id FROM postroom.held")
@@ -260,7 +260,7 @@ func TestEditedEventIsKnownWhenItComesAgain(t *testing.T) {
 // An event that a replay has released cannot be edited.
 func TestEditRefusesReleasedEvents(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, event("e1"))
 	id := n.number("SELECT id FROM postroom.held")
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
@@ -284,7 +284,7 @@ func TestEditRefusesReleasedEvents(t *testing.T) {
 // An event is edited while a replay runs. It is edited before it is released, or not at all.
 func TestEditBesideAReplay(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, events(40)...)
 	n.handle("billing", nil)
 	rows, _ := n.pool.Query(t.Context(), "SELECT id, event_id FROM postroom.held")
@@ -318,7 +318,7 @@ func TestEditBesideAReplay(t *testing.T) {
 // accepted event.
 func TestEditOfALargeBody(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	v := newVendor()
 	v.fault("mail", errRejected)
 	n.external(v)

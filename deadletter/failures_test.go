@@ -13,7 +13,7 @@ import (
 // is not held any more.
 func TestFailuresAreKeptAfterASuccessfulReplay(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("h0", declined, event("e1"))
 	failed := n.texts("SELECT failures->0->>'text' FROM postroom.held")
 	n.handle("h0", func(postroom.Event) error { return nil })

@@ -15,7 +15,7 @@ import (
 // them quickly.
 func TestGroupsOfMany(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(20_000, 15, 5)
 	// The five causes are in three handlers.
 	n.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'g' || (id % 5) % 3, dedupe_key FROM postroom.held")
@@ -56,7 +56,7 @@ func TestGroupsOfMany(t *testing.T) {
 // Each way to find groups finds the same groups.
 func TestGroupsByAnyProperty(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(600, 3, 3) // each cause belongs to one handler
 	n.exec("UPDATE postroom.held SET type = 'order.paid' WHERE event_id LIKE 'e1%' AND handler = 'h1'")
 	n.exec("UPDATE postroom.held SET fingerprint = NULL WHERE handler = 'h2'")
@@ -97,7 +97,7 @@ func TestGroupsByAnyProperty(t *testing.T) {
 // A search reads a limited number of events, and reports that.
 func TestBoundsOfASearch(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(12_000, 3, 3)
 	n.exec(`UPDATE postroom.held SET data = 'a needle' WHERE event_id = 'e11500'`) // one of the first to die
 	needle := deadletter.Filter{Text: "needle"}
@@ -133,7 +133,7 @@ func TestBoundsOfASearch(t *testing.T) {
 // could.
 func TestReadsUseAReadOnlyTransaction(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(10, 1, 1)
 	n.exec(`CREATE FUNCTION bad(h postroom.held) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN DELETE FROM postroom.audit; RETURN true; END $$`)
 	n.exec(`CREATE OR REPLACE FUNCTION postroom.dead_letters(ids bigint[], handler text, type text, key text, class text, cause bytea, source text,

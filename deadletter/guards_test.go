@@ -18,14 +18,14 @@ import (
 // These tests show what the conditions in the statements are for.
 
 // heldNow returns the state of each event, in the order of their ids.
-func (n *night) heldNow() string {
+func (n *rig) heldNow() string {
 	n.Helper()
 	return strings.Join(n.texts(`SELECT id || ' ' || CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN claimed_by IS NOT NULL THEN 'running'
 		WHEN next_at IS NOT NULL THEN 'due' ELSE 'waiting' END FROM postroom.held ORDER BY id`), ", ")
 }
 
 // stepped makes one step of a replay.
-func (n *night) stepped(id int64) {
+func (n *rig) stepped(id int64) {
 	n.Helper()
 	if _, err := n.store.Step(n.Context(), id); err != nil {
 		n.Fatal(err)
@@ -33,12 +33,12 @@ func (n *night) stepped(id int64) {
 }
 
 // outcomesOf returns the outcomes of the events of a replay, in the order of their ids.
-func (n *night) outcomesOf(id int64) string {
+func (n *rig) outcomesOf(id int64) string {
 	n.Helper()
 	return strings.Join(n.texts("SELECT held || ' ' || coalesce(outcome, 'open') FROM postroom.job_item WHERE job = $1 ORDER BY held", id), ", ")
 }
 
-func (n *night) wantSame(what, got, want string) {
+func (n *rig) wantSame(what, got, want string) {
 	n.Helper()
 	if got != want {
 		n.Errorf("%s: %s, want %s", what, got, want)
@@ -60,7 +60,7 @@ func TestReplayReleasesOnlyDeadEvents(t *testing.T) {
 		{"one comes behind a dead one of its key", "key = 'k', pos = id", []int64{2}, "1 dead, 2 waiting", "2 open"},
 		{"one comes before one of its key that is due", "key = 'k', pos = id, dead_at = nullif(dead_at, (SELECT dead_at FROM postroom.held WHERE id = 2)), next_at = CASE WHEN id = 2 THEN now() END", []int64{1}, "1 waiting, 2 due", "1 open"},
 	} {
-		n := newNight(t)
+		n := newRig(t)
 		n.seed(2, 1, 1)
 		job := n.replay(deadletter.Filter{IDs: tt.only}, deadletter.ReplayOptions{})
 		n.exec("UPDATE postroom.held SET " + tt.is)
@@ -74,7 +74,7 @@ func TestReplayReleasesOnlyDeadEvents(t *testing.T) {
 // the time at which it was logged.
 func TestAsNewIsForOutgoingEvents(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(1, 1, 1)
 	n.exec("UPDATE postroom.held SET logged_at = '2026-01-01'")
 	n.stepped(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{AsNew: true}).ID)
@@ -84,7 +84,7 @@ func TestAsNewIsForOutgoingEvents(t *testing.T) {
 // If an event is discarded before its turn, the replay reports it as discarded.
 func TestReplayReportsAnEventDiscardedBeforeItsTurn(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(2, 1, 1)
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 	if _, err := n.store.Discard(t.Context(), deadletter.Filter{IDs: []int64{1}}, 0, n.by, nil); err != nil {
@@ -98,7 +98,7 @@ func TestReplayReportsAnEventDiscardedBeforeItsTurn(t *testing.T) {
 // replay. It does not get back events that it tried.
 func TestResumeTakesUpEventsThatWereLeftOut(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(4, 1, 1)
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: 1})
 	n.stepped(job.ID)
@@ -121,7 +121,7 @@ func TestResumeTakesUpEventsThatWereLeftOut(t *testing.T) {
 // publishing them.
 func TestCancelTakesBackEventsThatHaveNotBegun(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(8, 1, 1) // the eighth died first
 	n.exec("UPDATE postroom.held SET handler = 'outbox', dedupe_key = NULL, pos = 1 WHERE id = 7")
 	died := n.texts("SELECT dead_at::text FROM postroom.held WHERE id = 5")
@@ -171,7 +171,7 @@ func TestCancelTakesBackEventsThatHaveNotBegun(t *testing.T) {
 // is an event whose process died. Neither process can settle the event.
 func TestEventsReleasedByAWorkerAfterACancelAreDead(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(4, 1, 1)
 	died := n.texts("SELECT dead_at::text FROM postroom.held ORDER BY id")
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
@@ -216,7 +216,7 @@ func TestReplayStopsAlsoIfAllEventsAreReleased(t *testing.T) {
 		{"it never stops", deadletter.NeverStop, 30, deadletter.ReplayRunning, 0, 10},
 		{"all failed, and nothing is left to stop", 0.1, 40, deadletter.ReplayDone, 0, 0},
 	} {
-		n := newNight(t)
+		n := newRig(t)
 		n.seed(40, 1, 1)
 		job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{StopAt: tt.stopAt})
 		n.stepped(job.ID)
@@ -242,7 +242,7 @@ func TestReplayStopsAlsoIfAllEventsAreReleased(t *testing.T) {
 // nothing. If no event of the canary ran, other events become the canary.
 func TestCanaryNeedsAnEventThatSucceeds(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(30, 1, 1) // the thirtieth died first
 	n.exec("UPDATE postroom.held SET key = 'k', event_key = 'k', pos = id WHERE id > 20")
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Canary: 10})
@@ -276,7 +276,7 @@ func TestCanaryNeedsAnEventThatSucceeds(t *testing.T) {
 // A discard locks the events that it has read until it has moved them.
 func TestDiscardLocksTheEventsThatItMoves(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(2, 1, 1)
 	tx, err := n.pool.Begin(t.Context())
 	if err != nil {
@@ -294,7 +294,7 @@ func TestDiscardLocksTheEventsThatItMoves(t *testing.T) {
 // neither moves it nor counts it in the audit.
 func TestDiscardSkipsEventsThatAreNoLongerDead(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(2, 1, 1)
 	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() WHERE id = 2")
 	rows, _ := n.pool.Query(t.Context(), n.store.LockToDiscard(), []int64{1, 2}) // CollectRows reports the error
@@ -307,7 +307,7 @@ func TestDiscardSkipsEventsThatAreNoLongerDead(t *testing.T) {
 // they are older than the time of the purge. Replays are removed in the same way.
 func TestPurgeOfTheHistory(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(4, 1, 1)
 	for id := range int64(4) {
 		if _, err := n.store.Edit(t.Context(), id+1, deadletter.Edit{Data: []byte(`{"edited": true}`)}, n.by); err != nil {

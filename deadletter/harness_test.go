@@ -23,8 +23,8 @@ func TestMain(m *testing.M) { devtest.Main(m) }
 
 const patience = 30 * time.Second
 
-// night is a database with dead events, and an operator.
-type night struct {
+// rig is a database with dead events, and an operator.
+type rig struct {
 	*testing.T
 
 	pool  *pgxpool.Pool
@@ -32,15 +32,15 @@ type night struct {
 	by    deadletter.Audit
 }
 
-func newNight(t *testing.T) *night {
+func newRig(t *testing.T) *rig {
 	t.Helper()
-	n := &night{T: t, pool: devtest.Pool(t), by: deadletter.Audit{Actor: "ann", Reason: "the vendor is back"}}
+	n := &rig{T: t, pool: devtest.Pool(t), by: deadletter.Audit{Actor: "ann", Reason: "the vendor is back"}}
 	n.store = deadletter.New(n.pool, deadletter.Config{})
 	n.exec("CREATE TABLE effect (handler text, id text, body text, n bigint GENERATED ALWAYS AS IDENTITY)")
 	return n
 }
 
-func (n *night) exec(sql string, args ...any) {
+func (n *rig) exec(sql string, args ...any) {
 	n.Helper()
 	if _, err := n.pool.Exec(n.Context(), sql, args...); err != nil {
 		n.Fatalf("%s: %v", sql, err)
@@ -48,7 +48,7 @@ func (n *night) exec(sql string, args ...any) {
 }
 
 // number returns the number that a query returns.
-func (n *night) number(sql string, args ...any) (count int64) {
+func (n *rig) number(sql string, args ...any) (count int64) {
 	n.Helper()
 	if err := n.pool.QueryRow(n.Context(), sql, args...).Scan(&count); err != nil {
 		n.Fatalf("%s: %v", sql, err)
@@ -57,7 +57,7 @@ func (n *night) number(sql string, args ...any) (count int64) {
 }
 
 // texts returns the column that a query returns.
-func (n *night) texts(sql string, args ...any) []string {
+func (n *rig) texts(sql string, args ...any) []string {
 	n.Helper()
 	rows, _ := n.pool.Query(n.Context(), sql, args...) // CollectRows reports the error
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -67,7 +67,7 @@ func (n *night) texts(sql string, args ...any) []string {
 	return texts
 }
 
-func (n *night) want(what string, want int64, sql string, args ...any) {
+func (n *rig) want(what string, want int64, sql string, args ...any) {
 	n.Helper()
 	if got := n.number(sql, args...); got != want {
 		n.Errorf("%s: %d, want %d", what, got, want)
@@ -75,14 +75,14 @@ func (n *night) want(what string, want int64, sql string, args ...any) {
 }
 
 // inbox returns an inbox that reads no stream.
-func (n *night) inbox() *inbox.Inbox {
+func (n *rig) inbox() *inbox.Inbox {
 	return inbox.New(n.pool, nil, inbox.Config{
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), IdlePoll: 5 * time.Millisecond,
 	})
 }
 
 // run runs an inbox until stop is called, or the test ends.
-func (n *night) run(in *inbox.Inbox) (stop func()) {
+func (n *rig) run(in *inbox.Inbox) (stop func()) {
 	n.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -112,7 +112,7 @@ func sub(name string) inbox.Subscription {
 }
 
 // die makes events dead at a handler: it accepts them, and they fail with the errors of why.
-func (n *night) die(handler string, why func(ev postroom.Event) error, events ...postroom.Event) {
+func (n *rig) die(handler string, why func(ev postroom.Event) error, events ...postroom.Event) {
 	n.Helper()
 	in := n.inbox()
 	in.Handle(sub(handler), postroom.HandlerFunc(func(_ context.Context, _ pgx.Tx, ev postroom.Event) error { return why(ev) }))
@@ -127,7 +127,7 @@ func (n *night) die(handler string, why func(ev postroom.Event) error, events ..
 	stop()
 }
 
-func (n *night) accept(in *inbox.Inbox, handler string, ev postroom.Event) {
+func (n *rig) accept(in *inbox.Inbox, handler string, ev postroom.Event) {
 	n.Helper()
 	if got, err := in.Accept(n.Context(), handler, ev); err != nil || got != inbox.Stored {
 		n.Fatalf("accept %s: %v, %v", ev.ID, got, err)
@@ -135,7 +135,7 @@ func (n *night) accept(in *inbox.Inbox, handler string, ev postroom.Event) {
 }
 
 // handle runs a handler that applies its events, except those for which fails returns an error.
-func (n *night) handle(handler string, fails func(ev postroom.Event) error) (stop func()) {
+func (n *rig) handle(handler string, fails func(ev postroom.Event) error) (stop func()) {
 	n.Helper()
 	in := n.inbox()
 	s := sub(handler)
@@ -153,7 +153,7 @@ func (n *night) handle(handler string, fails func(ev postroom.Event) error) (sto
 
 // seed writes dead events directly into held, as many as a test of numbers needs. Their handlers
 // are h<i%handlers>, and their failures have the given number of causes.
-func (n *night) seed(count, handlers, causes int) {
+func (n *rig) seed(count, handlers, causes int) {
 	n.Helper()
 	n.exec(`INSERT INTO postroom.inbox (handler, dedupe_key)
 		SELECT 'h' || i % $2, '/shop e' || i FROM generate_series(1, $1::int) i`, count, handlers)
@@ -184,7 +184,7 @@ var errDeclined = errors.New("card declined")
 func declined(postroom.Event) error { return errDeclined }
 
 // runReplay runs a replay to its end.
-func (n *night) runReplay(job deadletter.Replay) deadletter.Replay {
+func (n *rig) runReplay(job deadletter.Replay) deadletter.Replay {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()
@@ -195,7 +195,7 @@ func (n *night) runReplay(job deadletter.Replay) deadletter.Replay {
 	return done
 }
 
-func (n *night) replay(f deadletter.Filter, o deadletter.ReplayOptions) deadletter.Replay {
+func (n *rig) replay(f deadletter.Filter, o deadletter.ReplayOptions) deadletter.Replay {
 	n.Helper()
 	job, err := n.store.CreateReplay(n.Context(), f, o, n.by)
 	if err != nil {
@@ -205,7 +205,7 @@ func (n *night) replay(f deadletter.Filter, o deadletter.ReplayOptions) deadlett
 }
 
 // wantOnce checks that each of the events took effect once.
-func (n *night) wantOnce(handler string, want int64) {
+func (n *rig) wantOnce(handler string, want int64) {
 	n.Helper()
 	n.want("events with an effect at "+handler, want, "SELECT count(DISTINCT id) FROM effect WHERE handler = $1", handler)
 	n.want("effects at "+handler, want, "SELECT count(*) FROM effect WHERE handler = $1", handler)

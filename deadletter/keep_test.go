@@ -21,7 +21,7 @@ import (
 // An export has the exact bytes that were held, even if they only look like JSON.
 func TestExportKeepsBytes(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(1, 1, 1)
 	const data, raw = "\"\xff\x9b2J\"", "X-Name: \xe9\r\n"
 	n.exec("UPDATE postroom.held SET data = $1, raw_headers = $2", []byte(data), []byte(raw))
@@ -62,7 +62,7 @@ func (c *committing) Commit(ctx context.Context) error { return c.end(ctx, c.Tx)
 // copy.
 func TestPurgeOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(4, 1, 1)
 	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 0, n.by, nil); err != nil {
 		t.Fatal(err)
@@ -70,10 +70,10 @@ func TestPurgeOfUnknownOutcome(t *testing.T) {
 	refusal := &pgconn.PgError{Code: "40001"}
 	shutdown := &pgconn.PgError{Code: "57P01"}
 	tests := []struct {
-		name   string
-		end    func(ctx context.Context, tx pgx.Tx) error
-		unsure bool
-		left   int64
+		name    string
+		end     func(ctx context.Context, tx pgx.Tx) error
+		unknown bool
+		left    int64
 	}{
 		{"the server refuses it", func(context.Context, pgx.Tx) error { return refusal }, false, 4},
 		{"the connection is lost before it", func(context.Context, pgx.Tx) error { return io.ErrUnexpectedEOF }, true, 4},
@@ -86,8 +86,8 @@ func TestPurgeOfUnknownOutcome(t *testing.T) {
 		store := deadletter.New(&commits{n.pool, tt.end}, deadletter.Config{})
 		var w strings.Builder
 		_, err := store.Purge(t.Context(), time.Now().Add(time.Hour), &w, n.by, nil)
-		if err == nil || errors.Is(err, deadletter.ErrUnknownOutcome) != tt.unsure {
-			t.Errorf("%s: %v, want ErrUnsure: %v", tt.name, err, tt.unsure)
+		if err == nil || errors.Is(err, deadletter.ErrUnknownOutcome) != tt.unknown {
+			t.Errorf("%s: %v, want ErrUnsure: %v", tt.name, err, tt.unknown)
 		}
 		if lines := strings.Count(w.String(), "\n"); lines != 4 {
 			t.Errorf("%s: %d lines", tt.name, lines)
@@ -103,7 +103,7 @@ func TestPurgeOfUnknownOutcome(t *testing.T) {
 // The history shows who discarded an event and why, even if many events were discarded together.
 func TestShowWhoDiscardedMany(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(3, 1, 1)
 	if _, err := n.store.Discard(t.Context(), deadletter.Filter{}, 2, n.by, nil); err != nil {
 		t.Fatal(err)

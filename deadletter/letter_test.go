@@ -12,7 +12,7 @@ import (
 )
 
 // all returns every event that matches, page by page.
-func (n *night) all(f deadletter.Filter, limit int) []deadletter.Letter {
+func (n *rig) all(f deadletter.Filter, limit int) []deadletter.Letter {
 	n.Helper()
 	var found []deadletter.Letter
 	p := deadletter.Page{Limit: limit}
@@ -34,7 +34,7 @@ func (n *night) all(f deadletter.Filter, limit int) []deadletter.Letter {
 
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(100, 3, 5)
 	// This event is not dead, so no list has it.
 	n.exec("UPDATE postroom.held SET dead_at = NULL, next_at = now() + interval '1 hour' WHERE event_id = 'e50'")
@@ -78,7 +78,7 @@ func TestSearch(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			n := &night{T: t, pool: n.pool, store: n.store}
+			n := &rig{T: t, pool: n.pool, store: n.store}
 			for _, limit := range []int{7, 1000} {
 				found := n.all(tt.f, limit)
 				if len(found) != tt.want {
@@ -105,7 +105,7 @@ func TestSearch(t *testing.T) {
 
 func TestSearchRefusesBadFilters(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	tests := map[string]deadletter.Filter{
 		"a short cause":     {Cause: "ab"},
 		"no cause":          {Cause: "xy"},
@@ -136,7 +136,7 @@ func TestSearchRefusesBadFilters(t *testing.T) {
 // groups.
 func TestGroups(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	causes := []struct {
 		handler string
 		why     func(ev postroom.Event) error
@@ -181,7 +181,7 @@ func TestGroups(t *testing.T) {
 
 func TestShow(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	ev := event("e1")
 	ev.Headers = map[string]string{"tenant": "a"}
 	ev.CorrelationID = "c"

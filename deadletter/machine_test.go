@@ -15,13 +15,13 @@ import (
 )
 
 // machine runs replays of a few dead events step by step. Between two steps, handlers and operators
-// do anything that they can do. The machine knows the fate of each event, and the database must
+// do anything that they can do. The machine knows the state of each event, and the database must
 // have the same.
 type machine struct {
 	*rapid.T
 
-	n      *night
-	fates  map[int64]fate
+	n      *rig
+	states map[int64]itemState
 	died   map[int64]time.Time // when each event last died
 	jobs   map[int64]*replaying
 	audits int64
@@ -39,14 +39,14 @@ type replaying struct {
 	resumed int
 }
 
-type fate string
+type itemState string
 
 const (
-	isDead      fate = "dead"
-	isReleased  fate = "released" // due, or waiting behind its key
-	isRunning   fate = "running"
-	isSettled   fate = "settled"
-	isDiscarded fate = "discarded"
+	isDead      itemState = "dead"
+	isReleased  itemState = "released" // due, or waiting behind its key
+	isRunning   itemState = "running"
+	isDone      itemState = "settled"
+	isDiscarded itemState = "discarded"
 )
 
 // A replay releases its own events and no others, each event once, in the order of its key. The
@@ -54,7 +54,7 @@ const (
 // lost.
 func TestReplaysDoAsTheirModel(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // each takes hundreds of round trips
 		if err := f.Value.Set("15"); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestReplaysDoAsTheirModel(t *testing.T) {
 		m := newMachine(t, n)
 		t.Repeat(map[string]func(*rapid.T){
 			"replay": m.replay, "step": m.step, "step again": m.step, "begin": m.begin, "begin another": m.begin,
-			"settle": m.settle, "fail": m.fail, "give back": m.giveBack, "die": m.die, "discard": m.discard, "cancel": m.cancel, "resume": m.resume, "": m.check,
+			"settle": m.succeed, "fail": m.fail, "give back": m.giveBack, "die": m.die, "discard": m.discard, "cancel": m.cancel, "resume": m.resume, "": m.check,
 		})
 		m.finish()
 	})
@@ -72,13 +72,13 @@ func TestReplaysDoAsTheirModel(t *testing.T) {
 
 // newMachine empties the tables, and puts dead events into them: a dozen without a key,
 // and three events of each of two keys.
-func newMachine(t *rapid.T, n *night) *machine {
-	m := &machine{T: t, n: n, fates: map[int64]fate{}, died: map[int64]time.Time{}, jobs: map[int64]*replaying{}, abandoned: map[int64]bool{}}
+func newMachine(t *rapid.T, n *rig) *machine {
+	m := &machine{T: t, n: n, states: map[int64]itemState{}, died: map[int64]time.Time{}, jobs: map[int64]*replaying{}, abandoned: map[int64]bool{}}
 	n.exec("TRUNCATE postroom.held, postroom.inbox, postroom.job, postroom.job_item, postroom.archive, postroom.audit RESTART IDENTITY CASCADE")
 	n.seed(18, 1, 3)
 	n.exec("UPDATE postroom.held SET key = 'k' || id % 2, event_key = 'k' || id % 2, pos = id WHERE id > 12")
 	for id := range int64(18) {
-		m.fates[id+1] = isDead
+		m.states[id+1] = isDead
 	}
 	m.see()
 	return m
@@ -86,7 +86,7 @@ func newMachine(t *rapid.T, n *night) *machine {
 
 // see reads the state of each event from the database.
 func (m *machine) see() {
-	seen := make(map[int64]fate)
+	seen := make(map[int64]itemState)
 	rows, err := m.n.pool.Query(m.Context(), `SELECT id, dead_at, CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN claimed_by IS NOT NULL THEN 'running' ELSE 'released' END
 		FROM postroom.held UNION ALL SELECT id, dead_at, 'discarded' FROM postroom.archive`)
 	if err != nil {
@@ -96,7 +96,7 @@ func (m *machine) see() {
 	for rows.Next() {
 		var id int64
 		var at *time.Time
-		var is fate
+		var is itemState
 		if err := rows.Scan(&id, &at, &is); err != nil {
 			m.Fatal(err)
 		}
@@ -105,24 +105,24 @@ func (m *machine) see() {
 			m.died[id] = *at
 		}
 	}
-	for id, is := range m.fates {
+	for id, is := range m.states {
 		switch now, there := seen[id]; {
-		case !there && is != isSettled:
+		case !there && is != isDone:
 			m.Fatalf("event %d was %s, and is gone", id, is)
-		case there && is == isSettled:
+		case there && is == isDone:
 			m.Fatalf("event %d was settled, and is %s", id, now)
 		}
 	}
 	for id, is := range seen {
-		m.fates[id] = is
+		m.states[id] = is
 	}
 }
 
-// pick draws one of the events with this fate. If none is, rapid draws another action: its Skip
+// pick draws one of the events in this state. If none is, rapid draws another action: its Skip
 // leaves out an action that is not possible now, and no test.
-func (m *machine) pick(t *rapid.T, is fate) int64 {
+func (m *machine) pick(t *rapid.T, is itemState) int64 {
 	var ids []int64
-	for id, f := range m.fates {
+	for id, f := range m.states {
 		if f == is {
 			ids = append(ids, id)
 		}
@@ -168,7 +168,7 @@ func (m *machine) replay(t *rapid.T) {
 		}
 		made.items = append(made.items, id)
 		if !slices.Contains(free, id) {
-			t.Fatalf("replay %d has event %d, which is %s or another's", job.ID, id, m.fates[id])
+			t.Fatalf("replay %d has event %d, which is %s or another's", job.ID, id, m.states[id])
 		}
 	}
 	want := len(free)
@@ -184,7 +184,7 @@ func (m *machine) replay(t *rapid.T) {
 // free returns the dead events of a filter that are in no running replay.
 func (m *machine) free(f deadletter.Filter) []int64 {
 	var free []int64
-	for id, is := range m.fates {
+	for id, is := range m.states {
 		taken := slices.ContainsFunc(slices.Collect(maps.Values(m.jobs)), func(j *replaying) bool {
 			return j.state == deadletter.ReplayRunning && slices.Contains(j.items, id) && m.owns(j.id, id)
 		})
@@ -204,14 +204,14 @@ func (m *machine) owns(job, event int64) bool {
 func (m *machine) step(t *rapid.T) { m.advance(t, m.job(t)) }
 
 func (m *machine) advance(t *rapid.T, j *replaying) (moved bool) {
-	before := maps.Clone(m.fates)
+	before := maps.Clone(m.states)
 	moved, err := m.n.store.Step(m.Context(), j.id)
 	if err != nil {
 		t.Fatalf("step of replay %d: %v", j.id, err)
 	}
 	m.see()
 	for id, was := range before {
-		is := m.fates[id]
+		is := m.states[id]
 		switch {
 		case was == is:
 		case !slices.Contains(j.items, id) || j.state != deadletter.ReplayRunning:
@@ -228,7 +228,7 @@ func (m *machine) advance(t *rapid.T, j *replaying) (moved bool) {
 	return moved
 }
 
-// know compares the numbers of a replay with the fates of its events.
+// know compares the numbers of a replay with the states of its events.
 func (m *machine) know(t *rapid.T, j *replaying) {
 	job, err := m.n.store.GetReplay(m.Context(), j.id)
 	if err != nil {
@@ -283,7 +283,7 @@ func (m *machine) begin(t *rapid.T) {
 	if tag.RowsAffected() == 0 {
 		t.Skip("it waits behind its key")
 	}
-	m.fates[id] = isRunning
+	m.states[id] = isRunning
 	for _, j := range m.jobs {
 		if m.owns(j.id, id) {
 			j.runs[id]++
@@ -298,7 +298,7 @@ func (m *machine) begin(t *rapid.T) {
 func (m *machine) giveBack(t *rapid.T) {
 	id := m.running(t)
 	m.n.exec("UPDATE postroom.held SET claimed_by = NULL, attempts = attempts - 1, next_at = now() WHERE id = $1", id)
-	m.fates[id] = isReleased
+	m.states[id] = isReleased
 	for _, j := range m.jobs {
 		if m.owns(j.id, id) {
 			j.runs[id]--
@@ -322,15 +322,15 @@ func (m *machine) running(t *rapid.T) int64 {
 	return id
 }
 
-// settle makes the handler succeed. The event is no longer held, and the next event of its key is
+// succeed makes the handler succeed. The event is no longer held, and the next event of its key is
 // due.
-func (m *machine) settle(t *rapid.T) {
+func (m *machine) succeed(t *rapid.T) {
 	id := m.running(t)
 	m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING key, pos)
 		UPDATE postroom.held h SET next_at = now() FROM gone
 		WHERE h.key = gone.key AND h.dead_at IS NULL
 		  AND h.pos = (SELECT min(o.pos) FROM postroom.held o WHERE o.key = gone.key AND o.id <> $1)`, id)
-	m.fates[id] = isSettled
+	m.states[id] = isDone
 }
 
 // fail makes the handler fail for the last time.
@@ -347,8 +347,8 @@ func (m *machine) discard(t *rapid.T) {
 	}
 	m.audits++
 	m.see()
-	if m.fates[id] != isDiscarded {
-		t.Fatalf("event %d is %s", id, m.fates[id])
+	if m.states[id] != isDiscarded {
+		t.Fatalf("event %d is %s", id, m.states[id])
 	}
 }
 
@@ -364,7 +364,7 @@ func (m *machine) cancel(t *rapid.T) {
 	m.audits++
 	m.see()
 	for id := range m.abandoned {
-		if m.fates[id] == isDead { // the cancel took it back
+		if m.states[id] == isDead { // the cancel took it back
 			delete(m.abandoned, id)
 		}
 	}
@@ -414,7 +414,7 @@ func (m *machine) check(*rapid.T) {
 func (m *machine) finish() {
 	for rounds := 0; ; rounds++ {
 		if rounds == 200 {
-			m.Fatalf("the replays do not end: %v", m.fates)
+			m.Fatalf("the replays do not end: %v", m.states)
 		}
 		running := false
 		for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
@@ -426,19 +426,19 @@ func (m *machine) finish() {
 		}
 		m.n.exec(`UPDATE postroom.held SET claimed_by = 'w', next_at = now() + interval '1 hour' WHERE next_at <= now()`)
 		m.see()
-		for _, id := range slices.Sorted(maps.Keys(m.fates)) {
-			if m.fates[id] == isRunning {
+		for _, id := range slices.Sorted(maps.Keys(m.states)) {
+			if m.states[id] == isRunning {
 				m.n.exec(`WITH gone AS (DELETE FROM postroom.held WHERE id = $1 RETURNING key)
 					UPDATE postroom.held h SET next_at = now() FROM gone
 					WHERE h.key = gone.key AND h.dead_at IS NULL
 					  AND h.pos = (SELECT min(o.pos) FROM postroom.held o WHERE o.key = gone.key AND o.id <> $1)`, id)
-				m.fates[id] = isSettled
+				m.states[id] = isDone
 			}
 		}
 	}
 	m.check(m.T)
-	for id, is := range m.fates {
-		if is != isDead && is != isSettled && is != isDiscarded {
+	for id, is := range m.states {
+		if is != isDead && is != isDone && is != isDiscarded {
 			m.Fatalf("all replays have ended, and event %d is %s", id, is)
 		}
 	}

@@ -14,20 +14,20 @@ import (
 // succeeds, all five take effect in their order. If the replay fails, everything stays as it was.
 func TestReplayOfAHeadOfAKey(t *testing.T) {
 	t.Parallel()
-	r := newRiver(newNight(t))
+	r := newRiver(newRig(t))
 	e1 := name("k", 1)
 	s := newScript(e1)
 	r.handle(inbox.HoldKey, s)
 	r.publish("k", 1, 5)
-	stands := with(all("waiting", names("k", 2, 5)...), all("dead", e1))
-	r.eventuallyHeld(stands)
+	wantHeld := with(all("waiting", names("k", 2, 5)...), all("dead", e1))
+	r.eventuallyHeld(wantHeld)
 
 	job := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
 	if job.State != deadletter.ReplayDone || job.Events != 1 || job.Failed != 1 {
 		t.Errorf("a replay that fails: %+v", job)
 	}
-	r.eventuallyHeld(stands)
-	r.wantSound()
+	r.eventuallyHeld(wantHeld)
+	r.wantConsistent()
 	if s.runs(e1) != 2 || s.runs(name("k", 2)) != 0 {
 		t.Errorf("runs: %v", s.ran)
 	}
@@ -42,7 +42,7 @@ func TestReplayOfAHeadOfAKey(t *testing.T) {
 	r.publish("k", 6, 7)
 	r.eventuallyEffects("k", 7)
 	r.wantEffects("k", names("k", 1, 7)...)
-	r.wantSound()
+	r.wantConsistent()
 }
 
 // The first event of a key is discarded while more events of the key arrive. All of these run in
@@ -51,7 +51,7 @@ func TestReplayOfAHeadOfAKey(t *testing.T) {
 func TestDiscardOfAHeadOfAKey(t *testing.T) {
 	t.Parallel()
 	for _, waiting := range []int{1, 4, 150} {
-		r := newRiver(newNight(t))
+		r := newRiver(newRig(t))
 		e1 := name("k", 1)
 		s := newScript(e1)
 		r.handle(inbox.HoldKey, s)
@@ -84,7 +84,7 @@ func TestDiscardOfAHeadOfAKey(t *testing.T) {
 			t.Errorf("replay: %+v", done)
 		}
 		r.wantEffects("k", append(names("k", 2, 42+waiting), e1)...)
-		r.wantSound()
+		r.wantConsistent()
 	}
 }
 
@@ -92,7 +92,7 @@ func TestDiscardOfAHeadOfAKey(t *testing.T) {
 // run one after the other, even if one of them fails.
 func TestReplayOfSkippedEvents(t *testing.T) {
 	t.Parallel()
-	r := newRiver(newNight(t))
+	r := newRiver(newRig(t))
 	e2, e4 := name("k", 2), name("k", 4)
 	s := newScript(e2, e4)
 	r.handle(inbox.SkipKey, s)
@@ -114,7 +114,7 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 	}
 	r.wantOutcomes(job, map[string]string{e2: "failed", e4: "succeeded"})
 	r.eventuallyHeld(all("dead", e2))
-	r.wantSound()
+	r.wantConsistent()
 	if s.beside {
 		t.Error("two events of a key ran at once")
 	}
@@ -124,7 +124,7 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 		t.Errorf("the other alone: %+v", done)
 	}
 	r.wantEffects("k", name("k", 1), name("k", 3), name("k", 5), e4, e2)
-	r.wantSound()
+	r.wantConsistent()
 }
 
 // lates writes dead events of a key into held that came too late for their order. No event waits
@@ -142,7 +142,7 @@ func (r *river) lates(key string, from, to int) {
 }
 
 // dead returns when each held event died.
-func (n *night) dead() []string {
+func (n *rig) dead() []string {
 	n.Helper()
 	return n.texts("SELECT format('%s %s %s', event_id, extract(epoch FROM dead_at), key) FROM postroom.held WHERE dead_at IS NOT NULL ORDER BY event_id")
 }
@@ -151,7 +151,7 @@ func (n *night) dead() []string {
 // them died first. If one fails, the events behind it stay as they were.
 func TestReplayOfLateEvents(t *testing.T) {
 	t.Parallel()
-	r := newRiver(newNight(t))
+	r := newRiver(newRig(t))
 	s := newScript(name("k", 1))
 	stop := r.handle(inbox.HoldKey, s)
 	r.publish("z", 1, 1) // until it reads
@@ -166,7 +166,7 @@ func TestReplayOfLateEvents(t *testing.T) {
 	if after := r.dead(); len(after) != 5 || !slices.Equal(after[1:], before[1:]) {
 		t.Errorf("dead: %v, want what was not tried as it was: %v", after, before)
 	}
-	r.wantSound()
+	r.wantConsistent()
 	r.wantEffects("k")
 
 	s.set(false, name("k", 1))
@@ -175,7 +175,7 @@ func TestReplayOfLateEvents(t *testing.T) {
 		t.Errorf("the second replay: %+v", job)
 	}
 	r.wantEffects("k", names("k", 1, 5)...)
-	r.wantSound()
+	r.wantConsistent()
 	stop()
 	if s.beside {
 		t.Error("two events of a key ran at once")
@@ -203,7 +203,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRiver(newNight(t))
+			r := newRiver(newRig(t))
 			s := newScript()
 			r.handle(tt.order, s)
 			r.publish("z", 1, 1)
@@ -242,7 +242,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 			if done := <-finished; done.State != tt.end || done.Remaining() != 0 {
 				t.Errorf("result: %+v", done)
 			}
-			r.wantSound()
+			r.wantConsistent()
 			after := r.dead()
 			for i, was := range before {
 				if outcome := r.outcomes(job)[strings.Fields(was)[0]]; outcome == "withdrawn" && !slices.Contains(after, was) {
@@ -255,7 +255,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 				t.Errorf("a second replay: %+v", again)
 			}
 			r.wantEffects("k", names("k", 101, 103)...)
-			r.wantSound()
+			r.wantConsistent()
 		})
 	}
 }
@@ -263,7 +263,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 // A replay also works for keys of the greatest length.
 func TestReplayOfLongKeys(t *testing.T) {
 	t.Parallel()
-	r := newRiver(newNight(t))
+	r := newRiver(newRig(t))
 	r.handle(inbox.HoldKey, newScript())
 	r.publish("z", 1, 1)
 	r.eventuallyEffects("z", 1)

@@ -26,9 +26,9 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// office is a log, a relay, and a stream that takes no large messages.
-type office struct {
-	*night
+// outgoingRig is a log, a relay, and a stream that takes no large messages.
+type outgoingRig struct {
+	*rig
 
 	nc      *nats.Conn
 	js      jetstream.JetStream
@@ -37,17 +37,17 @@ type office struct {
 
 const small = 3000 // the largest message that the stream takes, in bytes
 
-func newOffice(n *night) *office {
+func newOutgoingRig(n *rig) *outgoingRig {
 	n.Helper()
 	nc := devtest.NATS(n)
 	js := devtest.JetStream(n, nc)
-	o := &office{night: n, nc: nc, js: js, subject: nats.NewInbox()[len("_INBOX."):]}
+	o := &outgoingRig{rig: n, nc: nc, js: js, subject: nats.NewInbox()[len("_INBOX."):]}
 	o.takes(small)
 	return o
 }
 
 // takes sets the largest message that the stream takes.
-func (o *office) takes(size int32) {
+func (o *outgoingRig) takes(size int32) {
 	o.Helper()
 	_, err := o.js.CreateOrUpdateStream(o.Context(), jetstream.StreamConfig{Name: o.subject, Subjects: []string{o.subject}, MaxMsgSize: size})
 	if err != nil {
@@ -57,7 +57,7 @@ func (o *office) takes(size int32) {
 
 // write commits events of a key: their ids are <key>-<number>, and large ones have a
 // body that the stream does not take.
-func (o *office) write(key string, from, to int, large ...int) {
+func (o *outgoingRig) write(key string, from, to int, large ...int) {
 	o.Helper()
 	var events []postroom.Event
 	for i := from; i <= to; i++ {
@@ -77,7 +77,7 @@ func (o *office) write(key string, from, to int, large ...int) {
 	}
 }
 
-func (o *office) relay() (stop func()) {
+func (o *outgoingRig) relay() (stop func()) {
 	o.Helper()
 	r := relay.New(outbox.NewLog(o.pool), natsjs.NewPublisher(o.nc), relay.Config{
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Accept: []broker.Risk{natsjs.SmallMessages},
@@ -102,7 +102,7 @@ func (o *office) relay() (stop func()) {
 type message struct{ id, msgID, logged string }
 
 // published returns the messages of the stream, in their order.
-func (o *office) published() (messages []message) {
+func (o *outgoingRig) published() (messages []message) {
 	o.Helper()
 	s, err := o.js.Stream(o.Context(), o.subject)
 	if err != nil {
@@ -129,7 +129,7 @@ func (o *office) published() (messages []message) {
 }
 
 // wantPublished waits for messages of these ids, in this order.
-func (o *office) wantPublished(msgIDs ...string) {
+func (o *outgoingRig) wantPublished(msgIDs ...string) {
 	o.Helper()
 	var got []string
 	defer func() {
@@ -149,7 +149,7 @@ func (o *office) wantPublished(msgIDs ...string) {
 	}
 }
 
-func (o *office) eventuallyHeld(want map[string]string) {
+func (o *outgoingRig) eventuallyHeld(want map[string]string) {
 	o.Helper()
 	o.eventuallyHeldBy(deadletter.Outgoing, want)
 }
@@ -166,20 +166,20 @@ func ids(key string, from, to int) (msgIDs []string) {
 // replayed. It is published with a new message id, and the events behind it follow.
 func TestReplayOfAnOutgoingEvent(t *testing.T) {
 	t.Parallel()
-	o := newOffice(newNight(t))
+	o := newOutgoingRig(newRig(t))
 	o.relay()
 	o.write("k", 1, 5, 2)
 	o.write("other", 1, 1)
 	e2 := name("k", 2)
-	stands := with(all("waiting", names("k", 3, 5)...), all("dead", e2))
-	o.eventuallyHeld(stands)
+	wantHeld := with(all("waiting", names("k", 3, 5)...), all("dead", e2))
+	o.eventuallyHeld(wantHeld)
 
 	// It is still too large, so it is dead again after one attempt.
 	job := o.runReplay(o.replay(deadletter.Filter{Handler: deadletter.Outgoing}, deadletter.ReplayOptions{Attempts: 3}))
 	if job.State != deadletter.ReplayDone || job.Events != 1 || job.Failed != 1 {
 		t.Errorf("a replay that fails: %+v", job)
 	}
-	o.eventuallyHeld(stands)
+	o.eventuallyHeld(wantHeld)
 	o.want("attempts", 2, "SELECT attempts FROM postroom.held WHERE event_id = $1", e2)
 
 	o.takes(-1)
@@ -200,14 +200,14 @@ func TestReplayOfAnOutgoingEvent(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("published: %v, want %v", got, want)
 	}
-	o.wantSound()
+	o.wantConsistent()
 }
 
 // The first replay of an outgoing event has the message id #r1. If another process takes the replay
 // over and publishes that again, the broker drops it, and the replay has succeeded.
 func TestIDsOfReplays(t *testing.T) {
 	t.Parallel()
-	o := newOffice(newNight(t))
+	o := newOutgoingRig(newRig(t))
 	stop := o.relay()
 	o.write("k", 1, 2, 1)
 	o.eventuallyHeld(map[string]string{name("k", 1): "dead", name("k", 2): "waiting"})
@@ -240,7 +240,7 @@ func TestIDsOfReplays(t *testing.T) {
 // operator.
 func TestDiscardOfAnOutgoingEvent(t *testing.T) {
 	t.Parallel()
-	o := newOffice(newNight(t))
+	o := newOutgoingRig(newRig(t))
 	o.relay()
 	o.write("k", 1, 6, 2, 4)
 	e2, e4 := name("k", 2), name("k", 4)
@@ -260,14 +260,14 @@ func TestDiscardOfAnOutgoingEvent(t *testing.T) {
 	o.discarded(only(e4), 1)
 	o.eventuallyHeld(nil)
 	o.wantPublished(append(append(append(ids("k", 1, 1), ids("k", 3, 3)...), "/office#"+e2+"#r1"), ids("k", 5, 6)...)...)
-	o.wantSound()
+	o.wantConsistent()
 }
 
 // Two events of a key are dead: the second died before the first became visible.
 func TestTwoDeadOutgoingEventsOfAKey(t *testing.T) {
 	t.Parallel()
 	for _, first := range []bool{true, false} { // whether the first event is replayed too
-		o := newOffice(newNight(t))
+		o := newOutgoingRig(newRig(t))
 		o.relay()
 		o.write("k", 1, 4, 2)
 		e2, e4 := name("k", 2), name("k", 4)
@@ -298,7 +298,7 @@ func TestTwoDeadOutgoingEventsOfAKey(t *testing.T) {
 // its release.
 func TestReplayAsNew(t *testing.T) {
 	t.Parallel()
-	o := newOffice(newNight(t))
+	o := newOutgoingRig(newRig(t))
 	o.relay()
 	o.write("k", 1, 1, 1)
 	o.eventuallyHeld(all("dead", name("k", 1)))
@@ -355,7 +355,7 @@ func TestReplayAsNew(t *testing.T) {
 func TestOutgoingReplaysWhileRelaysComeAndGo(t *testing.T) {
 	t.Parallel()
 	const keys, each = 40, 5
-	o := newOffice(newNight(t))
+	o := newOutgoingRig(newRig(t))
 	stop := o.relay()
 	for k := range keys {
 		o.write(fmt.Sprint("k", k), 1, each, 1, 3)

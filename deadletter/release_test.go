@@ -12,7 +12,7 @@ import (
 // A rate that is too large to limit anything counts as no limit.
 func TestHugeRateIsNoBound(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(4, 1, 1)
 	n.handle("h0", nil)
 	if done := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Rate: 1e22})); done.Succeeded != 4 {
@@ -24,7 +24,7 @@ func TestHugeRateIsNoBound(t *testing.T) {
 // records a failure late or twice, that is not an outcome of the replay.
 func TestReleaseEndsFormerClaims(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(1, 1, 1)
 	n.exec("UPDATE postroom.held SET epoch = 7")
 	n.release(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
@@ -35,7 +35,7 @@ func TestReleaseEndsFormerClaims(t *testing.T) {
 // one of them.
 func TestKeysOfReplaysDifferFromKeysOfEvents(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h0', 'S', now(), 1)`)
 	n.seed(4, 1, 1)
 	n.exec("UPDATE postroom.held SET pos = id, event_key = 'k'")
@@ -49,7 +49,7 @@ func TestKeysOfReplaysDifferFromKeysOfEvents(t *testing.T) {
 // allows.
 func TestLongIDsAndKeys(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, epoch) VALUES ('h0', 'S', now(), 1)`)
 	n.seed(3, 1, 1)
 	n.exec(`UPDATE postroom.held SET pos = id, event_key = long, event_id = id || long
@@ -70,7 +70,7 @@ func TestLongIDsAndKeys(t *testing.T) {
 }
 
 // release makes one step of a replay.
-func (n *night) release(job deadletter.Replay) {
+func (n *rig) release(job deadletter.Replay) {
 	n.Helper()
 	ctx, stop := context.WithTimeout(n.Context(), devtest.Patience(n, 30*time.Second))
 	defer stop()

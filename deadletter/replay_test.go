@@ -18,7 +18,7 @@ import (
 
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, events(40)...)
 	n.die("other", declined, event("alien"))
 	job := n.replay(deadletter.Filter{Handler: "billing"}, deadletter.ReplayOptions{})
@@ -54,7 +54,7 @@ func TestReplay(t *testing.T) {
 func TestAttemptsOfAReplay(t *testing.T) {
 	t.Parallel()
 	for _, attempts := range []int{1, 3} {
-		n := newNight(t)
+		n := newRig(t)
 		n.die("billing", declined, event("e1"))
 		var calls atomic.Int32
 		n.handle("billing", func(postroom.Event) error {
@@ -72,7 +72,7 @@ func TestAttemptsOfAReplay(t *testing.T) {
 
 func TestCanaryStops(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, events(50)...)
 	var calls atomic.Int32
 	n.handle("billing", func(postroom.Event) error {
@@ -94,7 +94,7 @@ func TestCanaryStops(t *testing.T) {
 // While an event of the canary is open, no other event is released.
 func TestCanaryIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, events(30)...)
 	var calls atomic.Int32
 	enough := make(chan struct{})
@@ -131,7 +131,7 @@ func TestCanaryIsWaitedFor(t *testing.T) {
 
 func TestStopsWithoutACanary(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(2000, 1, 1)
 	n.handle("h0", declined)
 	job := n.runReplay(n.replay(deadletter.Filter{}, deadletter.ReplayOptions{}))
@@ -143,7 +143,7 @@ func TestStopsWithoutACanary(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, events(6)...)
 	n.handle("billing", nil)
 	began := time.Now()
@@ -156,7 +156,7 @@ func TestRate(t *testing.T) {
 // Without a rate a replay releases as many events at once as may be open, and no more.
 func TestReplayWithoutARateReleasesToTheBound(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(1200, 1, 1)
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{})
 	ctx, stop := context.WithCancel(t.Context())
@@ -178,7 +178,7 @@ func TestReplayWithoutARateReleasesToTheBound(t *testing.T) {
 // The events of a replay are fixed when it is created. An event that dies later is not part of it.
 func TestItemsAreFixed(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, events(3)...)
 	job := n.replay(deadletter.Filter{}, deadletter.ReplayOptions{Limit: 2})
 	n.die("billing", declined, event("later"))
@@ -194,7 +194,7 @@ func TestItemsAreFixed(t *testing.T) {
 // Two operators replay with several processes each. Each event is replayed once.
 func TestTwoReplaysOfOneFilter(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(1000, 1, 1)
 	var made sync.WaitGroup
 	jobs := make([]deadletter.Replay, 4)
@@ -234,7 +234,7 @@ func TestTwoReplaysOfOneFilter(t *testing.T) {
 // continues with these events, and not with settled ones.
 func TestCancelAndResume(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.die("billing", declined, events(60)...)
 	gate := make(chan struct{})
 	var handled atomic.Int32
@@ -289,7 +289,7 @@ func TestCancelAndResume(t *testing.T) {
 // it left out, and not with those that it tried.
 func TestResumeAfterAStop(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	const all, canary = 700, 30 // more than are released at once
 	n.seed(all, 1, 1)
 	stop := n.handle("h0", declined)
@@ -320,7 +320,7 @@ func TestResumeAfterAStop(t *testing.T) {
 // The same events come again while a replay runs. The inbox recognises them.
 func TestRepeatedEventsDuringAReplayHaveNoEffect(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	all := events(100)
 	n.die("billing", declined, all...)
 	in := n.inbox()
@@ -350,7 +350,7 @@ func TestRepeatedEventsDuringAReplayHaveNoEffect(t *testing.T) {
 
 func TestJobs(t *testing.T) {
 	t.Parallel()
-	n := newNight(t)
+	n := newRig(t)
 	n.seed(30, 3, 1)
 	var ids []int64
 	for _, h := range []string{"h0", "h1", "h2"} {

@@ -12,7 +12,7 @@ import (
 // is dead, discarded, reopened and replayed.
 func TestRepublishedEventKeepsItsRepublish(t *testing.T) {
 	t.Parallel()
-	o := newOffice(newNight(t))
+	o := newOutgoingRig(newRig(t))
 	o.takes(-1)
 	o.relay()
 	o.write("k", 1, 2, 1)

@@ -23,20 +23,20 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// river is a night with a stream, and with ordered handlers that read the stream.
+// river is a rig with a stream, and with ordered handlers that read the stream.
 type river struct {
-	*night
+	*rig
 
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	stream string // and the first token of its subjects
 }
 
-func newRiver(n *night) *river {
+func newRiver(n *rig) *river {
 	n.Helper()
 	nc := devtest.NATS(n)
 	js := devtest.JetStream(n, nc)
-	r := &river{night: n, nc: nc, js: js, stream: nats.NewInbox()[len("_INBOX."):]}
+	r := &river{rig: n, nc: nc, js: js, stream: nats.NewInbox()[len("_INBOX."):]}
 	err := natsjs.EnsureStream(n.Context(), nc, jetstream.StreamConfig{Name: r.stream, Subjects: []string{r.stream + ".>"}})
 	if err != nil {
 		n.Fatal(err)
@@ -171,7 +171,7 @@ func (r *river) eventually(what string, cond func() bool) {
 }
 
 // states returns the state of each held event of a handler, by the event's id.
-func (n *night) states(handler string) map[string]string {
+func (n *rig) states(handler string) map[string]string {
 	n.Helper()
 	rows, _ := n.pool.Query(n.Context(), `
 		SELECT event_id, CASE WHEN claimed_by IS NOT NULL THEN 'running' WHEN dead_at IS NOT NULL THEN 'dead'
@@ -194,7 +194,7 @@ func (r *river) eventuallyHeld(want map[string]string) {
 }
 
 // eventuallyHeldBy waits until a handler's held events have these states.
-func (n *night) eventuallyHeldBy(handler string, want map[string]string) {
+func (n *rig) eventuallyHeldBy(handler string, want map[string]string) {
 	n.Helper()
 	var got map[string]string
 	defer func() {
@@ -221,19 +221,19 @@ func with(states, more map[string]string) map[string]string {
 }
 
 // effects returns the effects on a key, in the order in which they were made.
-func (n *night) effects(key string) []string {
+func (n *rig) effects(key string) []string {
 	n.Helper()
 	return n.texts("SELECT id FROM effect WHERE id LIKE $1 || '-%' ORDER BY n", key)
 }
 
-func (n *night) wantEffects(key string, want ...string) {
+func (n *rig) wantEffects(key string, want ...string) {
 	n.Helper()
 	if got := n.effects(key); !slices.Equal(got, want) {
 		n.Errorf("effects of key %s: %v, want %v", key, got, want)
 	}
 }
 
-func (n *night) eventuallyEffects(key string, count int) {
+func (n *rig) eventuallyEffects(key string, count int) {
 	n.Helper()
 	devtest.Eventually(n.T, patience, fmt.Sprintf("%d effects of key %s", count, key), func() bool { return len(n.effects(key)) >= count })
 }
@@ -242,7 +242,7 @@ func (n *night) eventuallyEffects(key string, count int) {
 func only(id string) deadletter.Filter { return deadletter.Filter{EventID: id} }
 
 // discarded discards events.
-func (n *night) discarded(f deadletter.Filter, want int64) {
+func (n *rig) discarded(f deadletter.Filter, want int64) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()
@@ -251,7 +251,7 @@ func (n *night) discarded(f deadletter.Filter, want int64) {
 	}
 }
 
-func (n *night) reopened(f deadletter.Filter, want int64) {
+func (n *rig) reopened(f deadletter.Filter, want int64) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), devtest.Patience(n, patience))
 	defer cancel()
@@ -261,7 +261,7 @@ func (n *night) reopened(f deadletter.Filter, want int64) {
 }
 
 // outcomes returns the outcomes of the events of a replay.
-func (n *night) outcomes(job deadletter.Replay) map[string]string {
+func (n *rig) outcomes(job deadletter.Replay) map[string]string {
 	n.Helper()
 	rows, _ := n.pool.Query(n.Context(), "SELECT event_id, coalesce(outcome, 'none') FROM postroom.job_item WHERE job = $1", job.ID)
 	outcomes := map[string]string{}
@@ -275,16 +275,16 @@ func (n *night) outcomes(job deadletter.Replay) map[string]string {
 	return outcomes
 }
 
-func (n *night) wantOutcomes(job deadletter.Replay, want map[string]string) {
+func (n *rig) wantOutcomes(job deadletter.Replay, want map[string]string) {
 	n.Helper()
 	if got := n.outcomes(job); !maps.Equal(got, want) {
 		n.Errorf("replay %d: %v, want %v", job.ID, got, want)
 	}
 }
 
-// wantSound checks what must be true of held whenever no replay runs: no event waits without an
+// wantConsistent checks what must be true of held whenever no replay runs: no event waits without an
 // event in front of it, and no key that a replay made is left.
-func (n *night) wantSound() {
+func (n *rig) wantConsistent() {
 	n.Helper()
 	n.want("events that wait for nothing", 0, `SELECT count(*) FROM postroom.held h
 		WHERE next_at IS NULL AND dead_at IS NULL AND NOT EXISTS (
@@ -293,7 +293,7 @@ func (n *night) wantSound() {
 }
 
 // startReplay runs a replay in another goroutine.
-func (n *night) startReplay(job deadletter.Replay) <-chan deadletter.Replay {
+func (n *rig) startReplay(job deadletter.Replay) <-chan deadletter.Replay {
 	finished := make(chan deadletter.Replay, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(n.Context()), devtest.Patience(n, 2*patience))

@@ -18,7 +18,7 @@ import (
 )
 
 // all puts an event of each state into held, for a handler and as an outgoing event.
-func (d *desk) all() map[string]int64 {
+func (d *rig) all() map[string]int64 {
 	d.Helper()
 	ids := make(map[string]int64)
 	for _, state := range []string{"retrying", "due", "running", "abandoned", "dead"} {
@@ -36,7 +36,7 @@ func (d *desk) all() map[string]int64 {
 
 func TestSelect(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	ids := d.all()
 	d.exec("UPDATE postroom.held SET type = 'order.paid', next_at = now() + interval '2 hours' WHERE event_id = 'retrying'")
 	for name, tt := range map[string]struct {
@@ -91,7 +91,7 @@ func TestSelect(t *testing.T) {
 
 func TestRetry(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	ids := d.all()
 	set := d.sel(held.Filter{})
 	set.IDs = append(set.IDs, ids["dead"], 4711)
@@ -124,7 +124,7 @@ func TestRetry(t *testing.T) {
 
 func TestReschedule(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	ids := d.all()
 	set := d.sel(held.Filter{})
 	r, err := d.store.RescheduleIn(t.Context(), set, 3*time.Hour, d.by, nil)
@@ -157,12 +157,12 @@ func TestReschedule(t *testing.T) {
 // process continues, it has no effect.
 func TestRescheduleEndsAFormerClaim(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	in := d.inbox()
-	began, goOn := make(chan struct{}, 1), make(chan struct{})
+	began, resume := make(chan struct{}, 1), make(chan struct{})
 	in.Handle(inbox.Subscription{Name: "h", Workers: 1}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		began <- struct{}{}
-		<-goOn
+		<-resume
 		return apply(ctx, tx, "h", ev)
 	}))
 	d.accept(in, "h", event(1))
@@ -171,7 +171,7 @@ func TestRescheduleEndsAFormerClaim(t *testing.T) {
 	d.exec("UPDATE postroom.held SET next_at = now() - interval '1 ms'")
 	r, err := d.store.Reschedule(t.Context(), d.sel(held.Filter{}), time.Now().Add(24*time.Hour), d.by, nil)
 	d.wantResult(r, err, 1, nil)
-	close(goOn)
+	close(resume)
 	stop() // it waits for the handler
 	d.want("effects", "0", "SELECT count(*)::text FROM effect")
 	d.want("the rescheduled event", "true", "SELECT (next_at > now() + interval '23 hours')::text FROM postroom.held")
@@ -180,7 +180,7 @@ func TestRescheduleEndsAFormerClaim(t *testing.T) {
 // An action changes the events that were chosen, and no others, for any number of them.
 func TestActionChangesOnlyTheChosenEvents(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	const many = 2500
 	d.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'billing', '/shop ' || i FROM generate_series(1, $1::int) i", many)
 	d.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, class, logged_at, source, event_id, type, subject, content_type, data)

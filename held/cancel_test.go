@@ -22,7 +22,7 @@ import (
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	ids := d.all()
 	set := d.sel(held.Filter{})
 	set.IDs = append(set.IDs, ids["dead"])
@@ -71,7 +71,7 @@ func TestCancelLetsLaterEventsOfTheKeyGoOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newRig(t)
 			ids := map[string]int64{"e1": d.hold("billing", "e1", "k", tt.head), "e2": d.hold("billing", "e2", "k", "waiting"), "e3": d.hold("billing", "e3", "k", "waiting")}
 			var set held.Set
 			for _, id := range tt.cancel {
@@ -88,7 +88,7 @@ func TestCancelLetsLaterEventsOfTheKeyGoOn(t *testing.T) {
 // replayed.
 func TestCancelledEventDoesNotRunIfItComesAgain(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	in := d.inbox()
 	in.Handle(inbox.Subscription{Name: "billing", Workers: 1}, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		return apply(ctx, tx, "billing", ev)
@@ -158,7 +158,7 @@ func TestEventIsCancelledOrRunsNeverBoth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newRig(t)
 			const events, rounds = 100, 4
 			in, others := d.inbox(), []*inbox.Inbox{d.inbox(), d.inbox()}
 			handle(in)

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) { devtest.Main(m) }
 
 const patience = 30 * time.Second
 
-// desk is a database with held events, and an operator.
-type desk struct {
+// rig is a database with held events, and an operator.
+type rig struct {
 	*testing.T
 
 	pool  *pgxpool.Pool
@@ -31,15 +31,15 @@ type desk struct {
 	by    held.Audit
 }
 
-func newDesk(t *testing.T) *desk {
+func newRig(t *testing.T) *rig {
 	t.Helper()
-	d := &desk{T: t, pool: devtest.Pool(t), by: held.Audit{Actor: "ann", Reason: "ordered twice"}}
+	d := &rig{T: t, pool: devtest.Pool(t), by: held.Audit{Actor: "ann", Reason: "ordered twice"}}
 	d.store = held.New(d.pool, held.Config{})
 	d.exec("CREATE TABLE effect (handler text, id text)")
 	return d
 }
 
-func (d *desk) exec(sql string, args ...any) {
+func (d *rig) exec(sql string, args ...any) {
 	d.Helper()
 	if _, err := d.pool.Exec(d.Context(), sql, args...); err != nil {
 		d.Fatalf("%s: %v", sql, err)
@@ -47,7 +47,7 @@ func (d *desk) exec(sql string, args ...any) {
 }
 
 // text returns the text that a query returns.
-func (d *desk) text(sql string, args ...any) (text string) {
+func (d *rig) text(sql string, args ...any) (text string) {
 	d.Helper()
 	if err := d.pool.QueryRow(d.Context(), sql, args...).Scan(&text); err != nil {
 		d.Fatalf("%s: %v", sql, err)
@@ -55,7 +55,7 @@ func (d *desk) text(sql string, args ...any) (text string) {
 	return text
 }
 
-func (d *desk) want(what, want, sql string, args ...any) {
+func (d *rig) want(what, want, sql string, args ...any) {
 	d.Helper()
 	if got := d.text(sql, args...); got != want {
 		d.Errorf("%s: %s, want %s", what, got, want)
@@ -64,7 +64,7 @@ func (d *desk) want(what, want, sql string, args ...any) {
 
 // hold writes an event in a given state directly into held, and returns its id there. A waiting
 // event waits behind the other events of its key.
-func (d *desk) hold(handler, id, key, state string) int64 {
+func (d *rig) hold(handler, id, key, state string) int64 {
 	d.Helper()
 	var dedupe *string
 	if handler != held.Outgoing {
@@ -98,12 +98,12 @@ func (d *desk) hold(handler, id, key, state string) int64 {
 }
 
 // dueIn says in how many minutes an event is due, or that it is not held.
-func (d *desk) dueIn(id int64) string {
+func (d *rig) dueIn(id int64) string {
 	d.Helper()
 	return d.text(`SELECT coalesce((SELECT coalesce(round(extract(epoch FROM next_at - now()) / 60)::text, 'no time') FROM postroom.held WHERE id = $1), 'not held')`, id)
 }
 
-func (d *desk) sel(f held.Filter) held.Set {
+func (d *rig) sel(f held.Filter) held.Set {
 	d.Helper()
 	set, err := d.store.Select(d.Context(), f, 0)
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *desk) sel(f held.Filter) held.Set {
 	return set
 }
 
-func (d *desk) wantResult(r held.Result, err error, events int64, unchanged map[held.State]int64) {
+func (d *rig) wantResult(r held.Result, err error, events int64, unchanged map[held.State]int64) {
 	d.Helper()
 	if err != nil || r.Events != events || !maps.Equal(r.Unchanged, unchanged) {
 		d.Errorf("%+v, %v; want %d events, unchanged %v", r, err, events, unchanged)
@@ -120,12 +120,12 @@ func (d *desk) wantResult(r held.Result, err error, events int64, unchanged map[
 }
 
 // inbox returns an inbox that reads no stream.
-func (d *desk) inbox() *inbox.Inbox {
+func (d *rig) inbox() *inbox.Inbox {
 	return inbox.New(d.pool, nil, inbox.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), IdlePoll: 5 * time.Millisecond})
 }
 
 // run runs an inbox until stop is called, or the test ends.
-func (d *desk) run(in *inbox.Inbox) (stop func()) {
+func (d *rig) run(in *inbox.Inbox) (stop func()) {
 	d.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -149,7 +149,7 @@ func event(n int) postroom.Event {
 	return postroom.Event{ID: fmt.Sprint("e", n), Source: "/shop", Type: "order.placed", Key: fmt.Sprint("k", n), Data: []byte("{}")}
 }
 
-func (d *desk) accept(in *inbox.Inbox, handler string, ev postroom.Event) inbox.AcceptResult {
+func (d *rig) accept(in *inbox.Inbox, handler string, ev postroom.Event) inbox.AcceptResult {
 	d.Helper()
 	got, err := in.Accept(d.Context(), handler, ev)
 	if err != nil {

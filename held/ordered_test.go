@@ -28,7 +28,7 @@ import (
 // or runs once. The events that run keep the order of their key, and no key stops.
 func TestCancelKeepsTheOrderOfRunningKeys(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	d.exec("ALTER TABLE effect ADD n bigint GENERATED ALWAYS AS IDENTITY")
 	nc := devtest.NATS(t)
 	js := devtest.JetStream(t, nc)

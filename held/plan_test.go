@@ -12,7 +12,7 @@ import (
 // server has statistics.
 func TestSelectByKeyReadsLittle(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	d.exec("ALTER TABLE postroom.held SET (autovacuum_enabled = off)")
 	d.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h' || n % 3, n::text FROM generate_series(1, 10000) n")
 	d.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)

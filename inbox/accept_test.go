@@ -103,7 +103,7 @@ func TestAcceptWakesTheRunner(t *testing.T) {
 func TestAcceptWakesTheRunnerIfAConflictIsNotHeld(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	cfg := b.tellDeaths(1)
+	cfg := b.recordDeaths(1)
 	cfg.IdlePoll = time.Hour
 	b.in = inbox.New(b.pool, nil, *cfg)
 	b.in.Handle(inbox.Subscription{Name: "bill", Workers: 1}, effect("bill"))
@@ -399,11 +399,11 @@ func TestAcceptBesideAnOpenTransaction(t *testing.T) {
 		behind <- answer{result, err}
 	}()
 	b.eventually("it to wait for the transaction", func() bool { return b.blocked() > 0 })
-	twins := make(chan answer, 20)
-	for range cap(twins) { // these calls wait for the call above, and use no connections
+	duplicates := make(chan answer, 20)
+	for range cap(duplicates) { // these calls wait for the call above, and use no connections
 		go func() {
 			result, err := b.in.Accept(t.Context(), "bill", accepted("", "open", "1").Event)
-			twins <- answer{result, err}
+			duplicates <- answer{result, err}
 		}()
 	}
 	for _, id := range []string{"a", "b", "c"} {
@@ -427,8 +427,8 @@ func TestAcceptBesideAnOpenTransaction(t *testing.T) {
 	if got := devtest.Receive(t, time.Minute, "the event to be accepted", behind); got != (answer{inbox.Duplicate, nil}) {
 		t.Errorf("Accept after the commit = %+v, want a duplicate", got)
 	}
-	for range cap(twins) {
-		if got := devtest.Receive(t, time.Minute, "a twin to be accepted", twins); got != (answer{inbox.Duplicate, nil}) {
+	for range cap(duplicates) {
+		if got := devtest.Receive(t, time.Minute, "a twin to be accepted", duplicates); got != (answer{inbox.Duplicate, nil}) {
 			t.Errorf("Accept of a twin = %+v, want a duplicate", got)
 		}
 	}

@@ -60,7 +60,7 @@ func TestClaimsAreBoundedByBytes(t *testing.T) {
 		}
 	}
 	b.run()
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	if runs.Load() != events {
 		t.Errorf("%d runs of %d events", runs.Load(), events)
 	}
@@ -91,7 +91,7 @@ func TestAnEventThatIsLargerThanTheBoundIsClaimed(t *testing.T) {
 	}
 	b.accept("h", "small")
 	b.run()
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	if got, _ := bytes.Load("huge"); got != len(ev.Data) {
 		t.Errorf("the large event was run with %v bytes, want %d", got, len(ev.Data))
 	}
@@ -130,7 +130,7 @@ func TestFollowersAreBoundedByBytes(t *testing.T) {
 	b.run()
 	b.eventually("all events to be held, and all heads to run", func() bool { return len(b.held("h")) == 2*keys && runs.Load() == keys })
 	close(stored)
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	if runs.Load() != 2*keys {
 		t.Errorf("%d runs of %d events", runs.Load(), 2*keys)
 	}
@@ -172,7 +172,7 @@ func TestEventsThatRunTogetherAreBoundedByBytes(t *testing.T) {
 	b.eventuallyStates("o", want)
 	s.set("a-00000", nil)
 	b.requeue("o", "/shop a-00000")
-	b.settled("o")
+	b.waitUntilNoneHeld("o")
 	b.wantOrder("o", "a", numbered("a", 0, events-1)...)
 	mu.Lock()
 	defer mu.Unlock()

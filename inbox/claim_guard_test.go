@@ -70,7 +70,7 @@ func TestAStalledOwnerCannotFail(t *testing.T) {
 			b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h', attempts = attempts + 1")
 			close(resume)
 			b.eventually("the loss to be counted", func() bool { return b.count("postroom.inbox.lease_lost") == 1 })
-			want := owed{Key: "/shop bad", State: "claimed", Attempts: 3, Class: "error", Failures: 1}
+			want := heldEntry{Key: "/shop bad", State: "claimed", Attempts: 3, Class: "error", Failures: 1}
 			if got := b.held("h")["/shop bad"]; got != want {
 				t.Errorf("held: %+v, want %+v", got, want)
 			}
@@ -100,7 +100,7 @@ func TestAStalledOwnerCannotRelease(t *testing.T) {
 	<-entered
 	b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h', attempts = attempts + 1")
 	stop()
-	want := owed{Key: "/shop bad", State: "claimed", Attempts: 3, Class: "error", Failures: 1}
+	want := heldEntry{Key: "/shop bad", State: "claimed", Attempts: 3, Class: "error", Failures: 1}
 	if got := b.held("h")["/shop bad"]; got != want {
 		t.Errorf("held: %+v, want %+v", got, want)
 	}
@@ -127,7 +127,7 @@ func TestProcessGivesBackOnlyItsOwnOrphans(t *testing.T) {
 	}
 	for _, handler := range []string{"h", "other"} {
 		for key, got := range b.held(handler) {
-			want := owed{Key: key, State: "claimed", Attempts: 2, Class: "error", Failures: 1}
+			want := heldEntry{Key: key, State: "claimed", Attempts: 2, Class: "error", Failures: 1}
 			if handler == "h" && key == "/shop bad orphan" {
 				want.State, want.Attempts = "due", 1
 			}

@@ -35,10 +35,10 @@ func TestEventOfAClaimThatRanOutRunsAlone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		attempts int
-		want     owed
+		want     heldEntry
 	}{
-		{4, owed{Key: "/shop bad", State: "dead", Attempts: 5, Solitary: true, Class: "error", Failures: 2}},
-		{5, owed{Key: "/shop bad", State: "dead", Attempts: 5, Solitary: true, Class: "crash", Failures: 2}},
+		{4, heldEntry{Key: "/shop bad", State: "dead", Attempts: 5, Solitary: true, Class: "error", Failures: 2}},
+		{5, heldEntry{Key: "/shop bad", State: "dead", Attempts: 5, Solitary: true, Class: "crash", Failures: 2}},
 	} {
 		b := newBench(t)
 		b.holdOne("h")
@@ -96,7 +96,7 @@ func TestAStalledOwnerCannotSettle(t *testing.T) {
 	close(resume)
 	b.eventually("the loss to be counted", func() bool { return b.count("postroom.inbox.lease_lost") == 1 })
 	b.wantOnce("h")
-	want := owed{Key: "/shop bad", State: "claimed", Attempts: 3, Class: "error", Failures: 1}
+	want := heldEntry{Key: "/shop bad", State: "claimed", Attempts: 3, Class: "error", Failures: 1}
 	if got := b.held("h")["/shop bad"]; got != want {
 		t.Errorf("held: %+v, want %+v", got, want)
 	}
@@ -258,6 +258,6 @@ func TestClaimWithALostAnswerIsGivenBack(t *testing.T) {
 	name := inbox.LoseAnswer(b.in)
 	b.exec("UPDATE postroom.held SET claimed_by = $1, next_at = now() + interval '1 h', attempts = 2", name)
 	b.run()
-	want := owed{Key: "/shop bad", State: "due", Attempts: 2, Class: "error", Failures: 2}
+	want := heldEntry{Key: "/shop bad", State: "due", Attempts: 2, Class: "error", Failures: 2}
 	b.eventually("its second attempt", func() bool { return b.held("h")["/shop bad"] == want })
 }

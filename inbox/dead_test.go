@@ -19,9 +19,9 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// tellDeaths makes the OnDead of the bench's inbox write each event that becomes dead to table
+// recordDeaths makes the OnDead of the bench's inbox write each event that becomes dead to table
 // death. fails says how often OnDead first fails for an event.
-func (b *bench) tellDeaths(fails int) *inbox.Config {
+func (b *bench) recordDeaths(fails int) *inbox.Config {
 	b.Helper()
 	b.exec("CREATE TABLE death (handler text, event text, attempts int, class text, error text)")
 	var mu sync.Mutex
@@ -79,7 +79,7 @@ func TestOnDead(t *testing.T) {
 			t.Run(fmt.Sprint(way, " ", attempts), func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t)
-				b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(0))
+				b.in = inbox.New(b.pool, b.nc, *b.recordDeaths(0))
 				sub := b.subscription("h")
 				sub.Attempts, sub.Pause = attempts, inbox.Pause{Off: true}
 				change(&sub)
@@ -100,7 +100,7 @@ func TestOnDead(t *testing.T) {
 func TestOnDeadIsCalledForEachKindOfEvent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(0))
+	b.in = inbox.New(b.pool, b.nc, *b.recordDeaths(0))
 	sub := b.subscription("h")
 	b.in.Handle(sub, effect("h"))
 	b.in.HandleExternal(inbox.Subscription{Name: "calls", Attempts: 2, Schedule: postroom.Backoff{time.Millisecond}, Workers: 1},
@@ -131,7 +131,7 @@ func TestEventIsNotDeadIfOnDeadFails(t *testing.T) {
 		t.Run(fmt.Sprint(attempts, " attempts"), func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(1))
+			b.in = inbox.New(b.pool, b.nc, *b.recordDeaths(1))
 			sub := b.subscription("h")
 			sub.Attempts = attempts
 			b.in.Handle(sub, bad("h"))
@@ -162,7 +162,7 @@ func TestEventIsNotDeadIfOnDeadFails(t *testing.T) {
 func TestConflictIsDeliveredAgainIfOnDeadFails(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.in = inbox.New(b.pool, b.nc, *b.tellDeaths(1))
+	b.in = inbox.New(b.pool, b.nc, *b.recordDeaths(1))
 	sub := b.subscription("h")
 	sub.Order = inbox.HoldKey // an ordered handler tries again soon
 	b.in.Handle(sub, effect("h"))
@@ -209,7 +209,7 @@ func TestOnDeadThatAlwaysFailsStopsNoOthers(t *testing.T) {
 	b.run()
 	b.eventually("the event to be dead", func() bool { return b.dead("o") == 1 })
 	b.eventually("the floor", func() bool { return b.floorAt("o") == 1001 })
-	if n := b.misordered("o"); n > 0 {
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 }

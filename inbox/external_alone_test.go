@@ -45,7 +45,7 @@ func TestExternalEventsOfADeadProcess(t *testing.T) {
 			b.accept("h", "a", "b")
 			b.exec("UPDATE postroom.held SET attempts = $1::int, epoch = 7, claimed_by = 'gone', next_at = now() - interval '1 s'", tt.attempts)
 			b.run()
-			b.settled("h")
+			b.waitUntilNoneHeld("h")
 			if got := most.Load(); (got == 2) != tt.together {
 				t.Errorf("%d ran at a time, together: %v", got, tt.together)
 			}

@@ -15,8 +15,8 @@ import (
 
 const lostClaims = "postroom.inbox.lease_lost"
 
-// rival is another process with the same handlers. The bench's inbox stays the first one.
-func (b *bench) rival(register func(in *inbox.Inbox)) *bench {
+// secondProcess is another process with the same handlers. The bench's inbox stays the first one.
+func (b *bench) secondProcess(register func(in *inbox.Inbox)) *bench {
 	b.Helper()
 	other := *b
 	other.anew(nil)
@@ -77,14 +77,14 @@ func TestClaimsAreRenewed(t *testing.T) {
 	if _, err := locking.Exec(t.Context(), "SELECT FROM postroom.held WHERE event_id = 'locked' FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	other := b.rival(register)
+	other := b.secondProcess(register)
 	until := b.claimEnds("long") + 2*time.Second // a claim lasts for a second
 	b.eventually("its claim to be renewed", func() bool { return b.claimEnds("long") > until })
 	if err := locking.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	close(resume)
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	b.wantOnce("h", "long", "locked")
 	// The event was locked for longer than its claim, so the other process may have taken it
 	// over.
@@ -125,7 +125,7 @@ func TestStalledOwnerOfACallSettlesNothing(t *testing.T) {
 			b.accept("h", "e")
 			b.run()
 			<-entered
-			other := b.rival(func(in *inbox.Inbox) {
+			other := b.secondProcess(func(in *inbox.Inbox) {
 				in.HandleExternal(sub, func(ctx context.Context, attempt *inbox.Attempt) error {
 					attempt.OnSuccess(noting("h", "second"))
 					_, err := attempt.Step(ctx, "charge", v.charge)
@@ -161,21 +161,21 @@ func TestAStalledOwnerBeginsNoStep(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	v := newVendor(t)
-	taken := make(chan struct{})
+	takenOver := make(chan struct{})
 	b.in.HandleExternal(inbox.Subscription{Name: "h", Workers: 1}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		b.exec("UPDATE postroom.held SET epoch = epoch + 1, claimed_by = 'other', next_at = now() + interval '1 h'")
-		close(taken)
+		close(takenOver)
 		_, err := attempt.Step(context.WithoutCancel(ctx), "charge", v.charge)
 		return errors.Join(err, errors.New("or so it seems"))
 	})
 	b.accept("h", "e")
 	b.run()
-	<-taken
+	<-takenOver
 	b.eventually("the loss to be counted", func() bool { return b.count(lostClaims) == 1 })
 	if v.total() != 0 || len(b.receipts("h")) > 0 {
 		t.Errorf("%d calls, receipts %+v", v.total(), b.receipts("h"))
 	}
-	want := owed{Key: "/shop e", State: "claimed", Attempts: 1}
+	want := heldEntry{Key: "/shop e", State: "claimed", Attempts: 1}
 	if got := b.held("h")["/shop e"]; got != want {
 		t.Errorf("held: %+v, want %+v", got, want)
 	}
@@ -198,7 +198,7 @@ func TestAStalledOwnerSettlesNothing(t *testing.T) {
 		b.run()
 		b.eventually("the loss to be counted", func() bool { return b.count(lostClaims) == 1 })
 		b.wantOnce("h")
-		if got, want := b.held("h")["/shop e"], (owed{Key: "/shop e", State: "claimed", Attempts: 1}); got != want {
+		if got, want := b.held("h")["/shop e"], (heldEntry{Key: "/shop e", State: "claimed", Attempts: 1}); got != want {
 			t.Errorf("with effects %t: held %+v, want %+v", effects, got, want)
 		}
 	}
@@ -245,7 +245,7 @@ func TestAStopEndsCalls(t *testing.T) {
 	stop := b.run()
 	b.eventually("the call", func() bool { return v.total() == 1 })
 	stop()
-	want := owed{Key: "/shop e", State: "due"}
+	want := heldEntry{Key: "/shop e", State: "due"}
 	if got := b.held("h")["/shop e"]; got != want {
 		t.Errorf("held: %+v, want %+v", got, want)
 	}
@@ -256,7 +256,7 @@ func TestAStopEndsCalls(t *testing.T) {
 		return charging(v)(ctx, attempt)
 	})
 	b.run()
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	if got := v.seen(); len(got) != 1 || v.total() != 2 || number.Load() != 1 {
 		t.Errorf("the vendor saw %v, want one key twice; attempt %d, want 1", got, number.Load())
 	}
@@ -306,7 +306,7 @@ func TestOutageWhileAStepIsNotedCostsNoAttempt(t *testing.T) {
 				b.run()
 				b.eventually("a second run", func() bool { return runs.Load() > 1 })
 				do(tt.end)
-				b.settled("h")
+				b.waitUntilNoneHeld("h")
 				b.wantOnce("h", "e")
 				if got := v.seen(); len(got) != 1 {
 					t.Errorf("the vendor saw %v, want one key", got)
@@ -343,7 +343,7 @@ func TestSlowNotesCostNoAttempt(t *testing.T) {
 	})
 	b.accept("h", "e")
 	b.run()
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	if n := b.counted("h", "held"); v.total() != 2 || n != 0 || last.Load() != 1 {
 		t.Errorf("%d calls, %d failures were noted, and the last attempt was %d, want two, none, and the first", v.total(), n, last.Load())
 	}

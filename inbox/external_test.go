@@ -38,7 +38,7 @@ func TestExternalHandlerCallsAndSettles(t *testing.T) {
 			t.Errorf("key %s was called %d times", key, n)
 		}
 	}
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	if done, duplicates := b.counted("h", "done"), b.counted("h", "duplicate"); done != 50 || duplicates != 1 {
 		t.Errorf("%d done and %d duplicates, want 50 and one", done, duplicates)
 	}
@@ -46,7 +46,7 @@ func TestExternalHandlerCallsAndSettles(t *testing.T) {
 
 // externally accepts one event and runs an external handler for it, until it is settled or
 // waits an hour for its next attempt.
-func externally(b *bench, change func(*inbox.Subscription), h inbox.ExternalHandler) owed {
+func externally(b *bench, change func(*inbox.Subscription), h inbox.ExternalHandler) heldEntry {
 	b.Helper()
 	sub := inbox.Subscription{Name: "h", Workers: 2, Schedule: postroom.Backoff{time.Hour}}
 	if change != nil {
@@ -90,7 +90,7 @@ func TestStepsOfOneHandler(t *testing.T) {
 		}
 		return errors.Join(append(errs, err)...)
 	})
-	if o != (owed{}) {
+	if o != (heldEntry{}) {
 		t.Errorf("held: %+v, %s", o, b.failure("/shop e"))
 	}
 	if got := v.seen(); len(got) != 22 || v.total() != 22 {
@@ -116,7 +116,7 @@ func TestAStepIsBusy(t *testing.T) {
 		})
 		return err
 	})
-	if o != (owed{}) || v.total() != 1 {
+	if o != (heldEntry{}) || v.total() != 1 {
 		t.Errorf("held: %+v; %d calls", o, v.total())
 	}
 }
@@ -145,59 +145,59 @@ func TestHowExternalHandlersFail(t *testing.T) {
 		name   string
 		sub    func(*inbox.Subscription)
 		h      inbox.ExternalHandler
-		want   owed
+		want   heldEntry
 		reason string // in the failure
 	}{
-		{"an error", nil, fail(wrong), owed{State: "due", Attempts: 1, Class: "error"}, "wrong"},
-		{"the last attempt", func(s *inbox.Subscription) { s.Attempts = 1 }, fail(wrong), owed{State: "dead", Attempts: 1, Class: "error"}, "wrong"},
-		{"permanent", nil, fail(postroom.Permanent(wrong)), owed{State: "dead", Attempts: 1, Class: "permanent"}, "wrong"},
-		{"a panic", nil, func(context.Context, *inbox.Attempt) error { panic("no") }, owed{State: "due", Attempts: 1, Class: "panic"}, "no"},
-		{"an end of the goroutine", nil, func(context.Context, *inbox.Attempt) error { runtime.Goexit(); return nil }, owed{State: "due", Attempts: 1, Class: "panic"}, "Goexit"},
+		{"an error", nil, fail(wrong), heldEntry{State: "due", Attempts: 1, Class: "error"}, "wrong"},
+		{"the last attempt", func(s *inbox.Subscription) { s.Attempts = 1 }, fail(wrong), heldEntry{State: "dead", Attempts: 1, Class: "error"}, "wrong"},
+		{"permanent", nil, fail(postroom.Permanent(wrong)), heldEntry{State: "dead", Attempts: 1, Class: "permanent"}, "wrong"},
+		{"a panic", nil, func(context.Context, *inbox.Attempt) error { panic("no") }, heldEntry{State: "due", Attempts: 1, Class: "panic"}, "no"},
+		{"an end of the goroutine", nil, func(context.Context, *inbox.Attempt) error { runtime.Goexit(); return nil }, heldEntry{State: "due", Attempts: 1, Class: "panic"}, "Goexit"},
 		{
 			"a handler that ignores its context", short, func(context.Context, *inbox.Attempt) error { select {} },
-			owed{State: "due", Attempts: 1, Class: "timeout"},
+			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 			"abandoned",
 		},
 		{
 			"a handler that waits for its context", short, func(ctx context.Context, _ *inbox.Attempt) error { <-ctx.Done(); return ctx.Err() },
-			owed{State: "due", Attempts: 1, Class: "timeout"},
+			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 			"in time",
 		},
 		{
 			"a panic in a step", nil, step("charge", func(context.Context, string) ([]byte, error) { panic("no") }),
-			owed{State: "due", Attempts: 1, Class: "panic"},
+			heldEntry{State: "due", Attempts: 1, Class: "panic"},
 			"no",
 		},
 		{
 			"permanent, and not done", nil,
 			step("charge", func(context.Context, string) ([]byte, error) { return nil, postroom.Permanent(inbox.NotApplied(wrong)) }),
-			owed{State: "dead", Attempts: 1, Class: "permanent"},
+			heldEntry{State: "dead", Attempts: 1, Class: "permanent"},
 			"wrong",
 		},
-		{"a step without a name", nil, step("", nil), owed{State: "due", Attempts: 1, Class: "error"}, "name"},
-		{"a step with a long name", nil, step(strings.Repeat("x", 129), nil), owed{State: "due", Attempts: 1, Class: "error"}, "name"},
-		{"a step with no text as its name", nil, step("a\xff", nil), owed{State: "due", Attempts: 1, Class: "error"}, "name"},
-		{"an error when it settles", nil, settle(func(context.Context, pgx.Tx) error { return wrong }), owed{State: "due", Attempts: 1, Class: "error"}, "wrong"},
-		{"a panic when it settles", nil, settle(func(context.Context, pgx.Tx) error { panic("no") }), owed{State: "due", Attempts: 1, Class: "panic"}, "no"},
+		{"a step without a name", nil, step("", nil), heldEntry{State: "due", Attempts: 1, Class: "error"}, "name"},
+		{"a step with a long name", nil, step(strings.Repeat("x", 129), nil), heldEntry{State: "due", Attempts: 1, Class: "error"}, "name"},
+		{"a step with no text as its name", nil, step("a\xff", nil), heldEntry{State: "due", Attempts: 1, Class: "error"}, "name"},
+		{"an error when it settles", nil, settle(func(context.Context, pgx.Tx) error { return wrong }), heldEntry{State: "due", Attempts: 1, Class: "error"}, "wrong"},
+		{"a panic when it settles", nil, settle(func(context.Context, pgx.Tx) error { panic("no") }), heldEntry{State: "due", Attempts: 1, Class: "panic"}, "no"},
 		{
 			"permanent when it settles", nil, settle(func(context.Context, pgx.Tx) error { return postroom.Permanent(wrong) }),
-			owed{State: "dead", Attempts: 1, Class: "permanent"},
+			heldEntry{State: "dead", Attempts: 1, Class: "permanent"},
 			"wrong",
 		},
 		{
 			"a statement when it settles", nil, settle(func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "SELECT 1/0"); return nil }),
-			owed{State: "due", Attempts: 1, Class: "error"},
+			heldEntry{State: "due", Attempts: 1, Class: "error"},
 			"did not return its error",
 		},
 		{
 			"a constraint when it settles", nil, settle(func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, "INSERT INTO postroom.sweep DEFAULT VALUES")
 				return err
-			}), owed{State: "due", Attempts: 1, Class: "23505"}, "23505",
+			}), heldEntry{State: "due", Attempts: 1, Class: "23505"}, "23505",
 		},
 		{
 			"settling takes too long", short, settle(func(context.Context, pgx.Tx) error { select {} }),
-			owed{State: "due", Attempts: 1, Class: "timeout"},
+			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 			"abandoned",
 		},
 	}
@@ -234,14 +234,14 @@ func TestExternalAttemptsAreSpent(t *testing.T) {
 	b.accept("h", "e")
 	b.run()
 	b.eventually("its death", func() bool { return b.dead("h") == 1 })
-	want := owed{Key: "/shop e", State: "dead", Attempts: 3, Class: "error", Failures: 3}
+	want := heldEntry{Key: "/shop e", State: "dead", Attempts: 3, Class: "error", Failures: 3}
 	if got := b.held("h")["/shop e"]; got != want {
 		t.Errorf("held: %+v, want %+v", got, want)
 	}
 	b.wantOnce("h")
 	mended.Store(true)
 	b.requeue("h", "/shop e")
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	if len(b.effects("h")) != 1 || v.total() != 1 {
 		t.Errorf("effects %v, %d calls, want one of each", b.effects("h"), v.total())
 	}
@@ -295,7 +295,7 @@ func TestSettlingFails(t *testing.T) {
 	})
 	b.accept("h", "e")
 	b.run()
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	b.wantOnce("h", "e first", "e second")
 	if got := v.seen(); len(got) != 2 || v.total() != 2 || attempts.Load() != 3 {
 		t.Errorf("the vendor saw %v in %d attempts, want two keys once in three", got, attempts.Load())

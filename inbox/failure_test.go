@@ -84,7 +84,7 @@ func TestAFailedHandlerLeavesNothingBehind(t *testing.T) {
 	b.eventually("its death", func() bool { return b.dead("broken") == 1 })
 	stop()
 	b.wantOnce("broken")
-	want := owed{Key: "/shop a", State: "dead", Attempts: 5, Class: "error", Failures: 5}
+	want := heldEntry{Key: "/shop a", State: "dead", Attempts: 5, Class: "error", Failures: 5}
 	if got := b.held("broken")["/shop a"]; got != want {
 		t.Errorf("held: %+v, want %+v", got, want)
 	}

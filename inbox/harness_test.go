@@ -152,8 +152,8 @@ func (b *bench) ledger(name string) (n int) {
 	return n
 }
 
-// owed has the columns of a row of held that tests look at.
-type owed struct {
+// heldEntry has the columns of a row of held that tests look at.
+type heldEntry struct {
 	Key      string
 	State    string // due, claimed, waiting or dead
 	Attempts int
@@ -164,18 +164,18 @@ type owed struct {
 }
 
 // held returns the held events of a handler, by dedupe key.
-func (b *bench) held(name string) map[string]owed {
+func (b *bench) held(name string) map[string]heldEntry {
 	b.Helper()
 	rows, _ := b.pool.Query(b.Context(), `
 		SELECT dedupe_key, CASE WHEN claimed_by IS NOT NULL THEN 'claimed' WHEN dead_at IS NOT NULL THEN 'dead'
 		                        WHEN next_at IS NOT NULL THEN 'due' ELSE 'waiting' END,
 		       attempts, solitary, coalesce(class, ''), coalesce(jsonb_array_length(failures), 0), raw_headers IS NOT NULL
 		FROM postroom.held WHERE handler = $1`, name)
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[owed])
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[heldEntry])
 	if err != nil {
 		b.Fatal(err)
 	}
-	byKey := make(map[string]owed, len(all))
+	byKey := make(map[string]heldEntry, len(all))
 	for _, o := range all {
 		byKey[o.Key] = o
 	}

@@ -40,52 +40,52 @@ func TestHowFailuresAreHeld(t *testing.T) {
 		name string
 		fail func(ctx context.Context, tx pgx.Tx) error
 		sub  func(*inbox.Subscription)
-		want owed
+		want heldEntry
 	}{
-		{"an error", func(context.Context, pgx.Tx) error { return wrong }, nil, owed{State: "due", Attempts: 1, Class: "error"}},
+		{"an error", func(context.Context, pgx.Tx) error { return wrong }, nil, heldEntry{State: "due", Attempts: 1, Class: "error"}},
 		{
 			"the last attempt", func(context.Context, pgx.Tx) error { return wrong }, func(s *inbox.Subscription) { s.Attempts = 1 },
-			owed{State: "dead", Attempts: 1, Class: "error"},
+			heldEntry{State: "dead", Attempts: 1, Class: "error"},
 		},
 		{
 			"permanent", func(context.Context, pgx.Tx) error { return postroom.Permanent(wrong) }, nil,
-			owed{State: "dead", Attempts: 1, Class: "permanent"},
+			heldEntry{State: "dead", Attempts: 1, Class: "permanent"},
 		},
 		{
 			"permanent although later", func(context.Context, pgx.Tx) error { return postroom.RetryAfter(time.Hour, postroom.Permanent(wrong)) }, nil,
-			owed{State: "dead", Attempts: 1, Class: "permanent"},
+			heldEntry{State: "dead", Attempts: 1, Class: "permanent"},
 		},
-		{"a panic", func(context.Context, pgx.Tx) error { panic("no") }, nil, owed{State: "due", Attempts: 1, Class: "panic"}},
+		{"a panic", func(context.Context, pgx.Tx) error { panic("no") }, nil, heldEntry{State: "due", Attempts: 1, Class: "panic"}},
 		{"a constraint", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "INSERT INTO postroom.sweep DEFAULT VALUES")
 			return err
-		}, nil, owed{State: "due", Attempts: 1, Class: "23505"}},
+		}, nil, heldEntry{State: "due", Attempts: 1, Class: "23505"}},
 		{
 			"a handler that waits for its context", func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return ctx.Err() },
 			func(s *inbox.Subscription) { s.Timeout = 500 * time.Millisecond },
-			owed{State: "due", Attempts: 1, Class: "timeout"},
+			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 		},
 		{"a statement that takes too long", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "SELECT pg_sleep(60)")
 			return err
-		}, func(s *inbox.Subscription) { s.Timeout = 500 * time.Millisecond }, owed{State: "due", Attempts: 1, Class: "timeout"}},
+		}, func(s *inbox.Subscription) { s.Timeout = 500 * time.Millisecond }, heldEntry{State: "due", Attempts: 1, Class: "timeout"}},
 		{
 			"a handler that ignores its context", func(ctx context.Context, _ pgx.Tx) error { select {} },
 			func(s *inbox.Subscription) { s.Timeout = 500 * time.Millisecond },
-			owed{State: "due", Attempts: 1, Class: "timeout"},
+			heldEntry{State: "due", Attempts: 1, Class: "timeout"},
 		},
 		{"a handler that rolls back by a statement", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "ROLLBACK")
 			return err
-		}, nil, owed{State: "due", Attempts: 1, Class: "transaction"}},
+		}, nil, heldEntry{State: "due", Attempts: 1, Class: "transaction"}},
 		{"a constraint at the commit", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "INSERT INTO checked VALUES ($1), ($1)", 1)
 			return err
-		}, nil, owed{State: "due", Attempts: 1, Class: "23505"}},
+		}, nil, heldEntry{State: "due", Attempts: 1, Class: "23505"}},
 		{"contention without end", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
 			return err
-		}, nil, owed{State: "due", Attempts: 1, Class: "contention"}},
+		}, nil, heldEntry{State: "due", Attempts: 1, Class: "contention"}},
 	}
 	for _, batch := range []int{1, 10} {
 		for _, tt := range tests {

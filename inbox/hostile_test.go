@@ -323,7 +323,7 @@ func TestStatementWithNUL(t *testing.T) {
 			stop := b.run()
 			b.eventually("it to fail", func() bool { return b.failures("bad") == 1 })
 			stop()
-			want := owed{Key: "/shop bad", State: "due", Attempts: 1, Class: tt.class, Failures: 1}
+			want := heldEntry{Key: "/shop bad", State: "due", Attempts: 1, Class: tt.class, Failures: 1}
 			if got := b.held("h")["/shop bad"]; got != want || runs != 1 {
 				t.Errorf("held %+v after %d runs, want %+v after one", got, runs, want)
 			}

@@ -50,7 +50,7 @@ func TestExecModes(t *testing.T) {
 				b.wantOnce(name, good...)
 			}
 			b.eventually("the end of all that keep their order", func() bool { return b.dead("ordered") == 2 && len(b.effects("ordered")) == 6 })
-			if n := b.misordered("ordered"); n > 0 {
+			if n := b.outOfOrder("ordered"); n > 0 {
 				t.Errorf("%d effects out of order", n)
 			}
 			b.eventually("what was accepted", func() bool { return len(b.effects("accepted")) == 1 })

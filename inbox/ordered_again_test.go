@@ -54,7 +54,7 @@ func (b *bench) readAgain(events int) {
 	if err := lock.Commit(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	b.eventually("all effects", func() bool { return b.made("o", "%") == events && b.owes("o") == 0 && b.dead("o") == 0 })
+	b.eventually("all effects", func() bool { return b.made("o", "%") == events && b.heldCount("o") == 0 && b.dead("o") == 0 })
 	b.wantOrder("o", "a", numbered("a", 0, events-1)...)
 }
 

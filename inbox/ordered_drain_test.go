@@ -38,8 +38,8 @@ func (c *claims) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceB
 }
 func (c *claims) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// owes returns how many events of a handler are held.
-func (b *bench) owes(name string) (n int) {
+// heldCount returns how many events of a handler are held.
+func (b *bench) heldCount(name string) (n int) {
 	b.Helper()
 	if err := b.pool.QueryRow(b.Context(), "SELECT count(*) FROM postroom.held WHERE handler = $1", name).Scan(&n); err != nil {
 		b.Fatal(err)
@@ -74,7 +74,7 @@ func TestHeldEventsOfAKeyRunOneAfterTheOther(t *testing.T) {
 	for i := range waiting + 1 {
 		b.publishKey("a", i)
 	}
-	b.eventually("all to wait", func() bool { return b.owes("o") == waiting+1 })
+	b.eventually("all to wait", func() bool { return b.heldCount("o") == waiting+1 })
 	before := seen.n.Load()
 	s.set("a-00000", nil)
 	began := time.Now()
@@ -86,14 +86,14 @@ func TestHeldEventsOfAKeyRunOneAfterTheOther(t *testing.T) {
 	}
 	b.eventually("the other key's effects", func() bool { return b.made("o", "b-%") == 50 })
 	others := time.Since(began)
-	devtest.Eventually(t, time.Minute, "nothing to be owed", func() bool { return b.owes("o") == 0 })
+	devtest.Eventually(t, time.Minute, "nothing to be owed", func() bool { return b.heldCount("o") == 0 })
 	took := time.Since(began)
 	b.eventually("the last effect", func() bool { return len(b.orderOf("o", "a")) == waiting+51 })
 	stop()
 	if strings.Contains(said.String(), "could not be claimed") {
 		t.Errorf("it could not claim what was due:\n%s", said)
 	}
-	if n := b.misordered("o"); n > 0 {
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 	if n := seen.n.Load() - before; n > 2*waiting/100 {
@@ -193,7 +193,7 @@ func TestOrderedHandlersThatComeAndGo(t *testing.T) {
 					t.Errorf("%s took effect %d times", event, n)
 				}
 			}
-			if n := b.misordered("o"); n > 0 {
+			if n := b.outOfOrder("o"); n > 0 {
 				t.Errorf("%d effects out of order", n)
 			}
 			if n := b.dead("o"); n != dead {

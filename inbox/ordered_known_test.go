@@ -32,7 +32,7 @@ func TestReaderFindsAnEventThatAnotherProcessHeld(t *testing.T) {
 	b.eventually("the later event to wait", func() bool { return b.held("o")["/shop k0-00001"].State == "waiting" })
 	b.exec("UPDATE postroom.held SET next_at = now() WHERE dedupe_key = '/shop k0-00000'")
 	b.eventually("both", func() bool { return len(b.orderOf("o", "k0")) == 2 })
-	if n := b.misordered("o"); n > 0 {
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 }
@@ -154,7 +154,7 @@ func TestNewOrderedHandlerTakesOldEventsInOrder(t *testing.T) {
 	})
 	b.publishKey("k0", 5)
 	b.eventually("the new one at both", func() bool { return len(b.order("o")) == 6 && len(b.order("late")) == 1 })
-	if n := b.misordered("o"); n > 0 {
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 }

@@ -147,11 +147,11 @@ func TestLostTail(t *testing.T) {
 			v.publishFromTo(keys, 20, 30) // as the relay does
 			v.publishFromTo(keys, 30, 50)
 			v.eventually("the others' effects", func() bool { return v.made("o", "%") == 50*keys-5*tt.waits })
-			v.eventually("a key to wait", func() bool { return v.owes("o") == 5*tt.waits })
+			v.eventually("a key to wait", func() bool { return v.heldCount("o") == 5*tt.waits })
 			s.set("k0-00025", nil)
 			v.requeue("o", "/shop k0-00025")
-			v.eventually("all effects", func() bool { return v.made("o", "%") == 50*keys && v.owes("o") == 0 })
-			if n := v.misordered("o"); n > 0 { // an event that took effect twice counts as well
+			v.eventually("all effects", func() bool { return v.made("o", "%") == 50*keys && v.heldCount("o") == 0 })
+			if n := v.outOfOrder("o"); n > 0 { // an event that took effect twice counts as well
 				t.Errorf("%d effects out of order", n)
 			}
 			if n := len(v.effects("o")); n != 50*keys {
@@ -215,7 +215,7 @@ func TestRecreatedStream(t *testing.T) {
 	b.in.Handle(b.ordered("o", inbox.HoldKey), s)
 	b.run()
 	b.publishFromTo(3, 0, 10)
-	b.eventually("the first effects", func() bool { return b.made("o", "%") == 30-5 && b.owes("o") == 5 })
+	b.eventually("the first effects", func() bool { return b.made("o", "%") == 30-5 && b.heldCount("o") == 5 })
 	if err := b.js.DeleteStream(t.Context(), b.stream); err != nil {
 		t.Fatal(err)
 	}
@@ -224,11 +224,11 @@ func TestRecreatedStream(t *testing.T) {
 	}
 	b.publishFromTo(3, 8, 15) // some of them again
 	b.eventually("an alarm", func() bool { return alarmed(b, b.meter, "recreated") == 1 })
-	b.eventually("the others' effects", func() bool { return b.made("o", "%") == 45-10 && b.owes("o") == 10 })
+	b.eventually("the others' effects", func() bool { return b.made("o", "%") == 45-10 && b.heldCount("o") == 10 })
 	s.set("k0-00005", nil)
 	b.requeue("o", "/shop k0-00005")
-	b.eventually("all effects", func() bool { return b.made("o", "%") == 45 && b.owes("o") == 0 })
-	if n := b.misordered("o"); n > 0 {
+	b.eventually("all effects", func() bool { return b.made("o", "%") == 45 && b.heldCount("o") == 0 })
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 	if n, tail := alarmed(b, b.meter, "recreated"), alarmed(b, b.meter, "lost_tail"); n != 1 || tail != 0 {
@@ -278,7 +278,7 @@ func TestStreamThatDroppedUnreadEvents(t *testing.T) {
 	if n := alarmed(b, b.meter, "aged_out"); n != 0 {
 		t.Errorf("%d alarms after a restart, want none", n)
 	}
-	if n := b.misordered("o"); n > 0 {
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 }

@@ -166,12 +166,12 @@ func TestEventsAtWhichReadersDieRunAlone(t *testing.T) {
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
 	b.publishFromTo(3, 0, 5)
 	b.run()
-	b.eventually("all effects", func() bool { return b.made("o", "%") == 16 && b.owes("o") == 0 })
+	b.eventually("all effects", func() bool { return b.made("o", "%") == 16 && b.heldCount("o") == 0 })
 	var suspects int
 	if err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM suspect").Scan(&suspects); err != nil || suspects != 15 {
 		t.Errorf("%d suspects (%v), want 15", suspects, err)
 	}
-	if n := b.misordered("o"); n > 0 {
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 	b.eventually("the count to begin anew", func() bool {
@@ -284,8 +284,8 @@ func TestOrderedExternalHandler(t *testing.T) {
 	}
 	b.publishKeyed(keys, each)
 	b.publish("x1", "x2") // without a key
-	b.eventually("all effects", func() bool { return b.made("o", "%") == keys*each+2 && b.owes("o") == 0 })
-	if n := b.misordered("o"); n > 0 {
+	b.eventually("all effects", func() bool { return b.made("o", "%") == keys*each+2 && b.heldCount("o") == 0 })
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order, or twice", n)
 	}
 	if beside > 0 {

@@ -39,9 +39,9 @@ func (b *bench) publishKey(key string, i int) {
 	})
 }
 
-// misordered returns how many effects of a handler came before that of an earlier
+// outOfOrder returns how many effects of a handler came before that of an earlier
 // event of their key.
-func (b *bench) misordered(name string) (n int) {
+func (b *bench) outOfOrder(name string) (n int) {
 	b.Helper()
 	err := b.pool.QueryRow(b.Context(), `
 		SELECT count(*) FROM (
@@ -61,7 +61,7 @@ func TestOrderedHandlerKeepsKeysInOrder(t *testing.T) {
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
 	b.run()
 	b.eventually("500 effects", func() bool { return len(b.effects("o")) == 500 })
-	if n := b.misordered("o"); n > 0 {
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 	if held := b.held("o"); len(held) > 0 {
@@ -89,7 +89,7 @@ func TestOrderedHandlerKeepsTheOrderIfEventsFail(t *testing.T) {
 	b.run()
 	b.publishKeyed(10, 60)
 	b.eventually("600 effects", func() bool { return len(b.effects("o")) == 600 })
-	if n := b.misordered("o"); n > 0 {
+	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 	if len(failed) == 0 {

@@ -25,7 +25,7 @@ type need struct {
 	now, highest int // calls at the same time, and the most of them since reset
 }
 
-var errAway = errors.New("503 Service Unavailable")
+var errUnavailable = errors.New("503 Service Unavailable")
 
 func (n *need) call() error {
 	n.calls.Add(1)
@@ -38,7 +38,7 @@ func (n *need) call() error {
 	n.now--
 	n.mu.Unlock()
 	if n.away.Load() {
-		return errAway
+		return errUnavailable
 	}
 	return nil
 }
@@ -116,13 +116,13 @@ func TestAnOutagePausesHandlers(t *testing.T) {
 				})
 			}
 			b.eventually("the pause", func() bool {
-				return log.has("handler paused: it fails for nearly all events") && log.has(errAway.Error())
+				return log.has("handler paused: it fails for nearly all events") && log.has(errUnavailable.Error())
 			})
 			before := n.calls.Load() + 10
 			b.eventually("a report", func() bool {
 				var text string
 				err := b.pool.QueryRow(t.Context(), "SELECT coalesce(max(paused #>> '{h,text}'), '') FROM postroom.node").Scan(&text)
-				return err == nil && strings.Contains(text, errAway.Error())
+				return err == nil && strings.Contains(text, errUnavailable.Error())
 			})
 			b.eventually("calls that began before the pause to end", func() bool { return n.calls.Load() >= before })
 			n.reset()
@@ -176,12 +176,12 @@ func TestBadEventsDoNotPauseAHandler(t *testing.T) {
 	}{
 		"half of the events": {func(i int) error {
 			if i%2 == 0 {
-				return errAway
+				return errUnavailable
 			}
 			return nil
 		}, false},
-		"bad events": {func(int) error { return postroom.Permanent(errAway) }, false},
-		"turned off": {func(int) error { return errAway }, true},
+		"bad events": {func(int) error { return postroom.Permanent(errUnavailable) }, false},
+		"turned off": {func(int) error { return errUnavailable }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -323,15 +323,15 @@ func TestPauseStopsEventsBehindTheirHead(t *testing.T) {
 	b.in = inbox.New(b.pool, b.nc, cfg)
 	sub := b.ordered("h", inbox.HoldKey)
 	sub.Schedule = postroom.Backoff{time.Hour}
-	entered, goOn := make(chan struct{}), make(chan struct{})
+	entered, resume := make(chan struct{}), make(chan struct{})
 	var runs atomic.Int64
 	b.in.Handle(sub, postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
 		if ev.ID == "k-00000" {
 			if runs.Add(1) == 1 {
-				return errAway
+				return errUnavailable
 			}
 			close(entered)
-			<-goOn
+			<-resume
 		}
 		return effect("h").Handle(ctx, tx, ev)
 	}))
@@ -347,7 +347,7 @@ func TestPauseStopsEventsBehindTheirHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.eventually("the pause", func() bool { return log.has("handler paused by an operator") })
-	close(goOn)
+	close(resume)
 	b.eventually("the effect of the one that ran", func() bool { return len(b.effects("h")) > 0 })
 	if n := len(b.effects("h")); n != 1 {
 		t.Errorf("%d events began while the handler was paused", n-1)

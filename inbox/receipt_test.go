@@ -227,7 +227,7 @@ func TestFirstRecordedResultCounts(t *testing.T) {
 					b.exec("INSERT INTO postroom.receipt (handler, dedupe_key, step, revision, key) SELECT handler, dedupe_key, 'charge', 0, 'k' FROM postroom.inbox")
 				}
 				stop := b.run()
-				b.settled("h")
+				b.waitUntilNoneHeld("h")
 				stop()
 				if !bytes.Equal(got, first) || (got == nil) != (first == nil) {
 					t.Errorf("Step returned %q, want %q", got, first)

@@ -18,9 +18,9 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// answerLoser is a connection that can lose an answer of the server. The connections together lose
+// losingConn is a connection that can lose an answer of the server. The connections together lose
 // one: the answer to the first statement that has mark in its text.
-type answerLoser struct {
+type losingConn struct {
 	net.Conn
 
 	mark  []byte
@@ -28,14 +28,14 @@ type answerLoser struct {
 	here  atomic.Bool
 }
 
-func (c *answerLoser) Write(p []byte) (int, error) {
+func (c *losingConn) Write(p []byte) (int, error) {
 	if bytes.Contains(p, c.mark) && c.found.CompareAndSwap(false, true) {
 		c.here.Store(true)
 	}
 	return c.Conn.Write(p)
 }
 
-func (c *answerLoser) Read(p []byte) (int, error) {
+func (c *losingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err == nil && c.here.Load() { // the server has answered, so it has carried the statement out
 		_ = c.Close()
@@ -55,7 +55,7 @@ func (b *bench) losingAnswer(mark string) (lost *atomic.Bool) {
 		if err != nil {
 			return nil, err
 		}
-		return &answerLoser{Conn: conn, mark: []byte(mark), found: lost}, nil
+		return &losingConn{Conn: conn, mark: []byte(mark), found: lost}, nil
 	}
 	pool, err := pgxpool.NewWithConfig(b.Context(), cfg)
 	if err != nil {
@@ -140,7 +140,7 @@ func TestLateRefusalLeavesALaterCallUnknown(t *testing.T) {
 	<-began
 	b.exec("UPDATE postroom.held SET claimed_by = 'gone', next_at = now() - interval '1 s', epoch = epoch + 1") // its claim has run out
 	b.run()
-	b.settled("h")
+	b.waitUntilNoneHeld("h")
 	if got := charges.Load(); got != 1 {
 		t.Errorf("the next owner called %d times, want 1", got)
 	}

@@ -77,7 +77,7 @@ func TestBatchOfAcceptedEvents(t *testing.T) {
 			t.Errorf("%d effects of %s", n, id)
 		}
 	}
-	if got, want := b.held("h")["/stripe 77"], (owed{Key: "/stripe 77", State: "dead", Attempts: 2, Class: "error", Failures: 2}); got != want {
+	if got, want := b.held("h")["/stripe 77"], (heldEntry{Key: "/stripe 77", State: "dead", Attempts: 2, Class: "error", Failures: 2}); got != want {
 		t.Errorf("held: %+v, want %+v", got, want)
 	}
 	var transactions int

@@ -236,7 +236,7 @@ func TestEventsThatRunAlongDoNotMeetAnotherSession(t *testing.T) {
 	for i := range waiting + 1 {
 		b.publishKey("a", i)
 	}
-	b.eventually("all to wait", func() bool { return b.owes("o") == waiting+1 })
+	b.eventually("all to wait", func() bool { return b.heldCount("o") == waiting+1 })
 	open.Store(true)
 	b.eventually("all to take effect", func() bool { return b.made("o", "a-%") == waiting+1 })
 	stop()

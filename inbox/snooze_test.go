@@ -343,7 +343,7 @@ func TestClassify(t *testing.T) {
 			b.publish("gone", "bad", "old", "other", "panics")
 			b.eventually("all to end", func() bool { return b.counted("h", "done") == 1 && b.dead("h") == 3 && len(b.discarded("h")) == 1 })
 			held := b.held("h")
-			for id, want := range map[string]owed{"bad": {Class: "permanent", Attempts: 1}, "other": {Class: "error", Attempts: 5}, "panics": {Class: "panic", Attempts: 5}} {
+			for id, want := range map[string]heldEntry{"bad": {Class: "permanent", Attempts: 1}, "other": {Class: "error", Attempts: 5}, "panics": {Class: "panic", Attempts: 5}} {
 				if got := held["/shop "+id]; got.Class != want.Class || got.Attempts != want.Attempts {
 					t.Errorf("%s: %+v, want %+v", id, got, want)
 				}

@@ -96,7 +96,7 @@ func TestHandlerThatEndsItsTransactionHasFailed(t *testing.T) {
 					b.run()
 					b.eventually("all to be decided", func() bool { return b.ledger("h") == 3 && len(b.held("h")) > 0 })
 					b.drained()
-					want := owed{Key: "/shop bad", State: "due", Attempts: 1, Class: "transaction", Failures: 1}
+					want := heldEntry{Key: "/shop bad", State: "due", Attempts: 1, Class: "transaction", Failures: 1}
 					if returns != nil {
 						want.Class = "error"
 					}
@@ -356,7 +356,7 @@ func TestInboxAsksTheServerForTheTransaction(t *testing.T) {
 			b.run()
 			b.drained()
 			b.eventually("an end", func() bool { return b.counted("h", "done")+b.counted("h", "held") == 1 })
-			want := owed{Key: "/shop bad", State: "due", Attempts: 1, Class: "transaction", Failures: 1}
+			want := heldEntry{Key: "/shop bad", State: "due", Attempts: 1, Class: "transaction", Failures: 1}
 			if got := b.held("h")["/shop bad"]; got != want {
 				t.Errorf("held: %+v, want %+v", got, want)
 			}

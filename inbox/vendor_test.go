@@ -179,7 +179,7 @@ func (b *bench) failure(key string) (text string) {
 	return text
 }
 
-func (b *bench) settled(name string) {
+func (b *bench) waitUntilNoneHeld(name string) {
 	b.Helper()
 	b.eventually("nothing to be owed", func() bool { return len(b.held(name)) == 0 })
 }

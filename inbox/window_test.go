@@ -210,24 +210,24 @@ func TestASweepMeetsASettledEvent(t *testing.T) {
 	b := newBench(t)
 	b.decided("h", "settled", 3*time.Hour)
 	b.decided("h", "old", 3*time.Hour)
-	settling, err := b.pool.Begin(t.Context())
+	updating, err := b.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer settling.Rollback(t.Context()) //nolint:errcheck // it is over, or of no use
-	if _, err := settling.Exec(t.Context(), "UPDATE postroom.inbox SET at = now() WHERE dedupe_key = 'settled'"); err != nil {
+	defer updating.Rollback(t.Context()) //nolint:errcheck // it is over, or of no use
+	if _, err := updating.Exec(t.Context(), "UPDATE postroom.inbox SET at = now() WHERE dedupe_key = 'settled'"); err != nil {
 		t.Fatal(err)
 	}
-	swept := make(chan error, 1)
+	sweepErr := make(chan error, 1)
 	go func() {
 		removed, err := inbox.Sweep(t.Context(), b.remembering("h", 2*time.Hour))
 		if err == nil && removed != 1 {
 			err = fmt.Errorf("%d rows removed, want 1", removed)
 		}
-		swept <- err
+		sweepErr <- err
 	}()
 	b.eventually("the sweep to wait for the row", b.waits("expire"))
-	if err := errors.Join(settling.Commit(t.Context()), <-swept); err != nil {
+	if err := errors.Join(updating.Commit(t.Context()), <-sweepErr); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -261,13 +261,13 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 	if _, err := held.Exec(t.Context(), "SELECT FROM postroom.inbox FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
-	swept, registered := make(chan error, 1), make(chan error, 1)
+	sweepErr, registered := make(chan error, 1), make(chan error, 1)
 	go func() {
 		removed, err := inbox.Sweep(t.Context(), b.remembering("h", 2*time.Hour))
 		if err == nil && removed != 1 {
 			err = fmt.Errorf("%d rows removed, want 1", removed)
 		}
-		swept <- err
+		sweepErr <- err
 	}()
 	b.eventually("the sweep to wait for the row", b.waits("expire"))
 	go func() { registered <- inbox.Register(t.Context(), long) }()
@@ -275,7 +275,7 @@ func TestAProcessRegistersBesideASweep(t *testing.T) {
 	if err := held.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(<-swept, <-registered); err != nil {
+	if err := errors.Join(<-sweepErr, <-registered); err != nil {
 		t.Fatal(err)
 	}
 	if age := time.Since(inbox.TrustsFrom(long, "h")); age > 2*time.Hour {
@@ -315,18 +315,18 @@ func TestAProcessStallsInASweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	stalled, swept := inbox.New(pool, b.nc, b.config()), make(chan error, 1)
+	stalled, sweepErr := inbox.New(pool, b.nc, b.config()), make(chan error, 1)
 	stalled.Handle(b.subscription("h"), effect("h"))
 	go func() {
 		_, err := inbox.Sweep(t.Context(), stalled)
-		swept <- err
+		sweepErr <- err
 	}()
 	<-s.stalls
 	if err := inbox.Register(t.Context(), b.remembering("h", time.Hour)); err != nil {
 		t.Errorf("Register = %v", err)
 	}
 	close(s.resumes)
-	if err := <-swept; err == nil {
+	if err := <-sweepErr; err == nil {
 		t.Error("the stalled sweep went on")
 	}
 }

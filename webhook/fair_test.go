@@ -12,8 +12,8 @@ import (
 // backlog is how many deliveries to one endpoint are due before the delivery to another endpoint.
 const backlog = 20_000
 
-// pile makes deliveries to an endpoint due. They have been due for longer than all others.
-func (r *rig) pile(endpoint string, n int) {
+// insertDue makes deliveries to an endpoint due. They have been due for longer than all others.
+func (r *rig) insertDue(endpoint string, n int) {
 	r.Helper()
 	r.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'webhooks', $1 || ' /shop p' || n FROM generate_series(1, $2::int) n`, endpoint, n)
 	r.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
@@ -37,8 +37,8 @@ func TestAPausedEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 		r.add(webhook.NewEndpoint{ID: id, URL: to.URL})
 	}
 	r.exec("UPDATE postroom.webhook_endpoint SET failing_since = now(), paused_until = now() + interval '1 hour' WHERE id = 'paused'")
-	r.pile("paused", backlog)
-	r.pile("works", 1)
+	r.insertDue("paused", backlog)
+	r.insertDue("works", 1)
 	r.run()
 	r.eventually("the other's delivery", func() bool { return len(to.requests()) > 0 })
 	if n := r.claims("paused"); n > backlog/50 {
@@ -63,8 +63,8 @@ func TestASlowEndpointWithABacklogDoesNotHoldUpOthers(t *testing.T) {
 	})
 	r.add(webhook.NewEndpoint{ID: "slow", URL: slow.URL})
 	r.add(webhook.NewEndpoint{ID: "works", URL: fast.URL})
-	r.pile("slow", backlog)
-	r.pile("works", 1)
+	r.insertDue("slow", backlog)
+	r.insertDue("works", 1)
 	r.run()
 	t.Cleanup(func() { close(answer) })
 	devtest.Receive(t, patience, "a request to the slow endpoint", begun)

@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// crowd has many endpoints on one server, distinguished by their names.
-type crowd struct {
+// manyEndpoints has many endpoints on one server, distinguished by their names.
+type manyEndpoints struct {
 	*rig
 
 	server *httptest.Server
@@ -30,7 +30,7 @@ type crowd struct {
 }
 
 // isHealed reports whether the failing endpoints work now.
-func (c *crowd) isHealed() bool {
+func (c *manyEndpoints) isHealed() bool {
 	select {
 	case <-c.healed:
 		return true
@@ -39,7 +39,7 @@ func (c *crowd) isHealed() bool {
 	}
 }
 
-func (c *crowd) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (c *manyEndpoints) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = io.Copy(io.Discard, req.Body)
 	id, _, _ := strings.Cut(req.Host, ".")
 	switch {
@@ -64,7 +64,7 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // count returns how many events came to endpoints whose names begin with the prefix.
-func (c *crowd) count(prefix string) (n int) {
+func (c *manyEndpoints) count(prefix string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, events := range c.got {
@@ -77,9 +77,9 @@ func (c *crowd) count(prefix string) (n int) {
 
 // newCrowd returns endpoints that work, hang, break, and change their address after the first
 // lookup of their name.
-func newCrowd(t *testing.T, timeout time.Duration, works, hangs, breaks, moves int) *crowd {
+func newManyEndpoints(t *testing.T, timeout time.Duration, works, hangs, breaks, moves int) *manyEndpoints {
 	t.Helper()
-	c := &crowd{healed: make(chan struct{}), got: make(map[string]map[string]int)}
+	c := &manyEndpoints{healed: make(chan struct{}), got: make(map[string]map[string]int)}
 	c.server = httptest.NewTLSServer(c)
 	c.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	t.Cleanup(c.server.Close)
@@ -103,7 +103,7 @@ func newCrowd(t *testing.T, timeout time.Duration, works, hangs, breaks, moves i
 }
 
 // start emits events and runs the sender. It returns how long the working endpoints took.
-func (c *crowd) start(events, works int) time.Duration {
+func (c *manyEndpoints) start(events, works int) time.Duration {
 	c.Helper()
 	all := make([]inbox.Acceptance, events)
 	for i := range all {
@@ -127,10 +127,10 @@ func TestManyEndpoints(t *testing.T) {
 	}
 	const works, hangs, breaks, moves = 89, 5, 5, 1
 	if full {
-		alone := newCrowd(t, timeout, works, 0, 0, 0).start(events, works)
+		alone := newManyEndpoints(t, timeout, works, 0, 0, 0).start(events, works)
 		t.Logf("alone the healthy endpoints took %s", alone)
 	}
-	c := newCrowd(t, timeout, works, hangs, breaks, moves)
+	c := newManyEndpoints(t, timeout, works, hangs, breaks, moves)
 	t.Logf("beside the others the healthy endpoints took %s", c.start(events, works))
 
 	c.eventually("the endpoint that moved to have one event, and none of the others", func() bool {
