@@ -33,7 +33,7 @@ type badRow map[string]string
 // badRows are rows that a producer can insert if it claims to have checked them.
 func badRows(subject string) map[string]badRow {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
-	noise := func(n int) string {
+	randomText := func(n int) string {
 		letters := make([]byte, n)
 		for i := range letters {
 			letters[i] = byte('!' + 1 + random.IntN(90))
@@ -50,8 +50,8 @@ func badRows(subject string) map[string]badRow {
 		"occurred at minus infinity":       {"occurred_at": "'-infinity'"},
 		"occurred at the year 290000":      {"occurred_at": "'290000-01-01'"},
 		"occurred 4713 BC":                 {"occurred_at": "'4713-01-01 BC'"},
-		"large key":                        {"key": noise(12000)},
-		"large key, scheduled":             {"key": noise(12000), "not_before": soon},
+		"large key":                        {"key": randomText(12000)},
+		"large key, scheduled":             {"key": randomText(12000), "not_before": soon},
 		"key with a control character":     {"key": `E'a\x01b'`},
 		"key with a new line":              {"key": `E'a\nb'`},
 		"no subject":                       {"subject": "''"},
@@ -65,7 +65,7 @@ func badRows(subject string) map[string]badRow {
 		"subject of 1 MB":                  {"subject": "repeat('a', 1000000)"},
 		"no type":                          {"type": "''"},
 		"type of 1 MB":                     {"type": "repeat('t', 1000000)"},
-		"type of noise":                    {"type": noise(100000)},
+		"type of noise":                    {"type": randomText(100000)},
 		"headers are an array":             {"headers": "'[1, 2]'"},
 		"headers are a text":               {"headers": `'"x"'`},
 		"headers are a number":             {"headers": "'1'"},
@@ -79,7 +79,7 @@ func badRows(subject string) map[string]badRow {
 		"content type of 1 MB":             {"content_type": "repeat('c', 1000000)"},
 		"content type of a whole event":    {"content_type": "'application/cloudevents+json'"},
 		"correlation id with a line break": {"correlation_id": `E'a\nb'`},
-		"large correlation id":             {"correlation_id": noise(20000)},
+		"large correlation id":             {"correlation_id": randomText(20000)},
 		"large causation id":               {"causation_id": "repeat('x', 100000)"},
 		"trace parent of 1 MB":             {"trace_parent": "repeat('x', 1000000)"},
 		"trace state of 1 MB":              {"trace_state": "repeat('x', 1000000)"},
@@ -90,8 +90,8 @@ func badRows(subject string) map[string]badRow {
 		"no source":                        {"source": "''"},
 		"source of 100 kB":                 {"source": "repeat('s', 100000)"},
 		"everything at once": {
-			"type": noise(50000), "subject": noise(50000), "key": noise(12000), "content_type": noise(50000),
-			"correlation_id": noise(50000), "trace_parent": noise(50000), "trace_state": noise(50000),
+			"type": randomText(50000), "subject": randomText(50000), "key": randomText(12000), "content_type": randomText(50000),
+			"correlation_id": randomText(50000), "trace_parent": randomText(50000), "trace_state": randomText(50000),
 			"headers": "'[[[1]]]'", "occurred_at": "'infinity'", "not_before": "'infinity'",
 		},
 	}
@@ -100,7 +100,7 @@ func badRows(subject string) map[string]badRow {
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // insertRow inserts a row as a producer does that claims to have checked it.
-func (o *office) insertRow(pool *pgxpool.Pool, name string, set badRow) {
+func (o *refusalRig) insertRow(pool *pgxpool.Pool, name string, set badRow) {
 	o.Helper()
 	values := badRow{
 		"digest": "decode(repeat('00', 16), 'hex')", "source": "'/office'", "event_id": quoted(name), "type": "'a'",
@@ -119,7 +119,7 @@ func (o *office) insertRow(pool *pgxpool.Pool, name string, set badRow) {
 }
 
 // producer returns a pool of a role that may only write events.
-func (o *office) producer() *pgxpool.Pool {
+func (o *refusalRig) producer() *pgxpool.Pool {
 	o.Helper()
 	role := pgx.Identifier{"producer_" + strings.ToLower(o.name)}.Sanitize()
 	o.exec("CREATE ROLE " + role)
@@ -156,7 +156,7 @@ func TestBadRowsStopNoOtherEvent(t *testing.T) {
 	for _, atomic := range []bool{false, true} {
 		t.Run(fmt.Sprint("atomic ", atomic), func(t *testing.T) {
 			t.Parallel()
-			o := openOffice(t, devtest.NATS(t))
+			o := openRefusalRig(t, devtest.NATS(t))
 			o.stream("a", jetstream.StreamConfig{AllowAtomicPublish: atomic, Discard: jetstream.DiscardNew})
 			bad, producer := badRows(o.subject("a")), o.producer()
 			const keys, each = 20, 10
@@ -175,7 +175,7 @@ func TestBadRowsStopNoOtherEvent(t *testing.T) {
 					}
 				}
 			}
-			o.wantLegible(bad)
+			o.wantVisible(bad)
 			o.relay(relay.Config{Atomic: atomic, Retention: time.Millisecond})
 			o.waitForStored("a", keys*each)
 			held := o.waitForHeld(len(bad))
@@ -192,20 +192,20 @@ func TestBadRowsStopNoOtherEvent(t *testing.T) {
 				t.Errorf("the lease was taken %d times, want once", epoch)
 			}
 			o.wantReadable(bad)
-			o.wantManageable(len(bad))
+			o.wantOperable(len(bad))
 		})
 	}
 }
 
-// wantLegible fails unless every tool can show rows that no relay has read.
-func (o *office) wantLegible(bad map[string]badRow) {
+// wantVisible fails unless every tool can show rows that no relay has read.
+func (o *refusalRig) wantVisible(bad map[string]badRow) {
 	o.Helper()
 	look := inspect.New(o.pool, o.nc, inspect.Config{})
 	for name, set := range bad {
 		if set["event_id"] == "" && set["source"] == "" {
-			journey, err := look.Event(o.Context(), "/office", name)
+			trace, err := look.Event(o.Context(), "/office", name)
 			if err == nil {
-				_, err = json.Marshal(journey)
+				_, err = json.Marshal(trace)
 			}
 			if err != nil {
 				o.Errorf("Event %s: %v", name, err)
@@ -235,9 +235,9 @@ func (o *office) wantLegible(bad map[string]badRow) {
 	}
 }
 
-// wantManageable fails unless an operator can do everything with these dead events that he can
+// wantOperable fails unless an operator can do everything with these dead events that he can
 // do with others. A replay makes each of them dead again.
-func (o *office) wantManageable(n int) {
+func (o *refusalRig) wantOperable(n int) {
 	o.Helper()
 	ctx, cancel := context.WithTimeout(o.Context(), refusalPatience)
 	defer cancel()
@@ -262,7 +262,7 @@ func (o *office) wantManageable(n int) {
 	}
 }
 
-func one[T any](o *office, sql string) T {
+func one[T any](o *refusalRig, sql string) T {
 	o.Helper()
 	rows, _ := o.pool.Query(o.Context(), sql)
 	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
@@ -273,7 +273,7 @@ func one[T any](o *office, sql string) T {
 }
 
 // wantReadable fails unless every tool can read the held events.
-func (o *office) wantReadable(bad map[string]badRow) {
+func (o *refusalRig) wantReadable(bad map[string]badRow) {
 	o.Helper()
 	store := deadletter.New(o.pool, deadletter.Config{})
 	letters, _, err := store.List(o.Context(), deadletter.Filter{}, deadletter.Page{Limit: 1000})

@@ -126,7 +126,7 @@ func TestClusterOfThreeServers(t *testing.T) {
 			c.passes()
 			c.allAreKilled()
 			c.passes()
-			c.settle()
+			c.waitUntilIdle()
 			c.whole()
 		})
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/postroom/postroom/inbox"
 )
 
-// errand is the job of a process with an external handler.
-type errand struct {
+// externalJob is the job of a process with an external handler.
+type externalJob struct {
 	Stream  string
 	Vendor  string // its URL
 	Handler string
@@ -30,8 +30,8 @@ type errand struct {
 }
 
 // runErrands is the process with an external handler.
-func runErrands() error {
-	var e errand
+func runExternalJob() error {
+	var e externalJob
 	ctx, pool, nc, err := connect(&e, func(cfg *pgxpool.Config, _ *nats.Conn) { cfg.MaxConns = 8 })
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func runErrands() error {
 }
 
 // handle makes the calls of one event, and records the event in the transaction that finishes it.
-func (e *errand) handle(ctx context.Context, attempt *inbox.Attempt) error {
+func (e *externalJob) handle(ctx context.Context, attempt *inbox.Attempt) error {
 	for _, name := range e.Steps {
 		result, err := attempt.Step(ctx, name, func(ctx context.Context, key string) ([]byte, error) {
 			return e.call(ctx, key, attempt.Event.ID+" "+name)
@@ -64,7 +64,7 @@ func (e *errand) handle(ctx context.Context, attempt *inbox.Attempt) error {
 }
 
 // call asks the vendor for one thing.
-func (e *errand) call(ctx context.Context, key, what string) ([]byte, error) {
+func (e *externalJob) call(ctx context.Context, key, what string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.Vendor, strings.NewReader(what))
 	if err != nil {
 		return nil, err

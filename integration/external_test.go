@@ -19,7 +19,7 @@ import (
 type merchant struct {
 	mu      sync.Mutex
 	keys    map[string]map[string]int // by request: the calls with each key
-	inHand  map[string]int            // by process
+	running map[string]int            // by process
 	waiting map[string]chan struct{}  // by process: its calls get no answer before this is closed
 }
 
@@ -36,7 +36,7 @@ func (m *merchant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.keys[string(what)] = map[string]int{}
 	}
 	m.keys[string(what)][r.Header.Get("Idempotency-Key")]++
-	m.inHand[process]++
+	m.running[process]++
 	wait := m.waiting[process]
 	m.mu.Unlock()
 	if wait != nil {
@@ -46,7 +46,7 @@ func (m *merchant) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	m.mu.Lock()
-	m.inHand[process]--
+	m.running[process]--
 	m.mu.Unlock()
 	_, _ = io.WriteString(w, "done "+string(what))
 }
@@ -68,7 +68,7 @@ func (m *merchant) hold(process string) (release func()) {
 func (m *merchant) waits(process string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.inHand[process]
+	return m.running[process]
 }
 
 // Processes that call a vendor are killed during calls, and one stalls for longer than its claims
@@ -78,10 +78,10 @@ func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 	const handler, events = "errands", 400
 	steps := []string{"charge", "ship"}
 	d := openDepot(t)
-	m := &merchant{keys: map[string]map[string]int{}, inHand: map[string]int{}, waiting: map[string]chan struct{}{}}
+	m := &merchant{keys: map[string]map[string]int{}, running: map[string]int{}, waiting: map[string]chan struct{}{}}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)
-	e := errand{Stream: d.stream, Vendor: server.URL, Handler: handler, Steps: steps, Workers: 6, AckWait: time.Second, Timeout: 20 * time.Second}
+	e := externalJob{Stream: d.stream, Vendor: server.URL, Handler: handler, Steps: steps, Workers: 6, AckWait: time.Second, Timeout: 20 * time.Second}
 	start := func() (p *inboxProcess, id string) {
 		p = d.startRole("external", e)
 		return p, strconv.Itoa(p.cmd.Process.Pid)
@@ -93,7 +93,7 @@ func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 		devtest.Eventually(t, depotPatience, "calls of process "+id, func() bool { return m.waits(id) > 0 })
 	}
 
-	publish := func(part int) { d.publish(d.parcels("placed", fmt.Sprint("part-", part), events/4)...) }
+	publish := func(part int) { d.publish(d.events("placed", fmt.Sprint("part-", part), events/4)...) }
 	for i := range 2 { // killed while the vendor has not answered
 		p, id := start()
 		release := m.hold(id)
@@ -118,19 +118,19 @@ func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 	devtest.Eventually(t, depotPatience, "its events to be taken over", func() bool { return claims(id) == 0 })
 	release() // the answers wait for this
 	stalled.signal(syscall.SIGCONT)
-	d.settle(handler)
+	d.waitUntilIdle(handler)
 	for _, p := range append(others, stalled) {
 		p.stop(t)
 	}
 	if had == 0 {
 		t.Error("the process that was stopped had claimed nothing")
 	}
-	d.wantErrandsDone(m, handler, events, steps)
+	d.wantStepsDone(m, handler, events, steps)
 }
 
 // wantErrandsDone fails unless each event took effect once, none is dead, and the merchant got
 // one key for each step of each event.
-func (d *depot) wantErrandsDone(m *merchant, handler string, events int, steps []string) {
+func (d *depot) wantStepsDone(m *merchant, handler string, events int, steps []string) {
 	d.Helper()
 	want := map[string]int{}
 	for part := range 4 {

@@ -29,9 +29,9 @@ import (
 	"github.com/postroom/postroom/republish"
 )
 
-// forgetful is a shop with handlers of each kind, whose broker loses messages that it
+// lossyShop is a shop with handlers of each kind, whose broker loses messages that it
 // acknowledged.
-type forgetful struct {
+type lossyShop struct {
 	*shop
 
 	broker    *devstack.NATS
@@ -42,7 +42,7 @@ type forgetful struct {
 // kinds are the handlers that note their effects in the table deed.
 var kinds = []string{"batched", "external", "ordered"}
 
-func openForgetful(t *testing.T, atomic bool) *forgetful {
+func openLossyShop(t *testing.T, atomic bool) *lossyShop {
 	t.Helper()
 	broker := devtest.OwnNATS(t)
 	nc, err := nats.Connect(broker.URL(), natsjs.ConnectOptions()...)
@@ -53,7 +53,7 @@ func openForgetful(t *testing.T, atomic bool) *forgetful {
 	if atomic {
 		devtest.NeedsNATS(t, nc, 12)
 	}
-	f := &forgetful{shop: openShopWith(t, nc, jetstream.StreamConfig{AllowAtomicPublish: atomic}), broker: broker}
+	f := &lossyShop{shop: openShopWith(t, nc, jetstream.StreamConfig{AllowAtomicPublish: atomic}), broker: broker}
 	f.exec("CREATE TABLE deed (id bigserial, kind text NOT NULL, event text NOT NULL, account int NOT NULL, n int NOT NULL)")
 	f.stopKinds = f.startKinds()
 	f.relay = relay.New(outbox.NewLog(f.pool), natsjs.NewPublisher(nc), relay.Config{Atomic: atomic})
@@ -66,11 +66,11 @@ func openForgetful(t *testing.T, atomic bool) *forgetful {
 }
 
 // startKinds starts the handlers, and returns a function that stops them.
-func (f *forgetful) startKinds() (stop func()) {
+func (f *lossyShop) startKinds() (stop func()) {
 	in := inbox.New(f.pool, f.nc, inbox.Config{AckWait: 5 * time.Second})
 	types := []string{f.stream + ".changed"}
-	in.Handle(inbox.Subscription{Name: "batched", Stream: f.stream, Types: types, Workers: 2, Batch: 50}, deed("batched"))
-	in.Handle(inbox.Subscription{Name: "ordered", Stream: f.stream, Types: types, Workers: 4, Order: inbox.HoldKey}, deed("ordered"))
+	in.Handle(inbox.Subscription{Name: "batched", Stream: f.stream, Types: types, Workers: 2, Batch: 50}, doHandler("batched"))
+	in.Handle(inbox.Subscription{Name: "ordered", Stream: f.stream, Types: types, Workers: 4, Order: inbox.HoldKey}, doHandler("ordered"))
 	in.HandleExternal(inbox.Subscription{Name: "external", Stream: f.stream, Types: types, Workers: 4}, func(ctx context.Context, attempt *inbox.Attempt) error {
 		var c change
 		if err := json.Unmarshal(attempt.Event.Data, &c); err != nil {
@@ -87,7 +87,7 @@ func (f *forgetful) startKinds() (stop func()) {
 	})
 }
 
-func deed(kind string) postroom.Handler {
+func doHandler(kind string) postroom.Handler {
 	return postroom.JSON(func(ctx context.Context, tx pgx.Tx, ev postroom.Event, c change) error {
 		return do(ctx, tx, kind, ev.ID, c)
 	})
@@ -100,7 +100,7 @@ func do(ctx context.Context, tx pgx.Tx, kind, id string, c change) error {
 
 // whileStopped stops the broker, changes its storage, and starts it again. It returns when the
 // test's own connection is back.
-func (f *forgetful) whileStopped(do func() error) {
+func (f *lossyShop) whileStopped(do func() error) {
 	f.Helper()
 	f.broker.Stop()
 	if err := errors.Join(do(), f.broker.Restart(context.WithoutCancel(f.Context()))); err != nil {
@@ -111,7 +111,7 @@ func (f *forgetful) whileStopped(do func() error) {
 
 // cut removes the end of the file with the broker's newest messages, and the index that would
 // show that they are missing.
-func (f *forgetful) cut() error {
+func (f *lossyShop) cut() error {
 	var blocks []string
 	err := filepath.WalkDir(f.broker.Dir(), func(path string, _ fs.DirEntry, err error) error {
 		switch {
@@ -139,7 +139,7 @@ func (f *forgetful) cut() error {
 }
 
 // lost waits until the relay has noticed another loss, and recorded what to publish again.
-func (f *forgetful) lost(want broker.Verdict) relay.Loss {
+func (f *lossyShop) lost(want broker.Verdict) relay.Loss {
 	f.Helper()
 	var loss relay.Loss
 	devtest.Eventually(f.T, time.Minute, "the relay to repair a loss", func() bool {
@@ -158,9 +158,9 @@ func (f *forgetful) lost(want broker.Verdict) relay.Loss {
 	return loss
 }
 
-// settle waits until every event took effect once at every handler, or is held as late at the
+// waitUntilIdle waits until every event took effect once at every handler, or is held as late at the
 // ordered one. It returns how many are late.
-func (f *forgetful) settle() (late int) {
+func (f *lossyShop) waitUntilIdle() (late int) {
 	f.Helper()
 	f.stopClients()
 	devtest.Eventually(f.T, 2*time.Minute, "every event to be decided at every handler", func() bool {
@@ -170,7 +170,7 @@ func (f *forgetful) settle() (late int) {
 			  AND NOT EXISTS (SELECT FROM postroom.held h WHERE h.handler = k.kind AND h.event_id = o.event_id AND h.class = 'late')`, kinds).Scan(&undecided)
 		return err == nil && undecided == 0
 	})
-	f.shop.settle()
+	f.shop.waitUntilIdle()
 	f.none("EffectOnce", "SELECT kind || ' ' || event FROM deed GROUP BY kind, event HAVING count(*) > 1")
 	f.none("KeyOrder", `SELECT 'change ' || n || ' of account ' || account FROM (
 		SELECT account, n, max(n) OVER (PARTITION BY account ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
@@ -182,7 +182,7 @@ func (f *forgetful) settle() (late int) {
 }
 
 // known returns the end of the stream in the relay's record.
-func (f *forgetful) known() (seq int) {
+func (f *lossyShop) known() (seq int) {
 	f.Helper()
 	err := f.pool.QueryRow(f.Context(), "SELECT coalesce((streams -> $1 ->> 'seq')::int, 0) FROM postroom.relay", f.stream).Scan(&seq)
 	if err != nil {
@@ -192,16 +192,16 @@ func (f *forgetful) known() (seq int) {
 }
 
 // end returns the end of the stream.
-func (f *forgetful) end() int {
+func (f *lossyShop) end() int {
 	f.Helper()
 	stream, _ := f.reader()
 	return int(stream.CachedInfo().State.LastSeq) //nolint:gosec // a count
 }
 
-// knowsItsStream reports whether the relay has recorded when its stream was created. The relay asks
+// hasStreamTime reports whether the relay has recorded when its stream was created. The relay asks
 // for that time after the first acknowledgement. Before that, it mistakes a stream that was made
 // again for a stream that lost its end.
-func (f *forgetful) knowsItsStream() (does bool) {
+func (f *lossyShop) hasStreamTime() (does bool) {
 	f.Helper()
 	err := f.pool.QueryRow(f.Context(), "SELECT coalesce((streams -> $1 ->> 'created')::timestamptz > '2000-01-01', false) FROM postroom.relay", f.stream).Scan(&does)
 	if err != nil {
@@ -211,7 +211,7 @@ func (f *forgetful) knowsItsStream() (does bool) {
 }
 
 // none fails for each text that a query returns.
-func (f *forgetful) none(promise, sql string) {
+func (f *lossyShop) none(promise, sql string) {
 	f.Helper()
 	rows, _ := f.pool.Query(f.Context(), sql)
 	broken, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -224,7 +224,7 @@ func (f *forgetful) none(promise, sql string) {
 }
 
 // remake deletes the stream, and makes it again.
-func remake(f *forgetful, _ string) {
+func remake(f *lossyShop, _ string) {
 	f.Helper()
 	old, err := f.js.Stream(f.Context(), f.stream)
 	if err != nil {
@@ -237,7 +237,7 @@ func remake(f *forgetful, _ string) {
 }
 
 // rollBack puts the storage back to a saved state.
-func rollBack(f *forgetful, saved string) {
+func rollBack(f *lossyShop, saved string) {
 	f.Helper()
 	f.whileStopped(func() error {
 		return errors.Join(os.RemoveAll(f.broker.Dir()), os.CopyFS(f.broker.Dir(), os.DirFS(saved)))
@@ -253,28 +253,28 @@ func TestRelayRepublishesWhatTheBrokerLost(t *testing.T) {
 		name   string
 		atomic bool
 		want   broker.Verdict
-		forget func(f *forgetful, saved string)
+		forget func(f *lossyShop, saved string)
 	}{
 		{"its stream is deleted and made again", false, broker.Recreated, remake},
 		{"its storage is an older copy", false, broker.LostTail, rollBack},
-		{"its last messages are cut off", false, broker.LostTail, func(f *forgetful, _ string) { f.whileStopped(f.cut) }},
+		{"its last messages are cut off", false, broker.LostTail, func(f *lossyShop, _ string) { f.whileStopped(f.cut) }},
 		{"its stream is deleted and made again, in atomic batches", true, broker.Recreated, remake},
 		{"its storage is an older copy, in atomic batches", true, broker.LostTail, rollBack},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := openForgetful(t, tt.atomic)
+			f := openLossyShop(t, tt.atomic)
 			f.grow(300)
 			saved := filepath.Join(t.TempDir(), "saved")
 			f.whileStopped(func() error { return os.CopyFS(saved, os.DirFS(f.broker.Dir())) })
 			end := f.end() // the record may be older than the copy
 			devtest.Eventually(t, time.Minute, "more to be recorded as published, and when the stream was made", func() bool {
-				return f.known() > end+300 && f.knowsItsStream()
+				return f.known() > end+300 && f.hasStreamTime()
 			})
 			tt.forget(f, saved)
 			f.lost(tt.want)
 			f.grow(300)
-			if late := f.settle(); late > 0 && tt.want == broker.LostTail {
+			if late := f.waitUntilIdle(); late > 0 && tt.want == broker.LostTail {
 				t.Errorf("%d events are late at the ordered handler: they were published again in their order", late)
 			} else {
 				t.Logf("%d events are late at the ordered handler", late)
@@ -288,7 +288,7 @@ func TestRelayRepublishesWhatTheBrokerLost(t *testing.T) {
 // or is late at the ordered handler.
 func TestReconcileFindsVanishedMessages(t *testing.T) {
 	t.Parallel()
-	f := openForgetful(t, false)
+	f := openLossyShop(t, false)
 	f.grow(300)
 	f.stopKinds()
 	f.grow(300)
@@ -344,7 +344,7 @@ func TestReconcileFindsVanishedMessages(t *testing.T) {
 		t.Errorf("%d events are missing after the repair", len(missing))
 	}
 	f.stopClients()
-	if late := f.settle(); late == 0 {
+	if late := f.waitUntilIdle(); late == 0 {
 		t.Error("inconclusive: no event came too late for the ordered handler")
 	} else {
 		t.Logf("%d events are late at the ordered handler", late)

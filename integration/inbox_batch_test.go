@@ -43,7 +43,7 @@ func countInBatches(t *testing.T, events, rows, bad int) {
 	want, dead := map[string]int{}, 0
 	all := make([]postroom.Event, events)
 	for i := range all {
-		all[i] = d.parcel("placed", fmt.Sprint("ok-", i))
+		all[i] = d.event("placed", fmt.Sprint("ok-", i))
 		all[i].Key = strconv.Itoa(1 + rand.IntN(rows))
 		if bad > 0 && i%bad == bad/2 {
 			all[i].ID = fmt.Sprint("bad-", i)
@@ -54,16 +54,16 @@ func countInBatches(t *testing.T, events, rows, bad int) {
 	}
 	d.publish(all...)
 	began := time.Now()
-	var calls [2]*crew
+	var calls [2]*instance
 	for i := range calls {
-		calls[i] = d.crew(inbox.Config{}, nil)
+		calls[i] = d.instance(inbox.Config{}, nil)
 		calls[i].Handle(inbox.Subscription{
 			Name: "count", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 4, Batch: 100,
 			Attempts: 5, Schedule: postroom.Backoff{20 * time.Millisecond},
 		}, postroom.HandlerFunc(count))
 	}
 	stops := []func(){calls[0].start(), calls[1].start()}
-	d.settle("count")
+	d.waitUntilIdle("count")
 	took := time.Since(began)
 	for i, stop := range stops {
 		stop()

@@ -74,9 +74,9 @@ func (c crash) job(d *depot, i int) job {
 func TestEventsTakeEffectOnceAfterACrashAtEveryStep(t *testing.T) {
 	t.Parallel()
 	d := openDepot(t)
-	d.publish(slices.Concat(d.parcels("placed", "ok", 10), d.parcels("placed", "flaky", 3), d.parcels("placed", "bad", 1),
-		d.parcels("placed", "late", 6))...)
-	fates := make([]error, len(crashes))
+	d.publish(slices.Concat(d.events("placed", "ok", 10), d.events("placed", "flaky", 3), d.events("placed", "bad", 1),
+		d.events("placed", "late", 6))...)
+	ended := make([]error, len(crashes))
 	var handlers []string
 	var wg sync.WaitGroup
 	room := make(chan struct{}, 4) // few at a time: the machine has few cores
@@ -86,8 +86,8 @@ func TestEventsTakeEffectOnceAfterACrashAtEveryStep(t *testing.T) {
 			room <- struct{}{}
 			defer func() { <-room }()
 			for range max(c.times, 1) {
-				if fates[i] == nil {
-					fates[i] = d.startInbox(c.job(d, i)).fate(30 * time.Second)
+				if ended[i] == nil {
+					ended[i] = d.startInbox(c.job(d, i)).waitForEnd(30 * time.Second)
 				}
 			}
 		})
@@ -96,12 +96,12 @@ func TestEventsTakeEffectOnceAfterACrashAtEveryStep(t *testing.T) {
 	healthy := d.startInbox(job{
 		Stream: d.stream, Handlers: handlers, Workers: 1, Attempts: crashAttempts, AckWait: time.Second, Timeout: 800 * time.Millisecond,
 	})
-	d.settle(handlers...)
+	d.waitUntilIdle(handlers...)
 	healthy.stop(t)
 	for i, c := range crashes {
 		t.Run(c.name, func(t *testing.T) {
-			if fates[i] != nil {
-				t.Fatalf("the process that was to crash: %v", fates[i])
+			if ended[i] != nil {
+				t.Fatalf("the process that was to crash: %v", ended[i])
 			}
 			d.on(t).wantRecovered(c.handler(i))
 		})

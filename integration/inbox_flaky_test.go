@@ -72,12 +72,12 @@ func TestFailingHandlerAppliesEventsOnce(t *testing.T) {
 	}
 	d := openDepot(t)
 	bad := events / 50
-	d.publish(d.parcels("placed", "bad", bad)...)
-	d.publish(d.parcels("placed", "ok", events-bad)...)
+	d.publish(d.events("placed", "bad", bad)...)
+	d.publish(d.events("placed", "ok", events-bad)...)
 	f := newFlaky()
 	watch := &looks{}
-	crews := []*crew{d.crew(inbox.Config{}, watch), d.crew(inbox.Config{}, watch)}
-	for _, c := range crews {
+	instances := []*instance{d.instance(inbox.Config{}, watch), d.instance(inbox.Config{}, watch)}
+	for _, c := range instances {
 		c.Handle(inbox.Subscription{
 			Name: "flaky", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: flakyWorkers, Attempts: flakyAttempts,
 			Schedule: postroom.Backoff{20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond},
@@ -90,11 +90,11 @@ func TestFailingHandlerAppliesEventsOnce(t *testing.T) {
 		for _, info := range d.consumers("flaky") {
 			most, samples, delivered = max(most, info.NumAckPending), samples+1, info.Delivered.Consumer
 		}
-		return d.isDrained("flaky") && d.owes("flaky") == 0
+		return d.isDrained("flaky") && d.heldCount("flaky") == 0
 	})
 	// Processes have 8 deliveries in memory for each worker. They do not wait until the broker
 	// has read their answers, so it may count answered deliveries beside the new ones.
-	if bound := 2 * len(crews) * 8 * flakyWorkers; most > bound {
+	if bound := 2 * len(instances) * 8 * flakyWorkers; most > bound {
 		t.Errorf("up to %d events were delivered and not answered, want at most %d", most, bound)
 	}
 	if delivered != uint64(events) { //nolint:gosec // a count
@@ -103,12 +103,12 @@ func TestFailingHandlerAppliesEventsOnce(t *testing.T) {
 	if n := watch.tooMany.Load(); n > 0 {
 		t.Errorf("%d times more was claimed than there was room for", n)
 	}
-	d.wantVerdicts(f, crews, events, bad)
+	d.wantVerdicts(f, instances, events, bad)
 	t.Logf("at most %d unanswered in %d samples; %d deliveries of %d events", most, samples, delivered, events)
 }
 
 // wantVerdicts compares the database and the counters with the handler's own counts.
-func (d *depot) wantVerdicts(f *flaky, crews []*crew, events, bad int) {
+func (d *depot) wantVerdicts(f *flaky, instances []*instance, events, bad int) {
 	d.Helper()
 	effects, dead := f.verdicts()
 	if len(effects)+len(dead) != events || len(dead) < bad {
@@ -144,7 +144,7 @@ func (d *depot) wantVerdicts(f *flaky, crews []*crew, events, bad int) {
 		d.Errorf("%d inbox rows of %d events", n, events)
 	}
 	got := map[string]int{}
-	for _, c := range crews {
+	for _, c := range instances {
 		for _, outcome := range []string{"done", "held", "dead", "duplicate"} {
 			got[outcome] += c.counted("flaky", outcome)
 		}

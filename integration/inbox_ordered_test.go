@@ -26,14 +26,14 @@ func openOrderedDepot(t *testing.T) *depot {
 
 // ofKey returns the n-th event of a key. The beginning of its id says how it is handled.
 func (d *depot) ofKey(how, key string, n int) postroom.Event {
-	ev := d.parcel("placed", fmt.Sprintf("%s/%s/%05d", how, key, n))
+	ev := d.event("placed", fmt.Sprintf("%s/%s/%05d", how, key, n))
 	ev.Key = key
 	return ev
 }
 
-// misordered returns how many effects of a handler came before the effect of an earlier event
+// outOfOrder returns how many effects of a handler came before the effect of an earlier event
 // of their key, or a second time.
-func (d *depot) misordered(handler string) int {
+func (d *depot) outOfOrder(handler string) int {
 	d.Helper()
 	return d.number(`
 		SELECT count(*) FROM (
@@ -73,8 +73,8 @@ func (f *fleet) owner() int {
 	return -1
 }
 
-// strike kills the process that reads, or stops it until another reads.
-func (f *fleet) strike(kill bool) bool {
+// interrupt kills the process that reads, or stops it until another reads.
+func (f *fleet) interrupt(kill bool) bool {
 	f.Helper()
 	i := f.owner()
 	if i < 0 {
@@ -118,34 +118,34 @@ func TestOrderedProcessesThatAreKilled(t *testing.T) {
 	}
 	f.start(3)
 	began := time.Now()
-	strikes, due := 0, len(events)/10
+	interruptions, due := 0, len(events)/10
 	f.publish(events...) // while they read
 	devtest.Eventually(t, depotPatience, "all effects", func() bool {
 		n := f.number("SELECT count(*) FROM effect")
-		if n >= due && n < len(events) && f.strike(strikes%3 != 2) {
-			strikes++
+		if n >= due && n < len(events) && f.interrupt(interruptions%3 != 2) {
+			interruptions++
 			due = n + len(events)/10
 		}
-		return n >= len(events) && f.owes("o") == 0
+		return n >= len(events) && f.heldCount("o") == 0
 	})
 	took := time.Since(began)
 	if n, distinct := f.number("SELECT count(*) FROM effect"), f.number("SELECT count(DISTINCT event) FROM effect"); n != len(events) || distinct != n {
 		t.Errorf("%d effects of %d events, want one of each of %d", n, distinct, len(events))
 	}
-	if n := f.misordered("o"); n > 0 {
+	if n := f.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 	devtest.Eventually(t, depotPatience, "the floor at the stream's end", func() bool {
 		return f.number("SELECT floor FROM postroom.subscription") == len(events)
 	})
-	if strikes < 5 {
-		t.Errorf("inconclusive: %d strikes", strikes)
+	if interruptions < 5 {
+		t.Errorf("inconclusive: %d strikes", interruptions)
 	}
 	for _, p := range f.processes {
 		p.stop(t)
 	}
 	t.Logf("%d events, %d strikes at the process that read, %s; %d terms",
-		len(events), strikes, took, f.number("SELECT coalesce(sum(epoch), 0) FROM postroom.subscription"))
+		len(events), interruptions, took, f.number("SELECT coalesce(sum(epoch), 0) FROM postroom.subscription"))
 }
 
 // external is a handler whose effects are in the transaction that finishes an event. The first
@@ -176,25 +176,25 @@ func TestOrderedExternalProcessesThatAreKilled(t *testing.T) {
 			f.publish(f.ofKey([]string{"ok", "ok", "flaky"}[(n+k)%3], fmt.Sprint("k", k), n))
 		}
 	}
-	strikes, due := 0, 100
+	interruptions, due := 0, 100
 	devtest.Eventually(t, depotPatience, "all effects", func() bool {
 		n := f.number("SELECT count(*) FROM effect")
-		if n >= due && n < keys*each && f.strike(true) {
-			strikes++
+		if n >= due && n < keys*each && f.interrupt(true) {
+			interruptions++
 			due = n + 300
 		}
-		return n >= keys*each && f.owes("o") == 0
+		return n >= keys*each && f.heldCount("o") == 0
 	})
 	if n, distinct := f.number("SELECT count(*) FROM effect"), f.number("SELECT count(DISTINCT event) FROM effect"); n != keys*each || distinct != n {
 		t.Errorf("%d effects of %d events, want one of each of %d", n, distinct, keys*each)
 	}
-	if n := f.misordered("o"); n > 0 {
+	if n := f.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
-	if strikes == 0 {
+	if interruptions == 0 {
 		t.Error("inconclusive: nothing was killed")
 	}
-	t.Logf("%d strikes", strikes)
+	t.Logf("%d strikes", interruptions)
 }
 
 // One event ends each process that runs it. It ends dead, and later events of its key wait.
@@ -239,7 +239,7 @@ func TestAProcessKillerInAnOrderedStream(t *testing.T) {
 	if n := d.number("SELECT count(*) FROM postroom.held"); n != each+1 {
 		t.Errorf("%d rows of held, want the killer's and those behind it", n)
 	}
-	if n := d.misordered("o"); n > 0 {
+	if n := d.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order, or twice", n)
 	}
 	if class := d.number("SELECT count(*) FROM postroom.held WHERE class = 'crash' AND attempts = 3 AND solitary"); class != 1 {

@@ -17,27 +17,27 @@ func TestDuplicatesAtTwoProcesses(t *testing.T) {
 	const events, copies = 2000, 3
 	d := openDepot(t)
 	var all []postroom.Event
-	for i, ev := range d.parcels("placed", "ev", events) {
+	for i, ev := range d.events("placed", "ev", events) {
 		if i%2 == 0 { // copies of half of them are neighbours, so both processes get them at the same time
 			all = append(all, slices.Repeat([]postroom.Event{ev}, copies)...)
 		}
 	}
 	for range copies { // those of the others are far apart
-		for i, ev := range d.parcels("placed", "ev", events) {
+		for i, ev := range d.events("placed", "ev", events) {
 			if i%2 == 1 {
 				all = append(all, ev)
 			}
 		}
 	}
 	d.publish(all...)
-	crews := []*crew{d.crew(inbox.Config{}, nil), d.crew(inbox.Config{}, nil)}
-	for _, c := range crews {
+	instances := []*instance{d.instance(inbox.Config{}, nil), d.instance(inbox.Config{}, nil)}
+	for _, c := range instances {
 		c.Handle(inbox.Subscription{Name: "once", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 8}, noting("once"))
 		c.start()
 	}
-	d.settle("once")
+	d.waitUntilIdle("once")
 
-	if got := d.tally("once"); len(got) != events || !allOnce(got) {
+	if got := d.tally("once"); len(got) != events || !eachOnce(got) {
 		t.Errorf("%d of %d events took effect, want each once", len(got), events)
 	}
 	if n := d.number("SELECT count(*) FROM postroom.inbox"); n != events {
@@ -46,7 +46,7 @@ func TestDuplicatesAtTwoProcesses(t *testing.T) {
 	want := map[string]int{"done": events, "duplicate": (copies - 1) * events}
 	got := map[string]int{}
 	for _, outcome := range []string{"done", "duplicate", "held", "dead", "conflict", "skipped", "released"} {
-		for i, c := range crews {
+		for i, c := range instances {
 			n := c.counted("once", outcome)
 			if got[outcome] += n; got[outcome] == 0 {
 				delete(got, outcome)
@@ -70,14 +70,14 @@ func TestTwoServicesWithOneHandlerName(t *testing.T) {
 		// The databases are copies of one template. Real services do not create theirs like
 		// that.
 		d.exec("UPDATE postroom.instance SET id = gen_random_uuid()")
-		c := d.crew(inbox.Config{AckWait: 5 * time.Second}, nil)
+		c := d.instance(inbox.Config{AckWait: 5 * time.Second}, nil)
 		c.Handle(inbox.Subscription{Name: "billing", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 4}, noting("billing"))
 		c.start()
 	}
-	one.publish(one.parcels("placed", "ev", events)...)
+	one.publish(one.events("placed", "ev", events)...)
 	for _, d := range []*depot{one, two} {
-		d.settle("billing")
-		if got := d.tally("billing"); len(got) != events || !allOnce(got) {
+		d.waitUntilIdle("billing")
+		if got := d.tally("billing"); len(got) != events || !eachOnce(got) {
 			t.Errorf("%d of %d events took effect, want each once", len(got), events)
 		}
 		if n := d.number("SELECT count(*) FROM postroom.inbox"); n != events {

@@ -25,12 +25,12 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 	d := openDepot(t)
 	d.exec("CREATE TABLE begun (handler text NOT NULL, event text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())")
 	for range 4 {
-		d.pausedCrew().start()
+		d.pausedInstance().start()
 	}
 	operator := control.New(d.pool, control.Config{})
 	sent := 0
 	publish := func(n int) {
-		d.publish(d.parcels("placed", fmt.Sprint("p", sent), n)...)
+		d.publish(d.events("placed", fmt.Sprint("p", sent), n)...)
 		sent += n
 	}
 	for range 2 {
@@ -67,7 +67,7 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 		}
 		for _, name := range pausedKinds {
 			devtest.Eventually(t, depotPatience, "everything to be done by "+name, func() bool {
-				return d.owes(name) == 0 && d.number("SELECT count(*) FROM effect WHERE handler = $1", name) >= sent
+				return d.heldCount(name) == 0 && d.number("SELECT count(*) FROM effect WHERE handler = $1", name) >= sent
 			})
 		}
 	}
@@ -83,9 +83,9 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 
 // pausedCrew is an inbox with a handler of each kind. The handlers note when they begin an
 // event.
-func (d *depot) pausedCrew() *crew {
+func (d *depot) pausedInstance() *instance {
 	d.Helper()
-	c := d.crew(inbox.Config{IdlePoll: 100 * time.Millisecond}, nil)
+	c := d.instance(inbox.Config{IdlePoll: 100 * time.Millisecond}, nil)
 	for _, name := range pausedKinds {
 		sub := inbox.Subscription{Name: name, Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 1}
 		switch name {

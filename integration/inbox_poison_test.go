@@ -48,10 +48,10 @@ func (d *depot) supervise(j job, bound int) (deaths, more int) {
 		default:
 		}
 		if d.number("SELECT count(*) FROM postroom.held WHERE event_id = 'killer' AND dead_at IS NOT NULL") > 0 {
-			return d.isDrained("poisoned") && d.owes("poisoned") == 0
+			return d.isDrained("poisoned") && d.heldCount("poisoned") == 0
 		}
 		if calls++; calls%8 == 0 {
-			d.publish(d.parcel("placed", fmt.Sprint("slow-more-", more)))
+			d.publish(d.event("placed", fmt.Sprint("slow-more-", more)))
 			more++
 		}
 		return false
@@ -110,15 +110,15 @@ func killAmongFetched(t *testing.T) (suspects int) {
 	d := openDepot(t)
 	d.exec(auditHeld)
 	// The events beside it are slow, so that it ends their runs, too.
-	d.publish(slices.Insert(d.parcels("placed", "slow", slow), slow/2, d.parcel("placed", "killer"))...)
-	d.publish(d.parcels("placed", "ok", prefetched-slow)...)
+	d.publish(slices.Insert(d.events("placed", "slow", slow), slow/2, d.event("placed", "killer"))...)
+	d.publish(d.events("placed", "ok", prefetched-slow)...)
 	began := time.Now()
 	deaths, more := d.supervise(d.poisoned(), 20)
 	took := time.Since(began)
 
 	d.wantDeadKiller("killer", 3)
 	neighbours := prefetched + more
-	if got := d.tally("poisoned"); len(got) != neighbours || !allOnce(got) {
+	if got := d.tally("poisoned"); len(got) != neighbours || !eachOnce(got) {
 		d.Errorf("effects: %v, want one of each of %d", got, neighbours)
 	}
 	var attempts, failures, dead int
@@ -143,9 +143,9 @@ func TestAProcessKillerAmongHeldEvents(t *testing.T) {
 	const owed = 300
 	d := openDepot(t)
 	d.exec(auditHeld)
-	c := d.crew(inbox.Config{}, nil)
+	c := d.instance(inbox.Config{}, nil)
 	c.Handle(inbox.Subscription{Name: "poisoned", Stream: d.stream, Types: []string{d.typed("placed")}}, noting("poisoned"))
-	for _, ev := range slices.Insert(d.parcels("placed", "slow", owed), 20, d.parcel("placed", "killer")) {
+	for _, ev := range slices.Insert(d.events("placed", "slow", owed), 20, d.event("placed", "killer")) {
 		if got, err := c.Accept(t.Context(), "poisoned", ev); err != nil || got != inbox.Stored {
 			t.Fatalf("Accept = %v, %v", got, err)
 		}
@@ -156,7 +156,7 @@ func TestAProcessKillerAmongHeldEvents(t *testing.T) {
 
 	d.wantDeadKiller("killer", 3)
 	neighbours := owed + more
-	if got := d.tally("poisoned"); len(got) != neighbours || !allOnce(got) {
+	if got := d.tally("poisoned"); len(got) != neighbours || !eachOnce(got) {
 		d.Errorf("effects: %v, want one of each of %d", got, neighbours)
 	}
 	_, attempts, failures, dead := d.auditOf("event <> 'killer'")
@@ -176,7 +176,7 @@ func TestAProcessKillerAmongHeldEvents(t *testing.T) {
 	t.Logf("%d deaths in %s; %d of %d neighbours were charged once", deaths, took, charged, neighbours)
 }
 
-func allOnce(tally map[string]int) bool {
+func eachOnce(tally map[string]int) bool {
 	for _, n := range tally {
 		if n != 1 {
 			return false

@@ -183,8 +183,8 @@ func (k *killer) runOf(ctx context.Context, tx pgx.Tx) (string, error) {
 	return k.run(conn), err
 }
 
-// tellConn tells runOf on which connection its statement is sent.
-func tellConn(ctx context.Context, conn *pgx.Conn) {
+// reportConn tells runOf on which connection its statement is sent.
+func reportConn(ctx context.Context, conn *pgx.Conn) {
 	if into, asked := ctx.Value(connKey{}).(**pgx.Conn); asked {
 		*into = conn
 	}
@@ -206,7 +206,7 @@ func (k *killer) ends(conn *pgx.Conn, batch []*pgx.QueuedQuery) string {
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (k *killer) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	tellConn(ctx, conn)
+	reportConn(ctx, conn)
 	kind := kindOf(data.SQL)
 	k.enter(conn, kind)
 	if kind == "commit" {
@@ -231,7 +231,7 @@ type batchEnd struct {
 
 // TraceBatchStart implements pgx.BatchTracer.
 func (k *killer) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	tellConn(ctx, conn)
+	reportConn(ctx, conn)
 	ended := new(batchEnd)
 	for _, q := range data.Batch.QueuedQueries {
 		kind := kindOf(q.SQL)
@@ -349,9 +349,9 @@ func (d *depot) startRole(role string, job any) *inboxProcess {
 
 func (p *inboxProcess) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) } // fails if it is gone already
 
-// fate waits for the end of the process. It returns nil if the process ended itself at its
+// waitForEnd waits for the end of the process. It returns nil if the process ended itself at its
 // point.
-func (p *inboxProcess) fate(patience time.Duration) error {
+func (p *inboxProcess) waitForEnd(patience time.Duration) error {
 	select {
 	case <-p.done:
 	case <-time.After(patience):

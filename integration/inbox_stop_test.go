@@ -15,20 +15,20 @@ func TestAStopLeavesNoClaims(t *testing.T) {
 	d := openDepot(t)
 	d.exec(auditHeld)
 	sub := inbox.Subscription{Name: "stopped", Stream: d.stream, Types: []string{d.typed("placed")}, Workers: 8}
-	first := d.crew(inbox.Config{}, nil)
+	first := d.instance(inbox.Config{}, nil)
 	first.Handle(sub, noting("stopped"))
-	for _, ev := range d.parcels("placed", "ok", events) {
+	for _, ev := range d.events("placed", "ok", events) {
 		if got, err := first.Accept(t.Context(), "stopped", ev); err != nil || got != inbox.Stored {
 			t.Fatalf("Accept = %v, %v", got, err)
 		}
 	}
 	stops := 0
-	for d.owes("stopped") > 0 && !t.Failed() {
-		c := d.crew(inbox.Config{}, nil)
+	for d.heldCount("stopped") > 0 && !t.Failed() {
+		c := d.instance(inbox.Config{}, nil)
 		c.Handle(sub, noting("stopped"))
 		stop := c.start()
 		devtest.Eventually(t, depotPatience, "some to be done", func() bool {
-			return c.counted("stopped", "done") >= 20 || d.owes("stopped") == 0
+			return c.counted("stopped", "done") >= 20 || d.heldCount("stopped") == 0
 		})
 		stop()
 		c.pool.Close()
@@ -40,7 +40,7 @@ func TestAStopLeavesNoClaims(t *testing.T) {
 	if _, attempts, failures, _ := d.auditOf("true"); attempts > 1 || failures > 0 {
 		t.Errorf("up to %d attempts and %d failures, want 1 and none", attempts, failures)
 	}
-	if got := d.tally("stopped"); !t.Failed() && (len(got) != events || !allOnce(got)) {
+	if got := d.tally("stopped"); !t.Failed() && (len(got) != events || !eachOnce(got)) {
 		t.Errorf("%d of %d events took effect, want each once", len(got), events)
 	}
 	t.Logf("%d stops", stops)

@@ -79,16 +79,16 @@ func (d *depot) number(sql string, args ...any) (n int) {
 // typed returns an event type of this depot's stream.
 func (d *depot) typed(name string) string { return d.stream + "." + name }
 
-// parcel is an event of a depot.
-func (d *depot) parcel(kind, id string) postroom.Event {
+// event is an event of a depot.
+func (d *depot) event(kind, id string) postroom.Event {
 	return postroom.Event{ID: id, Source: "/depot", Type: d.typed(kind), Key: id, ContentType: "application/json", Data: []byte(`"` + id + `"`)}
 }
 
-// parcels are n events of a kind, numbered.
-func (d *depot) parcels(kind, prefix string, n int) []postroom.Event {
+// events are n events of a kind, numbered.
+func (d *depot) events(kind, prefix string, n int) []postroom.Event {
 	events := make([]postroom.Event, n)
 	for i := range events {
-		events[i] = d.parcel(kind, fmt.Sprintf("%s-%d", prefix, i))
+		events[i] = d.event(kind, fmt.Sprintf("%s-%d", prefix, i))
 	}
 	return events
 }
@@ -119,8 +119,8 @@ func (d *depot) stored() int {
 	return int(s.CachedInfo().State.Msgs) //nolint:gosec // few
 }
 
-// crew is an inbox with a pool of its own, as if in a process of its own.
-type crew struct {
+// instance is an inbox with a pool of its own, as if in a process of its own.
+type instance struct {
 	*inbox.Inbox
 
 	d     *depot
@@ -128,8 +128,8 @@ type crew struct {
 	meter *sdk.ManualReader
 }
 
-// crew makes an inbox. It is closed at the test's end.
-func (d *depot) crew(cfg inbox.Config, tracer pgx.QueryTracer) *crew {
+// instance makes an inbox. It is closed at the test's end.
+func (d *depot) instance(cfg inbox.Config, tracer pgx.QueryTracer) *instance {
 	d.Helper()
 	pc, err := pgxpool.ParseConfig(d.url)
 	if err != nil {
@@ -141,14 +141,14 @@ func (d *depot) crew(cfg inbox.Config, tracer pgx.QueryTracer) *crew {
 		d.Fatal(err)
 	}
 	d.Cleanup(pool.Close)
-	c := &crew{d: d, pool: pool, meter: sdk.NewManualReader()}
+	c := &instance{d: d, pool: pool, meter: sdk.NewManualReader()}
 	cfg.MeterProvider, cfg.Logger = sdk.NewMeterProvider(sdk.WithReader(c.meter)), quiet
 	c.Inbox = inbox.New(pool, devtest.NATS(d.T), cfg)
 	return c
 }
 
 // start runs the inbox until the returned function is called, once or more often.
-func (c *crew) start() (stop func()) {
+func (c *instance) start() (stop func()) {
 	c.d.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(c.d.Context()))
 	var running sync.WaitGroup
@@ -163,7 +163,7 @@ func (c *crew) start() (stop func()) {
 }
 
 // counted returns how many deliveries to a handler, and runs from held, had this outcome.
-func (c *crew) counted(handler, outcome string) (n int) {
+func (c *instance) counted(handler, outcome string) (n int) {
 	c.d.Helper()
 	var all metricdata.ResourceMetrics
 	if err := c.meter.Collect(c.d.Context(), &all); err != nil {
@@ -232,18 +232,18 @@ func (d *depot) isDrained(handler string) bool {
 	return len(all) > 0
 }
 
-// owes returns how many events of a handler are held and not dead.
-func (d *depot) owes(handler string) int {
+// heldCount returns how many events of a handler are held and not dead.
+func (d *depot) heldCount(handler string) int {
 	d.Helper()
 	return d.number("SELECT count(*) FROM postroom.held WHERE handler = $1 AND dead_at IS NULL", handler)
 }
 
-// settle waits until every published event is decided, and no event is held that is not dead.
-func (d *depot) settle(handlers ...string) {
+// waitUntilIdle waits until every published event is decided, and no event is held that is not dead.
+func (d *depot) waitUntilIdle(handlers ...string) {
 	d.Helper()
 	for _, name := range handlers {
 		devtest.Eventually(d.T, depotPatience, "everything to be settled at "+name, func() bool {
-			return d.isDrained(name) && d.owes(name) == 0
+			return d.isDrained(name) && d.heldCount(name) == 0
 		})
 	}
 }

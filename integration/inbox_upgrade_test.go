@@ -51,7 +51,7 @@ type upgrade struct {
 
 // version is a running version of the service.
 type version struct {
-	*crew
+	*instance
 	looks
 
 	stop func()
@@ -61,7 +61,7 @@ type version struct {
 func (u *upgrade) version(name string, kinds ...string) *version {
 	u.Helper()
 	v := &version{}
-	v.crew = u.crew(inbox.Config{AckWait: 5 * time.Second}, &v.looks)
+	v.instance = u.instance(inbox.Config{AckWait: 5 * time.Second}, &v.looks)
 	sub := inbox.Subscription{Name: "service", Stream: u.stream, Workers: 4}
 	for _, kind := range kinds {
 		sub.Types = append(sub.Types, u.typed(kind))
@@ -84,7 +84,7 @@ func (u *upgrade) write(n int, kinds ...string) {
 	var events []postroom.Event
 	for range n {
 		for _, kind := range kinds {
-			events = append(events, u.parcel(kind, fmt.Sprintf("%s-%d", kind, u.written[kind])))
+			events = append(events, u.event(kind, fmt.Sprintf("%s-%d", kind, u.written[kind])))
 			u.written[kind]++
 		}
 	}
@@ -116,31 +116,31 @@ func TestRollingUpgrade(t *testing.T) {
 	u.write(100, "a")
 	both := u.version("both", "a", "b")
 	u.flow("the old version to meet what it does not know", func() bool { return old.counted("service", "held") >= 20 })
-	metByOld := old.counted("service", "held")
-	u.settle("service")
+	heldByOld := old.counted("service", "held")
+	u.waitUntilIdle("service")
 	old.stop()
 	last := u.version("new", "b")
 	u.flow("the new version to meet what it does not know any more", func() bool { return last.counted("service", "held") >= 20 })
-	u.settle("service")
+	u.waitUntilIdle("service")
 	both.stop()
 
 	before := u.written["a"]
 	u.write(100, "a", "b")
 	devtest.Eventually(t, depotPatience, "the last events of type a to wait", func() bool {
-		return u.isDrained("service") && u.owes("service") == u.written["a"]-before
+		return u.isDrained("service") && u.heldCount("service") == u.written["a"]-before
 	})
 	u.wantAtRest(last)
 	if n := u.number("SELECT count(*) FROM postroom.held WHERE attempts > 0 OR class IS NOT NULL OR claimed_by IS NOT NULL"); n > 0 {
 		t.Errorf("%d events that wait for their version were tried", n)
 	}
 	back := u.version("back", "a", "b")
-	u.settle("service")
+	u.waitUntilIdle("service")
 	u.wantAllOnce(old, both, last, back)
 	if n := u.took("old", "b") + u.took("new", "a"); n > 0 {
 		t.Errorf("%d events were run by a version that does not have their type", n)
 	}
 	t.Logf("a: %d, b: %d; the old version met %d of type b, the new one %d of type a in all; a was run by old %d, both %d, back %d",
-		u.written["a"], u.written["b"], metByOld, last.counted("service", "held"), u.took("old", "a"), u.took("both", "a"), u.took("back", "a"))
+		u.written["a"], u.written["b"], heldByOld, last.counted("service", "held"), u.took("old", "a"), u.took("both", "a"), u.took("back", "a"))
 }
 
 // wantAtRest fails if a version keeps looking for due events that it cannot handle.

@@ -19,7 +19,7 @@ func TestFalselyCheckedRowDoesNotReachTheBroker(t *testing.T) {
 	for _, atomic := range []bool{false, true} {
 		t.Run(fmt.Sprint("atomic ", atomic), func(t *testing.T) {
 			t.Parallel()
-			o := openOffice(t, devtest.NATS(t))
+			o := openRefusalRig(t, devtest.NATS(t))
 			o.stream("a", jetstream.StreamConfig{AllowRollup: true, AllowAtomicPublish: atomic, Discard: jetstream.DiscardNew})
 			o.relay(relay.Config{Atomic: atomic, Accept: []broker.Risk{natsjs.Rollup}})
 			o.write(several(20, "a", "early")...)

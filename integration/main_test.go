@@ -43,7 +43,7 @@ const lease = time.Second
 var shortWindow = []broker.Risk{natsjs.ShortDuplicateWindow}
 
 func TestMain(m *testing.M) {
-	roles := map[string]func() error{"relay": runRelay, "inbox": runInbox, "external": runErrands, "operator": runOperator}
+	roles := map[string]func() error{"relay": runRelay, "inbox": runInbox, "external": runExternalJob, "operator": runOperator}
 	role := os.Getenv(roleVar)
 	run, ok := roles[role]
 	if !ok {

@@ -26,8 +26,8 @@ import (
 // refusalPatience is how long these tests wait for what takes seconds.
 const refusalPatience = time.Minute
 
-// office is a log, a broker that refuses some events, and a relay between them.
-type office struct {
+// refusalRig is a log, a broker that refuses some events, and a relay between them.
+type refusalRig struct {
 	*testing.T
 
 	pool *pgxpool.Pool
@@ -39,31 +39,31 @@ type office struct {
 	failures atomic.Int64 // failed publishes that relays logged
 }
 
-// Enabled, Handle, WithAttrs and WithGroup make an office the handler of the relays' logs. The
+// Enabled, Handle, WithAttrs and WithGroup make a refusalRig the handler of the relays' logs. The
 // tests provoke the refusals, so they are only counted.
-func (o *office) Enabled(context.Context, slog.Level) bool { return true }
+func (o *refusalRig) Enabled(context.Context, slog.Level) bool { return true }
 
-func (o *office) Handle(_ context.Context, r slog.Record) error {
+func (o *refusalRig) Handle(_ context.Context, r slog.Record) error {
 	if strings.HasPrefix(r.Message, "event ") && r.Level >= slog.LevelWarn {
 		o.failures.Add(1)
 	}
 	return nil
 }
 
-func (o *office) WithAttrs([]slog.Attr) slog.Handler { return o }
-func (o *office) WithGroup(string) slog.Handler      { return o }
+func (o *refusalRig) WithAttrs([]slog.Attr) slog.Handler { return o }
+func (o *refusalRig) WithGroup(string) slog.Handler      { return o }
 
-func openOffice(t *testing.T, nc *nats.Conn) *office {
+func openRefusalRig(t *testing.T, nc *nats.Conn) *refusalRig {
 	t.Helper()
 	js := devtest.JetStream(t, nc)
-	return &office{T: t, pool: devtest.Pool(t), nc: nc, js: js, name: nats.NewInbox()[len("_INBOX."):], next: map[string]int{}}
+	return &refusalRig{T: t, pool: devtest.Pool(t), nc: nc, js: js, name: nats.NewInbox()[len("_INBOX."):], next: map[string]int{}}
 }
 
 // subject returns the subject of a kind of events.
-func (o *office) subject(kind string) string { return o.name + "." + kind }
+func (o *refusalRig) subject(kind string) string { return o.name + "." + kind }
 
 // stream makes or changes the stream of a kind of events.
-func (o *office) stream(kind string, cfg jetstream.StreamConfig) {
+func (o *refusalRig) stream(kind string, cfg jetstream.StreamConfig) {
 	o.Helper()
 	if cfg.AllowAtomicPublish || cfg.AllowMsgCounter {
 		devtest.NeedsNATS(o, o.nc, 12)
@@ -85,7 +85,7 @@ type letter struct {
 }
 
 // write commits letters in their order, in one transaction.
-func (o *office) write(letters ...letter) {
+func (o *refusalRig) write(letters ...letter) {
 	o.Helper()
 	events := make([]postroom.Event, len(letters))
 	for i, l := range letters {
@@ -108,7 +108,7 @@ func several(n int, kind, key string) []letter {
 }
 
 // relay starts a relay. The returned function stops it, or the test's end does.
-func (o *office) relay(cfg relay.Config) (stop func()) {
+func (o *refusalRig) relay(cfg relay.Config) (stop func()) {
 	o.Helper()
 	cfg.Logger = slog.New(o)
 	r := relay.New(outbox.NewLog(o.pool), natsjs.NewPublisher(o.nc), cfg)
@@ -130,7 +130,7 @@ func (o *office) relay(cfg relay.Config) (stop func()) {
 
 // stored returns the ids of the events in the stream of a kind, in their order
 // there.
-func (o *office) stored(kind string) (ids []string) {
+func (o *refusalRig) stored(kind string) (ids []string) {
 	o.Helper()
 	s, err := o.js.Stream(o.Context(), o.name+"-"+kind)
 	if err != nil {
@@ -156,12 +156,12 @@ func (o *office) stored(kind string) (ids []string) {
 }
 
 // waitForStored waits until the stream of a kind has n messages.
-func (o *office) waitForStored(kind string, n int) {
+func (o *refusalRig) waitForStored(kind string, n int) {
 	o.Helper()
 	devtest.Eventually(o.T, refusalPatience, fmt.Sprintf("%d messages of %s", n, kind), func() bool { return o.count(kind) >= n })
 }
 
-func (o *office) count(kind string) int {
+func (o *refusalRig) count(kind string) int {
 	o.Helper()
 	s, err := o.js.Stream(o.Context(), o.name+"-"+kind)
 	if err != nil {
@@ -175,7 +175,7 @@ func (o *office) count(kind string) int {
 }
 
 // wantInOrder fails unless the stream of a kind has every event of each key once, in order.
-func (o *office) wantInOrder(kind string, keys ...string) {
+func (o *refusalRig) wantInOrder(kind string, keys ...string) {
 	o.Helper()
 	ids := o.stored(kind)
 	last := map[string]int{}
@@ -209,7 +209,7 @@ type heldEvent struct {
 	At       time.Time // when it was held
 }
 
-func (o *office) held() []heldEvent {
+func (o *refusalRig) held() []heldEvent {
 	o.Helper()
 	rows, _ := o.pool.Query(o.Context(), `
 		SELECT event_id, CASE WHEN dead_at IS NOT NULL THEN 'dead' WHEN next_at IS NOT NULL THEN 'due' ELSE 'waiting' END,
@@ -225,7 +225,7 @@ func (o *office) held() []heldEvent {
 }
 
 // waitForHeld waits until n events are held, and returns them.
-func (o *office) waitForHeld(n int) (held []heldEvent) {
+func (o *refusalRig) waitForHeld(n int) (held []heldEvent) {
 	o.Helper()
 	devtest.Eventually(o.T, refusalPatience, fmt.Sprintf("%d events to be held", n), func() bool {
 		held = o.held()
@@ -234,13 +234,13 @@ func (o *office) waitForHeld(n int) (held []heldEvent) {
 	return held
 }
 
-// hurry makes held events due that wait for their time.
-func (o *office) hurry() {
+// makeHeldDue makes held events due that wait for their time.
+func (o *refusalRig) makeHeldDue() {
 	o.Helper()
 	o.exec("UPDATE postroom.held SET next_at = now() WHERE next_at > now()")
 }
 
-func (o *office) exec(sql string) {
+func (o *refusalRig) exec(sql string) {
 	o.Helper()
 	if _, err := o.pool.Exec(o.Context(), sql); err != nil {
 		o.Fatal(err)
@@ -249,7 +249,7 @@ func (o *office) exec(sql string) {
 
 // wantFirstHeld fails unless the first of the held events is as given and the others, all of
 // its key, wait behind it untried.
-func (o *office) wantFirstHeld(held []heldEvent, state, class string, attempts int) {
+func (o *refusalRig) wantFirstHeld(held []heldEvent, state, class string, attempts int) {
 	o.Helper()
 	for i, h := range held {
 		if i == 0 {

@@ -66,7 +66,7 @@ func TestThroughATransactionPooler(t *testing.T) {
 	s.stopClients()
 	s.wantOtherWays()
 	stop()
-	s.settle()
+	s.waitUntilIdle()
 }
 
 // handleInOtherWays handles the events of a stream of their own, so that they do not count as
@@ -320,5 +320,5 @@ func TestARelayThroughASessionPooler(t *testing.T) {
 	leader.kill()
 	leaderOf(t, terms)
 	s.grow(200)
-	s.settle()
+	s.waitUntilIdle()
 }

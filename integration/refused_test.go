@@ -22,7 +22,7 @@ import (
 func TestOneEventIsTooLarge(t *testing.T) {
 	t.Parallel()
 	const keys, each = 20, 10
-	o := openOffice(t, devtest.NATS(t))
+	o := openRefusalRig(t, devtest.NATS(t))
 	o.stream("a", jetstream.StreamConfig{MaxMsgSize: 5000})
 	var names []string
 	for n := range each {
@@ -61,7 +61,7 @@ func TestOneEventIsTooLarge(t *testing.T) {
 func TestASubjectHasNoStream(t *testing.T) {
 	t.Parallel()
 	const each = 20
-	o := openOffice(t, devtest.NATS(t))
+	o := openRefusalRig(t, devtest.NATS(t))
 	o.stream("there", jetstream.StreamConfig{})
 	began := time.Now()
 	for range each {
@@ -83,7 +83,7 @@ func TestASubjectHasNoStream(t *testing.T) {
 		}
 	}
 	o.stream("missing", jetstream.StreamConfig{})
-	o.hurry()
+	o.makeHeldDue()
 	o.waitForHeld(0)
 	o.wantInOrder("missing", "a", "b")
 	o.wantInOrder("there", "c", "d")
@@ -93,7 +93,7 @@ func TestASubjectHasNoStream(t *testing.T) {
 // event is dead.
 func TestUnknownRefusalIsAnAttempt(t *testing.T) {
 	t.Parallel()
-	o := openOffice(t, devtest.NATS(t))
+	o := openRefusalRig(t, devtest.NATS(t))
 	o.stream("counter", jetstream.StreamConfig{AllowMsgCounter: true})
 	o.stream("other", jetstream.StreamConfig{})
 	o.write(several(3, "counter", "k")...)
@@ -130,7 +130,7 @@ func TestUnknownRefusalIsAnAttempt(t *testing.T) {
 		if held[0].Failures != n {
 			t.Errorf("%d failures are told after %d attempts", held[0].Failures, n)
 		}
-		o.hurry()
+		o.makeHeldDue()
 	}
 	before := o.count("other")
 	while("others to pass after that", func() bool { return o.count("other") > before+20 })
@@ -151,7 +151,7 @@ func TestAnOutageHoldsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	o := openOffice(t, nc)
+	o := openRefusalRig(t, nc)
 	o.stream("a", jetstream.StreamConfig{})
 	o.relay(relay.Config{})
 	var names []string
@@ -223,7 +223,7 @@ func TestManyRefusedEventsStopNoOther(t *testing.T) {
 	const most = 2000 // the least that a relay accepts
 	tests := []struct {
 		name   string
-		refuse func(o *office)
+		refuse func(o *refusalRig)
 		size   int    // of the refused events
 		first  int    // the number of other events before the refused ones
 		class  string // of the first held event
@@ -239,7 +239,7 @@ func TestManyRefusedEventsStopNoOther(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o := openOffice(t, devtest.NATS(t))
+			o := openRefusalRig(t, devtest.NATS(t))
 			o.stream("good", jetstream.StreamConfig{})
 			switch tt.class {
 			case "js_10054":
@@ -273,7 +273,7 @@ func TestManyRefusedEventsStopNoOther(t *testing.T) {
 // If a relay starts while keys have held events, no event of these keys passes.
 func TestRestartedRelayFindsHeldKeys(t *testing.T) {
 	t.Parallel()
-	o := openOffice(t, devtest.NATS(t))
+	o := openRefusalRig(t, devtest.NATS(t))
 	o.stream("there", jetstream.StreamConfig{})
 	o.write(several(3, "missing", "k")...)
 	o.write(several(3, "there", "other")...)
@@ -294,7 +294,7 @@ func TestRestartedRelayFindsHeldKeys(t *testing.T) {
 	if n := o.count("missing"); n > 0 {
 		t.Errorf("%d events have passed those that are held", n)
 	}
-	o.hurry()
+	o.makeHeldDue()
 	o.waitForHeld(0)
 	o.write(several(3, "missing", "k")...)
 	o.waitForStored("missing", 12)

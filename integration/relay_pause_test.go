@@ -52,7 +52,7 @@ func TestAnOperatorPausesTheRelays(t *testing.T) {
 			}
 			leaderOf(t, terms)
 			s.grow(200)
-			s.settle()
+			s.waitUntilIdle()
 		})
 	}
 }

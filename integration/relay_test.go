@@ -63,7 +63,7 @@ func TestStandbyTakesOverFromAKilledLeader(t *testing.T) {
 			}
 			leaderOf(t, terms)
 			s.grow(200)
-			s.settle()
+			s.waitUntilIdle()
 		})
 	}
 }
@@ -102,7 +102,7 @@ func pauseLeaders(t *testing.T, strategy string) {
 		terms[startRelay(t, "relay", s.url, devtest.NATSURL(t), strategy)] = 0
 	}
 	leaderOf(t, terms)
-	s.settle()
+	s.waitUntilIdle()
 }
 
 // While the broker is away, events accumulate in the log, and nothing else happens.
@@ -129,6 +129,6 @@ func TestBrokerOutage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.settle()
+	s.waitUntilIdle()
 	stop()
 }

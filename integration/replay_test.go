@@ -127,7 +127,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 	}
 	d.startRole("operator", operatorTask{replay.ID})
 	devtest.Eventually(t, depotPatience, "the replay to be done", func() bool { return now().State == deadletter.ReplayDone })
-	d.settle(handler)
+	d.waitUntilIdle(handler)
 	second.stop(t)
 	third.stop(t)
 

@@ -106,7 +106,7 @@ func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
 	if done.Published+done.Skipped < r.Events || done.Held != 0 { // more if one was committed late
 		t.Errorf("done: %+v", done)
 	}
-	s.settle()
+	s.waitUntilIdle()
 
 	ids, marked := copies(t, s.js, s.stream)
 	twice := int64(0)
@@ -196,7 +196,7 @@ func TestRepublishHasNoSecondEffect(t *testing.T) {
 	devtest.Eventually(t, republishPatience, "all effects", func() bool {
 		return d.number("SELECT count(*) FROM effect") == events*len(handlers)
 	})
-	d.settle("plain", "batched", "external")
+	d.waitUntilIdle("plain", "batched", "external")
 	devtest.Eventually(t, republishPatience, "all to be recorded as published", func() bool {
 		return d.number("SELECT (high = (SELECT max(seq) FROM postroom.outbox) AND isempty(pending))::int FROM postroom.relay") == 1
 	})
@@ -221,7 +221,7 @@ func TestRepublishHasNoSecondEffect(t *testing.T) {
 		}
 	}
 	last := events + marked
-	d.settle("plain", "batched", "external")
+	d.waitUntilIdle("plain", "batched", "external")
 	devtest.Eventually(t, republishPatience, "the ordered reader at the stream's end", func() bool {
 		return d.number("SELECT floor FROM postroom.subscription WHERE handler = 'ordered'") == last
 	})
@@ -247,7 +247,7 @@ func TestRepublishHasNoSecondEffect(t *testing.T) {
 // is tried again, it is published with the republish's mark and message id.
 func TestRefusedEventKeepsTheMarkOfItsRepublish(t *testing.T) {
 	t.Parallel()
-	o := openOffice(t, devtest.NATS(t))
+	o := openRefusalRig(t, devtest.NATS(t))
 	o.stream("a", jetstream.StreamConfig{})
 	o.write(letter{kind: "a", key: "k"}, letter{kind: "a", key: "k", size: 6000}, letter{kind: "a", key: "k"})
 	o.relay(relay.Config{Accept: []broker.Risk{natsjs.SmallMessages}})

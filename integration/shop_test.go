@@ -225,8 +225,8 @@ func (s *shop) grow(n int) {
 	devtest.Eventually(s.T, time.Minute, fmt.Sprintf("%d more changes", n), func() bool { return s.orders() >= target })
 }
 
-// settle stops the clients, waits until all changes took effect, and checks the promises.
-func (s *shop) settle() {
+// waitUntilIdle stops the clients, waits until all changes took effect, and checks the promises.
+func (s *shop) waitUntilIdle() {
 	s.Helper()
 	s.stopClients()
 	want := handlers * len(s.committed)

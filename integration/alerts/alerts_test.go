@@ -157,7 +157,7 @@ var cases = map[string]struct{ fires, quiet []set }{
 // Each alert fires for its cause, and only after the cause has lasted. None fires while all is
 // well.
 func TestAlerts(t *testing.T) {
-	told := tell(t)
+	observed := runShop(t)
 	rules := readAlerts(t)
 	seen := make(map[string]bool)
 	for _, rule := range rules {
@@ -171,8 +171,8 @@ func TestAlerts(t *testing.T) {
 					t.Errorf("it has no %s", note)
 				}
 			}
-			told.after.holds(t, rule.Expr)
-			if told.well.fires(t, rule, nil) {
+			observed.after.holds(t, rule.Expr)
+			if observed.well.fires(t, rule, nil) {
 				t.Error("it fires while all is well")
 			}
 			tt, ok := cases[rule.Alert]
@@ -180,12 +180,12 @@ func TestAlerts(t *testing.T) {
 				t.Fatal("nothing here says when it fires")
 			}
 			for _, change := range tt.fires {
-				if !told.after.fires(t, rule, change) {
+				if !observed.after.fires(t, rule, change) {
 					t.Errorf("it does not fire for %v", change)
 				}
 			}
 			for _, change := range tt.quiet {
-				if told.after.fires(t, rule, change) {
+				if observed.after.fires(t, rule, change) {
 					t.Errorf("it fires for %v", change)
 				}
 			}

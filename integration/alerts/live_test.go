@@ -26,15 +26,15 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// told has the metrics of a leading relay, a standby and an inbox: while all is well, and
+// observed has the metrics of a leading relay, a standby and an inbox: while all is well, and
 // after events that bring out the remaining series.
-type told struct{ well, after series }
+type observed struct{ well, after series }
 
 // patience bounds each wait. Parts measure themselves every 15 s.
 const patience = time.Minute
 
-// tell runs a shop on real servers and returns its metrics.
-func tell(t *testing.T) told {
+// runShop runs a shop on real servers and returns its metrics.
+func runShop(t *testing.T) observed {
 	t.Helper()
 	pool, nc := devtest.Pool(t), devtest.NATS(t)
 	cfg := jetstream.StreamConfig{Name: "ALERTS", Subjects: []string{"alerts.>"}}
@@ -75,7 +75,7 @@ func tell(t *testing.T) told {
 		t.Fatal(err)
 	}
 	write(t, pool, postroom.NewEvent("alerts.good", 1))
-	var all told
+	var all observed
 	wait(t, "an event to be done, and all to be measured", []string{
 		`postroom_inbox_deliveries_total{outcome="done"}`, `postroom_inbox_pending`, `postroom_held_events{handler="billing"}`,
 		`postroom_relay_lag_age_seconds`, // only a leader reports this, after it has measured

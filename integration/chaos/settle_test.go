@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// witness is evidence whose answers a test sets.
-type witness struct {
+// fakeEvidence is evidence whose answers a test sets.
+type fakeEvidence struct {
 	working bool // the processes get the processor
 	passes  bool // a later event reaches every handler
 	begun   time.Time
 	wrote   int
 }
 
-func (w *witness) begin() error { w.begun = time.Now(); return nil }
+func (w *fakeEvidence) begin() error { w.begun = time.Now(); return nil }
 
-func (w *witness) atWork(signs int) (bool, error) {
+func (w *fakeEvidence) atWork(signs int) (bool, error) {
 	return w.working && int(time.Since(w.begun)/(250*time.Millisecond)) >= signs, nil
 }
 
-func (w *witness) write(context.Context) (string, error) { w.wrote++; return "control", nil }
+func (w *fakeEvidence) write(context.Context) (string, error) { w.wrote++; return "control", nil }
 
-func (w *witness) arrived(_ context.Context, event string) bool {
+func (w *fakeEvidence) arrived(_ context.Context, event string) bool {
 	return w.passes && w.wrote > 0 && event == "control"
 }
 
@@ -38,14 +38,14 @@ func TestSettle(t *testing.T) {
 	var calls int
 	for _, tt := range []struct {
 		name           string
-		seen           witness
+		seen           fakeEvidence
 		look           func() (progress, error)
 		stuck, pending []string
 		least, most    time.Duration
 	}{
 		{name: "all is done", look: func() (progress, error) { return progress{done: 9}, nil }},
 		{
-			name: "slow, and it goes on for minutes", seen: witness{working: true, passes: true},
+			name: "slow, and it goes on for minutes", seen: fakeEvidence{working: true, passes: true},
 			look: func() (progress, error) {
 				calls++
 				if calls == 500 {
@@ -56,32 +56,32 @@ func TestSettle(t *testing.T) {
 			least: 8 * time.Minute, most: 9 * time.Minute,
 		},
 		{
-			name: "the processes have no turn", seen: witness{passes: true},
+			name: "the processes have no turn", seen: fakeEvidence{passes: true},
 			look:    func() (progress, error) { return progress{queued: queued, missing: missing, left: 1}, nil },
 			pending: slices.Concat(queued, missing), least: 3 * time.Minute, most: 4 * time.Minute,
 		},
 		{
-			name: "nothing is queued, and the processes have no turn", seen: witness{passes: true},
+			name: "nothing is queued, and the processes have no turn", seen: fakeEvidence{passes: true},
 			look:    func() (progress, error) { return progress{missing: missing, left: 1}, nil },
 			pending: missing, least: 3 * time.Minute, most: 4 * time.Minute,
 		},
 		{
-			name: "nothing is queued, and a later event does not arrive either", seen: witness{working: true},
+			name: "nothing is queued, and a later event does not arrive either", seen: fakeEvidence{working: true},
 			look:    func() (progress, error) { return progress{missing: missing, left: 1}, nil },
 			pending: missing, least: 3 * time.Minute, most: 4 * time.Minute,
 		},
 		{
-			name: "lost: nobody has anything to do, and a later event arrived", seen: witness{working: true, passes: true},
+			name: "lost: nobody has anything to do, and a later event arrived", seen: fakeEvidence{working: true, passes: true},
 			look:  func() (progress, error) { return progress{missing: missing, left: 1}, nil },
 			least: lostAfter, most: 2 * lostAfter,
 		},
 		{
-			name: "stuck: somebody has something to do, and does not do it", seen: witness{working: true, passes: true},
+			name: "stuck: somebody has something to do, and does not do it", seen: fakeEvidence{working: true, passes: true},
 			look:  func() (progress, error) { return progress{queued: queued, left: 1}, nil },
 			stuck: queued, least: stuckAfter, most: stuckAfter + time.Minute,
 		},
 		{
-			name: "the same work is done over and over", seen: witness{working: true, passes: true},
+			name: "the same work is done over and over", seen: fakeEvidence{working: true, passes: true},
 			look: func() (progress, error) {
 				calls++
 				return progress{queued: queued, done: calls % 2, left: 2 - calls%2}, nil
@@ -89,7 +89,7 @@ func TestSettle(t *testing.T) {
 			stuck: queued, least: stuckAfter, most: stuckAfter + time.Minute,
 		},
 		{
-			name: "a server does not answer", seen: witness{working: true, passes: true},
+			name: "a server does not answer", seen: fakeEvidence{working: true, passes: true},
 			look:    func() (progress, error) { return progress{}, errors.New("no answer") },
 			pending: []string{"no answer"}, least: 3 * time.Minute, most: 4 * time.Minute,
 		},

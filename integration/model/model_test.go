@@ -11,9 +11,9 @@ import (
 // everything is every fault on one path, all at once.
 var everything = model.Faults{Crashes: 1, TakeOvers: 1, Losses: 1, Forgets: 1, Deaths: 2, Refusals: 1}
 
-// worlds are explored with all rules. More faults on one path take longer: with POSTROOM_SOAK
+// faultSets are explored with all rules. More faults on one path take longer: with POSTROOM_SOAK
 // set they are explored, too.
-func worlds() []model.Faults {
+func faultSets() []model.Faults {
 	faults := []model.Faults{
 		{Deaths: 2},
 		{Deaths: 1, Refusals: 1},
@@ -33,8 +33,8 @@ func worlds() []model.Faults {
 }
 
 func TestTheDesignHoldsInEveryState(t *testing.T) {
-	states, taken := 0, make(map[model.Act]bool)
-	for _, f := range worlds() {
+	states, actions := 0, make(map[model.Act]bool)
+	for _, f := range faultSets() {
 		w := model.World{Faults: f}
 		r := w.Explore(model.AllInvariants)
 		t.Logf("%s: %s", w, r)
@@ -43,13 +43,13 @@ func TestTheDesignHoldsInEveryState(t *testing.T) {
 		}
 		states += r.States
 		for act := range r.Taken {
-			taken[act] = true
+			actions[act] = true
 		}
 	}
 	t.Logf("%d states in all", states)
 	for act := range model.Act(model.Acts) {
-		if never := act == model.Looks; taken[act] == never {
-			t.Errorf("inconclusive: step %q was taken: %t", model.Step{Act: act}, taken[act])
+		if never := act == model.Looks; actions[act] == never {
+			t.Errorf("inconclusive: step %q was taken: %t", model.Step{Act: act}, actions[act])
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestVendorOutage(t *testing.T) {
 		s.run(v, fmt.Sprint("process ", i))
 	}
 	devtest.Eventually(t, lasts+2*time.Minute, "the outage to be over", func() bool { return time.Since(began) > lasts })
-	v.comeBack()
+	v.recover()
 	returned := time.Now()
 	devtest.Eventually(t, 10*time.Minute, "everything to be done", func() bool {
 		return s.number("SELECT count(*) FROM effect") >= events*len(kinds) && s.number("SELECT count(*) FROM postroom.held") == 0
@@ -104,7 +104,7 @@ func (v *vendor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.done[who]++
 }
 
-func (v *vendor) comeBack() {
+func (v *vendor) recover() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.away = false

@@ -17,7 +17,7 @@ func TestDeafWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard := make(chan string, 10)
+	received := make(chan string, 10)
 	go func() { // ends with the listener
 		for {
 			conn, err := listener.Accept()
@@ -27,7 +27,7 @@ func TestDeafWay(t *testing.T) {
 			t.Cleanup(func() { _ = conn.Close() }) // not earlier, because the runtime closes a forgotten connection
 			text := make([]byte, 5)
 			if _, err := conn.Read(text); err == nil {
-				heard <- string(text)
+				received <- string(text)
 				_, _ = conn.Write(text) // the client may be gone
 			}
 		}
@@ -52,7 +52,7 @@ func TestDeafWay(t *testing.T) {
 		if _, err := conn.Write([]byte("hello")); err != nil {
 			return err
 		}
-		if got := <-heard; got != "hello" {
+		if got := <-received; got != "hello" {
 			return fmt.Errorf("the server heard %q", got)
 		}
 		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -61,10 +61,10 @@ func TestDeafWay(t *testing.T) {
 		_, err = conn.Read(make([]byte, 5))
 		return err
 	}
-	var deaf error
-	err = Poison(t.Context(), n.To("p", "server"), []Toxic{Loses(Downstream)}, true, func() { deaf = ask(200 * time.Millisecond) })
-	if err != nil || !errors.Is(deaf, os.ErrDeadlineExceeded) {
-		t.Errorf("Poison = %v, and through a deaf way: %v", err, deaf)
+	var unanswered error
+	err = Poison(t.Context(), n.To("p", "server"), []Toxic{Loses(Downstream)}, true, func() { unanswered = ask(200 * time.Millisecond) })
+	if err != nil || !errors.Is(unanswered, os.ErrDeadlineExceeded) {
+		t.Errorf("Poison = %v, and through a deaf way: %v", err, unanswered)
 	}
 	if err := ask(30 * time.Second); err != nil {
 		t.Errorf("afterwards: %v", err)

@@ -24,7 +24,7 @@ const (
 )
 
 // replay runs the dead event of a key again.
-func (w *town) replay(key string) {
+func (w *rig) replay(key string) {
 	w.Helper()
 	dead := deadletter.New(w.pool, deadletter.Config{})
 	r, err := dead.CreateReplay(w.Context(), deadletter.Filter{Key: key}, deadletter.ReplayOptions{}, by)

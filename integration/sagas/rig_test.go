@@ -37,8 +37,8 @@ type trip struct {
 func whole(s *trip) trip      { return *s }
 func nothing(*trip, struct{}) {}
 
-// town is a database and a stream, with a relay. Each test has a town of its own.
-type town struct {
+// rig is a database and a stream, with a relay. Each test has a rig of its own.
+type rig struct {
 	*testing.T
 
 	pool *pgxpool.Pool
@@ -47,9 +47,9 @@ type town struct {
 	name string // the name of the stream, with which all types begin
 }
 
-func open(t *testing.T) *town {
+func open(t *testing.T) *rig {
 	t.Helper()
-	w := &town{T: t, pool: devtest.Pool(t), nc: devtest.NATS(t), out: outbox.New(outbox.Config{Source: "/town"}), name: nats.NewInbox()[len("_INBOX."):]}
+	w := &rig{T: t, pool: devtest.Pool(t), nc: devtest.NATS(t), out: outbox.New(outbox.Config{Source: "/town"}), name: nats.NewInbox()[len("_INBOX."):]}
 	if err := natsjs.EnsureStream(t.Context(), w.nc, jetstream.StreamConfig{Name: w.name, Subjects: []string{w.name + ".>"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func open(t *testing.T) *town {
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // run runs a part until the test ends, or until stop is called.
-func (w *town) run(part postroom.Runner) (stop func()) {
+func (w *rig) run(part postroom.Runner) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- part.Run(ctx) }()
@@ -77,7 +77,7 @@ func (w *town) run(part postroom.Runner) (stop func()) {
 
 // process is an inbox. Its handlers do not pause if events fail, and failed events are tried
 // again soon.
-func (w *town) process(handlers ...func(in *inbox.Inbox)) (stop func()) {
+func (w *rig) process(handlers ...func(in *inbox.Inbox)) (stop func()) {
 	in := inbox.New(w.pool, w.nc, inbox.Config{Logger: quiet})
 	for _, add := range handlers {
 		add(in)
@@ -85,20 +85,20 @@ func (w *town) process(handlers ...func(in *inbox.Inbox)) (stop func()) {
 	return w.run(in)
 }
 
-func (w *town) subscription(name string, types ...string) inbox.Subscription {
+func (w *rig) subscription(name string, types ...string) inbox.Subscription {
 	return inbox.Subscription{
 		Name: name, Stream: w.name, Types: types, Workers: 2, Attempts: 2, Schedule: postroom.Backoff{10 * time.Millisecond}, Pause: inbox.Pause{Off: true},
 	}
 }
 
 // runs adds a saga to a process.
-func (w *town) runs(g *saga.Saga[trip]) func(in *inbox.Inbox) {
+func (w *rig) runs(g *saga.Saga[trip]) func(in *inbox.Inbox) {
 	return func(in *inbox.Inbox) { in.Handle(w.subscription("saga", g.Types()...), g) }
 }
 
 // participates adds the participant for the commands of one thing. It handles do and undo, and
 // answers with done and undone. If f is set, it is called first.
-func (w *town) participates(thing string, f func(cmd postroom.Event) error) func(in *inbox.Inbox) {
+func (w *rig) participates(thing string, f func(cmd postroom.Event) error) func(in *inbox.Inbox) {
 	return func(in *inbox.Inbox) {
 		mux := &postroom.Mux{}
 		for _, what := range []string{"do", "undo"} {
@@ -129,10 +129,10 @@ type reply postroom.Event
 func (reply) Error() string { return "another reply" }
 
 // of is the type of an event about a thing.
-func (w *town) of(thing, what string) string { return w.name + "." + thing + "." + what }
+func (w *rig) of(thing, what string) string { return w.name + "." + thing + "." + what }
 
 // step is a step that a participant does and undoes.
-func (w *town) step(thing string, within time.Duration) saga.Step[trip] {
+func (w *rig) step(thing string, within time.Duration) saga.Step[trip] {
 	return saga.Step[trip]{
 		Name: thing, Within: within,
 		Do: saga.Send(w.of(thing, "do"), whole), Done: saga.On(w.of(thing, "done"), nothing),
@@ -141,13 +141,13 @@ func (w *town) step(thing string, within time.Duration) saga.Step[trip] {
 	}
 }
 
-func (w *town) saga(d saga.Definition[trip]) *saga.Saga[trip] {
+func (w *rig) saga(d saga.Definition[trip]) *saga.Saga[trip] {
 	d.Name = w.name
 	return saga.New(w.pool, w.out, d)
 }
 
 // begin begins instances.
-func (w *town) begin(g *saga.Saga[trip], keys ...string) {
+func (w *rig) begin(g *saga.Saga[trip], keys ...string) {
 	w.Helper()
 	err := pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		for _, key := range keys {
@@ -162,14 +162,14 @@ func (w *town) begin(g *saga.Saga[trip], keys ...string) {
 	}
 }
 
-func (w *town) exec(sql string, args ...any) {
+func (w *rig) exec(sql string, args ...any) {
 	w.Helper()
 	if _, err := w.pool.Exec(w.Context(), sql, args...); err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *town) number(sql string, args ...any) (n int) {
+func (w *rig) number(sql string, args ...any) (n int) {
 	w.Helper()
 	if err := w.pool.QueryRow(w.Context(), sql, args...).Scan(&n); err != nil {
 		w.Fatal(err)
@@ -178,13 +178,13 @@ func (w *town) number(sql string, args ...any) (n int) {
 }
 
 // until waits until a statement returns a number.
-func (w *town) until(want int, sql string, args ...any) {
+func (w *rig) until(want int, sql string, args ...any) {
 	w.Helper()
 	devtest.Eventually(w, patience, fmt.Sprintf("%d of %s %v", want, sql, args), func() bool { return w.number(sql, args...) == want })
 }
 
 // did returns what was done for a key.
-func (w *town) did(key string) (all string) {
+func (w *rig) did(key string) (all string) {
 	w.Helper()
 	if err := w.pool.QueryRow(w.Context(), "SELECT coalesce(string_agg(what, ', ' ORDER BY id), '') FROM did WHERE key = $1", key).Scan(&all); err != nil {
 		w.Fatal(err)
