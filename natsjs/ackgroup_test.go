@@ -26,26 +26,26 @@ func together(first, n int) []*broker.Message {
 	return batch
 }
 
-// asking is a window whose outcomes are recorded.
-type asking struct {
+// recordingWindow is a window whose outcomes are recorded.
+type recordingWindow struct {
 	*window
 
-	told map[int64]broker.Outcome
+	outcomes map[int64]broker.Outcome
 }
 
-func ask(fail func(format string, args ...any)) *asking {
-	a := &asking{told: make(map[int64]broker.Outcome)}
+func ask(fail func(format string, args ...any)) *recordingWindow {
+	a := &recordingWindow{outcomes: make(map[int64]broker.Outcome)}
 	a.window = newWindow("acks.", func(f *broker.Message, o broker.Outcome) {
-		if before, twice := a.told[f.Seq]; twice {
+		if before, twice := a.outcomes[f.Seq]; twice {
 			fail("event %d was told %+v, and then %+v", f.Seq, before, o)
 		}
-		a.told[f.Seq] = o
+		a.outcomes[f.Seq] = o
 	})
 	return a
 }
 
 // sendNow opens the groups of a batch and says that all is sent. It returns their replies.
-func (a *asking) sendNow(batch []*broker.Message) (replies []string) {
+func (a *recordingWindow) sendNow(batch []*broker.Message) (replies []string) {
 	a.expect(batch, time.Now())
 	for _, o := range a.refs {
 		a.sentAll(o, nil)
@@ -54,7 +54,9 @@ func (a *asking) sendNow(batch []*broker.Message) (replies []string) {
 	return replies
 }
 
-func (a *asking) answer(reply, data string) { a.onAck(&nats.Msg{Subject: reply, Data: []byte(data)}) }
+func (a *recordingWindow) answer(reply, data string) {
+	a.onAck(&nats.Msg{Subject: reply, Data: []byte(data)})
+}
 
 func stored(stream string, seq uint64) string {
 	return fmt.Sprintf(`{"stream":%q,"seq":%d}`, stream, seq)
@@ -87,10 +89,10 @@ func TestEventsThatShareAnAnswerHaveOneReplySubject(t *testing.T) {
 func TestAnswersToAGroup(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		name    string
-		answers []string
-		told    string // event:sequence, ! for a repetition
-		again   string // events that are sent again, by themselves
+		name     string
+		answers  []string
+		outcomes string // event:sequence, ! for a repetition
+		again    string // events that are sent again, by themselves
 	}{
 		{"all stored", []string{stored("S", 7), stored("S", 8), stored("S", 9)}, "0:7 1:8 2:9", ""},
 		{"all were there already", []string{repeated(7), repeated(8), repeated(9)}, "0:7! 1:8! 2:9!", ""},
@@ -121,8 +123,8 @@ func TestAnswersToAGroup(t *testing.T) {
 				}
 				w.onAck(m)
 			}
-			if got := w.tellAll(); got != test.told {
-				t.Errorf("told %q, want %q", got, test.told)
+			if got := w.summary(); got != test.outcomes {
+				t.Errorf("told %q, want %q", got, test.outcomes)
 			}
 			again := w.takeAgain()
 			if got := seqsOf(again); got != test.again {
@@ -136,10 +138,10 @@ func TestAnswersToAGroup(t *testing.T) {
 	}
 }
 
-// tellAll returns the outcomes that events got.
-func (a *asking) tellAll() string {
+// summary returns the outcomes that events got.
+func (a *recordingWindow) summary() string {
 	var all []string
-	for seq, o := range a.told {
+	for seq, o := range a.outcomes {
 		text := fmt.Sprintf("%d:%d", seq, o.Sequence)
 		if o.Duplicate {
 			text += "!"
@@ -153,9 +155,9 @@ func (a *asking) tellAll() string {
 	return strings.Join(all, " ")
 }
 
-func seqsOf(flights []*broker.Message) string {
+func seqsOf(asMessages []*broker.Message) string {
 	return strings.Trim(fmt.Sprint(func() (seqs []int64) {
-		for _, f := range flights {
+		for _, f := range asMessages {
 			seqs = append(seqs, f.Seq)
 		}
 		return seqs
@@ -172,12 +174,12 @@ func TestAGroupIsSettledWhenItIsSent(t *testing.T) {
 	sent := w.refs[0]
 	w.answer(sent.reply, stored("S", 7))
 	w.answer(sent.reply, full)
-	if len(w.told) > 0 || len(w.takeAgain()) > 0 {
-		t.Fatalf("told %v before all was sent", w.told)
+	if len(w.outcomes) > 0 || len(w.takeAgain()) > 0 {
+		t.Fatalf("told %v before all was sent", w.outcomes)
 	}
 	w.sentAll(sent, map[*broker.Message]broker.Outcome{batch[1]: failure(nats.ErrMaxPayload)})
-	if o := w.told[1]; len(w.told) != 1 || o.Class != broker.Permanent {
-		t.Errorf("told %v, want that event 1 is too large", w.told)
+	if o := w.outcomes[1]; len(w.outcomes) != 1 || o.Class != broker.Permanent {
+		t.Errorf("told %v, want that event 1 is too large", w.outcomes)
 	}
 	if again := seqsOf(w.takeAgain()); again != "0 2" {
 		t.Errorf("sent again: %q, want those that were sent", again)
@@ -194,8 +196,8 @@ func TestEventThatWasNotSentHasNoAnswer(t *testing.T) {
 	w.answer(group.reply, stored("S", 7))
 	w.answer(group.reply, stored("S", 8))
 	w.sentAll(group, map[*broker.Message]broker.Outcome{batch[1]: failure(nats.ErrMaxPayload)})
-	if w.told[0].Sequence != 7 || w.told[1].Class != broker.Permanent || w.told[2].Sequence != 8 {
-		t.Errorf("told %v, want 7, too large, 8", w.told)
+	if w.outcomes[0].Sequence != 7 || w.outcomes[1].Class != broker.Permanent || w.outcomes[2].Sequence != 8 {
+		t.Errorf("told %v, want 7, too large, 8", w.outcomes)
 	}
 
 	gone := failure(nats.ErrDisconnected)
@@ -210,8 +212,8 @@ func TestEventThatWasNotSentHasNoAnswer(t *testing.T) {
 			w.sentAll(o, failed)
 		}
 		for _, f := range batch {
-			if w.told[f.Seq].Class != broker.Unknown {
-				t.Errorf("event %d was told %+v, want that it was not sent", f.Seq, w.told[f.Seq])
+			if w.outcomes[f.Seq].Class != broker.Unknown {
+				t.Errorf("event %d was told %+v, want that it was not sent", f.Seq, w.outcomes[f.Seq])
 			}
 		}
 		if w.isWaiting() {
@@ -230,8 +232,8 @@ func TestGroupWithTooManyAnswersIsAmbiguous(t *testing.T) {
 		w.answer(w.refs[0].reply, stored("S", 7+seq))
 	}
 	w.sentAll(w.refs[0], nil)
-	if again := seqsOf(w.takeAgain()); again != "0 1" || len(w.told) > 0 {
-		t.Errorf("sent again: %q, told %v, want both events again", again, w.told)
+	if again := seqsOf(w.takeAgain()); again != "0 1" || len(w.outcomes) > 0 {
+		t.Errorf("sent again: %q, told %v, want both events again", again, w.outcomes)
 	}
 }
 
@@ -243,8 +245,8 @@ func TestAGroupRunsOutOfTime(t *testing.T) {
 	replies := w.sendNow(together(0, 2))
 	w.answer(replies[0], stored("S", 7))
 	w.expire(time.Now().Add(time.Second))
-	if w.told[0].Class != broker.Unknown || w.told[1].Class != broker.Unknown || w.isWaiting() {
-		t.Errorf("told %v, want that neither is known", w.told)
+	if w.outcomes[0].Class != broker.Unknown || w.outcomes[1].Class != broker.Unknown || w.isWaiting() {
+		t.Errorf("told %v, want that neither is known", w.outcomes)
 	}
 	if replies := w.sendNow(together(2, 2)); len(replies) != 2 {
 		t.Error("a group follows at once")
@@ -259,8 +261,8 @@ func TestGroupIsSentAgainAfterADenial(t *testing.T) {
 	batch[1].Subject = "a.denied"
 	w.sendNow(batch)
 	w.Deny(fmt.Errorf("%w: Permissions Violation for Publish to \"a.denied\"", nats.ErrPermissionViolation))
-	if o := w.told[1]; len(w.told) != 1 || !errors.Is(o.Err, broker.ErrNotAllowed) {
-		t.Errorf("told %v, want that event 1 is not allowed", w.told)
+	if o := w.outcomes[1]; len(w.outcomes) != 1 || !errors.Is(o.Err, broker.ErrNotAllowed) {
+		t.Errorf("told %v, want that event 1 is not allowed", w.outcomes)
 	}
 	if again := seqsOf(w.takeAgain()); again != "0 2" {
 		t.Errorf("sent again: %q, want the others", again)
@@ -277,7 +279,7 @@ func TestBrokenConnectionReportsWaitingEvents(t *testing.T) {
 	w.answer(replies[0], full)
 	w.failAll(nats.ErrDisconnected)
 	for seq := range int64(5) {
-		if o, ok := w.told[seq]; !ok || o.Class != broker.Unknown {
+		if o, ok := w.outcomes[seq]; !ok || o.Class != broker.Unknown {
 			t.Errorf("event %d was told %+v, want that it is not known", seq, o)
 		}
 	}
@@ -395,10 +397,10 @@ func TestGroupsTellTheTruth(t *testing.T) {
 		}
 		w.failAll(nats.ErrDisconnected)
 		reportAll(pending, failure(nats.ErrDisconnected), w.reportFn)
-		if len(w.told) != total {
-			t.Fatalf("%d of %d events were told an outcome", len(w.told), total)
+		if len(w.outcomes) != total {
+			t.Fatalf("%d of %d events were told an outcome", len(w.outcomes), total)
 		}
-		for seq, o := range w.told {
+		for seq, o := range w.outcomes {
 			if o.Class == broker.Stored && at[seq] != o.Sequence {
 				t.Fatalf("event %d was told to be stored at %d; the stream has it at %d", seq, o.Sequence, at[seq])
 			}

@@ -23,8 +23,8 @@ func TestAtomicBatchesInACluster(t *testing.T) {
 	s := c.streamOf(nc, jetstream.StreamConfig{
 		Name: "TRIPLE", Subjects: []string{"TRIPLE.a"}, AllowAtomicPublish: true, MaxMsgSize: 64 << 10,
 	})
-	var office office
-	old := begin(t, nc, office.claim())
+	var claims leaseTable
+	old := begin(t, nc, claims.claim())
 	var want []string
 	publish := func(p *atomicTerm, id string, n int) {
 		t.Helper()
@@ -49,13 +49,13 @@ func TestAtomicBatchesInACluster(t *testing.T) {
 	want = append(want, slices.DeleteFunc(idsOf(again[100:]), func(id string) bool { return id == "batches-2551" })...)
 
 	// A leader that was replaced is refused.
-	young := begin(t, nc, office.claim())
-	publish(young, "young", 1200)
+	newer := begin(t, nc, claims.claim())
+	publish(newer, "young", 1200)
 	old.send(series("TRIPLE.a", "late", 1200, 7)...)
 	if err := old.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
 	}
-	publish(young, "more", 100)
+	publish(newer, "more", 100)
 	if ids := c.ids(s); !slices.Equal(ids, want) {
 		t.Errorf("%d events are stored, want %d in their order, and none of the old leader", len(ids), len(want))
 	}
@@ -68,7 +68,7 @@ func TestALostAnswerToABatchInACluster(t *testing.T) {
 	nc := connect(t, c.url())
 	s := c.streamOf(nc, jetstream.StreamConfig{Name: "TRIPLELOST", Subjects: []string{"TRIPLELOST.a"}, AllowAtomicPublish: true})
 	between := startProxy(t, c.servers["server-0"].URL())
-	p := begin(t, connect(t, between.url()), new(office).claim())
+	p := begin(t, connect(t, between.url()), new(leaseTable).claim())
 	p.store(series("TRIPLELOST.a", "before", 10, 3)...)
 	events := series("TRIPLELOST.a", "it", 100, 3)
 	between.losing.Store(true)

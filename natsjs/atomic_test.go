@@ -20,15 +20,15 @@ import (
 	"github.com/postroom/postroom/natsjs"
 )
 
-// office stands for the database: it knows who leads.
-type office struct {
+// leaseTable stands for the database: it knows who leads.
+type leaseTable struct {
 	mu     sync.Mutex
 	epoch  int64
 	asking func() // is called before Confirm answers
 }
 
 // claim begins a term.
-func (o *office) claim() broker.LeaderToken {
+func (o *leaseTable) claim() broker.LeaderToken {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.epoch++
@@ -181,7 +181,7 @@ func TestAtomicBatchesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := atomicStream(t, nc, "ATOMIC", "atomic.a")
-	p := begin(t, nc, new(office).claim())
+	p := begin(t, nc, new(leaseTable).claim())
 	events := series("atomic.a", "a", 2500, 3)
 	first := map[int64]outcome{}
 	for together := range slices.Chunk(events, 1000) {
@@ -213,15 +213,15 @@ func TestAtomicOutcomesNameTheSequence(t *testing.T) {
 	large.Data = make([]byte, 2<<20)
 	events = slices.Insert(events, 5, large)
 	go func() {
-		ended <- natsjs.NewPublisher(nc).RunAtomic(ctx, new(office).claim(), batches, func(f *broker.Message, o broker.Outcome) {
+		ended <- natsjs.NewPublisher(nc).RunAtomic(ctx, new(leaseTable).claim(), batches, func(f *broker.Message, o broker.Outcome) {
 			if f.ID != "large" {
 				o.Err = errors.New(f.ID)
 			}
 			sequences <- o
 		})
 	}()
-	batches <- flights(events[:3]...)
-	batches <- flights(events[3:]...)
+	batches <- asMessages(events[:3]...)
+	batches <- asMessages(events[3:]...)
 	for range events {
 		o := <-sequences
 		if o.Class == broker.Permanent {
@@ -257,7 +257,7 @@ func TestAtomicOneBadEventAmongAThousand(t *testing.T) {
 				s := stream(t, nc, jetstream.StreamConfig{
 					Name: name, Subjects: []string{name + ".a"}, AllowAtomicPublish: true, MaxMsgSize: 32 << 10,
 				})
-				p := begin(t, nc, new(office).claim())
+				p := begin(t, nc, new(leaseTable).claim())
 				events := series(name+".a", "b", 1000, 250)
 				events[bad-1].Data = make([]byte, tt.larger)
 				p.send(events...)
@@ -299,7 +299,7 @@ func TestAtomicKeysWithEventsOfTwoStreams(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	one, two := atomicStream(t, nc, "ONE", "one.a"), atomicStream(t, nc, "TWO", "two.a")
-	p := begin(t, nc, new(office).claim())
+	p := begin(t, nc, new(leaseTable).claim())
 	p.store(event(100, "one.a", "first")) // its stream is known, the other is not
 	for range 2 {
 		id := nats.NewInbox()

@@ -18,7 +18,7 @@ func TestAFullStreamRefusesABatch(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := openStream(t, nc, "FULLBATCH", func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 5 })
-	p := begin(t, nc, new(office).claim())
+	p := begin(t, nc, new(leaseTable).claim())
 	events := series("FULLBATCH.a", "f", 200, 200)
 	p.send(events...)
 	classes := map[broker.Class]int{}
@@ -52,7 +52,7 @@ func TestRelayLearnsTheBatchSizeOfAServer(t *testing.T) {
 	server := startNATS(t, devstack.NATSConfig{Options: "jetstream { limits { batch { max_msgs: 90 } } }"})
 	nc := connect(t, server.URL())
 	s := atomicStream(t, nc, "SMALL", "small.a")
-	p := begin(t, nc, new(office).claim())
+	p := begin(t, nc, new(leaseTable).claim())
 	events := series("small.a", "s", 1000, 3)
 	before := nc.Stats().InMsgs
 	p.store(events...) // events that do not fit come again, behind those that fit
@@ -85,8 +85,8 @@ func TestAKeyIsInOneBatchAtATime(t *testing.T) {
 	nc := devtest.NATS(t)
 	s := openStream(t, nc, "WHOLE", func(cfg *jetstream.StreamConfig) { cfg.MaxMsgSize = 32 << 10 })
 	asked, wake := make(chan struct{}), make(chan struct{})
-	office := &office{asking: func() { close(asked); <-wake }}
-	p := begin(t, nc, office.claim())
+	claims := &leaseTable{asking: func() { close(asked); <-wake }}
+	p := begin(t, nc, claims.claim())
 	one, hot := series("WHOLE.a", "others", 601, 601), series("WHOLE.a", "hot", 600, 1)
 	for i := range hot {
 		hot[i].Seq += 1000

@@ -94,7 +94,7 @@ func TestDuplicateOfALostMessageIsStored(t *testing.T) {
 				s := looseStream(t, nc, tt.cfg)
 				var p *publisher
 				if atomic {
-					p = &begin(t, connect(t, nc.ConnectedUrl()), (&office{}).claim()).publisher
+					p = &begin(t, connect(t, nc.ConnectedUrl()), (&leaseTable{}).claim()).publisher
 				} else {
 					p = publish(t, connect(t, nc.ConnectedUrl()))
 				}
@@ -165,10 +165,10 @@ func TestDuplicateThatCannotBeLookedUpIsNotLost(t *testing.T) {
 	server := startNATS(t, devstack.NATSConfig{Options: denying("$JS.API.STREAM.MSG.GET.>")})
 	s := looseStream(t, connect(t, server.URL(), nats.UserInfo("op", "op")), jetstream.StreamConfig{Name: "BLIND", Subjects: []string{"blind.>"}})
 	p := publish(t, connect(t, server.URL(), nats.UserInfo("relay", "relay")))
-	flight := flights(event(1, "blind.a", "e-1"))
+	messages := asMessages(event(1, "blind.a", "e-1"))
 	send := func() outcome {
 		for {
-			p.batches <- flight
+			p.batches <- messages
 			if o := p.next(); o.class != broker.Unknown {
 				return o
 			}

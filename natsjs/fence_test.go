@@ -27,11 +27,11 @@ func TestAStaleLeaderIsRefused(t *testing.T) {
 			nc := devtest.NATS(t)
 			stream := fmt.Sprint("STALE", n)
 			s := atomicStream(t, nc, stream, stream+".a")
-			var office office
-			old := begin(t, nc, office.claim())
+			var claims leaseTable
+			old := begin(t, nc, claims.claim())
 			old.store(series(stream+".a", "old", 10, 3)...)
-			young := begin(t, nc, office.claim())
-			young.store(series(stream+".a", "young", 10, 3)...)
+			newer := begin(t, nc, claims.claim())
+			newer.store(series(stream+".a", "young", 10, 3)...)
 
 			late := series(stream+".a", "late", n, 3)
 			if n == 11 { // it is sent event by event
@@ -41,7 +41,7 @@ func TestAStaleLeaderIsRefused(t *testing.T) {
 			if err := old.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
 				t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
 			}
-			young.store(series(stream+".a", "more", 10, 3)...)
+			newer.store(series(stream+".a", "more", 10, 3)...)
 			ids, leases := stored(t, s)
 			want := slices.Concat(idsOf(series("", "old", 10, 1)), idsOf(series("", "young", 10, 1)), idsOf(series("", "more", 10, 1)))
 			if !slices.Equal(ids, want) || leases != 3 {
@@ -61,23 +61,23 @@ func TestAPausedLeaderTakesNoFence(t *testing.T) {
 			nc := devtest.NATS(t)
 			stream := map[bool]string{true: "PAUSED", false: "PAUSEDGONE"}[name != "it is gone again"]
 			s := openStream(t, nc, stream)
-			var office office
+			var claims leaseTable
 			paused, wake := make(chan struct{}), make(chan struct{})
-			office.asking = func() {
-				office.mu.Lock()
-				first := office.asking != nil
-				office.asking = nil
-				office.mu.Unlock()
+			claims.asking = func() {
+				claims.mu.Lock()
+				first := claims.asking != nil
+				claims.asking = nil
+				claims.mu.Unlock()
 				if first {
 					close(paused)
 					<-wake
 				}
 			}
-			old := begin(t, nc, office.claim())
+			old := begin(t, nc, claims.claim())
 			old.send(series(stream+".a", "old", 10, 3)...)
 			<-paused
-			young := begin(t, nc, office.claim())
-			young.store(series(stream+".a", "young", 10, 3)...)
+			newer := begin(t, nc, claims.claim())
+			newer.store(series(stream+".a", "young", 10, 3)...)
 			if stream == "PAUSEDGONE" {
 				loseLeases(t, s)
 			}
@@ -85,7 +85,7 @@ func TestAPausedLeaderTakesNoFence(t *testing.T) {
 			if err := old.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
 				t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
 			}
-			young.store(series(stream+".a", "more", 10, 3)...)
+			newer.store(series(stream+".a", "more", 10, 3)...)
 			ids, _ := stored(t, s)
 			if want := slices.Concat(idsOf(series("", "young", 10, 1)), idsOf(series("", "more", 10, 1))); !slices.Equal(ids, want) {
 				t.Errorf("stored %v, want nothing of the old leader", ids)
@@ -127,8 +127,8 @@ func TestLostFenceIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
 	s := openStream(t, nc, "GONE")
-	var office office
-	p := begin(t, nc, office.claim())
+	var claims leaseTable
+	p := begin(t, nc, claims.claim())
 	p.store(series("GONE.a", "a", 10, 3)...)
 	loseLeases(t, s)
 	p.store(series("GONE.a", "b", 10, 3)...)
@@ -141,7 +141,7 @@ func TestLostFenceIsTakenAgain(t *testing.T) {
 	}
 
 	loseLeases(t, s)
-	office.claim() // another term begins and has not published yet
+	claims.claim() // another term begins and has not published yet
 	p.send(series("GONE.a", "late", 10, 3)...)
 	if err := p.error(); !errors.Is(err, eventlog.ErrLeaseLost) {
 		t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
@@ -165,7 +165,7 @@ func TestEvictedFenceIsTakenAgain(t *testing.T) {
 			t.Parallel()
 			nc := devtest.NATS(t)
 			s := openStream(t, nc, "EVICTED"+name, limit)
-			p := begin(t, nc, new(office).claim())
+			p := begin(t, nc, new(leaseTable).claim())
 			sent := 0
 			devtest.Eventually(t, time.Minute, "the lease to be evicted and taken anew five times", func() bool {
 				p.store(series("EVICTED"+name+".a", fmt.Sprint(sent), 40, 3)...)
@@ -186,8 +186,8 @@ func TestAStreamThatIsMadeAgainEndsTheTerm(t *testing.T) {
 	nc := devtest.NATS(t)
 	js := devtest.JetStream(t, nc)
 	openStream(t, nc, "AGAIN")
-	var office office
-	claim := office.claim()
+	var claims leaseTable
+	claim := claims.claim()
 	p := begin(t, nc, claim)
 	p.store(series("AGAIN.a", "a", 10, 3)...)
 	if err := js.DeleteStream(t.Context(), "AGAIN"); err != nil {
@@ -210,15 +210,15 @@ func TestAStaleLeaderIsRefusedInAStreamThatWasMadeAgain(t *testing.T) {
 	nc := devtest.NATS(t)
 	js := devtest.JetStream(t, nc)
 	openStream(t, nc, "TWIN")
-	var office office
-	old := begin(t, nc, office.claim())
+	var claims leaseTable
+	old := begin(t, nc, claims.claim())
 	old.store(series("TWIN.a", "old", 10, 3)...)
 	if err := js.DeleteStream(t.Context(), "TWIN"); err != nil {
 		t.Fatal(err)
 	}
 	s := openStream(t, nc, "TWIN")
-	young := begin(t, nc, office.claim())
-	young.store(series("TWIN.a", "young", 10, 3)...)
+	newer := begin(t, nc, claims.claim())
+	newer.store(series("TWIN.a", "young", 10, 3)...)
 	old.send(series("TWIN.a", "late", 10, 3)...)
 	if err := old.error(); err == nil {
 		t.Error("the old term goes on")
@@ -236,7 +236,7 @@ func TestAStreamThatTakesNoBatchesWaits(t *testing.T) {
 	stream(t, nc, jetstream.StreamConfig{Name: "PLAIN", Subjects: []string{"plain.a"}})
 	remove(t, nc, "PLAIN")
 	atomicStream(t, nc, "READY", "ready.a")
-	p := begin(t, nc, new(office).claim())
+	p := begin(t, nc, new(leaseTable).claim())
 	ready := series("ready.a", "r", 5, 5)
 	for i := range ready {
 		ready[i].Seq += 100
@@ -265,7 +265,7 @@ func TestALostAnswerToABatch(t *testing.T) {
 	direct := devtest.NATS(t)
 	s := atomicStream(t, direct, "LOSTBATCH", "lostbatch.a")
 	between := startProxy(t, devtest.NATSURL(t))
-	p := begin(t, connect(t, between.url()), new(office).claim())
+	p := begin(t, connect(t, between.url()), new(leaseTable).claim())
 	p.store(series("lostbatch.a", "before", 10, 3)...)
 	events := series("lostbatch.a", "it", 100, 3)
 	between.losing.Store(true)
@@ -300,7 +300,7 @@ func TestAnotherConnectionEndsTheTerm(t *testing.T) {
 	server := devtest.OwnNATS(t)
 	nc := connect(t, server.URL())
 	atomicStream(t, nc, "RECONNECT", "reconnect.a")
-	p := begin(t, nc, new(office).claim())
+	p := begin(t, nc, new(leaseTable).claim())
 	p.store(series("reconnect.a", "a", 10, 3)...)
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestForbiddenLeaseSubjectIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := begin(t, connect(t, server.URL(), nats.UserInfo("relay", "relay")), new(office).claim())
+	p := begin(t, connect(t, server.URL(), nats.UserInfo("relay", "relay")), new(leaseTable).claim())
 	p.send(series("denied.a", "d", 2, 2)...)
 	for _, o := range p.all(2) {
 		if o.class != broker.Unavailable || !errors.Is(o.err, broker.ErrNotAllowed) {

@@ -41,7 +41,7 @@ func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Event) map[i
 			}
 		})
 	}()
-	batches <- natsjs.Usual(flights(events...))
+	batches <- natsjs.Usual(asMessages(events...))
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v", err)
 	}

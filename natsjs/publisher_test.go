@@ -68,9 +68,9 @@ func publish(t *testing.T, nc *nats.Conn) *publisher {
 }
 
 // send gives events to the publisher.
-func (p *publisher) send(events ...eventlog.Event) { p.batches <- flights(events...) }
+func (p *publisher) send(events ...eventlog.Event) { p.batches <- asMessages(events...) }
 
-func flights(events ...eventlog.Event) []*broker.Message {
+func asMessages(events ...eventlog.Event) []*broker.Message {
 	var all []*broker.Message
 	for _, ev := range events {
 		all = append(all, &broker.Message{Event: ev})
@@ -213,7 +213,7 @@ func TestJetStreamSurvivesTheBroker(t *testing.T) {
 	away := nc.StatusChanged(nats.RECONNECTING)
 	server.Stop()
 	select {
-	case p.batches <- flights(event(1, "out.a", "a")): // before the client noticed
+	case p.batches <- asMessages(event(1, "out.a", "a")): // before the client noticed
 		if o := p.next(); o.err == nil {
 			t.Errorf("outcome %+v while the broker is away", o)
 		}

@@ -15,8 +15,8 @@ import (
 // A denial comes on another goroutine than the one that sends. It reports no event that is
 // still being sent: the sender would still read it, while its slot already has another event.
 func TestDenialSettlesOnlySentEvents(t *testing.T) {
-	var settled []int64
-	w := newWindow("acks.", func(f *broker.Message, _ broker.Outcome) { settled = append(settled, f.Seq) })
+	var reported []int64
+	w := newWindow("acks.", func(f *broker.Message, _ broker.Outcome) { reported = append(reported, f.Seq) })
 	var batch []*broker.Message
 	for seq := range int64(3) {
 		batch = append(batch, &broker.Message{Event: eventlog.Event{Seq: seq, Event: postroom.Event{Subject: "a.b"}}})
@@ -24,13 +24,13 @@ func TestDenialSettlesOnlySentEvents(t *testing.T) {
 	denial := fmt.Errorf("%w: Permissions Violation for Publish to \"a.b\"", nats.ErrPermissionViolation)
 	w.expect(batch, time.Now())
 	w.Deny(denial)
-	if len(settled) > 0 {
-		t.Fatalf("settled %v before any was sent", settled)
+	if len(reported) > 0 {
+		t.Fatalf("settled %v before any was sent", reported)
 	}
 	w.sentAll(w.refs[0], nil)
 	w.sentAll(w.refs[1], nil) // and reports what came meanwhile
-	if fmt.Sprint(settled) != "[0 1]" {
-		t.Errorf("settled %v, want the two that were sent", settled)
+	if fmt.Sprint(reported) != "[0 1]" {
+		t.Errorf("settled %v, want the two that were sent", reported)
 	}
 }
 
@@ -45,8 +45,8 @@ func TestClosedWindowReportsNothing(t *testing.T) {
 		w.answer(replies[0], stored("S", 7+i))
 	}
 	w.failAll(nats.ErrDisconnected)
-	if len(w.told) > 0 {
-		t.Errorf("told %+v after the end", w.told)
+	if len(w.outcomes) > 0 {
+		t.Errorf("told %+v after the end", w.outcomes)
 	}
 }
 
@@ -59,11 +59,11 @@ func TestLateAnswerDoesNotCountForTheNextEvent(t *testing.T) {
 	w.expire(time.Now().Add(time.Second))
 	next := w.sendNow(together(1, 1))
 	w.answer(first[0], stored("S", 7))
-	if o, told := w.told[1]; told || len(w.slots) != 1 {
+	if o, told := w.outcomes[1]; told || len(w.slots) != 1 {
 		t.Errorf("the answer to event 0 is taken for one to event 1: %+v (%d slots)", o, len(w.slots))
 	}
 	w.answer(next[0], stored("S", 8))
-	if o := w.told[1]; o.Class != broker.Stored || o.Sequence != 8 {
+	if o := w.outcomes[1]; o.Class != broker.Stored || o.Sequence != 8 {
 		t.Errorf("event 1 was told %+v, want that it is message 8", o)
 	}
 }

@@ -28,12 +28,12 @@ type storm struct {
 	begin  time.Duration   // when the vendor began to fail
 }
 
-// weather makes callers send 200 requests a second to a vendor. The vendor works for the time calm,
+// runStorm makes callers send 200 requests a second to a vendor. The vendor works for the time healthyFor,
 // fails for ten seconds, and then works again. asks is the Retry-After of its refusals.
-func weather(t *testing.T, cfg outbound.Config, calm time.Duration, asks func(at time.Duration) string) *storm {
+func runStorm(t *testing.T, cfg outbound.Config, healthyFor time.Duration, asks func(at time.Duration) string) *storm {
 	t.Helper()
-	s := &storm{failed: make(map[error]int), begin: calm}
-	begun, end := time.Now(), calm+stormFor
+	s := &storm{failed: make(map[error]int), begin: healthyFor}
+	begun, end := time.Now(), healthyFor+stormFor
 	var mu sync.Mutex
 	cfg.Next = &vendor{answer: func(int, *http.Request) (*http.Response, error) {
 		at := time.Since(begun)
@@ -42,7 +42,7 @@ func weather(t *testing.T, cfg outbound.Config, calm time.Duration, asks func(at
 		mu.Unlock()
 		time.Sleep(20 * time.Millisecond)
 		switch {
-		case at < calm || at >= end:
+		case at < healthyFor || at >= end:
 			return status(200), nil
 		case asks == nil:
 			return status(503), nil
@@ -119,7 +119,7 @@ func (s *storm) log(t *testing.T) {
 var noBreaker = outbound.Breaker{Off: true}
 
 // With the budget alone, the load in any second, and in any ten seconds, is never more than 1.1
-// times the rate of requests plus the floor. That also holds at the start, after a calm time with
+// times the rate of requests plus the floor. That also holds at the start, after a healthy time with
 // an unused budget, if the waits are not spread, and if the vendor asks all callers to come back at
 // one moment.
 func TestTheBudgetKeepsAStormDown(t *testing.T) {
@@ -127,10 +127,10 @@ func TestTheBudgetKeepsAStormDown(t *testing.T) {
 	// The whole floor of ten seconds may be used in one second.
 	const second, ten = 1.1*stormRate + 10, 1.1*stormRate*10 + 10
 	for name, tt := range map[string]struct {
-		calm     time.Duration
-		schedule outbound.Schedule
-		asks     func(at time.Duration) string
-		least    int // the least number of retries during the storm; fewer would leave the budget unused
+		healthyFor time.Duration
+		schedule   outbound.Schedule
+		asks       func(at time.Duration) string
+		least      int // the least number of retries during the storm; fewer would leave the budget unused
 	}{
 		"from the start":    {0, nil, nil, 150},
 		"after a calm time": {20 * time.Second, nil, nil, 190},
@@ -142,7 +142,7 @@ func TestTheBudgetKeepsAStormDown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := weather(t, outbound.Config{Breaker: noBreaker, Schedule: tt.schedule}, tt.calm, tt.asks)
+				s := runStorm(t, outbound.Config{Breaker: noBreaker, Schedule: tt.schedule}, tt.healthyFor, tt.asks)
 				s.log(t)
 				if most := s.most(time.Second); most > second {
 					t.Errorf("%d calls within a second, want no more than 1.1 × 200 and 10", most)
@@ -166,7 +166,7 @@ func TestTheBudgetKeepsAStormDown(t *testing.T) {
 func TestWithoutABudgetAStormMultiplies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := weather(t, outbound.Config{Budget: outbound.Budget{Off: true}, Breaker: noBreaker}, 20*time.Second, nil)
+		s := runStorm(t, outbound.Config{Budget: outbound.Budget{Off: true}, Breaker: noBreaker}, 20*time.Second, nil)
 		s.log(t)
 		if most := s.most(time.Second); most < 4*stormRate {
 			t.Errorf("%d calls within a second, want more than four times as many as requests", most)
@@ -183,12 +183,12 @@ func TestWithoutABudgetAStormMultiplies(t *testing.T) {
 
 // The breaker stops the load when most calls in its window have failed. A probe brings the load
 // back, at the latest after the breaker was open once more since the vendor works again. After a
-// long calm time, too few calls fail within ten seconds, so with a budget the breaker does nothing.
+// long healthy time, too few calls fail within ten seconds, so with a budget the breaker does nothing.
 // Until the breaker opens, the budget limits the calls.
 func TestTheBreakerInAStorm(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		calm          time.Duration
+		healthyFor    time.Duration
 		budget        outbound.Budget
 		opens         bool
 		during        int // the most calls
@@ -202,7 +202,7 @@ func TestTheBreakerInAStorm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := weather(t, outbound.Config{Budget: tt.budget}, tt.calm, nil)
+				s := runStorm(t, outbound.Config{Budget: tt.budget}, tt.healthyFor, nil)
 				s.log(t)
 				if most := s.most(time.Second); most < tt.least || most > tt.second {
 					t.Errorf("%d calls within a second, want %d to %d", most, tt.least, tt.second)

@@ -360,8 +360,8 @@ func TestEachWayWaitsForTheSameEvent(t *testing.T) {
 			for i := range tt.events {
 				tt.events[i].ID = strings.ReplaceAll(tt.events[i].ID, " ", "-")
 			}
-			twin := tt.events[len(tt.events)/2].ID
-			first := openWith(t, pool, twin)
+			sharedID := tt.events[len(tt.events)/2].ID
+			first := openWith(t, pool, sharedID)
 			var second error
 			var wg sync.WaitGroup
 			wg.Go(func() { second = w.write(t.Context(), pool, tt.events...) })

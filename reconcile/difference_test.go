@@ -30,9 +30,9 @@ func TestDifference(t *testing.T) { rapid.Check(t, findsTheDifference) }
 
 func findsTheDifference(t *rapid.T) {
 	first := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	standing := broker.StreamState{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
+	state := broker.StreamState{First: rapid.SampledFrom([]uint64{1, 8}).Draw(t, "first"), FirstTime: first, Subjects: []string{"a.*"}}
 	if rapid.Bool().Draw(t, "recreated") { // the new stream never had the events that the old stream dropped
-		standing.Verdict = broker.Recreated
+		state.Verdict = broker.Recreated
 	}
 	compared, unknown := 0, 0
 	var entries []eventlog.HistoryEntry
@@ -64,23 +64,23 @@ func findsTheDifference(t *rapid.T) {
 	}
 	for _, e := range entries {
 		there := slices.ContainsFunc(stream, func(m broker.StoredMessage) bool { return m.Source == e.Source && m.ID == e.ID })
-		sure := standing.First == 1 || standing.Verdict == broker.Recreated || e.LoggedAt.After(first.Add(clockSkew))
+		certain := state.First == 1 || state.Verdict == broker.Recreated || e.LoggedAt.After(first.Add(clockSkew))
 		switch {
 		case !e.Published || e.Subject == "b.c":
-		case sure:
+		case certain:
 			compared++
 		default:
 			unknown++
 		}
 		switch {
-		case there || !sure || !e.Published || e.Subject == "b.c":
+		case there || !certain || !e.Published || e.Subject == "b.c":
 		case e.Key != "" && last[e.Key] > e.Seq:
 			want["late"] = append(want["late"], e.Seq)
 		default:
 			want["missing"] = append(want["missing"], e.Seq)
 		}
 	}
-	d := newDifference(standing, []string{"/shop"})
+	d := newDifference(state, []string{"/shop"})
 	missing, late, err := d.run(t.Context(), pages(t, entries, "log page"), pages(t, rapid.Permutation(stream).Draw(t, "order"), "stream page"), func() {})
 	if err != nil {
 		t.Fatal(err)

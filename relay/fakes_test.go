@@ -25,7 +25,7 @@ type fakeSource struct {
 	heldKeys    []string
 	prunable    int // steps
 	places      []eventlog.StreamPosition
-	owed        []int64 // the relay found that the broker lost these events
+	lost        []int64 // the relay found that the broker lost these events
 	late        []int64 // lost events whose keys have later events that were published
 	republishes fakeRepublishes
 	recorded    func(t *fakeTerm, ctx context.Context) error // if set, Record calls it
@@ -188,15 +188,15 @@ func (t *fakeTerm) Record(ctx context.Context, p eventlog.Progress) error {
 		t.source.places = slices.DeleteFunc(t.source.places, func(old eventlog.StreamPosition) bool { return old.Stream == at.Stream })
 		t.source.places = append(t.source.places, at)
 	}
-	t.source.owed, t.source.late = append(t.source.owed, p.Lost...), append(t.source.late, p.LostBehindKey...)
-	var owed []eventlog.Event
+	t.source.lost, t.source.late = append(t.source.lost, p.Lost...), append(t.source.late, p.LostBehindKey...)
+	var lost []eventlog.Event
 	for _, ev := range t.source.Events {
 		if slices.Contains(p.Lost, ev.Seq) {
 			delete(t.source.Done, ev.Seq)
-			owed = append(owed, ev)
+			lost = append(lost, ev)
 		}
 	}
-	t.Unread = append(owed, t.Unread...)
+	t.Unread = append(lost, t.Unread...)
 	t.source.republishes.repeated = append(t.source.republishes.repeated, p.Republished...)
 	return nil
 }
@@ -272,7 +272,7 @@ func (sound) ReadStored(context.Context, string, broker.SeqRange) (func(context.
 
 // outcomeOf returns the outcome for an error: Unknown, unless the error has a class.
 func outcomeOf(err error) broker.Outcome {
-	var told *toldError
+	var told *classError
 	switch {
 	case errors.As(err, &told):
 		return broker.Outcome{Class: told.class, Err: err, Reason: told.reason}
@@ -286,13 +286,13 @@ func outcomeOf(err error) broker.Outcome {
 	return broker.Outcome{Class: broker.Unknown, Err: err}
 }
 
-// toldError is an error of a class.
-type toldError struct {
+// classError is an error of a class.
+type classError struct {
 	class  broker.Class
 	reason string
 }
 
-func (e *toldError) Error() string { return "broker: " + e.reason }
+func (e *classError) Error() string { return "broker: " + e.reason }
 
 func (p *fakePublisher) Run(ctx context.Context, batches <-chan []*broker.Message, settle func(*broker.Message, broker.Outcome)) error {
 	p.mu.Lock()

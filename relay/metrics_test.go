@@ -93,7 +93,7 @@ func TestMetrics(t *testing.T) {
 		pub := &inspectable{fakePublisher: fakePublisher{stream: "SHOP", answer: func(ev eventlog.Event, try int) (time.Duration, error) {
 			switch {
 			case ev.Key == "dead":
-				return time.Millisecond, &toldError{broker.Permanent, "js_10054"}
+				return time.Millisecond, &classError{broker.Permanent, "js_10054"}
 			case ev.Key == "slow" && try == 1:
 				return time.Millisecond, broker.ErrUnacknowledged
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/postroom/postroom/relay/internal/schedule"
 )
 
-func landed(stream, id string, seq uint64) result {
+func storedAt(stream, id string, seq uint64) result {
 	return result{&schedule.Entry{Message: broker.Message{Event: eventlog.Event{Event: postroom.Event{Source: "/shop", ID: id}}}}, broker.Outcome{Stream: stream, Sequence: seq}}
 }
 
@@ -31,16 +31,16 @@ func TestPositionsFollowAcknowledgements(t *testing.T) {
 		moves      bool
 		suspicious bool
 	}{
-		{"the highest of them", known(false), []result{landed("SHOP", "e6", 6), landed("SHOP", "e8", 8), landed("SHOP", "e7", 7)}, at(8, "/shop#e8"), true, false},
-		{"a sequence that was used already", known(false), []result{landed("SHOP", "x", 5), landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
-		{"until it is compared", known(true), []result{landed("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
-		{"a stream that was not known", positions{}, []result{landed("SHOP", "e1", 1)}, eventlog.StreamPosition{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
-		{"no sequence", known(false), []result{landed("SHOP", "e6", 0)}, at(5, "/shop#e5"), false, false},
+		{"the highest of them", known(false), []result{storedAt("SHOP", "e6", 6), storedAt("SHOP", "e8", 8), storedAt("SHOP", "e7", 7)}, at(8, "/shop#e8"), true, false},
+		{"a sequence that was used already", known(false), []result{storedAt("SHOP", "x", 5), storedAt("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
+		{"until it is compared", known(true), []result{storedAt("SHOP", "y", 9)}, at(5, "/shop#e5"), false, true},
+		{"a stream that was not known", positions{}, []result{storedAt("SHOP", "e1", 1)}, eventlog.StreamPosition{Stream: "SHOP", Seq: 1, MessageID: "/shop#e1"}, true, true},
+		{"no sequence", known(false), []result{storedAt("SHOP", "e6", 0)}, at(5, "/shop#e5"), false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			e := ackRanges{streams: map[string]*ackRange{}}
-			e.addNew(landed("OTHER", "o", 3)) // another stream between
+			e.addNew(storedAt("OTHER", "o", 3)) // another stream between
 			for _, ack := range tt.acks {
 				e.addNew(ack)
 			}
@@ -53,7 +53,7 @@ func TestPositionsFollowAcknowledgements(t *testing.T) {
 				t.Errorf("moved %+v", moved)
 			}
 			if tt.suspicious && tt.want.Created.Equal(created) { // the position does not move until it is compared
-				e.addNew(landed("SHOP", "e20", 20))
+				e.addNew(storedAt("SHOP", "e20", 20))
 				if moved, _ := tt.places.advance(&e); len(moved) > 0 {
 					t.Errorf("moved %+v, and was not compared", moved)
 				}

@@ -17,18 +17,20 @@ import (
 	"github.com/postroom/postroom/relay"
 )
 
-// chronicled is a fakeSource that remembers which events it published: all that are done.
-type chronicled struct{ *fakeSource }
+// recordingSource is a fakeSource that records which events it published: all that are done.
+type recordingSource struct{ *fakeSource }
 
-func (c chronicled) Positions(context.Context) ([]eventlog.StreamPosition, error) { return nil, nil }
-
-func (c chronicled) Sources(context.Context) ([]string, error) { return []string{"/shop"}, nil }
-
-func (c chronicled) Checkpoints(context.Context, string) ([]eventlog.Checkpoint, error) {
+func (c recordingSource) Positions(context.Context) ([]eventlog.StreamPosition, error) {
 	return nil, nil
 }
 
-func (c chronicled) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
+func (c recordingSource) Sources(context.Context) ([]string, error) { return []string{"/shop"}, nil }
+
+func (c recordingSource) Checkpoints(context.Context, string) ([]eventlog.Checkpoint, error) {
+	return nil, nil
+}
+
+func (c recordingSource) Entries(context.Context, eventlog.Checkpoint, time.Time) (func(context.Context) ([]eventlog.HistoryEntry, error), error) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	var all []eventlog.HistoryEntry
@@ -132,7 +134,7 @@ func keyed(n int) []eventlog.Event {
 
 // lossBench is a relay whose broker had the first events of its log.
 type lossBench struct {
-	src    chronicled
+	src    recordingSource
 	m      *memory
 	r      *relay.Relay
 	reader *sdk.ManualReader
@@ -141,7 +143,7 @@ type lossBench struct {
 // newLossBench returns a lossBench. Of the events of its log, the broker had the given number, and
 // still has the number that it remembers.
 func newLossBench(events, had, remembers int) *lossBench {
-	b := &lossBench{src: chronicled{newFakeSource(keyed(events)...)}, m: newMemory(), reader: sdk.NewManualReader()}
+	b := &lossBench{src: recordingSource{newFakeSource(keyed(events)...)}, m: newMemory(), reader: sdk.NewManualReader()}
 	for _, ev := range b.src.Events[:had] {
 		b.src.Done[ev.Seq] = true
 		if ev.Seq <= int64(remembers) {
@@ -201,8 +203,8 @@ func TestRecreatedStreamGetsItsLostEvents(t *testing.T) {
 		run.stop()
 		run.wait(t)
 		b.wantStored(t, "c", "d")
-		if want := []int64{1, 2}; !slices.Equal(b.src.late, want) || len(b.src.owed) > 0 {
-			t.Errorf("late %v, owed %v, want %v and none", b.src.late, b.src.owed, want)
+		if want := []int64{1, 2}; !slices.Equal(b.src.late, want) || len(b.src.lost) > 0 {
+			t.Errorf("late %v, owed %v, want %v and none", b.src.late, b.src.lost, want)
 		}
 		losses := b.r.Health().Losses
 		if len(losses) != 1 || losses[0].Verdict != broker.Recreated || losses[0].Events != 2 || losses[0].OutOfOrder != 2 {
@@ -222,8 +224,8 @@ func TestSilentStreamIsComparedLater(t *testing.T) {
 		after(10 * time.Second)
 		b.wantStored(t, "a", "b", "x", "y", "d", "e")
 		b.src.Set(func() {
-			if b.src.places[0].Seq != 3 || len(b.src.owed)+len(b.src.late) > 0 {
-				t.Errorf("place %+v, owed %v, late %v: nobody has looked yet", b.src.places[0], b.src.owed, b.src.late)
+			if b.src.places[0].Seq != 3 || len(b.src.lost)+len(b.src.late) > 0 {
+				t.Errorf("place %+v, owed %v, late %v: nobody has looked yet", b.src.places[0], b.src.lost, b.src.late)
 			}
 		})
 		b.m.set(func() { b.m.away = nil })

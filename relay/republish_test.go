@@ -209,9 +209,9 @@ func TestRefusedEventOfARepublishIsHeld(t *testing.T) {
 		pub := &fakePublisher{stream: "S", answer: func(ev eventlog.Event, _ int) (time.Duration, error) {
 			switch ev.Seq {
 			case 1:
-				return 0, &toldError{broker.Refused, "js_10169"}
+				return 0, &classError{broker.Refused, "js_10169"}
 			case 2:
-				return 0, &toldError{broker.Permanent, "max_payload"}
+				return 0, &classError{broker.Permanent, "max_payload"}
 			}
 			return 0, nil
 		}}
@@ -315,7 +315,7 @@ func TestFullyRefusedRepublishIsHeld(t *testing.T) {
 		src := newFakeSource()
 		src.republishes.all = []*fakeRepublish{republishOf(1, 2, 1000, nil)}
 		pub := &fakePublisher{stream: "S", answer: func(eventlog.Event, int) (time.Duration, error) {
-			return 0, &toldError{broker.Refused, "js_10169"}
+			return 0, &classError{broker.Refused, "js_10169"}
 		}}
 		run := start(relay.New(src, pub, relay.Config{}))
 		after(3 * time.Second)

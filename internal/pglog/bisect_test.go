@@ -19,8 +19,8 @@ import (
 // refuseEvil makes the table held refuse events whose id begins with evil, in their usual form.
 const refuseEvil = `ALTER TABLE postroom.held ADD CONSTRAINT no_evil CHECK (event_id NOT LIKE 'evil%' OR dead_at IS NOT NULL AND class = 'unstorable') NOT VALID`
 
-// witness records, at commit, the state and the held events that each recording left.
-const witness = `
+// recordedTrigger records, at commit, the state and the held events that each recording left.
+const recordedTrigger = `
 	CREATE TABLE recorded (n serial, high bigint, pending int8multirange, held bigint[]);
 	CREATE FUNCTION note_recorded() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
@@ -72,7 +72,7 @@ func TestEventsThatCannotBeHeldAreDead(t *testing.T) {
 	schedule(t, pool, "later-1", time.Hour)
 	write(t, pool, "published")
 	mustExec(t, pool, refuseEvil)
-	mustExec(t, pool, witness)
+	mustExec(t, pool, recordedTrigger)
 
 	term := lead(t, pglog.New(pool))
 	_, seqs, page := read(t, term, 100)
@@ -165,7 +165,7 @@ func TestNextTermReadsEventsOfAnUnfinishedRecording(t *testing.T) {
 	}
 	write(t, pool, "evil", "published")
 	mustExec(t, pool, refuseEvil)
-	mustExec(t, pool, witness)
+	mustExec(t, pool, recordedTrigger)
 	// When a quarter of the events is held, another relay begins to lead.
 	mustExec(t, pool, `
 		CREATE FUNCTION usurp() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -176,7 +176,7 @@ func TestPreparedTransactionsOutliveACrash(t *testing.T) {
 	j.lost(t, ids)
 	j.ghosts(t, ids)
 	j.doubled(t)
-	j.disordered(t)
+	j.outOfOrder(t)
 	if got := j.drain(t, lead(t, log), 2); len(got) > 0 {
 		t.Errorf("another term published %v again", got)
 	}

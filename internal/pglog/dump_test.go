@@ -53,9 +53,9 @@ func nextXID(t *testing.T, pool *pgxpool.Pool) (next, logged int64) {
 	return next, logged
 }
 
-// owedToDump are the unpublished events of dumpSource's log, in the order in which they must
+// unpublishedInDump are the unpublished events of dumpSource's log, in the order in which they must
 // be published.
-var owedToDump = []string{"late", "gap0", "gap1", "never-read0", "never-read1", "never-read2"}
+var unpublishedInDump = []string{"late", "gap0", "gap1", "never-read0", "never-read1", "never-read2"}
 
 // dumpSource writes a log with events of every kind: published, read and not
 // acknowledged, visible late, never read, rolled back, and open while it is
@@ -145,7 +145,7 @@ func restoredLog(t *testing.T, pool *pgxpool.Pool, age int) {
 	j := newJournal()
 	lead(t, log) // adopts the log, and ends without recording anything
 	term := lead(t, log)
-	wantIDs(t, j.drain(t, term, 2), owedToDump...)
+	wantIDs(t, j.drain(t, term, 2), unpublishedInDump...)
 
 	slow := openWith(t, pool, "slow0")
 	write(t, pool, "fast0")

@@ -47,8 +47,8 @@ func entries(t *testing.T, log *pglog.Log, after eventlog.Checkpoint, since time
 	}
 }
 
-// chronicle is a relay's life in small steps, with checkpoints between them.
-type chronicle struct {
+// relayHistory is a relay's life in small steps, with checkpoints between them.
+type relayHistory struct {
 	*testing.T
 	pool *pgxpool.Pool
 	log  *pglog.Log
@@ -64,7 +64,7 @@ type chronicle struct {
 	marks     map[uint64][]string // the ids that were published then, by sequence
 }
 
-func (c *chronicle) step() {
+func (c *relayHistory) step() {
 	switch c.rng.IntN(10) {
 	case 0:
 		if len(c.open) < 3 { // each has a connection
@@ -97,13 +97,13 @@ func (c *chronicle) step() {
 	}
 }
 
-func (c *chronicle) id() string {
+func (c *relayHistory) id() string {
 	c.written++
 	return fmt.Sprint("e", c.written)
 }
 
 // ack records that some of the window is published, with or without a checkpoint.
-func (c *chronicle) ack(mark bool) {
+func (c *relayHistory) ack(mark bool) {
 	var p eventlog.Progress
 	c.window = slices.DeleteFunc(c.window, func(ev eventlog.Event) bool {
 		if c.rng.IntN(3) == 0 {
@@ -128,7 +128,7 @@ func (c *chronicle) ack(mark bool) {
 }
 
 // refuse holds an event of the window, and makes the held events due.
-func (c *chronicle) refuse() {
+func (c *relayHistory) refuse() {
 	if len(c.window) > 0 {
 		i := c.rng.IntN(len(c.window))
 		hold(c.T, c.term, refusal(1), c.window[i])
@@ -146,7 +146,7 @@ func TestEntriesReturnsEventsPublishedSinceACheckpoint(t *testing.T) {
 	t.Logf("seed %d", seed)
 	pool := devtest.Pool(t)
 	log := pglog.New(pool)
-	c := &chronicle{
+	c := &relayHistory{
 		T: t, pool: pool, log: log, rng: rand.New(rand.NewPCG(seed, 1)), term: lead(t, log), //nolint:gosec // a test
 		published: map[string]uint64{}, marks: map[uint64][]string{},
 	}
@@ -232,8 +232,8 @@ func TestPlacesAreRecorded(t *testing.T) {
 		t.Errorf("places %+v, want %+v", got, want)
 	}
 	// An event that the broker lost must be published again, in its order and before newer events.
-	owed := eventlog.Progress{Lost: seqs[:1], Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: created, Seq: 3}}}
-	if err := term.Record(t.Context(), owed); err != nil {
+	progress := eventlog.Progress{Lost: seqs[:1], Positions: []eventlog.StreamPosition{{Stream: "SHOP", Created: created, Seq: 3}}}
+	if err := term.Record(t.Context(), progress); err != nil {
 		t.Fatal(err)
 	}
 	if err := term.Abandon(); err != nil {
@@ -241,8 +241,8 @@ func TestPlacesAreRecorded(t *testing.T) {
 	}
 	write(t, pool, "c")
 	term = lead(t, log)
-	if got := term.Positions(); !slices.Equal(got, owed.Positions) {
-		t.Errorf("places %+v, want %+v", got, owed.Positions)
+	if got := term.Positions(); !slices.Equal(got, progress.Positions) {
+		t.Errorf("places %+v, want %+v", got, progress.Positions)
 	}
 	var ids []string
 	for range 2 {

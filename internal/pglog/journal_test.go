@@ -88,9 +88,9 @@ func (j *journal) ghosts(t *testing.T, log []string) {
 	}
 }
 
-// disordered reports accounts whose changes were published out of order. Only the first publication
+// outOfOrder reports accounts whose changes were published out of order. Only the first publication
 // of a change counts.
-func (j *journal) disordered(t *testing.T) {
+func (j *journal) outOfOrder(t *testing.T) {
 	t.Helper()
 	last, seen := map[int]int{}, map[change]bool{}
 	for _, c := range j.changes {

@@ -77,14 +77,14 @@ func TestRepeatedIDsLeaveGapsAndNoEvents(t *testing.T) {
 	}
 	j := newJournal()
 	term := lead(t, log)
-	var handedOut int
+	var lastSeq int
 	devtest.Eventually(t, 10*time.Minute, "enough seqs were handed out", func() bool {
 		_, _, page := read(t, term, limit)
 		record(t, term, j.add(t, page.Events)...)
-		if err := pool.QueryRow(t.Context(), "SELECT last_value FROM postroom.outbox_seq_seq").Scan(&handedOut); err != nil {
+		if err := pool.QueryRow(t.Context(), "SELECT last_value FROM postroom.outbox_seq_seq").Scan(&lastSeq); err != nil {
 			t.Fatal(err)
 		}
-		return handedOut > want
+		return lastSeq > want
 	})
 	stop()
 	producers.Wait()
@@ -104,8 +104,8 @@ func TestRepeatedIDsLeaveGapsAndNoEvents(t *testing.T) {
 	j.lost(t, ids)
 	j.ghosts(t, ids)
 	j.doubled(t)
-	t.Logf("%d seqs for %d events", handedOut, len(ids))
-	if handedOut < 3*len(ids) {
+	t.Logf("%d seqs for %d events", lastSeq, len(ids))
+	if lastSeq < 3*len(ids) {
 		t.Error("inconclusive: too few seqs were left without an event")
 	}
 }

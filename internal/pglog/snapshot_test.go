@@ -134,11 +134,11 @@ func (m *model) check(t *rapid.T) {
 	now := m.progress.state()
 	since, _ := strconv.Atoi(now.snap)
 	for seq, at := range m.visibleAt {
-		owed := slices.ContainsFunc(now.pending, func(r seqset.Span) bool { return r.Lo <= seq && seq <= r.Hi })
-		if seq <= now.high && at <= since && m.acked[seq] == 0 && !owed {
+		isPending := slices.ContainsFunc(now.pending, func(r seqset.Span) bool { return r.Lo <= seq && seq <= r.Hi })
+		if seq <= now.high && at <= since && m.acked[seq] == 0 && !isPending {
 			t.Fatalf("seq %d is visible in the snapshot, not above high %d, not pending and never published", seq, now.high)
 		}
-		if owed && seq > now.high {
+		if isPending && seq > now.high {
 			t.Fatalf("seq %d is pending and above high %d: it would be read twice", seq, now.high)
 		}
 		if m.crashes == 0 && m.acked[seq] > 1 {
@@ -159,12 +159,12 @@ func TestProgressMeansWhatItRecords(t *testing.T) {
 			m.end(t)
 		}
 		m.crash(t)
-		for settled := 0; settled < 2; {
+		for idlePasses := 0; idlePasses < 2; {
 			m.pass(t)
-			settled++
+			idlePasses++
 			for len(m.inHand) > 0 {
 				m.ack(t)
-				settled = 0
+				idlePasses = 0
 			}
 		}
 		for seq := range m.visibleAt {

@@ -42,31 +42,33 @@ type storm struct {
 	unknown    int // transactions whose end a crash hid
 	repeated   int // events that were written again
 
-	late    atomic.Int64 // events that were read late
-	terms   int          // only the publisher uses it
-	zombies atomic.Int64 // events that were published in a term that was over
+	late         atomic.Int64 // events that were read late
+	terms        int          // only the publisher uses it
+	replacedSent atomic.Int64 // events that were published in a term that was over
 }
 
 // complete reports whether all that a storm is about has happened.
 func (s *storm) complete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.late.Load() > 0 && len(s.rolledBack) > 0 && s.prepared > 0 && s.unknown > 0 && s.repeated > 0 && s.zombies.Load() > 0
+	return s.late.Load() > 0 && len(s.rolledBack) > 0 && s.prepared > 0 && s.unknown > 0 && s.repeated > 0 && s.replacedSent.Load() > 0
 }
 
-// weather is the state of the server when something begins.
-type weather struct {
+// serverState is the state of the server when something begins.
+type serverState struct {
 	crashes int64
 	down    bool
 }
 
-func (s *storm) weather() weather { return weather{s.crashes.Load(), s.down.Load()} }
+func (s *storm) serverState() serverState { return serverState{s.crashes.Load(), s.down.Load()} }
 
 // excused reports whether a crash may have caused an error that came since then.
-func (s *storm) excused(since weather) bool { return since.down || s.crashes.Load() != since.crashes }
+func (s *storm) excused(since serverState) bool {
+	return since.down || s.crashes.Load() != since.crashes
+}
 
-// strike kills the server and starts it again.
-func (s *storm) strike(t *testing.T) {
+// restartServer kills the server and starts it again.
+func (s *storm) restartServer(t *testing.T) {
 	t.Helper()
 	s.down.Store(true)
 	s.crashes.Add(1)
@@ -113,7 +115,7 @@ func (s *storm) publish(ctx context.Context, t *testing.T, rng *rand.Rand) *jour
 	log := pglog.New(s.pool)
 	var last *stormTerm // the term before, which does not know that it was replaced
 	for ctx.Err() == nil {
-		since := s.weather()
+		since := s.serverState()
 		term, err := s.oneTerm(ctx, t, log, last, j, rng)
 		if err != nil && !s.excused(since) {
 			t.Errorf("publisher: %v", err)
@@ -148,7 +150,7 @@ func (s *storm) oneTerm(ctx context.Context, t *testing.T, log *pglog.Log, last 
 			return term, nil
 		}
 		if last != nil && rng.IntN(10) == 0 {
-			if err := s.zombie(background, t, last, j, limit, rng); err != nil {
+			if err := s.publishReplaced(background, t, last, j, limit, rng); err != nil {
 				return term, err
 			}
 		}
@@ -171,13 +173,13 @@ func (s *storm) oneTerm(ctx context.Context, t *testing.T, log *pglog.Log, last 
 	return term, nil
 }
 
-// zombie lets a replaced term publish. The term cannot record that it published.
-func (s *storm) zombie(ctx context.Context, t *testing.T, last *stormTerm, j *journal, limit int, rng *rand.Rand) error {
+// publishReplaced lets a replaced term publish. The term cannot record that it published.
+func (s *storm) publishReplaced(ctx context.Context, t *testing.T, last *stormTerm, j *journal, limit int, rng *rand.Rand) error {
 	if _, err := last.read(ctx, limit); err != nil {
 		return err
 	}
 	seqs := last.send(t, j, rng)
-	s.zombies.Add(int64(len(seqs)))
+	s.replacedSent.Add(int64(len(seqs)))
 	if err := tryRecord(ctx, last.Term, seqs...); err == nil {
 		return fmt.Errorf("a term that is over recorded %d events", len(seqs))
 	}
@@ -227,7 +229,7 @@ func TestPublishedEventsAreTheLogAfterAStorm(t *testing.T) {
 	}
 	more()
 	for n := 0; n < crashes || n < 10*crashes && !s.complete(); n++ { // a busy machine needs more of them
-		s.strike(t)
+		s.restartServer(t)
 		more()
 	}
 	stop()
@@ -240,10 +242,10 @@ func (s *storm) compare(t *testing.T, j *journal) {
 	t.Helper()
 	ids := logged(t, s.pool)
 	t.Logf("%d events in the log, %d rolled back, %d published in %d terms, %d of them late; %d prepared, %d of unknown end, %d repeated, %d published by terms that were over",
-		len(ids), len(s.rolledBack), len(j.ids), s.terms, s.late.Load(), s.prepared, s.unknown, s.repeated, s.zombies.Load())
+		len(ids), len(s.rolledBack), len(j.ids), s.terms, s.late.Load(), s.prepared, s.unknown, s.repeated, s.replacedSent.Load())
 	j.lost(t, ids)
 	j.ghosts(t, ids)
-	j.disordered(t)
+	j.outOfOrder(t)
 	for id, c := range s.committed {
 		if _, ok := slices.BinarySearch(ids, id); !ok {
 			t.Errorf("account %d, change %d was committed and is not in the log", c.Account, c.N)

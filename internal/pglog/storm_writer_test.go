@@ -36,7 +36,7 @@ type stormTransaction struct {
 
 func (w *stormWriter) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		since := w.weather()
+		since := w.serverState()
 		w.n++
 		x := &stormTransaction{
 			gid:     fmt.Sprint(w.name, " ", w.n),
@@ -201,7 +201,7 @@ func (w *stormWriter) lookAfterwards(ctx context.Context, x *stormTransaction) (
 	background, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	for {
-		since := w.weather()
+		since := w.serverState()
 		committed, err = w.look(background, x)
 		if err == nil || !w.excused(since) || background.Err() != nil {
 			return committed, err
