@@ -168,7 +168,7 @@ func TestErrorsOfCodecsDoNotQuoteData(t *testing.T) {
 		want string
 	}{
 		{"a number that json refuses", postroom.NewEvent("a.b", json.Number("x"+secret)).Validate(), "does not encode"},
-		{"a method that fails", postroom.NewEvent("a.b", talkative(secret)).Validate(), "talkative"},
+		{"a method that fails", postroom.NewEvent("a.b", quotingType(secret)).Validate(), "talkative"},
 		{"a type without a form", postroom.NewEvent("a.b", func() {}).Validate(), "func()"},
 		{"a number that does not fit", decode(`{"N": ` + secret + `}`), `"N"`},
 		{"no JSON", decode(`{"N": ` + secret), "byte"},
@@ -182,9 +182,9 @@ func TestErrorsOfCodecsDoNotQuoteData(t *testing.T) {
 	}
 }
 
-// talkative is a type whose error quotes its value.
-type talkative string
+// quotingType is a type whose error quotes its value.
+type quotingType string
 
-func (s talkative) MarshalJSON() ([]byte, error) {
+func (s quotingType) MarshalJSON() ([]byte, error) {
 	return nil, errors.New("cannot marshal " + string(s))
 }

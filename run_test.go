@@ -151,7 +151,7 @@ func TestRunLeavesOutCancellations(t *testing.T) {
 		{"wrapped twice", errBoom, errors.Join(cancelled, context.Canceled), "boom"},
 		{"but not of the first part, which nobody cancelled", cancelled, nil, "read: context canceled"},
 		{"but not what was joined with it", nil, both, "context canceled\nboom"},
-		{"but not one that wraps nothing", errBoom, hollow{}, "boom\nhollow"},
+		{"but not one that wraps nothing", errBoom, emptyWrap{}, "boom\nhollow"},
 		{"but not a deadline", errBoom, context.DeadlineExceeded, "boom\ncontext deadline exceeded"},
 	}
 	for _, tt := range tests {
@@ -166,11 +166,11 @@ func TestRunLeavesOutCancellations(t *testing.T) {
 	}
 }
 
-// hollow is an error that could wrap others, and wraps none.
-type hollow struct{}
+// emptyWrap is an error that could wrap others, and wraps none.
+type emptyWrap struct{}
 
-func (hollow) Error() string   { return "hollow" }
-func (hollow) Unwrap() []error { return nil }
+func (emptyWrap) Error() string   { return "hollow" }
+func (emptyWrap) Unwrap() []error { return nil }
 
 func TestRunReturnsNilForCancelledParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,8 +42,8 @@ func (b *bank) charge(_ context.Context, key string) (string, error) {
 	return "", err
 }
 
-// knows answers whether a call happened.
-func (b *bank) knows(found bool, err error) idempotency.CallOption {
+// lookupReturns answers whether a call happened.
+func (b *bank) lookupReturns(found bool, err error) idempotency.CallOption {
 	return idempotency.Lookup(func(_ context.Context, key string) (string, bool, error) {
 		b.asked = append(b.asked, key)
 		return "found_" + key, found, err
@@ -178,36 +178,36 @@ func TestLookup(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("cannot ask")
 	b := newBank(t, errLost)
-	if _, err := b.pay(b.knows(true, nil)); !errors.Is(err, errLost) || errors.Is(err, idempotency.ErrOutcomeUnknown) {
+	if _, err := b.pay(b.lookupReturns(true, nil)); !errors.Is(err, errLost) || errors.Is(err, idempotency.ErrOutcomeUnknown) {
 		t.Errorf("the first attempt: %v", err)
 	}
 	b.wantCharged(1, 0)
-	if _, err := b.pay(b.knows(true, broken)); !errors.Is(err, broken) || b.begun() != 1 {
+	if _, err := b.pay(b.lookupReturns(true, broken)); !errors.Is(err, broken) || b.begun() != 1 {
 		t.Errorf("cannot ask: %v, %d are noted", err, b.begun())
 	}
 	b.wantCharged(1, 1)
-	if id, err := b.pay(b.knows(true, nil)); err != nil || id != "found_"+b.keys[0] {
+	if id, err := b.pay(b.lookupReturns(true, nil)); err != nil || id != "found_"+b.keys[0] {
 		t.Errorf("found: %q, %v", id, err)
 	}
 	b.wantCharged(1, 2)
 
 	b = newBank(t, errLost)
-	_, _ = b.pay(b.knows(true, nil))
+	_, _ = b.pay(b.lookupReturns(true, nil))
 	b.ago(24 * time.Hour)
 	b.meant = func() {
 		if ago := one[time.Duration](b.rig, "SELECT clock_timestamp() - (checkpoints->''->'charge'->>'since')::timestamptz FROM postroom.idempotency"); ago > time.Hour || b.begun() != 1 {
 			t.Errorf("made anew, it counts from %s ago, and %d are noted", ago, b.begun())
 		}
 	}
-	if id, err := b.pay(b.knows(false, nil)); err != nil || id != "ch_"+b.keys[0] {
+	if id, err := b.pay(b.lookupReturns(false, nil)); err != nil || id != "ch_"+b.keys[0] {
 		t.Errorf("not found: %q, %v", id, err)
 	}
 	b.wantCharged(2, 1)
 
 	// The vendor is not asked while it recognises the key.
 	b = newBank(t, errLost)
-	_, _ = b.pay(b.knows(true, nil), idempotency.VendorWindow(time.Hour))
-	if id, err := b.pay(idempotency.VendorWindow(time.Hour), b.knows(true, nil)); err != nil || id != "ch_"+b.keys[0] {
+	_, _ = b.pay(b.lookupReturns(true, nil), idempotency.VendorWindow(time.Hour))
+	if id, err := b.pay(idempotency.VendorWindow(time.Hour), b.lookupReturns(true, nil)); err != nil || id != "ch_"+b.keys[0] {
 		t.Errorf("within the window: %q, %v", id, err)
 	}
 	b.wantCharged(2, 0)
@@ -221,7 +221,7 @@ func TestLookupResultIsRecorded(t *testing.T) {
 	broken := errors.New("broken")
 	pay := func() error {
 		_, _, err := idempotency.DoLease(t.Context(), b.guard, idempotency.Operation{Scope: "pay", Key: "k"}, func(ctx context.Context) (string, error) {
-			id, err := idempotency.Call(ctx, "charge", b.charge, b.knows(true, nil))
+			id, err := idempotency.Call(ctx, "charge", b.charge, b.lookupReturns(true, nil))
 			if err == nil && id != "found_"+b.keys[0] {
 				t.Errorf("the result is %s", id)
 			}
@@ -387,7 +387,7 @@ func TestAnswersAfterAnUnknownOutcome(t *testing.T) {
 		}
 	}
 	b.want(b.send(path, sending{key: "k", body: "2"}), 422, "idempotency_key_payload_mismatch")
-	option = b.knows(true, nil)
+	option = b.lookupReturns(true, nil)
 	w := b.post(path, "k")
 	b.want(w, 201, "")
 	b.wantReplay(w, b.post(path, "k"))
@@ -436,9 +436,9 @@ func TestVendorKeysOfTwoPostrooms(t *testing.T) {
 	}
 }
 
-// hiccup makes the database refuse the next changes of the key's row, except claims, with
+// failUpdates makes the database refuse the next changes of the key's row, except claims, with
 // an error.
-func (b *bank) hiccup(code string, times int) {
+func (b *bank) failUpdates(code string, times int) {
 	b.exec(`CREATE SEQUENCE hiccups`)
 	b.exec(fmt.Sprintf(`CREATE FUNCTION hiccup() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.fence = OLD.fence AND NEW.lease_until = OLD.lease_until AND nextval('hiccups') <= %d THEN RAISE 'hiccup' USING ERRCODE = '%s'; END IF;
@@ -453,7 +453,7 @@ func TestKnownOutcomesAreRecorded(t *testing.T) {
 	refused := errors.New("refused")
 	for _, code := range []string{"40001", "55P03", "53100", "57P03", "42501"} {
 		b := newBank(t)
-		b.meant = func() { b.hiccup(code, 2) }
+		b.meant = func() { b.failUpdates(code, 2) }
 		for range 2 {
 			if _, err := b.pay(idempotency.VendorWindow(0)); err != nil {
 				t.Errorf("%s: %v", code, err)
@@ -463,13 +463,13 @@ func TestKnownOutcomesAreRecorded(t *testing.T) {
 		b.wantCharged(1, 0)
 
 		b = newBank(t, idempotency.NotApplied(refused))
-		b.meant = func() { b.hiccup(code, 2) }
+		b.meant = func() { b.failUpdates(code, 2) }
 		if _, err := b.pay(idempotency.VendorWindow(0)); !errors.Is(err, refused) || b.begun() != 0 {
 			t.Errorf("%s: %v, %d are noted", code, err, b.begun())
 		}
 	}
 	b := newBank(t)
-	b.meant = func() { b.hiccup("23514", 1) } // the row is refused, and would be again
+	b.meant = func() { b.failUpdates("23514", 1) } // the row is refused, and would be again
 	if _, err := b.pay(idempotency.VendorWindow(0)); err == nil {
 		t.Error("a refused record was repeated")
 	}

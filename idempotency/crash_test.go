@@ -29,8 +29,8 @@ func TestNextAttemptKnowsOfACallThatDied(t *testing.T) { // E5, E6
 			return []idempotency.CallOption{idempotency.VendorWindow(time.Hour)}
 		}, 201, 2, "ch_"},
 		"no keys":   {func(*bank) []idempotency.CallOption { return []idempotency.CallOption{idempotency.VendorWindow(0)} }, 502, 1, "it is not known"},
-		"found":     {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.knows(true, nil)} }, 201, 1, "found_"},
-		"not found": {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.knows(false, nil)} }, 201, 2, "ch_"},
+		"found":     {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.lookupReturns(true, nil)} }, 201, 1, "found_"},
+		"not found": {func(b *bank) []idempotency.CallOption { return []idempotency.CallOption{b.lookupReturns(false, nil)} }, 201, 2, "ch_"},
 	} {
 		b := newBank(t)
 		var late error

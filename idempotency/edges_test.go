@@ -293,14 +293,14 @@ func TestArchiveIsBoundedByBytes(t *testing.T) {
 	}
 }
 
-// pickyCodec cannot decode the answer of one key.
-type pickyCodec struct{ err error }
+// failingCodec cannot decode the answer of one key.
+type failingCodec struct{ err error }
 
-func (*pickyCodec) Encode(_ context.Context, _ idempotency.Key, body []byte) ([]byte, error) {
+func (*failingCodec) Encode(_ context.Context, _ idempotency.Key, body []byte) ([]byte, error) {
 	return body, nil
 }
 
-func (c *pickyCodec) Decode(_ context.Context, k idempotency.Key, kept []byte) ([]byte, error) {
+func (c *failingCodec) Decode(_ context.Context, k idempotency.Key, kept []byte) ([]byte, error) {
 	if k.Value == "odd" {
 		return nil, c.err
 	}
@@ -312,7 +312,7 @@ func (c *pickyCodec) Decode(_ context.Context, k idempotency.Key, kept []byte) (
 func TestArchiveGetsAnAnswerThatDoesNotDecode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	codec := &pickyCodec{err: context.DeadlineExceeded}
+	codec := &failingCodec{err: context.DeadlineExceeded}
 	var gone []string
 	r.reset(func(c *idempotency.Config) {
 		c.Codec = codec

@@ -49,7 +49,7 @@ func (r *rig) rightBefore(statement, change string) {
 	r.reset()
 }
 
-const lapsed = "state = 'pending', owner = gen_random_uuid(), lease_until = now() - interval '1 s'"
+const expiredClaim = "state = 'pending', owner = gen_random_uuid(), lease_until = now() - interval '1 s'"
 
 // A claim takes over a row that was read before. If the row changed since then, the claim heeds the
 // change.
@@ -62,8 +62,8 @@ func TestTakeSeesChangesOfTheRow(t *testing.T) {
 		want               error
 		outcome            idempotency.Outcome
 	}{
-		{"its holder has answered", lapsed, "state = 'complete', status = 200, body = '7', owner = NULL, lease_until = NULL", 1, nil, idempotency.Replayed},
-		{"its holder has renewed the claim", lapsed, "lease_until = now() + interval '1 h'", 1, idempotency.ErrInProgress, idempotency.Fresh},
+		{"its holder has answered", expiredClaim, "state = 'complete', status = 200, body = '7', owner = NULL, lease_until = NULL", 1, nil, idempotency.Replayed},
+		{"its holder has renewed the claim", expiredClaim, "lease_until = now() + interval '1 h'", 1, idempotency.ErrInProgress, idempotency.Fresh},
 		{
 			"the first request has taken it, and recorded more", "expires_at = now() - interval '1 s'",
 			"fence = fence + 1, expires_at = now() + interval '1 h'", 2, idempotency.ErrMismatch, idempotency.Fresh,
@@ -195,7 +195,7 @@ func TestTransactionYieldsToALateHolder(t *testing.T) {
 		inTx := r.mount(rt, g.serve)
 		rt.Mode = idempotency.LeaseMode
 		r.want(r.post(r.mount(rt, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }), "k"), 500, "")
-		r.exec("UPDATE postroom.idempotency SET " + lapsed)
+		r.exec("UPDATE postroom.idempotency SET " + expiredClaim)
 		answer := r.inside(g, inTx, sending{key: "k"})
 		r.exec("UPDATE postroom.idempotency SET " + tt.does)
 		r.want(answer(), tt.status, tt.code)
@@ -221,7 +221,7 @@ func TestDeleteRefusesAKeyWithAClaim(t *testing.T) {
 	}{
 		{"an answer", "state = state", nil},
 		{"a claim", "state = 'pending', owner = gen_random_uuid(), lease_until = now() + interval '1 h'", idempotency.ErrNotFound},
-		{"a claim that ran out", lapsed, nil},
+		{"a claim that ran out", expiredClaim, nil},
 		{"a failure", "state = 'failed'", nil},
 	} {
 		r.exec("TRUNCATE postroom.idempotency")

@@ -17,15 +17,15 @@ import (
 
 var leased = idempotency.Route{Mode: idempotency.LeaseMode}
 
-// journey is a handler of lease mode with three steps. It fails at a given step.
-type journey struct {
+// threeSteps is a handler of lease mode with three steps. It fails at a given step.
+type threeSteps struct {
 	*rig
 	steps []string
 	keys  []string
 	stop  string // the step that fails
 }
 
-func (j *journey) serve(w http.ResponseWriter, req *http.Request) {
+func (j *threeSteps) serve(w http.ResponseWriter, req *http.Request) {
 	ctx := req.Context()
 	j.calls.Add(1)
 	reserved, err := idempotency.Phase(ctx, "reserve", func(ctx context.Context, tx pgx.Tx) (int64, error) {
@@ -51,7 +51,7 @@ func (j *journey) serve(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-func (j *journey) step(name string, err error, _ *int64) error {
+func (j *threeSteps) step(name string, err error, _ *int64) error {
 	j.steps = append(j.steps, name)
 	if err == nil && j.stop == name {
 		return errors.New(name + " broke")
@@ -68,7 +68,7 @@ func TestLeaseResumes(t *testing.T) { // C4, E6
 		"charge":  {"reserve", "charge", "charge", "book"},
 		"book":    {"reserve", "charge", "book", "book"},
 	} {
-		j := &journey{rig: newRig(t), stop: stop}
+		j := &threeSteps{rig: newRig(t), stop: stop}
 		path := j.mount(leased, j.serve)
 		j.want(j.post(path, "k"), 502, "")
 		j.want(j.send(path, sending{key: "k", body: "2"}), 422, "idempotency_key_payload_mismatch") // a changed request is still refused
@@ -304,7 +304,7 @@ func TestHolderThatLostItsClaimWritesNothing(t *testing.T) { // E5
 // A key that expired while it was claimed begins anew, and its fence goes on.
 func TestClaimOfAnExpiredKeyBeginsAnew(t *testing.T) {
 	t.Parallel()
-	j := &journey{rig: newRig(t), stop: "book"}
+	j := &threeSteps{rig: newRig(t), stop: "book"}
 	path := j.mount(leased, j.serve)
 	j.want(j.post(path, "k"), 502, "")
 	fence := one[int64](j.rig, "SELECT fence FROM postroom.idempotency")
@@ -354,7 +354,7 @@ func TestChangeOfMode(t *testing.T) {
 // A request of lease mode without its optional key runs as usual.
 func TestLeaseWithoutKey(t *testing.T) {
 	t.Parallel()
-	j := &journey{rig: newRig(t)}
+	j := &threeSteps{rig: newRig(t)}
 	path := j.mount(leased, j.serve)
 	j.want(j.send(path, sending{method: "PUT"}), 201, "")
 	j.want(j.send(path, sending{method: "PUT"}), 201, "")

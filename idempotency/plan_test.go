@@ -107,7 +107,7 @@ func TestGrant(t *testing.T) {
 	if err := r.guard.Check(t.Context()); err != nil {
 		r.Errorf("Check = %v", err)
 	}
-	path, lease := r.mount(idempotency.Route{}, r.refund), r.mount(leased, (&journey{rig: r}).serve)
+	path, lease := r.mount(idempotency.Route{}, r.refund), r.mount(leased, (&threeSteps{rig: r}).serve)
 	r.wantReplay(r.post(path, "k"), r.post(path, "k"))
 	r.wantReplay(r.post(lease, "k"), r.post(lease, "k"))
 	if _, err := r.guard.Purge(t.Context(), 10); err != nil {

@@ -126,7 +126,7 @@ func TestSignalsOfCalls(t *testing.T) {
 	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
 	_, _ = b.pay(idempotency.VendorWindow(time.Hour))
 	_, _ = b.pay(idempotency.VendorWindow(0))
-	_, _ = b.pay(b.knows(false, nil))
+	_, _ = b.pay(b.lookupReturns(false, nil))
 	log := b.log.String()
 	for _, want := range []string{
 		`"level":"INFO","msg":"a call is made again with the same key","scope":"pay","key":"8254c329","call":"charge","called_with":"` + b.keys[0] + `","since":"`,

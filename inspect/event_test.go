@@ -20,9 +20,9 @@ import (
 )
 
 // raw stores a message of an event of source /shop, as a relay does.
-func (p *place) raw(kind, id string) { p.Helper(); p.rawOf("/shop", kind, id) }
+func (p *rig) raw(kind, id string) { p.Helper(); p.rawOf("/shop", kind, id) }
 
-func (p *place) rawOf(source, kind, id string) {
+func (p *rig) rawOf(source, kind, id string) {
 	p.Helper()
 	ev := p.event(id, kind, "")
 	ev.Source, ev.LoggedAt, ev.Time, ev.Subject = source, time.Now(), time.Now(), ev.Type
@@ -34,7 +34,7 @@ func (p *place) rawOf(source, kind, id string) {
 // The publish state of an event follows from the relay's row.
 func TestEventOfTheLogHasThePublishState(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	open, err := p.pool.Begin(t.Context()) // this transaction takes seq 1, and commits last
 	if err != nil {
 		t.Fatal(err)
@@ -60,12 +60,12 @@ func TestEventOfTheLogHasThePublishState(t *testing.T) {
 		"late": inspect.Unpublished, "published": inspect.Published, "pending": inspect.Pending, "held": inspect.PublishHeld,
 		"discarded": inspect.PublishDiscarded, "unpublished": inspect.Unpublished,
 	} {
-		if j := p.journey(p.alone(), "", id); len(j.LogEntries) != 1 || j.LogEntries[0].State != want {
+		if j := p.trace(p.alone(), "", id); len(j.LogEntries) != 1 || j.LogEntries[0].State != want {
 			t.Errorf("%s is %+v, want %s", id, j.LogEntries, want)
 		}
 	}
 	p.exec("UPDATE postroom.relay SET floor = 5") // as if the log was restored into another cluster, where ids of transactions mean nothing
-	if j := p.journey(p.alone(), "", "late"); j.LogEntries[0].State != inspect.Published {
+	if j := p.trace(p.alone(), "", "late"); j.LogEntries[0].State != inspect.Published {
 		t.Errorf("below the floor it is %s", j.LogEntries[0].State)
 	}
 }
@@ -74,7 +74,7 @@ func TestEventOfTheLogHasThePublishState(t *testing.T) {
 // found.
 func TestEventsWithOneID(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	for _, source := range []string{"/a", "/b", "/c"} {
 		err := pgx.BeginFunc(t.Context(), p.pool, func(tx pgx.Tx) error {
 			first := p.event("1", "x", "")
@@ -86,10 +86,10 @@ func TestEventsWithOneID(t *testing.T) {
 		}
 		p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', $1), ('g', $1)", source+" 1")
 	}
-	if j := p.journey(p.alone(), "", "1"); len(j.LogEntries) != 3 || len(j.Decisions) != 6 || !slices.Equal(j.Sources, []string{"/a", "/b", "/c"}) || len(j.CausedBy) != 3 {
+	if j := p.trace(p.alone(), "", "1"); len(j.LogEntries) != 3 || len(j.Decisions) != 6 || !slices.Equal(j.Sources, []string{"/a", "/b", "/c"}) || len(j.CausedBy) != 3 {
 		t.Errorf("of all sources: %+v", j)
 	}
-	if j := p.journey(p.alone(), "/b", "1"); len(j.LogEntries) != 1 || j.LogEntries[0].Source != "/b" || len(j.Decisions) != 2 {
+	if j := p.trace(p.alone(), "/b", "1"); len(j.LogEntries) != 1 || j.LogEntries[0].Source != "/b" || len(j.Decisions) != 2 {
 		t.Errorf("of /b: %+v", j)
 	}
 }
@@ -98,7 +98,7 @@ func TestEventsWithOneID(t *testing.T) {
 // lead to its source.
 func TestEventOfAnotherService(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	id := postroom.NewEvent("x", 1).ID // a UUIDv7
 	p.raw("placed", "before")
 	p.raw("placed", id)
@@ -106,14 +106,14 @@ func TestEventOfAnotherService(t *testing.T) {
 		p.stream, []string{p.stream + ".placed"})
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('h', $1)", "/shop "+id)
 
-	j := p.journey(p.inspector(), "", id)
+	j := p.trace(p.inspector(), "", id)
 	if len(j.Streams) != 1 || !j.Streams[0].Found || j.Streams[0].Seq != 2 || j.Streams[0].Source != "/shop" {
 		t.Errorf("in the stream: %+v", j.Streams)
 	}
 	if len(j.Decisions) != 1 || j.Decisions[0].Handler != "h" || !slices.Equal(j.Undecided, []string{"g"}) || len(j.Notes) != 1 {
 		t.Errorf("decided: %+v, undecided %v, notes %v", j.Decisions, j.Undecided, j.Notes)
 	}
-	if j := p.journey(p.alone(), "/shop", id); len(j.Decisions) != 1 { // with the source, and without a broker
+	if j := p.trace(p.alone(), "/shop", id); len(j.Decisions) != 1 { // with the source, and without a broker
 		t.Errorf("decided: %+v", j.Decisions)
 	}
 	if _, err := p.alone().Event(t.Context(), "", id); !errors.Is(err, inspect.ErrNotFound) {
@@ -129,7 +129,7 @@ func TestEventOfAnotherService(t *testing.T) {
 // If an event is not in the stream, the error says so, and names what was searched.
 func TestSearchThatFindsNothing(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.write(p.event("lost", "placed", ""))
 	p.exec("UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
 	for n := range 5 {
@@ -137,7 +137,7 @@ func TestSearchThatFindsNothing(t *testing.T) {
 	}
 	p.raw("other", "lost")                  // on another subject
 	p.rawOf("/elsewhere", "placed", "lost") // another event
-	j := p.journey(p.inspector(), "", "lost")
+	j := p.trace(p.inspector(), "", "lost")
 	if len(j.Streams) != 1 || j.Streams[0].Found || !j.Streams[0].Complete || j.Streams[0].Examined != 6 {
 		t.Errorf("in the stream: %+v", j.Streams)
 	}
@@ -146,7 +146,7 @@ func TestSearchThatFindsNothing(t *testing.T) {
 	}
 }
 
-func (p *place) consumers() int {
+func (p *rig) consumers() int {
 	p.Helper()
 	stream, err := p.js.Stream(p.Context(), p.stream)
 	if err != nil {
@@ -162,7 +162,7 @@ func (p *place) consumers() int {
 // A long stream is not read to its end: a search ends after half a second.
 func TestSearchOfALongStreamIsBoundedInTime(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.write(p.event("lost", "placed", ""))
 	p.exec("UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
 	const n = 40_000
@@ -176,7 +176,7 @@ func TestSearchOfALongStreamIsBoundedInTime(t *testing.T) {
 		return err == nil && stream.CachedInfo().State.Msgs == n
 	})
 	before := time.Now()
-	j := p.journey(p.inspector(), "", "lost")
+	j := p.trace(p.inspector(), "", "lost")
 	if took := time.Since(before); took > devtest.Patience(t, 5*time.Second) {
 		t.Errorf("it took %s", took)
 	}
@@ -188,7 +188,7 @@ func TestSearchOfALongStreamIsBoundedInTime(t *testing.T) {
 // An event shows its edits, replays, discards and steps, and who made them.
 func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.hold("pay", "1", "dead_at, class, revision, attempts, failures, key, pos",
 		`now(), 'panic', 1, 12, '[{"at": "2026-01-01T00:00:00+00:00", "class": "panic", "text": "boom", "frame": "main.pay", "stack": "…"}]', 'k', 1`)
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('mail', 'welcome:7'), ('other', 'welcome:7')") // the key of a DedupeKey function
@@ -204,7 +204,7 @@ func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 	p.exec(`INSERT INTO postroom.audit (actor, action, reason, events, handler, source, event_id) VALUES
 		('ann', 'edit', 'typo', 1, 'pay', '/shop', '1'), ('bob', 'discard', 'test', 1, 'mail', '/shop', '1'), ('bob', 'discard', 'test', 1, 'mail', '/elsewhere', '1')`)
 
-	j := p.journey(p.alone(), "/shop", "1")
+	j := p.trace(p.alone(), "/shop", "1")
 	if len(j.Steps) != 2 || j.Steps[0].Key != "idem-1" || j.Steps[0].DoneAt.IsZero() || j.Steps[1].Unanswered != 2 || !j.Steps[1].DoneAt.IsZero() {
 		t.Errorf("steps: %+v", j.Steps)
 	}
@@ -258,13 +258,13 @@ func TestEventShowsEditsReplaysAndSteps(t *testing.T) {
 // the same failures, each is shown once.
 func TestEventShowsRefusalsBeforeItWasPublished(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.write(p.event("1", "x", ""))
 	p.exec("UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
 	const first, second = `{"at": "2026-01-01T00:00:00+00:00", "class": "js_10077", "text": "full"}`, `{"at": "2026-01-02T00:00:00+00:00", "class": "js_10023", "text": "no room"}`
 	p.exec("INSERT INTO postroom.refused VALUES (1, $1)", "["+first+", "+second+"]")
 	p.holdOutgoing(1, "next_at, republish, class, attempts, failures", "now(), 1, 'js_10023', 1, '["+second+"]'")
-	j := p.journey(p.alone(), "/shop", "1")
+	j := p.trace(p.alone(), "/shop", "1")
 	if f := j.LogEntries[0].Failures; len(f) != 2 || f[0].Class != "js_10077" || f[1].Text != "no room" {
 		t.Errorf("failures: %+v", f)
 	}
@@ -282,18 +282,18 @@ func TestEventShowsRefusalsBeforeItWasPublished(t *testing.T) {
 // An event shows the requests to publish events again that have it, and no others.
 func TestRequestsToPublishAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.write(p.event("1", "x", "k"), p.event("2", "x", "k"))
 	const request = `INSERT INTO postroom.republish (actor, reason, kind, types, keys, since, lo, hi, seqs, pending, events, rate, digest, passed, state, ended_at)
 		VALUES ($1, 'lost', 'range', $2, $3, $4, 1, 2, $5::int8multirange, $6::int8multirange, 1, 1000, $1, $7, $8, CASE WHEN $8 <> 'running' THEN now() END)`
 	types, later := []string{p.stream + ".x"}, time.Now().Add(time.Hour)
 	for _, r := range []struct {
-		actor       string
-		types, keys []string
-		since       *time.Time
-		seqs, owed  any
-		passed      int
-		state       string
+		actor         string
+		types, keys   []string
+		since         *time.Time
+		seqs, pending any
+		passed        int
+		state         string
 	}{
 		{"all", nil, nil, nil, nil, "{}", 2, "done"},
 		{"typed", types, []string{"k"}, nil, "{[1,3)}", "{}", 1, "running"},
@@ -303,9 +303,9 @@ func TestRequestsToPublishAgain(t *testing.T) {
 		{"other seqs", nil, nil, nil, "{[1,2)}", "{}", 2, "done"},
 		{"later", nil, nil, &later, nil, "{}", 2, "done"},
 	} {
-		p.exec(request, r.actor, r.types, r.keys, r.since, r.seqs, r.owed, r.passed, r.state)
+		p.exec(request, r.actor, r.types, r.keys, r.since, r.seqs, r.pending, r.passed, r.state)
 	}
-	j := p.journey(p.alone(), "/shop", "2")
+	j := p.trace(p.alone(), "/shop", "2")
 	var got []string
 	for _, r := range j.Republishes {
 		got = append(got, fmt.Sprintf("%d %s %s %s %t", r.RequestID, r.Actor, r.Reason, r.State, r.Passed))

@@ -17,7 +17,7 @@ const (
 	someParent = "00-" + someTrace + "-00f067aa0ba902b7-01"
 )
 
-func (p *place) events(f inspect.EventFilter) *inspect.EventPage {
+func (p *rig) events(f inspect.EventFilter) *inspect.EventPage {
 	p.Helper()
 	page, err := p.alone().Events(p.Context(), f)
 	if err != nil {
@@ -30,7 +30,7 @@ func (p *place) events(f inspect.EventFilter) *inspect.EventPage {
 }
 
 // eventIDs returns the ids of all events that match, page by page.
-func (p *place) eventIDs(f inspect.EventFilter) string {
+func (p *rig) eventIDs(f inspect.EventFilter) string {
 	p.Helper()
 	var all []string
 	for {
@@ -46,9 +46,9 @@ func (p *place) eventIDs(f inspect.EventFilter) string {
 
 // withEvents has ten events in the log, a1 to a5 of /shop and b1 to b5 of /billing, an hour
 // apart, and three that only held or archive have.
-func withEvents(t *testing.T) *place {
+func withEvents(t *testing.T) *rig {
 	t.Helper()
-	p := newPlace(t)
+	p := newRig(t)
 	for n, source := range []string{"/shop", "/billing"} {
 		err := pgx.BeginFunc(t.Context(), p.pool, func(tx pgx.Tx) error {
 			for k := range 5 {
@@ -169,7 +169,7 @@ func TestListShowsTheStateOfEachEvent(t *testing.T) {
 // search.
 func TestEventsStopsToSearch(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.exec(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, key, data, checked, created_at)
 		SELECT '/shop', n, '', 'a.b', 'a.b', CASE WHEN n = 5 THEN 'old' END, '', true, now() - (300000 - n) * interval '1 s' FROM generate_series(1, 250000) n`)
 	first := p.events(inspect.EventFilter{Key: "old"})

@@ -11,7 +11,7 @@ import (
 )
 
 // put adds an event to the log that was written the given number of minutes ago.
-func (p *place) put(ago int, source, id, cause, correlation string) {
+func (p *rig) put(ago int, source, id, cause, correlation string) {
 	p.Helper()
 	p.exec(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, causation_id, correlation_id, data, checked, created_at)
 		VALUES ($1, $2, '', 'a.b', 'a.b', nullif($3, ''), nullif($4, ''), 'c4nary', true, date_trunc('minute', now()) - $5 * interval '1 minute')`, source, id, cause, correlation, ago)
@@ -20,11 +20,11 @@ func (p *place) put(ago int, source, id, cause, correlation string) {
 // withProcess returns the databases of two services. The event o1 of /shop caused p1 of /billing.
 // p1 caused s1 of /shop, and s1 caused m1. x1 belongs to a third service, and is held. n1 has the
 // same correlation id, and no cause.
-func withProcess(t *testing.T) (shop, billing *place) {
+func withProcess(t *testing.T) (shop, billing *rig) {
 	t.Helper()
-	shop, billing = newPlace(t), newPlace(t)
+	shop, billing = newRig(t), newRig(t)
 	shop.put(90, "/shop", "o1", "", "")
-	for _, p := range []*place{shop, billing} {
+	for _, p := range []*rig{shop, billing} {
 		p.put(85, "/shop", "other", "", "")
 		p.put(83, "/shop", "others", "other", "other")
 	}
@@ -40,7 +40,7 @@ func withProcess(t *testing.T) (shop, billing *place) {
 	return shop, billing
 }
 
-func (p *place) tree(q inspect.TreeQuery, others ...*place) *inspect.EventTree {
+func (p *rig) tree(q inspect.TreeQuery, others ...*rig) *inspect.EventTree {
 	p.Helper()
 	of := []*inspect.Inspector{p.alone()}
 	for _, o := range others {
@@ -135,7 +135,7 @@ func TestTree(t *testing.T) {
 // Some producers set their own correlation id, and no cause.
 func TestTreeOfACorrelationID(t *testing.T) {
 	t.Parallel()
-	p, q := newPlace(t), newPlace(t)
+	p, q := newRig(t), newRig(t)
 	p.put(9, "/a", "1", "", "proc-9")
 	q.put(8, "/b", "1", "", "proc-9")
 	q.put(7, "/b", "2", "1", "proc-9") // events of both sources have the id of its cause
@@ -165,7 +165,7 @@ func TestTreeOfACorrelationID(t *testing.T) {
 // A tree stops at its limits, and says so.
 func TestTreeStops(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.exec(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, causation_id, data, checked, created_at)
 		SELECT '/shop', 'd' || n, '', 'a.b', 'a.b', CASE WHEN n > 1 THEN 'd' || n - 1 END, '', true, now() - (100 - n) * interval '1 s' FROM generate_series(1, 40) n`)
 	p.exec(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, causation_id, correlation_id, data, checked)
@@ -190,7 +190,7 @@ func TestTreeStops(t *testing.T) {
 // The search for a correlation id reads a limited number of rows of the log.
 func TestTreeStopsToSearch(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.exec(`INSERT INTO postroom.outbox (source, event_id, digest, type, subject, correlation_id, data, checked, created_at)
 		SELECT '/shop', n, '', 'a.b', 'a.b', CASE WHEN n IN (100, 150000, 240000) THEN 'c' END, '', true, now() - (300000 - n) * interval '1 s' FROM generate_series(1, 250000) n`)
 	tree := p.tree(inspect.TreeQuery{ID: "100"})

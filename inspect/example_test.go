@@ -47,8 +47,8 @@ func ExampleInspector_Event() {
 	})
 	fmt.Println("write:", err)
 
-	journey, err := inspect.New(servers.Pool, servers.NATS, inspect.Config{}).Event(ctx, "/shop", "order-7")
-	for _, m := range journey.Timeline() {
+	trace, err := inspect.New(servers.Pool, servers.NATS, inspect.Config{}).Event(ctx, "/shop", "order-7")
+	for _, m := range trace.Timeline() {
 		fmt.Println(m.Where+":", m.Text) // and m.At
 	}
 	fmt.Println(err)

@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { devtest.Main(m) }
 
-// place is one test's database and stream.
-type place struct {
+// rig is one test's database and stream.
+type rig struct {
 	*testing.T
 
 	pool   *pgxpool.Pool
@@ -33,14 +33,14 @@ type place struct {
 	stream string // and the first token of its subjects
 }
 
-func newPlace(t *testing.T) *place {
+func newRig(t *testing.T) *rig {
 	t.Helper()
-	return newPlaceOn(t, devtest.NATS(t))
+	return newRigOn(t, devtest.NATS(t))
 }
 
-func newPlaceOn(t *testing.T, nc *nats.Conn) *place {
+func newRigOn(t *testing.T, nc *nats.Conn) *rig {
 	t.Helper()
-	p := &place{T: t, pool: devtest.Pool(t), nc: nc, stream: nats.NewInbox()[len("_INBOX."):]}
+	p := &rig{T: t, pool: devtest.Pool(t), nc: nc, stream: nats.NewInbox()[len("_INBOX."):]}
 	var err error
 	p.js = devtest.JetStream(t, p.nc)
 	err = natsjs.EnsureStream(t.Context(), p.nc, jetstream.StreamConfig{Name: p.stream, Subjects: []string{p.stream + ".>"}})
@@ -50,14 +50,14 @@ func newPlaceOn(t *testing.T, nc *nats.Conn) *place {
 	return p
 }
 
-func (p *place) inspector() *inspect.Inspector {
+func (p *rig) inspector() *inspect.Inspector {
 	return inspect.New(p.pool, p.nc, inspect.Config{})
 }
 
 // alone is an inspector without a broker.
-func (p *place) alone() *inspect.Inspector { return inspect.New(p.pool, nil, inspect.Config{}) }
+func (p *rig) alone() *inspect.Inspector { return inspect.New(p.pool, nil, inspect.Config{}) }
 
-func (p *place) exec(sql string, args ...any) {
+func (p *rig) exec(sql string, args ...any) {
 	p.Helper()
 	if _, err := p.pool.Exec(p.Context(), sql, args...); err != nil {
 		p.Fatalf("%s: %v", sql, err)
@@ -65,7 +65,7 @@ func (p *place) exec(sql string, args ...any) {
 }
 
 // write writes events of source /shop, of types <stream>.<kind>.
-func (p *place) write(events ...postroom.Event) {
+func (p *rig) write(events ...postroom.Event) {
 	p.Helper()
 	err := pgx.BeginFunc(p.Context(), p.pool, func(tx pgx.Tx) error {
 		return outbox.New(outbox.Config{Source: "/shop"}).Write(p.Context(), tx, events...)
@@ -75,7 +75,7 @@ func (p *place) write(events ...postroom.Event) {
 	}
 }
 
-func (p *place) event(id, kind, key string) postroom.Event {
+func (p *rig) event(id, kind, key string) postroom.Event {
 	p.Helper()
 	ev := postroom.NewEvent(p.stream+"."+kind, id)
 	ev.Key = key
@@ -86,7 +86,7 @@ func (p *place) event(id, kind, key string) postroom.Event {
 }
 
 // run runs a relay or an inbox until the test ends, or stop is called.
-func (p *place) run(r postroom.Runner) (stop func()) {
+func (p *rig) run(r postroom.Runner) (stop func()) {
 	p.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.Context()))
 	done := make(chan error, 1)
@@ -104,11 +104,11 @@ func (p *place) run(r postroom.Runner) (stop func()) {
 	return stop
 }
 
-func (p *place) relay() (stop func()) {
+func (p *rig) relay() (stop func()) {
 	return p.run(relay.New(outbox.NewLog(p.pool), natsjs.NewPublisher(p.nc), relay.Config{}))
 }
 
-func (p *place) subscription(name string, kinds ...string) inbox.Subscription {
+func (p *rig) subscription(name string, kinds ...string) inbox.Subscription {
 	sub := inbox.Subscription{Name: name, Stream: p.stream, Workers: 2, Schedule: postroom.Backoff{time.Hour}}
 	for _, k := range kinds {
 		sub.Types = append(sub.Types, p.stream+"."+k)
@@ -116,9 +116,9 @@ func (p *place) subscription(name string, kinds ...string) inbox.Subscription {
 	return sub
 }
 
-// fussy is a handler that fails for some events. If an id begins with "bad", the failure is
+// failsSome is a handler that fails for some events. If an id begins with "bad", the failure is
 // permanent. If it begins with "later", it is not.
-func fussy(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
+func failsSome(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
 	switch {
 	case strings.HasPrefix(ev.ID, "bad"):
 		return postroom.Permanent(errors.New("the card was refused"))
@@ -128,12 +128,12 @@ func fussy(_ context.Context, _ pgx.Tx, ev postroom.Event) error {
 	return nil
 }
 
-func (p *place) eventually(what string, cond func() bool) {
+func (p *rig) eventually(what string, cond func() bool) {
 	p.Helper()
 	devtest.Eventually(p.T, 20*time.Second, what, cond)
 }
 
-func (p *place) status(i *inspect.Inspector) *inspect.Status {
+func (p *rig) status(i *inspect.Inspector) *inspect.Status {
 	p.Helper()
 	s, err := i.Status(p.Context())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // heldIDs returns the ids of all events that match, page by page.
-func (p *place) heldIDs(f inspect.HeldFilter) string {
+func (p *rig) heldIDs(f inspect.HeldFilter) string {
 	p.Helper()
 	var all []string
 	for {
@@ -33,7 +33,7 @@ func (p *place) heldIDs(f inspect.HeldFilter) string {
 
 func TestHeldEvents(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	hour := time.Now().Add(time.Hour)
 	for _, h := range []string{"a", "b"} {
 		p.hold(h, "later", "next_at, class, failures, event_key", `now() + interval '1 hour', 'timeout', '[{"text": "first"}, {"text": "last"}]', 'order-7'`)
@@ -111,7 +111,7 @@ func distinct(text string) int {
 // If a page finds nothing in very many rows, it ends, and the next page continues the search.
 func TestHeldEventsStopsToSearch(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.exec(`INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'a', n::text FROM generate_series(1, 60001) n`)
 	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, next_at, logged_at, source, event_id, type, subject, event_key, content_type, data)
 		SELECT 'a', n::text, now() + n * interval '1 s', now(), '/shop', n::text, CASE WHEN n = 60001 THEN 'b.c' ELSE 'a.b' END, 'a.b',

@@ -21,11 +21,11 @@ import (
 // another event, one is dead, and one blocks its key.
 func TestAnswersAgreeAboutAShop(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	billing := outbox.New(outbox.Config{Source: "/billing"})
 	in := inbox.New(p.pool, p.nc, inbox.Config{})
 	in.Handle(p.subscription("billing.charge", "placed"), postroom.HandlerFunc(func(ctx context.Context, tx pgx.Tx, ev postroom.Event) error {
-		if err := fussy(ctx, tx, ev); err != nil {
+		if err := failsSome(ctx, tx, ev); err != nil {
 			return err
 		}
 		next := ev.Follow(p.stream+".charged", ev.ID)
@@ -34,7 +34,7 @@ func TestAnswersAgreeAboutAShop(t *testing.T) {
 	}))
 	ordered := p.subscription("ledger.move", "moved")
 	ordered.Order = inbox.HoldKey
-	in.Handle(ordered, postroom.HandlerFunc(fussy))
+	in.Handle(ordered, postroom.HandlerFunc(failsSome))
 
 	p.write(p.event("good", "placed", "k1"), p.event("bad", "placed", "k2"))
 	p.write(p.event("later", "moved", "k3"), p.event("next", "moved", "k3"), p.event("other", "moved", "k4"))
@@ -53,7 +53,7 @@ func TestAnswersAgreeAboutAShop(t *testing.T) {
 	p.wantBad(i)
 }
 
-func (p *place) wantStatus(i *inspect.Inspector) {
+func (p *rig) wantStatus(i *inspect.Inspector) {
 	p.Helper()
 	s := p.status(i)
 	if !s.Relay.Leads || s.Relay.Owner == "" || s.Relay.Epoch != 1 || s.Relay.RemainingSeconds <= 0 || !s.Relay.OldestUnpublishedAt.IsZero() {
@@ -78,7 +78,7 @@ func (p *place) wantStatus(i *inspect.Inspector) {
 	}
 }
 
-func (p *place) wantHandlers(i *inspect.Inspector) {
+func (p *rig) wantHandlers(i *inspect.Inspector) {
 	p.Helper()
 	var h *inspect.Handlers
 	p.eventually("the broker to have every acknowledgement", func() bool {
@@ -106,7 +106,7 @@ func (p *place) wantHandlers(i *inspect.Inspector) {
 	}
 }
 
-func (p *place) wantKeys(i *inspect.Inspector) {
+func (p *rig) wantKeys(i *inspect.Inspector) {
 	p.Helper()
 	k, err := i.Keys(p.Context(), inspect.KeyFilter{})
 	if err != nil {
@@ -122,7 +122,7 @@ func (p *place) wantKeys(i *inspect.Inspector) {
 	}
 }
 
-func (p *place) journey(i *inspect.Inspector, source, id string) *inspect.EventTrace {
+func (p *rig) trace(i *inspect.Inspector, source, id string) *inspect.EventTrace {
 	p.Helper()
 	j, err := i.Event(p.Context(), source, id)
 	if err != nil {
@@ -132,9 +132,9 @@ func (p *place) journey(i *inspect.Inspector, source, id string) *inspect.EventT
 }
 
 // wantGood checks the answers about an event that took effect.
-func (p *place) wantGood(i *inspect.Inspector) {
+func (p *rig) wantGood(i *inspect.Inspector) {
 	p.Helper()
-	j := p.journey(i, "", "good")
+	j := p.trace(i, "", "good")
 	if len(j.LogEntries) != 1 || j.LogEntries[0].State != inspect.Published || j.LogEntries[0].Key != "k1" || j.LogEntries[0].Bytes == 0 {
 		p.Errorf("logged: %+v", j.LogEntries)
 	}
@@ -148,14 +148,14 @@ func (p *place) wantGood(i *inspect.Inspector) {
 		p.Errorf("caused: %+v", j.Caused)
 	}
 	if len(j.Undecided)+len(j.Held)+len(j.Notes) > 0 || !slices.Equal(j.Sources, []string{"/shop"}) {
-		p.Errorf("journey: %+v", j)
+		p.Errorf("trace: %+v", j)
 	}
-	j = p.journey(i, "/billing", "charge-of-good")
+	j = p.trace(i, "/billing", "charge-of-good")
 	if len(j.CausedBy) != 1 || j.CausedBy[0].EventID != "good" || len(j.Decisions) != 0 {
 		p.Errorf("cause: %+v, decided: %+v", j.CausedBy, j.Decisions)
 	}
 	var seen []string
-	for _, m := range p.journey(i, "", "good").Timeline() {
+	for _, m := range p.trace(i, "", "good").Timeline() {
 		seen = append(seen, m.Where)
 	}
 	if want := []string{"log", "stream " + p.stream, "billing.charge", "log"}; !slices.Equal(seen, want) {
@@ -167,9 +167,9 @@ func (p *place) wantGood(i *inspect.Inspector) {
 }
 
 // wantBad checks the answers about a dead event.
-func (p *place) wantBad(i *inspect.Inspector) {
+func (p *rig) wantBad(i *inspect.Inspector) {
 	p.Helper()
-	j := p.journey(i, "/shop", "bad")
+	j := p.trace(i, "/shop", "bad")
 	if len(j.Held) != 1 || j.Held[0].State != inspect.Dead || j.Held[0].Attempts != 1 || len(j.Held[0].Failures) != 1 ||
 		!strings.HasSuffix(j.Held[0].Failures[0].Text, "the card was refused") || j.Held[0].Failures[0].At.IsZero() || j.Held[0].Class != "permanent" {
 		p.Errorf("held: %+v", j.Held)
@@ -192,7 +192,7 @@ func (p *place) wantBad(i *inspect.Inspector) {
 
 func TestEventThatIsNowhereIsReported(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	_, err := p.inspector().Event(t.Context(), "", "nobody")
 	if !errors.Is(err, inspect.ErrNotFound) || !strings.Contains(err.Error(), "give the source") {
 		t.Errorf("Event = %v", err)
@@ -205,7 +205,7 @@ func TestEventThatIsNowhereIsReported(t *testing.T) {
 
 func TestFaultsOfTheConfigAndTheSchema(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	_, err := inspect.New(p.pool, nil, inspect.Config{Schema: "pg_x"}).Status(t.Context())
 	if !errors.Is(err, schema.ErrInvalidName) || !errors.Is(err, postroom.ErrUnrecoverable) {
 		t.Errorf("Status = %v", err)
@@ -231,7 +231,7 @@ func TestFaultsOfTheConfigAndTheSchema(t *testing.T) {
 // An answer shows one moment, and its transaction cannot write.
 func TestAnswersUseOneReadOnlySnapshot(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	conn, err := p.pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/postroom/postroom/inspect"
 )
 
-func (p *place) keys(f inspect.KeyFilter) *inspect.Keys {
+func (p *rig) keys(f inspect.KeyFilter) *inspect.Keys {
 	p.Helper()
 	k, err := p.alone().Keys(p.Context(), f)
 	if err != nil {
@@ -31,7 +31,7 @@ func keyNames(k *inspect.Keys) []string {
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	for _, handler := range []string{"a", "b"} {
 		for k := range 5 {
 			state, class := "next_at", "now() + interval '1 hour'"
@@ -90,7 +90,7 @@ func TestKeys(t *testing.T) {
 // A page reads a limited number of keys, and the next page continues from there.
 func TestKeysArePagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) SELECT 'h', n::text FROM generate_series(1, 12000) n")
 	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, key, pos, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 		SELECT 'h', n, to_char(n, 'FM00000'), 1, CASE WHEN n <> 11000 THEN now() END, CASE WHEN n = 11000 THEN now() END, 'x', now(), '/s', n, 'a', 'a', 'a', ''
@@ -107,7 +107,7 @@ func TestKeysArePagedByTheNumberLookedAt(t *testing.T) {
 
 func TestAudit(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.exec(`INSERT INTO postroom.audit (at, actor, action, reason, events, handler, event_id, job, details)
 		SELECT now() - (30 - n) * interval '1 hour', CASE WHEN n % 2 = 0 THEN 'ann' ELSE 'bob' END, CASE WHEN n % 3 = 0 THEN 'discard' ELSE 'replay' END, 'why', n,
 		       'h' || n % 2, CASE WHEN n % 5 = 0 THEN 'e' || n END, CASE WHEN n % 3 = 1 THEN n % 2 END, '{"limit": 5}'
@@ -157,7 +157,7 @@ func TestAudit(t *testing.T) {
 // another replay.
 func TestAuditOfAnEventInAReplay(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.exec(`INSERT INTO postroom.audit (actor, action, events, handler, event_id, job)
 		SELECT 'ann', 'replay', 1, 'h', 'e', CASE WHEN n <= 3 THEN 7 ELSE 8 END FROM generate_series(1, 10) n`)
 	f := inspect.AuditFilter{EventID: "e", ReplayID: 7, Limit: 2}
@@ -182,7 +182,7 @@ func TestAuditOfAnEventInAReplay(t *testing.T) {
 // A page reads a limited number of actions, and the next page continues from there.
 func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.exec(`INSERT INTO postroom.audit (at, actor, action, events) SELECT now() - interval '1 day', CASE WHEN n = 5 THEN 'eve' ELSE 'ann' END, 'x', 1 FROM generate_series(1, 12000) n`)
 	first, err := p.alone().Audit(t.Context(), inspect.AuditFilter{Actor: "eve"})
 	if err != nil || len(first.Entries) != 0 || first.Next != 2001 {
@@ -200,7 +200,7 @@ func TestAuditIsPagedByTheNumberLookedAt(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.write(p.event("1", "x", ""))
 	p.exec("UPDATE postroom.outbox SET created_at = now() - interval '80 hours'")
 	p.hold("h", "1", "next_at, held_at", "now(), now() - interval '1 hour'")
@@ -262,7 +262,7 @@ func TestTables(t *testing.T) {
 // A role that may read the tables, and nothing else, gets every answer.
 func TestRoleThatOnlyReads(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.write(p.event("1", "x", ""))
 	role := "reader_" + strings.ToLower(p.stream)
 	p.exec("CREATE ROLE " + role)

@@ -15,7 +15,7 @@ import (
 )
 
 // hold holds an event of a handler, with the given columns in SQL.
-func (p *place) hold(handler, id, columns, values string) {
+func (p *rig) hold(handler, id, columns, values string) {
 	p.Helper()
 	p.exec("INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ($1, $2)", handler, "/shop "+id)
 	p.exec(`INSERT INTO postroom.held (handler, dedupe_key, logged_at, source, event_id, type, subject, content_type, data, `+columns+`)
@@ -23,19 +23,19 @@ func (p *place) hold(handler, id, columns, values string) {
 }
 
 // holdOutgoing holds an event on its way to the broker.
-func (p *place) holdOutgoing(pos int, columns, values string) {
+func (p *rig) holdOutgoing(pos int, columns, values string) {
 	p.Helper()
 	p.exec(`INSERT INTO postroom.held (handler, pos, logged_at, source, event_id, type, subject, content_type, data, `+columns+`)
 		VALUES ('outbox', $1::bigint, now(), '/shop', 'out-' || $1::bigint, 'a.b', 'a.b', 'text/plain', 'c4nary', `+values+`)`, pos)
 }
 
 // lives adds a process that runs handlers.
-func (p *place) lives(handlers ...string) {
+func (p *rig) lives(handlers ...string) {
 	p.Helper()
 	p.exec("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', $1, '30 days', '29 days')", handlers)
 }
 
-func (p *place) leads() {
+func (p *rig) leads() {
 	p.Helper()
 	p.exec("UPDATE postroom.relay SET owner = 'r', epoch = 1, expires_at = now() + interval '1 hour'")
 }
@@ -45,69 +45,69 @@ func TestFindings(t *testing.T) {
 	const job = `INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 5, now() - interval `
 	tests := []struct {
 		name string
-		make func(p *place)
+		make func(p *rig)
 		want []string
 		says string
 	}{
-		{"nothing was ever sent", func(*place) {}, nil, ""},
-		{"a consumer alone", func(p *place) { p.lives("h"); p.hold("h", "1", "next_at", "now()") }, nil, ""},
-		{"events and no relay", func(p *place) { p.write(p.event("1", "x", "")) }, []string{"no_relay"}, "start 'postroom relay'"},
-		{"a relay that an operator paused", func(p *place) {
+		{"nothing was ever sent", func(*rig) {}, nil, ""},
+		{"a consumer alone", func(p *rig) { p.lives("h"); p.hold("h", "1", "next_at", "now()") }, nil, ""},
+		{"events and no relay", func(p *rig) { p.write(p.event("1", "x", "")) }, []string{"no_relay"}, "start 'postroom relay'"},
+		{"a relay that an operator paused", func(p *rig) {
 			p.write(p.event("1", "x", ""))
 			p.exec("UPDATE postroom.relay SET epoch = 3")
 			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
 			p.exec("INSERT INTO postroom.pause (handler, actor, reason) VALUES ('outbox', 'ann', 'why')")
 		}, nil, ""},
-		{"a relay that is gone", func(p *place) { p.exec("UPDATE postroom.relay SET epoch = 3") }, []string{"no_relay"}, ""},
-		{"a relay that holds, and is gone", func(p *place) { p.holdOutgoing(1, "next_at", "now() + interval '1 hour'") }, []string{"no_relay"}, ""},
-		{"an event just written", func(p *place) { p.leads(); p.write(p.event("1", "x", "")) }, nil, ""},
-		{"an event that waits", func(p *place) {
+		{"a relay that is gone", func(p *rig) { p.exec("UPDATE postroom.relay SET epoch = 3") }, []string{"no_relay"}, ""},
+		{"a relay that holds, and is gone", func(p *rig) { p.holdOutgoing(1, "next_at", "now() + interval '1 hour'") }, []string{"no_relay"}, ""},
+		{"an event just written", func(p *rig) { p.leads(); p.write(p.event("1", "x", "")) }, nil, ""},
+		{"an event that waits", func(p *rig) {
 			p.leads()
 			p.write(p.event("1", "x", ""))
 			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
 		}, []string{"unpublished"}, "about 1 events are not published, the oldest for 2m0s"},
-		{"an event read and not acknowledged", func(p *place) {
+		{"an event read and not acknowledged", func(p *rig) {
 			p.leads()
 			p.write(p.event("1", "x", ""))
 			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
 			p.exec("UPDATE postroom.relay SET high = 1, pending = '{[1,2)}'")
 		}, []string{"unpublished"}, ""},
-		{"a published event", func(p *place) {
+		{"a published event", func(p *rig) {
 			p.leads()
 			p.write(p.event("1", "x", ""))
 			p.exec("UPDATE postroom.outbox SET created_at = now() - interval '2 minutes'")
 			p.exec("UPDATE postroom.relay SET high = 1")
 		}, nil, ""},
-		{"an outgoing event overdue", func(p *place) { p.leads(); p.holdOutgoing(1, "next_at", "now() - interval '1 minute'") }, []string{"overdue outbox"}, ""},
-		{"dead events", func(p *place) {
+		{"an outgoing event overdue", func(p *rig) { p.leads(); p.holdOutgoing(1, "next_at", "now() - interval '1 minute'") }, []string{"overdue outbox"}, ""},
+		{"dead events", func(p *rig) {
 			p.leads()
 			p.lives("h")
 			p.hold("h", "1", "dead_at, class", "now(), 'x'")
 			p.hold("h", "2", "dead_at, class", "now(), 'x'")
 			p.holdOutgoing(1, "dead_at, class", "now(), 'x'")
 		}, []string{"dead h", "dead outbox"}, "2 events are dead at h"},
-		{"events of nobody", func(p *place) { p.hold("h", "1", "next_at", "now()") }, []string{"no_process h"}, "1 event is held for it"},
-		{"events of one that fell silent", func(p *place) {
+		{"events of nobody", func(p *rig) { p.hold("h", "1", "next_at", "now()") }, []string{"no_process h"}, "1 event is held for it"},
+		{"events of one that fell silent", func(p *rig) {
 			p.lives("h")
 			p.hold("h", "1", "next_at", "now()")
 			p.exec("UPDATE postroom.node SET seen_at = now() - interval '2 minutes'")
 		}, []string{"no_process h"}, ""},
-		{"events nobody takes", func(p *place) { p.lives("h"); p.hold("h", "1", "next_at", "now() - interval '1 minute'") }, []string{"overdue h"}, "due for 1m0s"},
-		{"a claim that ran out", func(p *place) {
+		{"events nobody takes", func(p *rig) { p.lives("h"); p.hold("h", "1", "next_at", "now() - interval '1 minute'") }, []string{"overdue h"}, "due for 1m0s"},
+		{"a claim that ran out", func(p *rig) {
 			p.lives("h")
 			p.hold("h", "1", "next_at, claimed_by", "now() - interval '1 minute', 'p'")
 		}, []string{"overdue h"}, ""},
-		{"a claim", func(p *place) {
+		{"a claim", func(p *rig) {
 			p.lives("h")
 			p.hold("h", "1", "next_at, claimed_by", "now() + interval '1 minute', 'p'")
 		}, nil, ""},
-		{"a replay that a process runs", func(p *place) { p.exec(job + `'20 s')`) }, nil, ""},
-		{"a replay that is idle", func(p *place) { p.exec(job + `'40 s')`) }, []string{"replay_idle"}, "replay 1 has been idle for 40s: no process runs it"},
+		{"a replay that a process runs", func(p *rig) { p.exec(job + `'20 s')`) }, nil, ""},
+		{"a replay that is idle", func(p *rig) { p.exec(job + `'40 s')`) }, []string{"replay_idle"}, "replay 1 has been idle for 40s: no process runs it"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t)
+			p := newRig(t)
 			tt.make(p)
 			s := p.status(p.alone())
 			if got := codes(s); !slices.Equal(got, append([]string{}, tt.want...)) {
@@ -137,7 +137,7 @@ func TestFindings(t *testing.T) {
 // events.
 func TestStatesOfHeldEvents(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.hold("h", "due", "next_at", "now() - interval '5 s'")
 	p.hold("h", "retrying", "next_at, class", "now() + interval '1 hour', 'x'")
 	p.hold("h", "running", "next_at, claimed_by", "now() + interval '1 hour', 'p'")
@@ -171,7 +171,7 @@ func TestStatesOfHeldEvents(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"due", "retrying", "running", "abandoned", "waiting", "dead"} { // now each state by itself
-		if held := p.journey(p.alone(), "/shop", id).Held; len(held) != 1 || string(held[0].State) != id {
+		if held := p.trace(p.alone(), "/shop", id).Held; len(held) != 1 || string(held[0].State) != id {
 			t.Errorf("%s: %+v", id, held)
 		}
 	}
@@ -180,12 +180,12 @@ func TestStatesOfHeldEvents(t *testing.T) {
 // If the stream or the consumer of a handler is gone, that is a finding. It needs a broker.
 func TestFindingsOfTheBroker(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	in := inbox.New(p.pool, p.nc, inbox.Config{})
-	in.Handle(p.subscription("h", "placed"), postroom.HandlerFunc(fussy))
+	in.Handle(p.subscription("h", "placed"), postroom.HandlerFunc(failsSome))
 	ordered := p.subscription("o", "placed")
 	ordered.Order = inbox.HoldKey
-	in.Handle(ordered, postroom.HandlerFunc(fussy))
+	in.Handle(ordered, postroom.HandlerFunc(failsSome))
 	stop := p.run(in)
 	i := p.inspector()
 	p.eventually("both to read", func() bool {
@@ -246,7 +246,7 @@ func TestFindingsOfTheBroker(t *testing.T) {
 }
 
 // wantPaused checks that status and handlers say that h's consumer is paused at the broker.
-func (p *place) wantPaused(i *inspect.Inspector, consumer string) {
+func (p *rig) wantPaused(i *inspect.Inspector, consumer string) {
 	p.Helper()
 	if s := p.status(i); len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "handler h gets no events from the broker: its consumer "+consumer) {
 		p.Errorf("notes: %q, want that its consumer is paused", s.Notes)
@@ -266,7 +266,7 @@ func TestAnswersComeWithoutABroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	p := newPlaceOn(t, nc)
+	p := newRigOn(t, nc)
 	p.write(p.event("1", "placed", ""))
 	p.exec("UPDATE postroom.relay SET high = 1, snap = pg_current_snapshot()")
 	p.exec(`INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) VALUES ('h', $1, now(), '{}')`, p.stream)
@@ -280,7 +280,7 @@ func TestAnswersComeWithoutABroker(t *testing.T) {
 	if err != nil || h.Broker.Fault == "" || len(h.Handlers) != 1 || h.Handlers[0].Broker != nil {
 		t.Errorf("handlers: %+v, %v", h, err)
 	}
-	j := p.journey(p.inspector(), "", "1")
+	j := p.trace(p.inspector(), "", "1")
 	if j.Broker.Fault == "" || len(j.LogEntries) != 1 || j.LogEntries[0].State != inspect.Published {
 		t.Errorf("event: %+v", j)
 	}

@@ -11,11 +11,11 @@ import (
 )
 
 // subscribed runs handlers in an inbox, and waits until they are subscribed.
-func (p *place) subscribed(subs ...inbox.Subscription) {
+func (p *rig) subscribed(subs ...inbox.Subscription) {
 	p.Helper()
 	in := inbox.New(p.pool, p.nc, inbox.Config{})
 	for _, sub := range subs {
-		in.Handle(sub, postroom.HandlerFunc(fussy))
+		in.Handle(sub, postroom.HandlerFunc(failsSome))
 	}
 	p.run(in)
 	p.eventually("the handlers to read", func() bool {
@@ -74,7 +74,7 @@ func TestMisspeltTypeIsAFinding(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t)
+			p := newRig(t)
 			p.leads()
 			subs := []inbox.Subscription{p.subscription("h", tt.asks...)}
 			if strings.Contains(tt.asks[0], "*") {
@@ -104,7 +104,7 @@ func TestMisspeltTypeIsAFinding(t *testing.T) {
 }
 
 // wantTypes checks that there is one finding about types, or none.
-func (p *place) wantTypes(i *inspect.Inspector, says string) *inspect.Status {
+func (p *rig) wantTypes(i *inspect.Inspector, says string) *inspect.Status {
 	p.Helper()
 	s := p.status(i)
 	found := slices.DeleteFunc(slices.Clone(s.Findings), func(f inspect.Finding) bool { return f.Code != inspect.FoundUnknownType })
@@ -121,12 +121,12 @@ func (p *place) wantTypes(i *inspect.Inspector, says string) *inspect.Status {
 // type.
 func TestAnEventThatNoHandlerTakes(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
+	p := newRig(t)
 	p.write(p.event("early", "order.placed", ""))
 	const says = "no handler of this database reads"
 	notes := func(id string) string {
 		p.Helper()
-		return strings.ReplaceAll(strings.Join(p.journey(p.inspector(), "/shop", id).Notes, "\n"), p.stream, "SHOP")
+		return strings.ReplaceAll(strings.Join(p.trace(p.inspector(), "/shop", id).Notes, "\n"), p.stream, "SHOP")
 	}
 	if got := notes("early"); strings.Contains(got, says) {
 		t.Errorf("without any handler: %s", got)

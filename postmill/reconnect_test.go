@@ -59,7 +59,7 @@ func TestReconnect(t *testing.T) {
 		t.Skip("it takes a minute: set POSTROOM_SOAK=1")
 	}
 	db, broker := durable(t, 500), devtest.OwnNATS(t)
-	b := newBedOf(t, poolOf(t, db.URL(), manyConns()), broker.URL())
+	b := newRigOf(t, poolOf(t, db.URL(), manyConns()), broker.URL())
 	for name, restart := range map[string]func(ctx context.Context) error{
 		"PostgreSQL": func(ctx context.Context) error {
 			if err := db.Kill(); err != nil {

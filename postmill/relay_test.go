@@ -114,7 +114,7 @@ func TestTheEndOfARelaysRun(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		heeds bool // whether the publisher obeys the context, as it should
+		obeys bool // whether the publisher obeys the context, as it should
 		took  time.Duration
 	}{{"of a publisher that heeds the context", true, 0}, {"of one that does not", false, 5 * time.Second}} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestTheEndOfARelaysRun(t *testing.T) {
 				begun, hangs := 0, make(chan struct{})
 				r := runPublisher(postmill.Relay(publishFunc(func(_ string, msg *message.Message) error {
 					begun++ // Workers is 1
-					if tt.heeds {
+					if tt.obeys {
 						<-msg.Context().Done()
 						return msg.Context().Err()
 					}

@@ -14,8 +14,8 @@ import (
 	"github.com/postroom/postroom/postmill"
 )
 
-// hushed is the Config of an inbox whose handlers fail on purpose. It does not log.
-var hushed = inbox.Config{AckWait: time.Second, DrainTimeout: 200 * time.Millisecond, IdlePoll: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+// quietConfig is the Config of an inbox whose handlers fail on purpose. It does not log.
+var quietConfig = inbox.Config{AckWait: time.Second, DrainTimeout: 200 * time.Millisecond, IdlePoll: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
 
 // route runs a Router with one handler until the test ends.
 func route(t testing.TB, sub message.Subscriber, pub message.Publisher, h message.HandlerFunc, middleware ...message.HandlerMiddleware) {
@@ -37,8 +37,8 @@ func route(t testing.TB, sub message.Subscriber, pub message.Publisher, h messag
 // published, not even in a transaction of their own, and the event fails until it is dead.
 func TestARouterWithoutTheMiddleware(t *testing.T) {
 	t.Parallel()
-	b := newBed(t).withCharges(t)
-	sub := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Attempts: 1}, Inbox: hushed})
+	b := newRig(t).withCharges(t)
+	sub := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Attempts: 1}, Inbox: quietConfig})
 	route(t, sub, postmill.NewPublisher(shop, postmill.PublisherConfig{Pool: b.pool}), charge)
 	b.publish(t, "order.placed", newMessage("1", "x"))
 	devtest.Eventually(t, 10*time.Second, "the event to be dead", func() bool {
@@ -54,8 +54,8 @@ func TestARouterWithoutTheMiddleware(t *testing.T) {
 // the handler's error.
 func TestARouterWithTheMiddleware(t *testing.T) {
 	t.Parallel()
-	b := newBed(t).withCharges(t)
-	sub := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Attempts: 1}, Inbox: hushed})
+	b := newRig(t).withCharges(t)
+	sub := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Attempts: 1}, Inbox: quietConfig})
 	route(t, sub, postmill.NewPublisher(shop, postmill.PublisherConfig{}), func(msg *message.Message) ([]*message.Message, error) {
 		produced, err := charge(msg)
 		if msg.UUID == "2" {

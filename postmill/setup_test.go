@@ -73,25 +73,25 @@ func wantMessage(t testing.TB, got, want *message.Message) {
 	}
 }
 
-// bed is the database and the broker of a test that publishes and subscribes.
-type bed struct {
+// rig is the database and the broker of a test that publishes and subscribes.
+type rig struct {
 	pool *pgxpool.Pool
 	nc   *nats.Conn
 }
 
-// newBed returns a database, a broker with a stream for wm.>, and a relay that runs until
+// newRig returns a database, a broker with a stream for wm.>, and a relay that runs until
 // the test ends.
-func newBed(t testing.TB) bed {
+func newRig(t testing.TB) rig {
 	t.Helper()
-	return newBedOf(t, devtest.Pool(t), devtest.OwnNATS(t).URL())
+	return newRigOf(t, devtest.Pool(t), devtest.OwnNATS(t).URL())
 }
 
-func newBedOf(t testing.TB, pool *pgxpool.Pool, natsURL string) bed {
+func newRigOf(t testing.TB, pool *pgxpool.Pool, natsURL string) rig {
 	t.Helper()
 	nc := connect(t, natsURL)
 	must(t, natsjs.EnsureStream(t.Context(), nc, jetstream.StreamConfig{Name: "WM", Subjects: []string{"wm.>"}}))
 	run(t, relay.New(outbox.NewLog(pool), natsjs.NewPublisher(nc), relay.Config{Lease: 2 * time.Second, IdlePoll: 20 * time.Millisecond}))
-	return bed{pool, nc}
+	return rig{pool, nc}
 }
 
 func connect(t testing.TB, url string) *nats.Conn {

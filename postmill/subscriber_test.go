@@ -90,7 +90,7 @@ func TestUniversal(t *testing.T) {
 		{"ordered", tests.Features{GuaranteedOrder: true, GuaranteedOrderWithSingleSubscriber: true}, ordered, inbox.Subscription{Order: inbox.HoldKey}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBedOf(t, poolOf(t, suiteDatabase(t), manyConns()), devtest.OwnNATS(t).URL())
+			b := newRigOf(t, poolOf(t, suiteDatabase(t), manyConns()), devtest.OwnNATS(t).URL())
 			tt.features.ConsumerGroups, tt.features.Persistent, tt.features.ForceShort = true, true, !isLong()
 			tt.pub.Pool = b.pool
 			group := func(_ *testing.T, group string) (message.Publisher, message.Subscriber) {
@@ -101,7 +101,7 @@ func TestUniversal(t *testing.T) {
 	}
 }
 
-func (b bed) subscriber(cfg postmill.SubscriberConfig) *postmill.Subscriber {
+func (b rig) subscriber(cfg postmill.SubscriberConfig) *postmill.Subscriber {
 	if cfg.Group == "" {
 		cfg.Group = "test"
 	}
@@ -112,7 +112,7 @@ func (b bed) subscriber(cfg postmill.SubscriberConfig) *postmill.Subscriber {
 }
 
 // publish writes messages in a transaction of their own.
-func (b bed) publish(t testing.TB, topic string, messages ...*message.Message) {
+func (b rig) publish(t testing.TB, topic string, messages ...*message.Message) {
 	t.Helper()
 	must(t, postmill.NewPublisher(shop, postmill.PublisherConfig{Pool: b.pool}).Publish(topic, messages...))
 }
@@ -148,19 +148,19 @@ func note(t testing.TB, msg *message.Message) {
 	must(t, err)
 }
 
-func (b bed) withCharges(t testing.TB) bed {
+func (b rig) withCharges(t testing.TB) rig {
 	exec(t, b.pool, "CREATE TABLE charge (id text)")
 	return b
 }
 
-func (b bed) charges(t testing.TB) int {
+func (b rig) charges(t testing.TB) int {
 	t.Helper()
 	return count(t, b.pool, "SELECT count(*) FROM charge")
 }
 
 func TestAnAckCommitsAndANackRollsBack(t *testing.T) {
 	t.Parallel()
-	b := newBed(t).withCharges(t)
+	b := newRig(t).withCharges(t)
 	messages := subscribe(t, b.subscriber(postmill.SubscriberConfig{Subscription: atOnce(inbox.Subscription{})}), "a")
 	want := newMessage("u 1", "x", "k", "v")
 	b.publish(t, "a", want)
@@ -186,7 +186,7 @@ func TestAnAckCommitsAndANackRollsBack(t *testing.T) {
 // the next message.
 func TestTheTransactionEndsWithTheAck(t *testing.T) {
 	t.Parallel()
-	b := newBed(t).withCharges(t)
+	b := newRig(t).withCharges(t)
 	messages := subscribe(t, b.subscriber(postmill.SubscriberConfig{}), "a")
 	b.publish(t, "a", newMessage("1", "x"))
 	msg := receive(t, messages)
@@ -208,7 +208,7 @@ func TestTheTransactionEndsWithTheAck(t *testing.T) {
 // time.
 func TestCloseRollsBack(t *testing.T) {
 	t.Parallel()
-	b := newBed(t).withCharges(t)
+	b := newRig(t).withCharges(t)
 	first := b.subscriber(postmill.SubscriberConfig{Subscription: inbox.Subscription{Workers: 2, Attempts: 1}})
 	messages, err := first.Subscribe(t.Context(), "a")
 	must(t, err)
@@ -245,7 +245,7 @@ func TestCloseRollsBack(t *testing.T) {
 
 func TestASubscriptionEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newRig(t)
 	type key struct{}
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
 	sub := b.subscriber(postmill.SubscriberConfig{})
@@ -269,7 +269,7 @@ func TestASubscriptionEndsWithItsContext(t *testing.T) {
 // If a message is not acked within Timeout, an attempt has failed, and the message comes again.
 func TestAMessageHasItsTime(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newRig(t)
 	messages := subscribe(t, b.subscriber(postmill.SubscriberConfig{Subscription: atOnce(inbox.Subscription{Timeout: 200 * time.Millisecond})}), "a")
 	b.publish(t, "a", newMessage("1", "x"))
 	msg := receive(t, messages)
@@ -283,7 +283,7 @@ func TestAMessageHasItsTime(t *testing.T) {
 
 func TestSubscriberRefusesBadSettings(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newRig(t)
 	for _, tt := range []struct {
 		name, topic, says string
 		cfg               postmill.SubscriberConfig
@@ -319,7 +319,7 @@ func TestSubscriberRefusesBadSettings(t *testing.T) {
 // share a transaction.
 func TestTheOrderOfAKey(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newRig(t)
 	exec(t, b.pool, "CREATE TABLE effect (id serial, key text, n int)")
 	pub := postmill.NewPublisher(shop, postmill.PublisherConfig{
 		Pool: b.pool, KeyOf: func(_ string, msg *message.Message) string { return msg.Metadata.Get("key") },

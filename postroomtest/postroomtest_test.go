@@ -24,7 +24,7 @@ import (
 )
 
 // said returns the text with which a call ends its test.
-func said(t *testing.T, call func(t testing.TB)) string {
+func failureText(t *testing.T, call func(t testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
 	func() {
@@ -84,7 +84,7 @@ func TestRequireWritten(t *testing.T) {
 		{"no JSON", tx, []postroomtest.Want{{JSON: `{`}, {}}, "Want.JSON is not JSON"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := said(t, func(t testing.TB) { postroomtest.RequireWritten(t, tt.db, tt.wants...) })
+			got := failureText(t, func(t testing.TB) { postroomtest.RequireWritten(t, tt.db, tt.wants...) })
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Errorf("it says %q, want %q", got, tt.want)
 			}
@@ -189,7 +189,7 @@ func classInInbox(t *testing.T, pool *pgxpool.Pool, h postroom.HandlerFunc, ev p
 
 func TestApplyRefusesInvalidEvents(t *testing.T) {
 	t.Parallel()
-	got := said(t, func(t testing.TB) { postroomtest.Apply(t, nil, nil, postroom.Event{Type: "no type"}) })
+	got := failureText(t, func(t testing.TB) { postroomtest.Apply(t, nil, nil, postroom.Event{Type: "no type"}) })
 	if !strings.Contains(got, "the event cannot be delivered: Type") {
 		t.Errorf("it says %q", got)
 	}
@@ -278,13 +278,13 @@ func TestDrainReportsEventsThatAreLeft(t *testing.T) {
 	if _, err := in.Accept(t.Context(), "billing", ev); err != nil {
 		t.Fatal(err)
 	}
-	got := said(t, func(t testing.TB) {
+	got := failureText(t, func(t testing.TB) {
 		postroomtest.Drain(soon{t, time.Now().Add(12 * time.Second)}, in)
 	})
 	if want := "handler billing has events: 1 held for another attempt"; !strings.Contains(got, want) {
 		t.Errorf("it says %q, want %q", got, want)
 	}
-	got = said(t, func(t testing.TB) { postroomtest.Drain(t, inbox.New(pool, nil, inbox.Config{})) })
+	got = failureText(t, func(t testing.TB) { postroomtest.Drain(t, inbox.New(pool, nil, inbox.Config{})) })
 	if want := "no handler is registered"; !strings.Contains(got, want) {
 		t.Errorf("it says %q, want %q", got, want)
 	}

@@ -15,7 +15,7 @@ import (
 
 func TestBegin(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	w.begin("t1")
 	all := w.wants("seat.book", "travel.deadline")
 	w.is("t1", "running", "seat")
@@ -40,7 +40,7 @@ func TestBegin(t *testing.T) {
 // Two callers begin the same instance at once.
 func TestBeginTwiceAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	const callers = 8
 	errs := make([]error, callers)
 	var all sync.WaitGroup
@@ -56,7 +56,7 @@ func TestBeginTwiceAtOnce(t *testing.T) {
 
 func TestBeginIsRolledBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	broken := errors.New("broken")
 	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
 		return errors.Join(w.saga.Begin(t.Context(), tx, "t1", trip{ID: "t1"}), broken)
@@ -74,7 +74,7 @@ func TestBeginIsRolledBack(t *testing.T) {
 // not have the changes that Local functions made in the first try.
 func TestBeginAgainSharesNoState(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) {
+	w := newRig(t, func(d *saga.Definition[trip]) {
 		d.Steps[0].Do = saga.Local(func(_ context.Context, _ pgx.Tx, s *trip) error {
 			s.Log[0] = "changed"
 			return nil
@@ -91,7 +91,7 @@ func TestBeginAgainSharesNoState(t *testing.T) {
 // If the first command cannot be written, the caller's transaction fails.
 func TestBeginWithACommandThatIsNotValid(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) {
+	w := newRig(t, func(d *saga.Definition[trip]) {
 		d.Steps[1].Do = saga.Send("seat.book", func(*trip) any { return func() {} })
 	})
 	if err := w.tryBegin(trip{ID: "t1"}); !errors.Is(err, postroom.ErrInvalidEvent) {
@@ -111,7 +111,7 @@ func TestBeginWithACommandThatIsNotValid(t *testing.T) {
 // An event begins an instance, and comes again after the instance has ended.
 func TestStartOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) {
+	w := newRig(t, func(d *saga.Definition[trip]) {
 		d.Start = saga.StartOn("trip.asked", func(s trip) (string, trip) { return "", s })
 	})
 	start := postroom.NewEvent("trip.asked", trip{ID: "t1", Seats: 2})
@@ -143,7 +143,7 @@ func TestStartOn(t *testing.T) {
 // cause.
 func TestBeginWithItsCause(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	asked, cancelled := postroom.NewEvent("trip.asked", nil), postroom.NewEvent("trip.cancelled", nil)
 	asked.ID, asked.CorrelationID, cancelled.ID = "asked-1", "visit-1", "cancelled-1"
 	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {

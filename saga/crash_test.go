@@ -16,9 +16,9 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// town is a saga with its participants in one database, for a scenario of Crash. It keeps nothing
+// crashRig is a saga with its participants in one database, for a scenario of Crash. It keeps nothing
 // in memory.
-type town struct {
+type crashRig struct {
 	pool *pgxpool.Pool
 	look *pgxpool.Pool // its connections are not cut; the test uses it to see what to do next
 	out  *outbox.Outbox
@@ -27,8 +27,8 @@ type town struct {
 	deadline bool // the payment is never answered, and an operator sends an Undo again
 }
 
-// play gives each event of the log to its handler, until the instance has ended.
-func (w *town) play(ctx context.Context) error {
+// deliverAll gives each event of the log to its handler, until the instance has ended.
+func (w *crashRig) deliverAll(ctx context.Context) error {
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.saga.Begin(ctx, tx, "t1", trip{ID: "t1", Seats: 2}) })
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (w *town) play(ctx context.Context) error {
 var replies = map[string]string{"seat.book": "seat.booked", "seat.free": "seat.freed", "payment.charge": "payment.charged", "payment.refund": "payment.refunded"}
 
 // participate carries out a command, once for each step, and answers it.
-func (w *town) participate(ctx context.Context, tx pgx.Tx, cmd postroom.Event) error {
+func (w *crashRig) participate(ctx context.Context, tx pgx.Tx, cmd postroom.Event) error {
 	_, err := tx.Exec(ctx, "INSERT INTO did (step, type) VALUES ($1, $2) ON CONFLICT DO NOTHING", saga.StepKey(cmd), cmd.Type)
 	if err != nil || w.deadline && cmd.Type == "payment.charge" {
 		return err
@@ -81,7 +81,7 @@ func (w *town) participate(ctx context.Context, tx pgx.Tx, cmd postroom.Event) e
 }
 
 // disturb lets the payment's deadline pass, and lets an operator send the Undo of the seat again.
-func (w *town) disturb(ctx context.Context, st saga.Status) error {
+func (w *crashRig) disturb(ctx context.Context, st saga.Status) error {
 	if !w.deadline {
 		return nil
 	}
@@ -155,20 +155,20 @@ func TestCrashAnywhere(t *testing.T) {
 				},
 				Run: func(ctx context.Context, pool *pgxpool.Pool) error {
 					out := outbox.New(outbox.Config{Source: "/trips"})
-					w := &town{pool: pool, look: look, out: out, saga: saga.New(pool, out, travel()), deadline: tt.deadline}
-					return w.play(ctx)
+					w := &crashRig{pool: pool, look: look, out: out, saga: saga.New(pool, out, travel()), deadline: tt.deadline}
+					return w.deliverAll(ctx)
 				},
 			}, func(ctx context.Context, pool *pgxpool.Pool) error {
 				var state, did, effects, sent string
-				var held, unlike int
+				var held, mismatched int
 				err := pool.QueryRow(ctx, `SELECT (SELECT state FROM postroom.saga),
 					(SELECT string_agg(type, ' ' ORDER BY id) FROM did), (SELECT coalesce(string_agg(line, ' ' ORDER BY id), '') FROM effect),
 					(SELECT string_agg(type, ' ' ORDER BY seq) FROM postroom.outbox WHERE event_id ~ ':(do|undo|ended)'), (SELECT count(*) FROM postroom.held),
 					(SELECT count(*) FROM (SELECT command_id FROM postroom.saga_step WHERE command_id IS NOT NULL) h
 						FULL JOIN (SELECT event_id FROM postroom.outbox WHERE event_id ~ ':(do|undo)') o ON o.event_id = h.command_id
 						WHERE o.event_id IS NULL OR h.command_id IS NULL)`).
-					Scan(&state, &did, &effects, &sent, &held, &unlike)
-				got := fmt.Sprintf("%s; did %s; effects %s; sent %s; held %d; unlike %d", state, did, effects, sent, held, unlike)
+					Scan(&state, &did, &effects, &sent, &held, &mismatched)
+				got := fmt.Sprintf("%s; did %s; effects %s; sent %s; held %d; unlike %d", state, did, effects, sent, held, mismatched)
 				want := fmt.Sprintf("%s; did %s; effects %s; sent %s; held 0; unlike 0", tt.state, tt.did, tt.effects, tt.sent)
 				if err == nil && got != want {
 					err = fmt.Errorf("%s\nwant %s", got, want)

@@ -17,7 +17,7 @@ import (
 // first. A later reply changes nothing.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	due := w.expire("t1")
 	w.give(due)
@@ -43,7 +43,7 @@ func TestDeadline(t *testing.T) {
 // the other changes nothing.
 func TestDeadlineAndReplyAtOneMoment(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
 		_, payment := w.upTo(key)
 		due := w.expire(key)
@@ -66,7 +66,7 @@ func TestDeadlineAndReplyAtOneMoment(t *testing.T) {
 // A deadline changes nothing if its step is over, or if no program has written it.
 func TestStaleDeadline(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	w.begin("t1")
 	all := w.wants("seat.book", "travel.deadline")
 	forged := postroom.NewEvent("travel.deadline", map[string]any{"at": time.Now().Add(-time.Hour)})
@@ -87,7 +87,7 @@ func TestStaleDeadline(t *testing.T) {
 // schedules the next deadline. So at most one deadline that counts is scheduled.
 func TestDeadlineArmsTheNext(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	w.begin("t1")
 	all := w.wants("seat.book", "travel.deadline")
 	w.give(w.reply(all[0], "seat.booked", nil))
@@ -114,7 +114,7 @@ func TestDeadlineArmsTheNext(t *testing.T) {
 // a new event.
 func TestDeadlineThatWasLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	w.begin("t1")
 	seat := w.wants("seat.book", "travel.deadline")[0]
 	w.expire("t1") // the event never comes
@@ -126,7 +126,7 @@ func TestDeadlineThatWasLost(t *testing.T) {
 // event changes nothing.
 func TestEarlierDeadline(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) { d.Steps[1].Within, d.Steps[2].Within = time.Hour, time.Minute })
+	w := newRig(t, func(d *saga.Definition[trip]) { d.Steps[1].Within, d.Steps[2].Within = time.Hour, time.Minute })
 	w.begin("t1")
 	all := w.wants("seat.book", "travel.deadline")
 	w.give(w.reply(all[0], "seat.booked", nil))
@@ -140,7 +140,7 @@ func TestEarlierDeadline(t *testing.T) {
 // deadline event.
 func TestReplyBeforeTheDeadlineCountsAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	due := w.expire("t1")
 	w.give(w.reply(payment, "payment.charged", nil))
@@ -153,7 +153,7 @@ func TestReplyBeforeTheDeadlineCountsAfterAnOutage(t *testing.T) {
 // Deadlines use the database's clock. So a process with a wrong clock computes the same deadlines.
 func TestDeadlineIsTheDatabases(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	w.begin("t1")
 	due := w.wants("seat.book", "travel.deadline")[1].NotBefore
 	var inTime bool
@@ -166,7 +166,7 @@ func TestDeadlineIsTheDatabases(t *testing.T) {
 // If the first step fails, only local steps are undone.
 func TestFirstStepFails(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	w.begin("t1")
 	seat := w.wants("seat.book", "travel.deadline")[0]
 	w.give(w.reply(seat, "seat.full", paidFor{Reason: "full"}))
@@ -180,7 +180,7 @@ func TestFirstStepFails(t *testing.T) {
 // earlier steps are undone in reverse order. The saga waits for each Undone.
 func TestGiveUp(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) {
+	w := newRig(t, func(d *saga.Definition[trip]) {
 		d.Steps[3].Do = saga.Local(func(ctx context.Context, tx pgx.Tx, s *trip) error {
 			s.Reason = "closed"
 			return errors.Join(wrote("half")(ctx, tx, s), saga.GiveUp(errors.New("the office is closed")))
@@ -209,7 +209,7 @@ func TestLocalFails(t *testing.T) {
 			return errors.Join(wrote(line)(ctx, tx, s), broken)
 		}
 	}
-	w := newWorld(t, func(d *saga.Definition[trip]) {
+	w := newRig(t, func(d *saga.Definition[trip]) {
 		d.Steps[0].Undo, d.Steps[3].Do = saga.Local(fails("open undone")), saga.Local(fails("confirmed"))
 	})
 	_, payment := w.upTo("t1")
@@ -237,7 +237,7 @@ func TestLocalFails(t *testing.T) {
 // stuck. When the reply comes, it continues by itself.
 func TestSagaWaitsForItsUndo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	store := saga.NewStore(w.pool, saga.StoreConfig{})
 	_, payment := w.upTo("t1")
 	w.give(w.reply(payment, "payment.declined", nil))

@@ -16,7 +16,7 @@ import (
 var by = saga.Audit{Actor: "ann", Reason: "the vendor says so"}
 
 // decide gives a decision to the store, and the event of it to the saga.
-func (w *world) decide(d saga.Decision) postroom.Event {
+func (w *rig) decide(d saga.Decision) postroom.Event {
 	w.Helper()
 	d.Saga, d.Revision = "travel", w.row(d.Key).Revision
 	id, err := saga.NewStore(w.pool, saga.StoreConfig{}).Decide(w.Context(), d, by)
@@ -33,7 +33,7 @@ func (w *world) decide(d saga.Decision) postroom.Event {
 
 func TestDecisions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	t.Run("retry", func(t *testing.T) {
 		_, payment := w.upTo("retry")
 		ev := w.decide(saga.Decision{Key: "retry", Choice: saga.Retry})
@@ -99,7 +99,7 @@ func TestDecisions(t *testing.T) {
 
 func TestLateDecisionsChangeNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	store := saga.NewStore(w.pool, saga.StoreConfig{})
 	_, payment := w.upTo("t1")
 	d := saga.Decision{Saga: "travel", Key: "t1", Revision: w.row("t1").Revision, Choice: saga.Compensate}
@@ -149,7 +149,7 @@ func TestLateDecisionsChangeNothing(t *testing.T) {
 // audit has a row for it, with the same content.
 func TestForgedDecisions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	w.upTo("t1")
 	w.upTo("t2")
 	real, err := saga.NewStore(w.pool, saga.StoreConfig{}).
@@ -179,7 +179,7 @@ func TestForgedDecisions(t *testing.T) {
 
 func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	store := saga.NewStore(w.pool, saga.StoreConfig{})
 	for name, d := range map[string]saga.Decision{
 		"no choice":         {},
@@ -224,7 +224,7 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 }
 
 // carryOut writes a decision without the store, and gives it to the saga.
-func (w *world) carryOut(d saga.Decision) error {
+func (w *rig) carryOut(d saga.Decision) error {
 	w.Helper()
 	w.exec("SELECT postroom.decide_saga('travel', $1, $2, $3, $4, NULL, 'ann', '')", d.Key, w.row(d.Key).Revision, d.Choice, d.Type)
 	return w.try(w.wants("travel.decision")[0])
@@ -233,7 +233,7 @@ func (w *world) carryOut(d saga.Decision) error {
 // A program begins to undo an instance, in its own transaction.
 func TestCompensate(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	compensate := func(key string) error {
 		return pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
 			return w.saga.Compensate(t.Context(), tx, key, func(s *trip) { s.Reason = "the customer called" })

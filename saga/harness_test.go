@@ -35,7 +35,7 @@ type paidFor struct {
 }
 
 func whole(s *trip) trip        { return *s }
-func seatsAre(s *trip) int      { return s.Seats }
+func seatsOf(s *trip) int       { return s.Seats }
 func nothing(*trip, struct{})   {}
 func paid(s *trip, p paidFor)   { s.Receipt = p.Receipt }
 func reason(s *trip, p paidFor) { s.Reason = p.Reason }
@@ -49,8 +49,8 @@ func travel() saga.Definition[trip] {
 			{Name: "open", Undo: saga.Local(wrote("open undone"))},
 			{
 				Name: "seat", Within: time.Minute,
-				Do: saga.Send("seat.book", seatsAre), Done: saga.On("seat.booked", nothing), Failed: saga.On("seat.full", reason),
-				Undo: saga.Send("seat.free", seatsAre), Undone: saga.On("seat.freed", nothing),
+				Do: saga.Send("seat.book", seatsOf), Done: saga.On("seat.booked", nothing), Failed: saga.On("seat.full", reason),
+				Undo: saga.Send("seat.free", seatsOf), Undone: saga.On("seat.freed", nothing),
 			},
 			{
 				Name: "payment", Within: time.Hour,
@@ -72,9 +72,9 @@ func wrote(line string) func(context.Context, pgx.Tx, *trip) error {
 	}
 }
 
-// world is a database with a saga. Its events are given to the saga by hand, each in its own
+// rig is a database with a saga. Its events are given to the saga by hand, each in its own
 // transaction, as the inbox does.
-type world struct {
+type rig struct {
 	*testing.T
 	pool *pgxpool.Pool
 	out  *outbox.Outbox
@@ -82,9 +82,9 @@ type world struct {
 	seen int64 // the seq of the last event that events has returned
 }
 
-func newWorld(t *testing.T, set ...func(*saga.Definition[trip])) *world {
+func newRig(t *testing.T, set ...func(*saga.Definition[trip])) *rig {
 	t.Helper()
-	w := &world{T: t, pool: devtest.Pool(t), out: outbox.New(outbox.Config{Source: "/trips"})}
+	w := &rig{T: t, pool: devtest.Pool(t), out: outbox.New(outbox.Config{Source: "/trips"})}
 	if _, err := w.pool.Exec(t.Context(), "CREATE TABLE effect (id bigint GENERATED ALWAYS AS IDENTITY, key text, line text)"); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func newWorld(t *testing.T, set ...func(*saga.Definition[trip])) *world {
 }
 
 // use replaces the saga by a program with another definition.
-func (w *world) use(d saga.Definition[trip]) {
+func (w *rig) use(d saga.Definition[trip]) {
 	w.Helper()
 	w.saga = saga.New(w.pool, w.out, d)
 	if err := w.saga.Check(w.Context()); err != nil {
@@ -106,24 +106,24 @@ func (w *world) use(d saga.Definition[trip]) {
 }
 
 // begin begins an instance.
-func (w *world) begin(key string) {
+func (w *rig) begin(key string) {
 	w.Helper()
 	if err := w.tryBegin(trip{ID: key, Seats: 2}); err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) tryBegin(s trip) error {
+func (w *rig) tryBegin(s trip) error {
 	return pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error { return w.saga.Begin(w.Context(), tx, s.ID, s) })
 }
 
 // try gives the saga an event.
-func (w *world) try(ev postroom.Event) error {
+func (w *rig) try(ev postroom.Event) error {
 	return pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error { return w.saga.Handle(w.Context(), tx, ev) })
 }
 
 // give gives the saga an event, and fails the test if the saga returns an error.
-func (w *world) give(ev postroom.Event) {
+func (w *rig) give(ev postroom.Event) {
 	w.Helper()
 	if err := w.try(ev); err != nil {
 		w.Fatal(err)
@@ -131,7 +131,7 @@ func (w *world) give(ev postroom.Event) {
 }
 
 // events returns the events that were written since the last call.
-func (w *world) events() (all []postroom.Event) {
+func (w *rig) events() (all []postroom.Event) {
 	w.Helper()
 	rows, _ := w.pool.Query(w.Context(), `
 		SELECT seq, event_id, type, coalesce(key, ''), coalesce(causation_id, ''), coalesce(correlation_id, ''), coalesce(not_before, '-infinity'), headers, data, source
@@ -156,7 +156,7 @@ func (w *world) events() (all []postroom.Event) {
 }
 
 // wants checks the types of the events that were written since the last call, and returns them.
-func (w *world) wants(types ...string) []postroom.Event {
+func (w *rig) wants(types ...string) []postroom.Event {
 	w.Helper()
 	all := w.events()
 	var got []string
@@ -170,7 +170,7 @@ func (w *world) wants(types ...string) []postroom.Event {
 }
 
 // reply returns a reply to a command. It has its own id.
-func (w *world) reply(cmd postroom.Event, eventType string, data any) postroom.Event {
+func (w *rig) reply(cmd postroom.Event, eventType string, data any) postroom.Event {
 	ev := cmd.Follow(eventType, data)
 	ev.Source = "/others"
 	return ev
@@ -183,7 +183,7 @@ type row struct {
 	Armed             bool
 }
 
-func (w *world) row(key string) (r row) {
+func (w *rig) row(key string) (r row) {
 	w.Helper()
 	err := w.pool.QueryRow(w.Context(), "SELECT state, step, coalesce(note, ''), revision, alarm_at IS NOT NULL FROM postroom.saga WHERE key = $1", key).
 		Scan(&r.State, &r.Step, &r.Note, &r.Revision, &r.Armed)
@@ -194,7 +194,7 @@ func (w *world) row(key string) (r row) {
 }
 
 // is checks the state and the pending step of an instance.
-func (w *world) is(key, state, step string) {
+func (w *rig) is(key, state, step string) {
 	w.Helper()
 	if r := w.row(key); r.State != state || r.Step != step {
 		w.Fatalf("%s is %s at %s (%s), want %s at %s", key, r.State, r.Step, r.Note, state, step)
@@ -202,7 +202,7 @@ func (w *world) is(key, state, step string) {
 }
 
 // effects returns what Local functions wrote for an instance.
-func (w *world) effects(key string) string {
+func (w *rig) effects(key string) string {
 	w.Helper()
 	var all string
 	if err := w.pool.QueryRow(w.Context(), "SELECT coalesce(string_agg(line, ', ' ORDER BY id), '') FROM effect WHERE key = $1", key).Scan(&all); err != nil {
@@ -212,7 +212,7 @@ func (w *world) effects(key string) string {
 }
 
 // exec runs SQL that a test needs to change what it cannot wait for.
-func (w *world) exec(sql string, args ...any) {
+func (w *rig) exec(sql string, args ...any) {
 	w.Helper()
 	if _, err := w.pool.Exec(w.Context(), sql, args...); err != nil {
 		w.Fatal(err)
@@ -221,7 +221,7 @@ func (w *world) exec(sql string, args ...any) {
 
 // expire lets the deadline of an instance's pending step pass: it sets the deadline and the alarm
 // back, and returns the event deadline as it would come.
-func (w *world) expire(key string) postroom.Event {
+func (w *rig) expire(key string) postroom.Event {
 	w.Helper()
 	var at time.Time
 	err := w.pool.QueryRow(w.Context(), "UPDATE postroom.saga SET deadline = now() - interval '1 s', alarm_at = now() - interval '1 s' WHERE key = $1 RETURNING alarm_at", key).Scan(&at)
@@ -235,7 +235,7 @@ func (w *world) expire(key string) postroom.Event {
 
 // upTo begins an instance and brings it to the step payment. It returns the commands of both
 // steps.
-func (w *world) upTo(key string) (seat, payment postroom.Event) {
+func (w *rig) upTo(key string) (seat, payment postroom.Event) {
 	w.Helper()
 	w.begin(key)
 	seat = w.wants("seat.book", "travel.deadline")[0]
@@ -245,7 +245,7 @@ func (w *world) upTo(key string) (seat, payment postroom.Event) {
 }
 
 // fails checks that an error has a text and is, or is not, permanent.
-func (w *world) fails(err error, text string, permanent bool) {
+func (w *rig) fails(err error, text string, permanent bool) {
 	w.Helper()
 	if err == nil || !strings.Contains(err.Error(), text) || errors.Is(err, postroom.ErrPermanent) != permanent {
 		w.Fatalf("error %v, want one with %q, permanent %t", err, text, permanent)

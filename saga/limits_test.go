@@ -18,8 +18,8 @@ import (
 
 func TestSizeOfTheState(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) {
-		d.Steps[2].Do = saga.Send("payment.charge", seatsAre) // the state alone is as large as an event's body may be
+	w := newRig(t, func(d *saga.Definition[trip]) {
+		d.Steps[2].Do = saga.Send("payment.charge", seatsOf) // the state alone is as large as an event's body may be
 		d.Ended = saga.End[trip]{}
 	})
 	_, payment := w.upTo("t1")
@@ -40,7 +40,7 @@ func TestSizeOfTheState(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	mux := http.NewServeMux()
 	mux.Handle("GET /trips/{key}", w.saga.StatusHandler(func(s trip) any { return map[string]int{"seats": s.Seats} }))
 	get := func(key, tag string) (*httptest.ResponseRecorder, map[string]any) {
@@ -113,7 +113,7 @@ func states(body map[string]any) string {
 // forgotten the events of that time. Running instances stay, however old they are.
 func TestRetention(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	for _, key := range []string{"a", "b", "c", "d"} {
 		w.begin(key)
 		w.give(w.reply(w.wants("seat.book", "travel.deadline")[0], "seat.full", nil))
@@ -157,7 +157,7 @@ func TestRetention(t *testing.T) {
 
 func TestParticipant(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	seat, _ := w.upTo("t1")
 	var answer func(cmd postroom.Event) postroom.Event
 	h := saga.Participant(w.out, func(_ context.Context, _ pgx.Tx, cmd postroom.Event, seats int) (postroom.Event, error) {
@@ -224,7 +224,7 @@ func TestTypes(t *testing.T) {
 // Tenants share a stream. All events of a saga, even decisions, have subjects of its tenant.
 func TestSubjectPrefix(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) { d.SubjectPrefix = "tenant_a" })
+	w := newRig(t, func(d *saga.Definition[trip]) { d.SubjectPrefix = "tenant_a" })
 	w.upTo("t1")
 	w.decide(saga.Decision{Key: "t1", Choice: saga.Skip})
 	var subjects string

@@ -15,9 +15,9 @@ import (
 	"github.com/postroom/postroom/saga"
 )
 
-// crowd makes n instances of each of three sagas, most of them running, at three steps; some began at
+// insertMany makes n instances of each of three sagas, most of them running, at three steps; some began at
 // one moment, and a third of those that have not ended has been stuck for 2 to 7 hours.
-func crowd(t *testing.T, pool *pgxpool.Pool, n int) {
+func insertMany(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
 	for _, sql := range []string{
 		"INSERT INTO postroom.saga_definition (name, version, steps, stuck) SELECT 's' || n, 1, '[]', '1 h' FROM generate_series(1, 3) n",
@@ -38,7 +38,7 @@ func crowd(t *testing.T, pool *pgxpool.Pool, n int) {
 func TestPagesOfLists(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	crowd(t, pool, 40)
+	insertMany(t, pool, 40)
 	store := saga.NewStore(pool, saga.StoreConfig{})
 	everything, err := store.List(t.Context(), saga.Filter{}, saga.Page{Limit: 1000})
 	if err != nil || len(everything.Instances) != 120 || everything.Next != "" {
@@ -108,7 +108,7 @@ func TestPagesOfLists(t *testing.T) {
 func TestPlansOfLists(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	crowd(t, pool, 5_000)
+	insertMany(t, pool, 5_000)
 	first, last := "'infinity'::timestamptz", "'-infinity'::timestamptz"
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {

@@ -13,7 +13,7 @@ import (
 // A saga and a store work with each way in which pgx runs statements, for instance behind a pooler.
 func TestModesOfStatements(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec} {
 		cfg := w.pool.Config()
 		cfg.ConnConfig.DefaultQueryExecMode = mode
@@ -24,7 +24,7 @@ func TestModesOfStatements(t *testing.T) {
 		defer pool.Close()
 		d := travel()
 		d.Name = "travel." + strings.ReplaceAll(mode.String(), " ", "_")
-		v := &world{T: t, pool: pool, out: w.out, seen: w.seen}
+		v := &rig{T: t, pool: pool, out: w.out, seen: w.seen}
 		v.use(d)
 		v.use(d) // another process
 		v.begin("t1 " + d.Name)

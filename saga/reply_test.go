@@ -12,7 +12,7 @@ import (
 
 func TestSagaEndsDone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	if payment.CausationID == "" {
 		t.Error("the second command has no cause")
@@ -28,7 +28,7 @@ func TestSagaEndsDone(t *testing.T) {
 // A reply comes twice, with the same id or with another one.
 func TestReplyTwice(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	seat, payment := w.upTo("t1")
 	w.give(w.reply(seat, "seat.booked", nil))
 	w.give(w.reply(seat, "seat.full", nil)) // Done and then Failed: the first counts
@@ -52,7 +52,7 @@ func TestReplyTwice(t *testing.T) {
 // Two copies of a reply are handled at the same moment by two processes.
 func TestReplyTwiceAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	for i := range 10 {
 		key := fmt.Sprint("t", i)
 		w.begin(key)
@@ -76,7 +76,7 @@ func TestReplyTwiceAtOnce(t *testing.T) {
 // Events that are no answer to the pending command change nothing.
 func TestForeignEvents(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, other := w.upTo("t2")
 	seat, payment := w.upTo("t1")
 	foreign := w.reply(payment, "payment.charged", nil)
@@ -106,7 +106,7 @@ func TestForeignEvents(t *testing.T) {
 // Two sagas handle the same types.
 func TestTwoSagasWithTheSameTypes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	seat, _ := w.upTo("t1")
 	_ = seat
 	first := w.saga
@@ -127,7 +127,7 @@ func TestTwoSagasWithTheSameTypes(t *testing.T) {
 // decoded. Both events become dead letters, and the instance does not change.
 func TestWrongRepliesAreDead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	w.fails(w.try(w.reply(payment, "seat.booked", nil)), "does not know seat.booked", true)
 	bad := w.reply(payment, "payment.charged", nil)
@@ -145,7 +145,7 @@ func TestWrongRepliesAreDead(t *testing.T) {
 // is not dropped.
 func TestInstanceIsLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	w.begin("t1")
 	begun := w.wants("seat.book", "travel.deadline")
 	w.give(w.reply(begun[0], "seat.booked", nil))
@@ -162,7 +162,7 @@ func TestInstanceIsLost(t *testing.T) {
 // An operator replays a reply that was handled long ago.
 func TestOldReplyAgainChangesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	seat, payment := w.upTo("t1")
 	old := w.reply(seat, "seat.booked", nil)
 	w.give(w.reply(payment, "payment.charged", nil))
@@ -174,7 +174,7 @@ func TestOldReplyAgainChangesNothing(t *testing.T) {
 // A participant answers days later, in another transaction.
 func TestAnswer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	later := saga.Answer(payment.ID, payment.Key, "payment.charged", paidFor{Receipt: "r9"})
 	w.give(later)
@@ -184,7 +184,7 @@ func TestAnswer(t *testing.T) {
 // With OnAny, an event with any cause counts while its step is pending, and not before.
 func TestOnAny(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) {
+	w := newRig(t, func(d *saga.Definition[trip]) {
 		d.Steps[3] = saga.Step[trip]{Name: "approval", Done: saga.OnAny("trip.approved", nothing), Failed: saga.OnAny("trip.rejected", nothing)}
 	})
 	approved := postroom.NewEvent("trip.approved", nil)
@@ -205,7 +205,7 @@ func TestOnAny(t *testing.T) {
 // The reply to the last command comes again after the end.
 func TestLastReplyAgainChangesNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) { d.Steps = d.Steps[:3] })
+	w := newRig(t, func(d *saga.Definition[trip]) { d.Steps = d.Steps[:3] })
 	_, payment := w.upTo("t1")
 	w.give(w.reply(payment, "payment.charged", nil))
 	w.wants("travel.booked")
@@ -220,7 +220,7 @@ func TestLastReplyAgainChangesNothing(t *testing.T) {
 // command is unknown, so the step's own Undo comes first.
 func TestFailedOfAnyCause(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(d *saga.Definition[trip]) {
+	w := newRig(t, func(d *saga.Definition[trip]) {
 		d.Steps[2].Failed = saga.OneOf(d.Steps[2].Failed, saga.OnAny("trip.cancelled", nothing))
 	})
 	_, payment := w.upTo("t1")
@@ -236,7 +236,7 @@ func TestFailedOfAnyCause(t *testing.T) {
 // not dropped, so that it can be replayed when the instance has written the command again.
 func TestReplyToAnUnknownCommandIsKept(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	seat, payment := w.upTo("t1")
 	w.give(w.reply(payment, "payment.declined", nil))
 	free := w.wants("seat.free")[0]
@@ -262,7 +262,7 @@ func TestReplyToAnUnknownCommandIsKept(t *testing.T) {
 // have had its effect.
 func TestFailureOfTheSecondCommand(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	w.decide(saga.Decision{Key: "t1", Choice: saga.Retry})
 	again := w.wants("payment.charge")[0]

@@ -10,7 +10,7 @@ import (
 
 func TestStoreLists(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	store := saga.NewStore(w.pool, saga.StoreConfig{})
 	for i := range 25 {
 		key := fmt.Sprintf("t%02d", i)
@@ -84,7 +84,7 @@ func TestStoreLists(t *testing.T) {
 
 func TestStoreShows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	w.give(w.reply(payment, "payment.declined", paidFor{Reason: "poor"}))
 	story, err := saga.NewStore(w.pool, saga.StoreConfig{}).Show(t.Context(), "travel", "t1")

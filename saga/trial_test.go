@@ -54,22 +54,22 @@ func TestTrial(t *testing.T) {
 }
 
 // recorder is a TB that keeps the text with which a trial fails.
-type recorder struct{ said string }
+type recorder struct{ failureText string }
 
 func (*recorder) Helper() {}
 func (r *recorder) Fatalf(format string, args ...any) {
-	r.said = fmt.Sprintf(format, args...)
+	r.failureText = fmt.Sprintf(format, args...)
 	panic(r)
 }
 
-// said returns the text with which a trial fails a wrong test.
-func said(play func(tb saga.TB)) (text string) {
+// failureText returns the text with which a trial fails a wrong test.
+func failureText(play func(tb saga.TB)) (text string) {
 	r := &recorder{}
 	defer func() {
 		if p := recover(); p != nil && p != any(r) {
 			panic(p)
 		}
-		text = r.said
+		text = r.failureText
 	}()
 	play(r)
 	return ""
@@ -99,7 +99,7 @@ func TestTrialNoticesViolations(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := said(test.play); !strings.Contains(got, test.want) {
+			if got := failureText(test.play); !strings.Contains(got, test.want) {
 				t.Errorf("the trial says %q, want %q", got, test.want)
 			}
 		})

@@ -27,7 +27,7 @@ func second() saga.Definition[trip] {
 // leaves the events to other processes, and that costs no attempt.
 func TestVersions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	first := w.saga
 	w.use(second())
@@ -65,7 +65,7 @@ func TestVersions(t *testing.T) {
 
 func TestCheckOfVersions(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	w.upTo("t1")
 	d := second()
 	older := d.Older
@@ -141,7 +141,7 @@ func TestCheckOfVersions(t *testing.T) {
 // A field of the state is added, and one is removed.
 func TestStateOfAnotherProgramDecodes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	w.exec(`UPDATE postroom.saga SET data = convert_to((convert_from(data, 'UTF8')::jsonb - 'seats' || '{"newer": 5}')::text, 'UTF8')`)
 	w.give(w.reply(payment, "payment.charged", nil))
@@ -182,7 +182,7 @@ func bill[S any](change func(*S, int)) saga.Definition[S] {
 // are kept, in nested structs and in elements of arrays.
 func TestNestedFieldsOfANewerProgram(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	newer := saga.New(w.pool, w.out, bill[newBill](nil))
 	for name, tt := range map[string]struct {
 		change func(s *oldBill)
@@ -224,7 +224,7 @@ func TestNestedFieldsOfANewerProgram(t *testing.T) {
 // must not bring the former value back.
 func TestLetterCaseOfAField(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	type untagged struct{ Receipt string }
 	g := saga.New(w.pool, w.out, saga.Definition[untagged]{Name: "untagged", Version: 1, Steps: []saga.Step[untagged]{{
 		Name: "payment", Do: saga.Send("payment.charge", func(s *untagged) string { return s.Receipt }),
@@ -253,7 +253,7 @@ func TestLetterCaseOfAField(t *testing.T) {
 // If a state cannot be decoded, the event becomes a dead letter, and the state does not change.
 func TestEventIsDeadIfTheStateDoesNotDecode(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newRig(t)
 	_, payment := w.upTo("t1")
 	w.exec(`UPDATE postroom.saga SET data = '{"seats": "two"}'`)
 	w.fails(w.try(w.reply(payment, "payment.charged", nil)), "decode the state", true)

@@ -28,15 +28,15 @@ import (
 	"github.com/postroom/postroom/schema"
 )
 
-// hospital is a PostgreSQL server as in production, with a database for each set-up.
-type hospital struct {
+// setupServer is a PostgreSQL server as in production, with a database for each set-up.
+type setupServer struct {
 	server *devstack.Postgres
-	beds   int
+	count  int
 }
 
-func newHospital(t *testing.T) *hospital {
+func newSetupServer(t *testing.T) *setupServer {
 	t.Helper()
-	h := &hospital{server: devtest.OwnPostgres(t, devstack.Config{Durable: true})}
+	h := &setupServer{server: devtest.OwnPostgres(t, devstack.Config{Durable: true})}
 	pool := h.connect(t, h.database(t, "migrated", ""))
 	if _, err := schema.Migrate(t.Context(), pool, ""); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func newHospital(t *testing.T) *hospital {
 	return h
 }
 
-func (h *hospital) database(t *testing.T, name, from string) string {
+func (h *setupServer) database(t *testing.T, name, from string) string {
 	t.Helper()
 	url, err := h.server.CreateDatabase(t.Context(), name, from)
 	if err != nil {
@@ -54,7 +54,7 @@ func (h *hospital) database(t *testing.T, name, from string) string {
 	return url
 }
 
-func (h *hospital) connect(t *testing.T, url string) *pgxpool.Pool {
+func (h *setupServer) connect(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -69,29 +69,29 @@ func (h *hospital) connect(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// patient is a whole set-up: a database, a broker with the stream SHOP, a relay, and an
+// testSetup is a whole set-up: a database, a broker with the stream SHOP, a relay, and an
 // inbox with the handler billing and the ordered handler ledger.
-type patient struct {
+type testSetup struct {
 	*testing.T
 
-	hospital *hospital
-	pool     *pgxpool.Pool
-	broker   *devstack.NATS
-	nc       *nats.Conn
-	js       jetstream.JetStream
-	env      environment
+	setupServer *setupServer
+	pool        *pgxpool.Pool
+	broker      *devstack.NATS
+	nc          *nats.Conn
+	js          jetstream.JetStream
+	env         environment
 
 	stopRelay, stopInbox func()
 	written              int
 }
 
 // admit makes a healthy set-up that has already handled events.
-func (h *hospital) admit(t *testing.T) *patient {
+func (h *setupServer) admit(t *testing.T) *testSetup {
 	t.Helper()
-	h.beds++
-	name := fmt.Sprintf("bed%d", h.beds)
+	h.count++
+	name := fmt.Sprintf("bed%d", h.count)
 	url := h.database(t, name, "migrated")
-	p := &patient{T: t, hospital: h, broker: devtest.OwnNATS(t), pool: h.connect(t, url)}
+	p := &testSetup{T: t, setupServer: h, broker: devtest.OwnNATS(t), pool: h.connect(t, url)}
 	var err error
 	p.nc, err = nats.Connect(p.broker.URL(), append(natsjs.ConnectOptions(), nats.ReconnectWait(20*time.Millisecond))...)
 	if err != nil {
@@ -108,21 +108,21 @@ func (h *hospital) admit(t *testing.T) *patient {
 	return p
 }
 
-func (p *patient) ensureStream() {
+func (p *testSetup) ensureStream() {
 	p.Helper()
 	if err := natsjs.EnsureStream(p.Context(), p.nc, jetstream.StreamConfig{Name: "SHOP", Subjects: []string{"order.>"}}); err != nil {
 		p.Fatal(err)
 	}
 }
 
-func (p *patient) exec(sql string, args ...any) {
+func (p *testSetup) exec(sql string, args ...any) {
 	p.Helper()
 	if _, err := p.pool.Exec(p.Context(), sql, args...); err != nil {
 		p.Fatalf("%s: %v", sql, err)
 	}
 }
 
-func (p *patient) number(sql string) (n int) {
+func (p *testSetup) number(sql string) (n int) {
 	p.Helper()
 	if err := p.pool.QueryRow(p.Context(), sql).Scan(&n); err != nil {
 		p.Fatalf("%s: %v", sql, err)
@@ -130,12 +130,12 @@ func (p *patient) number(sql string) (n int) {
 	return n
 }
 
-func (p *patient) startRelay() {
+func (p *testSetup) startRelay() {
 	p.Helper()
 	p.stopRelay = p.start(relay.New(outbox.NewLog(p.pool), natsjs.NewPublisher(p.nc), relay.Config{}))
 }
 
-func (p *patient) startInbox() {
+func (p *testSetup) startInbox() {
 	p.Helper()
 	in := inbox.New(p.pool, p.nc, inbox.Config{AckWait: time.Second})
 	for _, sub := range []inbox.Subscription{{Name: "billing"}, {Name: "ledger", Order: inbox.HoldKey}} {
@@ -149,7 +149,7 @@ func (p *patient) startInbox() {
 }
 
 // start runs a part, and returns a function that stops it.
-func (p *patient) start(r event.Runner) (stop func()) {
+func (p *testSetup) start(r event.Runner) (stop func()) {
 	p.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.Context()))
 	done := make(chan error, 1)
@@ -165,7 +165,7 @@ func (p *patient) start(r event.Runner) (stop func()) {
 }
 
 // write writes events of a type.
-func (p *patient) write(n int, eventType string) {
+func (p *testSetup) write(n int, eventType string) {
 	p.Helper()
 	shop := outbox.New(outbox.Config{Source: "/shop"})
 	for range n {
@@ -178,18 +178,18 @@ func (p *patient) write(n int, eventType string) {
 }
 
 // work writes events, and waits until they are handled and that is recorded.
-func (p *patient) work(n int) {
+func (p *testSetup) work(n int) {
 	p.Helper()
 	before := p.number("SELECT count(*) FROM effect")
 	p.write(n, "order.placed")
 	devtest.Eventually(p, 30*time.Second, "the effects of both handlers", func() bool {
 		return p.number("SELECT count(*) FROM effect") == before+2*n
 	})
-	p.settled()
+	p.waitUntilRecorded()
 }
 
-// settled waits until the database has recorded which events are published and decided.
-func (p *patient) settled() {
+// waitUntilRecorded waits until the database has recorded which events are published and decided.
+func (p *testSetup) waitUntilRecorded() {
 	p.Helper()
 	last := p.streamInfo().State.LastSeq
 	devtest.Eventually(p, 30*time.Second, "all to be recorded", func() bool {
@@ -200,7 +200,7 @@ func (p *patient) settled() {
 	})
 }
 
-func (p *patient) streamInfo() *jetstream.StreamInfo {
+func (p *testSetup) streamInfo() *jetstream.StreamInfo {
 	p.Helper()
 	s, err := p.js.Stream(p.Context(), "SHOP")
 	if err != nil {
@@ -210,7 +210,7 @@ func (p *patient) streamInfo() *jetstream.StreamInfo {
 }
 
 // changeStream updates the stream.
-func (p *patient) changeStream(change func(cfg *jetstream.StreamConfig)) {
+func (p *testSetup) changeStream(change func(cfg *jetstream.StreamConfig)) {
 	p.Helper()
 	cfg := p.streamInfo().Config
 	change(&cfg)
@@ -220,7 +220,7 @@ func (p *patient) changeStream(change func(cfg *jetstream.StreamConfig)) {
 }
 
 // changeConsumer updates the durable consumer of billing.
-func (p *patient) changeConsumer(change func(cfg *jetstream.ConsumerConfig)) {
+func (p *testSetup) changeConsumer(change func(cfg *jetstream.ConsumerConfig)) {
 	p.Helper()
 	s, err := p.js.Stream(p.Context(), "SHOP")
 	if err != nil {
@@ -233,7 +233,7 @@ func (p *patient) changeConsumer(change func(cfg *jetstream.ConsumerConfig)) {
 	}
 }
 
-func (p *patient) durable() *jetstream.ConsumerInfo {
+func (p *testSetup) durable() *jetstream.ConsumerInfo {
 	p.Helper()
 	s, err := p.js.Stream(p.Context(), "SHOP")
 	if err != nil {
@@ -249,14 +249,14 @@ func (p *patient) durable() *jetstream.ConsumerInfo {
 }
 
 // save copies the storage of the broker. forget restores that copy.
-func (p *patient) save() (saved string) {
+func (p *testSetup) save() (saved string) {
 	p.Helper()
 	saved = filepath.Join(p.TempDir(), "saved")
 	p.whileDown(func() error { return os.CopyFS(saved, os.DirFS(p.broker.Dir())) })
 	return saved
 }
 
-func (p *patient) forget(saved string) {
+func (p *testSetup) forget(saved string) {
 	p.Helper()
 	p.blind()
 	p.whileDown(func() error {
@@ -264,20 +264,20 @@ func (p *patient) forget(saved string) {
 	})
 }
 
-// unwitting is a publisher that does not compare the streams, like the publishers of older relays.
+// noCompare is a publisher that does not compare the streams, like the publishers of older relays.
 // With a current publisher, the relay repairs a loss before a test can look for it.
-type unwitting struct{ port.Publisher }
+type noCompare struct{ port.Publisher }
 
-func (u unwitting) Abilities() port.Abilities {
+func (u noCompare) Abilities() port.Abilities {
 	able := u.Publisher.Abilities()
 	able.Verifies = false
 	return able
 }
 
 // blind replaces the relay with one that does not compare the streams, and waits until it leads.
-func (p *patient) blind() {
+func (p *testSetup) blind() {
 	p.Helper()
-	r := relay.New(outbox.NewLog(p.pool), unwitting{natsjs.NewPublisher(p.nc)}, relay.Config{Accept: []port.Risk{port.NotVerified}})
+	r := relay.New(outbox.NewLog(p.pool), noCompare{natsjs.NewPublisher(p.nc)}, relay.Config{Accept: []port.Risk{port.NotVerified}})
 	p.ledAnew(func() {
 		p.stopRelay()
 		p.stopRelay = p.start(r)
@@ -290,7 +290,7 @@ func (p *patient) blind() {
 	})
 }
 
-func (p *patient) whileDown(do func() error) {
+func (p *testSetup) whileDown(do func() error) {
 	p.Helper()
 	p.ledAnew(func() {
 		p.broker.Stop()
@@ -303,7 +303,7 @@ func (p *patient) whileDown(do func() error) {
 
 // ledAnew does something that ends the relay's term, and waits until the relay's next term has
 // begun.
-func (p *patient) ledAnew(do func()) {
+func (p *testSetup) ledAnew(do func()) {
 	p.Helper()
 	epoch := p.number("SELECT epoch FROM postroom.relay")
 	do()
@@ -314,9 +314,9 @@ func (p *patient) ledAnew(do func()) {
 
 // role creates a role, and returns its name and a URL to connect as that role. The role is dropped
 // when the test ends.
-func (p *patient) role(name string) (role, url string) {
+func (p *testSetup) role(name string) (role, url string) {
 	p.Helper()
-	role = fmt.Sprintf("%s_%d", name, p.hospital.beds)
+	role = fmt.Sprintf("%s_%d", name, p.setupServer.count)
 	p.exec("CREATE ROLE " + role + " LOGIN")
 	p.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -343,7 +343,7 @@ func namesOf(findings []finding) []string {
 }
 
 // reset resets a setting of the server to its default.
-func (h *hospital) reset(name string) (string, error) {
+func (h *setupServer) reset(name string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, h.server.URL())

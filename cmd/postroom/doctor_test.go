@@ -18,7 +18,7 @@ import (
 type finding struct{ Check, Severity, Subject, Text, Remedy string }
 
 // examine runs the doctor, and returns its exit status and what it found.
-func (p *patient) examine(args ...string) (code int, findings []finding) {
+func (p *testSetup) examine(args ...string) (code int, findings []finding) {
 	p.Helper()
 	r := postroom(p, p.env, append([]string{"doctor", "--json"}, args...)...)
 	var report struct{ Findings []finding }
@@ -34,7 +34,7 @@ func selected(findings []finding, severities ...string) []finding {
 
 func TestDoctorOfAHealthySetUp(t *testing.T) {
 	t.Parallel()
-	h := newHospital(t)
+	h := newSetupServer(t)
 	p := h.admit(t)
 	producer, _ := p.role("producer")
 	p.exec("SELECT postroom.grant_producer('" + producer + "')")
@@ -58,18 +58,18 @@ func TestDoctorOfAHealthySetUp(t *testing.T) {
 		says(t, "HANDLER   STREAM   ACK FLOOR   FIRST   LAST   VERDICT\n", "billing   SHOP     3           1       3      intact\n", "STREAM   COMPARED   MISSING\nSHOP     3          0\n")
 }
 
-// ailments are faults. Each is planted in a set-up that is healthy otherwise.
-var ailments = []struct {
+// brokenSetups are faults. Each is planted in a set-up that is healthy otherwise.
+var brokenSetups = []struct {
 	name  string
-	plant func(p *patient) (args []string) // returns more arguments of the command
-	finds []string                         // every fault and warning, in the form of namesOf
-	says  []string                         // parts of the text or of the remedy
+	plant func(p *testSetup) (args []string) // returns more arguments of the command
+	finds []string                           // every fault and warning, in the form of namesOf
+	says  []string                           // parts of the text or of the remedy
 }{
 	{"tables of an older version", sql("DELETE FROM postroom.migration WHERE version > 4"), []string{"schema-version:postroom"}, []string{"of version 4 ", "postroom migrate up"}},
 	{"tables of another schema", with("--schema", "elsewhere"), []string{"schema-version:elsewhere"}, []string{"no tables in the schema elsewhere", "postroom migrate up --schema elsewhere"}},
 	{"tables of a newer version", sql("INSERT INTO postroom.migration VALUES (1000, 'later', 1000)"), []string{"schema-version:postroom"}, []string{"too new", "use a newer postroom"}},
 	{"commits that a crash takes away", sql("ALTER DATABASE %s SET synchronous_commit = off"), []string{"durability:"}, []string{"synchronous_commit is off", "RESET synchronous_commit"}},
-	{"the same for a role that writes", func(p *patient) []string {
+	{"the same for a role that writes", func(p *testSetup) []string {
 		role, _ := p.role("careless")
 		p.exec("SELECT postroom.grant_producer('" + role + "'); ALTER ROLE " + role + " SET synchronous_commit = off")
 		return nil
@@ -81,23 +81,23 @@ var ailments = []struct {
 	{"an isolation level that an ordered handler refuses", sql("ALTER DATABASE %s SET default_transaction_isolation = 'repeatable read'"), []string{"isolation:"}, []string{"repeatable read", "SET default_transaction_isolation = 'read committed'"}},
 	{"a timeout that breaks handlers", sql("ALTER DATABASE %s SET statement_timeout = '900ms'"), []string{"timeouts: (warning)"}, []string{"statement_timeout of 900ms", "SET statement_timeout = '5s' or more"}},
 	{"rights for everybody", sql("GRANT INSERT ON postroom.held TO PUBLIC; GRANT SELECT (data) ON postroom.outbox TO PUBLIC"), []string{"public-rights:held", "public-rights:outbox.data (warning)"}, []string{"REVOKE INSERT ON postroom.held FROM PUBLIC"}},
-	{"a producer with rights of more", func(p *patient) []string {
+	{"a producer with rights of more", func(p *testSetup) []string {
 		role, _ := p.role("mighty")
 		p.exec("SELECT postroom.grant_producer('" + role + "'); GRANT INSERT, UPDATE, SELECT ON postroom.outbox TO " + role)
 		return []string{"--producer-role", role}
 	}, []string{"producer-rights:mighty_N", "producer-rights:mighty_N (warning)"}, []string{"INSERT (seq)", "UPDATE ON outbox", "REVOKE ALL ON ALL TABLES", "can read the events"}},
-	{"a producer without rights", func(p *patient) []string {
+	{"a producer without rights", func(p *testSetup) []string {
 		role, _ := p.role("weak")
 		return []string{"--producer-role", role, "--producer-role", "nobody_at_all"}
 	}, []string{"producer-rights:nobody_at_all", "producer-rights:weak_N"}, []string{"it cannot write events", "SELECT postroom.grant_producer('weak", "there is no role nobody_at_all"}},
-	{"a role that lacks a right", func(p *patient) []string {
+	{"a role that lacks a right", func(p *testSetup) []string {
 		role, url := p.role("relay")
 		p.exec("GRANT USAGE ON SCHEMA postroom TO " + role + "; GRANT pg_read_all_stats TO " + role +
 			"; GRANT SELECT ON ALL TABLES IN SCHEMA postroom TO " + role + "; GRANT SELECT, UPDATE ON postroom.relay TO " + role +
 			"; GRANT INSERT, UPDATE, DELETE ON postroom.held TO " + role + "; GRANT INSERT, UPDATE ON postroom.republish TO " + role + "; GRANT INSERT ON postroom.audit TO " + role + "; GRANT INSERT, UPDATE, DELETE ON postroom.relay_checkpoint, postroom.refused TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role)
 		return []string{"--database-url", url}
 	}, []string{"rights:relay"}, []string{"lacks DELETE ON postroom.outbox", "SELECT postroom.grant_relay("}},
-	{"a role of two parts that lacks a right for one", func(p *patient) []string {
+	{"a role of two parts that lacks a right for one", func(p *testSetup) []string {
 		role, url := p.role("service")
 		p.exec("SELECT postroom.grant_inbox('" + role + "'); SELECT postroom.grant_idempotency('" + role + "'); GRANT pg_read_all_stats TO " + role +
 			"; GRANT SELECT ON ALL TABLES IN SCHEMA postroom TO " + role + "; GRANT SELECT ON ALL SEQUENCES IN SCHEMA postroom TO " + role +
@@ -107,13 +107,13 @@ var ailments = []struct {
 	{"a handler that asks for a misspelt type", sql("UPDATE postroom.subscription SET types = '{order.plcaed}' WHERE handler = 'billing'"), []string{"types:billing (warning)"}, []string{"did you mean order.placed?", "correct the handler's Types"}},
 	{"a sequence that keeps numbers", sql("ALTER SEQUENCE postroom.outbox_seq_seq CACHE 20"), []string{"sequence:outbox"}, []string{"CACHE 20", "ALTER SEQUENCE postroom.outbox_seq_seq CACHE 1"}},
 	{"a sequence that is behind", sql("SELECT setval('postroom.outbox_seq_seq', 1)"), []string{"sequence:outbox"}, []string{"is at 1, and events up to 3", "SELECT setval('postroom.outbox_seq_seq', 3)"}},
-	{"no relay", func(p *patient) []string { p.stopRelay(); return nil }, []string{"relay: (warning)"}, []string{"no relay leads", "start 'postroom relay'"}},
-	{"no relay, and events", func(p *patient) []string {
+	{"no relay", func(p *testSetup) []string { p.stopRelay(); return nil }, []string{"relay: (warning)"}, []string{"no relay leads", "start 'postroom relay'"}},
+	{"no relay, and events", func(p *testSetup) []string {
 		p.stopRelay()
 		p.write(1, "order.placed")
 		return nil
 	}, []string{"relay:"}, []string{"the oldest event that is not published has waited"}},
-	{"no relay, and events that it had read", func(p *patient) []string {
+	{"no relay, and events that it had read", func(p *testSetup) []string {
 		p.stopRelay()
 		p.write(1, "order.placed")
 		p.exec("UPDATE postroom.relay SET high = 4, pending = '{[4,4]}', snap = pg_current_snapshot()") // the event is not in the stream, and is not lost
@@ -123,48 +123,48 @@ var ailments = []struct {
 	{"processes that do not agree", sql("INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{billing,other}', '{31 days,1 day}', '{29 days,20 hours}', '31 days', '20 hours')"), []string{"dedupe-window:billing (warning)"}, []string{"zz keeps its inbox rows for 31.0 days, and ", " for 30.0 days: the longer time counts", "give all processes of this handler the same DedupeWindow"}},
 	{"a process that trusts what it removes", sql("UPDATE postroom.node SET max_event_ages = dedupe_windows"), []string{"dedupe-window:"}, []string{"relies on inbox rows of billing for 30.0 days and keeps them for 30.0 days"}},
 	{"events of a handler without a process", sql(seenLongAgo + heldRow("gone", "order.placed", "now() - interval '1 h'", "NULL")), []string{"unknown-handler:gone"}, []string{"1 event is held for it", "start a process that runs it"}},
-	{"no process", func(p *patient) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that runs it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},
+	{"no process", func(p *testSetup) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that runs it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},
 	{"a handler that has decided nothing", sql(seenLongAgo + "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) SELECT 'fresh', stream, stream_created, subjects FROM postroom.subscription WHERE handler = 'billing'"), []string{"consumers:fresh", "unknown-handler:fresh (warning)"}, []string{"its events wait in the stream SHOP", "DELETE FROM postroom.subscription WHERE handler = 'fresh'"}},
 	{"a process that knows one time for all handlers", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{billing}', '60 days', '50 days')"), []string{"dedupe-window:billing (warning)"}, []string{"zz keeps its inbox rows for 60.0 days"}},
 	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"overdue-events:billing (warning)"}, []string{"1 event is held of the type order.unheard and due, the first for 10m", "reads the type order.unheard"}},
 	{"dead events that nobody looks at", sql(heldRow("billing", "order.placed", "NULL", "now() - interval '40 days'")), []string{"dead-events:held (warning)"}, []string{"dead for longer than the inbox keeps its rows (30.0 days), the oldest for 40.0 days", "replay or discard them"}},
 	{"a replay that is idle", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay:replay 1 (warning)"}, []string{"0 of its 7 events are released, and it has been idle for 3m", "postroom dead cancel 1"}},
-	{"no stream", func(p *patient) []string {
+	{"no stream", func(p *testSetup) []string {
 		if err := p.js.DeleteStream(p.Context(), "SHOP"); err != nil {
 			p.Fatal(err)
 		}
 		return nil
 	}, []string{"streams:SHOP", "subjects:outbox"}, []string{"is read by handler billing, and does not exist", "postroom stream ensure SHOP", "no stream stores events of order.placed"}},
-	{"a stream that drops old events", func(p *patient) []string {
+	{"a stream that drops old events", func(p *testSetup) []string {
 		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.Discard, cfg.MaxMsgs = jetstream.DiscardOld, 1000 })
 		return nil
 	}, []string{"streams:SHOP"}, []string{"drops old events to take new ones, at 1000 messages", "set its discard policy to new", "--accept discard-old"}},
-	{"a stream that is nearly full", func(p *patient) []string {
+	{"a stream that is nearly full", func(p *testSetup) []string {
 		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 3 })
 		return nil
 	}, []string{"streams:SHOP (warning)"}, []string{"it has 3 of 3 messages", "raise its limit"}},
-	{"a stream that keeps too little", func(p *patient) []string {
+	{"a stream that keeps too little", func(p *testSetup) []string {
 		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.MaxAge = time.Hour })
 		return nil
 	}, []string{"retention:SHOP (warning)"}, []string{"keeps messages for 1h0m0s, and the log keeps events for 3.0 days", "--max-age 72h"}},
-	{"a subject without a stream", func(p *patient) []string { p.write(1, "payment.made"); return nil }, []string{"subjects:outbox"}, []string{"no stream stores events of payment.made", "postroom stream ensure NAME --subjects payment.made"}},
+	{"a subject without a stream", func(p *testSetup) []string { p.write(1, "payment.made"); return nil }, []string{"subjects:outbox"}, []string{"no stream stores events of payment.made", "postroom stream ensure NAME --subjects payment.made"}},
 	{"a handler that no event reaches", sql("UPDATE postroom.subscription SET subjects = '{refund.asked}' WHERE handler = 'ledger'"), []string{"subjects:ledger (warning)"}, []string{"the stream SHOP does not store refund.asked"}},
-	{"a consumer that drops events", func(p *patient) []string {
+	{"a consumer that drops events", func(p *testSetup) []string {
 		p.changeConsumer(func(cfg *jetstream.ConsumerConfig) { cfg.MaxDeliver = 3 })
 		return nil
 	}, []string{"consumers:billing"}, []string{"max_deliver is 3, want -1", "nats consumer rm SHOP billing-"}},
-	{"a consumer of another database", func(p *patient) []string {
+	{"a consumer of another database", func(p *testSetup) []string {
 		p.changeConsumer(func(cfg *jetstream.ConsumerConfig) { cfg.Metadata["postroom-instance"] = "other" })
 		return nil
 	}, []string{"consumers:billing"}, []string{`made for instance "other"`, "another identity"}},
-	{"no consumer", func(p *patient) []string {
+	{"no consumer", func(p *testSetup) []string {
 		p.stopInbox()
 		if err := p.js.DeleteConsumer(p.Context(), "SHOP", p.durable().Name); err != nil {
 			p.Fatal(err)
 		}
 		return nil
 	}, []string{"consumers:billing", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"is not on the stream SHOP", "start a process of the handler, or restart it"}},
-	{"a consumer of no handler", func(p *patient) []string {
+	{"a consumer of no handler", func(p *testSetup) []string {
 		cfg := p.durable().Config
 		cfg.Name, cfg.Durable, cfg.Metadata["postroom-handler"] = "old-1", "old-1", "old"
 		if _, err := p.js.CreateConsumer(p.Context(), "SHOP", cfg); err != nil {
@@ -172,7 +172,7 @@ var ailments = []struct {
 		}
 		return nil
 	}, []string{"stray-consumers:old (warning)"}, []string{"3 messages wait for it", "nats consumer rm SHOP old-1"}},
-	{"a stream that was made again", func(p *patient) []string {
+	{"a stream that was made again", func(p *testSetup) []string {
 		p.stopInbox()
 		p.blind()
 		if err := p.js.DeleteStream(p.Context(), "SHOP"); err != nil {
@@ -181,7 +181,7 @@ var ailments = []struct {
 		p.ensureStream()
 		return nil
 	}, []string{"consumers:billing", "losses:billing", "losses:ledger", "lost-tail:SHOP", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"the handler had read an earlier stream", "3 of the 3 newest published events are not in the stream", "postroom reconcile --stream SHOP"}},
-	{"messages that were dropped unread", func(p *patient) []string {
+	{"messages that were dropped unread", func(p *testSetup) []string {
 		p.stopInbox()
 		p.write(2, "order.placed")
 		devtest.Eventually(p, 30*time.Second, "the events in the stream", func() bool { return p.streamInfo().State.LastSeq == 5 })
@@ -192,7 +192,7 @@ var ailments = []struct {
 		p.changeStream(func(cfg *jetstream.StreamConfig) { cfg.MaxAge, cfg.Duplicates = 1000*time.Hour, time.Minute })
 		return []string{"--ignore", "lost-tail"}
 	}, []string{"losses:billing", "losses:ledger", "unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"decided every event up to 3, and the stream begins at 6: it may have dropped up to 2 messages", "a longer max_age"}},
-	{"a broker that lost what it acknowledged", func(p *patient) []string {
+	{"a broker that lost what it acknowledged", func(p *testSetup) []string {
 		saved := p.save()
 		p.work(2)
 		p.stopInbox()
@@ -203,7 +203,7 @@ var ailments = []struct {
 		"every event up to 5 is decided, and the stream ends at 3", "2 of the 5 newest published events are not in the stream",
 		"seq 5: /shop e5, seq 4: /shop e4", "postroom reconcile --stream SHOP",
 	}},
-	{"a broker that lost messages and took others", func(p *patient) []string {
+	{"a broker that lost messages and took others", func(p *testSetup) []string {
 		saved := p.save()
 		p.work(2)
 		p.stopInbox()
@@ -218,21 +218,21 @@ var ailments = []struct {
 }
 
 // sql plants a fault with SQL statements, in which %s is the name of the database.
-func sql(statements string) func(p *patient) []string {
-	return func(p *patient) []string {
+func sql(statements string) func(p *testSetup) []string {
+	return func(p *testSetup) []string {
 		p.Helper()
 		p.exec(strings.ReplaceAll(statements, "%s", p.pool.Config().ConnConfig.Database))
 		return nil
 	}
 }
 
-func with(args ...string) func(p *patient) []string {
-	return func(*patient) []string { return args }
+func with(args ...string) func(p *testSetup) []string {
+	return func(*testSetup) []string { return args }
 }
 
 // serverSetting changes the server for one test.
-func serverSetting(setting string) func(p *patient) []string {
-	return func(p *patient) []string {
+func serverSetting(setting string) func(p *testSetup) []string {
+	return func(p *testSetup) []string {
 		p.Helper()
 		name, _, _ := strings.Cut(setting, " ")
 		set := func(statement string, value func(now string) bool) {
@@ -248,7 +248,7 @@ func serverSetting(setting string) func(p *patient) []string {
 		}
 		set("ALTER SYSTEM SET "+setting, func(now string) bool { return now == "off" })
 		p.Cleanup(func() {
-			if _, err := p.hospital.reset(name); err != nil {
+			if _, err := p.setupServer.reset(name); err != nil {
 				p.Error(err)
 			}
 		})
@@ -273,8 +273,8 @@ func heldRow(handler, eventType, nextAt, deadAt string) string {
 
 func TestDoctorNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	h := newHospital(t)
-	for _, tt := range ailments {
+	h := newSetupServer(t)
+	for _, tt := range brokenSetups {
 		t.Run(tt.name, func(t *testing.T) {
 			p := h.admit(t)
 			args := tt.plant(p)
@@ -285,7 +285,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 			}
 			var wants []string
 			for _, want := range tt.finds {
-				wants = append(wants, strings.Replace(want, "_N", fmt.Sprintf("_%d", h.beds), 1))
+				wants = append(wants, strings.Replace(want, "_N", fmt.Sprintf("_%d", h.count), 1))
 			}
 			got := namesOf(bad)
 			if len(got) == 1 && len(wants) == 1 && wants[0] == "dedupe-window:" && strings.HasPrefix(got[0], wants[0]) { // the rest is the name of a process
@@ -313,7 +313,7 @@ func TestDoctorNamesWhatIsWrong(t *testing.T) {
 // Without a broker, the checks of the broker are skipped and named, and all other checks run.
 func TestDoctorWithoutABroker(t *testing.T) {
 	t.Parallel()
-	p := newHospital(t).admit(t)
+	p := newSetupServer(t).admit(t)
 	delete(p.env, "POSTROOM_NATS_URL")
 	code, findings := p.examine()
 	if bad := selected(findings, "fault", "warning"); code != exitOK || len(bad) > 0 {
@@ -362,7 +362,7 @@ func TestDoctorErrors(t *testing.T) {
 // stream check reports what the broker lost, and the command that it recommends publishes it again.
 func TestStreamCheckAfterALoss(t *testing.T) {
 	t.Parallel()
-	p := newHospital(t).admit(t)
+	p := newSetupServer(t).admit(t)
 	saved := p.save()
 	p.work(2)
 	p.stopInbox()

@@ -118,7 +118,7 @@ func TestRelayShowsNoPassword(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 10*time.Second))
 			defer cancel()
 			var out bytes.Buffer
-			errs := &telling{wanted: tt.says, told: cancel}
+			errs := &outputWatcher{wanted: tt.says, found: cancel}
 			code := run(ctx, append([]string{"relay"}, tt.args...), func(n string) string { return tt.env[n] }, &out, errs)
 			if code != tt.code {
 				t.Errorf("exit status %d, want %d: %s", code, tt.code, errs)

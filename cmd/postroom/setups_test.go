@@ -146,17 +146,17 @@ func TestCommandsReportBadSetups(t *testing.T) {
 			})
 		}
 		if len(s.relay) > 0 {
-			t.Run(s.name+"/relay", func(t *testing.T) { t.Parallel(); relayTells(t, env, s.relay) })
+			t.Run(s.name+"/relay", func(t *testing.T) { t.Parallel(); wantRelayOutput(t, env, s.relay) })
 		}
 	}
 }
 
-// relayTells runs a relay until its output has all wanted parts, or the relay has ended.
-func relayTells(t *testing.T, env environment, says []string) {
+// wantRelayOutput runs a relay until its output has all wanted parts, or the relay has ended.
+func wantRelayOutput(t *testing.T, env environment, says []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), devtest.Patience(t, 20*time.Second))
 	defer cancel()
-	log := &telling{wanted: says, told: cancel}
+	log := &outputWatcher{wanted: says, found: cancel}
 	run(ctx, []string{"relay"}, func(name string) string { return env[name] }, log, log)
 	for _, part := range says {
 		if !strings.Contains(log.String(), part) {
@@ -165,17 +165,17 @@ func relayTells(t *testing.T, env environment, says []string) {
 	}
 }
 
-// telling collects the output of a program, and calls told when the output has all wanted parts. A
+// outputWatcher collects the output of a program, and calls found when the output has all wanted parts. A
 // closed connection may still write to it after the program has ended.
-type telling struct {
+type outputWatcher struct {
 	mu   sync.Mutex
 	text strings.Builder
 
 	wanted []string
-	told   func()
+	found  func()
 }
 
-func (w *telling) Write(p []byte) (int, error) {
+func (w *outputWatcher) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n, err := w.text.Write(p)
@@ -184,11 +184,11 @@ func (w *telling) Write(p []byte) (int, error) {
 			return n, err
 		}
 	}
-	w.told()
+	w.found()
 	return n, err
 }
 
-func (w *telling) String() string {
+func (w *outputWatcher) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.String()

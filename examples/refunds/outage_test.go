@@ -31,7 +31,7 @@ func (r *rig) hold() (arrived <-chan struct{}, release func()) {
 
 // The client disconnects during its request. The work is finished, and the retry finds it.
 func TestAnswerIsLost(t *testing.T) {
-	r := newRig(t, 1).calm()
+	r := newRig(t, 1).stopFailing()
 	q := ask{merchant: "ann", kind: charge, key: "k", body: charged(4200)}
 	arrived, release := r.hold()
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -49,14 +49,14 @@ func TestAnswerIsLost(t *testing.T) {
 	if got := r.effectsOf(charge, "k"); got != one {
 		t.Errorf("effects: %+v, want %+v", got, one)
 	}
-	r.wantProof()
+	r.wantChecksPass()
 }
 
 // The database goes away while the provider is called, and comes back. Meanwhile no work
 // begins; then the request goes on where it stopped.
 func TestDatabaseIsAway(t *testing.T) {
 	db := devtest.OwnPostgres(t, devstack.Config{Durable: true}) // a commit that was answered survives
-	r := newRigOn(t, &devstack.Stack{Postgres: db, NATS: devtest.OwnNATS(t)}, 1).calm()
+	r := newRigOn(t, &devstack.Stack{Postgres: db, NATS: devtest.OwnNATS(t)}, 1).stopFailing()
 	under := ask{merchant: "ann", kind: charge, key: "under-way", body: charged(4200)}
 	arrived, release := r.hold()
 	sent := make(chan answer, 1)
@@ -65,7 +65,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	if err := db.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	r.awaitAway()
+	r.waitUntilUnavailable()
 	meanwhile := under
 	meanwhile.key = "meanwhile"
 	if a := r.clients.send(t.Context(), r.url(0), meanwhile); a.status != http.StatusServiceUnavailable || a.code() != "idempotency_store_unavailable" {
@@ -92,12 +92,12 @@ func TestDatabaseIsAway(t *testing.T) {
 	if got := r.effectsOf(charge, meanwhile.key); got != one {
 		t.Errorf("effects of the one that was turned away: %+v, want %+v", got, one)
 	}
-	r.wantProof()
+	r.wantChecksPass()
 }
 
-// awaitAway returns when none of the service's connections to the database works. The server's
+// waitUntilUnavailable returns when none of the service's connections to the database works. The server's
 // other processes live a moment longer than the first one.
-func (r *rig) awaitAway() {
+func (r *rig) waitUntilUnavailable() {
 	r.Helper()
 	for range connections + 1 { // the pool closes each that fails
 		devtest.Eventually(r.T, patience, "the database is away", func() bool {
@@ -130,7 +130,7 @@ func (r *rig) ledgerOf(token string) (status int, body string) {
 // The provider does not come back in time. The client is asked to come again, and is not
 // charged twice.
 func TestProviderIsAway(t *testing.T) {
-	r := newRig(t, 1).calm()
+	r := newRig(t, 1).stopFailing()
 	of := r.charge("c", 1000)
 	q := ask{merchant: "ann", kind: refund, key: "r", body: refunded(of.ID, 1000)}
 	r.provider.onCall(func(string) { panic(http.ErrAbortHandler) })
@@ -145,5 +145,5 @@ func TestProviderIsAway(t *testing.T) {
 	if got := r.effectsOf(refund, "r"); got != one {
 		t.Errorf("effects: %+v, want %+v", got, one)
 	}
-	r.wantProof()
+	r.wantChecksPass()
 }

@@ -60,13 +60,13 @@ func TestTwoProcesses(t *testing.T) {
 	if got := r.effectsOf(charge, "k"); got != want {
 		t.Errorf("effects: %+v, want %+v", got, want)
 	}
-	r.wantProof()
+	r.wantChecksPass()
 }
 
 // Many refunds of one charge come at once, each with a key of its own, at two processes. No
 // more is refunded than was charged.
 func TestRefundsOfOneChargeTogether(t *testing.T) {
-	r := newRig(t, 2).calm()
+	r := newRig(t, 2).stopFailing()
 	of := r.charge("c", 1000)
 	var all sync.WaitGroup
 	answers := make([]answer, 20)
@@ -87,13 +87,13 @@ func TestRefundsOfOneChargeTogether(t *testing.T) {
 	if made != 3 {
 		t.Errorf("%d refunds of 300 were made of a charge of 1000, want 3", made)
 	}
-	r.wantProof()
+	r.wantChecksPass()
 }
 
 // A process is killed at every point of a request. When the claim has run out, the other
 // process goes on, and repeats no recorded step.
 func TestKilledAtEveryPoint(t *testing.T) {
-	r := newRig(t, 2).calm()
+	r := newRig(t, 2).stopFailing()
 	of := r.charge("c", 100_000)
 	for _, k := range []kind{charge, refund} {
 		for _, p := range points {
@@ -108,7 +108,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 			})
 		}
 	}
-	r.wantProof()
+	r.wantChecksPass()
 }
 
 // point is a point at which a process is killed, with the state after the kill and in the end.
@@ -191,7 +191,7 @@ func (r *rig) endClaim(key string) {
 
 // Both endpoints keep the whole contract of package idempotency.
 func TestConformance(t *testing.T) {
-	r := newRig(t, 2).calm()
+	r := newRig(t, 2).stopFailing()
 	of := r.charge("c", 1_000_000)
 	count := func(table string) func() (int, error) {
 		return func() (n int, err error) {
@@ -211,7 +211,7 @@ func TestConformance(t *testing.T) {
 
 // Without a token a request is refused. The ledger shows only the merchant's own entries.
 func TestLedger(t *testing.T) {
-	r := newRig(t, 1).calm()
+	r := newRig(t, 1).stopFailing()
 	m := r.charge("k", 4200)
 	for token, want := range map[string]string{
 		"bob-token": `{"balance":0,"entries":[]}`,

@@ -158,8 +158,8 @@ func (r *rig) checks() []demo.Check {
 	return checks
 }
 
-// wantProof fails the test if the proof fails.
-func (r *rig) wantProof() {
+// wantChecksPass fails the test if the proof fails.
+func (r *rig) wantChecksPass() {
 	r.Helper()
 	for _, c := range r.checks() {
 		if c.Violations != 0 {
@@ -168,8 +168,8 @@ func (r *rig) wantProof() {
 	}
 }
 
-// calm makes the provider reliable.
-func (r *rig) calm() *rig {
+// stopFailing makes the provider reliable.
+func (r *rig) stopFailing() *rig {
 	r.provider.mu.Lock()
 	defer r.provider.mu.Unlock()
 	r.provider.calm = true
@@ -179,11 +179,11 @@ func (r *rig) calm() *rig {
 // A proof has to find violations. The test plants each violation in a transaction that is
 // rolled back.
 func TestProofFindsPlantedViolations(t *testing.T) {
-	r := newRig(t, 1).calm()
+	r := newRig(t, 1).stopFailing()
 	first := r.charge("c", 4200)
 	r.charge("d", 100)
 	r.must(0, ask{merchant: "ann", kind: refund, key: "r", body: refunded(first.ID, 1000)}, 201)
-	r.wantProof()
+	r.wantChecksPass()
 	const event = "INSERT INTO postroom.outbox (digest, source, event_id, type, subject, key, data) " +
 		"SELECT decode(repeat('00', 16), 'hex'), source, 'planted', type, subject, key, "
 	for _, tt := range []struct {

@@ -82,7 +82,7 @@ func isGone(pid int) bool {
 	return err == nil && strings.Contains(string(stat), ") Z ")
 }
 
-func allGone(t *testing.T, pids []int) {
+func wantAllEnded(t *testing.T, pids []int) {
 	t.Helper()
 	if len(pids) < 3 {
 		t.Fatalf("it told of the processes %v, want 3 or more", pids)
@@ -104,7 +104,7 @@ func TestCtrlC(t *testing.T) {
 	if err := p.cmd.Wait(); err != nil || !strings.HasSuffix(strings.TrimSpace(p.out.String()), "verdict=ok") {
 		t.Errorf("it ended with %v\n%s\n%s", err, p.said.String(), p.out.String())
 	}
-	allGone(t, pids)
+	wantAllEnded(t, pids)
 	if left := demotest.Databases(t, "postroom_saga_"); len(left) != 0 {
 		t.Errorf("databases %v are left", left)
 	}
@@ -118,7 +118,7 @@ func TestKilledProgramLeavesNoProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = p.cmd.Wait() // killed
-	allGone(t, pids)
+	wantAllEnded(t, pids)
 
 	// A user's own server would keep the databases. Here they would disturb other tests.
 	conn, err := pgx.Connect(t.Context(), servers.PostgresURL(t))

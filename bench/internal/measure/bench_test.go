@@ -195,7 +195,7 @@ func TestReportSaysWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-var errTired = errors.New("tired")
+var errInterrupt = errors.New("tired")
 
 // Whenever a run is interrupted, it leaves nothing behind.
 func TestInterruptedRunLeavesNothing(t *testing.T) {
@@ -224,15 +224,15 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 			var interrupted time.Time
 			cfg.Progress = func(_, _ int, next string) {
 				if next == tt.at {
-					time.AfterFunc(tt.after, func() { interrupted = time.Now(); cancel(errTired) })
+					time.AfterFunc(tt.after, func() { interrupted = time.Now(); cancel(errInterrupt) })
 				}
 			}
 			_, err := measure.Run(ctx, cfg)
 			if took := time.Since(interrupted); took > devtest.Patience(t, 20*time.Second) {
 				t.Errorf("it took %s to clean up", took)
 			}
-			if !errors.Is(err, errTired) {
-				t.Errorf("Run = %v, want %v", err, errTired)
+			if !errors.Is(err, errInterrupt) {
+				t.Errorf("Run = %v, want %v", err, errInterrupt)
 			}
 			wantNothingLeft(t, cfg)
 		})
@@ -249,11 +249,11 @@ func TestInterruptedCreationLeavesNoStream(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cfg.Progress = func(done, _ int, _ string) {
 			if done == 0 {
-				time.AfterFunc(time.Duration(i)*300*time.Microsecond, func() { cancel(errTired) })
+				time.AfterFunc(time.Duration(i)*300*time.Microsecond, func() { cancel(errInterrupt) })
 			}
 		}
-		if _, err := measure.Run(ctx, cfg); !errors.Is(err, errTired) {
-			t.Errorf("Run = %v, want %v", err, errTired)
+		if _, err := measure.Run(ctx, cfg); !errors.Is(err, errInterrupt) {
+			t.Errorf("Run = %v, want %v", err, errInterrupt)
 		}
 		wantNothingLeft(t, cfg)
 	}
