@@ -268,7 +268,7 @@ func TestInboxKeepsRowsOfDiscardedEvents(t *testing.T) {
 	}
 	sweep()
 	if got := n.texts("SELECT dedupe_key FROM postroom.inbox ORDER BY 1"); !slices.Equal(got, []string{"/shop e1", "/shop e2"}) {
-		t.Errorf("inbox: %v, want what was discarded, and what is dead", got)
+		t.Errorf("inbox: %v, want the discarded events and the dead one", got)
 	}
 	var out bytes.Buffer
 	if got, err := n.store.Purge(t.Context(), time.Now().Add(time.Minute), &out, n.by, nil); err != nil || got != 1 {

@@ -69,7 +69,7 @@ func TestEndOfAWaitCancelsNoStatement(t *testing.T) {
 	db := &patient{Pool: n.pool}
 	trials, err := deadletter.New(db, deadletter.Config{}).DryRun(context.WithoutCancel(n.Context()), deadletter.Filter{}, deadletter.ReplayOptions{}, 1, time.Millisecond)
 	if err != nil || len(trials) != 1 || trials[0].Verdict != deadletter.DryRunUnanswered {
-		t.Errorf("Try = %+v, %v; want one that nobody answered", trials, err)
+		t.Errorf("Try = %+v, %v; want a dry run without an answer", trials, err)
 	}
 	if got := db.withDeadline.Load(); got != 0 {
 		t.Errorf("%d statements had a deadline, want none", got)

@@ -157,7 +157,7 @@ func TestEditOfAnExternalEvent(t *testing.T) {
 	n.want("the effect of both steps", 1, "SELECT count(*) FROM effect WHERE body = 'ref of charge, ref of mail'")
 	stop()
 	if _, err := n.store.Edit(t.Context(), id, deadletter.Edit{Data: []byte("1")}, n.by); !errors.Is(err, deadletter.ErrNotDead) {
-		t.Errorf("an edit of what is settled = %v", err)
+		t.Errorf("an edit of a finished event = %v", err)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestGroupsOfMany(t *testing.T) {
 	took := time.Since(began)
 	groups := list.Groups
 	if err != nil || list.All != 5 || len(groups) != 5 || list.More {
-		t.Fatalf("%d groups (told: %d, more: %v), %v; want 5", len(groups), list.All, list.More, err)
+		t.Fatalf("%d groups (listed: %d, more: %v), %v; want 5", len(groups), list.All, list.More, err)
 	}
 	handlers := map[string]bool{}
 	var sum int64
@@ -45,7 +45,7 @@ func TestGroupsOfMany(t *testing.T) {
 		}
 	}
 	if sum != 20_000 || len(handlers) != 3 || took > devtest.Patience(t, 5*time.Second) {
-		t.Errorf("%d events in groups of %v, told after %s", sum, handlers, took)
+		t.Errorf("%d events in groups of %v, listed after %s", sum, handlers, took)
 	}
 	list, err = n.store.Groups(t.Context(), deadletter.Filter{Handler: groups[0].Handler, Key: "k1"})
 	if err != nil || list.All > 2 || len(list.Groups) != list.All || list.More {

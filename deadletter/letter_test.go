@@ -87,7 +87,7 @@ func TestSearch(t *testing.T) {
 				seen := map[int64]bool{}
 				for _, l := range found {
 					if seen[l.ID] {
-						t.Errorf("event %d comes twice", l.ID)
+						t.Errorf("event %d is listed twice", l.ID)
 					}
 					seen[l.ID] = true
 				}
@@ -167,7 +167,7 @@ func TestGroups(t *testing.T) {
 		for _, g := range groups {
 			t.Logf("%+v", g)
 		}
-		t.Fatalf("%d groups (told: %d), want 5", len(groups), all)
+		t.Fatalf("%d groups (listed: %d), want 5", len(groups), all)
 	}
 	for _, g := range groups {
 		if g.Events != 20 || g.Keys != 20 || g.Error == "" || !slices.Equal(g.Types, []string{"order.placed"}) || g.FirstDeadAt.After(g.LastDeadAt) {

@@ -108,9 +108,9 @@ func (m *machine) see() {
 	for id, is := range m.states {
 		switch now, there := seen[id]; {
 		case !there && is != isDone:
-			m.Fatalf("event %d was %s, and is gone", id, is)
+			m.Fatalf("event %d was %s, and held has no row of it", id, is)
 		case there && is == isDone:
-			m.Fatalf("event %d was settled, and is %s", id, now)
+			m.Fatalf("event %d succeeded, and is %s", id, now)
 		}
 	}
 	for id, is := range seen {
@@ -242,7 +242,7 @@ func (m *machine) know(t *rapid.T, j *replaying) {
 		t.Fatalf("%+v has released more than its canary", job)
 	}
 	if j.resumed == 0 && job.State == deadletter.ReplayRunning && job.Phase != deadletter.PhaseEnding && hasFailed(job) {
-		t.Fatalf("%+v goes on, and so many failed", job)
+		t.Fatalf("%+v still runs, although enough events failed to end it", job)
 	}
 	if job.State == deadletter.ReplayRunning {
 		return

@@ -121,7 +121,7 @@ func TestReplayOfSkippedEvents(t *testing.T) {
 
 	s.set(false, e2)
 	if done := r.runReplay(r.replay(deadletter.Filter{}, deadletter.ReplayOptions{})); done.Succeeded != 1 {
-		t.Errorf("the other alone: %+v", done)
+		t.Errorf("only the other event: %+v", done)
 	}
 	r.wantEffects("k", name("k", 1), name("k", 3), name("k", 5), e4, e2)
 	r.wantConsistent()
@@ -164,7 +164,7 @@ func TestReplayOfLateEvents(t *testing.T) {
 	}
 	r.wantOutcomes(job, with(all("withdrawn", names("k", 2, 5)...), all("failed", name("k", 1))))
 	if after := r.dead(); len(after) != 5 || !slices.Equal(after[1:], before[1:]) {
-		t.Errorf("dead: %v, want what was not tried as it was: %v", after, before)
+		t.Errorf("dead: %v, want the events without an attempt unchanged: %v", after, before)
 	}
 	r.wantConsistent()
 	r.wantEffects("k")
@@ -246,7 +246,7 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 			after := r.dead()
 			for i, was := range before {
 				if outcome := r.outcomes(job)[strings.Fields(was)[0]]; outcome == "withdrawn" && !slices.Contains(after, was) {
-					t.Errorf("%s is not dead as it was: %v", before[i], after)
+					t.Errorf("%s is not dead with the same content as before: %v", before[i], after)
 				}
 			}
 			s.set(false, head)

@@ -254,7 +254,7 @@ func TestDiscardOfAnOutgoingEvent(t *testing.T) {
 	o.reopened(only(e2), 1)
 	o.takes(-1)
 	if job := o.runReplay(o.replay(only(e2), deadletter.ReplayOptions{})); job.Succeeded != 1 {
-		t.Errorf("replay of what was reopened: %+v", job)
+		t.Errorf("replay of the reopened events: %+v", job)
 	}
 	o.wantPublished(append(append(ids("k", 1, 1), ids("k", 3, 3)...), "/office#"+e2+"#r1")...)
 	o.discarded(only(e4), 1)

@@ -112,7 +112,7 @@ func TestCanaryIsWaitedFor(t *testing.T) {
 			if j.Phase == deadletter.PhaseCanary && j.Succeeded == 3 {
 				if steps++; steps == 3 { // another event could have been released by now
 					if j.Released != 4 {
-						t.Errorf("released beside the canary: %+v", j)
+						t.Errorf("events that were released together with the canary: %+v", j)
 					}
 					close(enough)
 				}

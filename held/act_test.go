@@ -197,7 +197,7 @@ func TestActionChangesOnlyTheChosenEvents(t *testing.T) {
 		t.Errorf("progress: %v", told)
 	}
 	if d.dueIn(late) != "60" || d.dueIn(set.IDs[0]) != "60" {
-		t.Errorf("what matched later was retried: %s, %s", d.dueIn(late), d.dueIn(set.IDs[0]))
+		t.Errorf("a retry also took events that matched the filter later: %s, %s", d.dueIn(late), d.dueIn(set.IDs[0]))
 	}
 	d.want("audit", "1000, 1000, 500", "SELECT string_agg(events::text, ', ' ORDER BY id) FROM postroom.audit")
 }

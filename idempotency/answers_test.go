@@ -113,7 +113,7 @@ func TestLargeAnswers(t *testing.T) { // E23
 		w := r.post(path, "k")
 		r.want(w, 409, "idempotency_response_unavailable")
 		if w.Header().Get("Retry-After") != "" {
-			r.Error("a client is told to come again in vain")
+			r.Error("a client is told to retry, although a retry cannot succeed")
 		}
 		r.wantCalls(1, 1)
 	}
@@ -197,17 +197,17 @@ func TestPersonalData(t *testing.T) { // E28
 	first := r.post(path, "k")
 	r.wantReplay(first, r.post(path, "k"))
 	if one[bool](r, "SELECT position('call' IN encode(body, 'escape')) > 0 FROM postroom.idempotency") {
-		r.Error("the body is kept in the clear")
+		r.Error("the body is stored unencrypted")
 	}
 	k := idempotency.Key{Scope: "POST " + path, Principal: "ann", Value: "k"}
 	if err := r.guard.Delete(t.Context(), k); err != nil {
 		r.Errorf("Delete = %v", err)
 	}
 	if err := r.guard.Delete(t.Context(), k); !errors.Is(err, idempotency.ErrNotFound) {
-		r.Errorf("Delete of what is gone = %v", err)
+		r.Errorf("Delete of a key that does not exist = %v", err)
 	}
 	if _, err := r.guard.Get(t.Context(), k); !errors.Is(err, idempotency.ErrNotFound) {
-		r.Errorf("Get of what is gone = %v", err)
+		r.Errorf("Get of a key that does not exist = %v", err)
 	}
 }
 

@@ -175,6 +175,6 @@ func TestDoIsInterrupted(t *testing.T) {
 	vendor := fmt.Errorf("call the vendor: %w", context.DeadlineExceeded)
 	_, _, err = idempotency.Do(t.Context(), r.guard, idempotency.Operation{Scope: "s", Key: "k"}, func(context.Context, pgx.Tx) (int, error) { return 1, vendor })
 	if !errors.Is(err, vendor) || errors.Is(err, idempotency.ErrInterrupted) || errors.Is(err, idempotency.ErrUnavailable) {
-		t.Errorf("%v, want what the function returned", err)
+		t.Errorf("%v, want the error that the function returned", err)
 	}
 }

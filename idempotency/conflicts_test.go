@@ -154,7 +154,7 @@ func TestTTL(t *testing.T) { // C5
 		path := r.mount(idempotency.Route{TTL: ttl}, r.refund)
 		r.post(path, "k")
 		if got := one[int](r, "SELECT round(extract(epoch FROM expires_at - completed_at) / 60)::int FROM postroom.idempotency WHERE scope = $1", "POST "+path); got != want {
-			r.Errorf("kept for %d minutes, want %d", got, want)
+			r.Errorf("the key is stored for %d minutes, want %d", got, want)
 		}
 	}
 	// A client that repeats for longer than half the time is a fault.

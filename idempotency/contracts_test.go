@@ -79,7 +79,7 @@ func TestContracts(t *testing.T) {
 			}
 			section, _, _ = strings.Cut(section, "\n## ")
 			if want := answers(t, contract); !strings.Contains(section, want) {
-				t.Errorf("%s: the table of %q is not what the service answers:\n%s", contractsPage, name, want)
+				t.Errorf("%s: the table of %q differs from the service's answers:\n%s", contractsPage, name, want)
 			}
 			_, code, _ := strings.Cut(section, "```go\n")
 			code, _, _ = strings.Cut(code, "```")

@@ -226,7 +226,7 @@ func TestPurge(t *testing.T) { // E9, E10
 		}()
 		devtest.Eventually(t, patience, "a purge ends, or waits", func() bool { return len(purged) == 1 || r.waitsFor(pid) })
 		if len(purged) == 0 {
-			r.Fatal("a purge waits for a row that somebody locks")
+			r.Fatal("a purge waits for a locked row")
 		}
 		if err := <-purged; err != nil {
 			r.Error(err)

@@ -145,7 +145,7 @@ func TestAClaimBeginsAnewOrGoesOn(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 		if one[int](r, "SELECT count(*) FROM postroom.idempotency WHERE num_nonnulls(status, headers, body, ref, completed_at) > 0 OR dropped") != 0 {
-			t.Errorf("%s: something of an answer is left beside the claim", name)
+			t.Errorf("%s: a part of an answer is stored together with the claim", name)
 		}
 	}
 }
@@ -265,7 +265,7 @@ func TestLastUse(t *testing.T) {
 		r.post(path, "k")
 		r.want(r.post(path, "k"), 201, "")
 		if one[bool](r, "SELECT expires_at > now() + interval '1 min' FROM postroom.idempotency") {
-			t.Errorf("what was %s meanwhile is kept for longer", name)
+			t.Errorf("a row that became %s meanwhile is stored for longer", name)
 		}
 	}
 }

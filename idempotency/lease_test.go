@@ -167,7 +167,7 @@ func TestClaimIsLostWhenItRunsOutDuringARenewal(t *testing.T) { // E4
 			t.Errorf("the handler's context ended with %v, want ErrLeaseLost", cause)
 		}
 	case <-time.After(patience / 2):
-		t.Error("the handler goes on with a claim that ran out")
+		t.Error("the handler continues with an expired claim")
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Error(err)
@@ -228,7 +228,7 @@ func TestStalledHolder(t *testing.T) { // E5
 		r.Errorf("the stalled one found %v, and its context ended with %v", late, cause)
 	}
 	if w := r.post(path, "k"); w.Body.String() != "taken over" {
-		r.Errorf("kept is %s", w.Body)
+		r.Errorf("the stored state is %s", w.Body)
 	}
 	r.wantCalls(2, 0)
 }
@@ -315,7 +315,7 @@ func TestClaimOfAnExpiredKeyBeginsAnew(t *testing.T) {
 		j.Errorf("steps were %v", j.steps)
 	}
 	if got := one[int64](j.rig, "SELECT fence FROM postroom.idempotency"); got <= fence {
-		j.Errorf("the fence went from %d to %d", fence, got)
+		j.Errorf("the fence changed from %d to %d", fence, got)
 	}
 }
 

@@ -137,7 +137,7 @@ func TestRecordHasTheAnswer(t *testing.T) { // C20
 		r.Errorf("made again: %d %s", w.Code, w.Body)
 	}
 	if one[bool](r, "SELECT body IS NOT NULL FROM postroom.idempotency WHERE scope = $1", "POST "+path) {
-		r.Error("the body is kept beside the reference")
+		r.Error("the body is stored in addition to the reference")
 	}
 }
 

@@ -159,7 +159,7 @@ func TestTakeSeesTheRequest(t *testing.T) {
 		return rows.Next()
 	}
 	if take(1) {
-		t.Error("a claim that was seen with another request took it, with its steps")
+		t.Error("a claim read with another request took over the row, with its steps")
 	}
 	if !take(2) {
 		t.Error("one that was seen with this request did not")

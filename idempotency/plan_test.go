@@ -44,7 +44,7 @@ func TestStatements(t *testing.T) {
 	for name, sql := range statements {
 		text, err := os.ReadFile(files[name])
 		if err != nil || string(text) != sql {
-			t.Errorf("%s: %v, or it is not what is sent", name, err)
+			t.Errorf("%s: %v, or the statement differs from the one that is sent", name, err)
 		}
 		for _, field := range []string{"-- Locks ", "-- Index ", "-- Called "} {
 			if !strings.Contains(sql, field) {

@@ -283,7 +283,7 @@ func TestKilledServerInLeaseMode(t *testing.T) { // E6
 		}
 		status, body, replayed := s.call(survivor+"/payouts", crash, "")
 		if status != 201 || replayed != (crash == "after") {
-			t.Errorf("killed %s the answer was kept: %d %s, a replay: %t", crash, status, body, replayed)
+			t.Errorf("killed %s, the answer was stored: %d %s, a replay: %t", crash, status, body, replayed)
 		}
 		if n := one[int](s.rig, "SELECT count(*) FROM refund"); n != 1 {
 			t.Errorf("%d refunds", n)

@@ -199,6 +199,6 @@ func TestNoKeyIsNotLookedUp(t *testing.T) {
 	path := r.mount(idempotency.Route{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	r.want(r.send(path, sending{method: "PUT"}), 204, "")
 	if len(sent.sent) != 0 {
-		t.Errorf("sent beside the batches that begin and end: %q", sent.sent)
+		t.Errorf("statements outside the batches that begin and end: %q", sent.sent)
 	}
 }

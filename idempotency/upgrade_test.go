@@ -63,12 +63,12 @@ func TestInputsOfAnEarlierVersion(t *testing.T) {
 	}
 	r.before()
 	if outcome, err := do("few", 12.5); err != nil || outcome != idempotency.Replayed {
-		t.Errorf("%v, %v, want what was kept", outcome, err)
+		t.Errorf("%v, %v, want the stored answer", outcome, err)
 	}
 	if _, err := do("few", 12.6); !errors.Is(err, idempotency.ErrMismatch) {
 		t.Errorf("%v, want a mismatch", err)
 	}
 	if _, err := do("many", 0.30000000000000004); !errors.Is(err, idempotency.ErrUnavailable) {
-		t.Errorf("%v, want to be told to come again", err)
+		t.Errorf("%v, want an error that asks the client to retry", err)
 	}
 }

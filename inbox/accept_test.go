@@ -53,13 +53,13 @@ func TestAccept(t *testing.T) {
 		}
 	}
 	if got := b.held("webhook"); len(got) != 4 {
-		t.Errorf("held: %v, want three that are owed and a conflict", got)
+		t.Errorf("held: %v, want three events and a conflict", got)
 	}
 	b.run()
 	b.eventually("the effects", func() bool { return len(b.effects("webhook")) == 3 })
-	b.eventually("the conflict alone to be left", func() bool { return len(b.held("webhook")) == 1 && b.dead("webhook") == 1 })
+	b.eventually("only the conflict to be held", func() bool { return len(b.held("webhook")) == 1 && b.dead("webhook") == 1 })
 	if got, err := b.in.Accept(t.Context(), "webhook", ev); got != inbox.Duplicate || err != nil {
-		t.Errorf("Accept of what was decided = %q, %v", got, err)
+		t.Errorf("Accept of a decided event = %q, %v", got, err)
 	}
 	if n := b.effects("webhook")["a"]; n != 1 {
 		t.Errorf("%d effects, want one", n)
@@ -283,7 +283,7 @@ func TestAcceptAtTheSameTime(t *testing.T) {
 		}
 		b.eventually("the effect", func() bool { return b.effects("bill")[id] == 1 })
 	}
-	b.eventually("the conflict alone to be held", func() bool { return len(b.held("bill")) == 1 && b.dead("bill") == 1 })
+	b.eventually("only the conflict to be held", func() bool { return len(b.held("bill")) == 1 && b.dead("bill") == 1 })
 }
 
 // AcceptTx stores with the caller's transaction, and workers begin after the commit.

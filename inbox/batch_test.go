@@ -150,7 +150,7 @@ func TestABatchKeepsTheOrderOfAKey(t *testing.T) {
 			return err
 		}
 		if n <= last[ev.Key] {
-			t.Errorf("event %d of key %s came after %d", n, ev.Key, last[ev.Key])
+			t.Errorf("event %d of key %s took effect after %d", n, ev.Key, last[ev.Key])
 		}
 		last[ev.Key] = n
 		return nil

@@ -41,7 +41,7 @@ func TestClaimsPassOverLockedEvents(t *testing.T) {
 	}
 	b.in.Handle(b.subscription("h"), effect("h"))
 	b.run()
-	b.eventually("the effect of the other", func() bool { return b.effects("h")["bad 2"] == 1 })
+	b.eventually("the other event's effect", func() bool { return b.effects("h")["bad 2"] == 1 })
 	b.wantOnce("h", "bad 2")
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

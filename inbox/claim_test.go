@@ -125,7 +125,7 @@ func TestClaimsBehindSlowRunsAreGivenBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- other.Run(ctx) }()
-	b.eventually("the other process to run what waits", func() bool { return len(b.effects("h")) == 2 })
+	b.eventually("the other process to run the waiting event", func() bool { return len(b.effects("h")) == 2 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -211,7 +211,7 @@ func TestOutageDuringAClaimCostsNoAttempt(t *testing.T) {
 	}))
 	b.run()
 	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
-	b.eventually("the end of what is owed", func() bool { return len(b.held("h")) == 0 })
+	b.eventually("no event to be held", func() bool { return len(b.held("h")) == 0 })
 	if got := b.counted("h", "held"); got != 0 {
 		t.Errorf("%d attempts were spent", got)
 	}

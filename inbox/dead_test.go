@@ -146,7 +146,7 @@ func TestEventIsNotDeadIfOnDeadFails(t *testing.T) {
 				t.Errorf("its last attempt is made again in %v s, %v, want a minute", wait, err)
 			}
 			if got := b.deaths(); len(got) != 0 {
-				t.Errorf("deaths: %v, want what was written rolled back", got)
+				t.Errorf("deaths: %v, want the rows of OnDead rolled back", got)
 			}
 			b.exec("UPDATE postroom.held SET next_at = now()")
 			b.eventually("its death", func() bool { return b.dead("h") == 1 })

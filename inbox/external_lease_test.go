@@ -89,7 +89,7 @@ func TestClaimsAreRenewed(t *testing.T) {
 	// The event was locked for longer than its claim, so the other process may have taken it
 	// over.
 	if mine, others := b.counted("h", "done"), other.counted("h", "done"); mine < 1 || mine+others != 2 {
-		t.Errorf("%d and %d settled", mine, others)
+		t.Errorf("the processes finished %d and %d events", mine, others)
 	}
 }
 
@@ -132,14 +132,14 @@ func TestStalledOwnerOfACallSettlesNothing(t *testing.T) {
 					return err
 				})
 			})
-			b.eventually("the other to take over and settle", func() bool {
+			b.eventually("the other process to take over and finish", func() bool {
 				b.exec("UPDATE postroom.held SET next_at = now() - interval '1 s' WHERE epoch = 1") // as if it did not renew
 				return other.counted("h", "done") == 1
 			})
 			close(resume)
 			b.eventually("the loss to be counted", func() bool { return b.count(lostClaims) == 1 })
 			if err := <-told; errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the first owner was told: %v", err)
+				t.Errorf("the first owner got: %v", err)
 			}
 			b.wantOnce("h", "second")
 			if got := v.seen(); len(got) != 1 || v.total() != 2 {
@@ -150,7 +150,7 @@ func TestStalledOwnerOfACallSettlesNothing(t *testing.T) {
 				t.Errorf("receipts: %+v", rows)
 			}
 			if mine, others := b.counted("h", "done"), other.count(lostClaims); mine != 0 || others != 0 {
-				t.Errorf("the first owner settled %d, the second lost %d", mine, others)
+				t.Errorf("the first owner finished %d, the second lost %d", mine, others)
 			}
 		})
 	}
@@ -224,7 +224,7 @@ func TestAStopDrainsCalls(t *testing.T) {
 	rest := b.held("h")
 	for _, o := range rest {
 		if o.State != "due" || o.Attempts != 0 {
-			t.Errorf("what was not begun: %+v", o)
+			t.Errorf("the attempt that did not begin: %+v", o)
 		}
 	}
 	if len(rest) != 1 || v.total() != 1 {
@@ -312,7 +312,7 @@ func TestOutageWhileAStepIsNotedCostsNoAttempt(t *testing.T) {
 					t.Errorf("the vendor saw %v, want one key", got)
 				}
 				if n := b.counted("h", "held"); n != 0 || most.Load() != 1 {
-					t.Errorf("%d failures were noted, and attempt %d was made, want the first alone", n, most.Load())
+					t.Errorf("%d failures were recorded, and attempt %d was made, want only the first", n, most.Load())
 				}
 			})
 		}

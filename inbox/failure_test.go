@@ -121,7 +121,7 @@ func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
 	b.exec("ALTER TABLE postroom.inbox RENAME TO gone") // if a statement of the inbox fails, that is not the event's fault
 	b.run()
 	b.publish("a")
-	b.eventually("the event to be in hand", func() bool {
+	b.eventually("the event to be delivered", func() bool {
 		stream, err := b.js.Stream(t.Context(), b.stream)
 		if err != nil {
 			return false
@@ -134,7 +134,7 @@ func TestReadOnlyDatabaseCostsNoAttempt(t *testing.T) {
 	b.exec("ALTER TABLE postroom.gone RENAME TO inbox")
 	b.eventually("the effect", func() bool { return len(b.effects("billing")) == 1 })
 	if got := b.counted("billing", "held"); got != 0 {
-		t.Errorf("%d attempts were spent on an inbox that took no row", got)
+		t.Errorf("%d attempts were counted although the inbox could write no row", got)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestNothingIsAcknowledgedBeforeItIsHeld(t *testing.T) {
 				b.publish("a")
 				want = 2
 			}
-			b.eventually("the events to be in hand", pending(b, want))
+			b.eventually("the events to be delivered", pending(b, want))
 			// The inbox tries to hold each event again and again. By then the test would see an
 			// acknowledgement that came too early.
 			b.eventually("some tries to hold them", func() bool {
@@ -174,12 +174,12 @@ func TestNothingIsAcknowledgedBeforeItIsHeld(t *testing.T) {
 				return err == nil && failed >= 3
 			})
 			if !pending(b, want)() {
-				t.Fatal("what could not be held is acknowledged")
+				t.Fatal("an event that could not be held is acknowledged")
 			}
 			b.exec("ALTER TABLE postroom.gone RENAME TO held")
 			b.eventually("all to be held or done", pending(b, 0))
 			if n := b.dead("h"); n != 1 {
-				t.Errorf("%d events are dead, want the one that nobody can decode", n)
+				t.Errorf("%d events are dead, want only the one that cannot be decoded", n)
 			}
 		})
 	}

@@ -196,7 +196,7 @@ func TestInboxRowKeepsFailuresOfASuccess(t *testing.T) {
 					b.publishEvent(postroom.Event{ID: id, Source: "/shop", Type: b.stream + ".placed", Key: "k", Data: []byte("1")})
 				}
 			}
-			b.eventually("both to be settled", func() bool {
+			b.eventually("both events to be decided", func() bool {
 				var n int
 				err := b.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.inbox i WHERE NOT EXISTS (SELECT FROM postroom.held h WHERE h.dedupe_key = i.dedupe_key)").Scan(&n)
 				return err == nil && n == 2

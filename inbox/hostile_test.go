@@ -397,7 +397,7 @@ func TestAMessageWithTheHeaderOfAStatus(t *testing.T) {
 			b.in.Handle(sub, effect("h"))
 			b.run()
 			b.publish("last")
-			b.eventually("what comes behind it", func() bool { return b.effects("h")["last"] == 1 })
+			b.eventually("the events behind it", func() bool { return b.effects("h")["last"] == 1 })
 			for id, n := range b.effects("h") {
 				if n != 1 {
 					t.Errorf("%s took effect %d times", id, n)

@@ -80,7 +80,7 @@ func TestHandlersOfAStreamWithConsumerLimits(t *testing.T) {
 	}
 
 	// The broker has removed both consumers.
-	b.eventually("the consumers to be gone", func() bool { return len(b.consumers()) == 0 })
+	b.eventually("the consumers to be removed", func() bool { return len(b.consumers()) == 0 })
 	b.in = inbox.New(b.pool, b.nc, b.config())
 	b.in.Handle(ordered, effect("ordered"))
 	b.in.Handle(b.subscription("unordered"), effect("unordered"))

@@ -49,7 +49,7 @@ func TestHandlerGetsMessagesBehindALostTail(t *testing.T) {
 			saved, messages := filepath.Join(t.TempDir(), "saved"), v.messages()
 			v.stopped(func() error { return os.CopyFS(saved, os.DirFS(messages)) })
 			v.publish(lost...)
-			v.eventually("the effects of what is lost then", func() bool { return len(v.effects("h")) == 20 })
+			v.eventually("the effects of the events that the broker will lose", func() bool { return len(v.effects("h")) == 20 })
 			v.drained()
 			if tt.away {
 				stop()
@@ -63,7 +63,7 @@ func TestHandlerGetsMessagesBehindALostTail(t *testing.T) {
 				v.in.Handle(v.subscription("h"), effect("h"))
 				v.run()
 			}
-			v.eventually("the effects of what took their places", func() bool { return len(v.effects("h")) == 20+tt.more })
+			v.eventually("the effects of the messages in place of the lost ones", func() bool { return len(v.effects("h")) == 20+tt.more })
 			v.wantOnce("h", slices.Concat(kept, lost, more)...)
 		})
 	}
@@ -104,14 +104,14 @@ func TestHandlerGoesOnIfItMayNotReadMessages(t *testing.T) {
 	saved, messages := filepath.Join(t.TempDir(), "saved"), b.messages()
 	b.stopped(func() error { return os.CopyFS(saved, os.DirFS(messages)) })
 	b.publish("lost 1", "lost 2")
-	b.eventually("the effects of what is lost then", func() bool { return len(b.effects("h")) == 3 })
+	b.eventually("the effects of the events that the broker will lose", func() bool { return len(b.effects("h")) == 3 })
 	b.stopped(func() error {
 		return errors.Join(os.RemoveAll(messages), os.CopyFS(messages, os.DirFS(saved)))
 	})
 	b.publish("after")
-	b.eventually("the effect of what took their places", func() bool { return len(b.effects("h")) == 4 })
+	b.eventually("the effect of the message in place of the lost ones", func() bool { return len(b.effects("h")) == 4 })
 	b.wantOnce("h", "before", "lost 1", "lost 2", "after")
 	if !strings.Contains(log.String(), "grant $JS.API.STREAM.MSG.GET.*") {
-		t.Errorf("the log does not say what is missing: %s", log.String())
+		t.Errorf("the log does not name the missing right: %s", log.String())
 	}
 }

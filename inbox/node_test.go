@@ -106,7 +106,7 @@ func TestSweepRemovesOldRows(t *testing.T) {
 		t.Errorf("%d rows removed, %v; want %d", removed, err, want)
 	}
 	if got := b.ledger("h"); got != 20667 {
-		t.Errorf("%d rows are left, want 20000 young ones and 667 that are owed", got)
+		t.Errorf("%d rows are left, want 20000 recent ones and 667 of held events", got)
 	}
 }
 

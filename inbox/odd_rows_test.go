@@ -60,7 +60,7 @@ func TestEventThatCannotBeHeldStopsNoOther(t *testing.T) {
 				b.wantOnce("h", good...)
 				for key, o := range b.held("h") {
 					if !o.Raw || o.State != "dead" {
-						t.Errorf("%s is held as %+v, want it dead, with its headers as they came", key, o)
+						t.Errorf("%s is held as %+v, want it dead, with its original headers", key, o)
 					}
 				}
 			})

@@ -86,18 +86,18 @@ func TestHeldEventsOfAKeyRunOneAfterTheOther(t *testing.T) {
 	}
 	b.eventually("the other key's effects", func() bool { return b.made("o", "b-%") == 50 })
 	others := time.Since(began)
-	devtest.Eventually(t, time.Minute, "nothing to be owed", func() bool { return b.heldCount("o") == 0 })
+	devtest.Eventually(t, time.Minute, "no event to be held", func() bool { return b.heldCount("o") == 0 })
 	took := time.Since(began)
 	b.eventually("the last effect", func() bool { return len(b.orderOf("o", "a")) == waiting+51 })
 	stop()
 	if strings.Contains(said.String(), "could not be claimed") {
-		t.Errorf("it could not claim what was due:\n%s", said)
+		t.Errorf("it could not claim the due events:\n%s", said)
 	}
 	if n := b.outOfOrder("o"); n > 0 {
 		t.Errorf("%d effects out of order", n)
 	}
 	if n := seen.n.Load() - before; n > 2*waiting/100 {
-		t.Errorf("%d events were claimed by themselves, want one of each hundred", n)
+		t.Errorf("%d events were claimed alone, want one of each hundred", n)
 	}
 	if took > 5*time.Second && others > took/2 {
 		t.Errorf("another key's 50 events took %s of the %s for which one drained", others, took)
@@ -187,7 +187,7 @@ func TestOrderedHandlersThatComeAndGo(t *testing.T) {
 				return n == keys*each-dead
 			})
 			publishing.Wait()
-			b.eventually("all that is dead to be so, and nothing else to be owed", func() bool { return b.dead("o") >= dead && len(b.held("o")) == b.dead("o") })
+			b.eventually("all other events to be decided, and the dead ones to be held", func() bool { return b.dead("o") >= dead && len(b.held("o")) == b.dead("o") })
 			for event, n := range b.effects("o") {
 				if n != 1 {
 					t.Errorf("%s took effect %d times", event, n)

@@ -94,7 +94,7 @@ func TestEachEventOfAClaimThatRanOutRunsAlone(t *testing.T) {
 	b.eventually("all", func() bool { return len(b.orderOf("o", "k0")) == 3 })
 	stop()
 	if len(beside) != 3 || !beside[0] || !beside[1] || !beside[2] {
-		t.Errorf("ran alone, all of them: %v, want three times", beside)
+		t.Errorf("the runs were solitary: %v, want three solitary runs", beside)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestHeadSettlesIfAFollowerIsRemoved(t *testing.T) {
 	b.requeue("o", "/shop k0-00000")
 	b.eventually("the head's effect", func() bool { return len(b.order("o")) == 1 })
 	if held := b.held("o"); len(held) != 1 || held["/shop k0-00001"].State != "dead" {
-		t.Errorf("held: %v, want what was taken away", held)
+		t.Errorf("held: %v, want only k0-00001, dead", held)
 	}
 	b.wantOnce("o", "k0-00000")
 }

@@ -19,10 +19,10 @@ func TestReaderRemembersAnEventHeldMeanwhile(t *testing.T) {
 	c.keys.Hold("k", time.Time{})
 	c.keys.Free(c.keyOf(d), known)
 	if !c.keys.IsHeld(c.keyOf(d)) {
-		t.Error("the key is free, and something of it is held")
+		t.Error("the key is free, although an event of it is held")
 	}
 	c.keys.Free(c.keyOf(d), c.keys.Version(c.keyOf(d)))
 	if c.keys.IsHeld(c.keyOf(d)) {
-		t.Error("the key is blocked by what was settled")
+		t.Error("a decided event blocks the key")
 	}
 }

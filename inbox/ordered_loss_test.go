@@ -130,7 +130,7 @@ func TestLostTail(t *testing.T) {
 			v.eventually("the first effects", func() bool { return v.made("o", "%") == 20*keys })
 			saved := v.save()
 			v.publishFromTo(keys, 20, 30)
-			v.eventually("effects and the floor above what will be left", func() bool {
+			v.eventually("effects, and the floor above the messages that will remain", func() bool {
 				return v.made("o", "%") == 30*keys-tt.waits && v.floorAt("o") == 30*keys
 			})
 			if tt.away {
@@ -268,13 +268,13 @@ func TestStreamThatDroppedUnreadEvents(t *testing.T) {
 		t.Errorf("%d alarms, want 1", n)
 	}
 	b.publishFromTo(1, 30, 31)
-	b.eventually("what is new", func() bool { return b.made("o", "%") == 21 })
+	b.eventually("the new events' effects", func() bool { return b.made("o", "%") == 21 })
 	stop()
 	b.in = inbox.New(b.pool, b.nc, b.config()) // the loss is reported only once
 	b.in.Handle(b.ordered("o", inbox.HoldKey), effect("o"))
 	b.run()
 	b.publishFromTo(1, 31, 32)
-	b.eventually("what is newer", func() bool { return b.made("o", "%") == 22 })
+	b.eventually("the newer events' effects", func() bool { return b.made("o", "%") == 22 })
 	if n := alarmed(b, b.meter, "aged_out"); n != 0 {
 		t.Errorf("%d alarms after a restart, want none", n)
 	}

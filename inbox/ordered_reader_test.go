@@ -106,7 +106,7 @@ func TestStalledReader(t *testing.T) {
 	b.exec("UPDATE postroom.subscription SET epoch = epoch + 1, reader = 'elsewhere/1/x', reader_until = now() + interval '1 hour', floor = 0, floor_id = NULL, floor_stored_at = NULL")
 	b.eventually("it to read no longer", func() bool { return b.readers() == 0 })
 	close(release)
-	b.eventually("what it had begun", func() bool { return b.made("o", "a-00001") == 1 })
+	b.eventually("the events that it had begun", func() bool { return b.made("o", "a-00001") == 1 })
 	b.exec("UPDATE postroom.subscription SET reader = NULL, reader_until = NULL")
 	b.eventually("the last effect", func() bool { return b.made("o", "a-00002") == 1 })
 	b.eventually("the floor", func() bool { return b.floorAt("o") == 4 })
@@ -289,7 +289,7 @@ func TestOrderedExternalHandler(t *testing.T) {
 		t.Errorf("%d effects out of order, or twice", n)
 	}
 	if beside > 0 {
-		t.Errorf("%d times an event was run beside another of its key", beside)
+		t.Errorf("an event ran %d times at the same time as another of its key", beside)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestOrderedHandlerInTwoVersions(t *testing.T) {
 		stop()
 		publish(5, "placed", "paid") // only the old version runs
 	}
-	b.eventually("something to wait for the version that has its type", func() bool { return b.heldCount("o") > 0 })
+	b.eventually("an event to wait for the version that has its type", func() bool { return b.heldCount("o") > 0 })
 	version("placed", "paid")
 	b.eventually("all effects", func() bool { return b.made("o", "%") == n*keys && b.heldCount("o") == 0 })
 	if n := b.outOfOrder("o"); n > 0 {

@@ -50,7 +50,7 @@ func TestLogReportsThatTheBrokerIsAway(t *testing.T) {
 	b.run()
 	b.eventually("the effect", func() bool { return len(b.effects("h")) == 1 })
 	broker.Stop()
-	b.eventually("the log to tell of it", func() bool {
+	b.eventually("the log to mention it", func() bool {
 		return strings.Contains(log.String(), `msg="reading interrupted, will begin again" handler=h error="no connection to the broker"`)
 	})
 	if err := broker.Restart(t.Context()); err != nil {
@@ -61,6 +61,6 @@ func TestLogReportsThatTheBrokerIsAway(t *testing.T) {
 	b.eventually("the other effect", func() bool { return len(b.effects("h")) == 2 })
 	b.wantOnce("h", "before", "after")
 	if strings.Contains(log.String(), "outbound buffer") {
-		t.Errorf("the log tells of a buffer that there is not: %s", log.String())
+		t.Errorf("the log mentions a buffer that does not exist: %s", log.String())
 	}
 }

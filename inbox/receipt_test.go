@@ -285,7 +285,7 @@ func TestOneOfTwoOwnersCallsAVendorWithoutKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := <-verdict; got != tt.want {
-			t.Errorf("window %s: the second is told %q, want %q", tt.window, got, tt.want)
+			t.Errorf("window %s: the second gets %q, want %q", tt.window, got, tt.want)
 		}
 	}
 }

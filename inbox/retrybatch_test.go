@@ -116,7 +116,7 @@ func TestBatchWhoseHandlerCommittedDoesNotRunAgain(t *testing.T) {
 				}
 			}
 			if n := b.effects("before")["7"]; (n == 1) != ending.committed || n > 1 {
-				t.Errorf("the effect before took place %d times", n)
+				t.Errorf("the earlier effect took place %d times", n)
 			}
 			if got := b.held("h")["/stripe 7"]; got.State != "dead" {
 				t.Errorf("held: %+v, want the event of the handler that ended its transaction dead", got)
@@ -140,7 +140,7 @@ func TestBatchWithoutAllClaimsDoesNotCommit(t *testing.T) {
 	}))
 	b.acceptMany("h", 10)
 	b.run()
-	b.eventually("all to be settled", func() bool { return len(b.held("h")) == 0 })
+	b.eventually("all events to be decided", func() bool { return len(b.held("h")) == 0 })
 	for i := range 10 {
 		if n := b.effects("h")[fmt.Sprint(i)]; n != 1 {
 			t.Errorf("%d effects of %d", n, i)

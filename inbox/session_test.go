@@ -135,7 +135,7 @@ func (b *bench) wantClean(s *sessions, shown bool) {
 	defer s.mu.Unlock()
 	for _, is := range s.met {
 		if shown && is != want {
-			b.Errorf("a handler met %q, want %q", is, want)
+			b.Errorf("a handler got %q, want %q", is, want)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestSessionsDoNotLeak(t *testing.T) {
 				stop := b.run()
 				for name := range seen {
 					b.eventually(name+" to take effect", func() bool { return len(b.effects(name)) == len(want)+1 })
-					b.eventually(name+" to owe nothing", func() bool { return len(b.held(name)) == 0 })
+					b.eventually(name+" to hold no event", func() bool { return len(b.held(name)) == 0 })
 					b.wantOnce(name, append(slices.Clone(want), "again")...)
 				}
 				stop()

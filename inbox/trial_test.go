@@ -58,10 +58,10 @@ func TestDryRunReportsOnlyItsOwnChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c := outcome.Changes; outcome.Verdict != "passes" || len(c) != 1 || c[0].Name != "public.effect" || c[0].Inserted != 1 {
-			t.Fatalf("the dry run says %s, want one row in public.effect, and nothing else", told)
+			t.Fatalf("the dry run reports %s, want only one row in public.effect", told)
 		}
 	}
 	if n := len(b.effects("billing")); n != 5 {
-		t.Errorf("%d events took effect, want 5: a dry run leaves none", n)
+		t.Errorf("%d events took effect, want 5: a dry run has no effect", n)
 	}
 }

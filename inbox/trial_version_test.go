@@ -26,7 +26,7 @@ func TestTrialOfAnotherVersion(t *testing.T) {
 		}
 		return n
 	}
-	devtest.Eventually(t, 30*time.Second, "the dry runs of what this process takes", func() bool { return tried() == 2 })
+	devtest.Eventually(t, 30*time.Second, "the dry runs of the types that this process handles", func() bool { return tried() == 2 })
 	var left string
 	if err := b.pool.QueryRow(t.Context(), `SELECT held.type FROM postroom.trial JOIN postroom.held ON held.id = trial.held
 		WHERE taken_by IS NULL`).Scan(&left); err != nil || left != b.stream+".returned" {

@@ -230,7 +230,7 @@ func TestCommitWithALostAnswerCountsOnce(t *testing.T) {
 			armed.Store(true)
 			pool.Reset()
 			b.run()
-			b.eventually("the end of what is owed", func() bool { return len(b.effects("h")) > 0 && len(b.held("h")) == 0 })
+			b.eventually("no event to be held", func() bool { return len(b.effects("h")) > 0 && len(b.held("h")) == 0 })
 			b.drained()
 			for id, n := range b.effects("h") {
 				if n != 1 {

@@ -111,7 +111,7 @@ func TestHandlerThatEndsItsTransactionHasFailed(t *testing.T) {
 						t.Errorf("%d effects of another transaction are committed", n)
 					}
 					if n := b.effects("before")["bad"]; (n == 1) != ending.committed || n > 1 {
-						t.Errorf("the effect before took place %d times", n)
+						t.Errorf("the earlier effect took place %d times", n)
 					}
 					if ending.committed {
 						b.wantEffectsOrDead("h", "good 1", "good 2")
@@ -179,7 +179,7 @@ func TestHeldEventWhoseHandlerCommittedDoesNotRunAgain(t *testing.T) {
 					t.Errorf("%d effects of another transaction are committed", n)
 				}
 				if n := b.effects("before")["bad"]; (n == 1) != ending.committed || n > 1 {
-					t.Errorf("the effect before took place %d times", n)
+					t.Errorf("the earlier effect took place %d times", n)
 				}
 			})
 		}
@@ -246,7 +246,7 @@ func TestSettlementIsOneTransactionWithOnSuccess(t *testing.T) {
 				t.Errorf("%d effects of another transaction are committed", n)
 			}
 			if n := b.effects("before")["bad"]; (n == 1) != ending.committed || n > 1 {
-				t.Errorf("the effect before took place %d times", n)
+				t.Errorf("the earlier effect took place %d times", n)
 			}
 		})
 	}

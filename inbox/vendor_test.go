@@ -181,5 +181,5 @@ func (b *bench) failure(key string) (text string) {
 
 func (b *bench) waitUntilNoneHeld(name string) {
 	b.Helper()
-	b.eventually("nothing to be owed", func() bool { return len(b.held(name)) == 0 })
+	b.eventually("no event to be held", func() bool { return len(b.held(name)) == 0 })
 }

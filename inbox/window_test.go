@@ -71,7 +71,7 @@ func TestEachHandlerHasItsDedupeWindow(t *testing.T) {
 		t.Errorf("%d and %d rows are left, want 1 and 2", short, long)
 	}
 	if short, long := b.expiredBefore("short"), b.expiredBefore("long"); short != 2*time.Hour || long != 30*24*time.Hour {
-		t.Errorf("rows are gone from before %s and %s ago", short, long)
+		t.Errorf("rows from before %s and %s ago are removed", short, long)
 	}
 	// Processes that know one time for all handlers see these.
 	var ledger, gate, expired time.Duration
@@ -327,7 +327,7 @@ func TestAProcessStallsInASweep(t *testing.T) {
 	}
 	close(s.resumes)
 	if err := <-sweepErr; err == nil {
-		t.Error("the stalled sweep went on")
+		t.Error("the stalled sweep continued")
 	}
 }
 
@@ -338,7 +338,7 @@ func TestProcessWithOneTimeForAllDoesNotSweep(t *testing.T) {
 	b := newBench(t)
 	tag, err := b.pool.Exec(t.Context(), "SELECT next_page FROM postroom.sweep WHERE next_at <= now() FOR UPDATE SKIP LOCKED")
 	if err != nil || tag.RowsAffected() != 0 {
-		t.Errorf("it took %d turns, %v", tag.RowsAffected(), err)
+		t.Errorf("the sweep took %d rounds, %v", tag.RowsAffected(), err)
 	}
 }
 
@@ -409,7 +409,7 @@ func TestAStoppingProcessStaysRegistered(t *testing.T) {
 	b.eventually("the stop to begin", func() bool { return log.has("inbox stopping, waiting for running handlers") })
 	for range 100 { // leaving takes one statement
 		if registered() != 1 {
-			t.Fatal("the process left while its handler ran")
+			t.Fatal("the process ended while its handler ran")
 		}
 	}
 	close(end)

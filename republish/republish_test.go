@@ -119,7 +119,7 @@ func TestRepublishReportsRemovedEvents(t *testing.T) {
 	}
 	r := startRepublish(t, log, republish.Request{Since: at[0]})
 	if r.Log == nil || !r.Log.Gone || r.Events != 4 {
-		t.Errorf("Republish = %+v, want that something is gone", r)
+		t.Errorf("Republish = %+v, want that some events are gone", r)
 	}
 	ids, _ := again(t, term, 10)
 	wantIDs(t, ids, letters(6)[2:]...)

@@ -104,7 +104,7 @@ func TestDeadlineArmsTheNext(t *testing.T) {
 	w.give(next) // too early, as after a failover to a server with another clock
 	again := w.wants("travel.deadline")[0]
 	if again.ID == next.ID || !again.NotBefore.Equal(next.NotBefore) {
-		t.Errorf("the deadline that came too early was not written again: %+v", again)
+		t.Errorf("the early deadline was not written again: %+v", again)
 	}
 	w.give(w.expire("t1"))
 	w.wants("payment.refund")

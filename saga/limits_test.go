@@ -151,7 +151,7 @@ func TestRetention(t *testing.T) {
 	}
 	var orphans int
 	if err := w.pool.QueryRow(t.Context(), "SELECT count(*) FROM postroom.saga_step WHERE key IN ('a', 'b', 'c', 'd')").Scan(&orphans); err != nil || orphans != 0 {
-		t.Errorf("%d rows of their history are left, %v", orphans, err)
+		t.Errorf("%d rows of their history remain, %v", orphans, err)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestSessionBehindTheMigrationIsNoBlocker(t *testing.T) {
 	}
 	exec(t, before, "COMMIT; "+lockOutbox)
 	if got := names(schema.Blockers(t.Context(), tx, held)); got != "" {
-		t.Errorf("in the way are %q, want nobody: the next transaction of a session is another one", got)
+		t.Errorf("blockers are %q, want none: the next transaction of a session is another one", got)
 	}
 	exec(t, before, "COMMIT")
 	exec(t, behind, "COMMIT")
@@ -155,7 +155,7 @@ func TestHiddenSessionsAreNamedAsBlockers(t *testing.T) {
 		}
 		for _, b := range blockers {
 			if b.State != "" || b.Age != 0 || !slices.Contains(b.Tables, "outbox") {
-				t.Errorf("for another role: %+v, want its table, and nothing of what it does", b)
+				t.Errorf("for another role: %+v, want its table, and no details of its work", b)
 			}
 		}
 	}

@@ -161,7 +161,7 @@ func TestReceiptConstraints(t *testing.T) {
 	}
 	exec(t, pool, insertHeld("handler='h'; dedupe_key='a'; next_at=now()"))
 	if n := one[int](t, pool, "SELECT revision FROM postroom.held"); n != 0 {
-		t.Errorf("what is new has revision %d, want 0", n)
+		t.Errorf("the new row has revision %d, want 0", n)
 	}
 }
 

@@ -118,7 +118,7 @@ func TestMigrateGoesOnAfterAFailedStep(t *testing.T) {
 	}
 	if one[bool](t, pool, `SELECT to_regclass('postroom.half') IS NOT NULL
 		OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'postroom.outbox'::regclass AND attname = 'half')`) {
-		t.Error("the step that failed left something behind")
+		t.Error("the failed step left changes behind")
 	}
 	applied, err = schema.Migrator{}.From(schema.With(later)).Migrate(t.Context(), pool)
 	if err != nil || len(applied) != len(later)-1 || applied[0].Version != 7 {

@@ -109,14 +109,14 @@ func TestProducersGoOnWhileAMigrationWaits(t *testing.T) {
 		t.Errorf("a migration waited for %s in front of the producers, want 2s at most, and more than none", d)
 	}
 	if len(told) < 3 {
-		t.Fatalf("told %d times that it waits, want 3 or more", len(told))
+		t.Fatalf("the wait was reported %d times, want 3 or more", len(told))
 	}
 	w := told[0]
 	if w.Migration.Version != newest(t)+1 || w.Attempt != 1 || w.Pause <= 0 {
-		t.Errorf("told %+v, want the first attempt of migration %d", w, newest(t)+1)
+		t.Errorf("the report is %+v, want the first attempt of migration %d", w, newest(t)+1)
 	}
 	if len(w.Blockers) != 1 || w.Blockers[0].Application != "pg_dump" || w.Blockers[0].State != "idle in transaction" || w.Blockers[0].Age <= 0 {
-		t.Errorf("told of the blockers %+v, want pg_dump", w.Blockers)
+		t.Errorf("the report names the blockers %+v, want pg_dump", w.Blockers)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestMigrateSaysWhoIsInTheWay(t *testing.T) {
 		}
 	}
 	if n := one[int](t, pool, "SELECT max(version) FROM postroom.migration"); n != newest(t) {
-		t.Errorf("version %d, want %d: what waited is not applied", n, newest(t))
+		t.Errorf("version %d, want %d: the waiting migration is not applied", n, newest(t))
 	}
 }
 
@@ -237,7 +237,7 @@ func TestMigrateNamesAPreparedTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(told.Blockers) != 1 || told.Blockers[0].PID != 0 || !strings.Contains(told.String(), "prepared transaction forgotten") {
-		t.Errorf("told %q, want the prepared transaction", told)
+		t.Errorf("the report names %q, want the prepared transaction", told)
 	}
 }
 

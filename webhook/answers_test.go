@@ -85,7 +85,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: answered %v %s, not %v %s", tt.reason, w.Header(), w.Body, first.Header(), first.Body)
 		}
 		if tt.e.counted("rejected", string(tt.reason)) != before+1 || !strings.Contains(tt.e.log.String(), "level=INFO msg=\"webhook refused\" source=/acme remote=192.0.2.1:1234 reason="+string(tt.reason)) {
-			t.Errorf("%s is not told:\n%s", tt.reason, tt.e.log)
+			t.Errorf("the message does not mention %s:\n%s", tt.reason, tt.e.log)
 		}
 		if len(tt.e.in.known) != 0 || strings.Contains(tt.e.log.String(), "secret") {
 			t.Errorf("%s: stored %v, log:\n%s", tt.reason, tt.e.in.known, tt.e.log)

@@ -275,7 +275,7 @@ func TestDatabaseIsKilled(t *testing.T) {
 		case status == http.StatusOK && rows != 1:
 			t.Errorf("%s was answered 200, and has %d rows", id, rows)
 		case status != http.StatusOK && send(id.(string)) != http.StatusOK:
-			t.Errorf("%s was not taken when it came again", id)
+			t.Errorf("%s was not accepted when it was sent again", id)
 		}
 		return true
 	})

@@ -128,16 +128,16 @@ func TestManyEndpoints(t *testing.T) {
 	const works, hangs, breaks, moves = 89, 5, 5, 1
 	if full {
 		alone := newManyEndpoints(t, timeout, works, 0, 0, 0).start(events, works)
-		t.Logf("alone the healthy endpoints took %s", alone)
+		t.Logf("without the others, the healthy endpoints took %s", alone)
 	}
 	c := newManyEndpoints(t, timeout, works, hangs, breaks, moves)
-	t.Logf("beside the others the healthy endpoints took %s", c.start(events, works))
+	t.Logf("together with the others, the healthy endpoints took %s", c.start(events, works))
 
-	c.eventually("the endpoint that moved to have one event, and none of the others", func() bool {
+	c.eventually("the endpoint that moved to have one event, and the others none", func() bool {
 		return c.count("moves") == 1 && one[int](c.rig, "SELECT count(*) FROM postroom.held WHERE class = 'permanent' AND dead_at IS NOT NULL") == events-1
 	})
 	const owed = "SELECT count(*) FROM postroom.held WHERE handler = 'webhooks'"
-	c.eventually("what was delivered to be settled, and the rest to be held", func() bool {
+	c.eventually("the delivered events to be decided, and the others to be held", func() bool {
 		return one[int](c.rig, owed) == events*(hangs+breaks)+events-1
 	})
 	if n := one[int](c.rig, "SELECT count(*) FROM postroom.webhook_endpoint WHERE failing_since IS NOT NULL AND id NOT LIKE 'hangs%' AND id NOT LIKE 'breaks%'"); n != 0 {
@@ -166,6 +166,6 @@ func TestManyEndpoints(t *testing.T) {
 		}
 	}
 	if len(c.got) != works+hangs+breaks+moves {
-		t.Errorf("%d endpoints got something", len(c.got))
+		t.Errorf("%d endpoints got a request", len(c.got))
 	}
 }

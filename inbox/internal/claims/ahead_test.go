@@ -21,7 +21,7 @@ func TestAheadFollowsTheWorkers(t *testing.T) {
 	a.put(now, 0)
 	a.put(now.Add(late), 1) // behind the first claim, whose time counts
 	if a.isStuck(now.Add(late-1), 2) || a.isStuck(now.Add(time.Hour), 0) {
-		t.Error("stuck too early, or with nothing that waits")
+		t.Error("stuck too early, or although no event waits")
 	}
 	if !a.isStuck(now.Add(late), 2) {
 		t.Error("not stuck")

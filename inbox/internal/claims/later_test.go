@@ -47,12 +47,12 @@ func TestPostponedEventsStandInLine(t *testing.T) {
 		q.Later(claim("b"), time.Second, time.Millisecond)
 		p = want("later", []string{"a", "b"}, []time.Duration{8090 * time.Millisecond, time.Second})
 		if !slices.Equal(p.Since, []time.Duration{0, 0}) {
-			t.Errorf("what was due %v ago is postponed, want what is due now", p.Since)
+			t.Errorf("an event due %v ago is postponed, want it due now", p.Since)
 		}
 		time.Sleep(time.Minute)
 		p = want("when the line is over", []string{"a", "b"}, []time.Duration{0, 0})
 		if !slices.Equal(p.Since, []time.Duration{time.Minute, time.Minute}) {
-			t.Errorf("what was due %v ago is postponed, want a minute", p.Since)
+			t.Errorf("an event due %v ago is postponed, want a minute", p.Since)
 		}
 		if n := len(q.later.ends); n != 0 {
 			t.Errorf("%d lines are remembered", n)

@@ -71,7 +71,7 @@ func TestMessagesMayComeAfterTheStatus(t *testing.T) {
 				t.Errorf("messages = %v, want %v", err, tt.err)
 			}
 			if len(got) != tt.want || len(slices.Compact(slices.Sorted(slices.Values(got)))) != tt.want {
-				t.Errorf("%d messages came, want %d: %q", len(got), tt.want, got)
+				t.Errorf("%d messages arrived, want %d: %q", len(got), tt.want, got)
 			}
 		})
 	}
