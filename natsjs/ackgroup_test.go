@@ -37,7 +37,7 @@ func ask(fail func(format string, args ...any)) *recordingWindow {
 	a := &recordingWindow{outcomes: make(map[int64]broker.Outcome)}
 	a.window = newWindow("acks.", func(f *broker.Message, o broker.Outcome) {
 		if before, twice := a.outcomes[f.Seq]; twice {
-			fail("event %d was told %+v, and then %+v", f.Seq, before, o)
+			fail("event %d got outcome %+v, and then %+v", f.Seq, before, o)
 		}
 		a.outcomes[f.Seq] = o
 	})
@@ -124,7 +124,7 @@ func TestAnswersToAGroup(t *testing.T) {
 				w.onAck(m)
 			}
 			if got := w.summary(); got != test.outcomes {
-				t.Errorf("told %q, want %q", got, test.outcomes)
+				t.Errorf("outcomes %q, want %q", got, test.outcomes)
 			}
 			again := w.takeAgain()
 			if got := seqsOf(again); got != test.again {
@@ -175,11 +175,11 @@ func TestAGroupIsSettledWhenItIsSent(t *testing.T) {
 	w.answer(sent.reply, stored("S", 7))
 	w.answer(sent.reply, full)
 	if len(w.outcomes) > 0 || len(w.takeAgain()) > 0 {
-		t.Fatalf("told %v before all was sent", w.outcomes)
+		t.Fatalf("outcomes %v before all events were sent", w.outcomes)
 	}
 	w.sentAll(sent, map[*broker.Message]broker.Outcome{batch[1]: failure(nats.ErrMaxPayload)})
 	if o := w.outcomes[1]; len(w.outcomes) != 1 || o.Class != broker.Permanent {
-		t.Errorf("told %v, want that event 1 is too large", w.outcomes)
+		t.Errorf("outcomes %v, want that event 1 is too large", w.outcomes)
 	}
 	if again := seqsOf(w.takeAgain()); again != "0 2" {
 		t.Errorf("sent again: %q, want those that were sent", again)
@@ -197,7 +197,7 @@ func TestEventThatWasNotSentHasNoAnswer(t *testing.T) {
 	w.answer(group.reply, stored("S", 8))
 	w.sentAll(group, map[*broker.Message]broker.Outcome{batch[1]: failure(nats.ErrMaxPayload)})
 	if w.outcomes[0].Sequence != 7 || w.outcomes[1].Class != broker.Permanent || w.outcomes[2].Sequence != 8 {
-		t.Errorf("told %v, want 7, too large, 8", w.outcomes)
+		t.Errorf("outcomes %v, want 7, too large, 8", w.outcomes)
 	}
 
 	gone := failure(nats.ErrDisconnected)
@@ -213,11 +213,11 @@ func TestEventThatWasNotSentHasNoAnswer(t *testing.T) {
 		}
 		for _, f := range batch {
 			if w.outcomes[f.Seq].Class != broker.Unknown {
-				t.Errorf("event %d was told %+v, want that it was not sent", f.Seq, w.outcomes[f.Seq])
+				t.Errorf("event %d got outcome %+v, want that it was not sent", f.Seq, w.outcomes[f.Seq])
 			}
 		}
 		if w.isWaiting() {
-			t.Errorf("something is waited for where none of %d events was sent", n)
+			t.Errorf("the window waits for an answer, although none of %d events was sent", n)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func TestGroupWithTooManyAnswersIsAmbiguous(t *testing.T) {
 	}
 	w.sentAll(w.refs[0], nil)
 	if again := seqsOf(w.takeAgain()); again != "0 1" || len(w.outcomes) > 0 {
-		t.Errorf("sent again: %q, told %v, want both events again", again, w.outcomes)
+		t.Errorf("sent again: %q, outcomes %v, want both events again", again, w.outcomes)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestAGroupRunsOutOfTime(t *testing.T) {
 	w.answer(replies[0], stored("S", 7))
 	w.expire(time.Now().Add(time.Second))
 	if w.outcomes[0].Class != broker.Unknown || w.outcomes[1].Class != broker.Unknown || w.isWaiting() {
-		t.Errorf("told %v, want that neither is known", w.outcomes)
+		t.Errorf("outcomes %v, want Unknown for both", w.outcomes)
 	}
 	if replies := w.sendNow(together(2, 2)); len(replies) != 2 {
 		t.Error("a group follows at once")
@@ -262,7 +262,7 @@ func TestGroupIsSentAgainAfterADenial(t *testing.T) {
 	w.sendNow(batch)
 	w.Deny(fmt.Errorf("%w: Permissions Violation for Publish to \"a.denied\"", nats.ErrPermissionViolation))
 	if o := w.outcomes[1]; len(w.outcomes) != 1 || !errors.Is(o.Err, broker.ErrNotAllowed) {
-		t.Errorf("told %v, want that event 1 is not allowed", w.outcomes)
+		t.Errorf("outcomes %v, want that event 1 is not allowed", w.outcomes)
 	}
 	if again := seqsOf(w.takeAgain()); again != "0 2" {
 		t.Errorf("sent again: %q, want the others", again)
@@ -280,11 +280,11 @@ func TestBrokenConnectionReportsWaitingEvents(t *testing.T) {
 	w.failAll(nats.ErrDisconnected)
 	for seq := range int64(5) {
 		if o, ok := w.outcomes[seq]; !ok || o.Class != broker.Unknown {
-			t.Errorf("event %d was told %+v, want that it is not known", seq, o)
+			t.Errorf("event %d got outcome %+v, want Unknown", seq, o)
 		}
 	}
 	if w.isWaiting() || len(w.takeAgain()) > 0 {
-		t.Error("something is still waited for")
+		t.Error("the window still waits for an answer")
 	}
 }
 
@@ -322,12 +322,12 @@ func TestGroupsRestAfterAnAmbiguousOne(t *testing.T) {
 		w.takeAgain()
 	}
 	if n := singles(); n != 0 {
-		t.Fatalf("%d events went by themselves at first, want none", n)
+		t.Fatalf("%d events were sent alone at first, want none", n)
 	}
 	for want := minSingles; want < 5*minSingles; want = 2*want - 2 { // singles ends with an unambiguous group of two
 		vague()
 		if n := singles(); n != want {
-			t.Errorf("%d events went by themselves, want %d", n, want)
+			t.Errorf("%d events were sent alone, want %d", n, want)
 		}
 	}
 	for range 4 * minSingles { // each a group of two
@@ -335,7 +335,7 @@ func TestGroupsRestAfterAnAmbiguousOne(t *testing.T) {
 	}
 	vague()
 	if n := singles(); n != minSingles {
-		t.Errorf("%d events went by themselves after many groups that told, want %d", n, minSingles)
+		t.Errorf("%d events were sent alone after many groups with clear answers, want %d", n, minSingles)
 	}
 }
 
@@ -398,11 +398,11 @@ func TestGroupsTellTheTruth(t *testing.T) {
 		w.failAll(nats.ErrDisconnected)
 		reportAll(pending, failure(nats.ErrDisconnected), w.reportFn)
 		if len(w.outcomes) != total {
-			t.Fatalf("%d of %d events were told an outcome", len(w.outcomes), total)
+			t.Fatalf("%d of %d events got an outcome", len(w.outcomes), total)
 		}
 		for seq, o := range w.outcomes {
 			if o.Class == broker.Stored && at[seq] != o.Sequence {
-				t.Fatalf("event %d was told to be stored at %d; the stream has it at %d", seq, o.Sequence, at[seq])
+				t.Fatalf("event %d was reported as stored at %d; the stream has it at %d", seq, o.Sequence, at[seq])
 			}
 		}
 	})

@@ -98,6 +98,6 @@ func TestCheckOfStreamsForAtomicBatches(t *testing.T) {
 	}
 	stream(t, nc, jetstream.StreamConfig{Name: "UNFIT", Subjects: []string{"unfit.b"}})
 	if s := atomicStream(t, nc, "UNFIT", "unfit.c"); !s.CachedInfo().Config.AllowAtomicPublish {
-		t.Error("a wish without batches took them away")
+		t.Error("a configuration without batches disabled them")
 	}
 }

@@ -90,7 +90,7 @@ func (p *atomicTerm) all(n int) map[int64]outcome {
 	for range n {
 		o := p.next()
 		if _, twice := got[o.seq]; twice {
-			p.Errorf("event %d is settled twice", o.seq)
+			p.Errorf("event %d got two outcomes", o.seq)
 		}
 		got[o.seq] = o
 	}
@@ -269,7 +269,7 @@ func TestAtomicOneBadEventAmongAThousand(t *testing.T) {
 						behind[o.seq] = true
 					case o.class == broker.Permanent && o.seq == bad:
 						if want := (1000 - bad) / 250; int64(len(behind)) != want {
-							t.Errorf("%d of its key were told before it, want %d", len(behind), want)
+							t.Errorf("%d of its key were reported before it, want %d", len(behind), want)
 						}
 						if tt.want != nil && !errors.Is(o.err, tt.want) {
 							t.Errorf("it is dead of %v, want %v", o.err, tt.want)

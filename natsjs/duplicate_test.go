@@ -123,7 +123,7 @@ func TestDuplicateOfALostMessageIsStored(t *testing.T) {
 				}
 				lose(t, s)
 				if got := send(); !slices.Equal(got, tt.duplicate) {
-					t.Errorf("told to be duplicates: %v, want %v", got, tt.duplicate)
+					t.Errorf("reported as duplicates: %v, want %v", got, tt.duplicate)
 				}
 				if got := storedIDs(t, s); !slices.Equal(got, tt.want) {
 					t.Errorf("the stream has %v, want %v", got, tt.want)
@@ -154,7 +154,7 @@ func TestDuplicatesOfManyLostMessagesAreStored(t *testing.T) {
 		}
 	}
 	if duplicates != len(events)-4 {
-		t.Errorf("%d events are told to be duplicates, want all but 4 of %d", duplicates, len(events))
+		t.Errorf("%d events are reported as duplicates, want all but 4 of %d", duplicates, len(events))
 	}
 }
 

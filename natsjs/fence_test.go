@@ -45,7 +45,7 @@ func TestAStaleLeaderIsRefused(t *testing.T) {
 			ids, leases := stored(t, s)
 			want := slices.Concat(idsOf(series("", "old", 10, 1)), idsOf(series("", "young", 10, 1)), idsOf(series("", "more", 10, 1)))
 			if !slices.Equal(ids, want) || leases != 3 {
-				t.Errorf("stored %v with %d leases, want nothing of the old leader after the new one's fence", ids, leases)
+				t.Errorf("stored %v with %d leases, want no event of the old leader after the new one's fence", ids, leases)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestAPausedLeaderTakesNoFence(t *testing.T) {
 			newer.store(series(stream+".a", "more", 10, 3)...)
 			ids, _ := stored(t, s)
 			if want := slices.Concat(idsOf(series("", "young", 10, 1)), idsOf(series("", "more", 10, 1))); !slices.Equal(ids, want) {
-				t.Errorf("stored %v, want nothing of the old leader", ids)
+				t.Errorf("stored %v, want no event of the old leader", ids)
 			}
 		})
 	}
@@ -147,7 +147,7 @@ func TestLostFenceIsTakenAgain(t *testing.T) {
 		t.Errorf("the old term ended with %v, want ErrLeaseLost", err)
 	}
 	if now, _ := stored(t, s); len(now) != len(ids) {
-		t.Errorf("the old leader stored %v, where nobody had a fence", now[len(ids):])
+		t.Errorf("the old leader stored %v, although no leader had a fence", now[len(ids):])
 	}
 }
 
@@ -221,10 +221,10 @@ func TestAStaleLeaderIsRefusedInAStreamThatWasMadeAgain(t *testing.T) {
 	newer.store(series("TWIN.a", "young", 10, 3)...)
 	old.send(series("TWIN.a", "late", 10, 3)...)
 	if err := old.error(); err == nil {
-		t.Error("the old term goes on")
+		t.Error("the old term still runs")
 	}
 	if ids, _ := stored(t, s); !slices.Equal(ids, idsOf(series("", "young", 10, 1))) {
-		t.Errorf("stored %v, want nothing of the old leader", ids)
+		t.Errorf("stored %v, want no event of the old leader", ids)
 	}
 }
 

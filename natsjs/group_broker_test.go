@@ -34,7 +34,7 @@ func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Event) map[i
 			mu.Lock()
 			defer mu.Unlock()
 			if _, twice := told[f.Seq]; twice {
-				t.Errorf("event %d was told two outcomes", f.Seq)
+				t.Errorf("event %d got two outcomes", f.Seq)
 			}
 			if told[f.Seq] = o; len(told) == len(events) {
 				cancel()
@@ -46,7 +46,7 @@ func publishTogether(t *testing.T, nc *nats.Conn, events []eventlog.Event) map[i
 		t.Errorf("Run = %v", err)
 	}
 	if len(told) != len(events) {
-		t.Fatalf("%d of %d events were told an outcome", len(told), len(events))
+		t.Fatalf("%d of %d events got an outcome", len(told), len(events))
 	}
 	return told
 }
@@ -75,7 +75,7 @@ func wantStored(t *testing.T, s jetstream.Stream, events []eventlog.Event, told 
 			t.Fatal(err)
 		}
 		if id := m.Header.Get("ce-id"); id != ev.ID || places[o.Sequence] {
-			t.Errorf("event %s was told to be at %d, where the stream has %s", ev.ID, o.Sequence, id)
+			t.Errorf("event %s was reported at %d, where the stream has %s", ev.ID, o.Sequence, id)
 		}
 		places[o.Sequence] = true
 	}
@@ -86,7 +86,7 @@ func wantAtOnce(t *testing.T, told map[int64]broker.Outcome) {
 	t.Helper()
 	for seq, o := range told {
 		if o.Duplicate {
-			t.Errorf("event %d was sent again: the answers to its group did not tell", seq)
+			t.Errorf("event %d was sent again, although the answers to its group were clear", seq)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestEventsAreAcknowledgedTogether(t *testing.T) {
 	wantStored(t, s, events, told)
 	for seq, o := range told {
 		if !o.Duplicate {
-			t.Errorf("event %d is told to be new, and was there", seq)
+			t.Errorf("event %d is reported as new, although it was stored before", seq)
 		}
 	}
 }

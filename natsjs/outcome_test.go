@@ -279,7 +279,7 @@ func TestOutcomeOfAPublishThatIsNotAllowed(t *testing.T) {
 		}
 	}
 	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("it took %s to notice, which is as long as to wait for answers", took)
+		t.Errorf("the publisher noticed after %s, as late as if it had waited for answers", took)
 	}
 	if err := devtest.Receive(t, 10*time.Second, "a call of the connection's own error handler", handled); !errors.Is(err, nats.ErrPermissionViolation) {
 		t.Errorf("the connection's own error handler got %v", err)

@@ -215,7 +215,7 @@ func TestJetStreamSurvivesTheBroker(t *testing.T) {
 	select {
 	case p.batches <- asMessages(event(1, "out.a", "a")): // before the client noticed
 		if o := p.next(); o.err == nil {
-			t.Errorf("outcome %+v while the broker is away", o)
+			t.Errorf("outcome %+v while the broker is down", o)
 		}
 	case <-away: // a batch is taken when the broker is back
 	}

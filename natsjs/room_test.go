@@ -114,7 +114,7 @@ func TestARelayWaitsForRoom(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	devtest.Eventually(t, 20*time.Second, "a relay that leads, is ready and tells of the full stream", func() bool {
+	devtest.Eventually(t, 20*time.Second, "a relay that leads, is ready and reports the full stream", func() bool {
 		h := r.Health()
 		return h.State == relay.Leading && h.Ready() == nil && len(h.Faults) == 1 && errors.Is(h.Faults[0], broker.ErrFull)
 	})

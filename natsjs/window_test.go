@@ -25,12 +25,12 @@ func TestDenialSettlesOnlySentEvents(t *testing.T) {
 	w.expect(batch, time.Now())
 	w.Deny(denial)
 	if len(reported) > 0 {
-		t.Fatalf("settled %v before any was sent", reported)
+		t.Fatalf("outcomes of %v before any was sent", reported)
 	}
 	w.sentAll(w.refs[0], nil)
 	w.sentAll(w.refs[1], nil) // and reports what came meanwhile
 	if fmt.Sprint(reported) != "[0 1]" {
-		t.Errorf("settled %v, want the two that were sent", reported)
+		t.Errorf("outcomes of %v, want the two that were sent", reported)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestClosedWindowReportsNothing(t *testing.T) {
 	}
 	w.failAll(nats.ErrDisconnected)
 	if len(w.outcomes) > 0 {
-		t.Errorf("told %+v after the end", w.outcomes)
+		t.Errorf("outcome %+v after the end", w.outcomes)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestLateAnswerDoesNotCountForTheNextEvent(t *testing.T) {
 	}
 	w.answer(next[0], stored("S", 8))
 	if o := w.outcomes[1]; o.Class != broker.Stored || o.Sequence != 8 {
-		t.Errorf("event 1 was told %+v, want that it is message 8", o)
+		t.Errorf("event 1 got outcome %+v, want that it is message 8", o)
 	}
 }
 

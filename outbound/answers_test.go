@@ -170,7 +170,7 @@ func TestBrokenConflictStaysBroken(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if got, err := io.ReadAll(resp.Body); string(got) != `{"code":` || !errors.Is(err, errReset) {
-		t.Errorf("read %q, %v; want what came, and why it ended", got, err)
+		t.Errorf("read %q, %v; want the received part, and the error that ended it", got, err)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestBusyVendorMayHaveActed(t *testing.T) {
 	}{"Adyen": {outbound.Adyen(), false}, "another": {outbound.Protocol{}, true}} {
 		_, err := client(always(422), outbound.Config{Protocol: tt.protocol}).Fetch(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
 		if outbound.NotApplied(err) != tt.notDone {
-			t.Errorf("%s: %v, which says that nothing was done: %t, want %t", name, err, !tt.notDone, tt.notDone)
+			t.Errorf("%s: %v, reports that the vendor did nothing: %t, want %t", name, err, !tt.notDone, tt.notDone)
 		}
 	}
 }

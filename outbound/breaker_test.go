@@ -46,7 +46,7 @@ func TestTheBreaker(t *testing.T) {
 			t.Fatalf("%v after %d calls, want an open breaker after 10", err, v.count())
 		}
 		if !outbound.NotApplied(err) || !errors.Is(err, outbound.ErrNotSent) {
-			t.Errorf("%v: nothing was sent", err)
+			t.Errorf("%v: no request was sent", err)
 		}
 		if d, ok := postroom.SnoozeDelay(outbound.ForHandler(err)); !ok || d != 6*time.Second {
 			t.Errorf("the event is snoozed for %s, want 6s", d)
@@ -167,7 +167,7 @@ func TestABreakerEndsRetrying(t *testing.T) {
 			t.Errorf("%v, %+v", err, e)
 		}
 		if errors.Is(err, outbound.ErrNotSent) || outbound.NotApplied(err) {
-			t.Errorf("%v: something was sent", err)
+			t.Errorf("%v: a request was sent", err)
 		}
 	})
 }

@@ -53,7 +53,7 @@ func TestTheBudgetForgets(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := tr.Parts(); n == 0 || n > 100 || v.count() < 1100 {
-			t.Errorf("%d parts are kept after %d calls, want those of a window", n, v.count())
+			t.Errorf("%d parts are stored after %d calls, want those of a window", n, v.count())
 		}
 	})
 }

@@ -47,7 +47,7 @@ func TestAllFaultsAreReported(t *testing.T) {
 		"Breaker: Window", "Breaker: Failures", "Breaker: Ratio", "Breaker: OpenFor", "Breaker: Probes",
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("Check says nothing of %s: %v", name, err)
+			t.Errorf("Check does not mention %s: %v", name, err)
 		}
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1:1/", body)

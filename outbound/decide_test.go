@@ -88,7 +88,7 @@ func TestOutcomesDecideTheNumberOfAttempts(t *testing.T) {
 						t.Errorf("%d attempts, want %d (%v)", v.count(), want, err)
 					}
 					if open := v.open.Load(); open != 0 {
-						t.Errorf("%d bodies left open", open)
+						t.Errorf("%d bodies are still open", open)
 					}
 				})
 			})

@@ -90,7 +90,7 @@ func TestCheckOfOtherResponses(t *testing.T) {
 		t.Errorf("asks to wait %s, want 7s", d)
 	}
 	if bad := status(400); !outbound.NotApplied(outbound.Check(bad)) {
-		t.Error("a 400 did something")
+		t.Error("the error of a 400 does not say that the vendor did nothing")
 	}
 }
 

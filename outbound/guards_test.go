@@ -221,7 +221,7 @@ func TestSomeErrorsSayThatNothingWasSent(t *testing.T) {
 		v := &vendor{answer: fails(err)}
 		_, got := client(v, outbound.Config{Attempts: 1}).Fetch(request(t.Context(), t, "POST", "x"))
 		if want := name != "a broken answer"; outbound.NotApplied(got) != want {
-			t.Errorf("%s: %v, which says that nothing was done: %t, want %t", name, got, !want, want)
+			t.Errorf("%s: %v, reports that the vendor did nothing: %t, want %t", name, got, !want, want)
 		}
 		if _, snoozed := postroom.SnoozeDelay(outbound.ForHandler(got)); snoozed != (name != "a broken answer") {
 			t.Errorf("%s: a handler returns %v", name, outbound.ForHandler(got))

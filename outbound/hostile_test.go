@@ -31,7 +31,7 @@ func TestErrorsWhoseMethodsFailAreClassified(t *testing.T) {
 			t.Fatalf("%+v, want five attempts of class connection", e)
 		}
 		if !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrNoProgress) || !errors.As(err, &inner) || len(err.Error()) > 1000 || strings.Contains(err.Error(), "hush") {
-			t.Errorf("an error of %d bytes, want what is in it, and no more", len(err.Error()))
+			t.Errorf("an error of %d bytes, want no more than its content", len(err.Error()))
 		}
 	})
 }
@@ -47,7 +47,7 @@ func TestANextThatBreaksItsContract(t *testing.T) {
 	_, err = client(neither, outbound.Config{Attempts: 1}).Do(request(t.Context(), t, "GET", ""))
 	var e *outbound.Error
 	if !errors.As(err, &e) || e.Class != outbound.ClassConnection || outbound.NotApplied(err) {
-		t.Errorf("neither: %v, want a failure that leaves a doubt", err)
+		t.Errorf("neither: %v, want a failure with an unknown outcome", err)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestFetchIsBounded(t *testing.T) {
 	got, err := client(answers(200, endless), outbound.Config{}).Fetch(request(t.Context(), t, "GET", ""))
 	var e *outbound.Error
 	if got != nil || !errors.As(err, &e) || outbound.NotApplied(err) {
-		t.Errorf("Fetch = %d bytes, %v; want an error that leaves a doubt", len(got), err)
+		t.Errorf("Fetch = %d bytes, %v; want an error with an unknown outcome", len(got), err)
 	}
 	if endless.read > most+1 {
 		t.Errorf("%d bytes were read of a response that never ends", endless.read)

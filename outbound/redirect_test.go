@@ -44,7 +44,7 @@ func TestRedirectedPostMayHaveActed(t *testing.T) {
 			}
 			_, err := client(v, cfg).Do(request(ctx, t, "POST", "x"))
 			if err == nil || outbound.NotApplied(err) || errors.Is(err, outbound.ErrRejected) || errors.Is(err, outbound.ErrNotSent) {
-				t.Errorf("%v: says that the vendor did nothing", err)
+				t.Errorf("%v: the error claims that the vendor did nothing", err)
 			}
 		})
 	}

@@ -133,7 +133,7 @@ func TestNoWaitBeyondTheTime(t *testing.T) {
 					t.Fatal(err)
 				}
 				if took := time.Since(begun); tt.want != outbound.ReasonAttempts && took != 0 {
-					t.Errorf("waited %s in vain", took)
+					t.Errorf("waited %s without a result", took)
 				}
 				var e *outbound.Error
 				if err := outbound.Check(resp); !errors.As(err, &e) || e.Reason != tt.want {
@@ -246,7 +246,7 @@ func TestReadingIsBounded(t *testing.T) {
 		_, err := client(v, outbound.Config{}).Fetch(request(outbound.WithKey(t.Context(), "k"), t, "POST", "x"))
 		var e *outbound.Error
 		if !errors.As(err, &e) || e.Class != outbound.ClassTimeout || outbound.NotApplied(err) {
-			t.Errorf("Fetch = %v, want a timeout that leaves a doubt", err)
+			t.Errorf("Fetch = %v, want a timeout with an unknown outcome", err)
 		}
 		if took := time.Since(begun); took != 5*time.Second || v.count() != 1 {
 			t.Errorf("took %s and %d attempts, want 5s and 1", took, v.count())
@@ -302,7 +302,7 @@ func TestTheCallerUsesUpTheTime(t *testing.T) {
 					return
 				}
 				if _, err := c.Do(req); !errors.Is(err, outbound.ErrNotSent) || !errors.Is(err, outbound.ErrDeadline) {
-					t.Errorf("%v, want that nothing was sent, for want of time", err)
+					t.Errorf("%v, want that no request was sent, because the time was too short", err)
 				}
 			})
 		}

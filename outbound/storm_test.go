@@ -154,7 +154,7 @@ func TestTheBudgetKeepsAStormDown(t *testing.T) {
 					t.Errorf("%d calls while the vendor was out of order: the budget was hardly used", n)
 				}
 				if n := s.failed[outbound.ErrBudget]; n < 1000 {
-					t.Errorf("%d callers were told that the budget is spent, want most of 2,000", n)
+					t.Errorf("%d callers got the error that the budget is spent, want most of 2,000", n)
 				}
 				s.recovers(t, 0)
 			})
@@ -175,7 +175,7 @@ func TestWithoutABudgetAStormMultiplies(t *testing.T) {
 			t.Errorf("%d calls within ten seconds, want more than four times as many as requests", most)
 		}
 		if n := s.failed[outbound.ErrAttempts]; n < 1000 || len(s.failed) != 1 {
-			t.Errorf("callers failed with %v, want used-up attempts alone", s.failed)
+			t.Errorf("callers failed with %v, want only used-up attempts", s.failed)
 		}
 		s.recovers(t, 0)
 	})

@@ -312,7 +312,7 @@ func TestLastResponseIsReturnedWhole(t *testing.T) {
 		t.Fatalf("Do = %v", err)
 	}
 	if e.Last == nil || !e.Last.Truncated || string(e.Last.Body) != long[:64<<10] {
-		t.Error("a long body is not kept in part")
+		t.Error("a part of a long body is not stored")
 	}
 }
 

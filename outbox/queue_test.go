@@ -37,7 +37,7 @@ func TestQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := count(); n != 2 || rowCount(t, pool) != 2 {
-		t.Errorf("%d orders, want what is before the event and what is after it", n)
+		t.Errorf("%d orders, want those before the event and those after it", n)
 	}
 
 	t.Run("ErrEventConflict/nothing of the batch stays", func(t *testing.T) {

@@ -136,7 +136,7 @@ func receive(t testing.TB, messages <-chan *message.Message) *message.Message {
 		}
 		return msg
 	case <-time.After(devtest.Patience(t, 10*time.Second)):
-		t.Fatal("no message came")
+		t.Fatal("no message arrived")
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func TestCloseRollsBack(t *testing.T) {
 		t.Error("the message's context has not ended")
 	}
 	if late, open := <-messages; open {
-		t.Errorf("after Close came message %s", late.UUID)
+		t.Errorf("message %s arrived after Close", late.UUID)
 	}
 	if n := b.charges(t); n != 0 {
 		t.Errorf("%d charges", n)

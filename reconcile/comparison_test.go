@@ -147,7 +147,7 @@ func TestStreamsThatCannotBeCompared(t *testing.T) {
 		}
 	}
 	if !slices.Equal(told, []string{"S"}) {
-		t.Errorf("progress was told of %v, want S", told)
+		t.Errorf("progress was reported of %v, want S", told)
 	}
 	if all, err := Compare(t.Context(), p, p, Config{Streams: []string{"GONE"}}); err != nil || len(all) != 1 || all[0].Stream != "GONE" {
 		t.Errorf("of one stream: %+v, %v", all, err)

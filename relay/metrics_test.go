@@ -141,13 +141,13 @@ func TestMetrics(t *testing.T) {
 		}
 		for _, name := range []string{"postroom.relay.commit_to_ack.duration", "messaging.client.operation.duration", "postroom.relay.flush.size"} {
 			if got[name] == 0 {
-				t.Errorf("%s counted nothing", name)
+				t.Errorf("%s did not count", name)
 			}
 		}
 		run.stop()
 		run.wait(t)
 		if got := collect(t, reader); got["postroom.relay.leader"] != 0 || got["postroom.table.size"] != 0 {
-			t.Errorf("gauges are told after Run: %v", got)
+			t.Errorf("gauges are reported after Run: %v", got)
 		}
 	})
 }
@@ -167,7 +167,7 @@ func TestMetricsDoNotDenyHiddenWriters(t *testing.T) {
 			after(time.Minute)
 			got := collect(t, reader)
 			if v, ok := got["postroom.relay.oldest_transaction.age"]; ok != want || v != backlog.OldestWriterAge.Seconds() {
-				t.Errorf("%d writers untold and one open for %s: told %t, as %v s", backlog.HiddenWriters, backlog.OldestWriterAge, ok, v)
+				t.Errorf("%d writers not reported and one open for %s: reported %t, as %v s", backlog.HiddenWriters, backlog.OldestWriterAge, ok, v)
 			}
 			run.stop()
 			run.wait(t)
@@ -266,7 +266,7 @@ func TestSpans(t *testing.T) {
 				t.Errorf("span %s of kind %s with parent %v", s.Name(), s.SpanKind(), s.Parent())
 			}
 			if links := s.Links(); len(links) != 1 || links[0].SpanContext.TraceID().String() != yes[3:35] || links[0].SpanContext.SpanID().String() != yes[36:52] {
-				t.Errorf("links %v, want the sampled producer alone", links)
+				t.Errorf("links %v, want only the sampled producer", links)
 			}
 			if failed := s.Status().Code == codes.Error; failed != (i == 0) {
 				t.Errorf("span %d failed: %t", i, failed)
@@ -295,7 +295,7 @@ func TestRelayPrunes(t *testing.T) {
 			run.wait(t)
 			switch {
 			case retention < 0 && steps+later > 0:
-				t.Errorf("pruned %d times, though everything is kept", steps+later)
+				t.Errorf("pruned %d times, although retention is off", steps+later)
 			case retention == 0 && (steps != 10 || later < 5 || later > 7):
 				t.Errorf("pruned %d times while there was more and %d times in the minute after it, want 10 and 6", steps, later)
 			}

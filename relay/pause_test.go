@@ -43,7 +43,7 @@ func TestAnOperatorPausesTheRelay(t *testing.T) {
 		after(2 * time.Second)
 		wantHealth(t, r, relay.Paused, "")
 		if got := src.PublishedSeqs(); len(got) != 2 || !src.terms[0].isReleased() {
-			t.Errorf("published %v, released: %v, want what was in flight, in order", got, src.terms[0].isReleased())
+			t.Errorf("published %v, released: %v, want the events in flight, in order", got, src.terms[0].isReleased())
 		}
 		src.Set(func() { src.Events = all })
 		after(time.Hour)

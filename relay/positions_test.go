@@ -55,11 +55,11 @@ func TestPositionsFollowAcknowledgements(t *testing.T) {
 			if tt.suspicious && tt.want.Created.Equal(created) { // the position does not move until it is compared
 				e.addNew(storedAt("SHOP", "e20", 20))
 				if moved, _ := tt.places.advance(&e); len(moved) > 0 {
-					t.Errorf("moved %+v, and was not compared", moved)
+					t.Errorf("the position moved before it was compared: %+v", moved)
 				}
 			}
 			if again, suspicious := tt.places.advance(&e); len(again) > 0 || suspicious {
-				t.Errorf("learned the same again: %+v", again)
+				t.Errorf("the same position was reported again: %+v", again)
 			}
 		})
 	}
@@ -71,12 +71,12 @@ func TestPositionMovesAgainIfItsMessageIsThere(t *testing.T) {
 	p := positions{"SHOP": &position{StreamPosition: eventlog.StreamPosition{Stream: "SHOP", Seq: 5}, unverified: true}}
 	want := eventlog.StreamPosition{Stream: "SHOP", Created: created, Seq: 5}
 	if moved := p.verified("SHOP", created); !slices.Equal(moved, []eventlog.StreamPosition{want}) || p["SHOP"].unverified {
-		t.Errorf("moved %+v, doubted %t, want %+v", moved, p["SHOP"].unverified, want)
+		t.Errorf("verified %+v, unverified %t, want %+v", moved, p["SHOP"].unverified, want)
 	}
 	if moved := p.verified("SHOP", created); len(moved) > 0 {
-		t.Errorf("moved %+v, and it was known", moved)
+		t.Errorf("verified %+v, although it was verified before", moved)
 	}
 	if moved := p.verified("NONE", created); len(moved) > 0 {
-		t.Errorf("moved %+v, of a stream that has no place", moved)
+		t.Errorf("verified %+v, of a stream without a position", moved)
 	}
 }

@@ -296,7 +296,7 @@ func TestDriftIsNoticedWhileRunning(t *testing.T) {
 		t.Errorf("%d warnings of one drift, want 1", n)
 	}
 	if h := r.Health(); h.State != relay.Leading || h.Ready() != nil || !h.StreamsOKAt.Equal(checked) {
-		t.Errorf("health %+v, want a relay that goes on", h)
+		t.Errorf("health %+v, want a relay that still runs", h)
 	}
 
 	cfg.MaxMsgs = -1

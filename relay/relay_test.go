@@ -197,16 +197,16 @@ func TestAwaitWakesAtALowerThreshold(t *testing.T) {
 	settle()
 	settle()
 	if told() {
-		t.Error("told of two outcomes, want three")
+		t.Error("the dispatcher is woken after two outcomes, want three")
 	}
 	await(1)
 	if !told() {
-		t.Error("not told of the two that are there, where one is enough")
+		t.Error("the dispatcher is not woken for two outcomes, although one is enough")
 	}
 	await(3)
 	settle()
 	if !told() {
-		t.Error("not told of three outcomes")
+		t.Error("the dispatcher is not woken for three outcomes")
 	}
 }
 

@@ -204,7 +204,7 @@ func TestRecreatedStreamGetsItsLostEvents(t *testing.T) {
 		run.wait(t)
 		b.wantStored(t, "c", "d")
 		if want := []int64{1, 2}; !slices.Equal(b.src.late, want) || len(b.src.lost) > 0 {
-			t.Errorf("late %v, owed %v, want %v and none", b.src.late, b.src.lost, want)
+			t.Errorf("late %v, lost %v, want %v and none", b.src.late, b.src.lost, want)
 		}
 		losses := b.r.Health().Losses
 		if len(losses) != 1 || losses[0].Verdict != broker.Recreated || losses[0].Events != 2 || losses[0].OutOfOrder != 2 {
@@ -225,7 +225,7 @@ func TestSilentStreamIsComparedLater(t *testing.T) {
 		b.wantStored(t, "a", "b", "x", "y", "d", "e")
 		b.src.Set(func() {
 			if b.src.places[0].Seq != 3 || len(b.src.lost)+len(b.src.late) > 0 {
-				t.Errorf("place %+v, owed %v, late %v: nobody has looked yet", b.src.places[0], b.src.lost, b.src.late)
+				t.Errorf("position %+v, lost %v, late %v: no comparison has run yet", b.src.places[0], b.src.lost, b.src.late)
 			}
 		})
 		b.m.set(func() { b.m.away = nil })

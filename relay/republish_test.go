@@ -58,7 +58,7 @@ func TestARepublishKeepsToItsRate(t *testing.T) {
 			}
 			for seq, at := range wrote {
 				if wait := seen.live[seq].Sub(at); wait > 20*time.Millisecond || wait < 0 {
-					t.Errorf("rate %g: a live event waited %s beside a republish", rate, wait)
+					t.Errorf("rate %g: a live event waited %s during a republish", rate, wait)
 				}
 			}
 			if len(src.PublishedSeqs()) != len(wrote) {
@@ -183,7 +183,7 @@ func TestRepublishWithoutAStreamStopsNoLiveEvents(t *testing.T) {
 			}
 		}
 		if got := len(most); got == 0 || got > 250 {
-			t.Errorf("%d events of the republish were in hand, want an eighth of 2000 at the most", got)
+			t.Errorf("%d events of the republish were in memory, want an eighth of 2000 at the most", got)
 		}
 		if len(src.Held) > 0 || src.repeated(1) > 0 {
 			t.Errorf("%d events are held and %d published, want none", len(src.Held), src.repeated(1))
@@ -263,7 +263,7 @@ func TestACancelledRepublishEnds(t *testing.T) {
 			}
 		}
 		if dropped == 0 || dropped > 100 || src.repeated(1) > 0 {
-			t.Errorf("%d events were dropped and %d published, want those in hand and none", dropped, src.repeated(1))
+			t.Errorf("%d events were dropped and %d published, want those in memory and none", dropped, src.repeated(1))
 		}
 		if got := src.repeated(2); got != 20 {
 			t.Errorf("%d events of the next republish are published, want 20", got)

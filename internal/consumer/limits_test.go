@@ -75,7 +75,7 @@ func TestStreamsThatMoveSubjects(t *testing.T) {
 		stream := jetstream.StreamConfig{SubjectTransform: &jetstream.SubjectTransformConfig{Source: tt.source, Destination: tt.destination}}
 		faults := consumer.ExamineLimits(stream, false, []string{tt.subject})
 		if (len(faults) > 0) != tt.moved {
-			t.Errorf("%q to %q, of a handler of %s: %v, want that it is told: %t", tt.source, tt.destination, tt.subject, faults, tt.moved)
+			t.Errorf("%q to %q, of a handler of %s: %v, want it reported: %t", tt.source, tt.destination, tt.subject, faults, tt.moved)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func TestNATSTakesOptionsAndOthersWhileItRuns(t *testing.T) {
 		}
 		n.Stop()
 		if err := n.Reload(user("third")); err == nil {
-			t.Error("a stopped server took options")
+			t.Error("a stopped server accepted options")
 		}
 	})
 }
@@ -208,7 +208,7 @@ func TestAServerThatDoesNotStartSaysWhy(t *testing.T) {
 	t.Parallel()
 	_, err := devstack.StartNATS(t.Context(), devstack.NATSConfig{Options: "nonsense {"})
 	if err == nil || !strings.Contains(err.Error(), "Parse error on line 8") {
-		t.Errorf("error is %v, want what the server says of its configuration", err)
+		t.Errorf("error is %v, want the server's message about its configuration", err)
 	}
 }
 

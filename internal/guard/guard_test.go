@@ -151,17 +151,17 @@ func TestSeal(t *testing.T) {
 	sealed := guard.Seal(fmt.Errorf("a: %w", path))
 	var found *fs.PathError
 	if !errors.Is(sealed, fs.ErrNotExist) || errors.Is(sealed, fs.ErrExist) || !errors.As(sealed, &found) || found != path || sealed.Error() != "a: "+path.Error() {
-		t.Errorf("%v: it is not what was sealed", sealed)
+		t.Errorf("%v: it is not the sealed error", sealed)
 	}
 	if guard.Seal(nil) != nil {
 		t.Error("nil is sealed")
 	}
 	if err := guard.Seal(endless()); errors.Is(err, fs.ErrNotExist) || !errors.Is(err, fs.ErrExist) || errors.As(err, &found) {
-		t.Errorf("%v: something is found in an endless error that is not in it", err)
+		t.Errorf("%v: errors.Is finds an error that the endless error does not wrap", err)
 	}
 	panics := &odd{text: func() string { return "odd" }, unwrap: func() error { panic("no") }}
 	if err := guard.Seal(panics); errors.Is(err, fs.ErrExist) || errors.As(err, &found) || err.Error() != "odd" {
-		t.Errorf("%v: something is found in an error that panics", err)
+		t.Errorf("%v: errors.Is finds an error in one that panics", err)
 	}
 	mute := &odd{text: func() string { panic("no") }}
 	var panicked *guard.PanicError

@@ -118,10 +118,10 @@ func TestEventsThatCannotBeHeldAreDead(t *testing.T) {
 		t.Errorf("recorded: high %d, pending %s, %v; want %d, {}", high, pending, err, published)
 	}
 	if _, _, page := read(t, term, 100); page.Unstorable != 4 || len(page.Events) > 0 {
-		t.Errorf("the next page tells of %d events that could not be held, and has %d", page.Unstorable, len(page.Events))
+		t.Errorf("the next page reports %d events that could not be held, and has %d", page.Unstorable, len(page.Events))
 	}
 	if _, _, page := read(t, term, 100); page.Unstorable != 0 {
-		t.Error("they are told of twice")
+		t.Error("they are reported twice")
 	}
 }
 

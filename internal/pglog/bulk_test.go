@@ -94,7 +94,7 @@ func (r *bulkReader) publish(t *testing.T, pool *pgxpool.Pool, term *pglog.Term,
 			}
 		}
 		if r.bulk == before {
-			t.Fatalf("a pass found nothing of the load, of which %d of %d are published", r.bulk, rows)
+			t.Fatalf("a pass found no event of the load, of which %d of %d are published", r.bulk, rows)
 		}
 		r.passes++
 		if len(page.Events) > bulkPage {
@@ -207,6 +207,6 @@ func TestBulkLoadIsTakenOver(t *testing.T) {
 	j.ghosts(t, ids)
 	j.doubled(t)
 	if last := j.ids[len(j.ids)-1]; last != "newer1" {
-		t.Errorf("%s came last, want newer1", last)
+		t.Errorf("%s was last, want newer1", last)
 	}
 }

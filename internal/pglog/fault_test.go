@@ -91,7 +91,7 @@ func TestBadRowsAreReadAsEventsWithAFault(t *testing.T) {
 					t.Errorf("%s %s: %v, want %q", tt.column, tt.value, fault, tt.fault)
 				}
 				if n := len(ev.ID) + len(ev.Source) + len(ev.Type) + len(ev.Subject) + len(ev.Key) + len(ev.ContentType) + len(ev.TraceState) + len(ev.Data); n > 1000 {
-					t.Errorf("%s %s: %d bytes of it were kept", tt.column, tt.value, n)
+					t.Errorf("%s %s: %d bytes of it were stored", tt.column, tt.value, n)
 				}
 				if apart := tt.column == "key" || tt.column == "not_before"; ev.Unordered != apart {
 					t.Errorf("%s %s: unordered is %t, want %t", tt.column, tt.value, ev.Unordered, apart)
@@ -154,7 +154,7 @@ func TestEventHeldInAnotherFormIsNotSent(t *testing.T) {
 		var raw string
 		err := pool.QueryRow(t.Context(), "SELECT convert_from(raw_headers, 'UTF8')::jsonb ->> 'headers' FROM postroom.held").Scan(&raw)
 		if err != nil || raw != "[1]" {
-			t.Errorf("its headers are kept as %q, %v", raw, err)
+			t.Errorf("its headers are stored as %q, %v", raw, err)
 		}
 		mustExec(t, pool, "UPDATE postroom.held SET dead_at = NULL, next_at = now() - interval '1 s'")
 	}

@@ -192,7 +192,7 @@ func TestEntriesReturnsEventsPublishedSinceACheckpoint(t *testing.T) {
 		got, others := entries(t, log, mark, time.Time{})
 		for _, id := range onTheirWay {
 			if !others[id] {
-				t.Errorf("since mark %d: %s may be on its way, and is not told", mark.Position.Seq, id)
+				t.Errorf("since mark %d: %s may be in flight, and is not reported", mark.Position.Seq, id)
 			}
 		}
 		slices.Sort(got)

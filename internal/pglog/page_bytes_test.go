@@ -163,7 +163,7 @@ func TestAPageIsBoundedByItsBytes(t *testing.T) {
 			more, seqs, page := read(t, term, 1000)
 			wantBounded(t, page.Events, slices.Contains(more, large[12]))
 			if len(more) == 0 {
-				t.Fatalf("nothing comes behind %v", ids)
+				t.Fatalf("no page follows %v", ids)
 			}
 			ids = append(ids, more...)
 			record(t, term, seqs...) // the next of the key is due then

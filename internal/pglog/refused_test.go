@@ -43,7 +43,7 @@ func TestFailuresOutliveThePublishing(t *testing.T) {
 	record(t, term, seqs...)
 	wantHeld(t, pool)
 	if got, want := column[string](t, pool, keptFailures), []string{"a: 4 js_10169, broker: no to text 4", "free: 1 js_10169, broker: no to broker: no"}; !slices.Equal(got, want) {
-		t.Errorf("kept are %q, want %q", got, want)
+		t.Errorf("the stored failures are %q, want %q", got, want)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestTenFailuresAreKept(t *testing.T) {
 	read(t, term, 10)
 	record(t, term, seqs...)
 	if got, want := column[string](t, pool, keptFailures), []string{"a: 10 x, 2 to broker: no"}; !slices.Equal(got, want) {
-		t.Errorf("kept are %q, want %q", got, want)
+		t.Errorf("the stored failures are %q, want %q", got, want)
 	}
 }
 
@@ -82,14 +82,14 @@ func TestFailuresWithoutARowOfTheLogAreNotKept(t *testing.T) {
 		t.Error("a replaced term records")
 	}
 	if got := column[string](t, pool, keptFailures); len(got) != 0 {
-		t.Errorf("a replaced term keeps %q", got)
+		t.Errorf("a replaced term stores %q", got)
 	}
 	mustExec(t, pool, "DELETE FROM postroom.outbox")
 	_, seqs, _ := read(t, next, 10)
 	record(t, next, seqs...)
 	wantHeld(t, pool)
 	if got := column[int64](t, pool, "SELECT seq FROM postroom.refused"); len(seqs) != 1 || len(got) != 0 {
-		t.Errorf("of %d published, failures are kept of %v, want of none", len(seqs), got)
+		t.Errorf("of %d published, failures are stored of %v, want none", len(seqs), got)
 	}
 }
 
@@ -106,11 +106,11 @@ func TestPruneRemovesFailures(t *testing.T) {
 	prune(t, term, 72*time.Hour)
 	wantLog(t, pool, "c", "d")
 	if got := column[int64](t, pool, "SELECT seq FROM postroom.refused ORDER BY seq"); !slices.Equal(got, seqs[2:]) {
-		t.Errorf("failures are kept of %v, want of %v", got, seqs[2:])
+		t.Errorf("failures are stored of %v, want of %v", got, seqs[2:])
 	}
 	makeOld(t, pool, 73*time.Hour, "c")
 	prune(t, term, 72*time.Hour)
 	if got := column[int64](t, pool, "SELECT seq FROM postroom.refused ORDER BY seq"); !slices.Equal(got, seqs[3:]) {
-		t.Errorf("failures are kept of %v, want of %v", got, seqs[3:])
+		t.Errorf("failures are stored of %v, want of %v", got, seqs[3:])
 	}
 }

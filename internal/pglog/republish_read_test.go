@@ -371,7 +371,7 @@ func TestAPageOfARepublishIsBounded(t *testing.T) {
 		}
 	}
 	if pages != 13 {
-		t.Errorf("the last of 25,001 events came on page %d, want 13", pages)
+		t.Errorf("the last of 25,001 events was on page %d, want 13", pages)
 	}
 	wantRepublish(t, log, r.ID, republish.Done, 1, 0, 0)
 }

@@ -74,7 +74,7 @@ func TestSizes(t *testing.T) {
 	var kept int
 	err = pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%pg_total_relation_size%'").Scan(&kept)
 	if err != nil || kept > 1 { // the plan of this query itself is kept
-		t.Errorf("%d plans are kept, %v: one made while the log was empty would scan it later", kept-1, err)
+		t.Errorf("%d plans are cached, %v: one made while the log was empty would scan it later", kept-1, err)
 	}
 
 	if _, err := log.WithSchema("no such; schema").Sizes(t.Context()); !errors.Is(err, postroom.ErrUnrecoverable) {

@@ -100,7 +100,7 @@ func (m *model) record(t *rapid.T) {
 	before := m.state.high
 	m.state = m.progress.state()
 	if m.state.high < before {
-		t.Fatalf("the recorded high went back from %d to %d", before, m.state.high)
+		t.Fatalf("the recorded high decreased from %d to %d", before, m.state.high)
 	}
 	text := "{" // the form in which PostgreSQL prints the result of String
 	for i, r := range m.state.pending {

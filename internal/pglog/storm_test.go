@@ -260,6 +260,6 @@ func (s *storm) compare(t *testing.T, j *journal) {
 		t.Errorf("%d events were committed, %d are in the log", len(s.committed), len(ids))
 	}
 	if !s.complete() || len(j.ids) == len(ids) {
-		t.Error("inconclusive: something did not happen at all")
+		t.Error("inconclusive: one of the cases did not happen at all")
 	}
 }

@@ -28,7 +28,7 @@ func TestBacklogTellsOfOpenWriters(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (b.OldestWriterAge > 0) != want || b.HiddenWriters != 0 {
-			t.Errorf("%s: the oldest writer is open for %s, and %d are not told; want one: %t", what, b.OldestWriterAge, b.HiddenWriters, want)
+			t.Errorf("%s: the oldest writer is open for %s, and %d are not reported; want one: %t", what, b.OldestWriterAge, b.HiddenWriters, want)
 		}
 		return b
 	}
@@ -90,7 +90,7 @@ func TestBacklogCountsWritersThatItCannotSee(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b.OldestWriterAge != 0 || b.HiddenWriters != want {
-			t.Errorf("the oldest writer is open for %s, and %d are not told; want none and %d", b.OldestWriterAge, b.HiddenWriters, want)
+			t.Errorf("the oldest writer is open for %s, and %d are not reported; want none and %d", b.OldestWriterAge, b.HiddenWriters, want)
 		}
 		if want == 1 {
 			commit(t, tx)

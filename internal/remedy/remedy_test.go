@@ -91,6 +91,6 @@ func TestIsUndefined(t *testing.T) {
 		}
 	}
 	if remedy.IsUndefined(nil) || remedy.IsUndefined(errors.New("away")) {
-		t.Error("an error that is not of the database is said to be of something undefined")
+		t.Error("an error that is not of the database is described as an undefined object")
 	}
 }

@@ -31,7 +31,7 @@ func TestSet(t *testing.T) {
 			t.Errorf("cut(%d) of %s gives %s, want %d seqs", n, s, head, want)
 		}
 		if got := set(append(members(head), members(rest)...)); !maps.Equal(got, a) {
-			t.Errorf("cut(%d) of %s lost something: %s and %s", n, s, head, rest)
+			t.Errorf("cut(%d) of %s lost a seq: %s and %s", n, s, head, rest)
 		}
 		if len(head) > 0 && len(rest) > 0 && head[len(head)-1].Hi >= rest[0].Lo {
 			t.Errorf("cut(%d) of %s: %s is not below %s", n, s, head, rest)

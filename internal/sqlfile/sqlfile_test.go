@@ -32,7 +32,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("in capitals: %v, want %v", upper, named)
 	}
 	if got.Lock != "-- sql/lock.sql" {
-		t.Errorf("Map changed what it was given: %+v", got)
+		t.Errorf("Map changed its argument: %+v", got)
 	}
 }
 

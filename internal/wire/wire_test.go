@@ -324,7 +324,7 @@ func TestEncoderForgetsThePreviousEvent(t *testing.T) {
 			c := wire.Copy{RepublishID: rapid.Int64Range(0, 2).Draw(t, "republish")}
 			got, want := encoder.Encode(&ev, c), wire.NewEncoder().Encode(&ev, c)
 			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("encoded as\n%v, alone as\n%v", got, want)
+				t.Fatalf("encoded as\n%v, without the others as\n%v", got, want)
 			}
 			if _, marked := got[wire.Republish]; marked != (c.RepublishID > 0) {
 				t.Fatalf("encoded for republish %d as\n%v", c.RepublishID, got)

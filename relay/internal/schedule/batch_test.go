@@ -88,7 +88,7 @@ func TestLanesKeepTheOrderInBatches(t *testing.T) {
 					continue
 				}
 				if to, ok := streams[f.Key]; ok && to != f.Subject { // as the stream is called
-					t.Fatalf("%d goes to stream %s, and another of its key in the batch to %s", f.Seq, f.Subject, to)
+					t.Fatalf("event %d is sent to stream %s, and another of its key in the batch to %s", f.Seq, f.Subject, to)
 				}
 				streams[f.Key] = f.Subject
 				if last[f.Key] >= f.Seq {
@@ -177,7 +177,7 @@ func TestLanesFillBatches(t *testing.T) {
 		t.Fatalf("%d events of a key in a batch, want %d", len(batch), broker.MaxBatch)
 	}
 	if more := l.nextEntries(3000, now); len(more) > 0 {
-		t.Fatalf("%d events of the key were sent beside its batch", len(more))
+		t.Fatalf("%d events of the key were sent at the same time as its batch", len(more))
 	}
 	for _, f := range batch[1:] {
 		l.ReturnBlocked(f)

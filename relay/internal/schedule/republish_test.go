@@ -38,7 +38,7 @@ func TestLanesWithRepublishes(t *testing.T) {
 				open = slices.Delete(open, n, n+1)
 				return
 			}
-			t.Fatalf("event %d of republish %d left, and was not there", r.Seq, r.RepublishID)
+			t.Fatalf("event %d of republish %d was released, and was not there", r.Seq, r.RepublishID)
 		}
 		settle := func(t *rapid.T, o broker.Outcome) {
 			if len(inFlight) == 0 {
@@ -186,7 +186,7 @@ func TestEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 	for range 2 {
 		batch = l.nextEntries(10, now)
 		if len(batch) != 1 || batch[0].RepublishID != 7 {
-			t.Fatalf("sent %d events, want those of the republish one after the other: they repeat what was published before", len(batch))
+			t.Fatalf("sent %d events, want those of the republish one after the other, because they repeat published events", len(batch))
 		}
 		l.Done(batch[0], "S", now)
 	}
@@ -246,6 +246,6 @@ func TestWaitingEventOfARepublishHoldsUpNoLiveEvent(t *testing.T) {
 		{Seq: 100, Event: postroom.Event{Subject: "there", Key: "k"}},
 	})
 	if batch := l.nextEntries(100, now); len(batch) != 1 || batch[0].Seq != 100 {
-		t.Errorf("sent %d events, want the live one alone", len(batch))
+		t.Errorf("sent %d events, want only the live one", len(batch))
 	}
 }

@@ -243,7 +243,7 @@ func TestLanesHoldRefusedEventsWhileOthersPass(t *testing.T) {
 			}
 			if !tt.held {
 				if len(l.held) > 0 || l.size != 2 {
-					t.Fatalf("held %+v, want nothing held", l.held)
+					t.Fatalf("held %+v, want no event", l.held)
 				}
 				return
 			}
@@ -336,7 +336,7 @@ func TestLanesFreeKeys(t *testing.T) {
 	l.TakeHeld(8)
 	l.Block(nil, 8)
 	if follows(5, "a") {
-		t.Error("a key stays blocked though nothing of it is held")
+		t.Error("a key stays blocked although no event of it is held")
 	}
 }
 
