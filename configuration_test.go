@@ -58,7 +58,7 @@ func TestConfigurationReference(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(configurationFile); err != nil || string(got) != page.String() {
-		t.Errorf("%s is not what the fields say (%v): make api writes it", configurationFile, err)
+		t.Errorf("%s differs from the fields (%v): make api writes it", configurationFile, err)
 	}
 }
 

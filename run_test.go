@@ -134,7 +134,7 @@ func TestRunJoinsErrorsInTheOrderOfTheirEnds(t *testing.T) {
 			&part{stops: time.Minute, err: errors.New("b")},
 			&part{drain: time.Second, err: errors.New("c")})
 		if err == nil || err.Error() != "b\nc\na" {
-			t.Errorf("Run = %q, want b, which came first, then c and a", err)
+			t.Errorf("Run = %q, want b, which failed first, then c and a", err)
 		}
 	})
 }

@@ -242,7 +242,7 @@ func TestTables(t *testing.T) {
 	if tables.Vacuum.Partial {
 		t.Error("a superuser sees all")
 	}
-	p.eventually("the open transaction to be among what keeps vacuum away", func() bool { // only ten are listed, and other tests use this server too
+	p.eventually("the open transaction to be listed among those that hold back vacuum", func() bool { // only ten are listed, and other tests use this server too
 		tables, err := p.alone().Tables(t.Context())
 		return err == nil && slices.ContainsFunc(tables.Vacuum.Blockers, func(h inspect.VacuumBlocker) bool {
 			return h.Name == fmt.Sprint(pid) && h.Kind == "transaction" && strings.Contains(h.State, "idle in transaction") && h.Xids > 0
@@ -294,7 +294,7 @@ func TestRoleThatOnlyReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !tables.Vacuum.Partial {
-		t.Error("it does not say that it does not see everything")
+		t.Error("the result does not say that it is incomplete")
 	}
 	if _, err := conn.Exec(t.Context(), "RESET ROLE"); err != nil {
 		t.Fatal(err)

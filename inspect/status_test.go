@@ -207,7 +207,7 @@ func TestFindingsOfTheBroker(t *testing.T) {
 	p.exec("UPDATE postroom.subscription SET reader = 'p', reader_until = now() + interval '1 hour' WHERE handler = 'o'")
 
 	p.raw("placed", "1") // now both handlers are behind
-	p.eventually("what is pending to show", func() bool {
+	p.eventually("the status to show pending events", func() bool {
 		h, err := i.Handlers(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func TestFindingsOfTheBroker(t *testing.T) {
 		left = append(left, name)
 	}
 	if len(left) != 1 {
-		t.Errorf("consumers: %v, want that of h alone", left)
+		t.Errorf("consumers: %v, want only that of h", left)
 	}
 	if _, err := stream.PauseConsumer(t.Context(), left[0], time.Now().Add(time.Hour)); err == nil { // NATS 2.11 can
 		p.wantPaused(i, left[0])

@@ -123,7 +123,7 @@ func TestVendorCallsOfProcessesThatDie(t *testing.T) {
 		p.stop(t)
 	}
 	if had == 0 {
-		t.Error("the process that was stopped had claimed nothing")
+		t.Error("the stopped process had claimed no event")
 	}
 	d.wantStepsDone(m, handler, events, steps)
 }
@@ -155,10 +155,10 @@ func (d *depot) wantStepsDone(m *merchant, handler string, events int, steps []s
 		}
 	}
 	if len(m.keys) != events*len(steps) {
-		d.Errorf("the vendor did %d things, want %d", len(m.keys), events*len(steps))
+		d.Errorf("the vendor carried out %d requests, want %d", len(m.keys), events*len(steps))
 	}
 	if repeated == 0 {
-		d.Error("no call was repeated: nobody died in the midst of one")
+		d.Error("no call was repeated: no process was killed during one")
 	}
 	receipts := d.number("SELECT count(*) FROM postroom.receipt WHERE done_at IS NOT NULL")
 	if all := d.number("SELECT count(*) FROM postroom.receipt"); receipts != events*len(steps) || all != receipts {

@@ -149,6 +149,6 @@ func (d *depot) wantRecovered(handler string) {
 		d.Errorf("held: %s; want %s", got, want)
 	}
 	if !d.isDrained(handler) {
-		d.Errorf("the broker still has something: %+v", d.consumers(handler))
+		d.Errorf("the broker still has messages to deliver: %+v", d.consumers(handler))
 	}
 }

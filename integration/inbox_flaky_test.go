@@ -86,7 +86,7 @@ func TestFailingHandlerAppliesEventsOnce(t *testing.T) {
 		c.start()
 	}
 	most, samples, delivered := 0, 0, uint64(0)
-	devtest.Eventually(t, 10*depotPatience, "everything to be settled", func() bool {
+	devtest.Eventually(t, 10*depotPatience, "all events to be decided", func() bool {
 		for _, info := range d.consumers("flaky") {
 			most, samples, delivered = max(most, info.NumAckPending), samples+1, info.Delivered.Consumer
 		}
@@ -98,7 +98,7 @@ func TestFailingHandlerAppliesEventsOnce(t *testing.T) {
 		t.Errorf("up to %d events were delivered and not answered, want at most %d", most, bound)
 	}
 	if delivered != uint64(events) { //nolint:gosec // a count
-		t.Errorf("%d deliveries of %d events: what fails is not to come again", delivered, events)
+		t.Errorf("%d deliveries of %d events: the broker must not deliver failed events again", delivered, events)
 	}
 	if n := watch.tooMany.Load(); n > 0 {
 		t.Errorf("%d times more was claimed than there was room for", n)
@@ -115,7 +115,7 @@ func (d *depot) wantVerdicts(f *flaky, instances []*instance, events, bad int) {
 		d.Errorf("%d events succeeded and %d did not, of %d", len(effects), len(dead), events)
 	}
 	if got := d.tally("flaky"); !maps.Equal(got, effects) {
-		d.Errorf("%d events took effect, want those %d that succeeded, once", len(got), len(effects))
+		d.Errorf("%d events took effect, want the %d that succeeded, once each", len(got), len(effects))
 	}
 	held := map[string]int{}
 	rows, _ := d.pool.Query(d.Context(), "SELECT event_id, attempts FROM postroom.held WHERE dead_at IS NOT NULL AND jsonb_array_length(failures) = attempts")

@@ -231,7 +231,7 @@ func TestAProcessKillerInAnOrderedStream(t *testing.T) {
 			d.number("SELECT count(*) FROM effect") == keys*each-(each-2) && d.number("SELECT floor FROM postroom.subscription") == keys*each+2
 	})
 	d.publish(d.ofKey("ok", "k0", 90), d.ofKey("ok", "k3", 90))
-	devtest.Eventually(t, depotPatience, "what comes after", func() bool {
+	devtest.Eventually(t, depotPatience, "the later events' effects", func() bool {
 		return d.number("SELECT count(*) FROM effect WHERE event = 'ok/k0/00090'") == 1 &&
 			d.number("SELECT count(*) FROM postroom.held WHERE key = 'k3' AND next_at IS NULL AND dead_at IS NULL") == each
 	})

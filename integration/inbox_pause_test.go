@@ -57,7 +57,7 @@ func TestAnOperatorPausesHandlersUnderLoad(t *testing.T) {
 				t.Errorf("%s began %d events more than %s after the pause was committed", name, late, obeyed)
 			}
 			if left := sent - d.number("SELECT count(DISTINCT event) FROM begun WHERE handler = $1", name); left == 0 {
-				t.Errorf("%s had nothing left to do when it was paused: this shows nothing", name)
+				t.Errorf("%s had no event left when it was paused: the test shows nothing", name)
 			}
 		}
 		for _, name := range pausedKinds {

@@ -38,7 +38,7 @@ func (d *depot) supervise(j job, bound int) (deaths, more int) {
 	d.Helper()
 	p := d.startInbox(j)
 	calls := 0
-	devtest.Eventually(d.T, depotPatience, "nothing to be owed", func() bool {
+	devtest.Eventually(d.T, depotPatience, "no event to be held", func() bool {
 		select {
 		case <-p.done:
 			if deaths++; deaths > bound {
@@ -86,7 +86,7 @@ func (d *depot) wantDeadKiller(id string, attempts int) {
 		d.Errorf("the killer is held as %+v (%v), want it dead after %d attempts of class crash, solitary", got, err, attempts)
 	}
 	if n := d.number("SELECT count(*) FROM postroom.held"); n != 1 {
-		d.Errorf("%d rows of held, want the killer's alone", n)
+		d.Errorf("%d rows of held, want only the killer's", n)
 	}
 }
 
@@ -130,7 +130,7 @@ func killAmongFetched(t *testing.T) (suspects int) {
 		d.Errorf("%d neighbours were held and not as suspects", n)
 	}
 	if n := d.number("SELECT count(*) FROM killed WHERE run = 'rerun' AND beside > 0"); n > 0 {
-		d.Errorf("%d times the killer was run from held with others beside it", n)
+		d.Errorf("the killer ran from held %d times at the same time as others", n)
 	}
 	t.Logf("%d deaths in %s; %d of %d neighbours were suspected for a while", deaths, took, suspects, neighbours)
 	return suspects
@@ -167,11 +167,11 @@ func TestAProcessKillerAmongHeldEvents(t *testing.T) {
 		d.Logf("%d runs were not done in time: the machine is busy", n)
 	}
 	if n := d.number("SELECT count(*) FROM killed WHERE beside > 0"); n > 1 {
-		d.Errorf("the killer was run with others beside it %d times, want at most once: before it was known", n)
+		d.Errorf("the killer ran %d times at the same time as others, want at most once: before it was solitary", n)
 	}
 	charged := d.number("SELECT count(DISTINCT event) FROM audit WHERE event <> 'killer' AND attempts > 1")
 	if most := d.poisoned().Workers / 4; charged > most { // as many run from held at the same time
-		d.Errorf("%d neighbours were charged, want at most the %d that ran beside the killer when it was not known", charged, most)
+		d.Errorf("%d neighbours were charged an attempt, want at most the %d that ran together with the killer before it was solitary", charged, most)
 	}
 	t.Logf("%d deaths in %s; %d of %d neighbours were charged once", deaths, took, charged, neighbours)
 }

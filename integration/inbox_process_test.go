@@ -357,7 +357,7 @@ func (p *inboxProcess) waitForEnd(patience time.Duration) error {
 	case <-time.After(patience):
 		p.signal(syscall.SIGKILL)
 		<-p.done
-		return fmt.Errorf("it did not come to its point within %s", patience)
+		return fmt.Errorf("the process did not reach its point within %s", patience)
 	}
 	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
 		return fmt.Errorf("it ended otherwise: %w", errors.Join(p.err, errors.New(p.cmd.ProcessState.String())))

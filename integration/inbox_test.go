@@ -242,7 +242,7 @@ func (d *depot) heldCount(handler string) int {
 func (d *depot) waitUntilIdle(handlers ...string) {
 	d.Helper()
 	for _, name := range handlers {
-		devtest.Eventually(d.T, depotPatience, "everything to be settled at "+name, func() bool {
+		devtest.Eventually(d.T, depotPatience, "every event to be decided at "+name, func() bool {
 			return d.isDrained(name) && d.heldCount(name) == 0
 		})
 	}

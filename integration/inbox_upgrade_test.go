@@ -149,7 +149,7 @@ func (u *upgrade) wantAtRest(v *version) {
 	began, first := time.Now(), v.n.Load()
 	devtest.Eventually(u.T, depotPatience, "some looks", func() bool { return v.n.Load() >= first+4 })
 	if took := time.Since(began); took < 500*time.Millisecond { // 1 s by Config.IdlePoll's default
-		u.Errorf("4 looks for held events took %s: what waits for another version keeps this one busy", took)
+		u.Errorf("4 looks for held events took %s: events that wait for another version keep this one busy", took)
 	}
 }
 

@@ -110,7 +110,7 @@ func (s *shop) wantOtherWays() {
 	s.Helper()
 	const written = 2 * rounds * 2 // two of these writers, each in two ways
 	var effects, kinds int
-	devtest.Eventually(s.T, s.patience, "what was written beside to take effect", func() bool {
+	devtest.Eventually(s.T, s.patience, "the events of the other writers to take effect", func() bool {
 		err := s.pool.QueryRow(s.Context(), "SELECT count(*), count(DISTINCT (handler, event)) FROM beside").Scan(&effects, &kinds)
 		return err == nil && kinds >= 3*written
 	})
@@ -300,7 +300,7 @@ func wantUntouched(t *testing.T, url string, size int) {
 			t.Fatal(err)
 		}
 		if pids[pid] = true; scans != "on" {
-			t.Errorf("a connection that anybody gets is set up for a relay: enable_seqscan is %s", scans)
+			t.Errorf("a connection of the pool has settings of a relay: enable_seqscan is %s", scans)
 		}
 	}
 	if len(pids) != size {

@@ -128,7 +128,7 @@ func TestUnknownRefusalIsAnAttempt(t *testing.T) {
 		}
 		o.wantFirstHeld(held, state, "js_10169", n)
 		if held[0].Failures != n {
-			t.Errorf("%d failures are told after %d attempts", held[0].Failures, n)
+			t.Errorf("%d failures are listed after %d attempts", held[0].Failures, n)
 		}
 		o.makeHeldDue()
 	}

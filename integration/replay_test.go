@@ -93,7 +93,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 	third := d.startInbox(work)
 
 	// No process runs the replay. The released events run, and no others are released.
-	devtest.Eventually(t, depotPatience, "what was released to be settled", func() bool {
+	devtest.Eventually(t, depotPatience, "the released events to be decided", func() bool {
 		return d.number("SELECT count(*) FROM postroom.held WHERE next_at IS NOT NULL") == 0
 	})
 	idle := now()

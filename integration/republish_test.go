@@ -89,7 +89,7 @@ func TestRepublishWithRelaysThatAreKilled(t *testing.T) {
 	}
 	for round := range 3 {
 		from := now().Published
-		devtest.Eventually(t, republishPatience, "the republish to come further", func() bool { return now().Published > from+300 })
+		devtest.Eventually(t, republishPatience, "the republish to make progress", func() bool { return now().Published > from+300 })
 		leader.kill()
 		if n := now(); n.State != republish.Running {
 			t.Fatalf("killed too late: %+v", n)

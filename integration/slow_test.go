@@ -205,7 +205,7 @@ func TestARelayOfADatabaseThatIsFarAway(t *testing.T) {
 				t.Errorf("the lease was given back: %t, %v\n%s", released, err, log.String())
 			}
 			if slow := strings.Contains(log.String(), "lease lengthened for a slow database"); slow != (roundTrip > 500*time.Millisecond) {
-				t.Errorf("the log tells of a longer lease: %t\n%s", slow, log.String())
+				t.Errorf("the log mentions a longer lease: %t\n%s", slow, log.String())
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func TestDeadAsks(t *testing.T) {
 	postroom(t, env, "dead", "replay", "--all").want(t, exitUsage).says(t, "replay 3 events?", "give --yes", "NOWHERE")
 	postroom(t, env, "dead", "discard", ids[0], "--reason", "x").want(t, exitUsage).says(t, "discard 1 event", "give --yes")
 	if n := rowCount(t, pool, "SELECT count(*) FROM postroom.audit") + rowCount(t, pool, "SELECT count(*) FROM postroom.job"); n != 0 {
-		t.Errorf("%d traces of what was not done", n)
+		t.Errorf("a refused command wrote %d rows", n)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestCLIReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want.String() {
-		t.Errorf("%s is not what the commands say: make api writes it", cliReference)
+		t.Errorf("%s differs from what the commands print: make api writes it", cliReference)
 	}
 }
 

@@ -249,7 +249,7 @@ func TestEventsShow(t *testing.T) {
 		"TIME", "log", "written by /shop as "+s.stream+".placed, seq 1, key k7\n", "dead after 5 attempts, error\n", "edit by bob: typo (revision 0 was replaced)\n",
 		"\ncauses and effects: postroom events tree order-7\n")
 	if strings.Contains(r.out, "c4nary") || strings.Contains(r.out, "\x1b") {
-		t.Errorf("it shows data, or what a terminal obeys:\n%s", r.out)
+		t.Errorf("the output shows data, or characters that control a terminal:\n%s", r.out)
 	}
 	got := decode[eventview.Report](t, postroom(t, s.env, "events", "show", "order-7", "--source", "/shop", "--json").want(t, exitOK))
 	if len(got.LogEntries) != 1 || len(got.Held) != 1 || len(got.Timeline) < 5 || !got.Streams[0].Found {

@@ -69,7 +69,7 @@ func TestDatabaseIsAway(t *testing.T) {
 	meanwhile := under
 	meanwhile.key = "meanwhile"
 	if a := r.clients.send(t.Context(), r.url(0), meanwhile); a.status != http.StatusServiceUnavailable || a.code() != "idempotency_store_unavailable" {
-		t.Errorf("while the database is away: %s", a)
+		t.Errorf("during the outage of the database: %s", a)
 	}
 	release()
 	// On a slow machine the claim may have expired by now. Then the answer is
@@ -90,7 +90,7 @@ func TestDatabaseIsAway(t *testing.T) {
 		t.Errorf("effects: %+v, want %+v", got, want)
 	}
 	if got := r.effectsOf(charge, meanwhile.key); got != one {
-		t.Errorf("effects of the one that was turned away: %+v, want %+v", got, one)
+		t.Errorf("effects of the refused request: %+v, want %+v", got, one)
 	}
 	r.wantChecksPass()
 }

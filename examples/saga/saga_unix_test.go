@@ -85,7 +85,7 @@ func isGone(pid int) bool {
 func wantAllEnded(t *testing.T, pids []int) {
 	t.Helper()
 	if len(pids) < 3 {
-		t.Fatalf("it told of the processes %v, want 3 or more", pids)
+		t.Fatalf("the output names the processes %v, want 3 or more", pids)
 	}
 	for _, pid := range pids {
 		devtest.Eventually(t, 30*time.Second, fmt.Sprint("the end of process ", pid), func() bool { return isGone(pid) })

@@ -119,7 +119,7 @@ func (s series) missing(t *testing.T, expr string) []string {
 func (s series) holds(t *testing.T, expr string) {
 	t.Helper()
 	if missing := s.missing(t, expr); len(missing) > 0 {
-		t.Errorf("nobody tells %s", strings.Join(missing, "; "))
+		t.Errorf("no part reports %s", strings.Join(missing, "; "))
 	}
 }
 
@@ -134,7 +134,7 @@ func (s series) fires(t *testing.T, rule rulefmt.Rule, change set) bool {
 	for selector, sequence := range change {
 		found := s.selects(t, selector)
 		if len(found) == 0 {
-			t.Errorf("nobody tells %s", selector)
+			t.Errorf("no part reports %s", selector)
 		}
 		for i := range found {
 			values[i] = sequence

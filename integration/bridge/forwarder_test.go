@@ -188,14 +188,14 @@ func (m *market) wants(t *testing.T, sold map[string]Order) {
 		var order Order
 		must(t, json.Unmarshal(msg.Payload, &order))
 		if order != left[msg.UUID] || msg.Metadata.Get("tenant") != "a" {
-			t.Errorf("message %q %s %v is not what was sold, or came twice", msg.UUID, msg.Payload, msg.Metadata)
+			t.Errorf("message %q %s %v is not of a sale, or arrived twice", msg.UUID, msg.Payload, msg.Metadata)
 		}
 		delete(left, msg.UUID)
 		msg.Ack()
 	}
 	select {
 	case msg := <-m.messages:
-		t.Errorf("message %q %s came besides", msg.UUID, msg.Payload)
+		t.Errorf("unexpected message %q %s", msg.UUID, msg.Payload)
 		msg.Ack()
 	default:
 	}
@@ -232,7 +232,7 @@ func TestMoveFromTheForwarderToTheRelay(t *testing.T) {
 	sold := m.sell(t, placeBefore, 30, 60)
 	maps.Copy(sold, m.sell(t, placeAfter, 60, 90))
 	if left := count(t, m.pool, forwarded); left == 0 {
-		t.Errorf("nothing is left for the forwarder, but nobody has received a message of it")
+		t.Errorf("the forwarder has no message left, but no consumer received one")
 	}
 	m.wants(t, sold)
 	devtest.Eventually(t, 10*time.Second, "the forwarder to have published all", func() bool { return count(t, m.pool, forwarded) == 0 })
@@ -293,7 +293,7 @@ func TestTheGuideShowsThisProgram(t *testing.T) {
 	for _, b := range blocks {
 		for part := range strings.SplitSeq(b[1], "\n\n") {
 			if !strings.Contains(source, words(part)) {
-				t.Errorf("the guide shows what is in no test:\n%s", part)
+				t.Errorf("the guide shows code that is in no test:\n%s", part)
 			}
 		}
 	}

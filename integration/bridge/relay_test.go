@@ -202,7 +202,7 @@ func testRelay(t *testing.T, url string, sub message.Subscriber, start func() (k
 	if killed != kills {
 		t.Errorf("the relay was killed %d times, want %d", killed, kills)
 	}
-	t.Logf("%d events, %d of them came again, %d kills, %s", len(r.seen), r.again, killed, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d events, %d of them repeated, %d kills, %s", len(r.seen), r.again, killed, time.Since(began).Round(time.Millisecond))
 }
 
 // write writes n events in transactions of up to ten, and as many events in transactions that
@@ -261,9 +261,9 @@ func (r *reader) read(t *testing.T, msg *message.Message) {
 		r.again++
 		return
 	case n.Ghost:
-		t.Errorf("event %d of key %d was rolled back, and came", n.N, n.Key)
+		t.Errorf("event %d of key %d was rolled back, and published", n.N, n.Key)
 	case n.N != r.next[n.Key]:
-		t.Errorf("event %d of key %d came first after %d others", n.N, n.Key, r.next[n.Key])
+		t.Errorf("event %d of key %d was first published after %d others", n.N, n.Key, r.next[n.Key])
 	case msg.Metadata.Get(postmill.MetadataKey) != strconv.Itoa(n.Key) || msg.UUID != msg.Metadata.Get(postmill.MetadataID):
 		t.Errorf("message %s of key %d has metadata %v", msg.UUID, n.Key, msg.Metadata)
 	}

@@ -223,7 +223,7 @@ func testRouter(t *testing.T, point string) {
 	}
 	done := count(t, pool, "SELECT count(*) FROM charge")
 	if done >= orders {
-		t.Errorf("%d charges at the kill: it came too late", done)
+		t.Errorf("the kill was too late: %d charges were made before", done)
 	}
 	start(t, "router", env...)
 	devtest.Eventually(t, 30*time.Second, "all to be handled", func() bool {

@@ -100,7 +100,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 
 			w.Without = 0
 			if r := w.Explore(tt.breaks); r.Broken != 0 {
-				t.Errorf("%s: %s: the rule is not what was missing", w, r)
+				t.Errorf("%s: %s: the missing rule did not cause this", w, r)
 			}
 		})
 	}

@@ -129,7 +129,7 @@ func (v *vendor) report(t *testing.T, lasts time.Duration) {
 				}
 			}
 			if len(calls) == 0 {
-				t.Errorf("%s called nobody: this shows nothing", who)
+				t.Errorf("%s made no call: the test shows nothing", who)
 			}
 		}
 	}

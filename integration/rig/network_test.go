@@ -53,7 +53,7 @@ func TestDeafWay(t *testing.T) {
 			return err
 		}
 		if got := <-received; got != "hello" {
-			return fmt.Errorf("the server heard %q", got)
+			return fmt.Errorf("the server received %q", got)
 		}
 		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			return err

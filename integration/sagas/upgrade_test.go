@@ -71,10 +71,10 @@ func TestRollingUpgrade(t *testing.T) {
 		FROM postroom.saga s LEFT JOIN did d USING (key) GROUP BY s.name, s.key, s.state
 	) x WHERE (state, did) NOT IN (('done', 'seat do, payment do'), ('done', 'payment do, seat do'), ('undone', 'seat do, seat undo'), ('undone', ''))`)
 	if wrong != 0 {
-		t.Errorf("%d instances did something twice, or not at all", wrong)
+		t.Errorf("%d instances did a step twice, or not at all", wrong)
 	}
 	if done, undone := w.number("SELECT count(*) FROM postroom.saga WHERE state = 'done'"), w.number("SELECT count(*) FROM postroom.saga WHERE state = 'undone'"); done == 0 || undone == 0 {
-		t.Errorf("%d are done and %d undone: this shows nothing", done, undone)
+		t.Errorf("%d are done and %d undone: the test shows nothing", done, undone)
 	}
 }
 
