@@ -67,7 +67,7 @@ func TestNextAttemptKnowsOfACallThatDied(t *testing.T) { // E5, E6
 		}
 		answer()
 		if !errors.Is(late, idempotency.ErrLeaseLost) {
-			t.Errorf("%s: the late request found %v", name, late)
+			t.Errorf("%s: the late holder got %v", name, late)
 		}
 		if got := b.begun(); (got == 1) != (tt.status == 502) {
 			t.Errorf("%s: %d are noted at the end", name, got)

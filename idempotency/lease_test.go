@@ -228,7 +228,7 @@ func TestStalledHolder(t *testing.T) { // E5
 		r.Errorf("the stalled one found %v, and its context ended with %v", late, cause)
 	}
 	if w := r.post(path, "k"); w.Body.String() != "taken over" {
-		r.Errorf("the stored state is %s", w.Body)
+		r.Errorf("the stored answer is %s", w.Body)
 	}
 	r.wantCalls(2, 0)
 }
