@@ -30,7 +30,7 @@ const (
 	TTLJobs = 7 * 24 * time.Hour
 )
 
-// Omit, in place of the name of a header, says that the guard does not send the header.
+// Omit stands in place of the name of a header: the guard does not send the header.
 const Omit = "-"
 
 // Config has the settings that all routes of a [Guard] share. The zero value is ready to

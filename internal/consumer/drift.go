@@ -87,5 +87,5 @@ func PausedUntil(info *jetstream.ConsumerInfo) time.Time {
 	return *info.Config.PauseUntil
 }
 
-// Unbounded, as the value of a consumer's MaxDeliver or MaxAckPending, means no limit.
+// Unbounded is the value of a consumer's MaxDeliver or MaxAckPending that means no limit.
 const Unbounded = -1
