@@ -168,7 +168,7 @@ func TestErrorsOfCodecsDoNotQuoteData(t *testing.T) {
 		want string
 	}{
 		{"a number that json refuses", postroom.NewEvent("a.b", json.Number("x"+secret)).Validate(), "does not encode"},
-		{"a method that fails", postroom.NewEvent("a.b", quotingType(secret)).Validate(), "talkative"},
+		{"a method that fails", postroom.NewEvent("a.b", quotingType(secret)).Validate(), "quotingType"},
 		{"a type without a form", postroom.NewEvent("a.b", func() {}).Validate(), "func()"},
 		{"a number that does not fit", decode(`{"N": ` + secret + `}`), `"N"`},
 		{"no JSON", decode(`{"N": ` + secret), "byte"},

@@ -164,7 +164,7 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, h postroom.Handler, ev pos
 	}
 	r.Attempts = 1
 	err = guard.Call(func() error { return h.Handle(ctx, handlersTx{tx}, ev) })
-	if fault := ended(ctx, tx, id); fault != nil {
+	if fault := ended(ctx, tx, id, look != nil); fault != nil {
 		return failed(errors.Join(fault, err), r)
 	}
 	if err == nil {
@@ -201,11 +201,13 @@ var (
 	errCommitted  = errors.New("the handler committed its transaction with its own statement, so another attempt would repeat its changes")
 )
 
-// ended returns an error if the handler ended the transaction with the given id. The handler may
-// have begun another one, so the status of the connection does not show it.
-func ended(ctx context.Context, tx pgx.Tx, id string) error {
-	if conn := tx.Conn().PgConn(); conn.IsClosed() || conn.TxStatus() == 'E' {
-		return nil // overlooked reports it
+// ended returns an error if the handler ended the transaction with the given id. If the handler has
+// begun another one, the status of the connection does not show it. Then ended finds that only if
+// sure is true, because its statement would be one more that [Crash] can cut.
+func ended(ctx context.Context, tx pgx.Tx, id string, sure bool) error {
+	conn := tx.Conn().PgConn()
+	if conn.IsClosed() || conn.TxStatus() == 'E' || conn.TxStatus() == 'T' && !sure {
+		return nil // overlooked reports the first two
 	}
 	var runs, committed bool
 	switch err := tx.Conn().QueryRow(ctx, endedSQL, id).Scan(&runs, &committed); {
