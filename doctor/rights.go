@@ -36,7 +36,7 @@ func checkRights(ctx context.Context, e *examination) error {
 		})
 	})
 	switch {
-	case len(meant) > 0: // report the part of which the role lacks the fewest rights
+	case len(meant) > 0: // report one part: the role lacks the fewest rights for it
 		part := slices.MinFunc(meant, func(a, b string) int { return len(lacking[a]) - len(lacking[b]) })
 		e.fault(part, fmt.Sprintf("as the owner of the tables: SELECT %s.grant_%s('…'), with this role", e.d.name, part),
 			"this role has some of the rights of %s, and lacks %s", roleNames[part], firstOf(lacking[part]))

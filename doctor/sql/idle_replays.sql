@@ -1,4 +1,4 @@
--- The running replays of which no process has made a step for longer than $1.
+-- The running replays that no process has continued for longer than $1.
 --
 -- Locks   none.
 -- Index   job_running (id).

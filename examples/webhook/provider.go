@@ -16,7 +16,7 @@ import (
 	"github.com/postroom/postroom/webhook"
 )
 
-// loseEvery is the number of answers of which one is lost on its way to the provider.
+// loseEvery says how many answers are lost on their way to the provider: one in loseEvery.
 const loseEvery = 25
 
 // provider is the payment provider. It sends each webhook until it gets a final answer, and

@@ -29,7 +29,7 @@ func drainTrial(keys string, n int) trial {
 	}
 }
 
-// refusedTrial measures a relay that drains a backlog of which the broker refuses every n-th event.
+// refusedTrial measures a relay that drains a backlog. The broker refuses every n-th event of it.
 // The refused events have one key, and a subject without a stream. The rate counts only the other
 // events, but the relay works on all events.
 func refusedTrial(n int) trial {

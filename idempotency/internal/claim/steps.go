@@ -19,7 +19,7 @@ type steps struct {
 	mu   sync.Mutex
 	done map[string]json.RawMessage // completed steps with their results
 	busy map[string]struct{}        // steps that are running
-	dark map[string]struct{}        // phases of which it is not known whether they were committed
+	dark map[string]struct{}        // phases whose commit was not answered, so they may be committed or not
 }
 
 func newSteps() steps {
