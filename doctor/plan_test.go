@@ -47,7 +47,7 @@ func TestStatementsReadLittle(t *testing.T) {
 		`INSERT INTO postroom.held (handler, dedupe_key, next_at, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)
 			SELECT 'h' || h, n::text, CASE WHEN n % 2 = 0 THEN now() - interval '1 h' END, CASE WHEN n % 2 = 1 THEN now() - interval '40 days' END, 'x', now(),
 				'/shop', n::text, 'a.b', 'a.b', 'text/plain', decode(repeat('00', 500), 'hex') FROM generate_series(1, 3) h, generate_series(1, 20000) n`,
-		"INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'p', '{h2,h3}', '30 d', '29 d')",
+		"INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'p', '{h2,h3}', '{30 d,30 d}', '{29 d,29 d}', '30 d')",
 	} {
 		exec(t, pool, sql)
 	}

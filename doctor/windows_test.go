@@ -12,8 +12,8 @@ import (
 func TestDeadEventsAreOldByTheirHandler(t *testing.T) {
 	t.Parallel()
 	pool := devtest.Pool(t)
-	exec(t, pool, `INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, ledger, age_gate)
-		VALUES (gen_random_uuid(), 'p', '{mail,payments}', '{7 d,90 d}', '{6 d,87 d}', '90 d', '6 d')`)
+	exec(t, pool, `INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window)
+		VALUES (gen_random_uuid(), 'p', '{mail,payments}', '{7 d,90 d}', '{6 d,87 d}', '90 d')`)
 	exec(t, pool, "INSERT INTO postroom.dedupe_window (handler, kept) VALUES ('mail', '7 d'), ('payments', '90 d')")
 	exec(t, pool, "INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('mail', 'a'), ('payments', 'a')")
 	exec(t, pool, `INSERT INTO postroom.held (handler, dedupe_key, dead_at, class, logged_at, source, event_id, type, subject, content_type, data)

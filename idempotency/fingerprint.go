@@ -42,7 +42,7 @@ const (
 // parts.
 func FingerprintRequest(r *http.Request, body []byte) (Fingerprint, error) {
 	p := fingerprint.Printer{Request: r, Body: body, Parts: true}
-	sum, err := p.Print(fingerprint.Request.Exactly())
+	sum, err := p.Print(fingerprint.Request)
 	return Fingerprint(sum), err
 }
 

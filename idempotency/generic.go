@@ -136,7 +136,7 @@ func (op Operation) resolve(g *Guard, mode Mode) (*operation, error) {
 		return nil, fmt.Errorf("write the input: %w", err)
 	}
 	reprint := func(kind fingerprint.Kind) (fingerprint.Sum, error) { return fingerprint.OfInput(text, kind) }
-	print, err := reprint(fingerprint.Input.Exactly())
+	print, err := reprint(fingerprint.Input)
 	if err != nil {
 		return nil, err
 	}

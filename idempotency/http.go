@@ -181,7 +181,7 @@ func (rt *route) kind() fingerprint.Kind {
 	if len(rt.PrintHeaders) > 0 {
 		kind |= fingerprint.Headers
 	}
-	return kind.Exactly()
+	return kind
 }
 
 // scope returns the operation's name, or "" if there is none.

@@ -105,7 +105,7 @@ func New(pool *pgxpool.Pool, nc *nats.Conn, cfg Config) *Inbox {
 		return dryRun(ctx, in.byName(h.Handler), h)
 	})
 	in.node = upkeep.NewNode(upkeep.NodeConfig{
-		Processes: ledger.Upkeep{DB: in.db}, Windows: in.windows, Paused: in.gates.Report, DedupeWindow: cfg.DedupeWindow, MaxEventAge: cfg.MaxEventAge, Log: cfg.Logger, Advise: in.advise,
+		Processes: ledger.Upkeep{DB: in.db}, Windows: in.windows, Paused: in.gates.Report, DedupeWindow: cfg.DedupeWindow, Log: cfg.Logger, Advise: in.advise,
 	})
 	in.runner = claims.NewRunner(claims.Config{
 		Ledger: ledger.Claims{DB: in.db}, Process: in.node.Name(), DryRuns: in.dryRuns, Log: cfg.Logger, Warn: in.warn, Outage: outage,

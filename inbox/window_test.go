@@ -73,11 +73,9 @@ func TestEachHandlerHasItsDedupeWindow(t *testing.T) {
 	if short, long := b.expiredBefore("short"), b.expiredBefore("long"); short != 2*time.Hour || long != 30*24*time.Hour {
 		t.Errorf("rows from before %s and %s ago are removed", short, long)
 	}
-	// Processes that know one time for all handlers see these.
-	var ledger, gate, expired time.Duration
-	err := b.pool.QueryRow(t.Context(), "SELECT ledger, age_gate, now() - expired_before FROM postroom.node, postroom.sweep").Scan(&ledger, &gate, &expired)
-	if err != nil || ledger != 30*24*time.Hour || gate != 116*time.Minute || expired.Truncate(time.Minute) != 2*time.Hour {
-		t.Errorf("ledger %s, age gate %s, expired before %s ago, %v", ledger, gate, expired, err)
+	var longest time.Duration
+	if err := b.pool.QueryRow(t.Context(), "SELECT longest_window FROM postroom.node").Scan(&longest); err != nil || longest != 30*24*time.Hour {
+		t.Errorf("the longest window is %s, %v", longest, err)
 	}
 
 	b.run()
@@ -101,7 +99,7 @@ func TestEachHandlerHasItsDedupeWindow(t *testing.T) {
 func TestSweepKeepsRowsThatOthersNeed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	const node = "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, ledger, age_gate, seen_at) VALUES (gen_random_uuid(), $1, $2, $3, $3, $4, '1 h', now() - $5::interval)"
+	const node = "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window, seen_at) VALUES (gen_random_uuid(), $1, $2, $3, $3, $4, now() - $5::interval)"
 	hours := func(n ...int) (all []time.Duration) {
 		for _, n := range n {
 			all = append(all, time.Duration(n)*time.Hour)
@@ -110,11 +108,10 @@ func TestSweepKeepsRowsThatOthersNeed(t *testing.T) {
 	}
 	b.exec(node, "lives", []string{"shared", "others"}, hours(3, 3), 3*time.Hour, time.Duration(0))
 	b.exec(node, "stalled", []string{"stalled"}, hours(3), 3*time.Hour, 50*time.Minute)
-	b.exec(node, "knows one time", []string{"of-old"}, nil, 3*time.Hour, time.Duration(0))
 	b.exec(node, "needs little", []string{"others"}, hours(1), time.Hour, time.Duration(0))
-	b.exec("INSERT INTO postroom.dedupe_window (handler, kept) VALUES ('nobody-runs', '3 h')")
+	b.exec("INSERT INTO postroom.dedupe_window (handler, kept) VALUES ('without-process', '3 h')")
 
-	handlers := []string{"own", "shared", "others", "stalled", "of-old", "nobody-runs", "unknown"}
+	handlers := []string{"own", "shared", "others", "stalled", "without-process", "unknown"}
 	for _, handler := range handlers {
 		b.decided(handler, "young", 59*time.Minute)
 		b.decided(handler, "old", 2*time.Hour)
@@ -328,17 +325,6 @@ func TestAProcessStallsInASweep(t *testing.T) {
 	close(s.resumes)
 	if err := <-sweepErr; err == nil {
 		t.Error("the stalled sweep continued")
-	}
-}
-
-// A process that knows one time for all handlers takes no turn, so it removes no row that
-// others need. Its statement is the one that such a process has.
-func TestProcessWithOneTimeForAllDoesNotSweep(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	tag, err := b.pool.Exec(t.Context(), "SELECT next_page FROM postroom.sweep WHERE next_at <= now() FOR UPDATE SKIP LOCKED")
-	if err != nil || tag.RowsAffected() != 0 {
-		t.Errorf("the sweep took %d rounds, %v", tag.RowsAffected(), err)
 	}
 }
 

@@ -26,12 +26,12 @@ type Process struct {
 	// all events.
 	Paused map[string]SelfPause `json:"paused,omitempty"`
 
-	ledger float64 // the longest time for which it keeps inbox rows, in seconds
+	longest float64 // the longest time for which it keeps inbox rows, in seconds
 }
 
 func readProcesses(m *view) ([]Process, error) {
 	return rows(m, "processes", m.sql.Processes, func(row pgx.CollectableRow, p *Process) error {
-		return row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.ledger, &p.Paused)
+		return row.Scan(&p.Name, &p.Handlers, at(&p.StartedAt), at(&p.SeenAt), &p.SilentSeconds, &p.Alive, &p.longest, &p.Paused)
 	})
 }
 

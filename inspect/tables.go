@@ -109,7 +109,7 @@ func readSweep(m *view) (Sweep, error) {
 	processes, err := readProcesses(m)
 	for _, p := range processes {
 		if p.Alive {
-			s.KeptSeconds = max(s.KeptSeconds, p.ledger)
+			s.KeptSeconds = max(s.KeptSeconds, p.longest)
 		}
 	}
 	return s, err

@@ -69,7 +69,8 @@ func TestHeldConstraints(t *testing.T) {
 		{"places below none", "INSERT INTO postroom.subscription (handler, stream, stream_created, base) VALUES ('h', 'S', now(), -1)", "subscription_base_check"},
 		{"fewer than no take-overs", "INSERT INTO postroom.subscription (handler, stream, stream_created, takeovers) VALUES ('h', 'S', now(), -1)", "subscription_takeovers_check"},
 		{"rows that are kept for no time", "INSERT INTO postroom.dedupe_window (handler, kept) VALUES ('h', '0')", "dedupe_window_kept_check"},
-		{"a turn of those that know one time for all handlers", "UPDATE postroom.sweep SET next_at = now()", "sweep_next_at_check"},
+		{"a process with a window too few", "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'p', '{a,b}', '{1 d}', '{1 d,1 d}', '1 d')", "node_windows"},
+		{"a process with an age too few", "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'p', '{a,b}', '{1 d,1 d}', '{1 d}', '1 d')", "node_ages"},
 		{"a second sweep", "INSERT INTO postroom.sweep (only_one) VALUES (false)", "sweep_only_one_check"},
 	} {
 		t.Run(tt.name, func(t *testing.T) { wantRefused(t, pool, tt.sql, tt.constraint) })

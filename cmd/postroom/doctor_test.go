@@ -120,12 +120,11 @@ var brokenSetups = []struct {
 		return nil
 	}, []string{"relay:"}, []string{"the oldest event that is not published has waited"}},
 	{"a restored copy", sql("UPDATE postroom.relay SET cluster = 1"), []string{"relay:restored (warning)"}, []string{"comes from another cluster", "UPDATE postroom.instance SET id"}},
-	{"processes that do not agree", sql("INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{billing,other}', '{31 days,1 day}', '{29 days,20 hours}', '31 days', '20 hours')"), []string{"dedupe-window:billing (warning)"}, []string{"zz keeps its inbox rows for 31.0 days, and ", " for 30.0 days: the longer time counts", "give all processes of this handler the same DedupeWindow"}},
+	{"processes that do not agree", sql("INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'zz', '{billing,other}', '{31 days,1 day}', '{29 days,20 hours}', '31 days')"), []string{"dedupe-window:billing (warning)"}, []string{"zz keeps its inbox rows for 31.0 days, and ", " for 30.0 days: the longer time counts", "give all processes of this handler the same DedupeWindow"}},
 	{"a process that trusts what it removes", sql("UPDATE postroom.node SET max_event_ages = dedupe_windows"), []string{"dedupe-window:"}, []string{"relies on inbox rows of billing for 30.0 days and keeps them for 30.0 days"}},
 	{"events of a handler without a process", sql(seenLongAgo + heldRow("gone", "order.placed", "now() - interval '1 h'", "NULL")), []string{"unknown-handler:gone"}, []string{"1 event is held for it", "start a process that runs it"}},
 	{"no process", func(p *testSetup) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that runs it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},
 	{"a handler that has decided nothing", sql(seenLongAgo + "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) SELECT 'fresh', stream, stream_created, subjects FROM postroom.subscription WHERE handler = 'billing'"), []string{"consumers:fresh", "unknown-handler:fresh (warning)"}, []string{"its events wait in the stream SHOP", "DELETE FROM postroom.subscription WHERE handler = 'fresh'"}},
-	{"a process that knows one time for all handlers", sql("INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'zz', '{billing}', '60 days', '50 days')"), []string{"dedupe-window:billing (warning)"}, []string{"zz keeps its inbox rows for 60.0 days"}},
 	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"overdue-events:billing (warning)"}, []string{"1 event is held of the type order.unheard and due, the first for 10m", "reads the type order.unheard"}},
 	{"dead events that nobody looks at", sql(heldRow("billing", "order.placed", "NULL", "now() - interval '40 days'")), []string{"dead-events:held (warning)"}, []string{"dead for longer than the inbox keeps its rows (30.0 days), the oldest for 40.0 days", "replay or discard them"}},
 	{"a replay that is idle", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay:replay 1 (warning)"}, []string{"0 of its 7 events are released, and it has been idle for 3m", "postroom dead cancel 1"}},
@@ -262,8 +261,8 @@ func serverSetting(setting string) func(p *testSetup) []string {
 const notedBefore = "UPDATE postroom.subscription SET floor = 3 WHERE handler = 'billing'"
 
 // seenLongAgo inserts the row of a process that ended without removing it.
-const seenLongAgo = `INSERT INTO postroom.node (id, name, handlers, ledger, age_gate, seen_at)
-	VALUES (gen_random_uuid(), 'was', '{gone,fresh}', '30 days', '29 days', now() - interval '2 min');`
+const seenLongAgo = `INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window, seen_at)
+	VALUES (gen_random_uuid(), 'was', '{gone,fresh}', '{30 days,30 days}', '{29 days,29 days}', '30 days', now() - interval '2 min');`
 
 func heldRow(handler, eventType, nextAt, deadAt string) string {
 	return fmt.Sprintf(`INSERT INTO postroom.inbox (handler, dedupe_key) VALUES ('%s', '/shop x');

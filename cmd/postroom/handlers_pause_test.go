@@ -10,7 +10,7 @@ func TestHandlersPauseAndResume(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	env := inDatabase(s.pool)
-	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '30 days', '29 days')")
+	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '{30 days}', '{29 days}', '30 days')")
 	postroom(t, env, "handlers", "pause", "h").want(t, exitUsage).says(t, "--reason")
 	postroom(t, env, "handlers", "resume", "h").want(t, exitTodo).says(t, "h is not paused")
 	postroom(t, env, "handlers", "pause", "h", "--reason", "maintenance", "--for", "2h", "--actor", "ann").want(t, exitOK).says(t, "paused h\n")

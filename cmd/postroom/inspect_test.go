@@ -82,7 +82,7 @@ func (s *shop) fails(t *testing.T) {
 		VALUES ('ledger.move', '/shop order-7', 'k7', 1, now(), 'error', 5, '[{"at": "2026-01-01T00:00:00Z", "class": "error", "text": "no \u001b[31mfunds\nat all"}]',
 		        now(), '/shop', 'order-7', 'a.b', 'a.b', 'text/plain', 'c4nary'),
 		       ('ledger.move', '/shop order-8', 'k7', 2, NULL, NULL, 0, NULL, now(), '/shop', 'order-8', 'a.b', 'a.b', 'text/plain', 'c4nary')`)
-	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{ledger.move}', '30 days', '29 days')")
+	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'host/1/a', '{ledger.move}', '{30 days}', '{29 days}', '30 days')")
 	s.exec(t, "INSERT INTO postroom.audit (actor, action, reason, events, handler, event_id) VALUES ('ann', 'replay', 'fixed it', 3, 'ledger.move', NULL), ('bob', 'edit', 'typo', 1, 'ledger.move', 'order-7')")
 	s.exec(t, `INSERT INTO postroom.revision (held, revision, audit, event_id, content_type, data)
 		SELECT h.id, 0, a.id, 'order-7', 'text/plain', 'c4nary' FROM postroom.held h, postroom.audit a WHERE h.event_id = 'order-7' AND a.action = 'edit'`)
@@ -146,7 +146,7 @@ func TestCommandsReportAMisspeltType(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.exec(t, `INSERT INTO postroom.subscription (handler, stream, stream_created, types, subjects) VALUES ('h', $1, now(), ARRAY[$1 || '.plcaed'], ARRAY[$1 || '.plcaed'])`, s.stream)
-	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '30 days', '29 days')")
+	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '{30 days}', '{29 days}', '30 days')")
 	postroom(t, s.env, "status").want(t, exitTodo).says(t, "! h: no event of type "+s.stream+".plcaed is in stream "+s.stream,
 		"did you mean "+s.stream+".placed?\n  correct the handler's Types", "note: no handler of this database reads "+s.stream+".charged, "+s.stream+".placed of stream "+s.stream)
 	postroom(t, s.env, "doctor").want(t, exitTodo).says(t, "WARNING types h: no event of type "+s.stream+".plcaed", "NOTE    types "+s.stream+": no handler of this database reads ")
@@ -164,7 +164,7 @@ func TestCommandsAnswerWithoutABroker(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	s.exec(t, "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) VALUES ('h', $1, now(), '{}')", s.stream)
-	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, ledger, age_gate) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '30 days', '29 days')")
+	s.exec(t, "INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window) VALUES (gen_random_uuid(), 'host/1/a', '{h}', '{30 days}', '{29 days}', '30 days')")
 	none := inDatabase(s.pool)
 	postroom(t, none, "status").want(t, exitOK).says(t, "BROKER      not asked: give --nats-url or set POSTROOM_NATS_URL\n", "all is well")
 	postroom(t, none, "handlers").want(t, exitOK).says(t, "HANDLER", "h         unordered", "broker: not asked")

@@ -28,7 +28,7 @@ SELECT f.handler, f.type, count(*) FILTER (WHERE NOT busy) AS events, count(*) F
        count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NOT NULL)) AS steps_done,
        count(*) FILTER (WHERE NOT busy AND EXISTS (SELECT FROM postroom.receipt r WHERE r.handler = f.handler AND r.dedupe_key = f.dedupe_key AND r.done_at IS NULL)) AS steps_open,
        count(*) FILTER (WHERE NOT busy AND f.handler = 'outbox' AND f.logged_at < now() - coalesce(
-           (SELECT min(age_gate) FROM postroom.node WHERE seen_at > now() - interval '1 minute'), interval '29 days')) AS too_old,
+           (SELECT min(age) FROM postroom.node, unnest(max_event_ages) age WHERE seen_at > now() - interval '1 minute'), interval '29 days')) AS too_old,
        f.handler = 'outbox' OR EXISTS (SELECT FROM postroom.node WHERE f.handler = ANY (handlers) AND seen_at > now() - interval '1 minute') AS runs
 FROM found f
 GROUP BY f.handler, f.type

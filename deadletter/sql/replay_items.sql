@@ -45,5 +45,5 @@ WITH wanted AS (
 )
 SELECT count(*),
        count(*) FILTER (WHERE handler = 'outbox' AND logged_at < now() - coalesce(
-           (SELECT min(age_gate) FROM postroom.node WHERE seen_at > now() - interval '1 minute'), interval '29 days'))
+           (SELECT min(age) FROM postroom.node, unnest(max_event_ages) age WHERE seen_at > now() - interval '1 minute'), interval '29 days'))
 FROM sorted;

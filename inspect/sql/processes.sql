@@ -6,7 +6,7 @@
 -- Order   by name.
 -- Called  by Inspector.Status, Inspector.Handlers and Inspector.Tables.
 SELECT name, handlers, started_at, seen_at, greatest(extract(epoch FROM now() - seen_at), 0)::float8 AS silent,
-       seen_at > now() - interval '1 minute' AS alive, extract(epoch FROM ledger)::float8 AS ledger, paused
+       seen_at > now() - interval '1 minute' AS alive, extract(epoch FROM longest_window)::float8 AS longest_window, paused
 FROM postroom.node
 ORDER BY name
 LIMIT 1000;

@@ -2,7 +2,6 @@ package jcs
 
 import (
 	"bytes"
-	"errors"
 	"math"
 	"strconv"
 )
@@ -16,21 +15,11 @@ const (
 
 	// Doubles compares numbers as doubles, as RFC 8785 does.
 	Doubles
-
-	// RoundedBefore accepts a number only if an earlier version of this package wrote it in the
-	// same form as Exact does. For any other number, Form returns ErrRounded.
-	RoundedBefore
 )
 
-// ErrRounded says that an earlier version may have rounded a number of the text. So a row of that
-// version cannot be compared with the text.
-var ErrRounded = errors.New("the row is of an earlier version, which may have rounded a number of this request")
-
-const (
-	maxExponent  = 18 // digits of an exponent, so that its sum with the length of any text fits into an int64
-	doubleDigits = 15 // no two decimals with this many digits are the same double
-	doublePower  = 300
-)
+// maxExponent is how many digits an exponent may have, so that its sum with the length of any text
+// fits into an int64.
+const maxExponent = 18
 
 // number reads a number and writes it in the form of ECMAScript.
 func (c *canon) number() error {
@@ -48,10 +37,7 @@ func (c *canon) number() error {
 		return nil
 	}
 	d, ok := decimalOf(literal)
-	switch {
-	case c.numbers == RoundedBefore && (!ok || !d.wasExact(literal)):
-		return ErrRounded
-	case !ok:
+	if !ok {
 		return ErrNoForm
 	}
 	c.out = d.append(c.out)
@@ -207,15 +193,4 @@ func (d decimal) append(out []byte) []byte {
 		out = strconv.AppendInt(out, power-1, 10)
 	}
 	return out
-}
-
-// wasExact reports whether an earlier version wrote this number in today's form, and wrote
-// no number with a different value in that form. The earlier version rounded fractions to
-// doubles, did not change integers above 2^53, and had no form for numbers outside the
-// range of doubles.
-func (d decimal) wasExact(literal []byte) bool {
-	if !bytes.ContainsAny(literal, ".eE") {
-		return d.power <= 21
-	}
-	return d.digits() <= doubleDigits && d.power <= doublePower && d.power >= -doublePower
 }

@@ -12,7 +12,7 @@ WITH old AS (
     FROM postroom.saga s
     WHERE s.name = $1 AND s.ended_at < now() - $2::interval
       AND s.ended_at < now() - (SELECT max(kept) FROM (SELECT kept FROM postroom.dedupe_window UNION ALL
-                                                       SELECT ledger FROM postroom.node) times)
+                                                       SELECT longest_window FROM postroom.node) times)
     ORDER BY s.ended_at
     LIMIT $3
     FOR UPDATE SKIP LOCKED

@@ -331,13 +331,14 @@ CREATE TABLE postroom.node (
     id             uuid        PRIMARY KEY,
     name           text        NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 255),
     handlers       text[]      NOT NULL,
-    dedupe_windows interval[],
-    max_event_ages interval[],
-    ledger         interval    NOT NULL,
-    age_gate       interval    NOT NULL,
+    dedupe_windows interval[]  NOT NULL,
+    max_event_ages interval[]  NOT NULL,
+    longest_window interval    NOT NULL,
     paused         jsonb       NOT NULL DEFAULT '{}',
     started_at     timestamptz NOT NULL DEFAULT now(),
-    seen_at        timestamptz NOT NULL DEFAULT now()
+    seen_at        timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT node_windows CHECK (cardinality(dedupe_windows) = cardinality(handlers)),
+    CONSTRAINT node_ages CHECK (cardinality(max_event_ages) = cardinality(handlers))
 );
 COMMENT ON TABLE postroom.node IS
     'The processes that run handlers, each with the handlers that it runs. A process renews its row every ten seconds. A row that was not renewed for an hour is removed.';
@@ -346,13 +347,11 @@ COMMENT ON COLUMN postroom.node.id IS
 COMMENT ON COLUMN postroom.node.name IS
     'The host, the process id and the beginning of id, for people to read.';
 COMMENT ON COLUMN postroom.node.dedupe_windows IS
-    'For each handler in handlers: how long this process needs the inbox rows of the handler. NULL: the process has an older version, and needs the rows of all its handlers for the time in ledger.';
+    'For each handler in handlers: how long this process needs the inbox rows of the handler.';
 COMMENT ON COLUMN postroom.node.max_event_ages IS
-    'For each handler in handlers: the greatest age of an event that this process runs. The process holds an older event as dead. NULL: age_gate is this age for all handlers.';
-COMMENT ON COLUMN postroom.node.ledger IS
+    'For each handler in handlers: the greatest age of an event that this process runs. The process holds an older event as dead.';
+COMMENT ON COLUMN postroom.node.longest_window IS
     'The longest of dedupe_windows and Config.DedupeWindow.';
-COMMENT ON COLUMN postroom.node.age_gate IS
-    'The shortest of max_event_ages; if the process runs no handler, Config.MaxEventAge.';
 COMMENT ON COLUMN postroom.node.paused IS
     'The handlers that paused by themselves in this process, because they fail for nearly all events. Each entry says since when the handler is paused, and has the class and text of its failure.';
 COMMENT ON COLUMN postroom.node.seen_at IS
@@ -370,25 +369,17 @@ COMMENT ON COLUMN postroom.dedupe_window.kept IS
 COMMENT ON COLUMN postroom.dedupe_window.expired_before IS
     'The sweep may have removed inbox rows of events that were decided before this time. An event from before this time does not run, even if rows are kept for longer now. NULL: the sweep has removed no row.';
 
--- next_at is for processes of an older version, which know one time for all handlers. They wait
--- for this time, which never comes. So they remove no row that another process needs.
 CREATE TABLE postroom.sweep (
-    only_one       boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
-    next_page      bigint      NOT NULL DEFAULT 0 CHECK (next_page >= 0),
-    next_at        timestamptz NOT NULL DEFAULT 'infinity' CHECK (next_at = 'infinity'),
-    due_at         timestamptz NOT NULL DEFAULT now(),
-    expired_before timestamptz
+    only_one  boolean     PRIMARY KEY DEFAULT true CHECK (only_one),
+    next_page bigint      NOT NULL DEFAULT 0 CHECK (next_page >= 0),
+    due_at    timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE postroom.sweep IS
     'One row: the next page of inbox from which a process will remove old rows, and when. The processes take turns.';
 COMMENT ON COLUMN postroom.sweep.next_page IS
     'The page of the file of inbox at which the next removal begins. After the last page it is 0 again.';
-COMMENT ON COLUMN postroom.sweep.next_at IS
-    'A time that never comes: a process that knows one time for all handlers must not remove rows.';
 COMMENT ON COLUMN postroom.sweep.due_at IS
     'When the next removal may begin.';
-COMMENT ON COLUMN postroom.sweep.expired_before IS
-    'The latest expired_before of all handlers. A process that knows one time for all handlers runs no event from before this time. NULL: no row was removed.';
 INSERT INTO postroom.sweep DEFAULT VALUES;
 
 --

@@ -33,29 +33,15 @@ const (
 	Func    Kind = 0x3f // a user's function
 	Input   Kind = 0x3e // the input of a call without HTTP
 	Headers Kind = 0x40 // flag: headers too
-	exact   Kind = 0x80 // JSON numbers are exact; rows of an earlier version lack this bit
 )
 
-// base returns the kind without the bits Headers and exact.
-func (k Kind) base() Kind { return k &^ (Headers | exact) }
-
-// Exactly returns the kind of a new fingerprint: with the bit exact, if the kind compares JSON
-// exactly.
-func (k Kind) Exactly() Kind {
-	switch k.base() {
-	case Request, Body, Input:
-		return k | exact
-	}
-	return k
-}
+// base returns the kind without the flag Headers.
+func (k Kind) base() Kind { return k &^ Headers }
 
 // numbers returns how fingerprints of this kind treat JSON numbers.
 func (k Kind) numbers() jcs.Numbers {
-	switch {
-	case k.base() == JCS:
+	if k.base() == JCS {
 		return jcs.Doubles
-	case k&exact == 0:
-		return jcs.RoundedBefore
 	}
 	return jcs.Exact
 }
@@ -144,22 +130,19 @@ func (p *Printer) canonical(media string, kind Kind) ([]byte, error) {
 	case kind.base() == Raw:
 		return p.Body, nil
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
-		return canonicalOr(p.Body, kind)
+		return canonicalOr(p.Body, kind), nil
 	}
 	return p.Body, nil
 }
 
 // canonicalOr returns the canonical form of a JSON text, or the text itself if it has no canonical
 // form. A text without a canonical form never equals the canonical form of another text.
-func canonicalOr(text []byte, kind Kind) ([]byte, error) {
+func canonicalOr(text []byte, kind Kind) []byte {
 	body, err := jcs.Form(text, kind.numbers())
-	switch {
-	case errors.Is(err, jcs.ErrRounded):
-		return nil, err
-	case err != nil:
-		return text, nil
+	if err != nil {
+		return text
 	}
-	return body, nil
+	return body
 }
 
 // mediaType returns the type of the request's body, in lower case, without parameters.
@@ -208,12 +191,8 @@ func OfInput(text []byte, kind Kind) (Sum, error) {
 	if kind.base() != Input || kind&Headers != 0 {
 		return Sum{}, ErrUnknown
 	}
-	text, err := canonicalOr(text, kind)
-	if err != nil {
-		return Sum{}, err
-	}
 	h := sha256.New()
 	WriteField(h, printSeal)
-	WriteField(h, text)
+	WriteField(h, canonicalOr(text, kind))
 	return sealed(kind, h.Sum(nil)), nil
 }

@@ -69,7 +69,6 @@ type Sign struct {
 	Name    string
 	Windows []Window      // the windows of its handlers
 	Keep    time.Duration // the longest time for which the process needs inbox rows
-	Age     time.Duration // the shortest Age of its handlers
 	Paused  string        // the handlers that paused because they failed, as JSON
 }
 

@@ -25,7 +25,7 @@ func (db Upkeep) Beat(ctx context.Context, id uuid.UUID, s delivery.Sign) (b del
 	var expired []*time.Time
 	batch := &pgx.Batch{} // one batch, because a process that stalls between two statements would prevent sweeps by other processes
 	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	batch.Queue(db.sql.node, id, s.Name, handlers, keep, ages, s.Keep, s.Age, s.Paused).QueryRow(func(row pgx.Row) error {
+	batch.Queue(db.sql.node, id, s.Name, handlers, keep, ages, s.Keep, s.Paused).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&b.At, &b.Instance, &expired)
 	})
 	batch.Queue("COMMIT")

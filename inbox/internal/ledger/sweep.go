@@ -31,14 +31,13 @@ func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed 
 			return fmt.Errorf("take the turn: %w", err)
 		}
 		to, wait := from+max(sweepPages, pages/SweepSteps), rest/2
-		var before *time.Time
-		if removed, before, err = db.expire(ctx, tx, from, to); err != nil {
+		if removed, err = db.expire(ctx, tx, from, to); err != nil {
 			return err
 		}
 		if to >= pages {
 			to, wait = 0, pause
 		}
-		if _, err := tx.Exec(ctx, db.sql.swept, to, wait, before); err != nil {
+		if _, err := tx.Exec(ctx, db.sql.swept, to, wait); err != nil {
 			return fmt.Errorf("note the place: %w", err)
 		}
 		return nil
@@ -52,18 +51,17 @@ func (db Upkeep) Sweep(ctx context.Context, rest, pause time.Duration) (removed 
 // readCommitted is for transactions whose statements must see what was committed while they waited.
 var readCommitted = pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 
-// expire removes expired rows from some pages. It returns the number of removed rows, and a time
-// before which all of them were decided. The time is nil if no row was removed.
-func (db Upkeep) expire(ctx context.Context, tx pgx.Tx, from, to int64) (removed int64, before *time.Time, err error) {
+// expire removes expired rows from some pages. It returns the number of removed rows.
+func (db Upkeep) expire(ctx context.Context, tx pgx.Tx, from, to int64) (removed int64, err error) {
 	for _, sql := range []string{db.sql.plan, db.sql.impatient, db.sql.lockNodes, "SET LOCAL lock_timeout = 0", db.sql.windows} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
-			return 0, nil, fmt.Errorf("read for how long rows are kept: %w", err)
+			return 0, fmt.Errorf("read for how long rows are kept: %w", err)
 		}
 	}
-	if err := tx.QueryRow(ctx, db.sql.expire, firstRow(from), firstRow(to)).Scan(&removed, &before); err != nil {
-		return 0, nil, fmt.Errorf("remove rows: %w", err)
+	if err := tx.QueryRow(ctx, db.sql.expire, firstRow(from), firstRow(to)).Scan(&removed); err != nil {
+		return 0, fmt.Errorf("remove rows: %w", err)
 	}
-	return removed, before, nil
+	return removed, nil
 }
 
 // firstRow returns the position of the first row of a page.

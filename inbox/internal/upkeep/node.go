@@ -49,12 +49,12 @@ type Node struct {
 
 // NodeConfig has what a node needs.
 type NodeConfig struct {
-	Processes                 Processes
-	Windows                   func() []delivery.Window // the windows of its handlers
-	Paused                    func() string            // the handlers that paused because of failures, as JSON
-	DedupeWindow, MaxEventAge time.Duration            // for handlers that do not set their own times
-	Log                       *slog.Logger
-	Advise                    func(error) error // adds advice to an error
+	Processes    Processes
+	Windows      func() []delivery.Window // the windows of its handlers
+	Paused       func() string            // the handlers that paused because of failures, as JSON
+	DedupeWindow time.Duration            // of handlers that do not set their own
+	Log          *slog.Logger
+	Advise       func(error) error // adds advice to an error
 }
 
 // NewNode returns this process, with a new name.
@@ -125,15 +125,11 @@ func (n *Node) Beat(ctx context.Context) error {
 	return nil
 }
 
-// sign returns the sign of life. Its Keep and Age are for processes that read one time for all
-// handlers.
+// sign returns the sign of life.
 func (n *Node) sign() delivery.Sign {
-	s := delivery.Sign{Name: n.name, Windows: n.cfg.Windows(), Keep: n.cfg.DedupeWindow, Age: n.cfg.MaxEventAge, Paused: n.cfg.Paused()}
-	for i, w := range s.Windows {
+	s := delivery.Sign{Name: n.name, Windows: n.cfg.Windows(), Keep: n.cfg.DedupeWindow, Paused: n.cfg.Paused()}
+	for _, w := range s.Windows {
 		s.Keep = max(s.Keep, w.Keep)
-		if i == 0 || w.Age < s.Age {
-			s.Age = w.Age
-		}
 	}
 	return s
 }

@@ -6,8 +6,7 @@
 --
 -- "OFFSET 0" makes the planner look up held and archive for each row; a join would read all of
 -- both tables. The windows of handlers are in arrays, because a look-up for each older row would
--- take most of the time of a step. The statement returns the number of removed rows, and the latest
--- time before which rows were removed.
+-- take most of the time of a step. The statement returns the number of removed rows.
 --
 -- Locks   the removed rows, and the rows of dedupe_window of their handlers.
 -- Index   none for inbox, whose pages are read; held_owed and archive_owed (handler, dedupe_key)
@@ -17,7 +16,7 @@ WITH own AS (
     SELECT array_agg(handler::text) AS handlers, array_agg(now() - kept) AS bounds FROM postroom.dedupe_window
 ), known AS (
     SELECT min(kept) AS shortest, max(kept) AS longest
-    FROM (SELECT kept FROM postroom.dedupe_window UNION ALL SELECT ledger FROM postroom.node) times
+    FROM (SELECT kept FROM postroom.dedupe_window UNION ALL SELECT longest_window FROM postroom.node) times
 ), removed AS (
     DELETE FROM postroom.inbox
     WHERE ctid >= $1::text::tid AND ctid < $2::text::tid
@@ -33,6 +32,5 @@ WITH own AS (
     INSERT INTO postroom.dedupe_window AS w (handler, kept, expired_before)
     SELECT DISTINCT removed.handler, known.longest, now() - known.longest FROM removed CROSS JOIN known
     ON CONFLICT (handler) DO UPDATE SET expired_before = greatest(w.expired_before, now() - w.kept)
-    RETURNING expired_before
 )
-SELECT (SELECT count(*) FROM removed), (SELECT max(expired_before) FROM noted);
+SELECT count(*) FROM removed;

@@ -1,6 +1,6 @@
 -- Record that process $1 is alive, with name $2 and handlers $3. For each of these handlers it
 -- needs the inbox rows for $4 and runs events of an age up to $5. $6 is the longest time for which
--- it needs rows, and $7 the shortest age. $8 are its handlers that paused because of failures.
+-- it needs rows. $7 are its handlers that paused because of failures.
 -- Remove the rows of processes that gave no sign of life for an hour. The statement returns the
 -- database's clock, the id of this Postroom database, and for each handler the time from which on
 -- inbox has all its rows (NULL: no row was removed yet).
@@ -11,8 +11,8 @@
 WITH forgotten AS (
     DELETE FROM postroom.node WHERE seen_at < now() - interval '1 hour' AND id <> $1
 )
-INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, ledger, age_gate, paused)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8::jsonb)
+INSERT INTO postroom.node (id, name, handlers, dedupe_windows, max_event_ages, longest_window, paused)
+VALUES ($1, $2, $3, $4, $5, $6, $7::jsonb)
 ON CONFLICT (id) DO UPDATE SET seen_at = now(), paused = excluded.paused
 RETURNING clock_timestamp(), (SELECT id::text FROM postroom.instance),
           ARRAY(SELECT w.expired_before FROM unnest($3::text[]) WITH ORDINALITY AS h (handler, n)

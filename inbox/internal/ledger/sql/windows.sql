@@ -1,12 +1,12 @@
 -- Record how long the inbox rows of each handler are kept: the longest time that any of its
--- processes asks for, even a process that has not given a sign of life for a while. A process of an
--- older version has one time for all its handlers. A handler that no process runs keeps its time.
+-- processes asks for, even a process that has not given a sign of life for a while. A handler that no
+-- process runs keeps its time.
 --
 -- Locks   the rows of dedupe_window that change.
 -- Index   dedupe_window's primary key; node is read, it has as many rows as processes.
 -- Called  by Upkeep.Sweep, after lock_nodes.sql.
 INSERT INTO postroom.dedupe_window AS w (handler, kept)
-SELECT h.handler, max(coalesce(h.kept, node.ledger))
+SELECT h.handler, max(h.kept)
 FROM postroom.node
 CROSS JOIN LATERAL unnest(node.handlers, node.dedupe_windows) AS h (handler, kept)
 GROUP BY h.handler
