@@ -56,9 +56,9 @@ const (
 	// publish it. The event waits, as with Unavailable, until an operator corrects that.
 	Unroutable
 
-	// Refused means that the broker refused this event now, but may take it later. If other events
-	// are stored meanwhile, the relay tries the event again from held. The event is dead when it
-	// has no attempts left.
+	// Refused means that the broker refused this event now, but may take it later. If the broker
+	// takes other events meanwhile, the relay moves the event to the table held and tries it again
+	// from there. The event is dead when it has no attempts left.
 	Refused
 
 	// Permanent means that the broker will never take this event. The event is dead at

@@ -1,6 +1,6 @@
 // Package doctor finds faults of a set-up before events are lost: streams that lose acknowledged
-// messages, consumers that drop or delay events, settings of the database with which a crash loses
-// commits, missing or excessive rights, and processes that no longer run.
+// messages, consumers that drop or delay events, database settings that let a crash lose commits,
+// missing or excessive rights, and processes that no longer run.
 //
 // It changes no data: its transactions are read-only, and at the broker it creates only temporary
 // consumers. None of its statements reads a large table completely. It reads a stream for a few
@@ -54,7 +54,7 @@ type Config struct {
 
 	// Lease is the lease of the relays, if you set relay.Config.Lease.
 	//
-	// Defaults to none: each relay chooses its lease, and a longer one if the database is slow.
+	// Defaults to 0: each relay chooses its own lease, which is longer if the database is slow.
 	Lease time.Duration
 
 	// OldTransaction is the age from which the doctor reports an open or prepared transaction.
@@ -80,8 +80,9 @@ type Doctor struct {
 	err  error // the faults of the Config
 }
 
-// New returns a doctor. If nc is nil, the report has the checks that need the broker as [Skipped].
-// New does no I/O and cannot fail: [Doctor.Examine] returns the faults of the Config.
+// New returns a doctor. If nc is nil, the doctor skips the checks that need the broker, and the
+// report says so ([Skipped]). New does no I/O and cannot fail: [Doctor.Examine] returns the faults
+// of the Config.
 func New(db DB, nc *nats.Conn, cfg Config) *Doctor {
 	d := &Doctor{db: db, nc: nc, cfg: cfg.defaults()}
 	if d.name, d.err = schema.Name(cfg.Schema); d.err == nil {

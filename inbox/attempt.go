@@ -12,8 +12,9 @@ import (
 
 // NotApplied wraps an error of a step's function to say that the call certainly had no effect: for
 // instance, the connection was refused, or the vendor rejected the request. The call then counts as
-// not made, even if the vendor does not recognise keys. If the call may have had an effect, for
-// instance after a timeout, do not wrap the error. NotApplied returns nil if err is nil.
+// not made. So the next attempt may make it, even if the vendor does not recognise a repeated key.
+// If the call may have had an effect, for instance after a timeout, do not wrap the error.
+// NotApplied returns nil if err is nil.
 func NotApplied(err error) error {
 	return steps.NotApplied(err)
 }

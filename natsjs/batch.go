@@ -224,8 +224,8 @@ func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*b
 	return next, nil
 }
 
-// refence takes the fence. If that fails, done is true: refence has reported the outcomes of the
-// batch's events, or the term or ctx has ended.
+// refence takes the fence again: it publishes the lease message. If that fails, done is true:
+// refence has reported the outcomes of the batch's events, or the term or ctx has ended.
 func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {
@@ -244,9 +244,10 @@ func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err er
 	return true, nil
 }
 
-// sendAll sends a batch for the first time or again. It leaves out events that the client
-// library refuses, and later events of the same keys, because the numbers in a batch must
-// have no gaps. If no event is left, it reports all events, and done is true.
+// sendAll sends a batch for the first time or again. It leaves out events that the client library
+// refuses, because the numbers in a batch must have no gaps. To keep the order, it also leaves out
+// later events of the same keys. If no event is left, it reports the outcomes of all events, and
+// done is true.
 func (b *batchSender) sendAll(of *batch) (done bool) {
 	for {
 		if of.reply != nil {
@@ -310,8 +311,9 @@ func (of *batch) refused(f *broker.Message, err error) bool {
 	return true
 }
 
-// send sends the n-th message of a batch. The first message has the fence: if the lease message is
-// no longer the last one, the broker stores nothing of the batch. The last message commits it.
+// send sends the n-th message of a batch. The first message has the fence: the broker stores the
+// batch only if the lease message is still the last one of its subject. The last message commits
+// it.
 func (b *batchSender) send(of *batch, n int) error {
 	f := of.sent[n]
 	last := n == len(of.sent)-1

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// If the broker refuses a fence although the term still leads, the fence is taken again at most
-	// this many times.
+	// If the broker refuses a fence although this process still leads, the sender takes a new
+	// fence, at most maxFences times.
 	maxFences = 2
 
-	// If the broker is storing another message with the same fence, a message is sent
-	// again after processWait, at most maxInProcess times.
+	// While the broker stores a message with the same fence, it refuses others. The sender then
+	// sends its message again after processWait, at most maxInProcess times.
 	processWait  = 2 * time.Millisecond
 	maxInProcess = 20
 
@@ -60,7 +60,7 @@ func (b *batchSender) handleAnswer(ctx context.Context, of *batch, a replies.Ans
 }
 
 // handleStored reports a batch that is stored. If the batch is one event that the broker called a
-// duplicate, sendOne sends it again and looks up whether the stream still has it.
+// duplicate, sendOneByOne checks whether the stream still has the first copy.
 func (b *batchSender) handleStored(ctx context.Context, of *batch, last uint64) error {
 	if of.duplicate {
 		return b.sendOneByOne(ctx, of.messages)
@@ -191,7 +191,7 @@ func (b *batchSender) reportStored(of *batch, last uint64) {
 	b.run.reportBatch(of.messages, outcomes)
 }
 
-// reportNotStored reports a batch that is not stored, or for which that is unknown.
+// reportNotStored reports a batch that is not stored, or that may be stored.
 func (b *batchSender) reportNotStored(of *batch, o broker.Outcome) {
 	if o.Stream == "" && o.Class != broker.Unroutable {
 		o.Stream = b.name

@@ -352,7 +352,7 @@ func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	return t.noted(ev, nil), nil
 }
 
-// answer returns the answer of a step that accepts an event type in a direction.
+// answer returns the answer with which a step accepts an event type in a direction, or nil.
 func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause bool) *answer[S] {
 	if d == toUndo {
 		return s.Undone.find(eventType, anyCause)
@@ -422,10 +422,11 @@ type alarm struct {
 	At time.Time `json:"at"`
 }
 
-// arm schedules the alarm of the instance, an event that comes at the deadline. If an earlier alarm
-// is scheduled, it schedules none. An alarm whose time is over may have been lost, so it does not
-// count. If the pending step sent a command, that command is the alarm's cause, so that the events
-// of a process form one tree.
+// arm schedules the alarm of the instance, an event that comes at the deadline. If an alarm is
+// scheduled that comes before the deadline, arm schedules no other one, because that alarm calls
+// arm again. An alarm whose time is over may have been lost, so it does not count. If the pending
+// step sent a command, that command is the alarm's cause, so that the events of a process form one
+// tree.
 func (t *turn[S]) arm() {
 	due, set := t.inst.deadline, t.inst.alarm
 	if t.local != nil || due.IsZero() || set.After(t.now) && !set.After(due) {

@@ -70,7 +70,8 @@ func (s stripe) sign(h http.Header, m Message, body []byte) error {
 // GitHub verifies requests of GitHub by their SHA-256 signature. The webhook must send JSON. A type
 // is the event's name with the action, such as "issues.opened". GitHub signs neither the id nor a
 // time, so an attacker can send a captured request again with a new id: see [IDFromBody]. If
-// several webhooks get an event, it has the same id in all: give each webhook its own source.
+// several webhooks get an event, GitHub uses the same id for all of them. Give each webhook its own
+// source; otherwise the second delivery counts as a duplicate.
 func GitHub(secrets ...string) Scheme { return github{textKeys(secrets)} }
 
 type github struct{ keys }

@@ -102,8 +102,8 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	return r.take(ctx, m, within, req.Header, body)
 }
 
-// verify verifies a request, with the scheme of its tenant if there are tenants. within is the end
-// of the event's source, and names the tenant.
+// verify verifies a request. If there are tenants, it uses the scheme of the request's tenant, and
+// within is the suffix of the event's source that names the tenant.
 func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (m Message, within string, err error) {
 	if r.cfg.Choose == nil {
 		m, err = verify(r.cfg.Scheme, req.Header, body)
@@ -122,7 +122,7 @@ func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (
 }
 
 // choose returns the tenant and its scheme. If the tenant is unknown, it returns ErrUnknownTenant
-// and another scheme.
+// and the scheme of another tenant, so that the caller can spend the same time on verification.
 func (r *Receiver) choose(ctx context.Context, req *http.Request, body []byte) (tenant string, scheme Scheme, err error) {
 	req = req.Clone(ctx)
 	req.Body = newBody(body)
@@ -267,7 +267,8 @@ func eventType(m Message) string {
 	return strings.TrimRight(t[:min(len(t), postroom.MaxType)], ".")
 }
 
-// contentType returns the Content-Type of a request, or a general one if no event may have it.
+// contentType returns the Content-Type of a request, or application/octet-stream if no event may
+// have the request's type.
 func contentType(h http.Header) string {
 	t := cmp.Or(h.Get("Content-Type"), "application/json")
 	if t != "application/json" && (postroom.Event{Type: "a", ContentType: t}).Validate() != nil {

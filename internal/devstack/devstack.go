@@ -6,10 +6,10 @@
 // programs, it is a container.
 //
 // NATS is one server or a cluster of servers. A server is a process or, on request, a container.
-// Its JetStream storage is in a temporary directory. The program of a process is the program that
-// POSTROOM_TEST_BROKER names. If the variable is not set, it is integration/natsd, if there is a
-// checkout in which the package can build it. Otherwise it is nats-server on the PATH, or else a
-// program that the package builds in the user's cache.
+// Its JetStream storage is in a temporary directory. A server that is a process runs the program
+// that POSTROOM_TEST_BROKER names. If the variable is not set, the program is integration/natsd, if
+// there is a checkout in which the package can build it. Otherwise it is nats-server on the PATH,
+// or else a program that the package builds in the user's cache.
 //
 // All servers listen on the loopback interface, except containers if Docker runs on another
 // machine. When the process that started them ends, a watchdog removes servers and directories,
@@ -126,9 +126,9 @@ func (s *Stack) Close() error {
 	return errors.Join(s.Postgres.Close(), s.NATS.Close())
 }
 
-// Installed returns nil if [Start] works on this machine without Docker. Start then needs the
-// variable POSTROOM_DATABASE_URL or PostgreSQL's programs, and a program or a checkout for the NATS
-// server. Installed starts nothing.
+// Installed returns nil if [Start] works on this machine without Docker. Without Docker, Start
+// needs the variable POSTROOM_DATABASE_URL or PostgreSQL's programs, and a program or a checkout
+// for the NATS server. Installed starts nothing.
 func Installed(ctx context.Context) error {
 	if os.Getenv(natsVariable) == "" {
 		_, inCheckout := checkout()

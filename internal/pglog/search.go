@@ -12,17 +12,20 @@ import (
 	"github.com/postroom/postroom/internal/seqset"
 )
 
-// A pass finds late rows with one statement. After an outage, there may be millions of transactions
-// between its snapshot and the previous one. A statement that examines all of them can exceed its
-// time limit, and would exceed it again each time. So if much was committed since the last pass, a
-// search first finds late rows in several steps. The search takes a snapshot at its beginning, and
-// finds the rows that became visible before it. The next pass continues from that snapshot.
+// A row is late if its transaction committed after the relay had read higher seqs. In each pass the
+// relay finds late rows with one statement. After an outage, there may be millions of transactions
+// between the snapshots of this pass and the previous one. A statement that examines all of them
+// can exceed its time limit, and would exceed it again each time. So if much was committed since
+// the last pass, a search first finds late rows in several steps. The search takes a snapshot at
+// its beginning, and finds the rows that became visible before it. The next pass continues from
+// that snapshot.
 const (
 	// searchAfter is how long ago the last pass of a term must be before a search may begin. So a
 	// search begins only in the first read of a term, or in the first read after a pause.
 	searchAfter = time.Second
 
-	// searchAbove is how many seqs above high must have been assigned before a search begins.
+	// A search begins only if more than searchAbove seqs are assigned after the seq up to which the
+	// relay has read.
 	searchAbove = 100_000
 
 	// searchTime is how long one Read searches. It is shorter than the caller's time limit.
@@ -32,9 +35,9 @@ const (
 	searchRatio = 16
 )
 
-// stepSize is the number of transaction ids that a step examines. A step by seq examines fewer
-// rows. The size depends on how long steps take. The Log keeps it, so that after a failed step the
-// next term goes on with smaller steps.
+// stepSize is the number of transaction ids that a step of a search examines. If the step goes
+// through seqs, it examines stepSize/searchRatio rows. The size depends on how long steps take. The
+// Log keeps it, so that after a failed step the next term goes on with smaller steps.
 type stepSize struct{ n atomic.Int64 }
 
 const (

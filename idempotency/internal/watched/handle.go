@@ -36,8 +36,8 @@ type Fate struct {
 	// only says that an earlier statement failed.
 	failed atomic.Pointer[error]
 
-	// keeps is set when the handler sends a statement after which the connection must be closed,
-	// because a reset of the session may not undo its changes.
+	// keeps is set when the handler sends a statement whose changes to the session may survive a
+	// reset. Then the connection must be closed.
 	keeps    atomic.Bool
 	sessions *session.Pool
 }

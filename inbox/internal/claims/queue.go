@@ -18,9 +18,9 @@ type Handler struct {
 	Running         int           // how many events can run at the same time, if more may be claimed than can run; 0 if all claimed events can run
 
 	// Allowed returns how many events may be claimed at the moment. While the handler is paused,
-	// that is less than there is room for. If Allowed returns 0, the runner gives back the claims
-	// that no worker has begun. If Allowed is nil, as many events may be claimed as there is room
-	// for.
+	// Allowed returns less than there is room for. If Allowed returns 0, the runner gives back the
+	// claims that no worker has begun. If Allowed is nil, as many events may be claimed as there is
+	// room for.
 	Allowed func() int
 
 	// Run runs an event that has to run alone, and returns when it is done. Release gives
@@ -94,8 +94,8 @@ func (q *Queue) Take() *Claim {
 	}
 }
 
-// Collect returns first, and with it claims that wait for a worker. It returns no more than most
-// claims in all.
+// Collect returns first, and with it claims that wait for a worker. It returns at most as many
+// claims as most says, including first.
 func (q *Queue) Collect(first *Claim, most int) []*Claim {
 	q.took(first)
 	all := []*Claim{first}
@@ -121,7 +121,8 @@ func (q *Queue) Cap() int { return cap(q.waiting) }
 func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 
 // room returns how many more events, and how many more bytes of events, may be claimed. If the
-// statement that settles an event claims the next event of its key, both events count for a moment.
+// statement that settles an event claims the next event of its key, both events use room until the
+// first one is removed.
 func (q *Queue) room() (events int32, bytes int64) {
 	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() || q.later.crowded.Load() {
 		return 0, max(bytes, 0)

@@ -178,8 +178,9 @@ func (c *caller) one(call func() error) {
 	err = call()
 }
 
-// guarded calls a user's function, and classifies and describes the error that it returned.
-// All of that happens inside the guard. The result contains no value of the user's code.
+// guarded calls a user's function, and classifies and describes the error that it returned. All of
+// that happens inside the guard. The result contains only text, so later code calls no method of
+// the user's error.
 func (i *Invoker) guarded(call func() error) error {
 	err := guard.Call(call)
 	if err == nil {

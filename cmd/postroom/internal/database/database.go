@@ -72,7 +72,7 @@ func (d *Target) With(ctx context.Context, do func(conn *pgx.Conn, name string) 
 		return err
 	}
 	// Errors of Postroom's packages already contain advice. remedy.Explain adds advice to errors of
-	// other statements.
+	// statements that a command runs itself.
 	err = remedy.Explain(do(conn, name), remedy.Use{Grant: "operator", Schema: name, DB: conn})
 	return errors.Join(err, Close(ctx, conn))
 }
