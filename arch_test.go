@@ -328,7 +328,7 @@ func TestViolations(t *testing.T) {
 		{"nor the test kit", "inbox", module + "/postroomtest", "the test kit is for tests"},
 		{"which may start servers", "postroomtest/servers", module + "/internal/devtest", ""},
 		{"nor a broker's server", "inbox", "github.com/nats-io/nats-server/v2/server", "large dependencies"},
-		{"nobody imports a command", "inbox", module + "/cmd/postroom", "no package imports a program"},
+		{"a package that imports a command", "inbox", module + "/cmd/postroom", "no package imports a program"},
 		{"nor an example", "schema", module + "/examples/quickstart", "no package imports a program"},
 		{"nor the integration tests", "internal/wire", module + "/integration", "no package imports a program"},
 		{"not even a program does", "examples/quickstart", module + "/cmd/postroom", "no package imports a program"},

@@ -108,9 +108,9 @@ func TestRetryDelay(t *testing.T) {
 		want  time.Duration
 		asked bool
 	}{
-		{"nobody asks where there is no error", nil, 0, false},
-		{"nobody asks in another error", errBoom, 0, false},
-		{"nobody asks in a permanent error", postroom.Permanent(errBoom), 0, false},
+		{"without an error", nil, 0, false},
+		{"another error", errBoom, 0, false},
+		{"a permanent error", postroom.Permanent(errBoom), 0, false},
 		{"zero is a delay", postroom.RetryAfter(0, errBoom), 0, true},
 		{"a negative delay counts as zero", postroom.RetryAfter(-time.Second, errBoom), 0, true},
 		{"the most negative delay counts as zero", postroom.RetryAfter(math.MinInt64, errBoom), 0, true},

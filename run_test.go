@@ -149,7 +149,7 @@ func TestRunLeavesOutCancellations(t *testing.T) {
 	}{
 		{"of the other parts", errBoom, cancelled, "boom"},
 		{"wrapped twice", errBoom, errors.Join(cancelled, context.Canceled), "boom"},
-		{"but not of the first part, which nobody cancelled", cancelled, nil, "read: context canceled"},
+		{"but not of the first part, which was not cancelled", cancelled, nil, "read: context canceled"},
 		{"but not what was joined with it", nil, both, "context canceled\nboom"},
 		{"but not one that wraps nothing", errBoom, emptyWrap{}, "boom\nhollow"},
 		{"but not a deadline", errBoom, context.DeadlineExceeded, "boom\ncontext deadline exceeded"},

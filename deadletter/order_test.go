@@ -195,11 +195,11 @@ func TestEndOfAReplayOfAChain(t *testing.T) {
 	}{
 		{"cancelled, and the head fails", inbox.HoldKey, true, deadletter.ReplayCancelled},
 		{"cancelled, and the head succeeds", inbox.HoldKey, false, deadletter.ReplayCancelled},
-		{"cancelled, and the head fails, which nobody waits for", inbox.SkipKey, true, deadletter.ReplayCancelled},
-		{"cancelled, and the head succeeds, which nobody waits for", inbox.SkipKey, false, deadletter.ReplayCancelled},
+		{"cancelled, and the head fails, for which no event waits", inbox.SkipKey, true, deadletter.ReplayCancelled},
+		{"cancelled, and the head succeeds, for which no event waits", inbox.SkipKey, false, deadletter.ReplayCancelled},
 		{"stopped, and the head fails", inbox.HoldKey, true, deadletter.ReplayStopped},
 		{"stopped, and the head succeeds", inbox.HoldKey, false, deadletter.ReplayStopped},
-		{"stopped, and the head fails, which nobody waits for", inbox.SkipKey, true, deadletter.ReplayStopped},
+		{"stopped, and the head fails, for which no event waits", inbox.SkipKey, true, deadletter.ReplayStopped},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -119,7 +119,7 @@ func TestLimitsOfConsumers(t *testing.T) {
 		},
 		{
 			name: "the consumer is removed, and the stream does not ask for it", consumer: jetstream.ConsumerConfig{MaxAckPending: -1, InactiveThreshold: time.Minute},
-			want: [][]string{{"fault h: its consumer", "it is removed when nobody reads for 1m0s (inactive_threshold)"}},
+			want: [][]string{{"fault h: its consumer", "it is removed if no process reads for 1m0s (inactive_threshold)"}},
 		},
 	}
 	for _, tt := range tests {

@@ -118,7 +118,7 @@ func TestRetry(t *testing.T) {
 	d.wantResult(r, err, 0, map[held.State]int64{held.Due: 1})
 	d.want("audit of what changed something", "2", "SELECT count(*)::text FROM postroom.audit")
 	if _, err := d.store.Retry(t.Context(), held.Set{IDs: []int64{one}}, held.Audit{}, nil); err == nil {
-		t.Error("retried by nobody")
+		t.Error("retried without an actor")
 	}
 }
 

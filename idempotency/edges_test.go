@@ -72,7 +72,7 @@ func TestRequestsDoNotWaitForALock(t *testing.T) { // E1
 	other := newRigOnTables(r) // this guard has not seen the key
 	r.wantReplay(first, other.post(other.mountAt(path, idempotency.Route{}, other.refund), "done"))
 	if one[int](r, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") != 0 {
-		r.Error("somebody waits")
+		r.Error("a request waits")
 	}
 }
 

@@ -132,7 +132,7 @@ func TestAClaimBeginsAnewOrGoesOn(t *testing.T) {
 			}
 		}
 		attempt()
-		// A claim begins without the parts of an old answer, whoever kept that answer.
+		// A claim begins without the parts of an old answer.
 		r.exec("UPDATE postroom.idempotency SET created_at = now() - interval '1 d', status = 1, headers = '{}', body = '1', ref = 'r', dropped = true, completed_at = now()")
 		if expired {
 			r.exec("UPDATE postroom.idempotency SET expires_at = now() - interval '1 s'")

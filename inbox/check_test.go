@@ -208,7 +208,7 @@ func TestConsumersBelongToOneDatabase(t *testing.T) {
 	}
 	for info := range stream.ListConsumers(t.Context()).Info() {
 		cfg := info.Config
-		cfg.Metadata = map[string]string{"postroom-instance": "somebody else", "postroom-handler": "billing"}
+		cfg.Metadata = map[string]string{"postroom-instance": "another instance", "postroom-handler": "billing"}
 		if _, err := stream.UpdateConsumer(t.Context(), cfg); err != nil {
 			t.Fatal(err)
 		}

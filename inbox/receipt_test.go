@@ -75,7 +75,7 @@ var receiptCases = []receiptCase{
 	{name: "not found", left: []left{{ago: hour}}, window: hour, lookup: "not found", calls: map[int32]int{0: 1}, result: "ch_REV0", made: 2},
 	{name: "not found, no keys", left: []left{{}}, lookup: "not found", calls: map[int32]int{0: 1}, result: "ch_REV0", made: 2},
 	{name: "not to be looked up", left: []left{{ago: hour, called: true}}, window: hour, lookup: "error", calls: map[int32]int{0: 1}, class: "error", text: "no answer", made: 4},
-	{name: "in the window nobody looks up", left: []left{{called: true}}, window: hour, lookup: "error", calls: map[int32]int{0: 2}, result: "ch_REV0", made: 2},
+	{name: "in the window there is no lookup", left: []left{{called: true}}, window: hour, lookup: "error", calls: map[int32]int{0: 2}, result: "ch_REV0", made: 2},
 	{name: "edited after it was done", left: []left{{called: true, result: "ch"}}, revision: 1, calls: map[int32]int{0: 1}, result: "ch", made: 2},
 	{name: "edited while it was not known", left: []left{{called: true}}, revision: 1, window: hour, calls: map[int32]int{0: 1}, class: "outcome_unknown", text: "REV0", made: 2},
 	{name: "edited before, and left again", left: []left{{called: true}, {revision: 1}}, revision: 1, window: hour, calls: map[int32]int{0: 1}, class: "outcome_unknown", text: "REV0", made: 2},

@@ -272,7 +272,7 @@ func TestLongKeysStayApart(t *testing.T) {
 }
 
 // An operator deletes the row of a handler, for instance to have it read another stream. Its old
-// events do not run again: nobody knows any more which of them it had decided.
+// events do not run again: it is not known any more which of them it had decided.
 func TestAHandlerWhoseRowWasDeletedIsNotNew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -131,7 +131,7 @@ func TestAudit(t *testing.T) {
 		{"of an event and another replay", inspect.AuditFilter{EventID: "e25", ReplayID: 2}, []int64{}, 0},
 		{"of a replay", inspect.AuditFilter{ReplayID: 1, Limit: 2}, []int64{25, 19}, 19},
 		{"of a replay, the next", inspect.AuditFilter{ReplayID: 1, Before: 19}, []int64{13, 7, 1}, 0},
-		{"of nobody", inspect.AuditFilter{Actor: "eve"}, []int64{}, 0},
+		{"of another actor", inspect.AuditFilter{Actor: "eve"}, []int64{}, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

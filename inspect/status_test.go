@@ -86,13 +86,13 @@ func TestFindings(t *testing.T) {
 			p.hold("h", "2", "dead_at, class", "now(), 'x'")
 			p.holdOutgoing(1, "dead_at, class", "now(), 'x'")
 		}, []string{"dead h", "dead outbox"}, "2 events are dead at h"},
-		{"events of nobody", func(p *rig) { p.hold("h", "1", "next_at", "now()") }, []string{"no_process h"}, "1 event is held for it"},
+		{"events without a process", func(p *rig) { p.hold("h", "1", "next_at", "now()") }, []string{"no_process h"}, "1 event is held for it"},
 		{"events of one that fell silent", func(p *rig) {
 			p.lives("h")
 			p.hold("h", "1", "next_at", "now()")
 			p.exec("UPDATE postroom.node SET seen_at = now() - interval '2 minutes'")
 		}, []string{"no_process h"}, ""},
-		{"events nobody takes", func(p *rig) { p.lives("h"); p.hold("h", "1", "next_at", "now() - interval '1 minute'") }, []string{"overdue h"}, "due for 1m0s"},
+		{"events that no process takes", func(p *rig) { p.lives("h"); p.hold("h", "1", "next_at", "now() - interval '1 minute'") }, []string{"overdue h"}, "due for 1m0s"},
 		{"a claim that ran out", func(p *rig) {
 			p.lives("h")
 			p.hold("h", "1", "next_at, claimed_by", "now() - interval '1 minute', 'p'")

@@ -230,7 +230,7 @@ func TestARelayRefusesATransactionPooler(t *testing.T) {
 		name, mode string
 		others     int
 	}{
-		{"nobody else is there", unprepared, 0},
+		{"no other client", unprepared, 0},
 		{"others are at work", unprepared, 6},
 		{"with prepared statements", "", 0},
 	} {

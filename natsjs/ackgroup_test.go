@@ -104,8 +104,8 @@ func TestAnswersToAGroup(t *testing.T) {
 		{"another stream answers too", []string{stored("S", 7), stored("EDGE", 8), stored("S", 9)}, "", "0 1 2"},
 		{"a stream without a name answers", []string{stored("", 7), stored("", 8), stored("", 9)}, "", "0 1 2"},
 		{"one is refused", []string{stored("S", 7), full, stored("S", 8)}, "", "0 1 2"},
-		{"somebody else answers", []string{stored("S", 7), `{"thanks":true}`}, "", "0 1 2"},
-		{"nobody listens", []string{""}, "", "0 1 2"},
+		{"another program answers", []string{stored("S", 7), `{"thanks":true}`}, "", "0 1 2"},
+		{"no stream", []string{""}, "", "0 1 2"},
 		{"an answer comes when all is told", []string{stored("S", 7), stored("S", 8), stored("S", 9), stored("S", 10)}, "0:7 1:8 2:9", ""},
 	}
 	for _, test := range tests {

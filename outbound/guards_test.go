@@ -165,7 +165,7 @@ func TestTheOrderOfDeciding(t *testing.T) {
 		{"the config stops what the protocol repeats", outbound.Config{Decide: says(outbound.Stop), Protocol: protocol}, always(404).answer, 1},
 		{"the config leaves it to the protocol", outbound.Config{Decide: says(outbound.Undecided), Protocol: protocol}, always(404).answer, 5},
 		{"the config repeats what is kept", outbound.Config{Decide: says(outbound.Retry)}, always(503, kept...).answer, 5},
-		{"nobody repeats what is kept", outbound.Config{}, always(503, kept...).answer, 1},
+		{"a stored answer is not repeated", outbound.Config{}, always(503, kept...).answer, 1},
 		{"the protocol is not asked about an error", outbound.Config{Protocol: protocol}, fails(errReset), 5},
 	}
 	for _, tt := range tests {
@@ -214,7 +214,7 @@ func TestSomeErrorsSayThatNothingWasSent(t *testing.T) {
 	for name, err := range map[string]error{
 		"no such host":    &net.OpError{Op: "lookup", Err: &net.DNSError{Err: "no such host", Name: "api.vendor.example", IsNotFound: true}},
 		"no proxy":        &net.OpError{Op: "proxyconnect", Err: errors.New("refused")},
-		"nobody listens":  errRefused,
+		"no server":       errRefused,
 		"Next says so":    fmt.Errorf("limiter: %w", outbound.ErrNotSent),
 		"a broken answer": errReset,
 	} {

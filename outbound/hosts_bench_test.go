@@ -29,7 +29,7 @@ func BenchmarkHosts(b *testing.B) {
 			for i := range n {
 				call(i)
 			}
-			// Every tenth call is of a host that nobody has called before.
+			// Every tenth call is of a host that was not called before.
 			req := requestTo(b.Context(), b, "GET", "https://new.example/", "")
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

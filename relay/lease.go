@@ -18,8 +18,9 @@ const (
 
 	// A lease that the relay chooses lasts for at least this many round trips to the database. The
 	// leader renews the lease when a third of its time is over, and gives up when three quarters
-	// are over. The time in between must be enough for the worst case: a step of pruning, and a
-	// recording whose statements are sent for the first time. These take five round trips.
+	// are over. So it has four round trips for a step of pruning and a recording. These take five if
+	// both statements are sent for the first time. Should the lease end because of that, the next
+	// lease is twice as long.
 	leaseTrips = 10
 
 	// A term that recorded nothing counts as useful if it lasted for this many leases. The reason

@@ -157,7 +157,7 @@ func (s *Store) create(ctx context.Context, digest string, asked map[string]any,
 // events. It changes nothing. It reads the events of the requested time in several steps.
 func (s *Store) Preview(ctx context.Context, req Request) (Preview, error) {
 	req = req.defaults()
-	req.Actor = cmp.Or(req.Actor, "nobody")
+	req.Actor = cmp.Or(req.Actor, "preview")
 	if err := errors.Join(s.err, req.validate()); err != nil {
 		return Preview{}, fmt.Errorf("republish: preview: %w", postroom.Unrecoverable(err))
 	}

@@ -192,7 +192,7 @@ func TestDecisionsThatDoNotFitAreRefused(t *testing.T) {
 		}
 	}
 	if _, err := store.Decide(t.Context(), saga.Decision{Choice: saga.Skip}, saga.Audit{}); err == nil || !strings.Contains(err.Error(), "Actor") {
-		t.Errorf("nobody decides: %v", err)
+		t.Errorf("a decision without an actor: %v", err)
 	}
 	w.upTo("t1")
 	w.upTo("t2")

@@ -28,9 +28,9 @@ var files embed.FS
 // Wide because each statement has a field.
 type statements struct {
 	Owner                                             string
-	Begin, Input, Lock, Save, Record, Expire, Decided string // of a Saga
+	Begin, Input, Lock, Save, Record, Expire, Decided string // for Saga
 	Defined, Define, Stuck, Unended, Wrote, Status    string
-	List, ListStuck, ListKey, ListSagas               string // of a Store
+	List, ListStuck, ListKey, ListSagas               string // for Store
 	Show, Steps, Decide                               string
 }
 
@@ -139,15 +139,16 @@ func (tb *table) record(batch *pgx.Batch, r row, history []entry) {
 }
 
 // A saga removes old instances when another instance ends, in the same transaction. If this fails
-// because another process removes the same instances, the inbox repeats the transaction. At each
-// expireEvery-th end in a process, the saga removes at most expireBatch instances.
+// because another process removes the same instances, the inbox repeats the transaction. When the
+// first instance of a process ends, and then after each expireEvery instances, the saga removes at
+// most expireBatch old ones.
 const (
 	expireEvery = 64
-	expireBatch = 2 * expireEvery // twice as many as end in the meantime, so that old instances do not pile up
+	expireBatch = 2 * expireEvery // more than end in the meantime, so that old instances do not pile up
 )
 
-// expire counts an end. At each expireEvery-th end, it adds the statement that removes old
-// instances.
+// expire counts an instance that ends. After each expireEvery instances, it adds the statement that
+// removes old ones.
 func (tb *table) expire(batch *pgx.Batch, keep time.Duration) {
 	if tb.ends.Add(1)%expireEvery == 1 {
 		batch.Queue(tb.sql.Expire, tb.saga, keep, expireBatch)

@@ -80,7 +80,7 @@ func TestForeignEvents(t *testing.T) {
 	_, other := w.upTo("t2")
 	seat, payment := w.upTo("t1")
 	foreign := w.reply(payment, "payment.charged", nil)
-	foreign.CausationID = "of somebody else"
+	foreign.CausationID = "of another command"
 	none := w.reply(payment, "payment.charged", nil)
 	none.CausationID = ""
 	crossed := w.reply(other, "payment.charged", nil) // it answers t2, and names t1

@@ -65,7 +65,7 @@ func TestHeldConstraints(t *testing.T) {
 		{"a subscription with the relay's name", "INSERT INTO postroom.subscription (handler, stream, stream_created) VALUES ('outbox', 'S', now())", "inbox_handler_reserved"},
 		{"a floor below the stream", "INSERT INTO postroom.subscription (handler, stream, stream_created, floor) VALUES ('h', 'S', now(), -1)", "subscription_floor_check"},
 		{"a reader without an end", "INSERT INTO postroom.subscription (handler, stream, stream_created, reader) VALUES ('h', 'S', now(), 'p')", "subscription_reader"},
-		{"an end of nobody's reading", "INSERT INTO postroom.subscription (handler, stream, stream_created, reader_until) VALUES ('h', 'S', now(), now())", "subscription_reader"},
+		{"an end of a lease without a reader", "INSERT INTO postroom.subscription (handler, stream, stream_created, reader_until) VALUES ('h', 'S', now(), now())", "subscription_reader"},
 		{"places below none", "INSERT INTO postroom.subscription (handler, stream, stream_created, base) VALUES ('h', 'S', now(), -1)", "subscription_base_check"},
 		{"fewer than no take-overs", "INSERT INTO postroom.subscription (handler, stream, stream_created, takeovers) VALUES ('h', 'S', now(), -1)", "subscription_takeovers_check"},
 		{"rows that are kept for no time", "INSERT INTO postroom.dedupe_window (handler, kept) VALUES ('h', '0')", "dedupe_window_kept_check"},

@@ -88,8 +88,8 @@ var brokenSetups = []struct {
 	}, []string{"producer-rights:mighty_N", "producer-rights:mighty_N (warning)"}, []string{"INSERT (seq)", "UPDATE ON outbox", "REVOKE ALL ON ALL TABLES", "can read the events"}},
 	{"a producer without rights", func(p *testSetup) []string {
 		role, _ := p.role("weak")
-		return []string{"--producer-role", role, "--producer-role", "nobody_at_all"}
-	}, []string{"producer-rights:nobody_at_all", "producer-rights:weak_N"}, []string{"it cannot write events", "SELECT postroom.grant_producer('weak", "there is no role nobody_at_all"}},
+		return []string{"--producer-role", role, "--producer-role", "no_such_role"}
+	}, []string{"producer-rights:no_such_role", "producer-rights:weak_N"}, []string{"it cannot write events", "SELECT postroom.grant_producer('weak", "there is no role no_such_role"}},
 	{"a role that lacks a right", func(p *testSetup) []string {
 		role, url := p.role("relay")
 		p.exec("GRANT USAGE ON SCHEMA postroom TO " + role + "; GRANT pg_read_all_stats TO " + role +
@@ -126,7 +126,7 @@ var brokenSetups = []struct {
 	{"no process", func(p *testSetup) []string { p.stopInbox(); return nil }, []string{"unknown-handler:billing (warning)", "unknown-handler:ledger (warning)"}, []string{"start a process that runs it", "DELETE FROM postroom.subscription WHERE handler = 'billing', and nats consumer rm SHOP billing-"}},
 	{"a handler that has decided nothing", sql(seenLongAgo + "INSERT INTO postroom.subscription (handler, stream, stream_created, subjects) SELECT 'fresh', stream, stream_created, subjects FROM postroom.subscription WHERE handler = 'billing'"), []string{"consumers:fresh", "unknown-handler:fresh (warning)"}, []string{"its events wait in the stream SHOP", "DELETE FROM postroom.subscription WHERE handler = 'fresh'"}},
 	{"events of a type that no process takes", sql(heldRow("billing", "order.unheard", "now() - interval '10 min'", "NULL")), []string{"overdue-events:billing (warning)"}, []string{"1 event is held of the type order.unheard and due, the first for 10m", "reads the type order.unheard"}},
-	{"dead events that nobody looks at", sql(heldRow("billing", "order.placed", "NULL", "now() - interval '40 days'")), []string{"dead-events:held (warning)"}, []string{"dead for longer than the inbox keeps its rows (30.0 days), the oldest for 40.0 days", "replay or discard them"}},
+	{"dead events that stay for long", sql(heldRow("billing", "order.placed", "NULL", "now() - interval '40 days'")), []string{"dead-events:held (warning)"}, []string{"dead for longer than the inbox keeps its rows (30.0 days), the oldest for 40.0 days", "replay or discard them"}},
 	{"a replay that is idle", sql("INSERT INTO postroom.job (actor, filter, attempts, canary, stop_at, as_new, phase, items, stepped_at) VALUES ('ann', '{}', 1, 0, 1, false, 'rest', 7, now() - interval '3 min')"), []string{"replay:replay 1 (warning)"}, []string{"0 of its 7 events are released, and it has been idle for 3m", "postroom dead cancel 1"}},
 	{"no stream", func(p *testSetup) []string {
 		if err := p.js.DeleteStream(p.Context(), "SHOP"); err != nil {
@@ -343,13 +343,13 @@ func TestDoctorErrors(t *testing.T) {
 		says string
 	}{
 		{"no database", nil, []string{"doctor"}, exitUsage, "POSTROOM_DATABASE_URL"},
-		{"nobody listens", nil, []string{"doctor", "--database-url", "postgres://127.0.0.1:1/shop"}, exitFailed, "is the server running"},
+		{"no server", nil, []string{"doctor", "--database-url", "postgres://127.0.0.1:1/shop"}, exitFailed, "is the server running"},
 		{"no stream's name", env, []string{"doctor", "--stream", "A.B"}, exitUsage, "not the name of a stream"},
 		{"no retention", env, []string{"doctor", "--retention", "0s"}, exitUsage, "--retention"},
 		{"no NATS URL", env, []string{"doctor", "--nats-url", "nats://"}, exitUsage, "is not a NATS URL"},
 		{"stream check without a broker", env, []string{"stream", "check"}, exitUsage, "POSTROOM_NATS_URL"},
 		{"stream check of no stream's name", env, []string{"stream", "check", "A.B"}, exitUsage, "not the name of a stream"},
-		{"stream check, nobody listens", env, []string{"stream", "check", "--nats-url", "nats://127.0.0.1:1"}, exitFailed, "is it running"},
+		{"stream check, no server", env, []string{"stream", "check", "--nats-url", "nats://127.0.0.1:1"}, exitFailed, "is it running"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

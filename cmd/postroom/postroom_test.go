@@ -251,7 +251,7 @@ func TestDatabaseURL(t *testing.T) {
 		{"settings of a pool", environment{"DATABASE_URL": url + separator + "pool_max_conns=7&pool_max_conn_lifetime=1h"}, nil, exitOK, ""},
 		{"a bad setting of a pool", environment{"DATABASE_URL": url + separator + "pool_max_conns=x"}, nil, exitUsage, "DATABASE_URL has an invalid setting of the pool"},
 		{"none", nil, nil, exitUsage, "POSTROOM_DATABASE_URL"},
-		{"nobody listens", environment{"DATABASE_URL": wrong}, nil, exitFailed, `"nowhere" at 127.0.0.1:1 as "nobody" (DATABASE_URL): is the server running`},
+		{"no server", environment{"DATABASE_URL": wrong}, nil, exitFailed, `"nowhere" at 127.0.0.1:1 as "nobody" (DATABASE_URL): is the server running`},
 		{"no such database", environment{"DATABASE_URL": strings.Replace(url, "/postroom_test_", "/no_such_", 1)}, nil, exitFailed, "createdb"},
 	}
 	for _, tt := range tests {
@@ -304,7 +304,7 @@ func TestNoOutputShowsAPassword(t *testing.T) {
 	pool := devtest.EmptyPool(t)
 	host := pool.Config().ConnConfig.Host
 	urls := []struct{ name, url string }{
-		{"nobody listens", "postgres://me:" + canary + "@127.0.0.1:1/shop"},
+		{"no server", "postgres://me:" + canary + "@127.0.0.1:1/shop"},
 		{"no such host", "postgres://me:" + canary + "@no-such-host.invalid/shop"},
 		{"no such user", strings.Replace(databaseURL(pool), "postgres://postgres@", "postgres://no_such_user:"+canary+"@", 1)},
 		{"slash in it", "postgres://me:" + canary + "/x@" + host + "/shop"},
@@ -382,7 +382,7 @@ func TestStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// brokenWriter is a standard output that nobody reads any more.
+// brokenWriter is a standard output whose reader has gone.
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, os.ErrClosed }

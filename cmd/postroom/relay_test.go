@@ -104,7 +104,7 @@ func TestRelayShowsNoPassword(t *testing.T) {
 		code int
 		says []string
 	}{
-		{"nobody listens", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": broker}, nil, exitOK, []string{"refused"}},
+		{"no server", environment{"POSTROOM_DATABASE_URL": database, "POSTROOM_NATS_URL": broker}, nil, exitOK, []string{"refused"}},
 		{"no broker", environment{"POSTROOM_DATABASE_URL": devtest.DatabaseURL(t), "POSTROOM_NATS_URL": broker}, nil, exitOK, []string{"no connection to the broker"}},
 		{"by flags", nil, []string{"--database-url", database, "--nats-url", broker}, exitOK, []string{"refused"}},
 		{"no URL", environment{"POSTROOM_DATABASE_URL": "postgres://me:" + canary + "/x@h/shop"}, nil, exitUsage, nil},

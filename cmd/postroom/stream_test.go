@@ -70,7 +70,7 @@ func TestStreamEnsureErrors(t *testing.T) {
 		{"subjects of another stream", []string{"CLI_OVERLAP", "--subjects", "clitaken.a"}, exitFailed, "another stream has some of these subjects"},
 		{"replicas without a cluster", []string{"CLI_REPLICAS", "--subjects", "clireplicas", "--replicas", "3"}, exitFailed, "--replicas cannot be above"},
 		{"no such name", []string{"CLI.DOT", "--subjects", "clidot"}, exitUsage, "not the name of a stream"},
-		{"nobody listens", []string{"CLI_X", "--subjects", "clix", "--nats-url", "nats://127.0.0.1:1"}, exitFailed, "(--nats-url): is it running"},
+		{"no server", []string{"CLI_X", "--subjects", "clix", "--nats-url", "nats://127.0.0.1:1"}, exitFailed, "(--nats-url): is it running"},
 		{"no URL", []string{"CLI_X", "--subjects", "clix", "--nats-url", "nats://"}, exitUsage, "is not a NATS URL"},
 		{"no credentials file", []string{"CLI_X", "--subjects", "clix", "--nats-creds", "/no/such/file"}, exitFailed, "/no/such/file"},
 	}

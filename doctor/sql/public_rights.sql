@@ -18,5 +18,5 @@ FROM (
     SELECT acl.privilege_type, 'the schema'
     FROM pg_namespace n, aclexplode(n.nspacl) AS acl
     WHERE n.oid = 'postroom'::regnamespace AND acl.grantee = 0 AND acl.privilege_type = 'CREATE'
-) everybody
+) granted
 ORDER BY relation, privilege;

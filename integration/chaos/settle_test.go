@@ -71,12 +71,12 @@ func TestSettle(t *testing.T) {
 			pending: missing, least: 3 * time.Minute, most: 4 * time.Minute,
 		},
 		{
-			name: "lost: nobody has anything to do, and a later event arrived", seen: fakeEvidence{working: true, passes: true},
+			name: "lost: no work is left, and a later event arrived", seen: fakeEvidence{working: true, passes: true},
 			look:  func() (progress, error) { return progress{missing: missing, left: 1}, nil },
 			least: lostAfter, most: 2 * lostAfter,
 		},
 		{
-			name: "stuck: somebody has something to do, and does not do it", seen: fakeEvidence{working: true, passes: true},
+			name: "stuck: work is left, and is not done", seen: fakeEvidence{working: true, passes: true},
 			look:  func() (progress, error) { return progress{queued: queued, left: 1}, nil },
 			stuck: queued, least: stuckAfter, most: stuckAfter + time.Minute,
 		},

@@ -194,7 +194,7 @@ func TestPlantedViolations(t *testing.T) {
 			s.Drained.Stuck = []string{"held by mail: 2"}
 			s.Effects[mail] = without(s.Effects[mail], named("c"))
 		}, []Name{Drains}},
-		{"nobody leads", func(_ *[]Record, s *State) { s.Lead.Stuck = []string{"nobody holds the lease"} }, []Name{NoStuckLease}},
+		{"no relay leads", func(_ *[]Record, s *State) { s.Lead.Stuck = []string{"no relay holds the lease"} }, []Name{NoStuckLease}},
 		{"a session too many", func(_ *[]Record, s *State) { s.Sessions["relay"]++ }, []Name{NoLeak}},
 		{"a session of a stranger", func(_ *[]Record, s *State) { s.Sessions["who"] = 1 }, []Name{NoLeak}},
 		{"a transaction left open", func(_ *[]Record, s *State) { s.Idle = 1 }, []Name{NoLeak}},

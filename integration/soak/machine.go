@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -49,15 +50,8 @@ func describe(ctx context.Context, db *devstack.Postgres) (machine, error) {
 func (m machine) markdown() string {
 	return fmt.Sprintf("%s, commit %s. %d processors (%s, %s), %s. PostgreSQL %s (%s), fsync %s; NATS %s, files; %s.\n"+
 		"Servers, relays and producers share this machine; each server is a process of its own, and so is each relay unless a scenario says otherwise.\n",
-		m.date.Format("2006-01-02 15:04 UTC"), m.commit, runtime.NumCPU(), or(m.cpu, runtime.GOARCH), runtime.GOOS, or(m.memory, "memory unknown"),
+		m.date.Format("2006-01-02 15:04 UTC"), m.commit, runtime.NumCPU(), cmp.Or(m.cpu, runtime.GOARCH), runtime.GOOS, cmp.Or(m.memory, "memory unknown"),
 		m.postgres, m.where, m.fsync, natsserver.VERSION, runtime.Version())
-}
-
-func or(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 // commit returns the commit of the code, if git knows it.

@@ -34,7 +34,7 @@ func Examine(cfg jetstream.ConsumerConfig, limits jetstream.StreamConsumerLimits
 		}
 	}
 	differ(cfg.AckPolicy != jetstream.AckExplicitPolicy, "ack_policy is %s, want explicit", cfg.AckPolicy)
-	differ(cfg.InactiveThreshold > 0 && cfg.InactiveThreshold != limits.InactiveThreshold, "it is removed when nobody reads for %s (inactive_threshold)", cfg.InactiveThreshold)
+	differ(cfg.InactiveThreshold > 0 && cfg.InactiveThreshold != limits.InactiveThreshold, "it is removed if no process reads for %s (inactive_threshold)", cfg.InactiveThreshold)
 	differ(cfg.MemoryStorage, "its state is in memory: a restart of the broker forgets it")
 	differ(cfg.RateLimit > 0, "it delivers %d bits a second at the most (rate_limit_bps)", cfg.RateLimit)
 	return faults, nil

@@ -64,7 +64,7 @@ func TestTermFindsRowsThatBecomeVisibleLate(t *testing.T) {
 		wantIDs(t, ids, "slow")
 	})
 
-	t.Run("more of them than a page wait for nobody and hold newer rows back", func(t *testing.T) {
+	t.Run("more of them than a page: they wait for no event and hold newer rows back", func(t *testing.T) {
 		t.Parallel()
 		pool := devtest.Pool(t)
 		bulk := openWith(t, pool, "bulk0")

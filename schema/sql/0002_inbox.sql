@@ -257,9 +257,9 @@ COMMENT ON COLUMN postroom.receipt.revision IS
 COMMENT ON COLUMN postroom.receipt.key IS
     'The key that the vendor got. By this key the vendor recognises a repeated call.';
 COMMENT ON COLUMN postroom.receipt.unanswered IS
-    'How many calls began and have an unknown outcome. If a call certainly did not happen, the inbox subtracts it again.';
+    'How many calls of the step began, without calls that certainly did not happen. If the only call did not happen, the row is removed. When the step is done, the number stays.';
 COMMENT ON COLUMN postroom.receipt.last_call IS
-    'The id of the call that began last. Each call has its own id. Only this call can be subtracted from unanswered, and only once. NULL: it was subtracted.';
+    'The id of the call that began last. Each call has its own id. If this call did not happen, unanswered becomes smaller by one, once. NULL: that was done.';
 COMMENT ON COLUMN postroom.receipt.started_at IS
     'When the first call of the step in this revision began. From this time on the vendor remembers the key, for a limited time.';
 COMMENT ON COLUMN postroom.receipt.done_at IS

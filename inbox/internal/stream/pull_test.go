@@ -16,14 +16,14 @@ import (
 	"github.com/postroom/postroom/internal/devtest"
 )
 
-// nobodys is a consumer without a broker. The test answers its requests.
-type nobodys struct {
+// fakeConsumer is a consumer without a broker. The test answers its requests.
+type fakeConsumer struct {
 	jetstream.Consumer
 
 	name string
 }
 
-func (c nobodys) CachedInfo() *jetstream.ConsumerInfo {
+func (c fakeConsumer) CachedInfo() *jetstream.ConsumerInfo {
 	return &jetstream.ConsumerInfo{Stream: "NOBODYS", Name: c.name}
 }
 
@@ -48,7 +48,7 @@ func TestMessagesMayComeAfterTheStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			nc := devtest.NATS(t)
-			from := nobodys{name: nats.NewInbox()[len("_INBOX."):]}
+			from := fakeConsumer{name: nats.NewInbox()[len("_INBOX."):]}
 			broker, err := nc.Subscribe(pullSubject+"NOBODYS."+from.name, func(request *nats.Msg) {
 				if err := answerWith(nc, request.Reply, tt.answers); err != nil {
 					t.Error(err)
@@ -112,7 +112,7 @@ func answerWith(nc *nats.Conn, reply string, answers []string) error {
 func TestStopPassesOnMessagesThatHaveCome(t *testing.T) {
 	t.Parallel()
 	nc := devtest.NATS(t)
-	from := nobodys{name: nats.NewInbox()[len("_INBOX."):]}
+	from := fakeConsumer{name: nats.NewInbox()[len("_INBOX."):]}
 	p, err := newPull(nc, from, 6, 1000)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ func Name(given ...string) string {
 	if actor := cmp.Or(given...); actor != "" {
 		return actor
 	}
-	name, host := "somebody", "unknown host"
+	name, host := "unknown user", "unknown host"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
 	}

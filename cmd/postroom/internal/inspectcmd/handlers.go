@@ -118,7 +118,7 @@ func readerOf(h inspect.Handler) string {
 	case h.Reader == nil:
 		return "-"
 	case !h.Reader.Reads:
-		return "nobody"
+		return "none"
 	}
 	return output.Cell(h.Reader.Name, 60)
 }
