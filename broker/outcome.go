@@ -48,8 +48,8 @@ const (
 	// the event again, with the same message id, until it knows.
 	Unknown
 
-	// Unavailable means that the stream cannot take the event now. The event waits. If
-	// other events of the stream are stored meanwhile, it waits in held.
+	// Unavailable means that the stream cannot take the event now. The event waits. If other events
+	// of the stream are stored meanwhile, it waits in the table held.
 	Unavailable
 
 	// Unroutable means that no stream takes the event, or that the connection's user may not

@@ -20,8 +20,8 @@ import (
 )
 
 // DB is a *pgxpool.Pool or a *pgx.Conn. It is an interface to allow both. If a check takes too
-// long, pgx closes the connection of its statement. A pool opens another connection. Without a
-// pool, all later checks of the database are skipped.
+// long, pgx closes the connection on which the check runs its statement. A pool opens another
+// connection. Without a pool, all later checks of the database are skipped.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)

@@ -224,8 +224,8 @@ func (b *batchSender) start(ctx context.Context, messages []*broker.Message) (*b
 	return next, nil
 }
 
-// refence takes the fence again: it publishes the lease message. If that fails, done is true:
-// refence has reported the outcomes of the batch's events, or the term or ctx has ended.
+// refence takes the fence again: it publishes the lease message. If that fails, refence reports the
+// outcomes of the batch's events, unless the term or ctx has ended, and done is true.
 func (b *batchSender) refence(ctx context.Context, of *batch) (done bool, err error) {
 	err = b.fence.take(ctx)
 	switch {

@@ -19,12 +19,13 @@ const (
 	// fence, at most maxFences times.
 	maxFences = 2
 
-	// While the broker stores a message with the same fence, it refuses others. The sender then
-	// sends its message again after processWait, at most maxInProcess times.
+	// While the broker stores a message, it refuses other messages with the same fence. The sender
+	// then sends its message again after processWait, at most maxInProcess times.
 	processWait  = 2 * time.Millisecond
 	maxInProcess = 20
 
-	// If a stream is unavailable for this many events and stores none, the others are not sent.
+	// If a stream was unavailable for maxProbes events and has stored none, the rest of the batch
+	// is not sent.
 	maxProbes = 16
 )
 

@@ -352,7 +352,8 @@ func (t *turn[S]) reply(ev postroom.Event) (outcome, error) {
 	return t.noted(ev, nil), nil
 }
 
-// answer returns the answer with which a step accepts an event type in a direction, or nil.
+// answer returns the answer of the step that has this event type: one of Done and Failed, or of
+// Undone if the step is being undone. It returns nil if the step expects no such event.
 func (t *turn[S]) answer(s *Step[S], d direction, eventType string, anyCause bool) *answer[S] {
 	if d == toUndo {
 		return s.Undone.find(eventType, anyCause)

@@ -103,7 +103,7 @@ func (r *Receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 }
 
 // verify verifies a request. If there are tenants, it uses the scheme of the request's tenant, and
-// within is the suffix of the event's source that names the tenant.
+// returns within, the suffix of the event's source that names the tenant.
 func (r *Receiver) verify(ctx context.Context, req *http.Request, body []byte) (m Message, within string, err error) {
 	if r.cfg.Choose == nil {
 		m, err = verify(r.cfg.Scheme, req.Header, body)
@@ -267,8 +267,8 @@ func eventType(m Message) string {
 	return strings.TrimRight(t[:min(len(t), postroom.MaxType)], ".")
 }
 
-// contentType returns the Content-Type of a request, or application/octet-stream if no event may
-// have the request's type.
+// contentType returns the Content-Type of a request, or application/octet-stream if the
+// Content-Type is not valid in an event.
 func contentType(h http.Header) string {
 	t := cmp.Or(h.Get("Content-Type"), "application/json")
 	if t != "application/json" && (postroom.Event{Type: "a", ContentType: t}).Validate() != nil {

@@ -7,9 +7,9 @@
 //
 // NATS is one server or a cluster of servers. A server is a process or, on request, a container.
 // Its JetStream storage is in a temporary directory. A server that is a process runs the program
-// that POSTROOM_TEST_BROKER names. If the variable is not set, the program is integration/natsd, if
-// there is a checkout in which the package can build it. Otherwise it is nats-server on the PATH,
-// or else a program that the package builds in the user's cache.
+// that POSTROOM_TEST_BROKER names. If the variable is not set, the package builds
+// integration/natsd, if it finds a checkout of this repository. Otherwise it is nats-server on the
+// PATH, or else a program that the package builds in the user's cache.
 //
 // All servers listen on the loopback interface, except containers if Docker runs on another
 // machine. When the process that started them ends, a watchdog removes servers and directories,

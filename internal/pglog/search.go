@@ -20,8 +20,9 @@ import (
 // its beginning, and finds the rows that became visible before it. The next pass continues from
 // that snapshot.
 const (
-	// searchAfter is how long ago the last pass of a term must be before a search may begin. So a
-	// search begins only in the first read of a term, or in the first read after a pause.
+	// A search begins only if the last pass of this term is at least searchAfter ago, or if there
+	// was none. So a search begins only in the first read of a term, or in the first read after a
+	// pause.
 	searchAfter = time.Second
 
 	// A search begins only if more than searchAbove seqs are assigned after the seq up to which the
@@ -31,13 +32,13 @@ const (
 	// searchTime is how long one Read searches. It is shorter than the caller's time limit.
 	searchTime = time.Second
 
-	// searchRatio is how many entries of the index (xid, seq) take as long to read as one row.
+	// To read one row takes as long as to read searchRatio entries of the index (xid, seq).
 	searchRatio = 16
 )
 
-// stepSize is the number of transaction ids that a step of a search examines. If the step goes
-// through seqs, it examines stepSize/searchRatio rows. The size depends on how long steps take. The
-// Log keeps it, so that after a failed step the next term goes on with smaller steps.
+// stepSize is the number of transaction ids that a step of a search examines. A step can go through
+// seqs instead; then it examines stepSize/searchRatio rows. The size depends on how long steps
+// take. The Log keeps it, so that after a failed step the next term goes on with smaller steps.
 type stepSize struct{ n atomic.Int64 }
 
 const (

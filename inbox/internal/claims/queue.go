@@ -94,8 +94,8 @@ func (q *Queue) Take() *Claim {
 	}
 }
 
-// Collect returns first, and with it claims that wait for a worker. It returns at most as many
-// claims as most says, including first.
+// Collect returns the claim first and other claims that wait for a worker. It returns at most as
+// many as the limit most.
 func (q *Queue) Collect(first *Claim, most int) []*Claim {
 	q.took(first)
 	all := []*Claim{first}
@@ -120,9 +120,9 @@ func (q *Queue) Cap() int { return cap(q.waiting) }
 // handler's limit of bytes, divided by the number of claims that may be open.
 func (q *Queue) Part() int64 { return q.most / int64(cap(q.waiting)) }
 
-// room returns how many more events, and how many more bytes of events, may be claimed. If the
-// statement that settles an event claims the next event of its key, both events use room until the
-// first one is removed.
+// room returns how many more events, and how many more bytes of events, may be claimed. A statement
+// can settle an event and claim the next event of its key. Then both events use room until the
+// settled one is removed.
 func (q *Queue) room() (events int32, bytes int64) {
 	if bytes = q.most - q.size.Load(); bytes <= 0 || !q.wants() || q.later.crowded.Load() {
 		return 0, max(bytes, 0)

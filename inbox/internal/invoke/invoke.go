@@ -1,6 +1,6 @@
-// Package invoke calls users' handlers, each in another goroutine and within a time
-// limit, and catches their panics. The errors that it returns contain no value of the
-// user's code.
+// Package invoke calls users' handlers, each in another goroutine and within a time limit, and
+// catches their panics. The errors that it returns contain only text, and neither the user's error
+// nor the value of a panic.
 package invoke
 
 import (
