@@ -64,7 +64,7 @@ test-nats: ## Run the tests of what talks to the broker on another version of NA
 	@mkdir -p bin; cp integration/go.mod bin/natsd-$(NATS).mod; cp integration/go.sum bin/natsd-$(NATS).sum
 	$(GO) mod edit -require=github.com/nats-io/nats-server/v2@$(NATS) bin/natsd-$(NATS).mod
 	GOWORK=off $(GO) build -C integration -mod=mod -modfile=$(CURDIR)/bin/natsd-$(NATS).mod -o $(CURDIR)/bin/natsd-$(NATS) ./natsd
-	$(SCRATCH) POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd-$(NATS) $(GO) test -count=1 -vet=off -timeout 40m ./integration ./relay ./inbox ./cmd/postroom ./doctor ./inspect ./deadletter
+	$(SCRATCH) POSTROOM_TEST_BROKER=$(CURDIR)/bin/natsd-$(NATS) $(GO) test -count=1 -vet=off -timeout 40m ./integration ./natsjs/... ./relay ./inbox ./cmd/postroom ./doctor ./inspect ./deadletter
 
 test-alerts: servers ## Evaluate the alerts and the dashboard of docs/operations on what running parts tell
 	GOWORK=off $(SCRATCH) $(BROKER) $(GO) test -C integration/alerts -vet=off -timeout 5m
@@ -90,7 +90,7 @@ build: ## Build all packages, and the command line into bin/postroom
 	$(GO) build -o bin/postroom ./cmd/postroom
 
 lint: ## Run the linters, check the formatting, the limits of CONTRIBUTING.md, and docs/api.txt
-	@$(GO) test -vet=off -count=1 -run 'OfOnePiece|APIIsListed|LayersAreIn' .
+	@$(GO) test -vet=off -count=1 -run 'KeepToTheirLimits|AreNamedByNouns|APIIsListed|LayersAreIn' .
 	$(GOLANGCI) run $(ALL)
 	cd integration/alerts && GOWORK=off $(GOLANGCI) run
 

@@ -28,6 +28,7 @@ const (
 	mostMethods = 30
 	mostFiles   = 3    // with methods of one type
 	mostLines   = 3000 // of a package, without tests
+	mostLength  = 60   // lines of a function
 )
 
 // wideMarker begins a line in the documentation of a type that says why it has more
@@ -45,7 +46,7 @@ var notYet = map[string]int{
 }
 
 func TestTypesAndPackagesKeepToTheirLimits(t *testing.T) {
-	limits := map[string]int{"fields": mostFields, "methods": mostMethods, "files": mostFiles, "lines": mostLines}
+	limits := map[string]int{"fields": mostFields, "methods": mostMethods, "files": mostFiles, "lines": mostLines, "length": mostLength}
 	found := figures(t)
 	for _, what := range slices.Sorted(maps.Keys(found)) {
 		n, limit := found[what], limits[what[strings.LastIndex(what, " ")+1:]]
@@ -95,8 +96,8 @@ func TestTypesAreNamedByNouns(t *testing.T) {
 	}
 }
 
-// figures returns "package.Type fields", "… methods", "… files" and "package lines" of all
-// modules.
+// figures returns "package.Type fields", "… methods", "… files", "package.Function length" and
+// "package lines" of all modules.
 func figures(t *testing.T) map[string]int {
 	t.Helper()
 	all := make(map[string]int)
@@ -110,9 +111,12 @@ func figures(t *testing.T) map[string]int {
 		for _, decl := range file.Decls {
 			switch d := decl.(type) {
 			case *ast.FuncDecl:
+				length := 1 + bytes.Count(text[d.Pos()-file.FileStart:d.End()-file.FileStart], []byte("\n"))
 				if d.Recv == nil {
+					all[dir+"."+d.Name.Name+" length"] = length
 					continue
 				}
+				all[dir+"."+receiver(d)+"."+d.Name.Name+" length"] = length
 				typ := dir + "." + receiver(d)
 				all[typ+" methods"]++
 				if methodFiles[typ] == nil {

@@ -13,8 +13,8 @@ import (
 const maxRedirects = 10
 
 // follow finds out whether http.Client made the request to follow a redirect, and which operation
-// was redirected. follow takes the deadline, the count of attempts, and the doubt whether the
-// vendor acted from that operation. It also records whether a redirect led to another host.
+// was redirected. From that operation, follow takes the deadline, the count of attempts, and the
+// doubt whether the vendor acted. It also records whether a redirect led to another host.
 //
 // The rules for redirects are enforced here and not in CheckRedirect, because each http.Client of a
 // Transport may have its own CheckRedirect.
@@ -106,10 +106,10 @@ func (op *operation) astray(resp *http.Response) error {
 }
 
 // abroad are the headers that a request keeps when it is sent to another host. Any other header may
-// be a secret between the caller and the first host.
+// be a secret between the caller and the first host, or quote a URL with a secret (Referer).
 var abroad = []string{
 	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Cache-Control", "If-Match", "If-Modified-Since", "If-None-Match",
-	"If-Range", "If-Unmodified-Since", "Pragma", "Range", "Referer", "User-Agent",
+	"If-Range", "If-Unmodified-Since", "Pragma", "Range", "User-Agent",
 }
 
 // goAbroad removes possible secrets from a request that is sent to another host.

@@ -300,6 +300,30 @@ func TestAnUpgradeFollowsNoRedirect(t *testing.T) {
 	}
 }
 
+// After a redirect to another host a request for another protocol is a plain GET, without the
+// caller's secrets.
+func TestAnUpgradeTakesNoSecretToAnotherHost(t *testing.T) {
+	var got http.Header
+	v := &vendor{answer: func(n int, req *http.Request) (*http.Response, error) {
+		if n == 1 {
+			return status(302, "Location", "https://elsewhere.example/"), nil
+		}
+		got = req.Header.Clone()
+		return status(200), nil
+	}}
+	req := request(t.Context(), t, "GET", "")
+	req.Header.Set("Upgrade", "h2c")
+	req.Header.Set("X-Api-Key", "secret")
+	resp, err := client(v, outbound.Config{}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if v.count() != 2 || got.Get("X-Api-Key") != "" || got.Get("Upgrade") != "" || got.Get("Referer") != "" {
+		t.Errorf("%d calls, the last with %v", v.count(), got)
+	}
+}
+
 // The transport refuses a client that follows redirects in another way: that keeps the method after
 // 302, or changes it after 307.
 func TestARedirectKeepsItsMethod(t *testing.T) {

@@ -61,7 +61,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if from, err := strayed(req); err != nil {
 		return nil, op.refuse(from, err)
 	}
-	if req.Header.Get("Upgrade") != "" {
+	if req.Header.Get("Upgrade") != "" && !op.foreign {
 		return t.cfg.Next.RoundTrip(req) // no limit applies to an upgraded connection
 	}
 	if req.Context().Value(attemptOf{}) != nil {
@@ -85,7 +85,7 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// breakerIs logs and counts a change of a breaker. The breaker is locked meanwhile.
+// breakerIs logs a change of a breaker, and records it in the metrics. The breaker is locked then.
 func (t *Transport) breakerIs(h *host, state gobreaker.State) {
 	t.metrics.breakerIs(h.name, state)
 	switch state {
@@ -112,8 +112,8 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
-// sameOrigin reports whether secrets for one URL may be sent to another URL: both have the same
-// scheme, host and port, or both have the same host and default ports, and only the second has TLS.
+// sameOrigin reports whether secrets for one URL may be sent to another URL. The host must be the
+// same. Also, scheme and port must be the same, or change from port 80 to https with port 443.
 func sameOrigin(from, to *url.URL) bool {
 	if !strings.EqualFold(from.Hostname(), to.Hostname()) {
 		return false

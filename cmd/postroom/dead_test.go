@@ -140,6 +140,7 @@ func TestDeadDiscardAndReopen(t *testing.T) {
 	pool, ids := withDead(t, 5)
 	env := inDatabase(pool)
 	env["POSTROOM_ACTOR"] = "ann"
+	postroom(t, env, "dead", "reopen", "--all", "-y").want(t, exitFailed).says(t, "all discarded events: there is no such event to reopen")
 	postroom(t, env, "dead", "discard", ids[0], ids[1], "--reason", "test orders", "-y").want(t, exitOK).says(t, "discard: 2 events\n")
 	postroom(t, env, "dead", "list", "--discarded").want(t, exitOK).says(t, "DISCARDED")
 	postroom(t, env, "dead", "show", ids[0]).want(t, exitOK).says(t, "discarded ")

@@ -178,7 +178,7 @@ COMMENT ON COLUMN postroom.held.fingerprint IS
 COMMENT ON COLUMN postroom.held.failures IS
     'Its last ten failures.';
 COMMENT ON COLUMN postroom.held.first_failed_at IS
-    'When the event failed or was snoozed for the first time. NULL: never. NULL: no attempt has failed.';
+    'When the event failed or was snoozed for the first time. NULL: no attempt has failed or was snoozed.';
 COMMENT ON COLUMN postroom.held.snoozed_at IS
     'The time of the first snooze since the last failure that was not a snooze. 24 hours after this time, snoozes count as attempts.';
 COMMENT ON COLUMN postroom.held.revision IS

@@ -20,12 +20,12 @@ func ackTrial(handle func(e *endpoint) http.Handler) trial {
 	return receiveTrial(handle, throughput)
 }
 
-// answerTrial measures how long the answers to webhooks take while all clients send them.
+// answerTrial measures how long the answers to webhooks take while all clients send webhooks.
 func answerTrial(handle func(e *endpoint) http.Handler) trial {
 	return receiveTrial(handle, func(ctx context.Context, b *bench, do func(ctx context.Context) error) (sample, error) {
 		var mu sync.Mutex
 		var took []float64                        // in milliseconds
-		settled := time.Now().Add(b.cfg.Span / 5) // before it the clients connect and prepare statements
+		settled := time.Now().Add(b.cfg.Span / 5) // before this time the clients connect and prepare statements
 		_, err := throughput(ctx, b, func(ctx context.Context) error {
 			began := time.Now()
 			err := do(ctx)
@@ -87,9 +87,13 @@ func effectTrial(prepare func(ctx context.Context, e *endpoint, n int) (handle f
 		if err != nil {
 			return sample{}, err
 		}
-		began := time.Now()
-		err = b.timed(handle)
-		return sample{value: float64(n) / time.Since(began).Seconds()}, err
+		var took time.Duration
+		err = b.timed(func() error {
+			began := time.Now()
+			defer func() { took = time.Since(began) }()
+			return handle()
+		})
+		return sample{value: float64(n) / took.Seconds()}, err
 	}
 }
 

@@ -71,7 +71,7 @@ func (in *Inbox) accountLimit(ctx context.Context, js jetstream.JetStream, repli
 func (in *Inbox) missingConsumers(ctx context.Context, stream jetstream.Stream, readers []Handler) ([]string, error) {
 	instance, err := in.Database.Instance(ctx)
 	if err != nil {
-		return nil, err
+		return nil, in.Advise(err)
 	}
 	has := make(map[string]bool)
 	list := stream.ListConsumers(ctx)
@@ -81,7 +81,7 @@ func (in *Inbox) missingConsumers(ctx context.Context, stream jetstream.Stream, 
 		}
 	}
 	if err := list.Err(); err != nil {
-		return nil, fmt.Errorf("list the consumers of stream %s: %w", stream.CachedInfo().Config.Name, err)
+		return nil, fmt.Errorf("list the consumers of stream %s: %w", stream.CachedInfo().Config.Name, in.Advise(err))
 	}
 	var missing []string
 	for _, h := range readers {

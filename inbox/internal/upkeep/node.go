@@ -103,7 +103,10 @@ func (n *Node) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
 		// The end of ctx must not cancel the statement: a cancelled statement could still take
 		// effect after Leave removed the row.
-		if err := n.Beat(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
+		switch err := n.Beat(context.WithoutCancel(ctx)); {
+		case err == nil:
+			failures = 0
+		case ctx.Err() == nil:
 			failures++
 			n.cfg.Log.DebugContext(ctx, "sign of life not written", "error", err, "failures", failures)
 		}
@@ -141,8 +144,7 @@ func (n *Node) Leave(ctx context.Context) {
 	}
 }
 
-// ListUnknown logs a warning for each handler that no process runs and for which events
-// are held.
+// ListUnknown logs a warning for each handler that has decided events and that no process runs.
 func (n *Node) ListUnknown(ctx context.Context) {
 	handlers := []string{} // not NULL
 	for _, w := range n.cfg.Windows() {

@@ -54,12 +54,7 @@ func Details(out io.Writer, w deadletter.Details) error {
 	if err := output.Facts(&b, rows); err != nil {
 		return err
 	}
-	for i, f := range w.Failures {
-		fmt.Fprintf(&b, "\nfailure %d of %d, %s, %s\n  %s\n", i+1, len(w.Failures), since(f.At), output.Cell(f.Class, 64), output.Lines(f.Text))
-		if f.Stack != "" {
-			fmt.Fprintf(&b, "  %s\n", output.Lines(f.Stack))
-		}
-	}
+	writeFailures(&b, w.Failures)
 	writeSteps(&b, w.Steps)
 	for _, r := range w.Revisions {
 		fmt.Fprintf(&b, "\nrevision %d, replaced by %s %s%s\n%s\n", r.Revision, output.Cell(r.Actor, 60), since(r.ReplacedAt), because(r.Reason), output.Document(r.Data))
@@ -75,6 +70,15 @@ func Details(out io.Writer, w deadletter.Details) error {
 	}
 	fmt.Fprintf(&b, "\nbody, %d bytes\n%s\n", w.Size, output.Document(w.Data))
 	return output.Text(out, b.String())
+}
+
+func writeFailures(b *strings.Builder, failures []deadletter.Failure) {
+	for i, f := range failures {
+		fmt.Fprintf(b, "\nfailure %d of %d, %s, %s\n  %s\n", i+1, len(failures), since(f.At), output.Cell(f.Class, 64), output.Lines(f.Text))
+		if f.Stack != "" {
+			fmt.Fprintf(b, "  %s\n", output.Lines(f.Stack))
+		}
+	}
 }
 
 func writeSteps(b *strings.Builder, steps []deadletter.Step) {

@@ -32,7 +32,10 @@ func Filter(f deadletter.Filter) string {
 	if !f.Until.IsZero() {
 		add("until", output.Stamp(f.Until))
 	}
-	if len(parts) == 0 {
+	switch {
+	case len(parts) == 0 && f.Discarded:
+		return "all discarded events"
+	case len(parts) == 0:
 		return "all dead events"
 	}
 	return strings.Join(parts, ", ")
